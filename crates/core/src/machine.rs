@@ -72,7 +72,7 @@ pub use memory::{Faulted, MemoryAccess, MemoryFault, MemoryKind, Source};
 pub use memory::{SwapConfig, SwapCounters, SwapOut, Unmap};
 pub use meter::Meter;
 pub use names::{FaultId, HandleId, ReadId};
-use queue::{Content, Queue, Waiter};
+use queue::{Content, Polled, Queue, Waiter};
 pub use transfer::{Access, Buffer, Done, Transfer};
 pub use turn::{Carrier, Driver};
 
@@ -443,7 +443,12 @@ impl Machine {
     /// scheduler has nothing for it now.
     pub fn poll_request(&mut self, now: Time) -> Option<DeviceRequest> {
         self.retry(now);
-        self.base.queue.poll(now)
+        loop {
+            match self.base.queue.poll(now)? {
+                Polled::Request(request) => return Some(request),
+                Polled::Withdrawn => self.end_parts(now),
+            }
+        }
     }
 
     /// Has reads that waited for copies to end look again, if it is time.
@@ -465,8 +470,13 @@ impl Machine {
 
     /// The device has finished a request that [`poll_request`](Machine::poll_request) gave it.
     pub fn handle_completion(&mut self, now: Time, completion: Completion) {
+        self.base.queue.handle_completion(now, completion);
+        self.end_parts(now);
+    }
+
+    /// The parts of a request have ended: whoever waited for them goes on.
+    fn end_parts(&mut self, now: Time) {
         let base = &mut self.base;
-        base.queue.handle_completion(now, completion);
         while let Some(ended) = base.queue.poll_ended() {
             base.frames.budget.ahead -= u64::from(ended.content.ahead_pages());
             let waiters = match ended.content {

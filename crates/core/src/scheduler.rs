@@ -46,6 +46,9 @@ pub enum Inserted {
 pub enum Dispatch {
     /// Give this request, with all that was merged into it, to the device.
     Request(RequestId),
+    /// End this read undone, with all that was merged into it, and ask again: nobody waits for it, and it isn't
+    /// worth the device's time.
+    Withdraw(RequestId),
     /// Nothing now, though something may be queued: ask again at this time, or
     /// when a request arrives or completes, whichever comes first.
     WaitUntil(Time),
@@ -67,7 +70,7 @@ pub trait Scheduler: Send {
     /// on the same terms.
     fn insert(&mut self, now: Time, id: RequestId, requests: &mut RequestTable) -> Inserted;
 
-    /// Says what goes to the device next; called only while the device has room.
+    /// Says what goes to the device next, or is not to go there at all; called only while the device has room.
     fn dispatch(&mut self, now: Time, requests: &RequestTable) -> Dispatch;
 
     /// The device has finished a request that was dispatched, and is in the table still.

@@ -111,7 +111,7 @@ impl ReadPath {
             in_flight: meter.in_device(),
             readahead_bytes: cache.readahead_pages * PAGE_BYTES,
             waste_bytes: cache.waste_pages * PAGE_BYTES,
-            unused_bytes: (cache.readahead_pages - cache.used_pages) * PAGE_BYTES,
+            unused_bytes: cache.unused_pages() * PAGE_BYTES,
             evicted_bytes: cache.evicted_pages * PAGE_BYTES,
             depth_mean_milli: meter.depth_mean_milli(),
             depth_max: meter.depth_max,

@@ -278,7 +278,7 @@ impl Row {
         self.device_depth_max = (requests > 0).then_some(meter.depth_max);
         self.amplification = ratio(meter.device_read_bytes as f64, meter.asked_bytes as f64);
         self.coverage = ratio(meter.hit_bytes as f64, meter.asked_bytes as f64);
-        self.waste_bytes = Some((cache.readahead_pages - cache.used_pages) * PAGE_BYTES);
+        self.waste_bytes = Some(cache.unused_pages() * PAGE_BYTES);
         self
     }
 }

@@ -132,6 +132,7 @@ impl Queue {
         while self.in_device.len() < CAPS.depth_max as usize {
             match self.law.dispatch(self.now, &self.requests) {
                 Dispatch::Request(id) => self.in_device.push_back(id),
+                Dispatch::Withdraw(_) => unreachable!("nothing here is read in doubt"),
                 Dispatch::WaitUntil(wake) => return Some(wake),
                 Dispatch::Nothing => return None,
             }

@@ -123,6 +123,15 @@ impl Cache {
         }
     }
 
+    /// The page's request was withdrawn: it leaves the cache, and says nothing of what is read ahead.
+    pub fn withdraw(&mut self, id: FrameId) {
+        if self.unused.remove(id) {
+            self.credits[self.frames[id.0 as usize].file.0 as usize].withdrawn();
+            self.counters.withdrawn_pages += 1;
+        }
+        self.fail(id);
+    }
+
     fn promised_max(&self) -> u32 {
         self.budget_pages() / BOUND_PARTS * BOUND
     }
@@ -233,6 +242,21 @@ mod tests {
             let id = cache.find(file, page).expect("it was read ahead and lives");
             cache.touch(id);
         }
+    }
+
+    /// Of three on their way one is withdrawn, which is neither use nor waste.
+    #[test]
+    fn what_is_withdrawn_was_never_read_ahead() {
+        let mut cache = Cache::new(64, Box::new(Lru));
+        let file = cache.add_file();
+        let mut frames = Vec::new();
+        cache.add_run(file, PageRange::new(0, 3), AHEAD, |_, id| frames.push(id));
+        cache.withdraw(frames[1]);
+        assert_eq!((cache.find(file, 0), cache.find(file, 1)), (Some(frames[0]), None));
+        let counted = cache.counters();
+        assert_eq!((counted.withdrawn_pages, counted.waste_pages), (1, 0));
+        assert_eq!((counted.standing_pages(), cache.credit(file).standing_pages()), (2, 2));
+        assert_eq!(cache.credit(file).used_percent(), None);
     }
 
     /// In 64 pages 48 may be promised. 24 pages that are asked for and used leave before them,

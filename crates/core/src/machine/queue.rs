@@ -3,9 +3,9 @@
 //! # The poll contract
 //! 1. [`send`](Queue::send) for each new request. It is *plugged*: held back, so that those that
 //!    are made together are merged with each other before the device sees the first.
-//! 2. [`poll`](Queue::poll) until it gives none: what to hand to the device.
-//! 3. [`handle_completion`](Queue::handle_completion) for each request that the device finished,
-//!    and then [`poll_ended`](Queue::poll_ended) until it gives none: the parts that it was merged
+//! 2. [`poll`](Queue::poll) until it gives none: what to hand to the device, and what was withdrawn.
+//! 3. [`handle_completion`](Queue::handle_completion) for each request that the device finished;
+//!    and then, as for each that was withdrawn, [`poll_ended`](Queue::poll_ended) until it gives none: the parts that it was merged
 //!    from, each with those who wait for it.
 //! 4. When there is nothing to do, wait for a completion, for something to send, or for the time
 //!    that [`next_wake`](Queue::next_wake) names.
@@ -22,7 +22,7 @@ use super::meter::Meter;
 use super::{Config, ConfigError};
 use crate::decision::DecisionLog;
 use crate::readahead::DeviceEvidence;
-use crate::request::{Completion, DeviceCaps, DeviceError, DeviceRequest, Outcome};
+use crate::request::{Completion, DeviceCaps, DeviceError, DeviceRequest, Need, Outcome};
 use crate::request::{Priority, ProcessId, Request, RequestId, RequestTable};
 use crate::scheduler::{self, Dispatch, Scheduler};
 use crate::unit::{PAGE_BYTES, PAGE_SECTORS, SECTOR_BYTES, Time};
@@ -73,6 +73,15 @@ struct Ending {
     start: u64,
     outcome: Outcome,
     is_merged: bool,
+}
+
+/// What [`Queue::poll`] gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Polled {
+    /// Hand it to the device.
+    Request(DeviceRequest),
+    /// A read that nobody waits for has ended undone: [`Queue::poll_ended`] gives its parts.
+    Withdrawn,
 }
 
 /// Requests that are held back, queued, in the device, or to be tried again.
@@ -210,9 +219,9 @@ impl Queue {
         self.requests.parts(id).any(|part| self.payloads.awaits(part, waiter))
     }
 
-    /// The next request for the device; none when it is full, or when the
+    /// What is to be done next; none when the device is full, or when the
     /// scheduler has nothing for it now.
-    pub(super) fn poll(&mut self, now: Time) -> Option<DeviceRequest> {
+    pub(super) fn poll(&mut self, now: Time) -> Option<Polled> {
         self.unplug(now);
         if self.meter.in_device() >= self.depth_max {
             return None;
@@ -226,6 +235,16 @@ impl Queue {
             Some(id) => id,
             None => match self.scheduler.dispatch(now, &self.requests) {
                 Dispatch::Request(id) => id,
+                Dispatch::Withdraw(id) => {
+                    debug_assert!(self.requests[id].need != Need::Awaited, "somebody waits for it");
+                    self.ending = Some(Ending {
+                        next: Some(id),
+                        start: self.requests[id].start,
+                        outcome: Outcome::Failed(DeviceError::Cancelled),
+                        is_merged: self.requests.is_merged(id),
+                    });
+                    return Some(Polled::Withdrawn);
+                }
                 Dispatch::WaitUntil(time) => {
                     self.wake = Some(time);
                     return None;
@@ -241,7 +260,7 @@ impl Queue {
         self.meter.dispatched(now, request);
         self.evidence.estimate.dispatched(now, id);
         let Request { op, start, sectors, .. } = *request;
-        Some(DeviceRequest { id, op, start, sectors })
+        Some(Polled::Request(DeviceRequest { id, op, start, sectors }))
     }
 
     /// When to poll again though nothing has come or completed; none: no need.
@@ -331,6 +350,10 @@ mod tests {
     }
 
     fn send(queue: &mut Queue, start: u64, sectors: u32) -> RequestId {
+        send_needed(queue, start, sectors, Need::Likely)
+    }
+
+    fn send_needed(queue: &mut Queue, start: u64, sectors: u32, need: Need) -> RequestId {
         let request = Request {
             op: Op::Read,
             start,
@@ -338,13 +361,20 @@ mod tests {
             process: ProcessId(0),
             priority: Priority::default(),
             is_sync: true,
-            need: Need::Likely,
+            need,
         };
         queue.send(NOW, request, Content::Slots { range: PageRange::default(), ahead_pages: 0 })
     }
 
+    fn next(queue: &mut Queue) -> Option<DeviceRequest> {
+        queue.poll(NOW).map(|polled| match polled {
+            Polled::Request(request) => request,
+            Polled::Withdrawn => panic!("nothing is withdrawn"),
+        })
+    }
+
     fn places(queue: &mut Queue) -> Vec<(u64, u32)> {
-        core::iter::from_fn(|| queue.poll(NOW)).map(|it| (it.start, it.sectors)).collect()
+        core::iter::from_fn(|| next(queue)).map(|it| (it.start, it.sectors)).collect()
     }
 
     /// What is told of a request that ended so: first sector and outcome of each part.
@@ -375,6 +405,32 @@ mod tests {
         assert_eq!(places(&mut queue), [(2000, 8)]);
     }
 
+    /// Two in doubt that are merged, behind one read after the other that somebody waits for, for half a second.
+    #[test]
+    fn what_is_withdrawn_has_ended_undone_and_without_a_device() {
+        let mut queue = queue("adaptive");
+        for start in [0, 8] {
+            send_needed(&mut queue, start, 8, Need::Doubtful);
+        }
+        let ids = [1000, 2000, 3000].map(|start| send_needed(&mut queue, start, 8, Need::Awaited));
+        assert_eq!(places(&mut queue), [(1000, 8), (2000, 8)]);
+        let late = Time::from_ms(500);
+        queue.handle_completion(late, Completion::at(late, ids[0], Outcome::Done));
+        while queue.poll_ended().is_some() {}
+        assert_eq!(queue.poll(late), Some(Polled::Withdrawn));
+        let ended = core::iter::from_fn(|| queue.poll_ended());
+        let mut parts: Vec<_> = ended.map(|it| (it.request.start, it.outcome)).collect();
+        parts.sort_by_key(|part| part.0);
+        let cancelled = PartOutcome::Failed(DeviceError::Cancelled);
+        assert_eq!(parts, [(0, cancelled), (8, cancelled)]);
+        assert!(matches!(queue.poll(late), Some(Polled::Request(it)) if it.start == 3000));
+        assert_eq!(queue.meter.device_reads, 3, "the device was asked for no more");
+        for id in &ids[1..] {
+            told(&mut queue, *id, Outcome::Done);
+        }
+        assert!(queue.is_empty());
+    }
+
     /// 5,000 of 3 × 4,096 bytes came: all of the first part, 904 of the second, none of the third.
     #[test]
     fn each_part_of_a_merged_request_is_told_what_came_of_it() {
@@ -392,7 +448,7 @@ mod tests {
     fn what_is_tried_again_goes_first_and_its_end_is_nothing_to_the_scheduler() {
         let mut queue = queue("cfq");
         let first = send(&mut queue, 0, 8);
-        let request = queue.poll(NOW).expect("an idle device takes it");
+        let request = next(&mut queue).expect("an idle device takes it");
         assert_eq!(request.id, first);
         queue.handle_completion(
             NOW,

@@ -54,8 +54,7 @@ impl Machine {
     #[inline]
     pub fn turn<D: Driver + ?Sized>(&mut self, now: Time, driver: &mut D) -> bool {
         let mut is_any = self.take_in(now, driver);
-        self.retry(now);
-        while let Some(request) = self.base.queue.poll(now) {
+        while let Some(request) = self.poll_request(now) {
             driver.submit(self, now, request);
             is_any = true;
         }

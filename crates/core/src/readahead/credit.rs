@@ -61,6 +61,11 @@ impl Credit {
         self.lost = self.lost.saturating_add(1);
     }
 
+    /// A page was not read after all.
+    pub fn withdrawn(&mut self) {
+        self.standing = self.standing.saturating_sub(1);
+    }
+
     /// How many pages were read ahead and are not used yet.
     pub fn standing_pages(&self) -> u64 {
         self.standing.into()

@@ -7,7 +7,7 @@
 //!
 //! - Requests go in the order of their sectors, as in `deadline`, and never wait
 //!   there longer than its deadlines; but what was read ahead in doubt goes after all others, until somebody comes to
-//!   wait for it (`adaptive/open.rs`). At first everybody is *active*.
+//!   wait for it, and is withdrawn where its turn never comes (`adaptive/open.rs`). At first everybody is *active*.
 //! - *Evidence first.* A limit on how many are active can gain only where most
 //!   of those who read are *near*, reading on request by request with no window that
 //!   grows (`adaptive/nearness.rs`), and where their requests are in each other's way
@@ -420,6 +420,13 @@ impl Scheduler for Adaptive {
                     self.sent(now, id);
                 }
                 Dispatch::Request(id)
+            }
+            Dispatch::Withdraw(id) => {
+                let process = self.processes.get_mut(&requests[id].process);
+                process.expect("who has open reads is known").open -= 1;
+                self.reads_open -= 1;
+                self.forget_if_over(requests[id].process);
+                Dispatch::Withdraw(id)
             }
             _ if self.parked == 0 => Dispatch::Nothing,
             _ => self.patience_ends(now).map_or(Dispatch::Nothing, Dispatch::WaitUntil),

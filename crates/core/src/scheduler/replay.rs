@@ -362,6 +362,7 @@ impl World {
                         self.complete(scheduler, name);
                     }
                 }
+                Dispatch::Withdraw(_) => unreachable!("no request of a list is doubtful"),
                 Dispatch::WaitUntil(wake) => {
                     self.wake = Some(wake).filter(|&wake| wake > self.now);
                     break;

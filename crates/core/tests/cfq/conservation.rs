@@ -108,6 +108,7 @@ impl World {
                 self.in_device.push(id);
                 return Ok(true);
             }
+            Dispatch::Withdraw(_) => unreachable!("CFQ withdraws nothing"),
             Dispatch::WaitUntil(time) => {
                 prop_assert!(time > self.now);
                 // Nothing else will happen: let that time come.

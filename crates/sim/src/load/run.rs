@@ -188,7 +188,7 @@ impl Counted {
         let cache = machine.cache_counters();
         Counted {
             swap: machine.swap_counters(),
-            waste_pages: cache.readahead_pages - cache.used_pages,
+            waste_pages: cache.unused_pages(),
             device_requests: meter.device_reads + meter.device_writes,
             device_bytes: meter.device_read_bytes + meter.device_write_bytes,
         }

@@ -40,8 +40,11 @@ impl Files {
         let good = if good_end < self.file(file).bytes { good_end / PAGE_BYTES } else { range.end };
         let cache = &mut base.frames.cache;
         cache.fill_run(file, range.clipped(good));
+        let was_withdrawn =
+            outcome == PartOutcome::Failed(DeviceError::Cancelled) && waiters.is_empty();
         for page in range.pages().skip_while(|&page| page < good) {
-            cache.fail(cache.find(file, page).expect("a page in flight is in its table"));
+            let frame = cache.find(file, page).expect("a page in flight is in its table");
+            if was_withdrawn { cache.withdraw(frame) } else { cache.fail(frame) }
         }
         let first_bad = range.contains(good).then_some(good);
         for id in waiters.iter().copied().map(reader) {

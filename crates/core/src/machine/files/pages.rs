@@ -236,12 +236,10 @@ impl Pages for FilePages<'_> {
     }
 
     fn evidence(&mut self) -> Evidence<'_> {
-        let counters = self.cache.counters();
-        let gone = counters.used_pages + counters.waste_pages;
         let Evidence { device, file } = &mut self.evidence;
         let memory_pages = u64::from(self.cache.budget_pages());
         device.memory_pages = memory_pages.min(self.budget.law_pages_max);
-        device.standing_pages = counters.readahead_pages - gone;
+        device.standing_pages = self.cache.counters().standing_pages();
         Evidence { device, file }
     }
 

@@ -85,11 +85,10 @@ impl Memory {
         let cache = &base.frames.cache;
         let spare = cache.ready_pages().saturating_sub(self.swap.ready_pages / 2);
         let waiting_faults = base.frames.budget.pinned + base.waiting.len() as u64;
-        let (counters, evidence) = (cache.counters(), &mut base.queue.evidence);
-        let gone = counters.used_pages + counters.waste_pages;
+        let evidence = &mut base.queue.evidence;
         evidence.now = now;
         evidence.memory_pages = cache.budget_pages().into();
-        evidence.standing_pages = counters.readahead_pages - gone;
+        evidence.standing_pages = cache.counters().standing_pages();
         let mut swapped = SwappedOut {
             cache,
             mappings: &self.mappings,

@@ -2,9 +2,9 @@
 //!
 //! The law in words: what is awaited, or likely to be used, goes as in `deadline`, with what is written.
 //! What was read ahead in doubt goes when no other read waits: upwards through the sectors, each
-//! under `deadline`'s rule against writes; when somebody comes to wait for it; and
-//! when it has waited for as long as `deadline` lets a read wait, for what never goes could never prove
-//! itself. The two kinds are not merged with each other: what is awaited would only grow by it.
+//! under `deadline`'s rule against writes; and when somebody comes to wait for it. What has
+//! waited for as long as `deadline` lets a read wait is withdrawn: its memory is worth more than it is. The two kinds
+//! are not merged with each other: what is awaited would only grow by it.
 //!
 //! What was worse: to have all that nobody waits for go last. Where many read at random what is
 //! read whole for all of them serves more of them than their own requests do: half of the throughput was
@@ -20,7 +20,7 @@ use super::super::{Dispatch, Inserted, Scheduler};
 /// Requests that may go.
 #[derive(Debug)]
 pub(super) struct Open {
-    /// What is needed and what is written, and those doubtful reads whose time has come.
+    /// What is needed and what is written, and those doubtful reads whose turn has come.
     first: Deadline,
     doubtful: Requests,
     patience: Time,
@@ -73,11 +73,12 @@ impl Open {
     /// What goes next.
     pub(super) fn dispatch(&mut self, now: Time, requests: &RequestTable) -> Dispatch {
         if let Some((oldest, waiting)) = self.doubtful.oldest(requests) {
-            if waiting.arrived + self.patience <= now {
-                self.needs_to_go(oldest, requests);
-            } else if !self.first.has_reads() {
+            if !self.first.has_reads() {
                 let next = self.doubtful.first_from(self.next_sector);
                 self.needs_to_go(next.unwrap_or(oldest), requests);
+            } else if waiting.arrived + self.patience <= now {
+                self.doubtful.remove(oldest);
+                return Dispatch::Withdraw(waiting.id);
             }
         }
         let dispatch = self.first.dispatch(now, requests);
@@ -154,16 +155,25 @@ mod tests {
         assert_eq!(places(&mut open, Time::ZERO, &table), [100, 500, 700]);
     }
 
-    /// `deadline` lets a read wait for 500 ms.
+    /// `deadline` lets a read wait for 500 ms. The device has room for one more at each of these times.
     #[test]
-    fn it_goes_with_the_others_once_it_has_waited_for_long() {
-        for (ms, expected) in [(499, [500, 700, 100]), (500, [100, 500, 700])] {
-            let (mut open, mut table, _) = taken_in(&[doubtful(100)]);
-            for start in [500, 700] {
-                let id = table.open(read(start, 8));
-                open.insert(Time::from_ms(400), id, &mut table);
-            }
-            assert_eq!(places(&mut open, Time::from_ms(ms), &table), expected);
+    fn it_is_withdrawn_where_its_turn_has_not_come_for_long() {
+        let (mut open, mut table, ids) = taken_in(&[doubtful(100), doubtful(900)]);
+        let others = [500, 700].map(|start| table.open(read(start, 8)));
+        for id in others {
+            open.insert(Time::from_ms(400), id, &mut table);
         }
+        let mut dispatch = |ms| open.dispatch(Time::from_ms(ms), &table);
+        assert_eq!(dispatch(499), Dispatch::Request(others[0]));
+        assert_eq!(dispatch(500), Dispatch::Withdraw(ids[0]));
+        assert_eq!(dispatch(500), Dispatch::Withdraw(ids[1]));
+        assert_eq!(dispatch(500), Dispatch::Request(others[1]));
+        assert_eq!((dispatch(500), open.count()), (Dispatch::Nothing, 0));
+    }
+
+    #[test]
+    fn it_goes_though_it_has_waited_for_long_where_nothing_else_does() {
+        let (mut open, table, _) = taken_in(&[doubtful(100)]);
+        assert_eq!(places(&mut open, Time::from_s(9), &table), [100]);
     }
 }
