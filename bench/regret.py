@@ -1,16 +1,21 @@
 #!/usr/bin/env python3
-"""The regret matrix as it is kept: bench/regret.py DOCUMENT, which `readpath regret --json` printed.
+"""The regret matrix as it is kept: bench/regret.py DOCUMENT [DOCUMENT ...], which `readpath regret --json` printed.
 
 Writes bench/results/regret.json, a cell a line with its best rival and, where it is a regret, the
 cause; prints the table of devices and what each classic pair would lose as a fixed default.
+
+Of documents of real storage (`--on`): bench/results/regret-real.json, a cell a line with the rates of all, of first runs and of
+second ones; prints what of the best of each cell ours and each rival have.
 """
 
 import json
 import math
+import platform
 import sys
 from pathlib import Path
 
 RESULTS = Path(__file__).parent / "results" / "regret.json"
+REAL = RESULTS.with_name("regret-real.json")
 KEPT = ["readahead", "swapin", "scheduler", "mib_per_s", "mib_per_s_by_seed", "device_requests",
         "device_request_kib_mean", "device_depth_mean", "amplification", "coverage", "waste_bytes"]
 
@@ -35,8 +40,37 @@ def row(name, ratios):
     print(f"| {name} | {len(ratios)} | {mean:.3f} | {min(ratios):.3f} | {below} |")
 
 
+def rates(cell):
+    name = lambda run: " ".join(filter(None, [run["readahead"], run["scheduler"]]))
+    sorted_rates = lambda run: [rounded(rate) for rate in run["mib_per_s_by_seed"]]
+    rivals = {name(run): sorted_rates(run) for run in cell["rivals"]}
+    return {"ratio": rounded(cell["ratio"]), "ours": sorted_rates(cell["adaptive"])} | rivals
+
+
+def real(documents):
+    lines = []
+    for document in documents:
+        laws, first = document["laws"], document["first_runs"]
+        for one, two in zip(first["results"], document["results"], strict=True):
+            place = {key: two[key] for key in ["workload", "processes"]}
+            line = {"laws": laws} | place | {"first": rates(one), "second": rates(two)}
+            lines.append(json.dumps(line, separators=(",", ":")))
+        for runs, part in ("first", first), ("second", document):
+            print(f"{laws}, {runs} runs:")
+            row("ours", [cell["ratio"] for cell in part["results"]])
+            kernel = lambda cell: next(run for run in cell["rivals"] if run["readahead"] == "kernel")
+            row("beside the kernel alone", [cell["adaptive"]["mib_per_s"] / kernel(cell)["mib_per_s"] for cell in part["results"]])
+            for pair in part["summary"]["fixed"]:
+                print(f"| {pair['laws']} | {pair['geometric_mean']:.3f} | {pair['minimum']:.3f} | {pair['below_95_percent']} |")
+    machine = json.dumps(f"{platform.machine()}, {platform.system()} {platform.release()}")
+    REAL.write_text(f'{{"machine":{machine},"cells":[\n' + ",\n".join(lines) + "\n]}\n")
+
+
 def main():
-    document = json.loads(Path(sys.argv[1]).read_text())
+    documents = [json.loads(Path(path).read_text()) for path in sys.argv[1:]]
+    document = documents[0]
+    if "first_runs" in document:
+        return real(documents)
     cells = document["results"]
     lines = [json.dumps(kept(cell), separators=(",", ":")) for cell in cells]
     RESULTS.write_text("[\n" + ",\n".join(lines) + "\n]\n")

@@ -237,7 +237,10 @@ fn tell(
             seed: args.seed,
             seeds: args.seeds,
             smoke: args.smoke,
-            laws: format!("{} {}", laws.readahead, laws.scheduler),
+            laws: match (&args.on, &args.laws) {
+                (Some(_), None) => "nothing set".to_owned(),
+                _ => format!("{} {}", laws.readahead, laws.scheduler),
+            },
             developed,
             held_out,
             summary: &summary,

@@ -7,7 +7,8 @@
 //! side: then no law can see where one ends, or use one of them up. Each round runs
 //! all contenders one after the other, and each round begins with another one.
 //!
-//! Under test is what a program gets that sets nothing, or the laws that are named.
+//! Under test is what a program gets that sets nothing, or the laws that are named, which as those of the rivals decide
+//! of pages of our own.
 //!
 //! Each runs twice in a row, and the two are judged apart. A host may take memory back that
 //! was free for a while, and to touch it again for the first time takes up to 2 ns a byte: as long as
@@ -212,7 +213,9 @@ fn ours(
     data.make_cold()?;
     let mut builder = ReadPath::builder();
     if let Some(Laws { readahead, scheduler, .. }) = laws {
+        // What is judged is then the law, over pages of our own, also where it is the one by default.
         builder = builder.readahead(&readahead.to_string()).scheduler(&scheduler.to_string());
+        builder = builder.kernel_cache(false);
     }
     let read_path = builder.build()?;
     let files: Result<Vec<readpath::File>, _> =

@@ -142,6 +142,9 @@ impl Handle {
             }
             // What is gone again by now, or could not be read, is read past the cache, which says why.
             let is_read = through.read_held(offset, bytes, buffers);
+            if !is_read {
+                through.was_gone();
+            }
             return Poll::Ready(Ok(is_read && self.counted(bytes, bytes, offset)));
         }
         let is_engaged = steered.is_engaged();
@@ -156,7 +159,7 @@ impl Handle {
             let missed = seen.map(|held| offset + held);
             steered.read(&self.law, target, self.shown(offset, bytes, true, missed));
         }
-        let wanted = wish.insert(Arc::new(Wish::new(Arc::clone(&through.file), offset, bytes)));
+        let wanted = wish.insert(Arc::new(Wish::new(through.to_bring_in(), offset, bytes)));
         wanted.poll(waker);
         match steered.wait_for(Arc::clone(wanted)) {
             Ok(()) => Poll::Pending,

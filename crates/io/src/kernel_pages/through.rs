@@ -25,7 +25,9 @@ pub(super) struct Through {
     pub(super) file: Arc<StdFile>,
     /// The same file, of which the kernel reads what is asked for and no more; opened when it is first needed, and `None` where it
     /// can't be.
-    alone: OnceLock<Option<StdFile>>,
+    alone: OnceLock<Option<Arc<StdFile>>>,
+    /// What was brought in was gone before it was copied: memory is short, and nothing but what is asked for is to be brought in.
+    is_short: AtomicBool,
     /// The file system doesn't tell what it holds (`RWF_NOWAIT`).
     is_blind: AtomicBool,
     /// The windows that were seen to be held, each at its number modulo their count, as one more than its number; none of a
@@ -57,7 +59,8 @@ impl Through {
             false => target.bytes().div_ceil(PAGE_BYTES * WINDOW_PAGES).clamp(1, WINDOWS_MAX),
         };
         let held = (0..windows).map(|_| AtomicU64::new(0)).collect();
-        Some(Through { file, alone: OnceLock::new(), is_blind: AtomicBool::new(false), held })
+        let (alone, is_short) = (OnceLock::new(), AtomicBool::new(false));
+        Some(Through { file, alone, is_short, is_blind: AtomicBool::new(false), held })
     }
 
     /// Fills the buffers, of `bytes` bytes together, if all of it is there still; otherwise their content is undefined.
@@ -146,13 +149,23 @@ impl Through {
     }
 
     /// The file; where a read `is_alone` the one that the kernel reads nothing ahead of, if there may be such.
-    fn file(&self, is_alone: bool) -> &StdFile {
+    fn file(&self, is_alone: bool) -> &Arc<StdFile> {
         let open = || {
             let file = StdFile::open(format!("/proc/self/fd/{}", self.file.as_raw_fd())).ok()?;
-            fadvise(&file, 0, None, Advice::Random).ok().map(|()| file)
+            fadvise(&file, 0, None, Advice::Random).ok().map(|()| Arc::new(file))
         };
         let apart = if is_alone { self.alone.get_or_init(open).as_ref() } else { None };
         apart.unwrap_or(&self.file)
+    }
+
+    /// The file by which a thread brings in what a task wants.
+    pub(super) fn to_bring_in(&self) -> Arc<StdFile> {
+        Arc::clone(self.file(self.is_short.load(Ordering::Relaxed)))
+    }
+
+    /// What was brought in is gone again.
+    pub(super) fn was_gone(&self) {
+        self.is_short.store(true, Ordering::Relaxed);
     }
 
     /// Whether the pages lie in windows that were seen to be held.

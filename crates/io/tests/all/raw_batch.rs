@@ -1,12 +1,10 @@
 //! Many transfers of a raw file at once: each has its own bytes, whatever the order of their ends.
 
-mod support;
-
 use std::os::unix::fs::FileExt;
 
+use crate::support::{BACKENDS, TempFile, splitmix};
 use readpath::RawFile;
 use readpath::raw::{RawFault, RawMemory, RawMoved};
-use support::{BACKENDS, TempFile, splitmix};
 
 const BLOCK: usize = 16 << 10;
 const BLOCKS: u64 = 64;

@@ -1,14 +1,12 @@
 //! A reader beside a cursor over the same bytes, where the kernel keeps the pages: small reads are given out of a copy of more,
 //! and give what a reader without it would.
 
-mod support;
-
 use std::io::{self, BufRead, Cursor, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
 
+use crate::support::*;
 use proptest::prelude::*;
 use readpath::{Coherence, File, ReadPath};
-use support::*;
 
 const FILE_BYTES: usize = 300_001;
 

@@ -1,10 +1,8 @@
 //! A hot set beside a scan, through `File`: readers' uses are two bits a page, and the hot set stays all the same.
 
-mod support;
-
+use crate::support::TempFile;
 use readpath::ReadPath;
 use readpath_core::splitmix;
-use support::TempFile;
 
 const PAGE: u64 = 4096;
 const MEMORY_PAGES: u64 = 2048;

@@ -1,9 +1,7 @@
 //! What the laws of a live path decided can be had, line by line as the command logs it.
 
-mod support;
-
+use crate::support::TempFile;
 use readpath::{Decision, ReadPath};
-use support::TempFile;
 
 const PAGE: usize = 4096;
 

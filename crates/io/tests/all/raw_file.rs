@@ -1,16 +1,14 @@
 //! Raw files on real storage: over io_uring and threads, direct and buffered,
 //! on a file system and on a block device, from several threads.
 
-mod support;
-
 use std::os::unix::fs::FileExt;
 use std::process::Command;
 
+use crate::support::*;
 use proptest::prelude::*;
 use readpath::raw::{RawFault, RawFileBuilder};
 use readpath::{BackendKind, BufferedBecause, Direct, Mode, RawFile};
 use readpath_core::request::{DeviceError, Op};
-use support::*;
 
 fn options(backend: BackendKind, direct: Direct) -> RawFileBuilder {
     let builder = RawFile::builder().write(true).chunk_bytes(16 << 10).depth(3);

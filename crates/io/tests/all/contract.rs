@@ -2,15 +2,13 @@
 //! right bytes everywhere, short at the end, errors by name, cancellation,
 //! and nothing left in flight.
 
-mod support;
-
 use std::time::{Duration, Instant};
 
+use crate::support::*;
 use readpath::inside::{OpenOptions, Target};
 use readpath::{BackendKind, Direct};
 use readpath_core::request::{DeviceError, DeviceRequest, Op, Outcome, RequestId};
 use readpath_core::unit::{PAGE_BYTES, PAGE_SECTORS, PageRange, Time};
-use support::*;
 
 /// Runs a test on every backend, direct and buffered.
 fn everywhere(mut test: impl FnMut(BackendKind, Direct)) {
@@ -121,7 +119,7 @@ fn four_frames(id: u32) -> [u32; 4] {
 
 #[test]
 fn a_request_that_the_file_does_not_take_fails_by_number() {
-    // (A medium error needs a device that fails: tests/block_device.rs.)
+    // (A medium error needs a device that fails: block_device.rs.)
     let file = TempFile::new(1 << 16);
     everywhere(|backend, direct| {
         let mut device = device(open(&file.path, direct), backend, 16);

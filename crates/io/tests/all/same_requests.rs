@@ -1,10 +1,9 @@
 //! A `File` asks the storage for just what the machine alone would ask for: hits
 //! that go past the machine don't change what its law decides.
 
-mod support;
-
 use std::collections::VecDeque;
 
+use crate::support::TempFile;
 use readpath::ReadPath;
 use readpath::inside::{OpenOptions, Target};
 use readpath_core::law::Spec;
@@ -12,7 +11,6 @@ use readpath_core::machine::{Access, Carrier, Config, Driver, Machine, Transfer}
 use readpath_core::readahead::ReadaheadLimits;
 use readpath_core::request::{Completion, DeviceRequest, Outcome, ProcessId};
 use readpath_core::unit::Time;
-use support::TempFile;
 
 const FILE_BYTES: usize = 9 << 20;
 const MEMORY_BYTES: u64 = 32 << 20;

@@ -1,16 +1,14 @@
 //! What a program may hand in: wakers whose code panics, and places beyond any file.
 
-mod support;
-
 use std::future::Future;
 use std::io::{self, BufRead, IoSliceMut, Read, Seek, SeekFrom};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll, RawWaker, RawWakerVTable, Waker};
 
+use crate::support::*;
 use readpath::raw::RawFault;
 use readpath::{Advice, File, RawFile, ReadPath};
-use support::*;
 
 const FILE_BYTES: usize = 4 << 20;
 

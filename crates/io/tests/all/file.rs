@@ -1,12 +1,10 @@
 //! The public API over real files: every byte is the file's, however it is read.
 
-mod support;
-
 use std::io::{BufRead, IoSliceMut, Read, Seek, SeekFrom};
 
+use crate::support::*;
 use readpath::{Advice, BackendKind, File, ReadError, ReadPath};
 use readpath_core::readahead;
-use support::*;
 
 const FILE_BYTES: usize = 3 * (1 << 20) + 1234;
 

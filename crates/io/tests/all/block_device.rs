@@ -2,18 +2,16 @@
 //! kernel's, and where its backing file has been cut off, reads fail with `EIO`,
 //! which reaches exactly the requests that needed those bytes.
 
-mod support;
-
 use std::path::PathBuf;
 use std::process::Command;
 
+use crate::support::*;
 use readpath::{Direct, Mode};
 use readpath_core::readahead::Advice;
 use readpath_core::request::{DeviceError, Outcome, RequestId};
 use readpath_core::unit::PageRange;
 use readpath_peers::clock::Clock;
 use readpath_peers::kernel::{KernelEngine, KernelFile, KernelOptions};
-use support::*;
 
 /// A loop device over a file; both are gone when the test ends.
 struct LoopDevice {

@@ -1,14 +1,12 @@
 //! A raw file beside a read path: no read that begins after a raw write has
 //! returned sees what was there before.
 
-mod support;
-
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::support::*;
 use readpath::raw::{RawMemory, RawOpenError};
 use readpath::{File, RawFile, ReadPath};
-use support::*;
 
 const PAGE: usize = 4096;
 
