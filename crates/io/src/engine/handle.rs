@@ -299,7 +299,8 @@ impl Handle {
     fn copy(&self, offset: u64, buffer: &mut [u8]) -> bool {
         let wish = thread_number();
         let used_on = self.tally.last_page(wish);
-        let copied = self.engine.frame_cache.copy(self.named().file, offset, buffer, wish, used_on);
+        let copied =
+            self.engine.frame_cache.copy(self.in_machine().file, offset, buffer, wish, used_on);
         let Some(reading) = copied else { return false };
         let bytes = buffer.len() as u64;
         self.tally.copied(reading.slot(), bytes, offset + bytes);
