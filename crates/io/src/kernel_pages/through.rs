@@ -181,16 +181,17 @@ impl Through {
 
     /// Nothing is known of these bytes any more. False, always.
     pub(super) fn forget(&self, offset: u64, bytes: u64) -> bool {
-        if !self.held.is_empty() {
-            let pages = PageRange::covering(offset, bytes);
-            self.places(pages).for_each(|(place, _)| place.store(0, Ordering::Relaxed));
-        }
+        let pages = PageRange::covering(offset, bytes);
+        self.places(pages).for_each(|(place, _)| place.store(0, Ordering::Relaxed));
         false
     }
 
+    /// Where it stands which windows of these pages are held; nowhere, of a file that is kept.
     fn places(&self, pages: PageRange) -> impl Iterator<Item = (&AtomicU64, u64)> {
         let windows = pages.first / WINDOW_PAGES..pages.end.div_ceil(WINDOW_PAGES);
-        windows.map(|window| (&self.held[(window % self.held.len() as u64) as usize], window))
+        windows
+            .filter(|_| !self.held.is_empty())
+            .map(|window| (&self.held[(window % self.held.len() as u64) as usize], window))
     }
 }
 
