@@ -116,8 +116,8 @@ FIGURES = [
     Figure("regret-real", MEASUREMENTS, "### On real storage", READPATH + "regret --on FOLDER"),
     Figure("regret-swap", MEASUREMENTS, "### Memory larger than memory", READPATH + "regret --cells swap-",
            READPATH + "regret --cells /ssd/,swap- --smoke"),
-    Figure("profile", MEASUREMENTS, "## A profile beside what it is of", "cargo test -p readpath-sim --test profile -- --nocapture",
-           "cargo test -p readpath-sim --test profile -- --list"),
+    Figure("profile", MEASUREMENTS, "## A profile beside what it is of", "cargo test -p readpath-sim --test all profile:: -- --nocapture",
+           "cargo test -p readpath-sim --test all profile:: -- --list"),
 ]
 
 # Figures that need what the repository doesn't have: the document, its words, and what is missing.

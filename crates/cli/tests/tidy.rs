@@ -106,16 +106,18 @@ fn sources_are_small_and_hold_no_leftovers() {
 /// Where one program holds all tests of a crate, it names every file of them.
 #[test]
 fn no_file_of_tests_is_left_out() {
-    for package in ["core", "sim"] {
-        let folder = root().join("crates").join(package).join("tests");
-        let all = std::fs::read_to_string(folder.join("all.rs")).unwrap();
+    for (package, program) in
+        [("core/tests", "all"), ("sim/tests", "all"), ("io/tests/all", "main")]
+    {
+        let folder = root().join("crates").join(package);
+        let all = std::fs::read_to_string(folder.join(program).with_extension("rs")).unwrap();
         for entry in std::fs::read_dir(&folder).unwrap() {
             let path = entry.unwrap().path();
             let holds_tests = path.extension().is_some_and(|ending| ending == "rs")
                 || path.join("main.rs").exists();
             let name = path.file_stem().unwrap().to_string_lossy().into_owned();
             let is_named = all.contains(&format!("mod {name};\n"));
-            assert!(!holds_tests || is_named || name == "all", "{package}: `{name}` is left out");
+            assert!(!holds_tests || is_named || name == program, "{package}: `{name}` is left out");
         }
     }
 }
@@ -138,6 +140,44 @@ fn the_documents_name_what_is_there() {
             let is_there = root().join(name).exists() || path.with_file_name(name).exists();
             if is_path && !name.contains(['*', '{', 'N']) && !is_there {
                 faults.push(format!("{}: names `{name}`, which is not there", path.display()));
+            }
+        }
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+/// Every test program that a document or a script names exists in the package that it names: several files are one
+/// program in some.
+#[test]
+fn the_test_programs_that_are_named_are_there() {
+    let is_program = |package: &str, name: &str| {
+        let folder = match package.strip_prefix("readpath-") {
+            Some(folder) => root().join("crates").join(folder),
+            None => root().join("crates/io"),
+        };
+        let manifest = std::fs::read_to_string(folder.join("Cargo.toml")).unwrap();
+        let is_found = !manifest.contains("autotests = false")
+            && (folder.join(format!("tests/{name}.rs")).exists()
+                || folder.join(format!("tests/{name}/main.rs")).exists());
+        is_found || manifest.contains(&format!("[[test]]\nname = \"{name}\""))
+    };
+    assert!(is_program("readpath-sim", "all") && is_program("readpath", "all"));
+    assert!(!is_program("readpath-sim", "profile"));
+    let mut faults = Vec::new();
+    for path in files(&[".md", ".py"]).into_iter().chain([root().join(".ci/slow")]) {
+        let text = std::fs::read_to_string(&path).unwrap();
+        for line in text.lines() {
+            let words: Vec<&str> =
+                line.split(|it: char| it.is_whitespace() || "`\"',;()".contains(it)).collect();
+            let mut package = None;
+            for pair in words.windows(2) {
+                match pair {
+                    ["-p", name] => package = Some(*name),
+                    ["--test", name] if package.is_some_and(|of| !is_program(of, name)) => {
+                        faults.push(format!("{}: no {package:?} has {name}", path.display()));
+                    }
+                    _ => {}
+                }
             }
         }
     }
