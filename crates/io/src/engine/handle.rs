@@ -95,15 +95,19 @@ impl Handle {
     }
 
     /// What the machine calls it, which is told of it now if it was not before; not to be asked under its lock.
+    #[inline]
     pub(crate) fn in_machine(&self) -> InMachine {
-        *self.named.get_or_init(|| {
-            let (_, named) = self.engine.lock().open(Arc::clone(&self.file));
-            let advice = ADVICE[usize::from(self.advice.load(Ordering::Relaxed))];
-            if advice != Advice::Normal {
-                self.advise_machine(named, advice, PageRange::new(0, 0));
-            }
-            named
-        })
+        *self.named.get_or_init(|| self.made_known())
+    }
+
+    #[cold]
+    fn made_known(&self) -> InMachine {
+        let (_, named) = self.engine.lock().open(Arc::clone(&self.file));
+        let advice = ADVICE[usize::from(self.advice.load(Ordering::Relaxed))];
+        if advice != Advice::Normal {
+            self.advise_machine(named, advice, PageRange::new(0, 0));
+        }
+        named
     }
 
     /// What the machine, which was told of it, calls it.
