@@ -40,6 +40,12 @@ def row(name, ratios):
     print(f"| {name} | {len(ratios)} | {mean:.3f} | {min(ratios):.3f} | {below} |")
 
 
+def fixed(summary):
+    for pair in summary["fixed"]:
+        numbers = f"{pair['geometric_mean']:.3f} | {pair['minimum']:.3f}"
+        print(f"| {pair['laws']} | {numbers} | {pair['below_95_percent']} |")
+
+
 def rates(cell):
     name = lambda run: " ".join(filter(None, [run["readahead"], run["scheduler"]]))
     sorted_rates = lambda run: [rounded(rate) for rate in run["mib_per_s_by_seed"]]
@@ -60,8 +66,7 @@ def real(documents):
             row("ours", [cell["ratio"] for cell in part["results"]])
             kernel = lambda cell: next(run for run in cell["rivals"] if run["readahead"] == "kernel")
             row("beside the kernel alone", [cell["adaptive"]["mib_per_s"] / kernel(cell)["mib_per_s"] for cell in part["results"]])
-            for pair in part["summary"]["fixed"]:
-                print(f"| {pair['laws']} | {pair['geometric_mean']:.3f} | {pair['minimum']:.3f} | {pair['below_95_percent']} |")
+            fixed(part["summary"])
     machine = json.dumps(f"{platform.machine()}, {platform.system()} {platform.release()}")
     REAL.write_text(f'{{"machine":{machine},"cells":[\n' + ",\n".join(lines) + "\n]}\n")
 
@@ -78,9 +83,7 @@ def main():
         row(device, [cell["ratio"] for cell in cells if cell["device"] == device])
     row("all", [cell["ratio"] for cell in cells])
     print()
-    for pair in document["summary"]["fixed"]:
-        numbers = f"{pair['geometric_mean']:.3f} | {pair['minimum']:.3f}"
-        print(f"| {pair['laws']} | {numbers} | {pair['below_95_percent']} |")
+    fixed(document["summary"])
 
 
 main()

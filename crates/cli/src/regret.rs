@@ -226,8 +226,11 @@ fn tell(
     let all = if first_runs.is_some() { "second runs" } else { "all" };
     let sentences = parts.chain(of_first).chain([(all, &summary)]);
     let sentences: Vec<String> = sentences.map(|(name, part)| sentence(name, part)).collect();
+    let laws = match (&args.on, &args.laws) {
+        (Some(_), None) => "nothing set".to_owned(),
+        _ => format!("{} {}", laws.readahead, laws.scheduler),
+    };
     if let Some(path) = &args.html {
-        let laws = format!("{} {}", laws.readahead, laws.scheduler);
         page::of(judged, &summary, &sentences, &laws).write(path)?;
     }
     if args.json {
@@ -237,10 +240,7 @@ fn tell(
             seed: args.seed,
             seeds: args.seeds,
             smoke: args.smoke,
-            laws: match (&args.on, &args.laws) {
-                (Some(_), None) => "nothing set".to_owned(),
-                _ => format!("{} {}", laws.readahead, laws.scheduler),
-            },
+            laws,
             developed,
             held_out,
             summary: &summary,

@@ -237,12 +237,7 @@ impl Queue {
                 Dispatch::Request(id) => id,
                 Dispatch::Withdraw(id) => {
                     debug_assert!(self.requests[id].need != Need::Awaited, "somebody waits for it");
-                    self.ending = Some(Ending {
-                        next: Some(id),
-                        start: self.requests[id].start,
-                        outcome: Outcome::Failed(DeviceError::Cancelled),
-                        is_merged: self.requests.is_merged(id),
-                    });
+                    self.end(id, Outcome::Failed(DeviceError::Cancelled));
                     return Some(Polled::Withdrawn);
                 }
                 Dispatch::WaitUntil(time) => {
@@ -278,16 +273,20 @@ impl Queue {
     /// The device has finished a request; its parts are told by `poll_ended`, before
     /// anything else is done.
     pub(super) fn handle_completion(&mut self, now: Time, completion: Completion) {
-        debug_assert!(self.ending.is_none_or(|ending| ending.next.is_none()), "one at a time");
         let id = completion.id;
-        let Request { start, .. } = self.requests[id];
         let bytes = self.requests[id].bytes();
         self.meter.completed(now);
         self.evidence.estimate.completed(now, completion.not_before, id, bytes);
         if !self.payloads.is_retry(id) {
             self.scheduler.complete(now, id, &self.requests);
         }
-        let (outcome, is_merged) = (completion.outcome, self.requests.is_merged(id));
+        self.end(id, completion.outcome);
+    }
+
+    /// The parts of a request are told next.
+    fn end(&mut self, id: RequestId, outcome: Outcome) {
+        debug_assert!(self.ending.is_none_or(|ending| ending.next.is_none()), "one at a time");
+        let (start, is_merged) = (self.requests[id].start, self.requests.is_merged(id));
         self.ending = Some(Ending { next: Some(id), start, outcome, is_merged });
     }
 

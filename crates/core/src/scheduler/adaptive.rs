@@ -204,6 +204,14 @@ impl Adaptive {
         self.open.admit(waiting, requests);
     }
 
+    /// A read of the process has left those that may go.
+    fn is_open_no_more(&mut self, id: ProcessId) -> &mut Process {
+        self.reads_open -= 1;
+        let process = self.processes.get_mut(&id).expect("who has open reads is known");
+        process.open -= 1;
+        process
+    }
+
     /// Takes places away and gives them, up to the limit.
     fn turn(&mut self, now: Time, limit: usize, requests: &RequestTable) {
         if self.parked == 0 && self.active <= limit {
@@ -392,9 +400,7 @@ impl Scheduler for Adaptive {
                 Inserted::Merged { with: None, .. } => {}
                 // It may have been another process's.
                 Inserted::Merged { with: Some(gone), .. } => {
-                    let process = self.processes.get_mut(&requests[gone].process);
-                    process.expect("who has open reads is known").open -= 1;
-                    self.reads_open -= 1;
+                    self.is_open_no_more(requests[gone].process);
                 }
             }
             return inserted;
@@ -412,19 +418,13 @@ impl Scheduler for Adaptive {
             Dispatch::Request(id) => {
                 let request = &requests[id];
                 if request.op == Op::Read {
-                    let process = self.processes.get_mut(&request.process);
-                    let process = process.expect("who has open reads is known");
-                    process.open -= 1;
-                    process.in_device += 1;
-                    self.reads_open -= 1;
+                    self.is_open_no_more(request.process).in_device += 1;
                     self.sent(now, id);
                 }
                 Dispatch::Request(id)
             }
             Dispatch::Withdraw(id) => {
-                let process = self.processes.get_mut(&requests[id].process);
-                process.expect("who has open reads is known").open -= 1;
-                self.reads_open -= 1;
+                self.is_open_no_more(requests[id].process);
                 self.forget_if_over(requests[id].process);
                 Dispatch::Withdraw(id)
             }

@@ -188,10 +188,11 @@ impl Through {
 
     /// Where it stands which windows of these pages are held; nowhere, of a file that is kept.
     fn places(&self, pages: PageRange) -> impl Iterator<Item = (&AtomicU64, u64)> {
-        let windows = pages.first / WINDOW_PAGES..pages.end.div_ceil(WINDOW_PAGES);
-        windows
-            .filter(|_| !self.held.is_empty())
-            .map(|window| (&self.held[(window % self.held.len() as u64) as usize], window))
+        let windows = match self.held.is_empty() {
+            true => 0..0,
+            false => pages.first / WINDOW_PAGES..pages.end.div_ceil(WINDOW_PAGES),
+        };
+        windows.map(|window| (&self.held[(window % self.held.len() as u64) as usize], window))
     }
 }
 
