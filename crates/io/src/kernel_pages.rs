@@ -393,7 +393,7 @@ impl File {
 }
 
 /// How many pages of a range the kernel's cache has: `cachestat(2)`; `None` where it doesn't say.
-fn cached_pages(file: BorrowedFd<'_>, pages: PageRange) -> Option<u64> {
+pub(crate) fn cached_pages(file: BorrowedFd<'_>, pages: PageRange) -> Option<u64> {
     let range =
         raw::cachestat_range { off: pages.first * PAGE_BYTES, len: pages.count() * PAGE_BYTES };
     let mut counted = raw::cachestat {

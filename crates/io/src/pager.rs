@@ -24,6 +24,8 @@ mod mapping_server;
 mod page_map;
 mod region;
 mod region_server;
+mod runs;
+mod take_back;
 pub(crate) mod uffd;
 mod wait;
 

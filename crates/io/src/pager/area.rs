@@ -8,12 +8,14 @@
 //! A child process doesn't inherit it (it would find zeros where pages are absent, with
 //! nobody to fill them); what it has in its place, `inherited.rs` says.
 
+use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 
 use readpath_core::unit::{PAGE_BYTES, PageRange};
 use rustix::mm;
 
 use super::error::PagerError;
+use super::inherited::without_forks;
 use super::uffd::{Uffd, Watch};
 
 /// Private anonymous memory of whole pages, absent at first.
@@ -118,6 +120,44 @@ impl Area {
         // SAFETY: the range lies in the mapping; the caller gives its bytes up.
         let released = unsafe { mm::madvise(self.address(range.first) as *mut _, bytes, advice) };
         released.expect("pages of a private mapping can always be given back");
+    }
+
+    /// Has the kernel map a part of a file, the same pages of it, in the place of a range: what is there is gone.
+    ///
+    /// # Errors
+    /// The system takes no more mappings; the range is as it was.
+    pub(super) fn lend(&self, range: PageRange, file: BorrowedFd<'_>) -> rustix::io::Result<()> {
+        let (address, bytes) =
+            (self.address(range.first) as *mut _, (range.count() * PAGE_BYTES) as usize);
+        let (protection, flags) = (mm::ProtFlags::READ, mm::MapFlags::SHARED | mm::MapFlags::FIXED);
+        // A child would have the part, and nothing beside it.
+        without_forks(|| {
+            // SAFETY: a range of our mapping, which reads as the file's bytes before and after; neither call changes any.
+            unsafe {
+                mm::mmap(address, bytes, protection, flags, file, range.first * PAGE_BYTES)?;
+                // Nothing in it can fail but for want of memory; then a child has the part, and lacks the rest.
+                let _ = mm::madvise(address, bytes, mm::Advice::LinuxDontFork);
+            }
+            Ok(())
+        })
+    }
+
+    /// Puts this area, as it is watched, in the place of as many pages of another, from `first` on.
+    ///
+    /// # Safety
+    /// Nobody needs what is there, unless who watches fills it with the same bytes again.
+    ///
+    /// # Errors
+    /// The system can't; the other is as it was.
+    pub(super) unsafe fn move_into(self, other: &Area, first: u64) -> rustix::io::Result<()> {
+        let (from, to) = (self.base.as_ptr().cast(), other.address(first) as *mut _);
+        // SAFETY: both are ours and as long; the caller's promise for what is in the target.
+        unsafe {
+            mm::mremap_fixed(from, self.bytes(), self.bytes(), mm::MremapFlags::MAYMOVE, to)?
+        };
+        // What it would give back is the other's now.
+        std::mem::forget(self);
+        Ok(())
     }
 
     /// The bytes of a page.

@@ -34,9 +34,15 @@ pub(super) fn suits(target: &Target) -> bool {
     let Some(queue) = target.queue().filter(|_| target.mode() == Mode::Direct) else {
         return false;
     };
-    let window_bytes = queue.read_ahead_bytes;
-    target.bytes() <= MISSES_MAX * window_bytes
+    target.bytes() <= MISSES_MAX * queue.read_ahead_bytes
         && SpareMemory::now().is_some_and(|memory| target.bytes() <= memory.available / 2)
+        && is_swift(target)
+}
+
+/// Whether the device gives a window of the kernel's readahead within the time that its pages would take to be served.
+pub(super) fn is_swift(target: &Target) -> bool {
+    let window_bytes = target.queue().map_or(0, |queue| queue.read_ahead_bytes);
+    target.mode() == Mode::Direct
         && request_time(target).is_some_and(|took| is_hidden(took, window_bytes))
 }
 

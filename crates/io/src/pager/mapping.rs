@@ -60,7 +60,8 @@ impl Default for MappingBuilder {
 impl MappingBuilder {
     /// The most memory for pages of the file, in bytes; default 256 MiB, or half of what the machine and its control groups
     /// have free when it is mapped, where that is less; at least 256 KiB (less is raised to that). Pages beyond it are given up and read again when they
-    /// are touched again. Beside it the mapping takes about 200 bytes a page
+    /// are touched again. Of a fast device the kernel's own mapping serves the windows of long runs (unless [`kernel_cache`](MappingBuilder::kernel_cache)
+    /// forbids it): no more of them than fits into this memory are mapped, and what of them the kernel's cache keeps beyond that gives way by itself. Beside it the mapping takes about 200 bytes a page
     /// of this memory.
     #[must_use]
     pub fn memory(mut self, bytes: u64) -> MappingBuilder {
@@ -100,7 +101,8 @@ impl MappingBuilder {
     /// Whether a file may be left to the kernel's own mapping; default yes. One is of which its page cache holds everything when
     /// it is mapped ([`KernelMapping::Held`]): no byte of it is read again, and none is in memory twice. So is one, where nothing
     /// else is set, that the kernel brings in no slower than we could ([`KernelMapping::Swift`]): on a fast device, of a hundred of
-    /// its readahead windows at the most. Should the kernel let pages go later, it brings them back by its own readahead.
+    /// its readahead windows at the most. Should the kernel let pages go later, it brings them back by its own readahead. Of a file that we serve it may
+    /// be lent the windows of long runs, where no law, window or backend is set ([`MappingStatistics::lent_pages`]).
     #[must_use]
     pub fn kernel_cache(mut self, is_used: bool) -> MappingBuilder {
         self.takes_kernel_pages = is_used;
@@ -112,6 +114,16 @@ impl MappingBuilder {
         let is_default = self.memory_bytes == MEMORY_BYTES;
         let memory = if is_default { SpareMemory::now() } else { None };
         memory.map_or(self.memory_bytes, |memory| self.memory_bytes.min(memory.available / 2))
+    }
+
+    /// Whether long runs of a file of so many bytes may be lent to the kernel's own mapping; and if so, whether what it brings in
+    /// is to go with them, since the file is larger than what is free.
+    fn lends(&self, bytes: u64) -> Option<bool> {
+        let is_free = self.takes_kernel_pages
+            && self.readahead == LAW
+            && self.window_bytes_max.is_none()
+            && self.backend == BackendKind::default();
+        is_free.then(|| SpareMemory::now().is_none_or(|memory| memory.available < bytes))
     }
 
     /// Whether all that it would be served with is left as it is by default.
@@ -167,6 +179,7 @@ impl MappingBuilder {
             readahead,
             window_bytes_max,
             backend: self.backend,
+            lends: self.lends(bytes),
         };
         let started = Link::start("readpath-map", move |inbox| Server::new(setup, inbox));
         match started {
@@ -301,6 +314,8 @@ pub struct MappingStatistics {
     pub evicted_pages: u64,
     /// Pages that could not be read when they were touched.
     pub poisoned_pages: u64,
+    /// Pages of long runs that were lent to the kernel's own mapping of the file; they are in no other count.
+    pub lent_pages: u64,
     /// Pages in memory now.
     pub resident_pages: u64,
     /// Requests to the device.

@@ -20,6 +20,7 @@
 //! 2. The user's area only ever has pages whose transfer ended well.
 //! 3. This thread touches the user's area only where a page is present and
 //!    pinned: it would else wait for itself.
+//! 4. What is [lent](lent) to the kernel's own mapping is in neither area, and nothing is put there.
 
 use std::collections::BTreeSet;
 use std::os::fd::AsFd;
@@ -41,6 +42,7 @@ use super::follow::Follower;
 use super::link::{Inbox, Serve};
 use super::mapping::MappingStatistics;
 use super::page_map::PageMap;
+use super::runs::Runs;
 use super::uffd::{Fault, FaultScope, Uffd, Watch};
 use super::wait::sleep;
 use crate::backend::{BackendKind, Sleep};
@@ -49,6 +51,9 @@ use crate::target::Target;
 use crate::transfers::{self, Start, Transfers};
 
 mod around;
+mod lent;
+
+use lent::Lending;
 
 /// The most bytes of one piece of a [`Command::Read`]: its answer is allocated.
 const PIECE_BYTES_MAX: u64 = 1 << 20;
@@ -96,6 +101,8 @@ pub(super) struct Setup {
     pub readahead: Spec,
     pub window_bytes_max: u64,
     pub backend: BackendKind,
+    /// Whether long runs may be lent to the kernel's own mapping; and if so, whether what it brings in of them is dropped behind them.
+    pub lends: Option<bool>,
 }
 
 /// Where a page is present.
@@ -135,7 +142,7 @@ struct Areas {
     // Dropped first: it withdraws transfers into the shadow.
     transfers: Transfers<PageRange>,
     target: Target,
-    uffd: Uffd,
+    uffd: Arc<Uffd>,
     user: Arc<Area>,
     shadow_uffd: Uffd,
     shadow: Area,
@@ -147,12 +154,16 @@ struct Areas {
     /// Which page each frame of the machine holds.
     owners: Vec<Option<u64>>,
     resident: PageMap<Resident>,
+    /// What is mapped, by the kernel too.
+    runs: Runs,
+    lending: Lending,
     poisoned: BTreeSet<u64>,
     asked: Vec<Option<Asked>>,
     follower: Follower,
     statistics: MappingStatistics,
     clock: Clock,
     inbox: Arc<Inbox<Command>>,
+    /// Told, and not handled yet.
     faults: Vec<Fault>,
     /// Room for lists of pages and frames.
     pages: Vec<u64>,
@@ -164,8 +175,8 @@ impl Server {
     /// # Errors
     /// As [`MappingBuilder::open`](super::mapping::MappingBuilder::open).
     pub(super) fn new(setup: Setup, inbox: Arc<Inbox<Command>>) -> Result<Server, PagerError> {
-        let Setup { target, user, shadow, memory_bytes, readahead, window_bytes_max, backend } =
-            setup;
+        let Setup { target, user, shadow, memory_bytes, .. } = setup;
+        let Setup { readahead, window_bytes_max, backend, lends, .. } = setup;
         let (caps, file_bytes) = (target.caps(), target.bytes());
         let limits = ReadaheadLimits {
             window_pages_max: window_bytes_max / PAGE_BYTES,
@@ -183,7 +194,7 @@ impl Server {
         let mut machine = Machine::new(config).map_err(PagerError::Config)?;
         let file = machine.add_file(file_bytes, 0).map_err(PagerError::Beyond)?;
         let handle = machine.open(file);
-        let uffd = Uffd::open().map_err(PagerError::Uffd)?;
+        let uffd = Uffd::open_following().map_err(PagerError::Uffd)?;
         user.watch(&uffd, Watch::Missing)?;
         let shadow_uffd = Uffd::open_refusing().map_err(PagerError::Uffd)?;
         shadow.watch(&shadow_uffd, Watch::Missing)?;
@@ -191,10 +202,14 @@ impl Server {
         let built = backend.build_with_bell(caps.depth_max, inbox.bell().as_fd());
         let (built, _) = built.map_err(PagerError::Backend)?;
         let frames = (memory_bytes / PAGE_BYTES) as usize;
+        let lending = match lends {
+            Some(drops_behind) => Lending::of(&target, frames as u64, drops_behind),
+            None => Lending::none(),
+        };
         let areas = Areas {
             transfers: Transfers::over(built, caps.depth_max, clock),
             target,
-            uffd,
+            uffd: Arc::new(uffd),
             user,
             shadow_uffd,
             shadow,
@@ -204,6 +219,8 @@ impl Server {
             piece_bytes_max: (memory_bytes / 4).clamp(PAGE_BYTES, PIECE_BYTES_MAX),
             owners: vec![None; frames],
             resident: PageMap::with_capacity_and_hasher(frames, Default::default()),
+            runs: Runs::default(),
+            lending,
             poisoned: BTreeSet::new(),
             asked: Vec::new(),
             follower: Follower::default(),
@@ -224,32 +241,41 @@ impl Areas {
 
     fn handle_faults(&mut self, machine: &mut Machine) {
         let mut faults = std::mem::take(&mut self.faults);
+        // Moves of memory are read so that they go on.
         self.uffd.faults(&mut faults).expect("a userfaultfd can be read while it is open");
-        for fault in faults.drain(..) {
-            self.statistics.faults += 1;
-            self.follower.serve(fault.thread);
-            let Some(page) = self.user.page(fault.address) else {
-                // The program has made the mapping longer (mremap(2)): there is nothing.
-                // SAFETY: registered, or it would not have been told; and not ours to fill.
-                // Refused, another thread has been told already.
-                let _ = unsafe { self.uffd.poison(fault.address, PAGE_BYTES as usize) };
-                continue;
-            };
-            if self.is_at(page, Place::User) && !self.user.is_present(page) {
-                // The program has given it up by itself (madvise(2)).
-                self.advise(machine, Advice::DontNeed, PageRange::new(page, 1));
+        while !faults.is_empty() {
+            for fault in faults.drain(..) {
+                self.handle_fault(machine, fault);
             }
-            if self.is_at(page, Place::User) {
-                // It came in since the thread told of it.
-                self.wake(page);
-            } else {
-                self.statistics.faults_read += u64::from(!self.is_at(page, Place::Shadow));
-                let range = ByteRange { offset: page * PAGE_BYTES, bytes: 1 };
-                self.read(machine, Access::Fault, range, FAULT)
-                    .expect("a page fits, and reads have no limit");
-            }
+            self.take_surplus_back();
+            faults.append(&mut self.faults);
         }
         self.faults = faults;
+    }
+
+    fn handle_fault(&mut self, machine: &mut Machine, fault: Fault) {
+        self.statistics.faults += 1;
+        self.follower.serve(fault.thread);
+        let Some(page) = self.user.page(fault.address) else {
+            // The program has made the mapping longer (mremap(2)): there is nothing.
+            // SAFETY: registered, or it would not have been told; and not ours to fill.
+            // Refused, another thread has been told already.
+            let _ = unsafe { self.uffd.poison(fault.address, PAGE_BYTES as usize) };
+            return;
+        };
+        if self.is_at(page, Place::User) && !self.user.is_present(page) {
+            // The program has given it up by itself (madvise(2)).
+            self.advise(machine, Advice::DontNeed, PageRange::new(page, 1));
+        }
+        if self.is_at(page, Place::User) || self.lending.has(page) {
+            // It came in since the thread told of it.
+            self.wake(page);
+        } else if !self.lend(machine, page) {
+            self.statistics.faults_read += u64::from(!self.is_at(page, Place::Shadow));
+            let range = ByteRange { offset: page * PAGE_BYTES, bytes: 1 };
+            self.read(machine, Access::Fault, range, FAULT)
+                .expect("a page fits, and reads have no limit");
+        }
     }
 
     fn handle_command(&mut self, machine: &mut Machine, command: Command) {
@@ -286,7 +312,10 @@ impl Areas {
     fn advise(&mut self, machine: &mut Machine, advice: Advice, range: PageRange) {
         machine.advise(self.now(), self.handle, PROCESS, advice, range);
         match advice {
-            Advice::DontNeed => self.drop_range(machine, range),
+            Advice::DontNeed => {
+                self.take_range_back(range);
+                self.drop_range(machine, range);
+            }
             // The program has said that it will use them: nothing is to be learned from that it does.
             Advice::WillNeed => machine.mapped(self.handle, range),
             _ => {}
@@ -344,7 +373,10 @@ impl Areas {
         // SAFETY: pages of the user's area are filled with the same bytes when
         // they are touched again; of the shadow nobody holds any.
         unsafe {
-            for_each_run(&mut user, |run| self.user.release(run));
+            for_each_run(&mut user, |run| {
+                self.user.release(run);
+                self.runs.remove(run);
+            });
             for_each_run(&mut shadow, |run| self.shadow.release(run));
         }
     }
@@ -353,7 +385,13 @@ impl Areas {
     fn drop_range(&mut self, machine: &Machine, range: PageRange) {
         let is_dropped = |page: &u64| !machine.is_cached(self.handle, *page);
         let gone = |page: &u64| range.contains(*page) && is_dropped(page);
-        self.pages.extend(self.resident.keys().copied().filter(gone));
+        match range.count() < self.resident.len() as u64 {
+            true => {
+                let held = range.pages().filter(|page| self.resident.contains_key(page));
+                self.pages.extend(held.filter(is_dropped));
+            }
+            false => self.pages.extend(self.resident.keys().copied().filter(gone)),
+        }
         for &page in &self.pages {
             if let Some(held) = self.resident.get(&page) {
                 self.owners[held.frame as usize] = None;
@@ -417,8 +455,14 @@ impl Areas {
     }
 
     fn wake(&self, page: u64) {
-        let woken = self.uffd.wake(self.user.address(page), PAGE_BYTES as usize);
-        woken.expect("a page of a registered area can be waited for");
+        self.wake_all(PageRange::new(page, 1));
+    }
+
+    /// Has who waits for one of these pages look again.
+    fn wake_all(&self, range: PageRange) {
+        let bytes = (range.count() * PAGE_BYTES) as usize;
+        let woken = self.uffd.wake(self.user.address(range.first), bytes);
+        woken.expect("pages of an area can be waited for");
     }
 }
 
@@ -519,7 +563,8 @@ impl Serve for Server {
                     return;
                 }
             }
-            if woken.by_faults {
+            // Some may have been told while a window was taken back for a command.
+            if woken.by_faults || !areas.faults.is_empty() {
                 areas.handle_faults(machine);
             }
             areas.exchange();

@@ -114,6 +114,15 @@ impl Uffd {
         Uffd::open_with(0)
     }
 
+    /// Opens one that tells of moves of what it watches too (`mremap(2)`), which wait until that is read. Memory that is moved
+    /// stays watched.
+    ///
+    /// # Errors
+    /// As for [`open`](Uffd::open).
+    pub fn open_following() -> Result<Uffd, UffdError> {
+        Uffd::open_with(raw::UFFD_FEATURE_EVENT_REMAP)
+    }
+
     /// Opens one that tells of no touch: that of an absent page is a bus error, or `EFAULT` where
     /// the kernel touches it for a system call. For memory that nobody but its owner
     /// has business with; to lock it in memory (`mlockall(2)`) takes none.
@@ -195,23 +204,26 @@ impl Uffd {
     }
 
     /// Takes the faults that wait to be told, without sleeping; at most 64 at
-    /// once, so that a caller with more to do is not kept from it.
+    /// once, so that a caller with more to do is not kept from it. Gives how many moves of memory were told with them.
     ///
     /// # Errors
     /// The descriptor can't be read.
-    pub fn faults(&self, faults: &mut Vec<Fault>) -> Result<(), CallError> {
+    pub fn faults(&self, faults: &mut Vec<Fault>) -> Result<u32, CallError> {
         let mut buffer = [0u8; MESSAGE_BYTES * MESSAGES_MAX];
         let read = match rustix::io::read(&self.fd, &mut buffer) {
             Ok(read) => read,
             Err(Errno::AGAIN | Errno::INTR) => 0,
             Err(errno) => return Err(CallError { call: "read", errno, bytes_done: 0 }),
         };
+        let mut moves = 0;
         for message in buffer[..read].chunks_exact(MESSAGE_BYTES) {
-            if u32::from(message[0]) == raw::UFFD_EVENT_PAGEFAULT {
-                faults.push(fault(message));
+            match u32::from(message[0]) {
+                raw::UFFD_EVENT_PAGEFAULT => faults.push(fault(message)),
+                raw::UFFD_EVENT_REMAP => moves += 1,
+                _ => {}
             }
         }
-        Ok(())
+        Ok(moves)
     }
 
     /// Copies `bytes` bytes at `from` to absent pages at `to`, and wakes who

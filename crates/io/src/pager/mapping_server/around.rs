@@ -19,8 +19,8 @@ const AROUND_PAGES_MAX: usize = 256;
 impl Areas {
     /// Maps a page that was touched, and its neighbours that are there.
     pub(super) fn map_around(&mut self, machine: &mut Machine, page: u64) {
-        if !self.is_at(page, Place::Shadow) {
-            // Another fault on the page was served first.
+        if !self.is_at(page, Place::Shadow) || self.lending.has(page) {
+            // Another fault on the page was served first, or the kernel has it now.
             return self.wake(page);
         }
         let below = || (0..page).rev().take(AROUND_PAGES_MAX);
@@ -49,6 +49,7 @@ impl Areas {
             self.is_at(page, Place::Shadow)
                 && !machine.is_marked(self.handle, page)
                 && !self.poisoned.contains(&page)
+                && !self.lending.has(page)
                 && (nth + 1 < touched || !machine.is_unused(self.handle, page))
         };
         side.enumerate().take_while(is_mappable).count() as u64
@@ -76,6 +77,7 @@ impl Areas {
         for page in range.pages() {
             self.resident.get_mut(&page).expect("it was in the shadow").place = Place::User;
         }
+        self.runs.insert(range);
         self.statistics.mapped_pages += range.count();
     }
 

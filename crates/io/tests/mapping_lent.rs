@@ -1,0 +1,216 @@
+//! Windows of long runs that a mapping lends to the kernel's own: every byte is the file's before, while and after, the memory
+//! holds, and they cost next to no faults.
+
+mod support;
+
+use readpath::Mapping;
+use readpath::pager::{MappingBuilder, MappingMode};
+use readpath_core::readahead::Advice;
+use support::{TempFile, can_serve, in_child, splitmix};
+
+const PAGE: usize = 4096;
+const MIB: usize = 1 << 20;
+/// As little as has room for what the kernel reads ahead on a device whose window is 8 MiB.
+const MEMORY: u64 = 32 << 20;
+const FILE_MIB: usize = 48;
+
+/// A file of [`FILE_MIB`] MiB of which the kernel holds nothing.
+fn cold_file() -> (TempFile, Vec<u8>) {
+    let part = support::content(8 * MIB);
+    let file = TempFile::of(&part, FILE_MIB / 8);
+    drop_cache(&file);
+    (file, part.repeat(FILE_MIB / 8))
+}
+
+fn drop_cache(file: &TempFile) {
+    let opened = std::fs::File::open(&file.path).unwrap();
+    opened.sync_all().unwrap();
+    rustix::fs::fadvise(&opened, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+}
+
+fn map(file: &TempFile, options: MappingBuilder) -> Mapping {
+    // SAFETY: the file belongs to the test, which doesn't change it.
+    unsafe { options.memory(MEMORY).open(&file.path) }.unwrap()
+}
+
+/// Runs a test over a fresh mapping of a cold file until something of it was lent: whether the device is fast enough is looked at
+/// once a mapping, and beside other load it isn't always. Where it never is, says so.
+fn lending(run: impl Fn(&Mapping, &[u8])) {
+    if !can_serve() {
+        return;
+    }
+    let (file, content) = cold_file();
+    for _ in 0..5 {
+        drop_cache(&file);
+        let mapping = map(&file, Mapping::builder());
+        assert_eq!(mapping.mode(), MappingMode::Served);
+        assert!(mapping.as_slice()[..8 * MIB] == content[..8 * MIB]);
+        if mapping.statistics().lent_pages > 0 {
+            mapping.advise(Advice::DontNeed, 0, content.len() as u64);
+            return run(&mapping, &content);
+        }
+    }
+    eprintln!("skipped: the device isn't so fast that the kernel is lent long runs of it");
+}
+
+/// Resident bytes of all that lies in a slice, from smaps (proc(5)).
+fn resident_in(slice: &[u8]) -> u64 {
+    let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+    let range = slice.as_ptr_range();
+    let (mut is_inside, mut bytes) = (false, 0);
+    for line in smaps.lines() {
+        let mut words = line.split_ascii_whitespace();
+        let first = words.next().unwrap();
+        if let Some((start, _)) = first.split_once('-').filter(|_| !first.ends_with(':')) {
+            let start = usize::from_str_radix(start, 16).unwrap();
+            is_inside = (range.start as usize..range.end as usize).contains(&start);
+        } else if is_inside && first == "Rss:" {
+            bytes += words.next().unwrap().parse::<u64>().unwrap() * 1024;
+        }
+    }
+    bytes
+}
+
+/// Two passes upwards: what is lent is most of them, each window costs a fault, and no more is in memory than was given.
+#[test]
+fn a_stream_is_lent_window_by_window_within_the_memory() {
+    lending(|mapping, content| {
+        for pass in 0..2 {
+            let before = mapping.statistics();
+            for (at, block) in mapping.as_slice().chunks(MIB).enumerate() {
+                assert!(*block == content[at * MIB..(at + 1) * MIB], "MiB {at} of pass {pass}");
+                if at % 8 == 7 {
+                    let resident = resident_in(mapping.as_slice());
+                    assert!(resident <= MEMORY, "{resident} bytes resident after {at} MiB");
+                }
+            }
+            let now = mapping.statistics();
+            let lent = now.lent_pages - before.lent_pages;
+            // A run is two MiB long before any of it is lent; windows have two MiB here, a sixteenth of the memory.
+            assert!(lent >= ((FILE_MIB - 8) * MIB / PAGE) as u64, "{now:?}");
+            assert!(now.faults - before.faults <= 100, "{now:?} after {before:?}");
+        }
+    });
+}
+
+/// As the GNU C library copies a mebibyte between places that lie alike: each from its end down.
+#[test]
+fn blocks_that_are_each_copied_downwards_are_a_run_too() {
+    lending(|mapping, content| {
+        let before = mapping.statistics();
+        for (at, block) in mapping.as_slice().chunks(MIB).enumerate() {
+            for page in (0..MIB / PAGE).rev() {
+                let place = page * PAGE..(page + 1) * PAGE;
+                assert!(block[place.clone()] == content[at * MIB..][place], "{page} of MiB {at}");
+            }
+        }
+        let lent = mapping.statistics().lent_pages - before.lent_pages;
+        assert!(lent >= ((FILE_MIB - 12) * MIB / PAGE) as u64, "{lent}");
+    });
+}
+
+#[test]
+fn a_run_that_goes_down_is_lent_as_one_that_goes_up() {
+    lending(|mapping, content| {
+        let before = mapping.statistics();
+        for page in (0..FILE_MIB * MIB / PAGE).rev() {
+            let place = page * PAGE..(page + 1) * PAGE;
+            assert!(mapping.as_slice()[place.clone()] == content[place], "page {page}");
+        }
+        let lent = mapping.statistics().lent_pages - before.lent_pages;
+        assert!(lent >= ((FILE_MIB - 8) * MIB / PAGE) as u64, "{lent}");
+    });
+}
+
+/// Threads that stream, jump, copy by the checked call and give memory back, in the same pages: whoever touches a
+/// page while its window comes or goes finds the file's bytes.
+#[test]
+fn every_byte_is_the_files_while_windows_come_and_go() {
+    lending(|mapping, content| {
+        std::thread::scope(|scope| {
+            for thread in 0..4u64 {
+                scope.spawn(move || several_ways(mapping, content, thread));
+            }
+        });
+        let statistics = mapping.statistics();
+        assert_eq!(statistics.poisoned_pages, 0, "{statistics:?}");
+    });
+}
+
+fn several_ways(mapping: &Mapping, content: &[u8], mut state: u64) {
+    for round in 0..4 {
+        let first = splitmix(&mut state) as usize % (FILE_MIB * MIB / 2);
+        for at in (first..first + 12 * MIB).step_by(64 << 10) {
+            let place = at..at + (64 << 10);
+            assert!(mapping.as_slice()[place.clone()] == content[place], "{round}: {at}");
+        }
+        for _ in 0..50 {
+            let at = splitmix(&mut state) as usize % (FILE_MIB * MIB - 10_000);
+            let mut copy = [0; 10_000];
+            match splitmix(&mut state) % 16 {
+                0 => {
+                    mapping.advise(Advice::DontNeed, at as u64, 4 * MIB as u64);
+                    continue;
+                }
+                1 => mapping.read_at(at as u64, &mut copy).unwrap(),
+                _ => copy.copy_from_slice(&mapping.as_slice()[at..at + 10_000]),
+            }
+            assert!(copy == content[at..at + 10_000], "at {at}");
+        }
+    }
+}
+
+#[test]
+fn a_child_made_by_fork_has_all_of_the_file_where_windows_are_lent() {
+    lending(|mapping, content| {
+        let half = FILE_MIB * MIB / 2;
+        assert!(mapping.as_slice()[..half] == content[..half]);
+        assert!(in_child(|| mapping.as_slice() == content));
+        assert!(mapping.as_slice() == content);
+    });
+}
+
+#[test]
+fn what_is_given_up_leaves_no_window_behind() {
+    lending(|mapping, content| {
+        assert!(mapping.as_slice() == content);
+        assert!(resident_in(mapping.as_slice()) > 0);
+        mapping.advise(Advice::DontNeed, 0, (FILE_MIB * MIB) as u64);
+        // Answered in turn.
+        mapping.statistics();
+        assert_eq!(resident_in(mapping.as_slice()), 0);
+        assert!(mapping.as_slice() == content);
+    });
+}
+
+/// The kernel's windows would not be locked. In a process of its own, since locks are a matter of all of it.
+#[test]
+fn nothing_is_lent_while_the_program_has_memory_locked() {
+    if !can_serve() {
+        return;
+    }
+    let (file, content) = cold_file();
+    assert!(in_child(|| {
+        let locked = vec![1u8; PAGE];
+        // SAFETY: it changes no bytes.
+        assert_eq!(unsafe { libc::mlock(locked.as_ptr().cast(), PAGE) }, 0);
+        let mapping = map(&file, Mapping::builder());
+        mapping.as_slice() == content && mapping.statistics().lent_pages == 0
+    }));
+}
+
+#[test]
+fn a_law_that_is_named_or_a_cache_that_is_forbidden_keeps_every_page() {
+    if !can_serve() {
+        return;
+    }
+    let (file, content) = cold_file();
+    let all: [fn(MappingBuilder) -> MappingBuilder; 2] =
+        [|builder| builder.readahead("runs"), |builder| builder.kernel_cache(false)];
+    for with in all {
+        drop_cache(&file);
+        let mapping = map(&file, with(Mapping::builder()));
+        assert!(mapping.as_slice() == content);
+        assert_eq!(mapping.statistics().lent_pages, 0);
+    }
+}
