@@ -331,27 +331,42 @@ fn what_tasks_await_comes_through_the_kernel() {
     assert!(bytes.unwrap_err().to_string().contains("shorter"));
 }
 
-/// What a task waited for is gone before it copies it, as where memory is short: it is read past the kernel, into our own
-/// cache. Another handle of the file, which never read so, finds it there.
+/// A task's read of which the kernel has let go by the time that the task comes for it, as where memory is short.
+fn read_and_let_go(temp: &TempFile, file: &File, page: usize, pages: usize) -> Vec<u8> {
+    let context = &mut std::task::Context::from_waker(std::task::Waker::noop());
+    let mut read = Box::pin(file.read_at_async(vec![0; pages * PAGE], (page * PAGE) as u64));
+    assert!(read.as_mut().poll(context).is_pending(), "nobody has it");
+    assert!(comes_in(temp, page..page + pages));
+    // The thread that waits has seen it too, unless it is slow.
+    std::thread::sleep(Duration::from_millis(2));
+    readpath_peers::cold::drop_pages(&temp.path).unwrap();
+    let (result, bytes) = pollster::block_on(read);
+    assert_eq!(result.unwrap(), pages * PAGE);
+    bytes
+}
+
+/// Of up to 64 KiB the task has what was read for it.
+#[test]
+fn a_small_read_that_is_let_go_before_its_task_comes_is_not_made_again() {
+    let Some((temp, content, path, file)) = cold() else { return };
+    for page in (100..2_000).step_by(100) {
+        let bytes = read_and_let_go(&temp, &file, page, 16);
+        assert!(bytes == content[page * PAGE..(page + 16) * PAGE]);
+    }
+    assert_eq!(path.stats().device_reads, 0);
+}
+
+/// More than that is read past the kernel, into our own cache. Another handle of the file, which never read so, finds it there.
 #[test]
 fn what_one_handle_has_read_past_the_kernel_another_one_finds() {
     let Some((temp, content, path, file)) = cold() else { return };
     let other = file.reopen();
-    let context = &mut std::task::Context::from_waker(std::task::Waker::noop());
     for page in (100..2_000).step_by(100) {
-        let place = page * PAGE;
-        let mut read = Box::pin(file.read_at_async(vec![0; 2 * PAGE], place as u64));
-        assert!(read.as_mut().poll(context).is_pending(), "nobody has it");
-        assert!(comes_in(&temp, page..page + 2));
-        // The thread that waits has seen it too, unless it is slow.
-        std::thread::sleep(Duration::from_millis(2));
-        readpath_peers::cold::drop_pages(&temp.path).unwrap();
-        let (result, bytes) = pollster::block_on(read);
-        assert_eq!(result.unwrap(), 2 * PAGE);
-        assert!(bytes == content[place..place + 2 * PAGE]);
+        let bytes = read_and_let_go(&temp, &file, page, 20);
+        assert!(bytes == content[page * PAGE..(page + 20) * PAGE]);
         if path.stats().device_reads > 0 {
-            let mut again = vec![0; 2 * PAGE];
-            other.read_exact_at(&mut again, place as u64).unwrap();
+            let mut again = vec![0; 20 * PAGE];
+            other.read_exact_at(&mut again, (page * PAGE) as u64).unwrap();
             assert!(again == bytes);
             return;
         }

@@ -141,7 +141,13 @@ impl Handle {
                 return Poll::Pending;
             }
             // What is gone again by now, or could not be read, is read past the cache, which says why.
-            let is_read = through.read_held(offset, bytes, buffers);
+            let is_read = match wish.take_copy() {
+                Some(copy) => {
+                    buffers[0].copy_from_slice(&copy);
+                    true
+                }
+                None => through.read_held(offset, bytes, buffers),
+            };
             if !is_read {
                 through.was_gone();
             }
