@@ -443,7 +443,10 @@ impl Areas {
     }
 
     fn poison(&mut self, page: u64) {
-        if self.poisoned.insert(page) {
+        if self.lending.has(page) {
+            // The kernel finds out by itself.
+            self.wake(page);
+        } else if self.poisoned.insert(page) {
             self.statistics.poisoned_pages += 1;
             // SAFETY: the page is absent.
             let poisoned =

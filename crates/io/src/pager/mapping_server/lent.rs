@@ -8,8 +8,9 @@
 //! runs have left are taken back, the oldest first, when there is no room for another.
 //!
 //! The room is what the kernel reads ahead of a run, and four windows; the machine has so much less memory from the first
-//! window on. Where that is more than two thirds of all, nothing is lent. What the kernel has brought in of a run stays in its cache, which gives way by itself; but where the file is larger than what is free,
-//! it is dropped with the window, for what is read next would drive it out before anybody comes back.
+//! window on. Where that is more than two thirds of all, nothing is lent. What the kernel has brought in of a run stays in its
+//! cache, which gives way by itself; but where the file is larger than what is free, it is dropped with the window, for what is
+//! read next would drive it out before anybody comes back.
 //!
 //! A run comes up to a page in steps, too: to copy a mebibyte backwards touches its last page first. So it may lie
 //! as far ahead as a quarter of the run is long.
@@ -93,7 +94,7 @@ impl Lending {
         Lending { room, drops_behind, windows: VecDeque::new(), back: None }
     }
 
-    /// Nothing is lent of a mapping whose law or memory the program has chosen for all of it.
+    /// Nothing is lent.
     pub(super) fn none() -> Lending {
         Lending { room: None, drops_behind: true, windows: VecDeque::new(), back: None }
     }
