@@ -104,6 +104,8 @@ FIGURES = [
     Figure("swap-modelled", MEASUREMENTS, "## Memory larger than memory, modelled", READPATH + "reproduce B --json"),
     Figure("cache-regret", MEASUREMENTS, "## What to keep: the reclaim laws against the best of each cell",
            READPATH + "cache-regret --seed 101 --json", READPATH + "cache-regret --cells /phases/ --smoke --json"),
+    Figure("kept", MEASUREMENTS, "### Beside the kernel's page cache", "python3 bench/kept.py FOLDER",
+           "python3 bench/kept.py FOLDER --reads 2000 --laws adaptive", needs="root"),
     Figure("python-peers", MEASUREMENTS, "## The Python package beside its peers", "python3 bench/python_peers.py",
            needs="the Python package, `pip install ./python`"),
     Figure("python-tensors", MEASUREMENTS, "## The Python package beside its peers", "python3 bench/python_tensors.py --times 3",

@@ -30,6 +30,7 @@ fn list() -> Ended {
 fn tell(name: &str) -> Ended {
     let spec = Spec::parse(with_members(name)).map_err(Failure::usage)?;
     let device = registry::build(&spec, 1).map_err(Failure::usage)?;
+    tell_unmodelled(&spec);
     let caps = device.caps();
     let columns: [Column<Parameter>; 5] = [
         ("parameter", |parameter| parameter.name.clone()),
@@ -47,6 +48,13 @@ fn tell(name: &str) -> Ended {
         caps.depth_max,
         if caps.is_rotational { "rotating" } else { "no moving parts" },
     ))
+}
+
+/// Says on standard error what of a device's description its model does not do.
+pub fn tell_unmodelled(spec: &Spec) {
+    for text in registry::unmodelled(spec) {
+        eprintln!("readpath: {text}");
+    }
 }
 
 /// Of a device that is nothing without members, one that has some is told.

@@ -24,6 +24,7 @@ use rustix::mount::{UnmountFlags, unmount};
 use rustix::process::{Pid, getgid, getppid, getuid};
 
 use crate::args::ServeArgs;
+use crate::devices::tell_unmodelled;
 use crate::exit::{Ended, Failure};
 use crate::input;
 
@@ -54,6 +55,7 @@ pub fn run(args: &ServeArgs) -> Ended {
     let parent = getppid();
     let spec = Spec::parse(&args.device).map_err(Failure::usage)?;
     let device = registry::build(&spec, args.seed).map_err(Failure::usage)?;
+    tell_unmodelled(&spec);
     let (backing, bytes) = backing(args, &device)?;
     let (sender, signals) = mpsc::channel();
     ctrlc::set_handler(move || {

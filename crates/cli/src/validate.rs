@@ -6,6 +6,7 @@ use readpath_sim::validate::{self, Ablation, Report, Validation};
 use serde::Serialize;
 
 use crate::args::ValidateArgs;
+use crate::devices::tell_unmodelled;
 use crate::exit::{Ended, Failure};
 use crate::output::{print, print_json};
 use crate::table::{Column, Table, number};
@@ -17,6 +18,7 @@ pub fn run(args: &ValidateArgs) -> Ended {
         return Err(Failure::Usage(format!("{spec}: only hard disks (`hdd,…`) can be validated")));
     }
     let drive = drive_of(&spec).map_err(Failure::usage)?;
+    tell_unmodelled(&spec);
     let report = validate::validate(&args.trace, &drive, args.seed).map_err(Failure::usage)?;
     let ablations = match args.ablate {
         true => validate::ablate_trace(&args.trace, &drive, args.seed).map_err(Failure::usage)?,

@@ -1,8 +1,9 @@
-//! Replays DiskSim's validation traces on the drives that their files describe.
+//! Replays DiskSim's validation traces, all those of a directory, on the drives that the files
+//! beside them describe: NAME.trace on NAME.parv or NAME.diskspecs.
 //!
 //! `cargo run --release -p readpath-sim --example hdd_validate -- DIRECTORY [SEED]`
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use readpath_core::law::Spec;
 use readpath_sim::device::hdd::{Hdd, drive_of};
@@ -12,18 +13,22 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let directory = std::env::args().nth(1).ok_or("name the directory of the traces")?;
     let seed = std::env::args().nth(2).map_or(Ok(1), |text| text.parse())?;
     let directory = Path::new(&directory);
-    for name in ["atlas10k", "barracuda", "cheetah9LP", "hp_c2247a", "ibm18es"] {
-        let specs = directory.join(name).with_extension("diskspecs");
-        let trace = directory.join(name).with_extension("trace");
+    for trace in traces(directory)? {
+        // The file of a whole system describes the bus as well.
+        let parv = trace.with_extension("parv");
+        let file = if parv.is_file() { parv } else { trace.with_extension("diskspecs") };
         let mut buses = vec![""];
-        if name == "hp_c2247a" {
+        if trace.ends_with("hp_c2247a.trace") && !file.ends_with("hp_c2247a.parv") {
             buses.push(",bus_read_ns=170100,bus_write_ns=186860");
         }
         for bus in buses {
-            let spec = Spec::parse(&format!("hdd,disksim={}{bus}", specs.display()))?;
+            let spec = Spec::parse(&format!("hdd,disksim={}{bus}", file.display()))?;
             let drive = drive_of(&spec)?;
             let report = validate(&trace, &drive, seed)?;
-            println!("{name}{bus}");
+            println!("{}{bus}", file.display());
+            for text in &drive.unmodelled {
+                println!("  {text}");
+            }
             println!("  free     {}", line(&report.free));
             println!("  observed {}", line(&report.observed));
             let coherence = report.coherence;
@@ -55,6 +60,15 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
     }
     Ok(())
+}
+
+/// The traces in `directory`, by name.
+fn traces(directory: &Path) -> std::io::Result<Vec<PathBuf>> {
+    let entries = directory.read_dir()?.map(|entry| Ok::<_, std::io::Error>(entry?.path()));
+    let mut paths = entries.collect::<Result<Vec<_>, _>>()?;
+    paths.retain(|path| path.extension().is_some_and(|extension| extension == "trace"));
+    paths.sort();
+    Ok(paths)
 }
 
 fn line(validation: &Validation) -> String {

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use readpath::nfs::NfsUrl;
 use readpath_core::law::Spec;
 
+use crate::devices::tell_unmodelled;
 use crate::exit::Failure;
 use crate::input;
 
@@ -39,7 +40,11 @@ impl Storage {
                 Some(("file", path)) => storages.push(Storage::File(whole(text, path)?)),
                 Some(("region", path)) => storages.push(Storage::Region(whole(text, path)?)),
                 Some(("kernel", path)) => storages.push(Storage::Kernel(whole(text, path)?)),
-                _ => storages.extend(input::specs(text)?.into_iter().map(Storage::Modelled)),
+                _ => {
+                    let specs = input::specs(text)?;
+                    specs.iter().for_each(tell_unmodelled);
+                    storages.extend(specs.into_iter().map(Storage::Modelled));
+                }
             }
         }
         if storages.is_empty() {

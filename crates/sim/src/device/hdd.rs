@@ -29,11 +29,15 @@ use self::write_cache::WriteCache;
 use super::Device;
 
 mod ahead;
+mod bus;
 mod cache;
 mod describe_toml;
 mod disksim;
+mod disksim_model;
 mod disksim_syntax;
 pub mod drive;
+#[cfg(test)]
+mod effect_tests;
 #[cfg(test)]
 mod file_tests;
 mod geometry;
@@ -42,9 +46,11 @@ pub mod layout;
 mod load;
 mod mechanics;
 mod queue;
+mod reading;
 pub mod seek;
 mod service;
 mod write_cache;
+mod writing;
 
 /// The largest request, in sectors: 1280 KiB, Linux's default `max_sectors_kb`.
 const REQUEST_SECTORS_MAX: u32 = 2560;
@@ -58,6 +64,8 @@ pub struct Hdd {
     segments: Segments,
     queue: Queue,
     written: WriteCache,
+    /// Of writes that are reported and on their way to the medium: until when, how many sectors.
+    landing: VecDeque<(u64, u32)>,
     /// When each flush was understood, and its name.
     flushes: VecDeque<(u64, RequestId)>,
     arm: Arm,
@@ -92,6 +100,7 @@ impl Hdd {
             ),
             queue: Queue::new(drive.queue),
             written: WriteCache::new(cache.writes),
+            landing: VecDeque::new(),
             flushes: VecDeque::new(),
             arm: Arm::default(),
             free_at: 0,

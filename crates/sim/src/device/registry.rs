@@ -130,6 +130,19 @@ pub fn describe(spec: &Spec) -> Result<Vec<Parameter>, SpecError> {
     }
 }
 
+/// What the description of the device that `spec` names says and its model does not do, a
+/// sentence each; nothing of a device that can't be built.
+pub fn unmodelled(spec: &Spec) -> Vec<String> {
+    match base_name(spec) {
+        "hdd" => hdd::drive_of(spec).map(|drive| drive.unmodelled).unwrap_or_default(),
+        "raid0" | "array" | "nfs" | "faulty" | "changing" => {
+            let members = Composed::parse(spec).map(|composed| composed.members);
+            members.unwrap_or_default().iter().flat_map(|m| unmodelled(&m.spec)).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
 const RAID0_KNOBS: [Knob; 1] = [Knob {
     key: "stripe",
     what: "bytes on one member before the next one's turn",

@@ -26,8 +26,10 @@ pub(super) struct ReadAheadRun {
 /// How a run stands at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Standing {
-    /// When the arm could be taken from it at the earliest.
+    /// When the arm could be taken from it at the earliest, at the end of a sector.
     pub free_at: u64,
+    /// The same, when it may be in the middle of one.
+    pub stopped_at: u64,
     /// Where the arm then is.
     pub arm: Arm,
 }
@@ -74,15 +76,17 @@ impl ReadAheadRun {
             }
             if pass.begin >= now {
                 // A move once begun is finished; a track once reached can be left at any time.
-                return Standing { free_at: now.max(pass.settled_at), arm: on_track };
+                let free_at = now.max(pass.settled_at);
+                return Standing { free_at, stopped_at: free_at, arm: on_track };
             }
             let read = mechanics.sectors_in(now - pass.begin, place.sector_width);
             let end_of_sector =
                 pass.begin + mechanics.turn_ns((read + 1).wrapping_mul(place.sector_width));
             (self.next, self.arm) = (self.next + read, on_track);
             self.since = pass.begin + mechanics.turn_ns(read.wrapping_mul(place.sector_width));
-            return Standing { free_at: end_of_sector, arm: on_track };
+            return Standing { free_at: end_of_sector, stopped_at: now, arm: on_track };
         }
-        Standing { free_at: now.max(self.since), arm: self.arm }
+        let free_at = now.max(self.since);
+        Standing { free_at, stopped_at: free_at, arm: self.arm }
     }
 }

@@ -110,8 +110,15 @@ impl Segments {
         for segment in &mut self.segments {
             if segment.start < end && start < segment.end {
                 segment.end = segment.start;
+                segment.used = 0;
             }
         }
+    }
+
+    /// Gives up segment `index`; it is taken first when one is needed.
+    pub(super) fn empty(&mut self, index: usize) {
+        let segment = &mut self.segments[index];
+        (segment.end, segment.used) = (segment.start, 0);
     }
 
     fn least_used(&self, from: usize, to: usize) -> usize {

@@ -50,8 +50,8 @@
 //! with its unit in its name. Any value may be written `{ value = …, source = "…" }`.
 
 use super::drive::{
-    AccessTime, CacheSpec, CommandTimes, ControllerSpec, Drive, MechanicsSpec, QueueOrder,
-    QueueSpec, ReadAhead, WriteCacheSpec,
+    AccessTime, Appends, CacheSpec, CommandTimes, ControllerSpec, Drive, GivesUp, MechanicsSpec,
+    QueueOrder, QueueSpec, ReadAhead, WaterMark, WriteCacheSpec,
 };
 use super::layout::{Layout, Mapping, Sparing, Zone};
 use super::seek::{SeekCurve, ThreePoints, check_table};
@@ -112,6 +112,7 @@ pub(super) fn drive(root: &Block) -> Result<Drive, FileError> {
         cache: cache(root.block("cache")?)?,
         controller: controller(root.block("overhead")?, root.block("bus")?)?,
         queue: queue(root.block("queue")?)?,
+        unmodelled: Vec::new(),
     })
 }
 
@@ -129,6 +130,7 @@ fn mechanics(block: &Block, seek: &Block) -> Result<MechanicsSpec, FileError> {
         write_seek,
         head_switch_ns: ns(block.number("head_switch_ms", MS)?),
         write_settle_ns,
+        settles_anew: true,
         access: match access {
             0 => AccessTime::Tracked,
             1 => AccessTime::HalfTurn,
@@ -307,12 +309,16 @@ fn cache(block: &Block) -> Result<CacheSpec, FileError> {
         keeps_passing: block.switch_or("keeps_passing", false)?,
         joins_read_ahead: block.switch_or("joins_read_ahead", true)?,
         reads_written: block.switch_or("reads_written", true)?,
+        gives_up: GivesUp::Before,
         hits_pass: block.switch_or("hits_pass", true)?,
+        sends_beginnings: None,
+        stops_in_sector: false,
         writes: WriteCacheSpec {
             spans: block.integer_or("early_writes", 0, bounds(0.0, 65_536.0, "writes"))? as u32,
             sectors: block.integer_or("write_sectors", segments * segment, SECTORS)?,
         },
         flushes_first: block.switch_or("flushes_first", false)?,
+        appends: Appends::Always,
     };
     block.all_read()?;
     Ok(spec)
@@ -335,12 +341,14 @@ fn controller(overhead: &Block, bus: &Block) -> Result<ControllerSpec, FileError
         write_miss: times("write_miss_ms")?,
         data_preparation_ns: optional("data_preparation_ms")?,
         reselect_ns: optional("reselect_ms")?,
+        reselect_again_ns: optional("reselect_ms")?,
         read_completion_ns: optional("read_completion_ms")?,
         write_completion_ns: optional("write_completion_ms")?,
         bus_read_sector_ns: bus_sector_ns,
         bus_write_sector_ns: bus_sector_ns,
-        bus_after_1024th: (part * 1024.0) as u32,
-        early_disconnect: None,
+        bus_after: WaterMark::Part((part * 1024.0) as u32),
+        buffers_waiting_writes: true,
+        ..ControllerSpec::default()
     };
     overhead.all_read()?;
     bus.all_read()?;

@@ -37,6 +37,9 @@ pub struct MechanicsSpec {
     /// `write_seek`, after any move, ns; less when negative (some extracted
     /// descriptions have it so).
     pub write_settle_ns: i64,
+    /// Whether a head that comes back to its own track must find it anew, which takes it as
+    /// long as the shortest seek.
+    pub settles_anew: bool,
     /// How the time to reach a sector is found.
     pub access: AccessTime,
     /// Whether a read begins in the middle of its sectors when the head comes down there.
@@ -95,6 +98,8 @@ pub struct CacheSpec {
     pub read_ahead_sectors_min: u32,
     /// Whether data read ahead may push out data of the last request.
     pub ahead_over_requested: bool,
+    /// What is given up once a read is with the host.
+    pub gives_up: GivesUp,
     /// Whether a read found in the cache sets it reading ahead again.
     pub ahead_on_hit: bool,
     /// Whether sectors that come by before the first one wanted are kept.
@@ -106,10 +111,43 @@ pub struct CacheSpec {
     pub reads_written: bool,
     /// Whether a read found in the cache is answered while another one uses the arm.
     pub hits_pass: bool,
+    /// How much of a read must be cached that this part goes to the host before the arm turns
+    /// to the rest; `None`: it goes with the rest.
+    pub sends_beginnings: Option<WaterMark>,
+    /// Whether reading ahead is left in the middle of a sector.
+    pub stops_in_sector: bool,
     /// What of it may hold writes that are reported done and not yet on the medium.
     pub writes: WriteCacheSpec,
-    /// Whether such writes are put on the medium before any other request is served.
+    /// Whether such writes go to the medium at once and before any other request is served.
     pub flushes_first: bool,
+    /// With `flushes_first`: which writes are reported while the one before is on its way
+    /// to the medium.
+    pub appends: Appends,
+}
+
+/// What a segment gives up once a read of it is with the host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum GivesUp {
+    /// Nothing, until its room is needed (DiskSim's law).
+    Nothing,
+    /// What lies before the read, when data read ahead may take its room: a reader that has
+    /// come so far does not go back.
+    #[default]
+    Before,
+    /// The read's own sectors as well.
+    Requested,
+}
+
+/// Which writes join the one that is on its way to the medium.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Appends {
+    /// None.
+    Never,
+    /// One that goes on from it, when nothing else waits (DiskSim's fast write level 1).
+    Alone,
+    /// One that goes on from it (level 2).
+    #[default]
+    Always,
 }
 
 /// Writes that are reported done before they are on the medium.
@@ -130,17 +168,56 @@ pub struct CommandTimes {
     pub after_write_ns: u64,
 }
 
-/// The extra disconnection of some early SCSI drives before a write's data. ns.
+/// The extra disconnection of some early SCSI drives before the data of a write that
+/// follows another write and does not go on from it. ns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EarlyDisconnect {
     /// Command processing, in place of the other write overheads.
     pub command_ns: u64,
-    /// From the end of the command to the reconnection for the data.
+    /// From the end of the command until the bus is asked for again.
     pub until_reconnect_ns: u64,
     /// From the end of the command to the start of the arm's move.
     pub until_seek_ns: u64,
-    /// The least time from the end of the command to the medium, unless it follows on.
-    pub medium_min_ns: u64,
+    /// To leave the bus after the data.
+    pub disconnect_ns: u64,
+}
+
+/// How much of a read must be in the cache before the bus is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WaterMark {
+    /// A part of the request, in 1/1024; a sector at least.
+    Part(u32),
+    /// So many sectors, or all of the request.
+    Sectors(u32),
+}
+
+impl WaterMark {
+    /// The mark of a read of `sectors`.
+    pub fn sectors_of(self, sectors: u32) -> u32 {
+        let mark = match self {
+            WaterMark::Part(part) => (u64::from(sectors) * u64::from(part) / 1024) as u32,
+            WaterMark::Sectors(mark) => mark,
+        };
+        mark.clamp(1, sectors)
+    }
+}
+
+impl Default for WaterMark {
+    fn default() -> WaterMark {
+        WaterMark::Part(0)
+    }
+}
+
+/// When the arm may turn to the next command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum ArmFree {
+    /// When the host knows that the command is done (DiskSim's preseeking level 0).
+    WhenConfirmed,
+    /// When that is about to be said (level 1).
+    WhenSaid,
+    /// When the medium is done with it (level 2).
+    #[default]
+    AfterMedium,
 }
 
 /// The drive's electronics.
@@ -156,8 +233,14 @@ pub struct ControllerSpec {
     pub write_miss: CommandTimes,
     /// Before data go over the bus, ns.
     pub data_preparation_ns: u64,
-    /// To get the bus back after the medium was waited for, ns.
+    /// To get the bus back after the medium was waited for, ns: the first time in a command.
     pub reselect_ns: u64,
+    /// The same from the second time on.
+    pub reselect_again_ns: u64,
+    /// To leave the bus in a read.
+    pub read_disconnect: CommandTimes,
+    /// To leave the bus in a write, ns.
+    pub write_disconnect_ns: u64,
     /// After a read's data, ns.
     pub read_completion_ns: u64,
     /// After a write's data, ns.
@@ -166,10 +249,21 @@ pub struct ControllerSpec {
     pub bus_read_sector_ns: u64,
     /// To move a sector that is written over the bus, ns.
     pub bus_write_sector_ns: u64,
-    /// The part of a read that must be in the cache before the bus is asked for, in 1/1024.
-    pub bus_after_1024th: u32,
+    /// How much of a read must be in the cache before the bus is asked for.
+    pub bus_after: WaterMark,
+    /// Whether the bus is left while a read that has outrun the medium waits for it.
+    pub leaves_bus: bool,
+    /// Whether the bus is kept from the command to the end, whatever is waited for.
+    pub never_disconnects: bool,
+    /// Whether a write that waits for the arm has its data in the cache already.
+    pub buffers_waiting_writes: bool,
     /// The extra disconnection before a write's data, if the drive does that.
     pub early_disconnect: Option<EarlyDisconnect>,
+    /// The least time that the arm takes to the place of a write, unless the head is just
+    /// writing what is before it, ns.
+    pub write_move_min_ns: u64,
+    /// When the arm may turn to the next command.
+    pub arm_free: ArmFree,
 }
 
 /// By what the drive chooses what its arm does next.
@@ -212,4 +306,6 @@ pub struct Drive {
     pub controller: ControllerSpec,
     /// Its queue.
     pub queue: QueueSpec,
+    /// What its description says and the model does not do; whoever uses it is told.
+    pub unmodelled: Vec<String>,
 }

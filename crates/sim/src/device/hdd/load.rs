@@ -119,6 +119,13 @@ fn described(spec: &Spec) -> Result<(Drive, Block), HddError> {
     ] {
         *sector_ns = (*sector_ns).max(spec.integer(key, 0, 1..=1_000_000_000)?);
     }
+    if controller.bus_read_sector_ns.min(controller.bus_write_sector_ns) == 0 {
+        drive.unmodelled.push(format!(
+            "{}: describes no bus, and data cross it in no time; name the .parv file of its system, \
+             or give bus_read_ns and bus_write_ns, the time for a sector",
+            block.file
+        ));
+    }
     Ok((drive, block))
 }
 

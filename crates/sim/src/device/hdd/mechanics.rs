@@ -45,6 +45,7 @@ pub(super) struct Mechanics {
     cylinders: u32,
     head_switch_ns: u64,
     write_settle_ns: i64,
+    settles_anew: bool,
     access: AccessTime,
     zero_latency_read: bool,
     zero_latency_write: bool,
@@ -65,6 +66,7 @@ impl Mechanics {
             cylinders,
             head_switch_ns: spec.head_switch_ns,
             write_settle_ns: spec.write_settle_ns,
+            settles_anew: spec.settles_anew,
             access: spec.access,
             zero_latency_read: spec.zero_latency_read,
             zero_latency_write: spec.zero_latency_write,
@@ -130,13 +132,17 @@ impl Mechanics {
 
     /// How long the arm takes to begin a new access at `place`.
     ///
-    /// Every access that does not go on from the one before is a seek to the drive, and
-    /// none is shorter than that to the next cylinder: also on the same track the head
-    /// must be found to be on it. (On all of DiskSim's four SCSI drives of 1997 to 2000
-    /// the re-read of a near-by sector takes the one-cylinder seek longer than a
-    /// revolution and the overheads explain; with it the distributions meet.)
+    /// On drives that settle anew every access that does not go on from the one before is a
+    /// seek, and none is shorter than that to the next cylinder: also on the same track the
+    /// head must be found to be on it. (On DiskSim's four SCSI drives of 1997 to 2000, whose
+    /// seek curves were measured distance by distance, the re-read of a near-by sector takes
+    /// the one-cylinder seek longer than a revolution and the overheads explain. DiskSim has
+    /// a seek over no distance take no time, which its drive of 1992 shows.)
     pub(super) fn approach_ns(&self, arm: Arm, place: &Place, op: Op) -> u64 {
         let distance = arm.cylinder.abs_diff(place.cylinder);
+        if !self.settles_anew {
+            return self.move_ns(arm, place, op);
+        }
         let shortest = distance.max(1).min(self.cylinders - 1);
         self.settled_ns(shortest, arm.head == place.head, op)
     }
@@ -179,9 +185,11 @@ impl Mechanics {
                 let behind = angle.wrapping_sub(place.angle);
                 let is_inside = behind > place.sector_width && behind < width;
                 if is_inside && self.is_zero_latency(op) {
-                    // The head came down inside the sectors wanted: a full turn brings them all.
+                    // The head came down inside the sectors wanted: a full turn brings them all,
+                    // and the first of them near its end.
+                    let begin = ready_at + self.wait_ns(angle, place.angle);
                     let end = ready_at + self.turn_ns(u64::MAX);
-                    return Pass { settled_at, begin: ready_at, end };
+                    return Pass { settled_at, begin, end };
                 }
                 ready_at + self.wait_ns(angle, place.angle)
             }
@@ -212,6 +220,7 @@ mod tests {
             head_switch_ns: 500_000,
             write_seek: None,
             write_settle_ns: 300_000,
+            settles_anew: true,
             access: AccessTime::Tracked,
             zero_latency_read: true,
             zero_latency_write: false,

@@ -11,7 +11,8 @@ use std::collections::VecDeque;
 
 use readpath_core::request::{DeviceRequest, Op};
 
-use super::drive::QueueSpec;
+use super::bus::Bus;
+use super::drive::{EarlyDisconnect, QueueSpec};
 use super::geometry::Place;
 
 /// A command that waits for the arm.
@@ -27,6 +28,12 @@ pub(super) struct Command {
     pub place: Place,
     /// A write that is to be reported early and waits for room in the cache.
     pub waits_for_room: bool,
+    /// How it stands to the bus.
+    pub bus: Bus,
+    /// What it takes to leave the bus, ns.
+    pub leave_ns: u64,
+    /// How a write whose data have not come yet left the bus.
+    pub early_disconnect: Option<EarlyDisconnect>,
 }
 
 /// What the arm does next.
@@ -172,6 +179,9 @@ mod tests {
                 in_window_since: 0,
                 place: Place { cylinder: *cylinder, ..Place::default() },
                 waits_for_room: false,
+                bus: Bus::Left { from: 0 },
+                leave_ns: 0,
+                early_disconnect: None,
             });
         }
         queue

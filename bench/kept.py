@@ -1,0 +1,99 @@
+#!/usr/bin/env python3
+"""Bytes from the device for a skewed working set beside a scan, our laws beside the kernel's page cache.
+
+    bench/kept.py FOLDER [--laws adaptive,two-lists/none] [--reads 150000] [--one-file] [--save]
+
+As root. In FOLDER two files of 1 GiB are made, or one of 2. `kept_reads` (crates/peers/benches/kept_reads.rs) reads pages of the
+first GiB, skewed as Zipf has it (0.9), and 64 KiB of the second after every 64th, 16th and 4th of these reads, in memory for a
+quarter of the first. A contender is `kernel`, or a reclaim law and perhaps a readahead law. Each runs alone in a memory
+control group of that size and 32 MiB more, which the kernel may use for pages as well and ours need for their tables. What is compared is how
+much came from the device, so that other load doesn't matter. The file has the scan's bytes as well.
+--save writes bench/results/kept.json.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import subprocess
+import tempfile
+
+import built
+
+MEMORY_MIB = 256
+OWN_MIB = 32
+EVERY = (64, 16, 4)
+ROOT = pathlib.Path(__file__).resolve().parent
+
+
+class Group:
+    """A control group with so much memory."""
+
+    def __init__(self, mib):
+        first = pathlib.Path("/sys/fs/cgroup/memory")
+        self.path = (first if first.exists() else pathlib.Path("/sys/fs/cgroup")) / f"readpath-kept-{os.getpid()}"
+        self.limit = "memory.limit_in_bytes" if first.exists() else "memory.max"
+        self.mib = mib
+
+    def __enter__(self):
+        self.path.mkdir()
+        (self.path / self.limit).write_text(str(self.mib << 20))
+        return self.path
+
+    def __exit__(self, *_):
+        self.path.rmdir()
+
+
+def forget(names):
+    for name in names:
+        with open(name, "rb") as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def counted(program, names, law, reads, every):
+    """Bytes from the device, and those that the scan asked for meanwhile."""
+    forget(names)
+    with Group(MEMORY_MIB + OWN_MIB) as group:
+        def enter():
+            (group / "cgroup.procs").write_text(str(os.getpid()))
+        command = [program, names[0], names[-1], law, str(MEMORY_MIB), str(reads), str(every)]
+        told = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, preexec_fn=enter).stdout
+        # What it leaves in the kernel's cache is charged to the group for as long as it is there.
+        forget(names)
+    return [int(word) for word in told.split()]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", help="where a file of 2 GiB is made, on the storage to be read")
+    parser.add_argument("--laws", default="adaptive,adaptive/none,two-lists/none")
+    parser.add_argument("--reads", type=int, default=150_000)
+    parser.add_argument("--one-file", action="store_true", help="both in one file")
+    parser.add_argument("--save", action="store_true", help="write bench/results/kept.json")
+    words = parser.parse_args()
+    program = built.bench("kept_reads")
+    rows = []
+    with tempfile.TemporaryDirectory(dir=words.folder) as folder:
+        names = [f"{folder}/wanted"] if words.one_file else [f"{folder}/wanted", f"{folder}/scanned"]
+        for name in names:
+            with open(name, "wb") as file:
+                for _ in range((2 << 10) // len(names)):
+                    file.write(os.urandom(1 << 20))
+                os.fsync(file.fileno())
+        for every in EVERY:
+            kernel = counted(program, names, "kernel", words.reads, every)
+            print(f"a scan after {every:3} reads  kernel         {kernel[0] / 1e6:8.0f} MB", flush=True)
+            rows.append({"every": every, "law": "kernel", "device_bytes": kernel[0], "scanned_bytes": kernel[1]})
+            for law in words.laws.split(","):
+                device, scanned = counted(program, names, law, words.reads, every)
+                of_all = device / kernel[0]
+                rows.append({"every": every, "law": law, "device_bytes": device, "scanned_bytes": scanned,
+                             "of_the_kernels": of_all})
+                print(f"a scan after {every:3} reads  {law:14} {device / 1e6:8.0f} MB  {of_all:.2f}", flush=True)
+    if words.save:
+        told = {"memory_mib": MEMORY_MIB, "reads": words.reads, "rows": rows}
+        (ROOT / "results/kept.json").write_text(json.dumps(told, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

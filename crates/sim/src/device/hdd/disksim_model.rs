@@ -1,0 +1,288 @@
+//! The surfaces and the mechanics of DiskSim's `dm_disk`: `dm_layout_g1` and `dm_mech_g1`.
+
+use std::path::Path;
+
+use super::disksim::{MS, SECTORS, ns, told};
+use super::disksim_syntax::ReadText;
+use super::drive::{AccessTime, MechanicsSpec};
+use super::geometry::Geometry;
+use super::layout::{Layout, Mapping, Sparing, Zone};
+use super::seek::{Hpl, SeekCurve, ThreePoints};
+use crate::fields::{Block, Bounds, FileError, Value, bounds};
+
+/// The delay is negative in some extracted files (dec_rz26).
+const SETTLE: Bounds = bounds(-10_000.0, 10_000.0, "ms");
+
+pub(super) fn layout(model: &Block, unmodelled: &mut Vec<String>) -> Result<Layout, FileError> {
+    let heads = model.integer("Number of data surfaces", bounds(1.0, 1024.0, "surfaces"))?;
+    let cylinders = model.integer("Number of cylinders", bounds(1.0, 1e8, "cylinders"))?;
+    let sectors = model.integer("Block count", bounds(1.0, 1e15, "sectors"))?;
+    let block = model.block("Layout Model")?;
+    if block.kind != "dm_layout_g1" {
+        let problem = format!("`{}` is not a layout that is known; dm_layout_g1 is", block.kind);
+        return Err(model.error("Layout Model", problem));
+    }
+    let range = block.integer("Rangesize for sparing", bounds(1.0, 1e8, "cylinders"))?;
+    let sparing = match block.integer("Sparing scheme used", bounds(0.0, 10.0, "(a scheme)"))? {
+        0 => Sparing::None,
+        1 => Sparing::TracksPerZone,
+        2 => Sparing::PerCylinder,
+        3 => Sparing::PerTrack,
+        4 => Sparing::PerCylinderSlipToEnd,
+        5 => Sparing::CylinderFront,
+        6 => Sparing::CylinderFrontSlipToEnd,
+        7 => Sparing::EndOfDisk,
+        8 => Sparing::PerRange { cylinders: range as u32 },
+        9 => Sparing::PerZone,
+        _ => Sparing::PerZoneSlipToEnd,
+    };
+    let mapping =
+        match block.integer("LBN-to-PBN mapping scheme", bounds(0.0, 2.0, "(a scheme)"))? {
+            0 => Mapping::Cylinders,
+            1 => Mapping::SerpentineInZone,
+            _ => Mapping::SerpentineOnDisk,
+        };
+    let in_turns = skew_in_turns(block, false)?;
+    let blocks = block.blocks("Zones")?;
+    let zones = blocks.iter().map(|block| {
+        let mut zone = zone_of(block, in_turns)?;
+        if drop_outside(&mut zone, sparing, heads as u32) {
+            unmodelled.push(told(block, "slips", "what lies beyond the zone is left out"));
+        }
+        Ok(zone)
+    });
+    let zones = zones.collect::<Result<_, FileError>>()?;
+    block.all_read()?;
+    let layout = Layout {
+        heads: heads as u32,
+        cylinders: cylinders as u32,
+        sectors: None,
+        mapping,
+        sparing,
+        zones,
+    };
+    layout.check().map_err(|(index, key, problem)| match index {
+        Some(index) => blocks[index].error(disksim_key(key), problem),
+        None => block.error(disksim_key(key), problem),
+    })?;
+    // As in DiskSim, what the zones hold counts where it is not quite what was stated.
+    let held = Geometry::new(&layout).held_sectors();
+    if sectors.abs_diff(held) > held / 100 {
+        let instead = format!("its zones hold {held} sectors, and that counts");
+        unmodelled.push(told(model, "Block count", &instead));
+    }
+    Ok(layout)
+}
+
+/// Leaves out the slips and remaps that name places beyond their zone; whether there were any.
+fn drop_outside(zone: &mut Zone, sparing: Sparing, heads: u32) -> bool {
+    let unit = if sparing == Sparing::TracksPerZone { u64::from(zone.track_sectors) } else { 1 };
+    if zone.last_cylinder < zone.first_cylinder {
+        return false;
+    }
+    let end = zone.physical_sectors(heads) / unit;
+    let named = zone.slips.len() + zone.remaps.len();
+    zone.slips.retain(|slip| *slip < end);
+    zone.remaps.retain(|(bad, spare)| *bad.max(spare) < end);
+    zone.slips.len() + zone.remaps.len() < named
+}
+
+/// The name that DiskSim gives to a part of a layout that [`Layout::check`] complains of.
+fn disksim_key(key: &'static str) -> &'static str {
+    match key {
+        "first_cylinder" => "First cylinder number",
+        "last_cylinder" => "Last cylinder number",
+        "front_sectors" => "Empty space at zone front",
+        "spares" => "Number of spares",
+        "remaps" => "defects",
+        "zones" => "Zones",
+        other => other,
+    }
+}
+
+fn skew_in_turns(block: &Block, default: bool) -> Result<bool, FileError> {
+    block.choice("Skew units", default, &[("sectors", false), ("revolutions", true)])
+}
+
+fn zone_of(block: &Block, layout_in_turns: bool) -> Result<Zone, FileError> {
+    let cylinder = bounds(0.0, 1e8, "(a cylinder)");
+    let track = block.integer("Blocks per track", bounds(1.0, 1e6, "sectors"))?;
+    let in_turns = skew_in_turns(block, layout_in_turns)?;
+    let unit = if in_turns { track as f64 } else { 1.0 };
+    let limit = if in_turns { 1e3 } else { 1e6 };
+    let skew = bounds(-limit, limit, if in_turns { "revolutions" } else { "sectors" });
+    let defects = block.numbers("defects", SECTORS)?;
+    if defects.len() % 2 == 1 {
+        let problem = "has an odd count of numbers; expected pairs: bad place, spare".to_owned();
+        return Err(block.error("defects", problem));
+    }
+    let zone = Zone {
+        first_cylinder: block.integer("First cylinder number", cylinder)? as u32,
+        last_cylinder: block.integer("Last cylinder number", cylinder)? as u32,
+        track_sectors: track as u32,
+        offset_sectors: block.number("Offset of first block", skew)? * unit,
+        front_sectors: block.integer("Empty space at zone front", SECTORS)?,
+        track_skew_sectors: block.number_or("Skew for track switch", 0.0, skew)? * unit,
+        cylinder_skew_sectors: block.number_or("Skew for cylinder switch", 0.0, skew)? * unit,
+        spares: block.integer("Number of spares", SECTORS)?,
+        slips: block.numbers("slips", SECTORS)?.into_iter().map(|slip| slip as u64).collect(),
+        remaps: defects.chunks(2).map(|pair| (pair[0] as u64, pair[1] as u64)).collect(),
+    };
+    block.all_read()?;
+    Ok(zone)
+}
+
+pub(super) fn mechanics(
+    block: &Block,
+    (zero_latency_read, zero_latency_write): (bool, bool),
+    read: ReadText<'_>,
+    unmodelled: &mut Vec<String>,
+) -> Result<MechanicsSpec, FileError> {
+    if block.kind != "dm_mech_g1" {
+        let problem =
+            format!("`{}` is not a mechanical model that is known; dm_mech_g1 is", block.kind);
+        return Err(FileError {
+            field: block.kind.clone(),
+            problem,
+            ..block.error("", String::new())
+        });
+    }
+    let access = match block.needed_text("Access time type")? {
+        "trackSwitchPlusRotation" => AccessTime::Tracked,
+        "averageRotation" => AccessTime::HalfTurn,
+        "constant" => AccessTime::Constant { ns: ns(block.number("Constant access time", MS)?) },
+        other => {
+            let known = "trackSwitchPlusRotation, averageRotation, constant";
+            return Err(block.error("Access time type", format!("`{other}` is none of: {known}")));
+        }
+    };
+    let seek = seek_curve(block, read)?;
+    let spec = MechanicsSpec {
+        rpm: block.number("Rotation speed (in rpms)", bounds(60.0, 100_000.0, "rpm"))?,
+        settles_anew: matches!(seek, SeekCurve::Table(_)),
+        seek,
+        head_switch_ns: ns(block.number("Head switch time", MS)?),
+        write_seek: None,
+        write_settle_ns: (block.number("Add. write settling delay", SETTLE)? * 1e6) as i64,
+        access,
+        zero_latency_read,
+        zero_latency_write,
+    };
+    if block.number("Percent error in rpms", bounds(0.0, 100.0, "%"))? > 0.0 {
+        unmodelled.push(told(block, "Percent error in rpms", "every drive turns at its speed"));
+    }
+    for unused in [
+        "Constant access time",
+        "Constant seek time",
+        "Single cylinder seek time",
+        "Average seek time",
+        "Full strobe seek time",
+        "Full seek curve",
+        "First ten seek times",
+        "HPL seek equation values",
+    ] {
+        block.find(unused);
+    }
+    block.all_read()?;
+    Ok(spec)
+}
+
+fn seek_curve(block: &Block, read: ReadText<'_>) -> Result<SeekCurve, FileError> {
+    let three = || {
+        Ok::<_, FileError>(ThreePoints {
+            single_ms: block.number("Single cylinder seek time", MS)?,
+            average_ms: block.number("Average seek time", MS)?,
+            full_ms: block.number("Full strobe seek time", MS)?,
+        })
+    };
+    match block.needed_text("Seek type")? {
+        "constant" => Ok(SeekCurve::Constant { ms: block.number("Constant seek time", MS)? }),
+        "linear" => three().map(SeekCurve::Linear),
+        "curve" => three().map(SeekCurve::Lee),
+        "hpl" => hpl(block).map(SeekCurve::Hpl),
+        "hplplus10" => {
+            let ten = block.numbers("First ten seek times", MS)?;
+            let count = ten.len();
+            let ten = ten.try_into().map_err(|_| {
+                block.error("First ten seek times", format!("has {count} times; expected 10 (ms)"))
+            })?;
+            Ok(SeekCurve::HplPlusTen(hpl(block)?, ten))
+        }
+        "extracted" => table(block, read),
+        other => {
+            let known = "constant, linear, curve, hpl, hplplus10, extracted";
+            Err(block.error("Seek type", format!("`{other}` is none of: {known}")))
+        }
+    }
+}
+
+fn hpl(block: &Block) -> Result<Hpl, FileError> {
+    let key = "HPL seek equation values";
+    let values = block.numbers(key, bounds(-1.0, 1e9, "ms or cylinders"))?;
+    let [division, root_base, root_factor, line_base, line_slope, single] = values[..] else {
+        return Err(block.error(key, format!("has {} numbers; expected 6", values.len())));
+    };
+    Ok(Hpl {
+        division_cylinders: division,
+        root_base_ms: root_base,
+        root_factor_ms: root_factor,
+        line_base_ms: line_base,
+        line_slope_ms: line_slope,
+        single_ms: (single != -1.0).then_some(single),
+    })
+}
+
+/// A measured curve: a file of `cylinders, ms` lines, or the same numbers in a list.
+fn table(block: &Block, read: ReadText<'_>) -> Result<SeekCurve, FileError> {
+    let key = "Full seek curve";
+    let name = match block.find(key).map(|field| &field.value) {
+        Some(Value::Text(name)) => name,
+        Some(Value::List(_)) => {
+            let numbers = block.numbers(key, bounds(0.0, 1e9, "cylinders or ms"))?;
+            let points = numbers.chunks_exact(2).map(|pair| (pair[0] as u32, pair[1])).collect();
+            return checked_table(points).map_err(|(_, problem)| block.error(key, problem));
+        }
+        _ => return Err(block.error(key, "is missing; expected the name of a file".to_owned())),
+    };
+    let path = Path::new(&block.file).parent().unwrap_or(Path::new("")).join(name);
+    let file = path.display().to_string();
+    let text = read(&path).map_err(|problem| block.error(key, format!("{file}: {problem}")))?;
+    let mut points = Vec::new();
+    let mut lines = Vec::new();
+    for (index, line) in text.lines().enumerate() {
+        let at = |problem: String| FileError {
+            file: file.clone(),
+            line: index + 1,
+            field: String::new(),
+            problem,
+        };
+        let words: Vec<&str> =
+            line.split([',', ' ', '\t']).filter(|word| !word.is_empty()).collect();
+        if words.is_empty() || words[0].starts_with('#') || (index == 0 && line.contains(':')) {
+            continue;
+        }
+        let [distance, time] = words[..] else {
+            return Err(at(format!("`{line}` is not a distance in cylinders and a time in ms")));
+        };
+        match (distance.parse::<u32>(), time.parse::<f64>()) {
+            (Ok(distance), Ok(ms)) if (0.0..=10_000.0).contains(&ms) => points.push((distance, ms)),
+            _ => {
+                return Err(at(format!(
+                    "`{line}` is not a distance in cylinders and a time in ms"
+                )));
+            }
+        }
+        lines.push(index + 1);
+    }
+    checked_table(points).map_err(|(index, problem)| FileError {
+        file,
+        line: lines.get(index).copied().unwrap_or(0),
+        field: String::new(),
+        problem,
+    })
+}
+
+fn checked_table(points: Vec<(u32, f64)>) -> Result<SeekCurve, (usize, String)> {
+    super::seek::check_table(&points)?;
+    Ok(SeekCurve::Table(points))
+}

@@ -1,0 +1,220 @@
+//! Each parameter of DiskSim's files has the effect that DiskSim's manual and source give it:
+//! service times of the tiny drive, worked out by hand.
+//!
+//! It turns in 10 ms, a sector passes in 0.625 ms, and 0.1 ms takes one over the bus.
+
+use readpath_core::request::{DeviceRequest, Op, RequestId};
+use readpath_core::unit::Time;
+
+use super::Hdd;
+use super::file_tests::load_with;
+use crate::device::Device;
+
+const READ: Op = Op::Read;
+const WRITE: Op = Op::Write;
+
+/// The service times, ms, of requests that each come so many ms after the one before is done,
+/// on the tiny drive with such changes in its `.diskspecs`.
+fn services(changes: &[(&str, &str)], requests: &[(Op, u64, u32, u64)]) -> Vec<f64> {
+    let changes: Vec<_> = changes.iter().map(|(from, to)| ("tiny.diskspecs", *from, *to)).collect();
+    let mut hdd = Hdd::new(&load_with(&changes).expect("a good file"), 1);
+    let mut now = Time(0);
+    let mut services = Vec::new();
+    for (id, (op, start, sectors, gap_ms)) in requests.iter().copied().enumerate() {
+        now += Time::from_ms(gap_ms);
+        hdd.submit(now, DeviceRequest { id: RequestId(id as u32), op, start, sectors });
+        let done = loop {
+            let at = hdd.next_event().expect("it is under way");
+            if let Some(completion) = hdd.poll(at) {
+                break completion.at;
+            }
+        };
+        services.push((done - now).ns() as f64 / 1e6);
+        now = done;
+    }
+    services
+}
+
+/// The service time of the last of them.
+fn last(changes: &[(&str, &str)], requests: &[(Op, u64, u32, u64)]) -> f64 {
+    *services(changes, requests).last().expect("a request")
+}
+
+fn assert_ms(value: f64, expected: f64) {
+    assert!((value - expected).abs() < 2e-5, "{value} ms is not {expected} ms");
+}
+
+const MISS: [(Op, u64, u32, u64); 1] = [(READ, 100, 8, 5)];
+
+#[test]
+fn the_water_mark_says_when_the_bus_is_asked_for() {
+    let by_part =
+        |part: &str| last(&[("water mark = 0.0", &format!("water mark = {part}"))], &MISS);
+    // Without a mark all but the last sector are sent when that has come; with one of 4 the
+    // last four are left.
+    assert_ms(by_part("0.5") - by_part("0.0"), 0.3);
+    // The bus is asked for when all 8 have come.
+    assert_ms(by_part("1.0") - by_part("0.0"), 0.7);
+    let by_segment = |part: &str| {
+        let part = format!("by reqsize = 0, High (read) water mark = {part}");
+        last(&[("by reqsize = 1, High (read) water mark = 0.0", &part)], &MISS)
+    };
+    // Marks of 4 and of 64 sectors: the second is never reached but by the end of the request.
+    assert_ms(by_segment("0.0625") - by_part("0.0"), 0.3);
+    assert_ms(by_segment("1.0") - by_part("0.0"), 0.7);
+}
+
+#[test]
+fn a_read_that_outruns_the_medium_keeps_the_bus_or_wins_it_again() {
+    let reselect = "First reselect overhead = 0.2, Other reselect overhead = 0.3";
+    let with = |more: &str| {
+        let changes = [
+            ("First reselect overhead = 0.0", reselect),
+            ("Max queue", &format!("{more}Max queue")),
+        ];
+        last(&changes, &[(READ, 100, 2, 5)])
+    };
+    let kept = with("Hold bus entire read xfer = 1, ");
+    // 0.2 ms after the first sector it is sent, 0.2 ms later the bus is left; the second is there
+    // 0.225 ms after that, and the bus 0.3 ms later: kept, it was there.
+    assert_ms(with("Hold bus entire read xfer = 0, ") - kept, 0.3);
+    // The first sector is with the host 0.325 ms before the second is there; to leave takes
+    // 0.075 ms longer than that.
+    let slow = "Hold bus entire read xfer = 0, Read disconnect afterread = 0.4, \
+                Read disconnect afterwrite = 0.4, ";
+    assert_ms(with(slow) - kept, 0.075 + 0.3);
+    let never = with("Never disconnect = 1, ");
+    assert_ms(never - kept, 0.0);
+}
+
+#[test]
+fn a_write_to_the_medium_wins_the_bus_again_to_say_so() {
+    let through = ("Fast write level = 2", "Fast write level = 0");
+    let write = [(WRITE, 100, 1, 5)];
+    let plain = last(&[through], &write);
+    let reselect = ("First reselect overhead = 0.0", "First reselect overhead = 0.2");
+    assert_ms(last(&[through, reselect], &write) - plain, 0.2);
+    // 0.7 ms of overhead after a read, a sector over the bus, and 20 ms to leave it: longer
+    // than any seek and a turn.
+    let leave = ("Max queue", "Write disconnect overhead = 20.0, Max queue");
+    assert_ms(last(&[through, leave], &write), 0.7 + 0.1 + 20.0);
+    // The sector comes by after whole turns, whatever the arm took.
+    let least = last(&[through, ("Minimum seek delay = 0.0", "Minimum seek delay = 30.0")], &write);
+    let turns = (least - plain) / 10.0;
+    assert!(least > 0.7 + 30.0 + 0.625 && (turns - turns.round()).abs() < 1e-4, "{least} {plain}");
+}
+
+#[test]
+fn a_bus_slower_than_the_medium_makes_a_write_wait_for_its_data() {
+    let through = ("Fast write level = 2", "Fast write level = 0");
+    let slow = ("transfer time = 0.1", "transfer time = 5.0");
+    // 8 sectors take 40 ms over the bus; the last is written once it is there.
+    let ms = last(&[through, slow], &[(WRITE, 0, 8, 5)]);
+    assert!((0.7 + 40.0 + 0.625..0.7 + 40.0 + 0.625 + 10.01).contains(&ms), "{ms}");
+}
+
+#[test]
+fn written_data_go_to_the_medium_before_anything_but_what_goes_on_from_them() {
+    let level = |level: &str| [("Fast write level = 2", format!("Fast write level = {level}"))];
+    for name in ["1", "2"] {
+        let level = level(name);
+        let level = [(level[0].0, level[0].1.as_str())];
+        // After a read 0.5 ms and a sector over the bus; after a write 0.6.
+        let ms = services(&level, &[(WRITE, 100, 1, 5), (WRITE, 101, 1, 0), (WRITE, 20, 1, 0)]);
+        assert_ms(ms[0], 0.6);
+        assert_ms(ms[1], 0.7);
+        // Both sectors pass under the head first.
+        assert!(ms[2] > 1.0, "{ms:?}");
+        let none = ("Max queue", "Combine seq writes = 0, Max queue");
+        let ms = services(&[level[0], none], &[(WRITE, 100, 1, 5), (WRITE, 101, 1, 0)]);
+        assert!(ms[1] > 0.8, "{ms:?}");
+    }
+    let through = level("0");
+    assert!(last(&[(through[0].0, &through[0].1)], &[(WRITE, 100, 1, 5)]) > 0.8 + 0.625);
+}
+
+#[test]
+fn reading_ahead_is_bounded_as_the_source_has_it() {
+    let hit_after = |changes: &[(&str, &str)], then: u64| {
+        let ms = last(changes, &[(READ, 0, 8, 5), (READ, then, 1, 100)]);
+        // A hit after a read takes 0.1 ms and a sector over the bus.
+        (ms - 0.2).abs() < 2e-5
+    };
+    let most = |most: &str| {
+        [("Maximum read-ahead (blks) = 64", format!("Maximum read-ahead (blks) = {most}"))]
+    };
+    let (zero, eight) = (most("0"), most("8"));
+    let (zero, eight) = ([(zero[0].0, zero[0].1.as_str())], [(eight[0].0, eight[0].1.as_str())]);
+    assert!(hit_after(&zero, 60), "0 is no bound but the segment");
+    assert!(hit_after(&eight, 15) && !hit_after(&eight, 16));
+    let least = [eight[0], ("Minimum read-ahead (blks) = 0", "Minimum read-ahead (blks) = 20")];
+    assert!(hit_after(&least, 27) && !hit_after(&least, 28), "a least above the most counts");
+    let kept = [zero[0], ("over requested = 1", "over requested = 0")];
+    assert!(hit_after(&kept, 63) && !hit_after(&kept, 64), "what was asked for keeps its room");
+    let dropped = [eight[0], ("over requested = 1", "over requested = -1")];
+    assert!(hit_after(&eight, 7) && !hit_after(&dropped, 7) && hit_after(&dropped, 8));
+    let none = [("continuous read = 3", "continuous read = 0")];
+    assert!(hit_after(&none, 7) && !hit_after(&none, 8));
+    let track = [("continuous read = 3", "continuous read = 1")];
+    assert!(hit_after(&track, 15) && !hit_after(&track, 16));
+    let cylinder = [("continuous read = 3", "continuous read = 2")];
+    assert!(hit_after(&cylinder, 31) && !hit_after(&cylinder, 32));
+    let off = [("caching in buffer = 1", "caching in buffer = 0")];
+    assert!(!hit_after(&off, 7));
+}
+
+#[test]
+fn the_cached_beginning_of_a_read_goes_to_the_host_at_once_or_at_the_mark() {
+    let slow = ("transfer time = 0.1", "transfer time = 20.0");
+    let bounded = ("Maximum read-ahead (blks) = 64", "Maximum read-ahead (blks) = 2");
+    let reads = [(READ, 0, 8, 5), (READ, 8, 4, 100)];
+    // Two of four are there: 0.1 ms as for a hit, and the bus is busy while the others come.
+    assert_ms(last(&[slow, bounded], &reads), 0.1 + 4.0 * 20.0);
+    let marked = ("water mark = 0.0", "water mark = 0.75, Immed transfer partial hit = 0");
+    let at_mark = last(&[slow, bounded, marked], &reads);
+    assert!(at_mark > 0.3 + 4.0 * 20.0, "{at_mark}");
+}
+
+#[test]
+fn a_write_that_follows_another_leaves_the_bus_before_its_data() {
+    let extra = [
+        ("Fast write level = 2", "Fast write level = 0, Extra write disconnect = 1"),
+        ("inter-disconnect delay = 0.0", "inter-disconnect delay = 25.0"),
+    ];
+    let ms = services(&extra, &[(WRITE, 100, 1, 5), (WRITE, 20, 1, 5), (WRITE, 21, 1, 5)]);
+    assert!(ms[0] < 25.0 && ms[1] > 25.1 && ms[2] < 25.0, "{ms:?}");
+}
+
+#[test]
+fn overheads_are_added_up_and_scaled() {
+    let scaled = [
+        ("overhead time = 0.0", "overhead time = 1.0"),
+        ("for overheads = 1.0", "for overheads = 2.0"),
+        ("Data preparation overhead = 0.0", "Data preparation overhead = 0.25"),
+        ("Read completion overhead = 0.0", "Read completion overhead = 0.05"),
+    ];
+    let ms = last(&scaled, &[(READ, 0, 8, 5), (READ, 10, 2, 100)]);
+    assert_ms(ms, 2.0 * (1.0 + 0.1 + 0.25 + 0.05) + 0.2);
+}
+
+#[test]
+fn the_arm_waits_for_the_host_or_does_not() {
+    let pair = |level: &str| {
+        let level = format!("Preseeking level = {level}, Max queue");
+        let slow = ("transfer time = 0.1", "transfer time = 50.0");
+        let changes = [("tiny.diskspecs", slow.0, slow.1), ("tiny.diskspecs", "Max queue", &level)];
+        let mut hdd = Hdd::new(&load_with(&changes).expect("a good file"), 1);
+        for (id, start) in [(0, 0), (1, 200)] {
+            let (id, op) = (RequestId(id), READ);
+            hdd.submit(Time(0), DeviceRequest { id, op, start, sectors: 1 });
+        }
+        let mut done = Vec::new();
+        while let Some(at) = hdd.next_event() {
+            done.extend(hdd.poll(at).map(|completion| completion.at.ns() as f64 / 1e6));
+        }
+        done[1] - done[0]
+    };
+    // The second read's sector is there long before the bus is free; or sought only then.
+    assert_ms(pair("2"), 50.0);
+    assert!(pair("0") > 50.0 + 1.0 + 0.625 && pair("1") > 50.0 + 1.0 + 0.625);
+}

@@ -1,0 +1,272 @@
+//! Reads: from the cache, from the medium, and what is read ahead.
+
+use readpath_core::request::{DeviceRequest, Op};
+
+use super::Hdd;
+use super::ahead::ReadAheadRun;
+use super::bus::{Bus, Flow};
+use super::drive::{CacheSpec, GivesUp, ReadAhead};
+use super::geometry::Geometry;
+use super::mechanics::Arm;
+use super::queue::Command;
+use super::service::Access;
+
+impl Hdd {
+    /// A read comes in: answered from the cache, or queued for the arm.
+    pub(super) fn accept_read(&mut self, now: u64, request: DeviceRequest) {
+        let cached_end = self.cached_end(now, request.start);
+        let is_hit = cached_end.is_some_and(|end| end >= request.end());
+        let is_arm_idle = self.queue.is_empty() && self.free_at <= now;
+        let (cache, controller) = (&self.drive.cache, &self.drive.controller);
+        let leave_ns = self.overhead_ns(controller.read_disconnect);
+        let hit_at = now + self.overhead_ns(controller.read_hit);
+        let miss_at = now + self.overhead_ns(controller.read_miss);
+        if is_hit && (is_arm_idle || cache.hits_pass) {
+            self.answer_from_cache(Bus::Held { from: hit_at }, request, is_arm_idle);
+            return;
+        }
+        let begins = cached_end.zip(cache.sends_beginnings).is_some_and(|(end, mark)| {
+            end - request.start >= u64::from(mark.sectors_of(request.sectors))
+        });
+        let bus = match begins {
+            true if is_arm_idle => Bus::Held { from: hit_at },
+            _ if controller.never_disconnects => Bus::Held { from: miss_at },
+            _ => Bus::Left { from: miss_at + leave_ns },
+        };
+        self.queue.push(Command {
+            request,
+            in_window_since: now,
+            ready_at: miss_at,
+            place: self.geometry.locate(request.start),
+            waits_for_room: false,
+            bus,
+            leave_ns,
+            early_disconnect: None,
+        });
+    }
+
+    /// Moves a read's sectors from the cache over the bus, and may set the head reading on.
+    fn answer_from_cache(&mut self, bus: Bus, request: DeviceRequest, is_arm_idle: bool) {
+        let end = self.send(bus, 0, Flow::cached(request.sectors));
+        let done_at = end + self.drive.controller.read_completion_ns;
+        self.finish(request.id, done_at);
+        let Some(index) = self.segments.with(request.start) else { return };
+        self.segments.touch(index);
+        let cache = &self.drive.cache;
+        match cache.gives_up {
+            GivesUp::Before if cache.ahead_over_requested => {
+                self.segments.give_up_before(index, request.start);
+            }
+            GivesUp::Requested => self.segments.give_up_before(index, request.end()),
+            _ => {}
+        }
+        let limit = self.ahead_limit(index, request.start, request.end());
+        match &mut self.ahead {
+            Some(run) if run.segment == index && !run.is_done() => run.limit = run.limit.max(limit),
+            _ if self.drive.cache.ahead_on_hit && is_arm_idle => {
+                let from = self.segments.segment(index).end;
+                if from < limit && self.ahead.is_none_or(|run| run.is_done()) {
+                    let (Bus::Held { from: ready_at } | Bus::Left { from: ready_at }) = bus;
+                    let since = self.free_at.max(ready_at);
+                    self.ahead = Some(ReadAheadRun::new(index, from, limit, since, self.arm_now()));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Serves a read at `at`: what the cache lacks comes from the medium.
+    pub(super) fn read(&mut self, at: u64, command: &Command) {
+        let request = command.request;
+        let end = request.end();
+        let cached_end = self.cached_end(at, request.start);
+        let bus = match command.bus {
+            Bus::Left { from } if cached_end.is_some() => Bus::Left { from: from.max(at) },
+            bus => bus,
+        };
+        if cached_end.is_some_and(|cached| cached >= end) {
+            self.answer_from_cache(bus, request, self.queue.is_empty());
+            return;
+        }
+        // The medium has old data there until the writes before it are done.
+        while !self.written.is_empty() && self.written.overlaps(request.start, end) {
+            let locate = |sector| self.geometry.locate(sector);
+            let piece = self.written.take_overlapping(request.start, end, locate);
+            self.write_piece(self.free_at.max(at), piece.expect("it overlaps"));
+        }
+        let at = at.max(self.free_at);
+        let joins = self.joins_ahead(request.start);
+        let (segment, from) = match (cached_end, joins, self.ahead) {
+            (_, true, Some(run)) => (Some(run.segment), run.next),
+            (Some(cached), ..) => (self.segments.with(request.start), cached),
+            _ => (None, request.start),
+        };
+        if !joins {
+            self.stop_ahead(at);
+        }
+        let start_at = match self.ahead.take() {
+            Some(run) => {
+                self.arm = run.arm();
+                // A head that has nothing left to read ahead has stopped reading.
+                if run.is_done() { at } else { run.since().min(at) }
+            }
+            None => at.max(self.free_at),
+        };
+        let before = self.passing_sectors(start_at, from);
+        let access = Access { from: start_at, continues: joins, ..Access::default() };
+        let transfer = self.transfer(access, from, end - from, Op::Read);
+        self.medium_used = Some(request.id);
+        self.written_end = u64::MAX;
+        // A read that goes on behind its own first sectors has those in the cache.
+        let there = from.saturating_sub(request.start) as u32;
+        let flow = Flow {
+            there,
+            coming: request.sectors - there,
+            begin: transfer.begin,
+            end: transfer.end,
+        };
+        let sent_at = self.send(bus, command.leave_ns, flow);
+        let done_at = sent_at + self.drive.controller.read_completion_ns;
+        self.finish(request.id, done_at);
+        self.free_at = transfer.end;
+        if self.drive.cache.is_enabled {
+            let segment = match segment {
+                Some(index) => {
+                    self.segments.extend(index, end);
+                    index
+                }
+                None => self.segments.take_for_read(request.start - before, end),
+            };
+            self.segments.touch(segment);
+            self.read_on(segment, request.start, end);
+            if self.drive.cache.gives_up == GivesUp::Requested {
+                self.segments.give_up_before(segment, end);
+            }
+        }
+        self.hold_arm(done_at, self.drive.controller.read_completion_ns);
+    }
+
+    /// The end of the cached span that `start` lies in, the head having read on until `now`.
+    fn cached_end(&mut self, now: u64, start: u64) -> Option<u64> {
+        if !self.drive.cache.is_enabled {
+            return None;
+        }
+        self.read_ahead_to(now);
+        self.segments.with(start).map(|index| self.segments.segment(index).end)
+    }
+
+    /// Lets the head read ahead until `now`.
+    pub(super) fn read_ahead_to(&mut self, now: u64) {
+        if let Some(run) = &mut self.ahead {
+            run.advance(now, &self.geometry, &self.mechanics);
+            self.segments.extend(run.segment, run.next);
+        }
+    }
+
+    /// Where the arm is when nothing but reading ahead has moved it.
+    fn arm_now(&self) -> Arm {
+        self.ahead.map_or(self.arm, |run| run.arm())
+    }
+
+    /// Whether a read of `start` goes on with what the head is reading ahead.
+    fn joins_ahead(&self, start: u64) -> bool {
+        let Some(run) = &self.ahead else { return false };
+        let segment = self.segments.segment(run.segment);
+        let is_inside = segment.start <= start && start < run.next;
+        is_inside || reads_on_to(Some(run), &self.drive.cache, &self.geometry, start).is_some()
+    }
+
+    /// After a read up to `end` into `segment`: reads on, first the least that must be.
+    fn read_on(&mut self, segment: usize, start: u64, end: u64) {
+        let limit = self.ahead_limit(segment, start, end);
+        let least = u64::from(self.drive.cache.read_ahead_sectors_min).min(limit.max(end) - end);
+        if least > 0 {
+            let access = Access { from: self.free_at, continues: true, ..Access::default() };
+            self.free_at = self.transfer(access, end, least, Op::Read).end;
+            self.segments.extend(segment, end + least);
+        }
+        if limit > end + least {
+            let run = ReadAheadRun::new(segment, end + least, limit, self.free_at, self.arm);
+            self.ahead = Some(run);
+        }
+    }
+
+    /// Up to which sector the drive reads ahead into `segment` after a read from `start` to `end`.
+    fn ahead_limit(&self, segment: usize, start: u64, end: u64) -> u64 {
+        let cache = &self.drive.cache;
+        let last = end - 1;
+        let track_end = |sector: u64| sector + u64::from(self.geometry.locate(sector).run_sectors);
+        let segment_sectors = u64::from(cache.segment_sectors);
+        let wanted = match cache.read_ahead {
+            ReadAhead::None => end,
+            ReadAhead::Track => track_end(last),
+            ReadAhead::Cylinder => {
+                let cylinder = self.geometry.locate(last).cylinder;
+                let mut stop = track_end(last);
+                while stop < self.sectors() && self.geometry.locate(stop).cylinder == cylinder {
+                    stop = track_end(stop);
+                }
+                stop
+            }
+            ReadAhead::Segment if cache.ahead_over_requested => end + segment_sectors,
+            ReadAhead::Segment => start + segment_sectors,
+            ReadAhead::NextTrack if end < self.sectors() => {
+                let place = self.geometry.locate(end);
+                let track_start = end - u64::from(place.before_sectors);
+                let this = track_end(end);
+                let segment = self.segments.segment(segment);
+                // The segment has come from the track before: a stream.
+                let is_stream = segment.from < track_start && this < self.sectors();
+                let wanted = if is_stream { track_end(this) } else { this };
+                let full = segment.start + segment_sectors;
+                if cache.ahead_over_requested { wanted } else { wanted.min(full) }
+            }
+            ReadAhead::NextTrack => end,
+        };
+        let most = end + u64::from(cache.read_ahead_sectors_max);
+        wanted.min(most).min(self.sectors()).max(end)
+    }
+
+    /// How many sectors before `from` come by, on its track, before it does.
+    fn passing_sectors(&self, at: u64, from: u64) -> u64 {
+        if !self.drive.cache.keeps_passing {
+            return 0;
+        }
+        let place = self.geometry.locate(from);
+        let settled_at = at + self.mechanics.approach_ns(self.arm, &place, Op::Read);
+        let wait = place.angle.wrapping_sub(self.mechanics.angle_at(settled_at));
+        (wait / place.sector_width).min(u64::from(place.before_sectors))
+    }
+
+    /// Takes the arm away from reading ahead at `at`.
+    pub(super) fn stop_ahead(&mut self, at: u64) {
+        if let Some(mut run) = self.ahead.take() {
+            let standing = run.advance(at, &self.geometry, &self.mechanics);
+            self.segments.extend(run.segment, run.next);
+            self.arm = standing.arm;
+            let left_at = if self.drive.cache.stops_in_sector {
+                standing.stopped_at
+            } else {
+                standing.free_at
+            };
+            self.free_at = self.free_at.max(left_at);
+        }
+    }
+}
+
+/// After how many sectors the head comes to `start` by reading ahead as it does; `None` when
+/// it doesn't, or is not to be waited for.
+///
+/// A command that waits stops reading ahead, and the arm leaves at once; but to what lies before
+/// the head on its track no arm moves (DiskSim's law as well: a seek over no distance takes no time).
+pub(super) fn reads_on_to(
+    ahead: Option<&ReadAheadRun>,
+    cache: &CacheSpec,
+    geometry: &Geometry,
+    start: u64,
+) -> Option<u64> {
+    let run = ahead.filter(|_| cache.joins_read_ahead)?;
+    let sectors = start.checked_sub(run.next)?;
+    let on_track = u64::from(geometry.locate(run.next).run_sectors);
+    (sectors == 0 || (start < run.limit && sectors < on_track)).then_some(sectors)
+}

@@ -1,0 +1,178 @@
+//! Writes: into the cache, through it, and from it to the medium.
+
+use readpath_core::request::{DeviceRequest, Op};
+
+use super::Hdd;
+use super::bus::Bus;
+use super::drive::{Appends, ArmFree};
+use super::geometry::Place;
+use super::queue::Command;
+use super::service::Access;
+use super::write_cache::Piece;
+
+impl Hdd {
+    /// A write comes in: into the cache and reported, or queued for the arm.
+    pub(super) fn accept_write(&mut self, now: u64, request: DeviceRequest) {
+        let is_early = self.written.takes(request.sectors);
+        let is_idle = self.queue.is_empty() && self.free_at <= now;
+        let goes_on = self.written_end == request.start;
+        let is_joining = is_early && goes_on && !is_idle && self.joins_landing(now, &request);
+        let (cache, controller) = (&self.drive.cache, &self.drive.controller);
+        let times = if is_early { controller.write_hit } else { controller.write_miss };
+        let ready_at = now + self.overhead_ns(times);
+        let mut command = Command {
+            request,
+            in_window_since: now,
+            ready_at,
+            place: self.geometry.locate(request.start),
+            waits_for_room: is_early && !cache.flushes_first,
+            bus: match is_idle || controller.never_disconnects {
+                true => Bus::Held { from: ready_at },
+                false => Bus::Left { from: ready_at + controller.write_disconnect_ns },
+            },
+            leave_ns: controller.write_disconnect_ns,
+            early_disconnect: None,
+        };
+        if command.waits_for_room {
+            if self.has_room_for(now, &request) && self.queue.waiting().is_none() {
+                return self.keep_written(ready_at, request);
+            }
+        } else if is_joining {
+            command.bus = Bus::Held { from: ready_at };
+            return self.write(ready_at, &command);
+        } else if let Some(early) = controller.early_disconnect
+            && is_idle
+            && self.last_op == Op::Write
+            && !goes_on
+        {
+            command.ready_at = now + early.command_ns;
+            command.bus = Bus::Left { from: command.ready_at + early.until_reconnect_ns };
+            command.leave_ns = early.disconnect_ns;
+            command.early_disconnect = Some(early);
+        }
+        self.queue.push(command);
+    }
+
+    /// Whether a write may go into the cache behind the one that the head is just writing.
+    fn joins_landing(&mut self, now: u64, request: &DeviceRequest) -> bool {
+        while self.landing.front().is_some_and(|(until, _)| *until <= now) {
+            self.landing.pop_front();
+        }
+        let held: u64 = self.landing.iter().map(|(_, sectors)| u64::from(*sectors)).sum();
+        let is_taken = match self.drive.cache.appends {
+            Appends::Never => false,
+            Appends::Alone => self.queue.is_empty(),
+            Appends::Always => true,
+        };
+        let fits = held + u64::from(request.sectors) <= self.drive.cache.writes.sectors;
+        is_taken && fits && !self.landing.is_empty()
+    }
+
+    /// Serves a write at `at`: its data come over the bus while the arm is on its way.
+    pub(super) fn write(&mut self, at: u64, command: &Command) {
+        let request = command.request;
+        let sectors = u64::from(request.sectors);
+        let feed = self.receive(at, command.bus, request.sectors);
+        let data_end = feed.has(sectors);
+        // The arm is still on that track: what follows on needs no seek, at any time.
+        let continues = self.written_end == request.start;
+        let is_writing = continues && self.free_at >= at;
+        self.stop_ahead(at);
+        self.medium_used = Some(request.id);
+        let early = command.early_disconnect;
+        let controller = &self.drive.controller;
+        let access = Access {
+            from: (at + early.map_or(0, |early| early.until_seek_ns)).max(self.free_at),
+            continues,
+            move_min_ns: if is_writing { 0 } else { controller.write_move_min_ns },
+            feed: Some(feed),
+        };
+        let completion_ns = controller.write_completion_ns;
+        let transfer = self.transfer(access, request.start, sectors, Op::Write);
+        self.written_end = request.end();
+        self.free_at = transfer.end;
+        self.note_written(at, request.start, request.end());
+        if self.drive.cache.flushes_first && self.written.takes(request.sectors) {
+            self.landing.push_back((transfer.end, request.sectors));
+            return self.finish(request.id, data_end + completion_ns);
+        }
+        let controller = &self.drive.controller;
+        let written_at = transfer.end.max(data_end);
+        let done_at = match (controller.never_disconnects, early) {
+            (true, _) => written_at,
+            (false, None) => written_at.max(data_end + command.leave_ns) + controller.reselect_ns,
+            (false, Some(_)) => {
+                written_at.max(data_end + command.leave_ns) + controller.reselect_again_ns
+            }
+        } + completion_ns;
+        self.finish(request.id, done_at);
+        self.hold_arm(done_at, completion_ns);
+    }
+
+    /// Keeps the arm from the next command for as long as the drive does after one that is
+    /// done at `done_at`, `said_ns` of which it takes to say so.
+    pub(super) fn hold_arm(&mut self, done_at: u64, said_ns: u64) {
+        let held_until = match self.drive.controller.arm_free {
+            ArmFree::WhenConfirmed => done_at,
+            ArmFree::WhenSaid => done_at - said_ns,
+            ArmFree::AfterMedium => return,
+        };
+        self.free_at = self.free_at.max(held_until);
+    }
+
+    /// Takes a write into the cache and reports it.
+    pub(super) fn keep_written(&mut self, ready_at: u64, request: DeviceRequest) {
+        let feed = self.receive(ready_at, Bus::Held { from: ready_at }, request.sectors);
+        let end = feed.has(u64::from(request.sectors));
+        self.finish(request.id, end + self.drive.controller.write_completion_ns);
+        let place = self.geometry.locate(request.start);
+        self.written.put((request.start, request.end()), place, end);
+        self.note_written(ready_at, request.start, request.end());
+    }
+
+    /// Whether a write can be taken into the cache at `at`: while it is flushed, none can.
+    pub(super) fn has_room_for(&self, at: u64, request: &DeviceRequest) -> bool {
+        self.flushes.is_empty() && self.written.has_room_for(at, request.start, request.end())
+    }
+
+    /// The cache learns that sectors are written: old data of them is given up.
+    fn note_written(&mut self, at: u64, start: u64, end: u64) {
+        if let Some(run) = &self.ahead {
+            let segment = self.segments.segment(run.segment);
+            if segment.start < end && start < run.limit {
+                self.stop_ahead(at);
+            }
+        }
+        self.segments.drop_overlap(start, end);
+        if self.drive.cache.is_enabled {
+            let index = self.segments.put_written(start, end);
+            if !self.drive.cache.reads_written {
+                self.segments.empty(index);
+            }
+        }
+    }
+
+    /// Puts the nearest piece of the written data on the medium.
+    pub(super) fn write_back(&mut self, at: u64) {
+        self.stop_ahead(at);
+        let at = at.max(self.free_at);
+        let (reach, geometry) = (self.reach(at), &self.geometry);
+        let cost = |place: &Place| reach.cost(&self.mechanics, place, Op::Write);
+        match self.written.take_nearest(at, cost, |sector| geometry.locate(sector)) {
+            Some(piece) => self.write_piece(at, piece),
+            // All of it is still on its way over the bus.
+            None => self.free_at = at.max(self.written.ready_at().unwrap_or(at)),
+        }
+    }
+
+    pub(super) fn write_piece(&mut self, at: u64, piece: Piece) {
+        self.stop_ahead(at);
+        let at = at.max(self.free_at);
+        let continues = self.written_end == piece.start;
+        let access = Access { from: at, continues, ..Access::default() };
+        let transfer = self.transfer(access, piece.start, piece.sectors, Op::Write);
+        self.written_end = piece.start + piece.sectors;
+        self.written.lands(piece, transfer.end);
+        self.free_at = transfer.end;
+    }
+}
