@@ -329,10 +329,16 @@ impl<K> Transfers<K> {
         self.looked = self.clock.now();
     }
 
-    /// Hands over what was started, and takes in what has ended.
+    /// Hands over what was started, and takes in what has ended. What is to be asked again is handed over too: its owner
+    /// may sleep elsewhere from here on.
     pub(crate) fn exchange(&mut self, sleep: Sleep) -> Result<(), BackendError> {
         let is_awaited = sleep != Sleep::Never && !self.backend.has_answers();
-        self.take_in(is_awaited, |backend, answers| backend.exchange(sleep, answers))
+        self.is_again = false;
+        self.take_in(is_awaited, |backend, answers| backend.exchange(sleep, answers))?;
+        while std::mem::take(&mut self.is_again) {
+            self.take_in(false, |backend, answers| backend.exchange(Sleep::Never, answers))?;
+        }
+        Ok(())
     }
 
     /// Takes in what has ended, without a system call. True if something of it is to be asked again, and
