@@ -7,8 +7,9 @@ use crate::common::{REQUEST_PAGES_MAX, World, config};
 use proptest::collection::{btree_set, vec};
 use proptest::prelude::*;
 use readpath_core::machine::{Access, ReadError};
-use readpath_core::request::DeviceError;
-use readpath_core::unit::PAGE_BYTES;
+use readpath_core::readahead::Advice;
+use readpath_core::request::{DeviceError, ProcessId};
+use readpath_core::unit::{PAGE_BYTES, PageRange};
 
 const FILE_PAGES: u64 = 100;
 
@@ -52,6 +53,20 @@ fn what_can_be_read_after_all_is_no_error() {
     world.finish(0);
     world.bad_pages.clear();
     assert_eq!(world.run()[0].result, Ok(bytes));
+}
+
+/// What is read ahead and can't be read is no more than that: nothing of it was withdrawn.
+#[test]
+fn bad_pages_that_nobody_waits_for_are_not_taken_for_withdrawn() {
+    let mut world = World::new(config("none", "noop", 64));
+    world.bad_pages.insert(9);
+    let handle = world.open(FILE_PAGES * PAGE_BYTES, 0);
+    let range = PageRange::new(0, REQUEST_PAGES_MAX);
+    world.path.advise(world.now, handle, ProcessId(0), Advice::WillNeed, range);
+    world.run();
+    assert!(!world.path.is_cached(handle, 9));
+    let counters = world.path.cache_counters();
+    assert_eq!((counters.withdrawn_pages, counters.waste_pages > 0), (0, true));
 }
 
 proptest! {

@@ -4,7 +4,7 @@
 
 use crate::common::{REQUEST_PAGES_MAX, World, config};
 use proptest::prelude::*;
-use readpath_core::machine::{Access, ReadError};
+use readpath_core::machine::{Access, ReadError, Transfer};
 use readpath_core::readahead::{self, Advice};
 use readpath_core::request::{DeviceError, ProcessId};
 use readpath_core::scheduler;
@@ -279,4 +279,19 @@ fn reading_at_and_past_the_end_gives_what_there_is() {
         world.run().iter().map(|done| (done.tag, done.result.unwrap())).collect();
     results.sort();
     assert_eq!(results, [(0, 100), (1, 0), (2, 0), (3, 0)]);
+}
+
+#[test]
+fn a_read_awaits_its_own_request_and_no_other() {
+    let mut world = World::new(config("none", "noop", 64));
+    let handle = world.open(100 * PAGE_BYTES, 0);
+    let reads = [10, 50].map(|page| {
+        let (offset, bytes) = (page * PAGE_BYTES, PAGE_BYTES);
+        let transfer = Transfer { handle, process: ProcessId(0), offset, bytes, tag: page };
+        world.path.read(world.now, Access::Buffered, transfer).unwrap()
+    });
+    world.issue();
+    let awaits = |read, nth: usize| world.path.awaits(read, world.issued[nth].id);
+    assert_eq!([awaits(reads[0], 0), awaits(reads[1], 1)], [true, true]);
+    assert_eq!([awaits(reads[0], 1), awaits(reads[1], 0)], [false, false]);
 }

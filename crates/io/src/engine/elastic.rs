@@ -96,9 +96,8 @@ impl Plan {
     /// The same with addresses for half as much; `None` if that is less than is had without knowing.
     pub(crate) fn halved(self) -> Option<Plan> {
         let bytes_max = self.bytes_max / 2 / PAGE_BYTES * PAGE_BYTES;
-        let limit_bytes = self.limit_bytes.min(bytes_max);
         let is_enough = self.floor_bytes.is_some_and(|floor| bytes_max >= floor.max(FIXED_BYTES));
-        is_enough.then_some(Plan { limit_bytes, bytes_max, ..self })
+        is_enough.then_some(Plan { bytes_max, ..self })
     }
 
     /// The limit of one that uses so much of its memory.

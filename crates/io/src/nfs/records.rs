@@ -400,6 +400,27 @@ mod tests {
         assert_eq!(diverted(&endless, 1, 4, 100), Err(Garbled));
     }
 
+    /// What has no place any more is read over, in the buffer: none of it goes past.
+    #[test]
+    fn data_that_is_given_up_goes_nowhere() {
+        let stream = [fragment(&with_data(&[7; 16]), true), fragment(b"next", true)].concat();
+        let mut records = Records::new(100);
+        let fill = |records: &mut Records, bytes: &[u8]| {
+            records.space(usize::MAX)[..bytes.len()].copy_from_slice(bytes);
+            records.filled(bytes.len());
+        };
+        let head_bytes = HEADER_BYTES + 8;
+        fill(&mut records, &stream[..head_bytes]);
+        assert!(records.next().unwrap().is_none());
+        assert!(records.divert(8, 16));
+        assert_eq!(records.past_bytes(), 16);
+        records.give_up();
+        assert_eq!(records.past_bytes(), 0);
+        fill(&mut records, &stream[head_bytes..]);
+        assert!(matches!(records.next(), Ok(Some(Step::Over { is_whole: false }))));
+        assert!(matches!(records.next(), Ok(Some(Step::Record(b"next")))));
+    }
+
     #[test]
     fn a_record_in_fragments_is_one_record() {
         let stream = [fragment(b"ab", false), fragment(b"c", false), fragment(b"", true)].concat();

@@ -154,3 +154,20 @@ fn moved(result: std::io::Result<usize>) -> Result<usize, Lost> {
         Err(error) => Err(Lost(error.raw_os_error().unwrap_or(libc::EIO))),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sleep_ends_by_the_bell_and_says_whether_it_did() {
+        let bell = Bell::new().unwrap();
+        let at_once = Some(Duration::ZERO);
+        assert!(!sleep_on(None, false, Some(&bell), at_once).is_rung);
+        bell.ring();
+        assert!(sleep_on(None, false, Some(&bell), None).is_rung);
+        bell.quieten();
+        assert_eq!(sleep_on(None, true, Some(&bell), at_once), Ready::default());
+        assert_eq!(sleep_on(None, true, None, at_once), Ready::default());
+    }
+}

@@ -111,3 +111,39 @@ impl std::fmt::Display for Status {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// By the table of RFC 1813, 2.6.
+    #[test]
+    fn a_number_is_the_status_of_that_name() {
+        let names = [
+            (1, "NFS3ERR_PERM"),
+            (2, "NFS3ERR_NOENT"),
+            (5, "NFS3ERR_IO"),
+            (13, "NFS3ERR_ACCES"),
+            (20, "NFS3ERR_NOTDIR"),
+            (21, "NFS3ERR_ISDIR"),
+            (70, "NFS3ERR_STALE"),
+            (10_001, "NFS3ERR_BADHANDLE"),
+            (10_004, "NFS3ERR_NOTSUPP"),
+            (10_006, "NFS3ERR_SERVERFAULT"),
+            (10_008, "NFS3ERR_JUKEBOX"),
+            // Too large, read-only, over quota; a bad cookie.
+            (27, "status 27"),
+            (30, "status 30"),
+            (69, "status 69"),
+            (10_003, "status 10003"),
+        ];
+        for (number, name) in names {
+            let told = Status::failure(number).unwrap().expect("no success").to_string();
+            assert!(told.contains(name), "{number}: {told}");
+        }
+        assert_eq!(Status::failure(0), Ok(None));
+        for number in [3, 99, 10_000, 10_009] {
+            assert_eq!(Status::failure(number), Err(Garbled));
+        }
+    }
+}

@@ -10,6 +10,7 @@
 //! ran last, and goes there. To ask takes a few µs, hence now and then only. Where threads on
 //! several cores fault, the server wanders among those; then it rarely sleeps.
 
+use crate::sync::thread_number;
 use rustix::thread::{CpuSet, Pid, sched_setaffinity};
 
 /// How many faults are served from one question to the next. At 5 µs a question
@@ -28,6 +29,10 @@ pub(super) struct Follower {
 impl Follower {
     /// A fault of `thread` is being served by the calling thread.
     pub(super) fn serve(&mut self, thread: u32) {
+        // The threads of a simulation are on no core.
+        if thread_number().is_some() {
+            return;
+        }
         if self.left > 0 {
             self.left -= 1;
             return;
@@ -68,7 +73,12 @@ mod tests {
             let before = rustix::thread::sched_getaffinity(None).unwrap();
             sched_setaffinity(None::<Pid>, &set).unwrap();
             let thread = rustix::thread::gettid().as_raw_nonzero().get() as u32;
+            let others = before;
             let server = std::thread::spawn(move || {
+                // It may run anywhere, and does so elsewhere at first.
+                let mut elsewhere = others;
+                elsewhere.unset(core);
+                let _ = sched_setaffinity(None::<Pid>, &elsewhere);
                 Follower::default().serve(thread);
                 rustix::thread::sched_getcpu()
             });

@@ -45,6 +45,16 @@ fn a_read_of_three_rsizes_is_three_reads_all_sent_before_an_answer() {
     }
 }
 
+/// Who waits for answers where none is due would wait for good.
+#[test]
+fn nobody_waits_where_nothing_is_on_its_way() {
+    let (_server, proxy, content) = serve();
+    let mut rig = Rig::open(proxy.port, SOON, "none");
+    rig.read(Access::Buffered, 0, 100_000, 0);
+    rig.check(&content);
+    rig.wait_for_nothing();
+}
+
 /// READs that bring any byte of the range.
 fn touching(reads: &[(u64, u32)], offset: u64, bytes: u64) -> u64 {
     let end = (offset + bytes).min(FILE_BYTES);

@@ -162,6 +162,12 @@ impl Rig {
         }
     }
 
+    /// Waits without end, where nothing is on its way: comes back at once.
+    pub fn wait_for_nothing(&mut self) {
+        self.settle();
+        self.desk.device.wait(None).unwrap();
+    }
+
     /// All that was started ends with the file's bytes.
     pub fn check(&mut self, content: &[u8]) {
         let asked = self.asked.clone();

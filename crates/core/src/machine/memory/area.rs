@@ -164,6 +164,23 @@ mod tests {
     }
 
     #[test]
+    fn held_slots_are_found_round_and_round() {
+        let mut area = SwapArea::new(0, 6);
+        taken(&mut area, 5);
+        for slot in [0, 2, 3] {
+            area.give_up(slot);
+        }
+        let next = |area: &mut SwapArea, is_wanted: fn(Owner) -> bool| {
+            area.next_held(is_wanted).map(|(slot, owner)| (slot, owner.page))
+        };
+        // Those that are held are 1 and 4.
+        let found = [(); 3].map(|()| next(&mut area, |_| true));
+        assert_eq!(found, [Some((1, 71)), Some((4, 74)), Some((1, 71))]);
+        assert_eq!(next(&mut area, |owner| owner.page == 71), Some((1, 71)));
+        assert_eq!(next(&mut area, |owner| owner.page == 73), None);
+    }
+
+    #[test]
     fn a_bad_slot_is_never_used_again() {
         let mut area = SwapArea::new(0, 2);
         taken(&mut area, 1);
