@@ -76,6 +76,8 @@ FIGURES = [
     Figure("cold", MEASUREMENTS, "## Cold reads beside the kernel", "python3 bench/cold.py FOLDER 3"),
     Figure("everyday-states", MEASUREMENTS, "## What programs do every day", READPATH + "everyday FOLDER --runs 3",
            READPATH + "everyday FOLDER --rows stream/1MiB" + SMALL),
+    Figure("contained", MEASUREMENTS, "## As in a container", "python3 bench/contained.py FOLDER", "python3 bench/contained.py FOLDER --quick",
+           needs="root"),
     Figure("small-calls", MEASUREMENTS, "## Small calls", BENCH + "readpath-peers --bench held_reads",
            BENCH + "readpath-peers --bench held_reads -- --sample-count 1"),
     Figure("miss", MEASUREMENTS, "## A miss, counted", "python3 bench/miss.py FOLDER", needs="valgrind"),
