@@ -8,7 +8,8 @@
 //! cargo run --release -p readpath --features simulation --example simulate -- --served --minutes 10
 //! ```
 //!
-//! With `--served`, the files are those of NFS servers. A run of at least 1,000 steps counts as long. What a run leaves in memory, and a run that makes no steps any more, is
+//! With `--served`, the files are those of NFS servers; with `--paged`, memory is touched in place of files that are read: mappings and
+//! regions. A run of at least 1,000 steps counts as long. What a run leaves in memory, and a run that makes no steps any more, is
 //! wrong as well.
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -20,7 +21,7 @@ use std::time::{Duration, Instant};
 use readpath::inside::simulation::{Report, Scenario, found};
 
 const USAGE: &str = "usage: simulate [--seed N | --first N] [--seeds N | --minutes N | --long-runs N] [--threads N] \
-                     [--actions N] [--served] [--show]";
+                     [--actions N] [--served | --paged] [--show]";
 
 /// So many steps make a run long.
 const LONG_STEPS: u64 = 1_000;
@@ -95,7 +96,9 @@ struct Arguments {
     threads: u64,
     actions: u64,
     shows: bool,
-    is_served: bool,
+    /// What draws a scenario from a seed, about so long, and the option that names it.
+    of: fn(u64, u64) -> Scenario,
+    option: &'static str,
 }
 
 fn arguments() -> Result<Arguments, String> {
@@ -108,7 +111,8 @@ fn arguments() -> Result<Arguments, String> {
         threads: 1,
         actions: 150,
         shows: false,
-        is_served: false,
+        of: Scenario::of,
+        option: "",
     };
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
@@ -124,7 +128,8 @@ fn arguments() -> Result<Arguments, String> {
             "--long-runs" => (parsed.long_runs, parsed.minutes) = (number()?, FOR_GOOD),
             "--threads" => parsed.threads = number()?,
             "--show" => parsed.shows = true,
-            "--served" => parsed.is_served = true,
+            "--served" => (parsed.of, parsed.option) = (Scenario::served, " --served"),
+            "--paged" => (parsed.of, parsed.option) = (Scenario::paged, " --paged"),
             "--actions" => parsed.actions = number()?,
             _ => return Err(format!("there is no option {word}; {USAGE}")),
         }
@@ -176,7 +181,7 @@ impl Done {
 }
 
 fn work(thread: usize, arguments: &Arguments, found: &[Scenario], begun: Instant, done: &Done) {
-    let &Arguments { first, seeds, minutes, long_runs, actions, shows, is_served, .. } = arguments;
+    let &Arguments { first, seeds, minutes, long_runs, actions, shows, of, option, .. } = arguments;
     let time = Duration::from_secs(minutes * 60);
     let is_enough = || {
         begun.elapsed() >= time
@@ -193,8 +198,7 @@ fn work(thread: usize, arguments: &Arguments, found: &[Scenario], begun: Instant
         }
         let scenario = match found.get(nth as usize) {
             Some(found) => found.clone(),
-            None if is_served => Scenario::served(first + nth, actions),
-            None => Scenario::of(first + nth, actions),
+            None => of(first + nth, actions),
         };
         if shows {
             print!("{scenario}");
@@ -217,8 +221,7 @@ fn work(thread: usize, arguments: &Arguments, found: &[Scenario], begun: Instant
             let (shorter, report) = scenario.shrunk_by(&run_and_look);
             println!("as short as it gets: {}", report.failure.unwrap_or_default());
             print!("{shorter}");
-            let served = if is_served { " --served" } else { "" };
-            println!("again: --seed {} --actions {actions}{served}", first + nth);
+            println!("again: --seed {} --actions {actions}{option}", first + nth);
         } else if seeds == 1 {
             println!("seed {first}: {} steps, hash {:016x}", report.steps, report.hash);
         }

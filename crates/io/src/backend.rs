@@ -135,6 +135,10 @@ impl BackendKind {
         depth: u32,
         bell: BorrowedFd<'_>,
     ) -> Result<Built, BackendError> {
+        #[cfg(any(test, feature = "simulation"))]
+        if let Some(built) = crate::simulation::disk::backend_with_bell(bell) {
+            return Ok((built, BackendInUse { kind: BackendKind::Aio, because: None }));
+        }
         self.first_of(&BESIDE_NOBODY, |kind| {
             Ok::<Box<dyn Backend>, _>(match kind {
                 BackendKind::Ring => {

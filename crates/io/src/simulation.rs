@@ -2,8 +2,8 @@
 //! time and storage that a seed decides.
 //!
 //! What is replaced are the calls by which the library asks the system for something: locks and threads
-//! ([primitives], by way of `sync.rs`), the clock, the opening of files and what is known of them, the backend, and
-//! `preadv(2)` ([disk]). All above that is the code that programs run. The feature `simulation` builds it in, and the
+//! ([primitives], by way of `sync.rs`), the clock, the opening of files and what is known of them, the backend,
+//! `preadv(2)` ([disk]), and for mappings and regions userfaultfd ([memory]). All above that is the code that programs run. The feature `simulation` builds it in, and the
 //! crate's own tests have it; where it isn't, there is not an instruction of it.
 //!
 //! A [`Scenario`] is what some threads do, and what goes wrong meanwhile; it follows from its seed, as does all that
@@ -18,9 +18,12 @@ mod callers;
 pub(crate) mod disk;
 mod found;
 mod front;
+pub(crate) mod memory;
 mod model;
 pub(crate) mod network;
+mod paged;
 pub(crate) mod primitives;
+pub(crate) mod replies;
 mod run;
 mod scenario;
 mod server;
@@ -33,6 +36,7 @@ use std::path::Path;
 
 pub use disk::Faults;
 pub use found::found;
+pub use paged::{Paged, Touch};
 pub use scenario::{Action, Scenario, Settings};
 pub use server::Server;
 pub use world::Report;

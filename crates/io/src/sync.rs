@@ -9,6 +9,8 @@ pub(crate) use crate::simulation::primitives::{
     Condvar, JoinHandle, Mutex, MutexGuard, Thread, any_number, current, now, park_timeout, point,
     processors, spawn, thread_number,
 };
+#[cfg(any(test, feature = "simulation"))]
+pub(crate) use crate::simulation::replies::{SyncSender, sync_channel};
 
 #[cfg(not(any(test, feature = "simulation")))]
 pub(crate) use real::*;
@@ -18,6 +20,7 @@ mod real {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::Instant;
 
+    pub(crate) use std::sync::mpsc::{SyncSender, sync_channel};
     pub(crate) use std::sync::{Condvar, Mutex, MutexGuard};
     pub(crate) use std::thread::{JoinHandle, Thread, current, park_timeout};
 

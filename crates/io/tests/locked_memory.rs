@@ -311,6 +311,11 @@ fn pages_that_the_program_gave_up_or_protected_by_itself_are_there_again() {
             assert!(*part == content[..64 * PAGE]);
             assert_eq!(populate(part, libc::MADV_DONTNEED), 0);
         }
+        // Not touched by anybody but the thread that copies it.
+        assert_eq!(populate(part, libc::MADV_DONTNEED), 0);
+        let mut copied = vec![0; part.len()];
+        mapping.read_at(0, &mut copied).unwrap();
+        assert!(copied == content[..64 * PAGE]);
         // SAFETY: it changes no bytes, and nobody writes to a mapping.
         unsafe { libc::mprotect(part.as_ptr() as *mut _, part.len(), libc::PROT_READ) };
         assert!(is_whole(&mapping, &content));
@@ -334,6 +339,12 @@ fn pages_that_the_program_gave_up_or_protected_by_itself_are_there_again() {
             region.as_mut_slice()[64 * PAGE..].fill(round);
             assert!(region.as_slice()[..64 * PAGE].iter().all(|&byte| byte == 0));
             assert!(region.as_slice()[64 * PAGE..].iter().all(|&byte| byte == round));
+            // Those that are there have to leave, though they aren't there any more.
+            let last = region.len() - 64 * PAGE;
+            assert_eq!(populate(&region.as_slice()[last..], libc::MADV_DONTNEED), 0);
+            region.as_mut_slice()[..last].fill(round);
+            let lost = &region.as_slice()[last..];
+            assert!(lost.iter().all(|&byte| byte == 0 || byte == round));
         }
         region.check().is_ok()
     }));

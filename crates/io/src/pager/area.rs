@@ -93,6 +93,10 @@ impl Area {
 
     /// Whether a page is in memory.
     pub(super) fn is_present(&self, page: u64) -> bool {
+        #[cfg(any(test, feature = "simulation"))]
+        if let Some(is_present) = crate::simulation::memory::is_present(self.address(page)) {
+            return is_present;
+        }
         let mut is_in_core = 0;
         // SAFETY: a page of our mapping, and a byte for the answer.
         let answer = unsafe {
@@ -103,6 +107,8 @@ impl Area {
 
     /// Takes the lock off all of it that the program has locked in memory.
     pub(super) fn unlock(&self) {
+        #[cfg(any(test, feature = "simulation"))]
+        crate::simulation::memory::unlock(self.address(0), self.bytes());
         // SAFETY: the whole of our mapping, and no bytes change. What the kernel refuses
         // stays locked, and is met again as such.
         let _ = unsafe { mm::munlock(self.base.as_ptr().cast(), self.bytes()) };
@@ -114,6 +120,10 @@ impl Area {
     /// Nobody needs the bytes, and nobody holds a reference to them unless the
     /// pages are filled with the same bytes again when they are touched.
     pub(super) unsafe fn release(&self, range: PageRange) {
+        #[cfg(any(test, feature = "simulation"))]
+        if crate::simulation::memory::release(self.address(range.first), range) {
+            return;
+        }
         let bytes = (range.count() * PAGE_BYTES) as usize;
         // Also where the program has locked it: the budget is the stricter word.
         let advice = mm::Advice::LinuxDontneedLocked;
@@ -165,6 +175,8 @@ impl Area {
     /// # Safety
     /// The page is present, and nobody changes or takes it while the slice lives.
     pub(super) unsafe fn bytes_of(&self, page: u64) -> &[u8] {
+        #[cfg(any(test, feature = "simulation"))]
+        assert_ne!(crate::simulation::memory::is_present(self.address(page)), Some(false));
         // SAFETY: within the mapping; the caller's promise for the rest.
         unsafe { std::slice::from_raw_parts(self.address(page) as *const u8, PAGE_BYTES as usize) }
     }
@@ -172,6 +184,8 @@ impl Area {
 
 impl Drop for Area {
     fn drop(&mut self) {
+        #[cfg(any(test, feature = "simulation"))]
+        crate::simulation::memory::unmap(self.address(0), self.bytes());
         // SAFETY: a mapping of ours; who borrows from it borrows from its owner.
         // It can't fail for a mapping of whole pages, and there is no remedy if it did.
         let _ = unsafe { mm::munmap(self.base.as_ptr().cast(), self.bytes()) };

@@ -7,16 +7,14 @@
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::mpsc::{SyncSender, sync_channel};
-use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
+use std::sync::Arc;
 
 use readpath_core::machine::ReadError;
 
 use super::error::PagerError;
 use super::uffd::FaultScope;
 use crate::bell::Bell;
-use crate::thread;
+use crate::sync::{JoinHandle, Mutex, SyncSender, spawn, sync_channel};
 
 /// What runs on a pager's thread.
 pub(super) trait Serve {
@@ -71,7 +69,11 @@ impl<C: Send + 'static> Link<C> {
                 // The other end waits for it; only a panic there could prevent that.
                 let _ = started.send(Ok(server.scope()));
                 // The server outlives the panic: its userfaultfd must not be closed.
-                if catch_unwind(AssertUnwindSafe(|| server.run())).is_err() {
+                if let Err(_payload) = catch_unwind(AssertUnwindSafe(|| server.run())) {
+                    #[cfg(any(test, feature = "simulation"))]
+                    if crate::simulation::memory::is_lost(&*_payload) {
+                        return std::mem::forget(server);
+                    }
                     eprintln!(
                         "readpath: the thread that fills pages is lost, and with it their bytes"
                     );
@@ -82,7 +84,7 @@ impl<C: Send + 'static> Link<C> {
                 let _ = started.send(Err(error));
             }
         };
-        let thread = Some(thread::spawn(name, body).map_err(PagerError::System)?);
+        let thread = Some(spawn(name, body).map_err(PagerError::System)?);
         let link = Link { inbox, thread, process: std::process::id() };
         let scope = start.recv().expect("the thread answers before it ends")?;
         Ok((link, scope))

@@ -25,7 +25,6 @@
 use std::collections::BTreeSet;
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::sync::mpsc::SyncSender;
 
 use readpath_core::law::Spec;
 use readpath_core::machine::{
@@ -47,10 +46,12 @@ use super::uffd::{Fault, FaultScope, Uffd, Watch};
 use super::wait::sleep;
 use crate::backend::{BackendKind, Sleep};
 use crate::clock::Clock;
+use crate::sync::SyncSender;
 use crate::target::Target;
 use crate::transfers::{self, Start, Transfers};
 
 mod around;
+mod given_up;
 mod lent;
 
 use lent::Lending;
@@ -267,8 +268,13 @@ impl Areas {
             // The program has given it up by itself (madvise(2)).
             self.advise(machine, Advice::DontNeed, PageRange::new(page, 1));
         }
-        if self.is_at(page, Place::User) || self.lending.has(page) {
-            // It came in since the thread told of it.
+        if self.is_at(page, Place::User) {
+            // It came in since the thread told of it; or was given up, and somebody's read has it pinned.
+            match self.bring_back(page) {
+                Ok(()) => self.wake(page),
+                Err(_) => self.poison(page),
+            }
+        } else if self.lending.has(page) {
             self.wake(page);
         } else if !self.lend(machine, page) {
             self.statistics.faults_read += u64::from(!self.is_at(page, Place::Shadow));
@@ -425,9 +431,10 @@ impl Areas {
     }
 
     /// Copies what a read that is done has brought, out of either area.
-    fn bytes(&self, offset: u64, bytes: u64) -> Vec<u8> {
+    fn bytes(&mut self, offset: u64, bytes: u64) -> Result<Vec<u8>, ReadError> {
         let mut copied = Vec::with_capacity(bytes as usize);
         for page in PageRange::covering(offset, bytes).pages() {
+            self.bring_back(page)?;
             let area = match self.resident[&page].place {
                 Place::User => &*self.user,
                 Place::Shadow => &self.shadow,
@@ -436,24 +443,24 @@ impl Areas {
             let start = offset.max(page * PAGE_BYTES) - page * PAGE_BYTES;
             let end = (offset + bytes).min((page + 1) * PAGE_BYTES) - page * PAGE_BYTES;
             // SAFETY: the page is present there and pinned, and only this thread
-            // takes pages away.
+            // takes pages away, but for a program that does so at this very moment.
             copied.extend_from_slice(unsafe { &area.bytes_of(page)[start as usize..end as usize] });
         }
-        copied
+        Ok(copied)
     }
 
     fn poison(&mut self, page: u64) {
         if self.lending.has(page) {
             // The kernel finds out by itself.
-            self.wake(page);
-        } else if self.poisoned.insert(page) {
-            self.statistics.poisoned_pages += 1;
-            // SAFETY: the page is absent.
-            let poisoned =
-                unsafe { self.uffd.poison(self.user.address(page), PAGE_BYTES as usize) };
-            poisoned.expect("an absent page of a registered area can be poisoned");
-        } else {
-            self.wake(page);
+            return self.wake(page);
+        }
+        self.statistics.poisoned_pages += u64::from(self.poisoned.insert(page));
+        // SAFETY: the page is absent.
+        match unsafe { self.uffd.poison(self.user.address(page), PAGE_BYTES as usize) } {
+            Ok(()) => {}
+            // Another thread's fault on it has failed before.
+            Err(error) if error.errno == Errno::EXIST => self.wake(page),
+            Err(error) => panic!("page {page} can't be poisoned: {error}"),
         }
     }
 
@@ -534,9 +541,13 @@ impl Driver for Areas {
             (FAULT, Err(_)) => self.poison(offset / PAGE_BYTES),
             (slot, result) => {
                 let asked = self.asked[slot as usize].take().expect("a command's slot is its own");
-                let bytes =
-                    |bytes| if asked.wants_bytes { self.bytes(offset, bytes) } else { vec![] };
-                let piece = result.map(|count| Piece { bytes: count, copied: bytes(count) });
+                let piece = result.and_then(|bytes| {
+                    let copied = match asked.wants_bytes {
+                        true => self.bytes(offset, bytes)?,
+                        false => Vec::new(),
+                    };
+                    Ok(Piece { bytes, copied })
+                });
                 // Who gave up waiting needs no answer.
                 let _ = asked.reply.send(piece);
             }

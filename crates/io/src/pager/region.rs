@@ -140,7 +140,8 @@ impl RegionBuilder {
         self.over(bytes, path, claim)
     }
 
-    fn over(self, bytes: u64, path: &Path, claim: File) -> Result<Region, PagerError> {
+    /// Over what is at `path`, which `claim` keeps.
+    pub(crate) fn over(self, bytes: u64, path: &Path, claim: File) -> Result<Region, PagerError> {
         let swapin = Spec::parse(&self.swapin).map_err(PagerError::Law)?;
         let reclaim = Spec::parse(&self.reclaim).map_err(PagerError::Law)?;
         let pages = bytes.div_ceil(PAGE_BYTES).max(1);

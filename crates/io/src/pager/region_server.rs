@@ -26,7 +26,6 @@
 use std::collections::BTreeSet;
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::sync::mpsc::SyncSender;
 
 use readpath_core::law::Spec;
 use readpath_core::machine::{
@@ -47,6 +46,7 @@ use super::uffd::{Fault, FaultKind, FaultScope, Uffd, Watch};
 use super::wait::sleep;
 use crate::backend::{BackendKind, Sleep};
 use crate::clock::Clock;
+use crate::sync::SyncSender;
 use crate::target::Target;
 use crate::transfers::{self, Start, Transfers};
 use advice::{Advised, Discard};
@@ -357,16 +357,19 @@ impl Areas {
         match self.frames[frame as usize].place {
             Place::Here => {}
             Place::Nowhere => {
-                let to = self.area.address(u64::from(frame));
-                // SAFETY: the zeros are ours, and the frame has no page.
-                let put =
-                    unsafe { self.area_uffd.copy(to, self.zeros.as_ptr() as usize, PAGE, false) };
-                put.expect("a frame without a page takes one");
+                self.put_zeros(frame);
                 self.frames[frame as usize].place = Place::Here;
-                self.count_present(1);
             }
             Place::Mapped { page, .. } => unreachable!("page {page} is mapped and filled anew"),
         }
+    }
+
+    fn put_zeros(&mut self, frame: u32) {
+        let to = self.area.address(u64::from(frame));
+        // SAFETY: the zeros are ours, and the frame has no page of its own.
+        let put = unsafe { self.area_uffd.copy(to, self.zeros.as_ptr() as usize, PAGE, false) };
+        put.expect("a frame without a page takes one");
+        self.count_present(1);
     }
 
     /// A transfer has ended, well or not.
@@ -418,7 +421,7 @@ impl Carrier for Areas {
         for &frame in &frames {
             match request.op {
                 Op::Read => self.make_present(frame),
-                Op::Write => self.frames[frame as usize].writes += 1,
+                Op::Write => self.take_for_write(frame),
             }
         }
         let start = Start {
@@ -430,8 +433,7 @@ impl Carrier for Areas {
         };
         let (user, area, all) = (&self.user, &self.area, &self.frames);
         let address = |frame: u32| match all[frame as usize] {
-            // It is stuck there, and dirty: should the program write to it
-            // meanwhile, what is written out is never read.
+            // It is stuck there: should the program write to it meanwhile, what is written out is never read.
             Frame { place: Place::Mapped { page, .. }, is_double: false, .. } => user.address(page),
             _ => area.address(u64::from(frame)),
         };

@@ -7,7 +7,9 @@
 //!
 //! An answer of `EAGAIN` means that the memory map was being changed by
 //! somebody (`mmap`, `fork`), and that a part may have been done: every call
-//! here goes on from there until it is whole, so callers see done or failed.
+//! here goes on from there until it is whole, so callers see done or failed. One
+//! for which there is no memory (`ENOMEM`) waits until there is, as the kernel's own
+//! faults do: whoever is to blame is found by its OOM killer, and not by us.
 //!
 //! Sources: userfaultfd(2), ioctl_userfaultfd(2), and the kernel's
 //! `Documentation/admin-guide/mm/userfaultfd.rst`.
@@ -15,11 +17,14 @@
 use std::fmt;
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::time::Duration;
 
 use linux_raw_sys::general as raw;
 use readpath_core::unit::PAGE_BYTES;
 use rustix::io::Errno;
 use rustix::ioctl::{self, Opcode, opcode};
+
+use crate::sync::park_timeout;
 
 /// The type letter of all its calls (`UFFDIO` in `linux/userfaultfd.h`).
 const LETTER: u8 = raw::UFFDIO as u8;
@@ -210,7 +215,7 @@ impl Uffd {
     /// The descriptor can't be read.
     pub fn faults(&self, faults: &mut Vec<Fault>) -> Result<u32, CallError> {
         let mut buffer = [0u8; MESSAGE_BYTES * MESSAGES_MAX];
-        let read = match rustix::io::read(&self.fd, &mut buffer) {
+        let read = match self.read(&mut buffer) {
             Ok(read) => read,
             Err(Errno::AGAIN | Errno::INTR) => 0,
             Err(errno) => return Err(CallError { call: "read", errno, bytes_done: 0 }),
@@ -355,10 +360,27 @@ impl Uffd {
         unsafe { self.call::<WAKE, _>(&mut argument) }.map_err(CallError::at("wake"))
     }
 
+    fn read(&self, to: &mut [u8]) -> Result<usize, Errno> {
+        #[cfg(any(test, feature = "simulation"))]
+        if let Some(read) = crate::simulation::memory::messages(self.as_fd(), to) {
+            return read;
+        }
+        rustix::io::read(&self.fd, to)
+    }
+
     /// # Safety
     /// `OPCODE` is a call of userfaultfd that takes a `T`; what it does to the
     /// memory that the argument names is the caller's to answer for.
     unsafe fn call<const OPCODE: Opcode, T>(&self, argument: &mut T) -> Result<(), Errno> {
+        #[cfg(any(test, feature = "simulation"))]
+        {
+            let argument = std::ptr::from_mut(argument).cast();
+            // SAFETY: the caller's promise.
+            let answer = unsafe { crate::simulation::memory::call(self.as_fd(), OPCODE, argument) };
+            if let Some(answer) = answer {
+                return answer;
+            }
+        }
         // SAFETY: the caller's promise.
         unsafe { ioctl::ioctl(&self.fd, ioctl::Updater::<OPCODE, T>::new(argument)) }
     }
@@ -369,6 +391,10 @@ impl AsFd for Uffd {
         self.fd.as_fd()
     }
 }
+
+/// How long a call for which there is no memory waits until it is tried again: the kernel has had time to reclaim
+/// some, and nobody notices so much beside that.
+const MEMORY_WAIT: Duration = Duration::from_millis(1);
 
 /// Repeats a call that may stop half-way until all `bytes` bytes are done.
 /// `call` gets how many are, and gives the raw answer and how many it did.
@@ -384,6 +410,7 @@ fn whole(
         done += usize::try_from(count).unwrap_or(0);
         match answer {
             Ok(()) | Err(Errno::AGAIN) => {}
+            Err(Errno::NOMEM) => park_timeout(MEMORY_WAIT),
             Err(errno) => return Err(CallError { call: name, errno, bytes_done: done }),
         }
     }
@@ -412,6 +439,10 @@ fn fault(message: &[u8]) -> Fault {
 
 /// The descriptor with the widest scope that this process may have.
 fn open_widest() -> Result<(OwnedFd, FaultScope), UffdError> {
+    #[cfg(any(test, feature = "simulation"))]
+    if let Some(fd) = crate::simulation::memory::open() {
+        return Ok((fd, FaultScope::All));
+    }
     let all = match by_call(0) {
         Ok(fd) => return Ok((fd, FaultScope::All)),
         Err(Errno::NOSYS) => return Err(UffdError::None),

@@ -19,6 +19,14 @@ pub(super) struct Woken {
 
 /// Sleeps until a fault comes, the bell rings, or `most` is over.
 pub(super) fn sleep(uffd: &Uffd, bell: &Bell, most: Option<Duration>) -> Woken {
+    #[cfg(any(test, feature = "simulation"))]
+    {
+        use std::os::fd::AsFd;
+        let woken = crate::simulation::memory::sleep(uffd.as_fd(), bell.as_fd(), most);
+        if let Some((by_faults, by_bell)) = woken {
+            return Woken { by_faults, by_bell };
+        }
+    }
     let span = most.map(|span| Timespec {
         tv_sec: span.as_secs() as i64,
         tv_nsec: span.subsec_nanos().into(),

@@ -4,14 +4,18 @@
 //! Every change of a file has a number, and each byte of a file says by which change it came there: a word of 8 bytes
 //! holds its own place, its file, and the number of the change. So what a read has seen can be told from its bytes.
 //! While a transfer is under way its memory holds rubbish: who looks too early sees it.
+//!
+//! A *store* is a file that the run itself writes to, and has what was written: rubbish before, and while it is written.
 
 use std::collections::BTreeMap;
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 
 use libc::iovec;
 use readpath_core::request::Op;
 use readpath_core::unit::PAGE_BYTES;
 
+use super::memory::Held;
 use super::world::{World, world};
 use crate::backend::{Answer, Backend, BackendError, Sleep, Sleeper, Transfer};
 
@@ -37,6 +41,10 @@ pub struct Faults {
     pub dies_after: u64,
     /// A transfer fails, and the model isn't told that any does: for who tries whether a failure is found.
     pub unknown: u64,
+    /// A call on memory whose faults are served stops half-way.
+    pub calls_stop: u64,
+    /// A page that such a call puts in place finds no memory.
+    pub no_memory: u64,
     /// Pages that can't be read: file and page.
     pub bad: Vec<(u32, u64)>,
 }
@@ -50,12 +58,15 @@ pub(crate) struct Inode {
     pub(super) lengths: Vec<(u64, u64)>,
     /// Of each page, the changes that wrote it.
     writes: Vec<Vec<u64>>,
+    /// The pages of a store that were written.
+    stored: Option<BTreeMap<u64, [u8; PAGE_BYTES as usize]>>,
 }
 
 impl Inode {
     fn new(bytes: u64) -> Inode {
         let pages = bytes.div_ceil(PAGE_BYTES) as usize;
-        Inode { changes: 0, bytes, lengths: vec![(0, bytes)], writes: vec![vec![0]; pages] }
+        let (lengths, writes) = (vec![(0, bytes)], vec![vec![0]; pages]);
+        Inode { changes: 0, bytes, lengths, writes, stored: None }
     }
 
     /// The changes by which a page may have what a read sees who may see it as it was after change `since`, or later.
@@ -79,8 +90,35 @@ impl Inode {
             let count = ((page + 1) * PAGE_BYTES - at).min(rest.len() as u64);
             let change = *self.writes_since(page, u64::MAX).last().expect("within the file");
             let (part, more) = rest.split_at_mut(count as usize);
-            fill(inode, at, change, part);
+            match &self.stored {
+                None => fill(inode, at, change, part),
+                Some(pages) => match pages.get(&page) {
+                    None => part.fill(RUBBISH),
+                    Some(stored) => {
+                        let start = (at % PAGE_BYTES) as usize;
+                        part.copy_from_slice(&stored[start..start + count as usize]);
+                    }
+                },
+            }
             (at, rest) = (at + count, more);
+        }
+    }
+
+    /// Puts bytes into a store; none: rubbish, up to `end`.
+    fn keep(&mut self, offset: u64, end: u64, bytes: Option<&[u8]>) {
+        let pages = self.stored.as_mut().expect("only what is a store is written to");
+        let mut at = offset;
+        while at < end {
+            let start = (at % PAGE_BYTES) as usize;
+            let count = ((end - at) as usize).min(PAGE_BYTES as usize - start);
+            let page = pages.entry(at / PAGE_BYTES).or_insert([RUBBISH; PAGE_BYTES as usize]);
+            let to = &mut page[start..start + count];
+            let from = (at - offset) as usize;
+            match bytes {
+                None => to.fill(RUBBISH),
+                Some(bytes) => to.copy_from_slice(&bytes[from..from + count]),
+            }
+            at += count as u64;
         }
     }
 
@@ -128,9 +166,12 @@ pub(super) fn fill(inode: u32, offset: u64, change: u64, to: &mut [u8]) {
 /// A transfer that is under way.
 struct Job {
     inode: u32,
+    op: Op,
     offset: u64,
     segments: Vec<iovec>,
     is_begun: bool,
+    /// The pages of a pager that it holds, from its begin on.
+    held: Vec<Held>,
 }
 
 /// What carries the transfers of one path.
@@ -141,6 +182,8 @@ struct Ring {
     answers: Vec<Answer>,
     is_woken: bool,
     is_dead: bool,
+    /// Rings for each answer.
+    bell: Option<RawFd>,
 }
 
 /// A transfer is answered.
@@ -167,6 +210,11 @@ impl Disk {
     pub(super) fn new(bytes: &[u64], faults: Faults) -> Disk {
         let inodes = bytes.iter().map(|&bytes| Inode::new(bytes)).collect();
         Disk { inodes, names: (0..bytes.len() as u32).collect(), faults, ..Disk::default() }
+    }
+
+    /// Has a file be a store.
+    pub(super) fn make_store(&mut self, name: usize) {
+        self.inodes[self.names[name] as usize].stored = Some(BTreeMap::new());
     }
 
     pub(super) fn write(&mut self, name: usize, first: u64, pages: u64) {
@@ -202,12 +250,19 @@ impl World {
     fn hand_over(&self, ring: usize) {
         let mut disk = self.disk.borrow_mut();
         let faults = disk.faults.clone();
-        let Disk { rings, carried, .. } = &mut *disk;
+        let Disk { rings, carried, inodes, .. } = &mut *disk;
         let mut begun = Vec::new();
         for (&token, job) in rings[ring].jobs.iter_mut().filter(|(_, job)| !job.is_begun) {
             job.is_begun = true;
             *carried += 1;
-            spoil(&job.segments);
+            job.held = self.hold_all(job.op, &job.segments);
+            match job.op {
+                Op::Read => spoil(&job.segments),
+                Op::Write => {
+                    let end = job.offset + bytes_of(&job.segments);
+                    inodes[job.inode as usize].keep(job.offset, end, None);
+                }
+            }
             begun.push(token);
         }
         if faults.dies_after > 0 && *carried > faults.dies_after {
@@ -236,48 +291,95 @@ impl World {
     pub(super) fn come(&self, Answered { ring, token, is_cancelled }: Answered) {
         let job = self.disk.borrow_mut().rings[ring].jobs.remove(&token);
         // Else it was cancelled before.
-        let Some(Job { inode, offset, segments, .. }) = job else { return };
-        let raw = match is_cancelled {
-            true => -libc::ECANCELED,
-            false => self.carried(inode, offset, &segments),
+        let Some(Job { inode, op, offset, segments, held, .. }) = job else { return };
+        let raw = match (is_cancelled, op) {
+            (true, _) => -libc::ECANCELED,
+            (false, Op::Read) => self.carried(inode, offset, &segments, &held),
+            (false, Op::Write) => self.written(inode, offset, &segments),
         };
-        self.disk.borrow_mut().rings[ring].answers.push(Answer { token, raw });
+        self.let_go(&held);
+        let mut disk = self.disk.borrow_mut();
+        disk.rings[ring].answers.push(Answer { token, raw });
+        let bell = disk.rings[ring].bell;
+        drop(disk);
         self.wake_all(SLEEPING + ring);
+        if let Some(bell) = bell {
+            self.ring(bell);
+        }
     }
 
-    /// Fills the memory of a transfer that ends now, as far as it comes; gives the kernel's answer.
-    fn carried(&self, inode: u32, offset: u64, segments: &[iovec]) -> i32 {
-        let wanted: u64 = segments.iter().map(|segment| segment.iov_len as u64).sum();
+    /// What a transfer of so many bytes that ends now comes to: how many of them are moved, or the kernel's error.
+    fn come_to(&self, inode: u32, offset: u64, wanted: u64) -> Result<u64, i32> {
         let faults = self.disk.borrow().faults.clone();
         if self.one_of(faults.fails) || self.one_of(faults.unknown) {
-            return -libc::EIO;
+            return Err(libc::EIO);
         }
         if self.one_of(faults.again) {
-            return [-libc::EAGAIN, -libc::EINTR, -libc::ECANCELED][self.below(3) as usize];
+            return Err([libc::EAGAIN, libc::EINTR, libc::ECANCELED][self.below(3) as usize]);
         }
         let disk = self.disk.borrow();
-        let file = &disk.inodes[inode as usize];
-        let there = file.bytes.saturating_sub(offset).min(wanted);
+        let there = disk.inodes[inode as usize].bytes.saturating_sub(offset).min(wanted);
         let end = (offset + there).div_ceil(PAGE_BYTES);
         if (offset / PAGE_BYTES..end).any(|page| disk.is_bad(inode, page)) {
-            return -libc::EIO;
+            return Err(libc::EIO);
         }
-        let mut bytes = there;
-        if there > BLOCK && self.one_of(faults.stops) {
-            bytes = (1 + self.below(there / BLOCK)) * BLOCK;
+        match there > BLOCK && self.one_of(faults.stops) {
+            true => Ok((1 + self.below(there / BLOCK)) * BLOCK),
+            false => Ok(there),
         }
+    }
+
+    /// Fills the memory of a transfer that ends now, as far as it comes and what it holds is still there; gives the kernel's
+    /// answer.
+    fn carried(&self, inode: u32, offset: u64, segments: &[iovec], held: &[Held]) -> i32 {
+        let bytes = match self.come_to(inode, offset, bytes_of(segments)) {
+            Ok(bytes) => bytes,
+            Err(errno) => return -errno,
+        };
+        let disk = self.disk.borrow();
+        let file = &disk.inodes[inode as usize];
         let mut at = offset;
         for segment in segments {
-            let end = (at + segment.iov_len as u64).min(offset + bytes);
-            let count = end.saturating_sub(at) as usize;
-            // SAFETY: memory of the transfer, which is its own until it is answered.
-            file.show(inode, at, unsafe {
-                std::slice::from_raw_parts_mut(segment.iov_base.cast(), count)
-            });
-            at += count as u64;
+            let (address, end) = (segment.iov_base.addr(), offset + bytes);
+            let mut from = 0;
+            while from < segment.iov_len {
+                let count = (PAGE_BYTES as usize - (address + from) % PAGE_BYTES as usize)
+                    .min(segment.iov_len - from);
+                let moved = end.saturating_sub(at).min(count as u64) as usize;
+                if moved > 0 && self.takes(held, address + from) {
+                    // SAFETY: memory of the transfer, which is its own until it is answered.
+                    file.show(inode, at, unsafe {
+                        let to = segment.iov_base.cast::<u8>().add(from);
+                        std::slice::from_raw_parts_mut(to, moved)
+                    });
+                }
+                (from, at) = (from + count, at + count as u64);
+            }
         }
         bytes as i32
     }
+
+    /// Takes the bytes of a write that ends now into the store, as far as it comes; gives the kernel's answer.
+    fn written(&self, inode: u32, offset: u64, segments: &[iovec]) -> i32 {
+        let moved = self.come_to(inode, offset, bytes_of(segments));
+        let mut bytes = Vec::new();
+        for segment in segments {
+            // SAFETY: memory of the transfer, which nobody takes away until it is answered.
+            bytes.extend_from_slice(unsafe {
+                std::slice::from_raw_parts(segment.iov_base.cast::<u8>(), segment.iov_len)
+            });
+        }
+        // One that fails has come anywhere.
+        let count = moved.unwrap_or_else(|_| self.below(bytes.len() as u64 / BLOCK) * BLOCK);
+        let mut disk = self.disk.borrow_mut();
+        disk.inodes[inode as usize].keep(offset, offset + count, Some(&bytes));
+        moved.map_or_else(|errno| -errno, |bytes| bytes as i32)
+    }
+}
+
+/// How many bytes the pieces of a transfer have.
+fn bytes_of(segments: &[iovec]) -> u64 {
+    segments.iter().map(|segment| segment.iov_len as u64).sum()
 }
 
 /// Fills the memory of a transfer with rubbish.
@@ -295,16 +397,26 @@ pub(crate) fn carry(fd: i32, op: Op, offset: u64, segments: &[iovec]) -> Option<
     spoil(segments);
     let faults = world.disk.borrow().faults.clone();
     world.pause(world.latency(&faults));
-    Some(world.carried(fd as u32, offset, segments))
+    Some(world.carried(fd as u32, offset, segments, &[]))
 }
 
 /// A backend of the simulation that runs, with what sleeps for it; `None` where none does.
 pub(crate) fn backend() -> Option<(Box<dyn Backend>, Arc<dyn Sleeper>)> {
+    let ring = new_ring(None)?;
+    Some((Box::new(SimulatedBackend { ring }), Arc::new(SimulatedSleeper { ring })))
+}
+
+/// The same for one who sleeps elsewhere, and is rung for.
+pub(crate) fn backend_with_bell(bell: BorrowedFd<'_>) -> Option<Box<dyn Backend>> {
+    let ring = new_ring(Some(bell.as_raw_fd()))?;
+    Some(Box::new(SimulatedBackend { ring }))
+}
+
+fn new_ring(bell: Option<RawFd>) -> Option<usize> {
     let world = world()?;
     let mut disk = world.disk.borrow_mut();
-    disk.rings.push(Ring::default());
-    let ring = disk.rings.len() - 1;
-    Some((Box::new(SimulatedBackend { ring }), Arc::new(SimulatedSleeper { ring })))
+    disk.rings.push(Ring { bell, ..Ring::default() });
+    Some(disk.rings.len() - 1)
 }
 
 const OUTSIDE: &str = "what a simulation made is used in it";
@@ -318,10 +430,15 @@ impl Backend for SimulatedBackend {
         let world = world().expect(OUTSIDE);
         let job = Job {
             inode: transfer.fd as u32,
+            op: transfer.op,
             offset: transfer.offset,
             segments: transfer.segments.to_vec(),
             is_begun: false,
+            held: Vec::new(),
         };
+        if transfer.op == Op::Write {
+            world.count_written(transfer.segments);
+        }
         let before = world.disk.borrow_mut().rings[self.ring].jobs.insert(transfer.token, job);
         if before.is_some() {
             world.wrong(format!("two transfers of one name are under way: {}", transfer.token));

@@ -9,9 +9,11 @@ use Action::{
     Resize, Revalidate, Stream, Write,
 };
 
+mod paged;
+
 /// All of them.
 pub fn found() -> Vec<Scenario> {
-    vec![
+    let mut found = vec![
         failed_reads_of_a_batch_beside_a_read(),
         guards_of_more_threads_than_pages(),
         a_page_on_its_way_when_it_is_invalidated(),
@@ -21,7 +23,9 @@ pub fn found() -> Vec<Scenario> {
         a_bad_page_behind_a_stopped_thread(),
         what_waits_for_the_turn_of_a_handle_that_is_dropped(),
         a_page_that_failed_for_nobody_in_full_memory(),
-    ]
+    ];
+    found.extend(paged::found());
+    found
 }
 
 fn quiet() -> Settings {
@@ -37,6 +41,7 @@ fn quiet() -> Settings {
         switch_part: 16,
         freeze_part: 0,
         refuse_thread_part: 0,
+        paged: None,
     }
 }
 

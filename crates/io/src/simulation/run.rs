@@ -17,6 +17,7 @@ use super::callers::{Bell, Buffer};
 use super::disk::Disk;
 use super::front;
 use super::model::{Begun, Model, Seen};
+use super::paged;
 use super::scenario::{Action, Place, Scenario};
 use super::world::{Deliberate, Report, TaskId, Turns, World, world};
 use crate::engine::Owner;
@@ -37,6 +38,15 @@ impl Scenario {
         };
         let disk = Disk::new(&self.files, self.faults.clone());
         let scenario = Rc::new(self.clone());
+        if let Some(paged) = &self.settings.paged {
+            let paged = paged.clone();
+            return World::run(
+                self.seed,
+                turns,
+                disk,
+                Box::new(move || paged::main(&scenario, &paged)),
+            );
+        }
         World::run(self.seed, turns, disk, Box::new(move || main(&scenario)))
     }
 }
@@ -285,6 +295,7 @@ impl Thread {
             Action::Resize(name, bytes) => self.world.disk.borrow_mut().resize(name, bytes),
             Action::Replace(name, bytes) => self.world.disk.borrow_mut().replace(name, bytes),
             Action::Pause(us) => self.world.pause(us * 1_000),
+            Action::Touch(_) => unreachable!("these threads read files"),
         }
     }
 

@@ -4,6 +4,7 @@ use readpath_core::splitmix;
 use readpath_core::unit::PAGE_BYTES;
 
 use super::disk::{BLOCK, Faults};
+use super::paged::{Paged, Touch};
 use super::server::Server;
 use crate::path::Coherence;
 
@@ -49,6 +50,8 @@ pub struct Settings {
     pub freeze_part: u64,
     /// One of so many threads is refused by the system; 0: none.
     pub refuse_thread_part: u64,
+    /// The memory that the threads touch; none: they read files.
+    pub paged: Option<Paged>,
 }
 
 /// A place to be read: file, offset, bytes.
@@ -94,21 +97,23 @@ pub enum Action {
     Replace(usize, u64),
     /// Does nothing for so many microseconds.
     Pause(u64),
+    /// Touches memory whose faults are served.
+    Touch(Touch),
 }
 
-struct Draw(u64);
+pub(super) struct Draw(pub(super) u64);
 
 impl Draw {
-    fn below(&mut self, end: u64) -> u64 {
+    pub(super) fn below(&mut self, end: u64) -> u64 {
         splitmix::next(&mut self.0) % end
     }
 
-    fn one_of<T: Copy>(&mut self, all: &[T]) -> T {
+    pub(super) fn one_of<T: Copy>(&mut self, all: &[T]) -> T {
         all[self.below(all.len() as u64) as usize]
     }
 
     /// A part of so many, in one of three scenarios.
-    fn part(&mut self, parts: &[u64]) -> u64 {
+    pub(super) fn part(&mut self, parts: &[u64]) -> u64 {
         if self.below(3) == 0 { self.one_of(parts) } else { 0 }
     }
 }
@@ -163,6 +168,7 @@ impl Scenario {
             switch_part: draw.one_of(&[2, 4, 16, 64, 300]),
             freeze_part: draw.part(&[300, 2_000, 10_000]),
             refuse_thread_part: draw.part(&[2, 1]),
+            paged: None,
         };
         // Most are about some of it alone: what is drawn rarely would else be in no one's way.
         let kinds: u64 = (0..3).map(|_| 1 << draw.below(20)).sum::<u64>() | draw.below(1 << 20);
@@ -193,7 +199,7 @@ fn length(draw: &mut Draw) -> u64 {
     }
 }
 
-fn faults(draw: &mut Draw, files: &[u64]) -> Faults {
+pub(super) fn faults(draw: &mut Draw, files: &[u64]) -> Faults {
     let mut bad = Vec::new();
     if draw.below(3) == 0 {
         for _ in 0..1 + draw.below(4) {
@@ -208,6 +214,8 @@ fn faults(draw: &mut Draw, files: &[u64]) -> Faults {
         late: draw.part(&[10, 100]),
         wakes: draw.part(&[2, 10]),
         unknown: 0,
+        calls_stop: 0,
+        no_memory: 0,
         dies_after: if draw.below(20) == 0 { 1 + draw.below(100) } else { 0 },
         bad,
     }

@@ -35,7 +35,11 @@ impl Scenario {
     /// How many actions and faults there are.
     fn size(&self) -> usize {
         let faults = &self.faults;
-        let parts = [faults.fails, faults.stops, faults.again, faults.late, faults.wakes];
+        let parts = [
+            [faults.fails, faults.stops, faults.again, faults.late, faults.wakes].as_slice(),
+            &[faults.calls_stop, faults.no_memory],
+        ]
+        .concat();
         let settings = [self.settings.freeze_part, self.settings.refuse_thread_part];
         let count = |parts: &[u64]| parts.iter().filter(|&&part| part > 0).count();
         let of_server = self
@@ -62,13 +66,15 @@ impl Scenario {
 
     fn without_faults(self, report: Report, run: Run<'_>) -> (Scenario, Report) {
         let mut best = (self.clone(), report);
-        let changes: [fn(&mut Scenario); 9] = [
+        let changes: [fn(&mut Scenario); 11] = [
             |of| of.faults.fails = 0,
             |of| of.faults.stops = 0,
             |of| of.faults.again = 0,
             |of| of.faults.late = 0,
             |of| of.faults.wakes = 0,
             |of| of.faults.dies_after = 0,
+            |of| of.faults.calls_stop = 0,
+            |of| of.faults.no_memory = 0,
             |of| of.faults.bad.clear(),
             |of| of.settings.freeze_part = 0,
             |of| of.settings.refuse_thread_part = 0,

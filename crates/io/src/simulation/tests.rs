@@ -29,6 +29,17 @@ fn every_read_of_a_servers_file_is_right() {
     assert!((0..300).map(run).sum::<u64>() > 100_000);
 }
 
+/// Mappings and regions: every byte that is touched is right, whoever comes in between and whatever fails.
+#[test]
+fn every_touch_of_memory_is_right() {
+    let run = |seed| {
+        let report = Scenario::paged(seed, 40).run();
+        assert_eq!(report.failure, None, "seed {seed}");
+        report.steps
+    };
+    assert!((0..120).map(run).sum::<u64>() > 120_000);
+}
+
 #[test]
 fn a_seed_is_a_run_bit_by_bit() {
     for seed in 0..20 {
@@ -36,6 +47,8 @@ fn a_seed_is_a_run_bit_by_bit() {
         assert_eq!(scenario.run(), scenario.run(), "seed {seed}");
         let served = Scenario::served(seed, 60);
         assert_eq!(served.run(), served.run(), "seed {seed}, of a server");
+        let paged = Scenario::paged(seed, 40);
+        assert_eq!(paged.run(), paged.run(), "seed {seed}, of memory");
     }
     assert_ne!(Scenario::of(1, 60).run().hash, Scenario::of(2, 60).run().hash);
 }
@@ -90,6 +103,20 @@ fn whoever_never_comes_to_an_end_is_found() {
     assert!(failure_of(dozes).starts_with("it doesn't come to an end: 0 waits"));
 }
 
+/// By hand: 20 pages of 4 KiB are 81,920 bytes, and there are half as many.
+#[test]
+fn a_region_says_how_long_its_device_has_to_be() {
+    let made = || {
+        let nobody = std::fs::File::open("/dev/null").unwrap();
+        let region = crate::Region::builder().over(81_920, Path::new("0"), nobody);
+        panic!("{}", region.unwrap_err());
+    };
+    let turns = Turns { switch_part: 4, freeze_part: 0, refuse_thread_part: 0 };
+    let disk = disk::Disk::new(&[40_960], Faults::default());
+    let told = World::run(1, turns, disk, Box::new(made)).failure.expect("it is too small");
+    assert!(told.contains("40960") && told.contains("81920"), "{told}");
+}
+
 /// As long as the scenarios are drawn as they were then, these found something: 2,008,107 a batch that waited for its
 /// own lock, since the last handle of a file went with what it had asked for; the last two, among a million, a file that
 /// stayed open, for the scheduler kept the device for a process that had ended before its last request was back.
@@ -102,5 +129,9 @@ fn seeds_that_found_something() {
     {
         let failure = Scenario::of(seed, actions).run().failure;
         assert!(failure.is_none(), "seed {seed}: {failure:?}");
+    }
+    for seed in [10, 17, 24, 179, 239, 864, 3_577, 8_045, 12_238, 14_301, 14_709] {
+        let failure = Scenario::paged(seed, 40).run().failure;
+        assert!(failure.is_none(), "seed {seed}, of memory: {failure:?}");
     }
 }

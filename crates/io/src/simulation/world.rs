@@ -17,6 +17,7 @@ use corosensei::{Coroutine, CoroutineResult, Yielder};
 use readpath_core::splitmix;
 
 use super::disk::{Answered, Disk};
+use super::memory::Memory;
 use super::network::{Moved, Network};
 
 /// Names a task of a world.
@@ -98,6 +99,7 @@ pub(crate) struct World {
     pub(super) witness: RefCell<Option<Box<dyn Fn() -> String>>>,
     pub(super) disk: RefCell<Disk>,
     pub(super) network: RefCell<Network>,
+    pub(super) memory: RefCell<Memory>,
 }
 
 thread_local! {
@@ -156,6 +158,7 @@ impl World {
             witness: RefCell::default(),
             disk: RefCell::new(disk),
             network: RefCell::default(),
+            memory: RefCell::default(),
         });
         let before = WORLD.with(|place| place.borrow_mut().replace(Rc::clone(&world)));
         assert!(before.is_none(), "one world at a time on a thread");
@@ -166,6 +169,7 @@ impl World {
             world.failed(format!("the simulation panicked: {}", told_by(&*payload)));
         }
         world.give_stacks_back();
+        world.unmap_all();
         WORLD.with(|place| place.borrow_mut().take());
         Report {
             steps: world.steps.get(),

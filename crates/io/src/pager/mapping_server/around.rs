@@ -23,6 +23,7 @@ impl Areas {
             // Another fault on the page was served first, or the kernel has it now.
             return self.wake(page);
         }
+        self.cure(page);
         let below = || (0..page).rev().take(AROUND_PAGES_MAX);
         let above = || (page + 1..).take(AROUND_PAGES_MAX);
         let around = PageRange {
@@ -31,6 +32,14 @@ impl Areas {
         };
         self.map(around);
         machine.mapped(self.handle, around);
+    }
+
+    /// What failed for another fault on the page has come in now.
+    pub(super) fn cure(&mut self, page: u64) {
+        if self.poisoned.remove(&page) {
+            // SAFETY: no bytes are there.
+            unsafe { self.user.release(PageRange::new(page, 1)) };
+        }
     }
 
     pub(super) fn is_at(&self, page: u64, place: Place) -> bool {
@@ -81,7 +90,7 @@ impl Areas {
         self.statistics.mapped_pages += range.count();
     }
 
-    fn copy(&mut self, page: u64) {
+    pub(super) fn copy(&mut self, page: u64) {
         let (to, from) = (self.user.address(page), self.shadow.address(page));
         // SAFETY: as in `map`; nobody changes what is in the shadow.
         let copied = unsafe { self.uffd.copy(to, from, PAGE_BYTES as usize, false) };

@@ -51,13 +51,20 @@ impl Areas {
     /// Whether a page that is mapped isn't there any more: the program has given it up
     /// by itself (madvise(2)). It has zeros then, which are to be kept as if it had written them.
     pub(super) fn give_up_lost(&mut self, machine: &mut Machine, page: u64) -> bool {
+        let is_lost = self.put_zeros_if_lost(page);
+        if is_lost {
+            self.fault(machine, self.clock.now(), page, MemoryAccess::Write, STUCK);
+        }
+        is_lost
+    }
+
+    fn put_zeros_if_lost(&mut self, page: u64) -> bool {
         let zeros = self.zeros.as_ptr() as usize;
         // SAFETY: `zeros` is ours; where a page is present nothing is done.
         let put = unsafe { self.uffd.copy(self.user.address(page), zeros, PAGE, true) };
         if put.is_ok() {
             self.frames[self.mapped[page as usize] as usize].place =
                 Place::Mapped { page, is_protected: true };
-            self.fault(machine, self.clock.now(), page, MemoryAccess::Write, STUCK);
         }
         put.is_ok()
     }
@@ -89,6 +96,35 @@ impl Areas {
         // SAFETY: `from` is a page of ours that nobody changes, and the program's is absent.
         let put = unsafe { self.uffd.copy(self.user.address(page), from, PAGE, is_protected) };
         put.expect("an absent page of a registered area takes a copy");
+    }
+
+    /// A frame is to be written out from here. One that is mapped again since that was decided is taken out and put back as a
+    /// copy: the kernel's transfer would wait for it in vain, should the program give it up by itself (madvise(2)).
+    pub(super) fn take_for_write(&mut self, frame: u32) {
+        let Frame { place, is_double, .. } = self.frames[frame as usize];
+        if let Place::Mapped { page, is_protected } = place
+            && !is_double
+        {
+            let from = self.user.address(page);
+            let to = self.area.address(u64::from(frame));
+            // SAFETY: as in `try_move_out`.
+            match unsafe { self.area_uffd.move_pages(to, from, PAGE) } {
+                Ok(()) => {
+                    self.put_copy(page, to, is_protected);
+                    self.count_present(1);
+                    self.frames[frame as usize].is_double = true;
+                }
+                // It was given up before: it has zeros.
+                Err(error) if error.errno == Errno::NOENT => {
+                    self.put_zeros(frame);
+                    self.frames[frame as usize].is_double = true;
+                }
+                // It is stuck, and written from where it is.
+                Err(error) if [Errno::BUSY, Errno::INVAL].contains(&error.errno) => {}
+                Err(error) => panic!("page {page} can't be written: {error}"),
+            }
+        }
+        self.frames[frame as usize].writes += 1;
     }
 
     fn allow_writes(&mut self, page: u64, frame: u32) {
@@ -127,8 +163,7 @@ impl Areas {
         self.unmaps = unmaps;
     }
 
-    /// Moves neighbours out, as far as the first that is in use by the kernel;
-    /// gives how many were dealt with, that one included.
+    /// Moves neighbours out, as far as one call comes; gives how many were dealt with.
     fn move_out(&mut self, run: &[Unmap]) -> usize {
         let mut moved = self.try_move_out(run);
         if is_refused(moved) && run.len() > 1 {
@@ -142,18 +177,25 @@ impl Areas {
             self.area.unlock();
             moved = self.try_move_out(run);
         }
-        let (count, is_busy) = match moved {
-            Ok(()) => (run.len(), false),
-            Err(error) if error.errno == Errno::BUSY => (error.bytes_done / PAGE, true),
+        let count = match moved {
+            Ok(()) => run.len(),
+            // Where it stopped is found out by the next call.
+            Err(error) if error.bytes_done > 0 => error.bytes_done / PAGE,
+            // In use by the kernel.
+            Err(error) if error.errno == Errno::BUSY => return 1,
             // The program has taken its own right to it away (mprotect(2)).
-            Err(_) if is_refused(moved) => (0, true),
+            Err(_) if is_refused(moved) => return 1,
+            // Or has given it up by itself: it stays for now, as one of zeros.
+            Err(error) if error.errno == Errno::NOENT && self.put_zeros_if_lost(run[0].page) => {
+                return 1;
+            }
             Err(error) => panic!("page {} can't be unmapped: {error}", run[0].page),
         };
         for unmap in &run[..count] {
             self.frames[unmap.frame.0 as usize].place = Place::Here;
             self.mapped[unmap.page as usize] = NO_FRAME;
         }
-        count + usize::from(is_busy)
+        count
     }
 
     fn try_move_out(&self, run: &[Unmap]) -> Result<(), CallError> {
@@ -167,14 +209,14 @@ impl Areas {
     }
 
     pub(super) fn poison(&mut self, page: u64) {
-        if !self.poisoned.insert(page) {
-            // Another thread's fault on it has failed before.
-            return self.wake(page);
-        }
-        self.statistics.poisoned_pages += 1;
+        self.statistics.poisoned_pages += u64::from(self.poisoned.insert(page));
         // SAFETY: the page is absent.
-        let poisoned = unsafe { self.uffd.poison(self.user.address(page), PAGE) };
-        poisoned.expect("an absent page of a registered area can be poisoned");
+        match unsafe { self.uffd.poison(self.user.address(page), PAGE) } {
+            Ok(()) => {}
+            // Another thread's fault on it has failed before.
+            Err(error) if error.errno == Errno::EXIST => self.wake(page),
+            Err(error) => panic!("page {page} can't be poisoned: {error}"),
+        }
     }
 
     pub(super) fn wake(&self, page: u64) {
@@ -185,5 +227,5 @@ impl Areas {
 
 /// Whether the kernel moves no page between the two places, as the program has treated them.
 fn is_refused(moved: Result<(), CallError>) -> bool {
-    moved.is_err_and(|error| error.errno == Errno::INVAL)
+    moved.is_err_and(|error| error.errno == Errno::INVAL && error.bytes_done == 0)
 }

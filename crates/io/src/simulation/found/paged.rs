@@ -1,0 +1,111 @@
+//! What runs have found in the servers of mappings and regions.
+
+use super::{Faults, Scenario, Settings, quiet};
+use crate::simulation::paged::{Paged, Touch};
+use crate::simulation::scenario::Action;
+
+use Touch::{GiveUp, Hold, Load, Lock, Read, ReadAt, Write};
+
+/// All of them.
+pub(super) fn found() -> Vec<Scenario> {
+    vec![
+        a_transfer_that_stops_half_way(),
+        no_memory_for_a_page(),
+        a_page_given_up_that_has_to_leave(),
+        a_copy_of_a_page_given_up(),
+        a_bad_page_given_up(),
+        a_page_that_failed_for_one_and_came_in_for_another(),
+        a_page_given_up_beside_a_slow_load(),
+        a_page_given_up_that_failed_beside_a_load(),
+        a_page_given_up_while_it_waits_to_be_written(),
+        pages_locked_while_they_leave(),
+    ]
+}
+
+fn region(pages: u64, swapin: &'static str, memory_pages: u64) -> Settings {
+    Settings { memory_pages, paged: Some(Paged::Region(pages, swapin)), ..quiet() }
+}
+
+fn mapping(readahead: &'static str, memory_pages: u64) -> Settings {
+    Settings { memory_pages, readahead, paged: Some(Paged::Mapping), ..quiet() }
+}
+
+fn of(settings: Settings, bytes: u64, faults: Faults, threads: Vec<Vec<Touch>>) -> Scenario {
+    let actions = |touches: Vec<Touch>| touches.into_iter().map(Action::Touch).collect();
+    let threads = threads.into_iter().map(actions).collect();
+    Scenario { seed: 1, settings, files: vec![bytes], faults, server: None, threads }
+}
+
+/// The rest of it was queued and not handed over, and the server slept: who had touched the page waited for ever.
+fn a_transfer_that_stops_half_way() -> Scenario {
+    let faults = Faults { stops: 2, ..Faults::default() };
+    of(mapping("none", 64), 285_720, faults, vec![vec![Read(18, 59)]])
+}
+
+/// It ended the process.
+fn no_memory_for_a_page() -> Scenario {
+    let faults = Faults { no_memory: 10, ..Faults::default() };
+    let touches = vec![Write(0, 70, 4), Read(0, 70)];
+    of(region(70, "none", 64), 70 << 12, faults, vec![touches])
+}
+
+/// There was nothing to be moved, which ended the process.
+fn a_page_given_up_that_has_to_leave() -> Scenario {
+    let touches = vec![Write(16, 64, 6), GiveUp(16, 54), Write(0, 16, 0), Write(5, 65, 0)];
+    of(region(70, "cluster", 64), 290_816, Faults::default(), vec![touches])
+}
+
+/// The server touched the page itself, and so waited for itself.
+fn a_copy_of_a_page_given_up() -> Scenario {
+    let touches = vec![Hold(2, false, 16_768), GiveUp(2, 1), ReadAt(11_636, 6_000)];
+    of(mapping("none", 64), 28_673, Faults::default(), vec![touches])
+}
+
+/// The server believed it to be poisoned still: its touch failed, and was tried again, without end.
+fn a_bad_page_given_up() -> Scenario {
+    let faults = Faults { bad: vec![(0, 4), (0, 6)], ..Faults::default() };
+    let touches = vec![Read(3, 62), GiveUp(4, 2), Read(4, 3)];
+    of(mapping("adaptive", 64), 32_768, faults, vec![touches])
+}
+
+/// It was mapped where the poison was, which ended the process.
+fn a_page_that_failed_for_one_and_came_in_for_another() -> Scenario {
+    let faults = Faults { fails: 2, ..Faults::default() };
+    let touches = || vec![Read(0, 8), Read(0, 8), Read(0, 8)];
+    let settings = Settings { switch_part: 2, ..mapping("none", 80) };
+    of(settings, 32_768, faults, vec![touches(), touches(), touches(), touches()])
+}
+
+/// Its touch was tried again and again until the load was over.
+fn a_page_given_up_beside_a_slow_load() -> Scenario {
+    let faults = Faults { late: 10, ..Faults::default() };
+    let one = vec![GiveUp(7, 8), Load(71, 87)];
+    let two = vec![Read(125, 35), Load(44, 4), Load(25, 46), GiveUp(123, 8), Read(123, 78)];
+    let settings = Settings { switch_part: 4, ..mapping("ondemand", 80) };
+    of(settings, 528_385, faults, vec![one, two])
+}
+
+/// Its touch failed; the load, whose page it was still, read it well, and found poison in its place.
+fn a_page_given_up_that_failed_beside_a_load() -> Scenario {
+    let faults = Faults { fails: 5, ..Faults::default() };
+    let one = vec![Read(6, 44), ReadAt(218_925, 57_000)];
+    let two = vec![Read(28, 30), GiveUp(48, 8), Lock(36, 32, true)];
+    let settings = Settings { switch_part: 64, ..mapping("none", 64) };
+    of(settings, 282_625, faults, vec![one, two])
+}
+
+/// The kernel would have waited for it in the server's own call.
+fn a_page_given_up_while_it_waits_to_be_written() -> Scenario {
+    let one = vec![Load(197, 91), GiveUp(190, 8), GiveUp(167, 8)];
+    let two = vec![Write(167, 18, 7), Write(99, 34, 6), Load(0, 75), GiveUp(194, 8)];
+    let settings = Settings { switch_part: 2, ..region(200, "adaptive", 64) };
+    of(settings, 819_200, Faults::default(), vec![one.clone(), two, one])
+}
+
+/// A move that had come half-way was begun anew, and a page that was out already taken for one that was lost.
+fn pages_locked_while_they_leave() -> Scenario {
+    let faults = Faults { calls_stop: 3, ..Faults::default() };
+    let one = vec![Load(61, 55), Write(29, 11, 2), Read(42, 3)];
+    let two = vec![Read(99, 115), Load(60, 95), Lock(55, 51, true)];
+    of(region(130, "hits", 80), 1_761_280, faults, vec![one, two])
+}

@@ -1,0 +1,563 @@
+//! Memory whose faults are served, in a simulated world: the servers of mappings and regions as they are, over a userfaultfd
+//! ([memory](super::memory)), storage, time and threads that a seed decides.
+//!
+//! A region is held against a copy: each eighth of a page has the number of the last write to it, so that a byte too old, too new
+//! or of another page is told. A mapping is held against its file: each block of it is as the file was at some time since it was
+//! mapped. To touch either may end in a bus error where the storage has failed, or the file has been shorter; and never in other
+//! bytes.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::path::Path;
+use std::rc::Rc;
+
+use readpath_core::machine::ReadError;
+use readpath_core::readahead::Advice;
+use readpath_core::splitmix;
+use readpath_core::unit::PAGE_BYTES;
+
+use super::disk::{BLOCK, fill};
+use super::memory::Bus;
+use super::scenario::{Action, Draw, Scenario, Settings, faults};
+use super::world::{TaskId, World, world};
+use crate::pager::{LoadError, Mapping, PagerError, Region};
+use crate::path::Coherence;
+
+const PAGE: usize = PAGE_BYTES as usize;
+/// What a page of a region is told apart in.
+const PARTS: usize = 8;
+/// Neither has less memory.
+const MEMORY_PAGES_MIN: u64 = 64;
+
+/// What is touched.
+#[derive(Clone, Debug)]
+pub enum Paged {
+    /// A region of so many pages, under a swap-in law.
+    Region(u64, &'static str),
+    /// A mapping of the file.
+    Mapping,
+}
+
+/// Something that a thread does with it, mostly with some pages: the first, and how many.
+#[derive(Clone, Debug)]
+pub enum Touch {
+    /// Reads pages, one after the other.
+    Read(u64, u64),
+    /// Writes a part of pages; which part.
+    Write(u64, u64, u64),
+    /// Has them brought in, and waits.
+    Load(u64, u64),
+    /// Says that they will be needed.
+    WillNeed(u64, u64),
+    /// Gives their content up; of a mapping their memory.
+    Discard(u64, u64),
+    /// Copies bytes of a mapping.
+    ReadAt(u64, u64),
+    /// Gives a mapping the advice of that number.
+    Advise(u8),
+    /// A system call holds a page, and writes into it at its end or doesn't, so many microseconds later.
+    Hold(u64, bool, u64),
+    /// Locks them in memory, or no longer.
+    Lock(u64, u64, bool),
+    /// Gives their memory up by itself (madvise(2)).
+    GiveUp(u64, u64),
+    /// Asks for what was counted, and whether all is well.
+    Ask,
+}
+
+impl Scenario {
+    /// One of memory whose faults are served, with about so many actions in all.
+    pub fn paged(seed: u64, actions: u64) -> Scenario {
+        let mut draw = Draw(splitmix::mixed(seed ^ 0x9a6e_d000));
+        let memory_pages = MEMORY_PAGES_MIN + draw.one_of(&[0, 0, 1, 16, 64]);
+        let pages = draw.one_of(&[8, 66, 70, 90, 130, 200, 300]);
+        let is_region = draw.below(2) == 0;
+        let bytes = match is_region {
+            // There are slots to spare, or hardly any.
+            true => (pages + draw.one_of(&[0, 1, 8, 300])) * PAGE_BYTES,
+            false => pages * PAGE_BYTES - draw.one_of(&[0, 1, 1_000, 4_095]),
+        };
+        let swapin = draw.one_of(&["adaptive", "adaptive", "cluster", "hits", "vma", "none"]);
+        let is_quiet = draw.below(4) == 0;
+        let mut faults =
+            if is_quiet { Default::default() } else { faults(&mut draw, &[pages * PAGE_BYTES]) };
+        (faults.dies_after, faults.unknown) = (0, 0);
+        faults.calls_stop = draw.part(&[3, 20, 100]);
+        faults.no_memory = draw.part(&[10, 100]);
+        let settings = Settings {
+            memory_pages,
+            held_pages: 1,
+            readahead: draw.one_of(&["adaptive", "adaptive", "ondemand", "window", "runs", "none"]),
+            scheduler: "adaptive",
+            reclaim: draw.one_of(&["two-lists", "adaptive", "lru", "arc", "lirs"]),
+            depth: 1,
+            lets_carry: false,
+            coherence: Coherence::WhenOpened,
+            switch_part: draw.one_of(&[2, 4, 16, 64]),
+            freeze_part: draw.part(&[2_000, 10_000]),
+            refuse_thread_part: draw.part(&[8, 1]),
+            paged: Some(if is_region { Paged::Region(pages, swapin) } else { Paged::Mapping }),
+        };
+        let kinds = (0..3).map(|_| 1 << draw.below(16)).sum::<u64>() | draw.below(1 << 16) | 1;
+        let changes_file = !is_region && draw.below(2) == 0;
+        let threads_count = 1 + draw.below(4);
+        let threads = (0..threads_count)
+            .map(|_| {
+                let count = 1 + actions / threads_count;
+                (0..count).map(|_| action(&mut draw, pages, kinds, changes_file)).collect()
+            })
+            .collect();
+        Scenario { seed, settings, files: vec![bytes], faults, server: None, threads }
+    }
+}
+
+fn action(draw: &mut Draw, pages: u64, kinds: u64, changes_file: bool) -> Action {
+    loop {
+        let kind = draw.below(16);
+        let first = draw.below(pages);
+        let count = match draw.below(4) {
+            0 => 1,
+            1 => 1 + draw.below(8),
+            2 => 1 + draw.below(80),
+            _ => 1 + draw.below(pages),
+        };
+        let (part, us) = (draw.below(PARTS as u64), draw.below(20_000));
+        if kinds & 1 << kind == 0 {
+            continue;
+        }
+        return Action::Touch(match kind {
+            0..=2 => Touch::Read(first, count),
+            3..=5 => Touch::Write(first, count, part),
+            6 => Touch::Load(first, count),
+            7 => Touch::WillNeed(first, count),
+            8 => Touch::Discard(first, count),
+            9 => Touch::ReadAt(first * PAGE_BYTES + us % PAGE_BYTES, count * 1_000),
+            10 => Touch::Advise(draw.below(5) as u8),
+            11 => Touch::Hold(first, part > 3, us),
+            12 => Touch::Lock(first, count, part > 2),
+            13 => Touch::GiveUp(first, count.min(8)),
+            14 => Touch::Ask,
+            _ if changes_file => match part {
+                0..3 => return Action::Resize(0, 1 + draw.below(pages * PAGE_BYTES)),
+                _ => return Action::Write(0, first, count),
+            },
+            _ => return Action::Pause(us),
+        });
+    }
+}
+
+/// What the threads of a run share.
+struct Shared {
+    front: Front,
+    /// Where its memory begins.
+    base: usize,
+    pages: u64,
+    /// Of each page of a region, the number of the last write to each part.
+    written: RefCell<Vec<[u64; PARTS]>>,
+    /// The program has given it up by itself: it has what it had, or zeros.
+    is_lost: RefCell<Vec<bool>>,
+    /// The program has given it up by itself at some time.
+    given_up: RefCell<Vec<bool>>,
+    writes: Cell<u64>,
+    /// Pages whose touch has ended in a bus error.
+    failed: RefCell<BTreeSet<u64>>,
+    /// The length of a mapping.
+    bytes: u64,
+    can_fail: bool,
+}
+
+enum Front {
+    /// Lent to all who touch it, and to one alone who discards.
+    Region(RefCell<Region>),
+    Mapping(Mapping),
+}
+
+/// Builds what is touched, has the threads touch it, and looks what they leave.
+pub(super) fn main(scenario: &Rc<Scenario>, paged: &Paged) {
+    let world = world().expect("a run is in its world");
+    let settings = &scenario.settings;
+    let memory_bytes = settings.memory_pages * PAGE_BYTES;
+    let built = match *paged {
+        Paged::Region(pages, swapin) => {
+            world.disk.borrow_mut().make_store(0);
+            world.memory.borrow_mut().pages_max = settings.memory_pages;
+            let region = Region::builder()
+                .memory(memory_bytes)
+                .swapin(swapin)
+                .reclaim(settings.reclaim)
+                .over(
+                    pages * PAGE_BYTES,
+                    Path::new("0"),
+                    File::open("/dev/null").expect("there is always nothing to be opened"),
+                );
+            region.map(|region| (Front::Region(RefCell::new(region)), pages * PAGE_BYTES))
+        }
+        Paged::Mapping => {
+            let bytes = scenario.files[0];
+            world.memory.borrow_mut().pages_max =
+                settings.memory_pages.min(bytes.div_ceil(PAGE_BYTES));
+            let builder = Mapping::builder()
+                .memory(memory_bytes)
+                .readahead(settings.readahead)
+                .kernel_cache(false);
+            // SAFETY: its bytes are looked at as what others may change.
+            let mapping = unsafe { builder.open("0") };
+            mapping.map(|mapping| (Front::Mapping(mapping), bytes))
+        }
+    };
+    let (front, bytes) = match built {
+        Ok(built) => built,
+        Err(PagerError::System(_)) if settings.refuse_thread_part > 0 => return,
+        Err(error) => world.wrong(format!("there is no memory: {error}")),
+    };
+    let base = match &front {
+        Front::Region(region) => region.borrow().as_slice().as_ptr().addr(),
+        Front::Mapping(mapping) => mapping.as_slice().as_ptr().addr(),
+    };
+    let pages = bytes.div_ceil(PAGE_BYTES);
+    let shared = Rc::new(Shared {
+        front,
+        base,
+        pages,
+        written: RefCell::new(vec![[0; PARTS]; pages as usize]),
+        is_lost: RefCell::new(vec![false; pages as usize]),
+        given_up: RefCell::new(vec![false; pages as usize]),
+        writes: Cell::new(0),
+        failed: RefCell::default(),
+        bytes,
+        can_fail: scenario.faults.fails > 0 || !scenario.faults.bad.is_empty(),
+    });
+    let threads: Vec<TaskId> = (0..scenario.threads.len())
+        .map(|number| {
+            let (shared, scenario) = (Rc::clone(&shared), Rc::clone(scenario));
+            world.spawn(Box::new(move || {
+                let world = super::world::world().expect("a thread is a task");
+                for (nth, action) in scenario.threads[number].iter().enumerate() {
+                    world.does(nth + 1);
+                    shared.act(&world, action);
+                }
+            }))
+        })
+        .collect();
+    threads.into_iter().for_each(|thread| world.join(thread));
+    let Ok(shared) = Rc::try_unwrap(shared).map_err(drop) else {
+        world.wrong("a thread has not let go of what all share".to_owned());
+    };
+    drop(shared);
+    if world.areas() > 0 {
+        world.wrong("memory is left".to_owned());
+    }
+}
+
+/// What stands in a part of a page of a region after that write, 512 bytes.
+fn part_of(page: u64, part: usize, write: u64) -> [u8; PAGE / PARTS] {
+    let word = match write {
+        0 => 0,
+        write => splitmix::mixed(page << 40 ^ (part as u64) << 32 ^ write),
+    };
+    let mut bytes = [0; PAGE / PARTS];
+    bytes.chunks_exact_mut(8).for_each(|to| to.copy_from_slice(&word.to_le_bytes()));
+    bytes
+}
+
+impl Shared {
+    fn act(&self, world: &World, action: &Action) {
+        match action {
+            Action::Touch(touch) => self.touch(world, touch),
+            Action::Write(name, first, count) => {
+                world.disk.borrow_mut().write(*name, *first, *count);
+            }
+            Action::Resize(name, bytes) => world.disk.borrow_mut().resize(*name, *bytes),
+            Action::Pause(us) => world.pause(us * 1_000),
+            _ => unreachable!("these threads touch memory"),
+        }
+    }
+
+    fn touch(&self, world: &World, touch: &Touch) {
+        if let Touch::Discard(first, count) = *touch
+            && let Front::Region(region) = &self.front
+        {
+            return self.discard(world, region, first, count);
+        }
+        // Nobody discards meanwhile.
+        let _lent = match &self.front {
+            Front::Region(region) => Some(lent(world, || region.try_borrow().ok())),
+            Front::Mapping(_) => None,
+        };
+        match *touch {
+            Touch::Read(first, count) => self.read(world, first, count),
+            Touch::Write(first, count, part) => {
+                for page in first..(first + count).min(self.pages) {
+                    if self.reach(world, page, matches!(self.front, Front::Region(_))) {
+                        self.write(page, part as usize);
+                    }
+                }
+            }
+            Touch::Load(first, count) => {
+                let (offset, bytes) = self.range(first, count);
+                self.judge(world, first, count, self.load(offset, bytes));
+            }
+            Touch::WillNeed(first, count) => {
+                let (offset, bytes) = self.range(first, count);
+                match &self.front {
+                    Front::Region(region) => region.borrow().will_need(offset, bytes),
+                    Front::Mapping(mapping) => mapping.advise(Advice::WillNeed, offset, bytes),
+                }
+            }
+            Touch::Discard(first, count) => {
+                if let Front::Mapping(mapping) = &self.front {
+                    let (offset, bytes) = self.range(first, count);
+                    mapping.advise(Advice::DontNeed, offset, bytes);
+                }
+            }
+            Touch::ReadAt(offset, bytes) => self.read_at(world, offset, bytes),
+            Touch::Advise(number) => {
+                if let Front::Mapping(mapping) = &self.front {
+                    let advice = match number {
+                        0 | 1 => Advice::Random,
+                        2 | 3 => Advice::Sequential,
+                        _ => Advice::Normal,
+                    };
+                    mapping.advise(advice, 0, self.bytes);
+                }
+            }
+            Touch::Hold(page, is_written, us) => self.hold(world, page, is_written, us),
+            Touch::Lock(first, count, is_locked) => {
+                let count = count.min(self.pages.saturating_sub(first));
+                world.lock(self.address(first), count, is_locked);
+                if is_locked {
+                    self.read(world, first, count);
+                }
+            }
+            Touch::GiveUp(first, count) => {
+                for page in first..(first + count).min(self.pages) {
+                    self.is_lost.borrow_mut()[page as usize] = true;
+                    self.given_up.borrow_mut()[page as usize] = true;
+                    world.give_up(self.address(page), 1, false);
+                    world.point();
+                }
+            }
+            Touch::Ask => self.ask(world),
+        }
+    }
+
+    /// Asks for what was counted, and whether all is well.
+    fn ask(&self, world: &World) {
+        let failed = self.failed.borrow().len() as u64;
+        let pages_max = world.memory.borrow().pages_max;
+        let (told, is_right) = match &self.front {
+            Front::Region(region) => {
+                let region = region.borrow();
+                let counted = region.statistics();
+                let is_right = counted.poisoned_pages >= failed
+                    && counted.memory_pages <= counted.memory_pages_max;
+                let check = region.check();
+                if check.is_ok() && failed > 0 {
+                    world.wrong(format!("all is well, though {failed} touches have failed"));
+                }
+                self.judge(world, 0, self.pages, check);
+                (format!("{counted:?}"), is_right)
+            }
+            Front::Mapping(mapping) => {
+                let counted = mapping.statistics();
+                let is_right =
+                    counted.poisoned_pages >= failed && counted.resident_pages <= pages_max;
+                (format!("{counted:?}"), is_right)
+            }
+        };
+        if !is_right {
+            world.wrong(format!("{failed} pages have failed, and so many may be there: {told}"));
+        }
+    }
+
+    /// A range of pages that there are, in bytes.
+    fn range(&self, first: u64, count: u64) -> (u64, u64) {
+        let offset = (first * PAGE_BYTES).min(self.bytes);
+        (offset, (count * PAGE_BYTES).min(self.bytes - offset))
+    }
+
+    fn address(&self, page: u64) -> usize {
+        self.base + page as usize * PAGE
+    }
+
+    /// Reads pages one after the other.
+    fn read(&self, world: &World, first: u64, count: u64) {
+        for page in first..(first + count).min(self.pages) {
+            self.reach(world, page, false);
+        }
+    }
+
+    /// Touches a page, and looks at it; false if it ends in a bus error. Until the next touch its bytes may be used.
+    fn reach(&self, world: &World, page: u64, is_written: bool) -> bool {
+        match world.touch(self.address(page), is_written) {
+            Ok(()) => {
+                let bytes = (self.bytes - page * PAGE_BYTES).min(PAGE_BYTES) as usize;
+                // SAFETY: the page is present, and no other task goes on before this is over.
+                let bytes =
+                    unsafe { std::slice::from_raw_parts(self.address(page) as *const u8, bytes) };
+                let looked = match self.front {
+                    Front::Region(_) => self.look(page, bytes),
+                    Front::Mapping(_) => as_in_the_file(world, page * PAGE_BYTES, bytes),
+                };
+                right(world, looked);
+                true
+            }
+            Err(Bus) if self.may_fail(world, page, 1) => {
+                self.failed.borrow_mut().insert(page);
+                false
+            }
+            Err(Bus) => world.wrong(format!("a bus error at page {page}")),
+        }
+    }
+
+    /// Holds a page of a region against the copy.
+    fn look(&self, page: u64, bytes: &[u8]) -> Result<(), String> {
+        let index = page as usize;
+        if std::mem::take(&mut self.is_lost.borrow_mut()[index])
+            && bytes.iter().all(|&byte| byte == 0)
+        {
+            self.written.borrow_mut()[index] = [0; PARTS];
+        }
+        let written = self.written.borrow()[index];
+        for (part, bytes) in bytes.chunks_exact(PAGE / PARTS).enumerate() {
+            if *bytes != part_of(page, part, written[part]) {
+                let older =
+                    (0..=self.writes.get()).find(|&write| *bytes == part_of(page, part, write));
+                return Err(format!(
+                    "page {page}, part {part}, is not as after write {}, but {}: {:02x?}",
+                    written[part],
+                    older.map_or("as never".to_owned(), |write| format!("as after {write}")),
+                    &bytes[..16],
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes a part of a page that was reached for that.
+    fn write(&self, page: u64, part: usize) {
+        let Front::Region(_) = self.front else { return };
+        let write = self.writes.get() + 1;
+        self.writes.set(write);
+        self.written.borrow_mut()[page as usize][part] = write;
+        let bytes = part_of(page, part, write);
+        let to = (self.address(page) + part * bytes.len()) as *mut u8;
+        // SAFETY: the page is present and may be written to, and no other task goes on before this is over.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
+    }
+
+    fn hold(&self, world: &World, page: u64, is_written: bool, us: u64) {
+        let is_written = is_written && matches!(self.front, Front::Region(_));
+        if page >= self.pages || !self.reach(world, page, is_written) {
+            return;
+        }
+        let held = world.hold(self.address(page));
+        world.pause(us * 1_000);
+        let is_there = world.is_there(&held);
+        if is_there && is_written {
+            self.write(page, us as usize % PARTS);
+        }
+        world.let_go(&[held]);
+        // A mapping reads it again.
+        if !is_there
+            && !self.given_up.borrow()[page as usize]
+            && matches!(self.front, Front::Region(_))
+        {
+            world.wrong(format!("page {page} was taken away while a call held it"));
+        }
+    }
+
+    fn discard(&self, world: &World, region: &RefCell<Region>, first: u64, count: u64) {
+        let mut region = lent(world, || region.try_borrow_mut().ok());
+        let (offset, bytes) = self.range(first, count);
+        region.discard(offset, bytes);
+        for page in first..(first + count).min(self.pages) {
+            self.written.borrow_mut()[page as usize] = [0; PARTS];
+            self.is_lost.borrow_mut()[page as usize] = false;
+        }
+    }
+
+    fn load(&self, offset: u64, bytes: u64) -> Result<(), ReadError> {
+        match &self.front {
+            Front::Region(region) => region.borrow().load(offset, bytes),
+            Front::Mapping(mapping) => mapping.load(offset, bytes).map_err(|error| match error {
+                LoadError::Read(error) => error,
+                LoadError::PastEnd { .. } => panic!("the range was cut to what there is"),
+            }),
+        }
+    }
+
+    fn read_at(&self, world: &World, offset: u64, bytes: u64) {
+        let Front::Mapping(mapping) = &self.front else { return };
+        let offset = offset.min(self.bytes);
+        let mut buffer = vec![0; bytes.min(self.bytes - offset) as usize];
+        match mapping.read_at(offset, &mut buffer) {
+            Ok(()) => right(world, as_in_the_file(world, offset, &buffer)),
+            Err(LoadError::Read(error)) => {
+                let first = offset / PAGE_BYTES;
+                let count = (offset + bytes).div_ceil(PAGE_BYTES) - first;
+                self.judge(world, first, count, Err(error));
+            }
+            Err(error) => world.wrong(format!("{bytes} bytes at {offset}: {error}")),
+        }
+    }
+
+    /// What was asked of pages has come to this.
+    fn judge(&self, world: &World, first: u64, count: u64, result: Result<(), ReadError>) {
+        match result {
+            Err(error) if !self.may_fail(world, first, count) => {
+                world.wrong(format!("{count} pages from {first} on: {error}"));
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether one of these pages may fail: the storage does, or the file was too short at some time.
+    fn may_fail(&self, world: &World, first: u64, count: u64) -> bool {
+        let end = ((first + count) * PAGE_BYTES).min(self.bytes);
+        let disk = world.disk.borrow();
+        self.can_fail
+            || matches!(self.front, Front::Mapping(_))
+                && disk.inodes[0].lengths_since(0).any(|bytes| bytes < end)
+    }
+}
+
+/// What can be had after a while; asked for ever more seldom.
+fn lent<T>(world: &World, take: impl Fn() -> Option<T>) -> T {
+    let mut ns = 1_000;
+    loop {
+        match take() {
+            Some(taken) => return taken,
+            None => world.pause(ns),
+        }
+        ns = (ns * 2).min(100_000_000);
+    }
+}
+
+/// Holds bytes against a file that others change: each block is as it was at some time.
+fn as_in_the_file(world: &World, offset: u64, bytes: &[u8]) -> Result<(), String> {
+    let disk = world.disk.borrow();
+    let file = &disk.inodes[0];
+    let mut right = [0; BLOCK as usize];
+    let (mut at, mut rest) = (offset, bytes);
+    while !rest.is_empty() {
+        let count = ((at / BLOCK + 1) * BLOCK - at).min(rest.len() as u64) as usize;
+        let writes = file.writes_since(at / PAGE_BYTES, 0);
+        let is_right = |&change: &u64| {
+            fill(0, at, change, &mut right[..count]);
+            right[..count] == rest[..count]
+        };
+        if !writes.iter().any(is_right) {
+            return Err(format!("wrong bytes at {at}: {:02x?}", &rest[..count.min(16)]));
+        }
+        (at, rest) = (at + count as u64, &rest[count..]);
+    }
+    Ok(())
+}
+
+fn right(world: &World, result: Result<(), String>) {
+    if let Err(what) = result {
+        world.wrong(what);
+    }
+}
