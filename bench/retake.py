@@ -78,6 +78,8 @@ FIGURES = [
            READPATH + "everyday FOLDER --rows stream/1MiB" + SMALL),
     Figure("contained", MEASUREMENTS, "## As in a container", "python3 bench/contained.py FOLDER", "python3 bench/contained.py FOLDER --quick",
            needs="root"),
+    Figure("mutants", MEASUREMENTS, "## Changes that the tests notice", ".ci/mutants --count 200",
+           needs="cargo-mutants, git and some hours"),
     Figure("small-calls", MEASUREMENTS, "## Small calls", BENCH + "readpath-peers --bench held_reads",
            BENCH + "readpath-peers --bench held_reads -- --sample-count 1"),
     Figure("miss", MEASUREMENTS, "## A miss, counted", "python3 bench/miss.py FOLDER", needs="valgrind"),

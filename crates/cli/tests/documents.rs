@@ -219,7 +219,8 @@ fn the_constants_of_the_laws_are_few_and_each_is_accounted_for() {
 fn tool(command: &str) -> String {
     let words: Vec<&str> = command.split([' ', '\'']).collect();
     let after = |word: &str| words.iter().position(|one| *one == word).map(|at| words[at + 1]);
-    if let Some(script) = words.iter().find(|word| word.starts_with("bench/")) {
+    let is_script = |word: &&&str| word.starts_with("bench/") || word.starts_with(".ci/");
+    if let Some(script) = words.iter().find(is_script) {
         return (*script).to_owned();
     }
     for kind in ["--bench", "--example", "--test"] {
