@@ -214,3 +214,45 @@ fn a_law_that_is_named_or_a_cache_that_is_forbidden_keeps_every_page() {
         assert_eq!(mapping.statistics().lent_pages, 0);
     }
 }
+
+/// A program that moves pages of the mapping away while others are brought in (`mremap(2)`): the moves wait until they are
+/// told, and what is brought in waits for the moves.
+#[test]
+fn memory_may_be_moved_while_pages_come_in() {
+    if !can_serve() {
+        return;
+    }
+    let pages = 512;
+    let file = TempFile::new(pages * PAGE);
+    let content = std::fs::read(&file.path).unwrap();
+    assert!(in_child(|| {
+        for _ in 0..20 {
+            let options = Mapping::builder().kernel_cache(false).readahead("none");
+            let mapping = map(&file, options);
+            let slice = mapping.as_slice();
+            let first = slice.as_ptr() as usize;
+            std::thread::scope(|scope| {
+                scope.spawn(move || {
+                    (1..pages).step_by(2).for_each(|page| move_away(first + page * PAGE))
+                });
+                for page in (0..pages).step_by(2) {
+                    let place = page * PAGE..(page + 1) * PAGE;
+                    assert!(slice[place.clone()] == content[place], "page {page}");
+                }
+            });
+        }
+        true
+    }));
+}
+
+/// Moves a page to a place of its own, and gives that back.
+fn move_away(page: usize) {
+    // SAFETY: nobody looks at the page, at either place.
+    unsafe {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        let to = libc::mmap(std::ptr::null_mut(), PAGE, libc::PROT_NONE, flags, -1, 0);
+        let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+        assert_ne!(libc::mremap(page as *mut _, PAGE, PAGE, flags, to), libc::MAP_FAILED);
+        libc::munmap(to, PAGE);
+    }
+}

@@ -6,8 +6,9 @@
 //! and the one that serves faults reads.
 
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use readpath_core::unit::PageRange;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -17,8 +18,8 @@ use super::error::PagerError;
 use super::uffd::{Fault, Uffd, Watch};
 use crate::thread;
 
-/// How long is waited at a time for a move to be told, or to have failed: 1 ms.
-const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+/// How long is waited at a time for a move to be told, or to have failed.
+const LOOK: Duration = Duration::from_millis(1);
 
 /// The thread that moves; dropped, it ends.
 #[derive(Debug)]
@@ -57,17 +58,15 @@ impl TakeBack {
         }
         loop {
             let moves = uffd.faults(faults).expect("a userfaultfd can be read while it is open");
-            // Told, the move is over, and its thread on its way here.
-            let answer = match moves {
-                0 => self.answers.try_recv(),
-                _ => self.answers.recv().map_err(|_| TryRecvError::Disconnected),
-            };
-            match answer {
+            // Told, the move is over, and its thread on its way here; unless it was one of the program's own.
+            let wait = if moves > 0 { LOOK } else { Duration::ZERO };
+            match self.answers.recv_timeout(wait) {
                 Ok(is_back) => return is_back,
-                Err(TryRecvError::Disconnected) => return false,
+                Err(RecvTimeoutError::Disconnected) => return false,
                 // An interrupted sleep is a short one.
-                Err(TryRecvError::Empty) => {
-                    _ = poll(&mut [PollFd::new(uffd, PollFlags::IN)], Some(&LOOK));
+                Err(RecvTimeoutError::Timeout) => {
+                    let look = Timespec { tv_sec: 0, tv_nsec: LOOK.subsec_nanos().into() };
+                    _ = poll(&mut [PollFd::new(uffd, PollFlags::IN)], Some(&look));
                 }
             }
         }

@@ -17,6 +17,7 @@
 use std::fmt;
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use linux_raw_sys::general as raw;
@@ -96,7 +97,17 @@ pub enum FaultKind {
 pub struct Uffd {
     fd: OwnedFd,
     scope: FaultScope,
+    told: Mutex<Told>,
 }
+
+/// What was read of a descriptor and not taken yet.
+#[derive(Debug, Default)]
+struct Told {
+    faults: Vec<Fault>,
+    moves: u32,
+}
+
+const WHOLE: &str = "nothing panics while it is told";
 
 /// The abilities that the pager needs, and the first kernel with each.
 const FEATURES: [(u32, &str, &str); 3] = [
@@ -140,9 +151,13 @@ impl Uffd {
 
     fn open_with(features: u32) -> Result<Uffd, UffdError> {
         let (fd, scope) = open_widest()?;
-        let uffd = Uffd { fd, scope };
+        let uffd = Uffd::of(fd, scope);
         uffd.agree(features)?;
         Ok(uffd)
+    }
+
+    fn of(fd: OwnedFd, scope: FaultScope) -> Uffd {
+        Uffd { fd, scope, told: Mutex::default() }
     }
 
     /// Whose accesses it serves.
@@ -171,7 +186,7 @@ impl Uffd {
     fn lacks(&self) -> UffdError {
         let unknown = UffdError::Old { feature: "the interface of 4.3", since: "4.3" };
         let Ok((fd, scope)) = open_widest() else { return unknown };
-        let other = Uffd { fd, scope };
+        let other = Uffd::of(fd, scope);
         let mut api = raw::uffdio_api { api: u64::from(raw::UFFD_API), features: 0, ioctls: 0 };
         // SAFETY: `API` takes this struct and writes to no other memory.
         if unsafe { other.call::<API, _>(&mut api) }.is_err() {
@@ -214,21 +229,33 @@ impl Uffd {
     /// # Errors
     /// The descriptor can't be read.
     pub fn faults(&self, faults: &mut Vec<Fault>) -> Result<u32, CallError> {
+        self.hear()?;
+        let mut told = self.told.lock().expect(WHOLE);
+        faults.append(&mut told.faults);
+        Ok(std::mem::take(&mut told.moves))
+    }
+
+    /// Whether something was told that was not taken yet, though the descriptor has nothing to be read.
+    pub fn has_told(&self) -> bool {
+        !self.told.lock().expect(WHOLE).faults.is_empty()
+    }
+
+    fn hear(&self) -> Result<(), CallError> {
         let mut buffer = [0u8; MESSAGE_BYTES * MESSAGES_MAX];
         let read = match self.read(&mut buffer) {
             Ok(read) => read,
-            Err(Errno::AGAIN | Errno::INTR) => 0,
+            Err(Errno::AGAIN | Errno::INTR) => return Ok(()),
             Err(errno) => return Err(CallError { call: "read", errno, bytes_done: 0 }),
         };
-        let mut moves = 0;
+        let mut told = self.told.lock().expect(WHOLE);
         for message in buffer[..read].chunks_exact(MESSAGE_BYTES) {
             match u32::from(message[0]) {
-                raw::UFFD_EVENT_PAGEFAULT => faults.push(fault(message)),
-                raw::UFFD_EVENT_REMAP => moves += 1,
+                raw::UFFD_EVENT_PAGEFAULT => told.faults.push(fault(message)),
+                raw::UFFD_EVENT_REMAP => told.moves += 1,
                 _ => {}
             }
         }
-        Ok(moves)
+        Ok(())
     }
 
     /// Copies `bytes` bytes at `from` to absent pages at `to`, and wakes who
@@ -249,7 +276,7 @@ impl Uffd {
         is_protected: bool,
     ) -> Result<(), CallError> {
         let mode = if is_protected { raw::UFFDIO_COPY_MODE_WP } else { 0 };
-        whole(bytes, "copy", |done| {
+        self.whole(bytes, "copy", |done| {
             let mut argument = raw::uffdio_copy {
                 dst: (to + done) as u64,
                 src: (from + done) as u64,
@@ -278,7 +305,7 @@ impl Uffd {
     /// differently (`EINVAL`, and none is moved): one of them is locked in memory and the other
     /// isn't, has another protection, or is so only in part.
     pub unsafe fn move_pages(&self, to: usize, from: usize, bytes: usize) -> Result<(), CallError> {
-        whole(bytes, "move", |done| {
+        self.whole(bytes, "move", |done| {
             let mut argument = raw::uffdio_move {
                 dst: (to + done) as u64,
                 src: (from + done) as u64,
@@ -300,7 +327,7 @@ impl Uffd {
     /// # Errors
     /// As for [`copy`](Uffd::copy).
     pub unsafe fn zero(&self, to: usize, bytes: usize) -> Result<(), CallError> {
-        whole(bytes, "zero", |done| {
+        self.whole(bytes, "zero", |done| {
             let mut argument = raw::uffdio_zeropage {
                 range: range(to + done, bytes - done),
                 mode: 0,
@@ -321,7 +348,7 @@ impl Uffd {
     /// # Errors
     /// As for [`copy`](Uffd::copy).
     pub unsafe fn poison(&self, to: usize, bytes: usize) -> Result<(), CallError> {
-        whole(bytes, "poison", |done| {
+        self.whole(bytes, "poison", |done| {
             let mut argument =
                 raw::uffdio_poison { range: range(to + done, bytes - done), mode: 0, updated: 0 };
             // SAFETY: the caller's promise.
@@ -343,7 +370,7 @@ impl Uffd {
         loop {
             // SAFETY: the caller's promise.
             match unsafe { self.call::<WRITEPROTECT, _>(&mut argument) } {
-                Err(Errno::AGAIN) => {}
+                Err(Errno::AGAIN) => self.hear()?,
                 answer => return answer.map_err(CallError::at("write-protect")),
             }
         }
@@ -358,6 +385,30 @@ impl Uffd {
         // SAFETY: `WAKE` takes this struct; threads that try again find the
         // memory as it is.
         unsafe { self.call::<WAKE, _>(&mut argument) }.map_err(CallError::at("wake"))
+    }
+
+    /// Repeats a call that may stop half-way until all `bytes` bytes are done.
+    /// `call` gets how many are, and gives the raw answer and how many it did.
+    fn whole(
+        &self,
+        bytes: usize,
+        name: &'static str,
+        mut call: impl FnMut(usize) -> (Result<(), Errno>, i64),
+    ) -> Result<(), CallError> {
+        let mut done = 0;
+        while done < bytes {
+            let (answer, count) = call(done);
+            // A call that has stopped tells how far it came; else a negative errno.
+            done += usize::try_from(count).unwrap_or(0);
+            match answer {
+                Ok(()) => {}
+                // A move that waits to be told of is a change too, and lasts until then.
+                Err(Errno::AGAIN) => self.hear()?,
+                Err(Errno::NOMEM) => park_timeout(MEMORY_WAIT),
+                Err(errno) => return Err(CallError { call: name, errno, bytes_done: done }),
+            }
+        }
+        Ok(())
     }
 
     fn read(&self, to: &mut [u8]) -> Result<usize, Errno> {
@@ -395,27 +446,6 @@ impl AsFd for Uffd {
 /// How long a call for which there is no memory waits until it is tried again: the kernel has had time to reclaim
 /// some, and nobody notices so much beside that.
 const MEMORY_WAIT: Duration = Duration::from_millis(1);
-
-/// Repeats a call that may stop half-way until all `bytes` bytes are done.
-/// `call` gets how many are, and gives the raw answer and how many it did.
-fn whole(
-    bytes: usize,
-    name: &'static str,
-    mut call: impl FnMut(usize) -> (Result<(), Errno>, i64),
-) -> Result<(), CallError> {
-    let mut done = 0;
-    while done < bytes {
-        let (answer, count) = call(done);
-        // A call that has stopped tells how far it came; else a negative errno.
-        done += usize::try_from(count).unwrap_or(0);
-        match answer {
-            Ok(()) | Err(Errno::AGAIN) => {}
-            Err(Errno::NOMEM) => park_timeout(MEMORY_WAIT),
-            Err(errno) => return Err(CallError { call: name, errno, bytes_done: done }),
-        }
-    }
-    Ok(())
-}
 
 fn range(address: usize, bytes: usize) -> raw::uffdio_range {
     raw::uffdio_range { start: address as u64, len: bytes as u64 }

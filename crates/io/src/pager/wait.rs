@@ -27,6 +27,9 @@ pub(super) fn sleep(uffd: &Uffd, bell: &Bell, most: Option<Duration>) -> Woken {
             return Woken { by_faults, by_bell };
         }
     }
+    if uffd.has_told() {
+        return Woken { by_faults: true, by_bell: false };
+    }
     let span = most.map(|span| Timespec {
         tv_sec: span.as_secs() as i64,
         tv_nsec: span.subsec_nanos().into(),
