@@ -20,7 +20,7 @@ use crate::observed::{FEW, REMEMBERED};
 use crate::unit::PageRange;
 
 /// The share of a file larger than a quarter of the memory that was asked for before the rest is read. Without, such files were never
-/// read whole, which no developed cell shows: half of 128 MiB by 16 KiB in 256 MiB of memory had 0.47 of the best, held out.
+/// read whole: half of 128 MiB by 16 KiB in 256 MiB of memory had 0.47 of the best, held out.
 const SHARE_ASKED: u64 = 8;
 
 /// A request that continues no stream was seen: it counts, and the sweep goes on.
