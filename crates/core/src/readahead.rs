@@ -225,8 +225,9 @@ pub trait ReadaheadLaw: Send {
     /// last of them ended at byte `end` of the file.
     fn passed(&mut self, _end: u64) {}
 
-    /// The file was closed: nothing more is read through this handle.
-    fn closed(&mut self, _device: &mut DeviceEvidence) {}
+    /// The file, of so many pages, was closed: nothing more is read through this handle. The last
+    /// page that was is `last_page`, where that is known.
+    fn closed(&mut self, _last_page: Option<u64>, _file_pages: u64, _device: &mut DeviceEvidence) {}
 }
 
 /// What a readahead law may know of the device that it reads ahead from.

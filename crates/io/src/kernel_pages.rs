@@ -191,8 +191,8 @@ impl KernelPages {
 
     /// The handle of that law is closed.
     pub(crate) fn closed(&self, law: &Mutex<HandleLaw>) {
-        if let Some(steered) = &self.steered {
-            steered.closed(law);
+        if let (Some(steered), Some(target)) = (&self.steered, &self.target) {
+            steered.closed(law, target);
         }
     }
 

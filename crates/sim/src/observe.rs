@@ -236,8 +236,8 @@ impl ReadaheadLaw for Watched {
         self.law.passed(end);
     }
 
-    fn closed(&mut self, device: &mut DeviceEvidence) {
-        self.law.closed(device);
+    fn closed(&mut self, last_page: Option<u64>, file_pages: u64, device: &mut DeviceEvidence) {
+        self.law.closed(last_page, file_pages, device);
     }
 }
 

@@ -385,8 +385,14 @@ mod tests {
             let issued = begun + Time::from_ms(10 * nth);
             let op = if nth % 2 == 0 { Op::Read } else { Op::Write };
             let offset = nth * 8192;
-            let operation =
-                Operation { file: FileId(0), offset, bytes: 4096, op, is_batch_end: true };
+            let operation = Operation {
+                file: FileId(0),
+                offset,
+                bytes: 4096,
+                op,
+                is_batch_end: true,
+                closes: false,
+            };
             log.issued(issued, &operation);
             log.ended(issued, issued + Time::from_ms(5), &operation);
         }

@@ -455,7 +455,7 @@ impl<'a> Run<'a> {
             (Op::Read, _, false) => machine.read(now, Access::Buffered, transfer),
         };
         if let Err(error) = started {
-            self.end(now, tag, Err(error));
+            self.end(machine, now, tag, Err(error));
         }
     }
 
@@ -472,20 +472,23 @@ impl<'a> Run<'a> {
             }
             Ok(bytes) if is_mapped => {
                 let moved = under.next_byte + bytes - under.operation.offset;
-                self.end(now, tag, Ok(moved));
+                self.end(machine, now, tag, Ok(moved));
             }
             // Of the program's bytes; the transfer may have had more.
             Ok(_) if is_write => {
                 let bytes = under.operation.bytes;
-                self.end(now, tag, Ok(bytes));
+                self.end(machine, now, tag, Ok(bytes));
             }
-            result => self.end(now, tag, result),
+            result => self.end(machine, now, tag, result),
         }
     }
 
     /// An operation has ended: it is counted, and its process goes on.
-    fn end(&mut self, now: Time, tag: u32, result: Result<u64, ReadError>) {
+    fn end(&mut self, machine: &mut Machine, now: Time, tag: u32, result: Result<u64, ReadError>) {
         let under = self.under.remove(tag as usize);
+        if under.operation.closes {
+            self.close(machine, under.process, under.operation.file);
+        }
         let running = &mut self.processes[under.process as usize];
         let ended = running.busy_until.max(now);
         let tally = &mut self.jobs[running.process.job()][under.operation.op as usize];
@@ -537,6 +540,17 @@ impl<'a> Run<'a> {
             machine.advise(now, handle, ProcessId(process), advice, whole);
         }
         handle
+    }
+
+    /// The process closes its handle on a file, unless it has more under way.
+    fn close(&mut self, machine: &mut Machine, process: u32, file: workload::FileId) {
+        let is_of_it = |under: &Under| (under.process, under.operation.file) == (process, file);
+        let handles = &mut self.processes[process as usize].handles;
+        if let Some(at) = handles.iter().position(|opened| opened.0 == file)
+            && !self.under.iter().any(|(_, under)| is_of_it(under))
+        {
+            machine.close(handles.remove(at).1);
+        }
     }
 
     fn measured(self) -> Measured {

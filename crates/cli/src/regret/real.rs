@@ -2,7 +2,7 @@
 //! kernel's own path as one of the rivals.
 //!
 //! All contenders read the same bytes, with a thread for each process and a handle for
-//! each of its files: ours through a [`ReadPath`], the kernel's by `pread(2)`. In a folder the
+//! each of its files, which it closes behind the last read: ours through a [`ReadPath`], the kernel's by `pread(2)`. In a folder the
 //! workload's files are made as they are. On a file or a device that is there they lie side by
 //! side: then no law can see where one ends, or use one of them up. Each round runs
 //! all contenders one after the other, and each round begins with another one.
@@ -275,7 +275,7 @@ fn read_all(
             .into_iter()
             .map(|(process, files)| {
                 let (places, start) = (&data.places, &start);
-                scope.spawn(move || read_as(process, &files, places, start))
+                scope.spawn(move || read_as(process, files, places, start))
             })
             .collect();
         let joined = threads.into_iter().map(|thread| thread.join());
@@ -291,7 +291,7 @@ fn read_all(
 /// What one process reads, one after the other, once all are ready.
 fn read_as(
     mut process: Process,
-    files: &[(FileId, ReadAt)],
+    mut files: Vec<(FileId, ReadAt)>,
     places: &[(usize, u64)],
     start: &Barrier,
 ) -> io::Result<Tally> {
@@ -303,14 +303,18 @@ fn read_as(
         let issued = clock.now();
         match process.next(issued) {
             Next::Operation(operation) => {
-                let file = files.iter().find(|(id, _)| *id == operation.file);
-                let (_, read_at) = file.expect("the files of a process are known");
+                let at = files.iter().position(|(id, _)| *id == operation.file);
+                let at = at.expect("the files of a process are known");
+                let read_at = &files[at].1;
                 let offset = places[operation.file.0 as usize].1 + operation.offset;
                 read_at(&mut buffer[..operation.bytes as usize], offset)?;
                 std::hint::black_box(&buffer);
                 let ended = clock.now();
                 tally.record(issued, ended, operation.bytes);
                 process.completed(ended);
+                if operation.closes {
+                    drop(files.swap_remove(at));
+                }
             }
             Next::Ended => return Ok(tally),
             Next::WaitUntil(_) | Next::WaitForCompletion | Next::Sync { .. } => {

@@ -171,7 +171,9 @@ impl Files {
 
     /// Closes a handle, none of whose reads is unreleased.
     pub(super) fn close(&mut self, base: &mut Base, handle: HandleId) {
-        self.handles.remove(handle.0 as usize).law.closed(&mut base.queue.evidence);
+        let Handle { file, mut law, last_page } = self.handles.remove(handle.0 as usize);
+        let file_pages = self.file(file).bytes.div_ceil(PAGE_BYTES);
+        law.closed(last_page, file_pages, &mut base.queue.evidence);
     }
 
     /// Removes a file that has no handle any more; false while some of its pages are on their way.

@@ -8,7 +8,7 @@
 //!   request that continues it (a third one, for a stride) shows that it did.
 //! - *How far it goes* is learned (`survival.rs`): of the runs that came to a length, how many went on. It is
 //!   learned apart for runs that begin with their file, for strides, and for requests anywhere, by their sizes; for
-//!   in these a program's pieces differ. While nothing is known a run comes to twice its length as likely as
+//!   in these a program's pieces differ. A run has ended when its reader goes elsewhere, or closes the file before its end. While nothing is known a run comes to twice its length as likely as
 //!   not, and a request anywhere is not expected to go on.
 //! - *The window is what costs least.* Too small a window is paid for in requests, too large a one in pages
 //!   that nobody uses. The price is that of one more request, in pages (`DeviceEvidence::window`). No knob, and no
@@ -28,12 +28,10 @@
 //!   part of the memory that is not read ahead into yet. A page that was read ahead and is gone halves the
 //!   window, and what is left of it is gone through anew.
 //! - *Round ends.* Windows end at multiples of a power of two: servers, stripes and drives take bytes so.
-//! - *A gap is read through* when it is no larger than the block before it and
+//! - *A gap is read through* when it is smaller than the block before it and
 //!   costs less than a request occupies; else the blocks of a stride are read one by one.
-//! - *A file that is being used up at random is read whole* once an eighth of it
-//!   was asked for, the requests have cost half of what reading it would, and it
-//!   fits in memory. So is a part of it, in which far more requests fall than in the others, once they have
-//!   cost twice as much (`adaptive/sweep.rs`).
+//! - *A file that is being used up at random is read whole*, and so is a part in which far more requests fall than in the
+//!   others: on a sixteenth of what such requests have cost, and then on what that has saved (`adaptive/sweep.rs`).
 //! - *Anything else is read as it was asked.* A request that finds all its pages
 //!   filled, none of them marked, costs nothing but that look.
 //!
@@ -234,8 +232,8 @@ impl ReadaheadLaw for Adaptive {
         true
     }
 
-    fn closed(&mut self, device: &mut DeviceEvidence) {
-        self.streams.drain(..).for_each(|mut stream| stream.leave(device));
+    fn closed(&mut self, last_page: Option<u64>, file_pages: u64, device: &mut DeviceEvidence) {
+        self.streams.drain(..).for_each(|mut stream| stream.closed(last_page, file_pages, device));
     }
 
     /// [`read`](ReadaheadLaw::read) passes over a request that finds everything.

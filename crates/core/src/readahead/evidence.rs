@@ -254,8 +254,8 @@ fn size_of(pages: u64) -> usize {
 /// Requests that belonged to no stream, and found pages absent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Scattered {
-    /// Pages that they asked for and that were absent.
-    pub pages: u32,
+    /// What they have cost, each at the price of its moment and with its absent pages: in pages.
+    pub rent_pages: u32,
     /// How many there were.
     pub requests: u32,
 }
@@ -288,16 +288,22 @@ impl Regions {
 pub struct FileEvidence {
     /// Which file it is, in the order in which they were added.
     pub number: u32,
-    /// Pages of it that were asked for, belonged to no stream, and were absent.
-    pub scattered_pages: u64,
-    /// Requests for such pages.
+    /// Requests that belonged to no stream and found pages absent.
     pub scattered_requests: u64,
+    /// Pages that these asked for and that were absent.
+    pub scattered_pages: u64,
+    /// What these have cost, each at the price of its moment and with its absent pages: in pages.
+    pub rent_pages: u64,
     /// The same, region by region.
     pub regions: Regions,
     /// What was read ahead of it last.
     pub newest: Option<Ahead>,
     /// Up to which page it was read whole; `None` while it isn't.
     pub swept_end: Option<u64>,
+    /// How many pages were read so, of all of it or of a part.
+    pub swept_pages: u64,
+    /// What requests would have cost that found all their pages there, and belonged to no stream.
+    pub saved_pages: u64,
 }
 
 impl FileEvidence {

@@ -398,8 +398,9 @@ impl Steered {
     }
 
     /// The handle is closed: its streams have ended.
-    pub(super) fn closed(&self, law: &Mutex<HandleLaw>) {
-        law.lock().expect(POISON).closed(&mut self.steering.evidence());
+    pub(super) fn closed(&self, law: &Mutex<HandleLaw>, target: &Target) {
+        let file_pages = target.bytes().div_ceil(PAGE_BYTES);
+        law.lock().expect(POISON).closed(None, file_pages, &mut self.steering.evidence());
     }
 
     /// A hint on how the handle will read: `WillNeed` has the kernel begin to read the range, as far as memory allows;

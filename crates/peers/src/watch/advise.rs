@@ -535,7 +535,7 @@ impl Advisor {
 impl Read {
     fn forget_all(&mut self, devices: &mut BTreeMap<u64, Device>) {
         let device = devices.entry(self.disk).or_default();
-        self.law.closed(&mut device.evidence);
+        self.law.closed(None, 0, &mut device.evidence);
         self.law = Adaptive::default();
         let all = PageRange { first: 0, end: u64::MAX / PAGE_BYTES };
         self.advised.forget(all, &mut device.evidence);

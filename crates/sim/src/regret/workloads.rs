@@ -50,14 +50,14 @@ pub(crate) enum Pattern {
     MappedStream { block_bytes: u64 },
     /// A database beside its own scans: records of 16 KiB by Zipf's law, and now and then 1 MiB in order.
     Scans,
-    /// Files of columns: the footer, then of each row group the chunks of two columns out of eight.
-    Columns,
+    /// Files of columns: the footer, then of each row group the chunks of two columns out of so many.
+    Columns { columns: u64 },
     /// A file of tensors: the header, then all of them in an order that is drawn.
     Tensors,
     /// Many files of 4 to 200 KiB, each read whole.
     SmallFiles,
-    /// Files of 4 MiB, each read from the start and given up somewhere.
-    GivenUp,
+    /// Files of so many bytes, each read from the start and given up somewhere.
+    GivenUp { file_bytes: u64 },
     /// 16 KiB at random in 4 MiB, which lie elsewhere after every 128 reads.
     HotSpots,
 }
@@ -73,6 +73,14 @@ pub(crate) const WORKLOADS: &[(&str, Pattern)] = &[
     ("rand-4k-tenth", random(4 * KIB, 10)),
     ("rand-16k-tenth", random(16 * KIB, 10)),
     ("rand-64k-tenth", random(64 * KIB, 10)),
+    ("rand-4k-half", random(4 * KIB, 2)),
+    ("rand-16k-half", random(16 * KIB, 2)),
+    ("rand-64k-half", random(64 * KIB, 2)),
+    ("rand-4k-quarter", random(4 * KIB, 4)),
+    ("rand-16k-quarter", random(16 * KIB, 4)),
+    ("rand-64k-quarter", random(64 * KIB, 4)),
+    ("rand-4k-fortieth", random(4 * KIB, 40)),
+    ("rand-16k-fortieth", random(16 * KIB, 40)),
     ("mmap-slices", Pattern::Slices { slice_bytes: 64 * KIB, per: 16 }),
     ("mmap-touches", Pattern::Slices { slice_bytes: 4 * KIB, per: 512 }),
     ("backward-4k", Pattern::Backward { block_bytes: 4 * KIB }),
@@ -102,10 +110,13 @@ pub(crate) const WORKLOADS: &[(&str, Pattern)] = &[
     ("seq-1k", Pattern::Sequential { block_bytes: KIB, is_direct: false }),
     ("mmap-seq", Pattern::MappedStream { block_bytes: 64 * KIB }),
     ("database-scans", Pattern::Scans),
-    ("columns", Pattern::Columns),
+    ("columns", Pattern::Columns { columns: 8 }),
+    ("columns-wide", Pattern::Columns { columns: 32 }),
     ("tensors", Pattern::Tensors),
     ("small-files", Pattern::SmallFiles),
-    ("given-up", Pattern::GivenUp),
+    ("given-up", Pattern::GivenUp { file_bytes: 4 * MIB }),
+    ("given-up-1m", Pattern::GivenUp { file_bytes: MIB }),
+    ("given-up-16m", Pattern::GivenUp { file_bytes: 16 * MIB }),
     ("hot-spots", Pattern::HotSpots),
 ];
 
@@ -272,17 +283,19 @@ impl Pattern {
                 readings
             }
             Pattern::Scans => scans(files, share(32 / part, processes, 1), draw),
-            Pattern::Columns => columns(files, share(64 / part, processes, 2), draw),
+            Pattern::Columns { columns: of } => {
+                columns(files, share(64 / part, processes, 2), of, draw)
+            }
             Pattern::Tensors => tensors(files, share(64 / part, processes, 4), draw),
             Pattern::SmallFiles => {
                 let count = share(512 / part, processes, 8);
                 (0..count).flat_map(|_| small_file(files, draw)).collect()
             }
-            Pattern::GivenUp => {
-                let count = share(32 / part, processes, 2);
+            Pattern::GivenUp { file_bytes } => {
+                let count = share(128 * MIB / file_bytes / part, processes, 2);
                 let one = |_| {
-                    let file = files.add(4 * MIB);
-                    forward(1 + draw.below(4 * MIB / (64 * KIB))).of(file, 64 * KIB)
+                    let file = files.add(file_bytes);
+                    forward(1 + draw.below(file_bytes / (64 * KIB))).of(file, 64 * KIB)
                 };
                 (0..count).flat_map(one).collect()
             }
@@ -326,19 +339,19 @@ fn zipf(blocks: u64, draw: &mut Draw) -> u64 {
     rank.wrapping_mul(0x9E37_79B9_7F4A_7C15) % blocks
 }
 
-/// Files of eight row groups of eight columns, whose chunks have from 64 to 512 KiB; as readers of
+/// Files of eight row groups of so many columns, whose chunks have from 64 to 512 KiB; as readers of
 /// Parquet do: the last 8 bytes, the footer of up to 64 KiB, then two of the columns, 64 KiB at a time.
-fn columns(files: &mut Files, row_groups: u64, draw: &mut Draw) -> Vec<Reading> {
+fn columns(files: &mut Files, row_groups: u64, of: u64, draw: &mut Draw) -> Vec<Reading> {
     let mut readings = Vec::new();
     let mut left = row_groups;
     while left > 0 {
         let groups = left.min(8);
         left -= groups;
-        let [one, other] = [draw.below(4), 4 + draw.below(4)];
+        let [one, other] = [draw.below(of / 2), of / 2 + draw.below(of / 2)];
         let (mut chunks, mut end) = (Vec::new(), 0);
-        for chunk in 0..groups * 8 {
+        for chunk in 0..groups * of {
             let bytes = draw.between(16, 128) * 4 * KIB;
-            if [one, other].contains(&(chunk % 8)) {
+            if [one, other].contains(&(chunk % of)) {
                 chunks.push((end, bytes));
             }
             end += bytes;

@@ -95,7 +95,7 @@ impl Run<'_> {
         };
         if let Err(error) = started {
             self.chunks.close(transfer.tag);
-            self.chunk_ended(now, process, chunk, Err(error));
+            self.chunk_ended(machine, now, process, chunk, Err(error));
         }
         self.pin_next(machine, now, process);
     }
@@ -104,12 +104,13 @@ impl Run<'_> {
     pub(super) fn take_chunk(&mut self, machine: &mut Machine, now: Time, done: &Done) {
         let (process, chunk) = self.chunks.close(done.tag);
         machine.release(now, done.read);
-        self.chunk_ended(now, process, chunk, done.result);
+        self.chunk_ended(machine, now, process, chunk, done.result);
         self.pin_next(machine, now, process);
     }
 
     fn chunk_ended(
         &mut self,
+        machine: &mut Machine,
         now: Time,
         process: u32,
         chunk: Chunk,
@@ -138,6 +139,6 @@ impl Run<'_> {
             (Some(_), Some((_, error))) => Err(error),
             _ => Ok(end.bytes),
         };
-        self.end(now, raw.tag, result);
+        self.end(machine, now, raw.tag, result);
     }
 }

@@ -19,6 +19,8 @@
 //! An operation counts as in flight until it is *taken*, which is later than
 //! its completion when completions are collected.
 
+use std::collections::BTreeSet;
+
 use readpath_core::readahead::Advice;
 use readpath_core::request::{Op, Priority, ProcessId};
 use readpath_core::unit::Time;
@@ -76,6 +78,8 @@ pub struct Operation {
     /// Whether all that was issued since the last such operation, this one included, is
     /// submitted now, together: it fills a batch (`iodepth_batch`) or the depth.
     pub is_batch_end: bool,
+    /// Whether the process closes the file behind it.
+    pub closes: bool,
 }
 
 /// A place that a process reads, where no job file says it.
@@ -114,6 +118,8 @@ pub struct Process {
     regions: Vec<Region>,
     /// What it reads, in place of its job's places; the next one last.
     listed: Option<Vec<Reading>>,
+    /// Whether each of them is the last of its file, the next one last.
+    closes: Vec<bool>,
     /// For how long it does something else before each of them, the next one last.
     thinks: Vec<Time>,
     /// Until when it does, before the next one.
@@ -241,6 +247,7 @@ impl Process {
             turn_left: rules.first_turn(),
             regions,
             listed: None,
+            closes: Vec::new(),
             thinks: Vec::new(),
             thinks_until: None,
             script: None,
@@ -290,6 +297,8 @@ impl Process {
         self.rules.limit_bytes = bytes().sum();
         self.rules.block_bytes_largest = bytes().max().expect("there is one at least");
         readings.reverse();
+        let mut used = BTreeSet::new();
+        self.closes = readings.iter().map(|reading| used.insert(reading.file)).collect();
         self.listed = Some(readings);
     }
 

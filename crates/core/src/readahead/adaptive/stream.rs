@@ -185,6 +185,17 @@ impl Stream {
         if way % distance == 0 { way / distance } else { 0 }
     }
 
+    /// How many pages more the stream has used when its reader has come to `request`; 0 where that lies behind it.
+    fn pages_on_to(&self, request: PageRange) -> u64 {
+        match self.shape {
+            Shape::Open | Shape::Forward => request.end.saturating_sub(self.last.end),
+            Shape::Backward => self.last.first.saturating_sub(request.first),
+            Shape::Strided(distance) => {
+                self.steps_to(request, distance).max(0) as u64 * request.count()
+            }
+        }
+    }
+
     /// The reader has come to `request`: the window shrinks if what was read ahead is gone.
     pub(super) fn advance(&mut self, request: PageRange, pages: &mut dyn Pages) {
         if !self.has_gone_on() {
@@ -207,13 +218,7 @@ impl Stream {
             };
         }
         let before = self.length(self.behind);
-        match self.shape {
-            Shape::Open | Shape::Forward => self.behind += request.end - self.last.end,
-            Shape::Backward => self.behind += self.last.first - request.first,
-            Shape::Strided(distance) => {
-                self.behind += self.steps_to(request, distance) as u64 * request.count();
-            }
-        }
+        self.behind += self.pages_on_to(request);
         self.last = request;
         let length = self.length(self.behind);
         let survival = pages.evidence().device.lengths.of_mut(self.begin);
@@ -240,9 +245,44 @@ impl Stream {
 
     /// Its reader went elsewhere.
     pub(super) fn left(&mut self, pages: &mut dyn Pages) {
-        let length = self.length(self.pages_used(pages));
-        let device = pages.evidence().device;
+        let used = self.pages_used(pages);
+        self.ended(used, pages.evidence().device);
+    }
+
+    /// Its file, of so many pages, was closed; the last that was read is `last_page`, where that is known. What came to the end
+    /// of the file tells of no end: it may have gone on in a longer one.
+    pub(super) fn closed(
+        &mut self,
+        last_page: Option<u64>,
+        file_pages: u64,
+        device: &mut DeviceEvidence,
+    ) {
+        let count = self.last.count();
+        let (mut last, mut behind) = (self.last, self.behind);
+        if let Some(page) = last_page {
+            let unseen = PageRange { first: (page + 1).saturating_sub(count), end: page + 1 };
+            let pages = self.pages_on_to(unseen);
+            if pages > 0 && self.reach().contains(unseen.first) {
+                (last, behind) = (unseen, behind + pages);
+            }
+        }
+        let is_whole = match self.shape {
+            Shape::Open | Shape::Forward => last.end >= file_pages,
+            Shape::Backward => last.first == 0,
+            Shape::Strided(distance) => {
+                last.first.checked_add_signed(distance).is_none_or(|next| next >= file_pages)
+            }
+        };
+        if is_whole {
+            return self.leave(device);
+        }
+        self.ended(behind, device);
+    }
+
+    /// It has ended with so many pages, as far as is known.
+    fn ended(&mut self, pages: u64, device: &mut DeviceEvidence) {
         if self.ended_with.is_none() {
+            let length = self.length(pages);
             self.ended_with = Some(length);
             let survival = device.lengths.of_mut(self.begin);
             survival.grew(self.length(self.behind), length);
@@ -311,12 +351,21 @@ impl Stream {
                 window
             }
             Shape::Strided(distance) => {
-                let blocks = Blocks {
-                    count: (size.min(share) / request.count()).max(1),
-                    pages: request.count(),
-                    distance,
-                };
-                self.add_blocks(request, blocks, gap_pages_max, file_pages, pages)
+                let next = request.first.wrapping_add_signed(distance);
+                let steps_ahead = self.ahead.wrapping_sub(next) as i64 / distance;
+                if steps_ahead < 0 {
+                    self.ahead = next;
+                }
+                let steps_ahead = steps_ahead.max(0) as u64;
+                let all = (size.min(share) / request.count()).max(1);
+                // Half a window more than one, so that a few disks have enough to put in order.
+                let count = (3 * all / 2).saturating_sub(steps_ahead).min(all);
+                let pays = || device.pays_ahead(self.begin, length, steps_ahead + 1);
+                if count < (all / 4).max(1) || !(seen.waits || pays()) {
+                    return;
+                }
+                let blocks = Blocks { count, pages: request.count(), distance };
+                self.add_blocks(blocks, gap_pages_max, file_pages, pages)
             }
         };
         if added.is_empty() {
@@ -391,7 +440,6 @@ impl Stream {
     /// from where to where.
     fn add_blocks(
         &mut self,
-        request: PageRange,
         blocks: Blocks,
         gap_pages_max: u64,
         file_pages: u64,
@@ -399,12 +447,7 @@ impl Stream {
     ) -> PageRange {
         let Blocks { count, pages: block, distance } = blocks;
         let gap = distance.unsigned_abs().saturating_sub(block);
-        let reads_through = gap <= block && gap < gap_pages_max;
-        let next = request.first.wrapping_add_signed(distance);
-        let is_behind = if distance > 0 { self.ahead < next } else { self.ahead > next };
-        if is_behind {
-            self.ahead = next;
-        }
+        let reads_through = gap < block && gap < gap_pages_max;
         let mut all = PageRange::default();
         for nth in 0..count {
             let first = self.ahead;
@@ -418,7 +461,7 @@ impl Stream {
             } else if reads_through {
                 range.end = (range.end + gap).min(file_pages);
             }
-            let has_room = pages.add_absent(asked, nth == 0);
+            let has_room = pages.add_absent(asked, nth == count / 4);
             if !has_room || !pages.add_absent(range, false) {
                 break;
             }

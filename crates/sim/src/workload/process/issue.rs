@@ -370,7 +370,8 @@ impl Process {
         }
         let is_batch_end = is_batch_full || self.in_flight == self.rules.depth;
         self.may_pause = true;
-        Operation { file, offset, bytes, op, is_batch_end }
+        let closes = self.closes.pop().unwrap_or(false);
+        Operation { file, offset, bytes, op, is_batch_end, closes }
     }
 
     /// Where the next operation of this direction goes.
