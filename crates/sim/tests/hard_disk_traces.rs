@@ -116,7 +116,11 @@ fn each_feature_is_worth_something_on_some_drive() {
     assert_eq!(features, expected);
     let distances: Vec<_> = rows.iter().map(|row| row.validation.distance_ms).collect();
     assert!(distances[0] > 1.5 * distances[1] && distances[3] > 10.0 * distances[4]);
-    assert!(rows[5].requests_per_s_at_16 > 1.2 * rows[4].requests_per_s_at_16);
+    // Cache and queue are each worth something, together a third. (While a read that went beyond what was read ahead was served as if the
+    // head had never stopped, the cache cost a twelfth, and the queue over it alone seemed to be worth more.)
+    let rates: Vec<_> = rows.iter().map(|row| row.requests_per_s_at_16).collect();
+    let [.., plain, cached, queued] = rates[..] else { panic!("{rates:?}") };
+    assert!(cached > 1.1 * plain && queued > 1.15 * cached && queued > 1.3 * plain, "{rates:?}");
 }
 
 #[test]

@@ -19,6 +19,9 @@ pub(super) struct Woken {
 
 /// Sleeps until a fault comes, the bell rings, or `most` is over.
 pub(super) fn sleep(uffd: &Uffd, bell: &Bell, most: Option<Duration>) -> Woken {
+    if uffd.has_told() {
+        return Woken { by_faults: true, by_bell: false };
+    }
     #[cfg(any(test, feature = "simulation"))]
     {
         use std::os::fd::AsFd;
@@ -26,9 +29,6 @@ pub(super) fn sleep(uffd: &Uffd, bell: &Bell, most: Option<Duration>) -> Woken {
         if let Some((by_faults, by_bell)) = woken {
             return Woken { by_faults, by_bell };
         }
-    }
-    if uffd.has_told() {
-        return Woken { by_faults: true, by_bell: false };
     }
     let span = most.map(|span| Timespec {
         tv_sec: span.as_secs() as i64,
