@@ -193,7 +193,7 @@ impl Adaptive {
         if !is_random {
             stream.read_ahead(seen, pages);
             if matches!(begin, Begin::Request { .. }) && self.advice != Advice::Random {
-                sweep::sweep(request, seen.file_pages, pages);
+                sweep::sweep(seen, pages);
             }
         }
         if self.streams.len() == STREAMS_MAX

@@ -15,7 +15,7 @@
 //!   was earned by others, as long as those that were read before are worth what they cost.
 
 use super::super::{DeviceEvidence, Evidence, FileEvidence, Pages, REQUESTS_SHARE};
-use super::{Ahead, say};
+use super::{Ahead, Seen, say};
 use crate::observed::{FEW, REMEMBERED};
 use crate::unit::PageRange;
 
@@ -24,7 +24,8 @@ use crate::unit::PageRange;
 const SHARE_ASKED: u64 = 8;
 
 /// A request that continues no stream was seen: it counts, and the sweep goes on.
-pub(super) fn sweep(request: PageRange, file_pages: u64, pages: &mut dyn Pages) {
+pub(super) fn sweep(seen: Seen, pages: &mut dyn Pages) {
+    let Seen { request, file_pages, is_touch, .. } = seen;
     let absent = request.pages().filter(|&page| !pages.is_cached(page)).count() as u64;
     let Evidence { device, file } = pages.evidence();
     let price = device.price_pages();
@@ -44,7 +45,7 @@ pub(super) fn sweep(request: PageRange, file_pages: u64, pages: &mut dyn Pages) 
         && let Some((region, rent_pages)) =
             dense_region(request, price + absent, file_pages, earned, device, file)
     {
-        return read(region, "region", rent_pages, pages);
+        return read(region, "region", rent_pages, is_touch, pages);
     }
     if read_end >= file_pages {
         if absent > 0 {
@@ -64,13 +65,15 @@ pub(super) fn sweep(request: PageRange, file_pages: u64, pages: &mut dyn Pages) 
     let cost_pages = device.estimate.request_cost_pages();
     let chunk_pages = earned.min(REQUESTS_SHARE * cost_pages).min(pages_max(device));
     if chunk_pages >= price.min(file_pages - read_end) {
-        read(PageRange::new(read_end, chunk_pages).clipped(file_pages), "asked", rent_pages, pages);
+        let chunk = PageRange::new(read_end, chunk_pages).clipped(file_pages);
+        read(chunk, "asked", rent_pages, is_touch, pages);
     }
 }
 
-/// Reads the range, of which each page tells when it is used.
-fn read(range: PageRange, why: &'static str, behind: u64, pages: &mut dyn Pages) {
-    let is_there = |page: &u64| pages.add_absent(PageRange::new(*page, 1), true);
+/// Reads the range, of which each page tells when it is used; of a mapping, where that takes a fault each, one of a few.
+fn read(range: PageRange, why: &'static str, behind: u64, is_touch: bool, pages: &mut dyn Pages) {
+    let tells = |page: u64| !is_touch || page % FEW == 0;
+    let is_there = |page: &u64| pages.add_absent(PageRange::new(*page, 1), tells(*page));
     let count = range.pages().take_while(is_there).count() as u64;
     let file = &mut *pages.evidence().file;
     file.swept_pages += count;
