@@ -36,7 +36,7 @@ def test_the_everyday_matrix_has_all_its_cells(root, tmp_path):
     cells = {row["cell"] for row in rows}
     assert {"stream", "random", "rows", "mapped", "copies", "pieces", "loader", "open"} < cells
     assert {"columns", "weights", "http stream", "http columns", "http row group"} < cells
-    assert {"rows, readat_many", "copied", "http filter", "http open_parquet_file"} < cells
+    assert {"rows, readat_many", "copied", "http filter", "http filter, by name", "http open_parquet_file"} < cells
     assert all(len(row["seconds"]) >= 2 and row["ratio"] > 0 for row in rows)
     above = {(row["cell"], row["state"]) for row in rows if row["ratio"] > row["limit"]}
     assert len(json.loads(done.stdout)["above"]) == len(above)

@@ -95,6 +95,28 @@ def test_one_row_group_is_fetched_alone(url, path, table):
     assert fetched <= chunk_bytes(path, [7], NAMES) + (256 << 10) + 4 * 4096
 
 
+def test_what_was_read_together_of_a_row_group_is_fetched_together_of_the_next(url, path, table):
+    """Of row groups in any order: four columns are four turns for the first of them, and one turn from then on."""
+    names = ["c1", "c3", "c5", "c7"]
+    wanted = {group: chunk_bytes(path, [group], names) for group in range(GROUPS)}
+    with fsspec.open(url) as file:
+        read = pyarrow.parquet.ParquetFile(file, pre_buffer=True).read_row_group
+        for group in (19, 10, 1):
+            before = file.reader.counters()["fetched_bytes"]
+            assert read(group, columns=names).equals(table.slice(group * ROWS, ROWS).select(names))
+            counters = file.reader.counters()
+            end_of_file = 256 << 10 if group == 19 else 0
+            assert counters["fetched_bytes"] - before <= wanted[group] + 8 * 4096 + end_of_file
+            assert (counters["depth_max"] >= 4) == (group != 19)
+    # What was learned holds for the next file with these columns, and goes with the first that reads otherwise.
+    with fsspec.open(url) as file:
+        read = pyarrow.parquet.ParquetFile(file, pre_buffer=True).read_row_group
+        read(18, columns=["c1"])
+        before = file.reader.counters()["fetched_bytes"]
+        read(2, columns=["c1"])
+        assert file.reader.counters()["fetched_bytes"] - before <= chunk_bytes(path, [2], ["c1"]) + 2 * 4096
+
+
 def test_what_fsspec_has_fetched_already_is_not_fetched_again(url, table):
     with fsspec.parquet.open_parquet_file(url, columns=NAMES, engine="pyarrow") as file:
         assert not hasattr(file, "reader")
@@ -110,9 +132,9 @@ def test_pandas_reads_the_same_table_whatever_the_memory(url, table):
         assert len(filtered) == (expected["c3"] < 0.01).sum()
 
 
-def columns_of(path, ahead_bytes):
+def columns_of(path, ahead_bytes, together=None):
     end = path.read_bytes()[-100_000:]
-    return Columns(layout_of(end[-footer_bytes(end) :]), ahead_bytes)
+    return Columns(layout_of(end[-footer_bytes(end) :]), ahead_bytes, together)
 
 
 def test_the_plan_has_each_chunk_once_and_no_more_than_may_wait(path):
@@ -133,6 +155,27 @@ def test_the_plan_has_each_chunk_once_and_no_more_than_may_wait(path):
     in_order = columns_of(path, 5 * size_max)
     planned = [place for place in chunks for place in in_order.read(*place)]
     assert planned == chunks[1:]
+
+
+def test_columns_of_one_row_group_are_planned_once_each(path):
+    layout = pyarrow.parquet.read_metadata(path)
+
+    def chunk(group, nth):
+        said = layout.row_group(group).column(nth)
+        return said.dictionary_page_offset or said.data_page_offset, said.total_compressed_size
+
+    together = {}
+    columns = columns_of(path, 10 << 20, together)
+    assert [columns.read(*chunk(12, nth)) for nth in (1, 4, 6)] == [[], [], []]
+    assert columns.read(*chunk(3, 4)) == [chunk(3, 1), chunk(3, 6)]
+    assert columns.read(*chunk(3, 1)) == [] and columns.read(*chunk(3, 6)) == []
+    # Another file with the same columns; with room for one more.
+    other = columns_of(path, chunk(5, 4)[1], together)
+    assert other.read(*chunk(5, 1)) == [chunk(5, 4)]
+    # Who wants one of them alone is given that alone from the next row group on.
+    alone = columns_of(path, 10 << 20, together)
+    assert alone.read(*chunk(15, 6)) == [chunk(15, 1), chunk(15, 4)]
+    assert alone.read(*chunk(2, 6)) == []
 
 
 def test_what_is_no_whole_chunk_is_no_plan(path):

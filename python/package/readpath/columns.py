@@ -7,6 +7,9 @@ chunks of a row group are read, those of the same columns in the row groups behi
 many as these threads come for at first, of twice as many whenever another near them is read, and of as many as
 half of the reader's memory takes. Who begins with another row group than the first has none fetched until a
 second one is read.
+
+Of a row group its reader wants the same columns as of the one that it read before, in this file or in another that has
+the same columns: they are fetched when the first of them is read.
 """
 
 from __future__ import annotations
@@ -23,13 +26,23 @@ TRAILER_BYTES = 8
 """The length of the footer and the magic."""
 
 
+Together = dict[int, dict[int, int]]
+"""By the first column of a range: what was read last of one row group with it, by its first column the last one of each range."""
+
+
 class Columns:
     """Where the column chunks of one file lie, and which were read."""
 
-    def __init__(self, layout: Any, ahead_bytes: int) -> None:
-        """`layout`: what `layout_of` says. `ahead_bytes`: how much may be fetched and not read yet."""
+    def __init__(self, layout: Any, ahead_bytes: int, together: Together | None = None) -> None:
+        """`layout`: what `layout_of` says. `ahead_bytes`: how much may be fetched and not read yet. `together`: what is known
+        of files that have the same columns, and is learned here for them."""
         self._layout = layout
         self._ahead_bytes = ahead_bytes
+        self._together: Together = {} if together is None else together
+        self._ranges_of: dict[int, dict[int, int]] = {}
+        """What was read of each row group."""
+        self._beside: dict[tuple[int, int], int] = {}
+        """Row groups and first columns of what was fetched with another range, and not read yet: how many bytes."""
         self._starts = [self._chunk(group, 0)[0] for group in range(self._layout.num_row_groups)]
         # By the first column of a range.
         self._streams: dict[int, _Stream] = {}
@@ -47,6 +60,33 @@ class Columns:
             and sum(self._chunk(group, last + 1)) <= offset + size
         ):
             last += 1
+        return self._read_together(group, first, last) + self._behind(group, first, last)
+
+    def _read_together(self, group: int, first: int, last: int) -> list[tuple[int, int]]:
+        """What was read with these columns of the row group before, and not of this one yet."""
+        self._beside = {
+            (near, other): size
+            for (near, other), size in self._beside.items()
+            if abs(near - group) <= NEAR_GROUPS and (near, other) != (group, first)
+        }
+        ranges = self._ranges_of.setdefault(group, {})
+        before = self._together.get(first, {})
+        ranges[first] = last
+        # Other files may learn at the same time: what they have is never changed.
+        self._together.update(dict.fromkeys(ranges, dict(ranges)))
+        found: list[tuple[int, int]] = []
+        for other, its_last in sorted(before.items()):
+            start, size = self._range(group, other, its_last)
+            if other in ranges or self._is_waiting(group, other):
+                continue
+            if self._waiting_bytes() + size > self._ahead_bytes:
+                break
+            self._beside[group, other] = size
+            found.append((start, size))
+        return found
+
+    def _behind(self, group: int, first: int, last: int) -> list[tuple[int, int]]:
+        """The same columns of the row groups behind this one."""
         stream = self._streams.get(first)
         if stream is None:
             self._streams[first] = stream = _Stream()
@@ -63,20 +103,31 @@ class Columns:
         if not may_go_on:
             stream.count = NEAR_GROUPS
             return []
-        waiting_bytes = sum(sum(one.waiting.values()) for one in self._streams.values())
+        waiting_bytes = self._waiting_bytes()
         behind: list[tuple[int, int]] = []
         ahead = min(stream.read)
         while len(stream.waiting) < stream.count and (ahead := ahead + 1) < len(self._starts):
-            if ahead in stream.read or ahead in stream.waiting:
+            if ahead in stream.read or self._is_waiting(ahead, first):
                 continue
-            start = self._chunk(ahead, first)[0]
-            bytes_ahead = sum(self._chunk(ahead, last)) - start
+            start, bytes_ahead = self._range(ahead, first, last)
             waiting_bytes += bytes_ahead
             if waiting_bytes > self._ahead_bytes:
                 break
             stream.waiting[ahead] = bytes_ahead
             behind.append((start, bytes_ahead))
         return behind
+
+    def _is_waiting(self, group: int, first: int) -> bool:
+        stream = self._streams.get(first)
+        return (group, first) in self._beside or (stream is not None and group in stream.waiting)
+
+    def _waiting_bytes(self) -> int:
+        return sum(self._beside.values()) + sum(sum(one.waiting.values()) for one in self._streams.values())
+
+    def _range(self, group: int, first: int, last: int) -> tuple[int, int]:
+        """The offset of some columns that lie side by side, and their size."""
+        start = self._chunk(group, first)[0]
+        return start, sum(self._chunk(group, last)) - start
 
     def _column_at(self, group: int, offset: int) -> int | None:
         """The column whose chunk begins there; that of a part of a chunk is none."""

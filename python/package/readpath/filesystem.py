@@ -23,7 +23,7 @@ from fsspec.spec import AbstractBufferedFile
 
 import readpath.cache  # registers cache_type="readpath"
 from readpath.asynchronous import AsyncReadpathFileSystem
-from readpath.columns import Columns, footer_bytes, layout_of
+from readpath.columns import Columns, Together, footer_bytes, layout_of
 from readpath.details import Details
 from readpath.files import ReadPath
 from readpath.kept import Kept
@@ -148,6 +148,7 @@ class ReadpathFileSystem(ChainedFileSystem, metaclass=_OneForAllFiles):
         self.options = Options(memory, readahead, request, depth, backend, keep_files)
         self.kept = Kept(self.options)
         self._layouts: dict[str, tuple[dict[str, Any], Any]] = {}
+        self._together: dict[tuple[str, ...], Together] = {}
         self._said = Details(fs)
 
     @classmethod
@@ -223,13 +224,18 @@ class ReadpathFileSystem(ChainedFileSystem, metaclass=_OneForAllFiles):
     def keep_layout(self, path: str, details: dict[str, Any], layout: Any) -> None:
         """Keeps what the footer of a Parquet file says: who scans it opens it again, and reads no footer then."""
         self._layouts[path] = (details, layout)
-        while len(self._layouts) > LAYOUTS_MAX:
-            self._layouts.pop(next(iter(self._layouts)), None)
+        _keep_newest(self._layouts)
 
     def layout(self, path: str, details: dict[str, Any]) -> Any:
         """What was kept of a file, if it is still as it was then."""
         kept, layout = self._layouts.get(path, (None, None))
         return layout if kept == details else None
+
+    def columns(self, layout: Any, ahead_bytes: int) -> Columns:
+        """The columns of a file that says so; it begins with what is known of others that have the same columns."""
+        together = self._together.setdefault(tuple(layout.schema.names), {})
+        _keep_newest(self._together)
+        return Columns(layout, ahead_bytes, together)
 
     @property
     def _reads_itself(self) -> bool:
@@ -246,6 +252,12 @@ class ReadpathFileSystem(ChainedFileSystem, metaclass=_OneForAllFiles):
         return ThreadPoolExecutor(self.options.depth, "readpath-fetch")
 
 
+def _keep_newest(kept: dict[Any, Any]) -> None:
+    """Keeps no more than `LAYOUTS_MAX` of them."""
+    while len(kept) > LAYOUTS_MAX:
+        kept.pop(next(iter(kept)), None)
+
+
 class ReadpathFile(AbstractBufferedFile):
     """A file, open for reading. All of it may be used by several threads but for the position."""
 
@@ -258,7 +270,7 @@ class ReadpathFile(AbstractBufferedFile):
         self._block = (0, b"")
         self.reader = fs.kept.opened(path, details, fs.fetch(path))
         layout = fs.layout(path, details)
-        self._columns = None if layout is None else Columns(layout, self.reader.ahead_bytes)
+        self._columns = None if layout is None else fs.columns(layout, self.reader.ahead_bytes)
         self._is_of_columns = False
 
     def read(self, length: int | None = -1) -> bytes:
@@ -297,7 +309,7 @@ class ReadpathFile(AbstractBufferedFile):
             end = self.reader.read(self.size - footer, footer)
         layout = layout_of(end[-footer:])
         self.fs.keep_layout(self.path, self._details, layout)
-        self._columns = Columns(layout, self.reader.ahead_bytes)
+        self._columns = self.fs.columns(layout, self.reader.ahead_bytes)
 
     def readinto(self, buffer: Buffer) -> int:
         """Fills `buffer` from the position on; gives how many bytes."""
