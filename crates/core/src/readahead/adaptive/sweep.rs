@@ -1,18 +1,19 @@
 //! What is being used up at random is read whole: all of a file, or a part of it.
 //!
-//! Each request that continues no stream pays *rent*: the price of the moment, at which requests that overlap share
-//! what they wait, and its absent pages. What it would have paid is *saved* where all its pages are there. When reading the rest
-//! pays nobody can know, for any program may end with the next request; but what is read so can pay for itself. The law
-//! in words:
+//! A request that continues no stream and finds pages absent pays *rent*: these pages, and the price of one more
+//! request at that moment. One that finds all its pages has *saved* what it would have paid. When reading the rest
+//! pays nobody can know, for any program may end with its next request; but what was read can be seen to pay for
+//! itself. The law in words:
 //!
-//! - *On what has been earned.* In all no more is read so than a sixteenth of the rent, at which it is
-//!   tried, and twice what it has saved since. So a file of which nobody wants more costs a sixteenth more; one that is used up
-//!   goes on to earn, and is read in a few steps that double.
-//! - *A file* is begun with once half of its own price was paid and a 64th of it was asked for, from its first page on, a request's worth at a time at least. What it may
-//!   displace is bounded too: it is no larger than a quarter of the memory, or than all of it once an eighth was asked for.
-//! - *A part* counts for itself in which more than three times as many requests fell as in the others on average, a few aside: no chance does that. It is
-//!   taken to go on as it began, to be asked as much again as it was. So it is read once its own price was paid, or
-//!   was earned by others, as long as those that were read before are worth what they cost.
+//! - *On what was earned.* In all no more is read so than a sixteenth of the rent, with which it is tried, and twice
+//!   what that has saved since. So a file of which nobody wants more costs a sixteenth more; one that is used up goes
+//!   on to earn, and is read in a few steps that double.
+//! - *A file* is begun with once a 64th of it was asked for and half of the price of its pages was paid. It is read
+//!   from its first page on, in pieces that cost no less than a request. And it must fit: into a quarter of the
+//!   memory, or into all of it once an eighth of the file was asked for.
+//! - *A part* counts for itself in which more than three times as many requests fell as in the others on average, a
+//!   few aside: no chance does that. It is taken to be asked for as much again as it was. So it is read once the
+//!   price of its pages was paid there, or was earned by others.
 
 use super::super::{DeviceEvidence, Evidence, FileEvidence, Pages, REQUESTS_SHARE};
 use super::{Ahead, Seen, say};
