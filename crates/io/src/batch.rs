@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use crate::copied::Copied;
 use crate::engine::batches::{Asked, Lent};
 use crate::engine::copy::copy_out;
 use crate::engine::copy::slices;
@@ -59,7 +60,7 @@ pub struct Batch {
     /// What he has looked at, to be given back.
     returned: Vec<Lent>,
     /// Memory of copies that he has looked at.
-    spare: Vec<Box<[u8]>>,
+    spare: Vec<Copied>,
 }
 
 impl ReadPath {

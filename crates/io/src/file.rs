@@ -9,6 +9,7 @@ use readpath_core::readahead::Advice;
 use readpath_core::unit::{PAGE_BYTES, PageRange};
 
 use crate::belief::Belief;
+use crate::copied::Copied;
 use crate::engine::Handle;
 use crate::engine::copy::copy_out;
 use crate::engine::frame_cache::Held;
@@ -224,7 +225,7 @@ impl File {
         &self,
         offset: u64,
         copied_bytes: u64,
-        spare: Option<Box<[u8]>>,
+        spare: Option<Copied>,
     ) -> io::Result<PageGuard> {
         self.page_or_more(offset, copied_bytes.next_multiple_of(PAGE_BYTES), spare)
     }
@@ -234,7 +235,7 @@ impl File {
         &self,
         offset: u64,
         copied_bytes: u64,
-        spare: Option<Box<[u8]>>,
+        spare: Option<Copied>,
     ) -> io::Result<PageGuard> {
         if self.handle.lends()
             && let Some((page, part)) = part_of_page(offset, self.handle.file.bytes)
@@ -349,7 +350,7 @@ impl File {
         &self,
         offset: u64,
         copied_bytes: u64,
-        spare: Option<Box<[u8]>>,
+        spare: Option<Copied>,
     ) -> io::Result<PageGuard> {
         let handle = self.handle.here()?;
         let Some((page, part)) = part_of_page(offset, handle.file.bytes) else {
@@ -369,7 +370,7 @@ impl File {
         let (mut held, mut copy) = (Ok(None), None);
         read.wait(|bytes| {
             held = frame_cache.hold(handle.in_machine().file, page, true);
-            copy = matches!(held, Ok(None)).then(|| Box::from(bytes));
+            copy = matches!(held, Ok(None)).then(|| Copied::from(bytes));
         })?;
         Ok(match held.map_err(ReadError::from)? {
             Some(held) => PageGuard::of(held, part.start, part.end),

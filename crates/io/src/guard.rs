@@ -2,6 +2,7 @@
 
 use std::ops::Deref;
 
+use crate::copied::Copied;
 use crate::engine::frame_cache::Held;
 use crate::process::Own;
 use crate::read_error::Forked;
@@ -33,7 +34,7 @@ enum Bytes {
     /// In a part of a page that is held.
     Held { held: Own<Held>, start: usize, end: usize },
     /// In memory of their own; perhaps there are none.
-    Copied(Box<[u8]>),
+    Copied(Copied),
 }
 
 impl PageGuard {
@@ -44,7 +45,7 @@ impl PageGuard {
 
     /// No bytes.
     pub(crate) fn empty() -> PageGuard {
-        PageGuard::of_copy(Box::default())
+        PageGuard::of_copy(Copied::default())
     }
 
     /// Whether it holds a page.
@@ -54,12 +55,12 @@ impl PageGuard {
     }
 
     /// Bytes of which it has a copy.
-    pub(crate) fn of_copy(bytes: Box<[u8]>) -> PageGuard {
+    pub(crate) fn of_copy(bytes: Copied) -> PageGuard {
         PageGuard { bytes: Bytes::Copied(bytes) }
     }
 
     /// The memory of a copy.
-    pub(crate) fn into_copy(self) -> Option<Box<[u8]>> {
+    pub(crate) fn into_copy(self) -> Option<Copied> {
         match self.bytes {
             Bytes::Copied(bytes) => Some(bytes),
             Bytes::Held { .. } => None,

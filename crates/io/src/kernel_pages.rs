@@ -34,6 +34,7 @@ use readpath_core::decision::Decided;
 use readpath_core::readahead;
 use readpath_core::unit::{PAGE_BYTES, PageRange};
 
+use crate::copied::Copied;
 use crate::engine::Handle;
 use crate::engine::below::Opening;
 use crate::file::File;
@@ -257,12 +258,6 @@ impl KernelPages {
     }
 }
 
-/// Memory for so many bytes: `spare`, if that is as long.
-fn memory_of(bytes: u64, spare: Option<Box<[u8]>>) -> Box<[u8]> {
-    let spare = spare.filter(|spare| spare.len() as u64 == bytes);
-    spare.unwrap_or_else(|| vec![0; bytes as usize].into_boxed_slice())
-}
-
 /// Whether what the kernel holds of a file may be other than what we read of it.
 fn can_be_asked(target: &Target) -> bool {
     target.mode() == Mode::Direct && !target.is_block_device()
@@ -334,25 +329,25 @@ impl Handle {
         &self,
         offset: u64,
         bytes: u64,
-        spare: impl FnOnce() -> Option<Box<[u8]>>,
-    ) -> Option<Box<[u8]>> {
+        spare: impl FnOnce() -> Option<Copied>,
+    ) -> Option<Copied> {
         let through = self.held_by_kernel(offset, bytes)?;
-        let mut copy = memory_of(bytes, spare());
+        let mut copy = Copied::room(bytes as usize, spare());
         let is_read = through.read_held(offset, bytes, &mut [IoSliceMut::new(&mut copy)]);
         (is_read && self.counted(bytes, 0, offset)).then_some(copy)
     }
 
-    /// As [`read_from_kernel`](Handle::read_from_kernel), into memory of their own: `spare` if that is as long.
+    /// As [`read_from_kernel`](Handle::read_from_kernel), into memory of their own: `spare` if that is large enough.
     pub(crate) fn copied_from_kernel(
         &self,
         offset: u64,
         bytes: u64,
-        spare: impl FnOnce() -> Option<Box<[u8]>>,
-    ) -> Option<Box<[u8]>> {
+        spare: impl FnOnce() -> Option<Copied>,
+    ) -> Option<Copied> {
         if !self.file.kernel_pages.are_kept() {
             return self.copied_held(offset, bytes, spare);
         }
-        let mut copy = memory_of(bytes, spare());
+        let mut copy = Copied::room(bytes as usize, spare());
         self.read_from_kernel(offset, bytes, &mut [IoSliceMut::new(&mut copy)]).then_some(copy)
     }
 

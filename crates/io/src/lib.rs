@@ -44,6 +44,7 @@ mod batch;
 mod belief;
 mod bell;
 mod clock;
+mod copied;
 mod engine;
 mod file;
 mod frames;

@@ -16,6 +16,7 @@ use readpath_core::unit::{PAGE_BYTES, Time};
 use super::Handle;
 use super::in_flight::{CompletedRead, InFlight, InFlightId, QueueId};
 use super::state::State;
+use crate::copied::Copied;
 
 /// A read that a batch asks for, and that is not started.
 pub(crate) struct Asked {
@@ -36,7 +37,7 @@ pub(crate) struct Lent {
 
 impl Lent {
     /// The memory of a copy that the machine has no part in.
-    pub(crate) fn into_copy(self) -> Result<Box<[u8]>, Lent> {
+    pub(crate) fn into_copy(self) -> Result<Copied, Lent> {
         match self {
             Lent { id: None, completed: CompletedRead { copied: Some(copy), .. }, .. } => Ok(copy),
             lent => Err(lent),
@@ -44,7 +45,7 @@ impl Lent {
     }
 
     /// A read that the machine has no part in, since its bytes were found elsewhere.
-    pub(crate) fn copied(ticket: u64, bytes: Box<[u8]>) -> Lent {
+    pub(crate) fn copied(ticket: u64, bytes: Copied) -> Lent {
         let result = Some(Ok(bytes.len() as u64));
         let copied = Some(bytes);
         let completed = CompletedRead { ticket, result, copied, ..CompletedRead::default() };

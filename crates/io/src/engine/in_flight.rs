@@ -21,6 +21,7 @@ use super::below::Below;
 use super::copy::push_frame;
 use super::frame_cache::FrameCache;
 use crate::backend::BackendError;
+use crate::copied::Copied;
 use crate::points;
 use crate::sync::Thread;
 use crate::transfers::Progress;
@@ -62,7 +63,7 @@ pub(crate) struct CompletedRead {
     /// The first byte, from the start of the first frame.
     pub(crate) skip: usize,
     /// The bytes themselves, if they had to leave their frames.
-    pub(crate) copied: Option<Box<[u8]>>,
+    pub(crate) copied: Option<Copied>,
 }
 
 /// The reads of one thread, task or batch.

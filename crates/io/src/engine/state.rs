@@ -26,6 +26,7 @@ use super::in_flight::{
 use super::opening::{InUse, Open, OpenFiles};
 use crate::backend::{BackendError, BackendInUse};
 use crate::clock::Clock;
+use crate::copied::Copied;
 use crate::points;
 
 /// The state of an engine.
@@ -297,9 +298,15 @@ impl State {
     pub(super) fn copy_out(&mut self, now: Time, id: InFlightId) -> bool {
         let InFlightRead { completed, read, .. } = &mut self.in_flight.reads[id];
         let Some(read) = read.take_if(|_| completed.copied.is_none()) else { return false };
-        let mut bytes = Vec::new();
-        slices(&self.frame_cache, completed).for_each(|part| bytes.extend_from_slice(part));
-        completed.copied = Some(bytes.into_boxed_slice());
+        let parts = || slices(&self.frame_cache, completed);
+        let mut copy = Copied::room(parts().map(<[u8]>::len).sum(), None);
+        let mut room = &mut copy[..];
+        for part in parts() {
+            let (here, rest) = room.split_at_mut(part.len());
+            here.copy_from_slice(part);
+            room = rest;
+        }
+        completed.copied = Some(copy);
         completed.frames.clear();
         self.machine.release(now, read);
         true

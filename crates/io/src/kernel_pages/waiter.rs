@@ -16,6 +16,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::task::Waker;
 use std::thread::JoinHandle;
 
+use crate::copied::Copied;
 use crate::process::Process;
 use crate::thread;
 
@@ -31,7 +32,7 @@ pub(crate) struct Wish {
     pub(super) bytes: u64,
     has_come: AtomicBool,
     /// All of it, where it was read for the task.
-    copy: Mutex<Option<Box<[u8]>>>,
+    copy: Mutex<Option<Copied>>,
     waker: Mutex<Option<Waker>>,
 }
 
@@ -72,13 +73,13 @@ impl Wish {
     }
 
     /// What was read of it, if that is all.
-    pub(super) fn take_copy(&self) -> Option<Box<[u8]>> {
+    pub(super) fn take_copy(&self) -> Option<Copied> {
         self.copy.lock().expect(POISON).take()
     }
 
     /// Waits for it, whatever comes of it: the task finds out.
     fn wait(&self) {
-        let mut read = vec![0; self.bytes.min(COPY_BYTES_MAX) as usize].into_boxed_slice();
+        let mut read = Copied::room(self.bytes.min(COPY_BYTES_MAX) as usize, None);
         let end = self.offset + self.bytes;
         let mut offset = self.offset;
         let mut is_read = true;
@@ -175,7 +176,7 @@ mod tests {
             assert!(wish.poll(Waker::noop()));
             let copy = wish.take_copy();
             assert_eq!(copy.is_some(), is_given, "{bytes} bytes");
-            let is_right = |copy: Box<[u8]>| {
+            let is_right = |copy: Copied| {
                 copy.len() as u64 == bytes
                     && copy.iter().zip(10u32..).all(|(&byte, at)| u32::from(byte) == at % 251)
             };
