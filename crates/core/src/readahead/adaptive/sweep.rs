@@ -73,7 +73,7 @@ pub(super) fn sweep(seen: Seen, pages: &mut dyn Pages) {
 
 /// Reads the range, of which each page tells when it is used; of a mapping, where that takes a fault each, one of a few.
 fn read(range: PageRange, why: &'static str, behind: u64, is_touch: bool, pages: &mut dyn Pages) {
-    let tells = |page: u64| !is_touch || page % FEW == 0;
+    let tells = |page: u64| !is_touch || page.is_multiple_of(FEW);
     let is_there = |page: &u64| pages.add_absent(PageRange::new(*page, 1), tells(*page));
     let count = range.pages().take_while(is_there).count() as u64;
     let file = &mut *pages.evidence().file;
