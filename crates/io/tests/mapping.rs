@@ -81,7 +81,7 @@ fn memory_stays_within_the_budget_and_all_of_it_comes_back() {
 }
 
 /// Slices of 64 KiB at random places, page by page, each page in its turn. Each
-/// takes five faults: pages 0, 1, 2 and 3, 4 to 7, and 8 to 15 are mapped one after the other; and a request that
+/// takes two faults, at its first page and at the marked one in the middle, and one request that
 /// somebody waits for. The dearer the device's requests are, the longer it takes until none is made beside it in case the
 /// slice goes on, of as much again at the most.
 #[test]
@@ -118,7 +118,7 @@ fn random_slices_wait_for_one_request_each() {
     let bytes = after.device_read_bytes - before.device_read_bytes;
     assert!(bytes <= 2 * 400 * 65_536, "{bytes}");
     let faults = after.faults - before.faults;
-    assert!(faults <= 5 * 400 + waited, "{faults}");
+    assert!(faults <= 3 * 400, "{faults}");
 }
 
 #[test]

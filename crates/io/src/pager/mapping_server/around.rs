@@ -1,10 +1,10 @@
 //! Which pages are mapped when one is touched, and how.
 //!
-//! The law in words. Of what was read ahead as many pages are mapped with a touched one as the program has touched on its other
-//! side: a run is mapped with a fault for each doubling, and how far it went is known to a half. What the
-//! program has used before, or has said that it will use, is mapped as far as it is there. A page with the readahead mark
-//! is left, for its touch is what the readahead law wants to hear of. What is mapped is taken for used from then on:
-//! nobody will hear of its uses.
+//! The law in words. A page with the readahead mark is left, for its touch is what the readahead law wants to hear of. With the
+//! first page of a run the others are mapped up to the mark, in the middle of what was read ahead; with one behind it as many as
+//! the program has touched on its other side. So a run takes a fault for each doubling at the most, and how far it went is
+//! known to a half. What the program has used before, or has said that it will use, is mapped as far as it is there. What is
+//! mapped is taken for used from then on: nobody will hear of its uses.
 
 use readpath_core::machine::Machine;
 use readpath_core::unit::{PAGE_BYTES, PageRange};
@@ -24,11 +24,13 @@ impl Areas {
             return self.wake(page);
         }
         self.cure(page);
-        let below = || (0..page).rev().take(AROUND_PAGES_MAX);
-        let above = || (page + 1..).take(AROUND_PAGES_MAX);
+        let (below, above) = ((0..page).rev(), page + 1..);
+        let (used_below, used_above) = (self.used(below.clone()), self.used(above.clone()));
+        let is_first = used_below + used_above == 0;
+        let most = |used: usize| if is_first { AROUND_PAGES_MAX } else { used.saturating_sub(1) };
         let around = PageRange {
-            first: page - self.mappable(machine, below(), above()),
-            end: page + 1 + self.mappable(machine, above(), below()),
+            first: page - self.mappable(machine, below, most(used_above)),
+            end: page + 1 + self.mappable(machine, above, most(used_below)),
         };
         self.map(around);
         machine.mapped(self.handle, around);
@@ -46,22 +48,22 @@ impl Areas {
         self.resident.get(&page).is_some_and(|held| held.place == place)
     }
 
-    /// How many of the pages on one side of a page are to be mapped with it.
-    fn mappable(
-        &self,
-        machine: &Machine,
-        side: impl Iterator<Item = u64>,
-        other_side: impl Iterator<Item = u64>,
-    ) -> u64 {
-        let touched = other_side.take_while(|&page| self.is_at(page, Place::User)).count();
+    /// How many of the pages on one side of a page the program has.
+    fn used(&self, side: impl Iterator<Item = u64>) -> usize {
+        let used = side.take(AROUND_PAGES_MAX).take_while(|&page| self.is_at(page, Place::User));
+        used.count()
+    }
+
+    /// How many of the pages on one side of a page are to be mapped with it, `most` of those that nobody has used.
+    fn mappable(&self, machine: &Machine, side: impl Iterator<Item = u64>, most: usize) -> u64 {
         let is_mappable = |&(nth, page): &(usize, u64)| {
             self.is_at(page, Place::Shadow)
                 && !machine.is_marked(self.handle, page)
                 && !self.poisoned.contains(&page)
                 && !self.lending.has(page)
-                && (nth + 1 < touched || !machine.is_unused(self.handle, page))
+                && (nth < most || !machine.is_unused(self.handle, page))
         };
-        side.enumerate().take_while(is_mappable).count() as u64
+        side.take(AROUND_PAGES_MAX).enumerate().take_while(is_mappable).count() as u64
     }
 
     fn map(&mut self, range: PageRange) {
