@@ -6,7 +6,8 @@ usage: bench/python_everyday.py [--on FOLDER] [--mib N] [--times N] [--cell NAME
 Each cell is one piece of work that ours and its peers do by turns, `--times` times (default 5), on a file of `--mib`
 MiB (default 256) in a folder of this machine: `cold`, when the kernel holds nothing of it, and `resident`, when it holds
 all. A row has the median seconds of each, the median of the ratio of ours to the best peer of the same pass, what that may be at
-most (1.05, and 1.1 where the kernel holds the file), and the ratio of the first pass. All
+most (1.05, and 1.1 where the kernel holds the file), and the ratio of the first pass, in which ours goes first and pays for what the
+process touches first. All
 must find the same bytes. Cells over HTTP have a local store that waits 20 ms before each answer, and no state.
 Tensors on a device of a millisecond are in `bench/python_tensors.py`.
 
