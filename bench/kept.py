@@ -7,8 +7,8 @@ As root. In FOLDER two files of 1 GiB are made, or one of 2. `kept_reads` (crate
 first GiB, skewed as Zipf has it (0.9), and 64 KiB of the second after every 64th, 16th and 4th of these reads, in memory for a
 quarter of the first. A contender is `kernel`, or a reclaim law and perhaps a readahead law. Each runs alone in a memory
 control group of that size and 32 MiB more, which the kernel may use for pages as well and ours need for their tables. What is compared is how
-much came from the device, so that other load doesn't matter. The file has the scan's bytes as well.
---save writes bench/results/kept.json.
+much came from the device, so that other load doesn't matter; for how long it took it does. `optimum` is what a cache of that size would have read that knows what
+is to come (`readpath cache`, Belady's). The file has the scan's bytes as well. --save writes bench/results/kept.json.
 """
 
 import argparse
@@ -50,8 +50,22 @@ def forget(names):
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
+def optimum(program, folder, reads, every):
+    """Bytes that the best of all caches would have read."""
+    missed = []
+    for asked in (reads, 2 * reads):
+        trace = f"{folder}/trace"
+        with open(trace, "wb") as pages:
+            subprocess.run([program, "-", "-", "trace", "0", str(asked), str(every)], check=True, stdout=pages)
+        command = [built.command(), "cache", trace, "--format", "lirs", "--reclaim", "lru", "--sizes", f"{MEMORY_MIB}MiB", "--json"]
+        rows = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)["results"]
+        missed += [row["misses"] for row in rows if row["reclaim"] == "optimum"]
+        os.remove(trace)
+    return (missed[1] - missed[0]) * 4096
+
+
 def counted(program, names, law, reads, every):
-    """Bytes from the device, and those that the scan asked for meanwhile."""
+    """Bytes from the device, those that the scan asked for meanwhile, and milliseconds."""
     forget(names)
     with Group(MEMORY_MIB + OWN_MIB) as group:
         def enter():
@@ -81,15 +95,15 @@ def main():
                     file.write(os.urandom(1 << 20))
                 os.fsync(file.fileno())
         for every in EVERY:
-            kernel = counted(program, names, "kernel", words.reads, every)
-            print(f"a scan after {every:3} reads  kernel         {kernel[0] / 1e6:8.0f} MB", flush=True)
-            rows.append({"every": every, "law": "kernel", "device_bytes": kernel[0], "scanned_bytes": kernel[1]})
-            for law in words.laws.split(","):
-                device, scanned = counted(program, names, law, words.reads, every)
-                of_all = device / kernel[0]
-                rows.append({"every": every, "law": law, "device_bytes": device, "scanned_bytes": scanned,
-                             "of_the_kernels": of_all})
-                print(f"a scan after {every:3} reads  {law:14} {device / 1e6:8.0f} MB  {of_all:.2f}", flush=True)
+            of_all = 0
+            for law in ["kernel", *words.laws.split(",")]:
+                device, scanned, ms = counted(program, names, law, words.reads, every)
+                of_all = of_all or device
+                rows.append({"every": every, "law": law, "device_bytes": device, "scanned_bytes": scanned, "ms": ms})
+                print(f"a scan after {every:3} reads  {law:14} {device / 1e6:8.0f} MB  {device / of_all:.2f}  {ms / 1e3:6.1f} s", flush=True)
+            least = optimum(program, folder, words.reads, every)
+            rows.append({"every": every, "law": "optimum", "device_bytes": least})
+            print(f"a scan after {every:3} reads  {'optimum':14} {least / 1e6:8.0f} MB  {least / of_all:.2f}", flush=True)
     if words.save:
         told = {"memory_mib": MEMORY_MIB, "reads": words.reads, "rows": rows}
         (ROOT / "results/kept.json").write_text(json.dumps(told, indent=1) + "\n")

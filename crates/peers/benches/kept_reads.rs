@@ -1,17 +1,20 @@
 //! What a law of what to keep is worth on real storage: a skewed working set beside a scan.
 //!
-//! `cargo bench -p readpath-peers --bench kept_reads -- WANTED SCANNED kernel|LAW[/READAHEAD] MEMORY_MIB READS EVERY`
+//! `cargo bench -p readpath-peers --bench kept_reads -- WANTED SCANNED kernel|trace|LAW[/READAHEAD] MEMORY_MIB READS EVERY`
 //!
 //! Two files of 1 GiB, or twice the same, of 2: of the first GiB of WANTED pages of 4 KiB are read at random, skewed as Zipf has
 //! it (0.9), and after EVERY of these reads the next 64 KiB of the last GiB of SCANNED, from its end on from its start.
-//! READS are made to warm up and as many measured: printed are the bytes that came from the device meanwhile, and those
-//! that the scan asked for. `kernel` reads by pread(2), LAW through memory of our own. The places are the same for all. That both have
-//! the same memory is for a control group to see to: `bench/kept.py` does that.
+//! READS are made to warm up and as many measured: printed are the bytes that came from the device meanwhile, those
+//! that the scan asked for, and how many milliseconds it took. `kernel` reads by pread(2), LAW through memory of our own. The places
+//! are the same for all. That both have the same memory is for a control group to see to: `bench/kept.py` does that.
+//!
+//! `trace` reads nothing: it prints the pages of READS of these reads and of the scan among them, for `readpath cache`.
 
 use std::error::Error;
 use std::fs::File;
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
+use std::time::Instant;
 
 use readpath::ReadPath;
 use readpath_core::splitmix;
@@ -27,10 +30,18 @@ fn main() -> Result<(), Box<dyn Error>> {
         return Err("give WANTED, SCANNED, kernel or a law, MEMORY_MIB, READS, EVERY".into());
     };
     let (reads, every): (u64, u64) = (reads.parse()?, every.parse()?);
+    let mut load = Load { skewed: Skewed::new(GIB / PAGE), every, asked: 0, scanned: 0 };
+    if law == "trace" {
+        let mut lines = io::stdout().lock();
+        return Ok(load.ask(reads, |gib, place, bytes| {
+            let first = (gib as u64 * GIB + place) / PAGE;
+            (first..first + bytes / PAGE).try_for_each(|page| writeln!(lines, "{page}"))
+        })?);
+    }
     if law == "kernel" {
         let files = [File::open(wanted)?, File::open(scanned)?];
         let scan_from = files[1].metadata()?.len() - GIB;
-        return run(reads, every, scan_from, |file, buffer, place| {
+        return run(load, reads, scan_from, |file, buffer, place| {
             files[file].read_exact_at(buffer, place)
         });
     }
@@ -39,30 +50,53 @@ fn main() -> Result<(), Box<dyn Error>> {
     let path = ReadPath::builder().memory(memory).reclaim(law).readahead(readahead).build()?;
     let files = [path.open(wanted)?, path.open(scanned)?];
     let scan_from = files[1].len() - GIB;
-    run(reads, every, scan_from, |file, buffer, place| files[file].read_exact_at(buffer, place))
+    run(load, reads, scan_from, |file, buffer, place| files[file].read_exact_at(buffer, place))
 }
 
 fn run(
+    mut load: Load,
     reads: u64,
-    every: u64,
     scan_from: u64,
     read: impl Fn(usize, &mut [u8], u64) -> io::Result<()>,
 ) -> Result<(), Box<dyn Error>> {
-    let mut skewed = Skewed::new(GIB / PAGE);
     let mut buffer = vec![0; SCANNED as usize];
-    let (mut scanned, mut before) = (0, (0, 0));
-    for number in 0..2 * reads {
-        if number == reads {
-            before = (bytes_from_device()?, scanned);
-        }
-        read(0, &mut buffer[..PAGE as usize], skewed.draw() * PAGE)?;
-        if number % every == every - 1 {
-            read(1, &mut buffer, scan_from + scanned % GIB)?;
-            scanned += SCANNED;
-        }
-    }
-    println!("{} {}", bytes_from_device()? - before.0, scanned - before.1);
+    let mut read = |gib, place, bytes| {
+        read(gib, &mut buffer[..bytes as usize], place + gib as u64 * scan_from)
+    };
+    load.ask(reads, &mut read)?;
+    let (device, scanned, begin) = (bytes_from_device()?, load.scanned, Instant::now());
+    load.ask(reads, &mut read)?;
+    let ms = begin.elapsed().as_millis();
+    println!("{} {} {ms}", bytes_from_device()? - device, load.scanned - scanned);
     Ok(())
+}
+
+/// Reads at random, and a scan between them.
+struct Load {
+    skewed: Skewed,
+    every: u64,
+    asked: u64,
+    /// Bytes that the scan has asked for.
+    scanned: u64,
+}
+
+impl Load {
+    /// Asks for the next so many reads at random, and for the scan's among them: which of the two GiB, the place in it, and bytes.
+    fn ask(
+        &mut self,
+        reads: u64,
+        mut read: impl FnMut(usize, u64, u64) -> io::Result<()>,
+    ) -> io::Result<()> {
+        for _ in 0..reads {
+            read(0, self.skewed.draw() * PAGE, PAGE)?;
+            self.asked += 1;
+            if self.asked.is_multiple_of(self.every) {
+                read(1, self.scanned % GIB, SCANNED)?;
+                self.scanned += SCANNED;
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Pages, the nth most wanted of them with a weight of 1/n to the power of the skew.
