@@ -132,8 +132,7 @@ pub struct RunArgs {
     /// Schedulers, each a row
     #[arg(long, value_name = "LAW,…", default_value = "adaptive")]
     pub scheduler: String,
-    /// The reclaim law, for all rows; on kernel: the kernel has its own [default: of jobs adaptive, of
-    /// loads two-lists]
+    /// The reclaim law, for all rows; on kernel: the kernel has its own [default: adaptive]
     #[arg(long, value_name = "LAW")]
     pub reclaim: Option<String>,
     /// How jobs with ioengine=raw cut their transfers, each a row (not on kernel:) [default: ring]

@@ -282,10 +282,11 @@ fn what_is_loaded_is_there_without_a_fault() {
     assert_eq!(region.statistics().faults, before.faults);
 }
 
-/// Version 1 in every page of a region of four times its memory.
+/// Version 1 in every page of a region of four times its memory, of which the last quarter is in memory: the oldest
+/// leave first.
 fn filled(pages: usize, law: &str) -> Region {
     let options = Region::builder().memory((pages / 4 * PAGE) as u64);
-    let options = options.swapin(law);
+    let options = options.swapin(law).reclaim("two-lists");
     let mut region = options.in_folder((pages * PAGE) as u64, folder()).unwrap();
     let memory = region.as_mut_slice().chunks_mut(PAGE).enumerate();
     memory.for_each(|(at, page)| fill(at as u64, 1, page));

@@ -155,8 +155,9 @@ fn pages_that_can_not_be_read_back_are_errors_and_the_others_are_whole() {
     }
     let backing = TempFile::new(8 << 20);
     let Some(device) = Loop::over(&backing.path) else { return };
-    let mut region =
-        Region::builder().memory(64 * PAGE as u64).on_device(2 << 20, &device.0).unwrap();
+    // The oldest leave first.
+    let options = Region::builder().memory(64 * PAGE as u64).reclaim("two-lists");
+    let mut region = options.on_device(2 << 20, &device.0).unwrap();
     let content = TempFile::new(2 << 20);
     assert_eq!(fill(&mut region, &content), 512);
     // Read back once, memory holds nothing that is still to be written: a write

@@ -37,7 +37,7 @@ mod workloads;
 
 pub use cause::Cause;
 pub use held_out::{Part, drawn};
-use memory::{LOADS, SWAPINS, Touching, swap_out_under, takes_swap};
+use memory::{LOADS, SWAPINS, Touching, setup_under, takes_swap};
 pub(crate) use summary::geometric_mean;
 pub use summary::{Fixed, OfWorkload, Summary};
 use workloads::{Pattern, WORKLOADS};
@@ -303,11 +303,9 @@ impl Cell {
             Task::Touches(touching) => {
                 let load = touching.load(self.processes, part);
                 let setup = LoadSetup {
-                    swapin: laws.swapin.clone(),
                     scheduler: laws.scheduler.clone(),
-                    swap_out: swap_out_under(&laws.swapin),
                     seed,
-                    ..LoadSetup::new(self.device()?)
+                    ..setup_under(&laws.swapin, self.device()?)
                 };
                 let mut go_on = |_| Go::On;
                 let row = simulate_load(&load, &setup, Watch::progress(&mut go_on))?;

@@ -152,6 +152,8 @@ fn swap_in(law: Spec) -> Scene {
     let setup = LoadSetup {
         swapin: law,
         scheduler: Spec::plain("deadline"),
+        // All of a loop is missed, so that the law shows.
+        reclaim: Spec::plain("two-lists"),
         ..LoadSetup::new(Spec::plain("ssd"))
     };
     let mut marks = Vec::new();

@@ -186,7 +186,9 @@ impl Server {
         let config = Config {
             memory_bytes,
             readahead,
-            // Of the uses of a page the machine hears the first touch alone, so that no law can tell how good it is.
+            // Of the uses of a page the machine hears the first touch alone, so that no law can tell how good it is. And pages
+            // that came together leave together: under `adaptive` slices of a file four times as large as its memory
+            // came at 131 MiB/s for 295, with no fewer bytes.
             reclaim: Spec::plain("two-lists"),
             limits,
             open_reads_max: u32::MAX,

@@ -46,7 +46,7 @@ impl Default for RegionBuilder {
         RegionBuilder {
             memory_bytes: 256 << 20,
             swapin: "adaptive".to_owned(),
-            reclaim: "two-lists".to_owned(),
+            reclaim: "adaptive".to_owned(),
             backend: BackendKind::default(),
         }
     }
@@ -72,7 +72,7 @@ impl RegionBuilder {
     }
 
     /// The reclaim law: which pages leave when memory is short; as `readpath laws` names it; default
-    /// `two-lists`. It learns of uses by faults alone: of a page that is mapped nobody is told that it is
+    /// `adaptive`. It learns of uses by faults alone: of a page that is mapped nobody is told that it is
     /// touched again.
     #[must_use]
     pub fn reclaim(mut self, law: &str) -> RegionBuilder {

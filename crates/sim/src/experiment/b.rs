@@ -162,6 +162,7 @@ fn table(
         let setup = LoadSetup {
             swapin: law(swapin),
             scheduler: law("cfq"),
+            reclaim: law("two-lists"),
             write_pages_max: Some(WRITE_PAGES_MAX),
             swap_out: SwapOut::Oldest,
             seed,

@@ -34,7 +34,7 @@ pub struct LoadSetup {
     pub swapin: Spec,
     /// The scheduler.
     pub scheduler: Spec,
-    /// What stays in memory. Default `two-lists`, as in the kernel.
+    /// What stays in memory.
     pub reclaim: Spec,
     /// The most pages that are written at once; `None`: as the machine has it.
     pub write_pages_max: Option<u64>,
@@ -53,7 +53,7 @@ impl LoadSetup {
             device,
             swapin: Spec::plain("adaptive"),
             scheduler: Spec::plain("adaptive"),
-            reclaim: Spec::plain("two-lists"),
+            reclaim: Spec::plain("adaptive"),
             write_pages_max: None,
             swap_out: SwapOut::default(),
             seed: 1,

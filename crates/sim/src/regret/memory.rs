@@ -15,7 +15,7 @@ use readpath_core::law::Spec;
 use readpath_core::machine::SwapOut;
 use readpath_core::unit::PAGE_BYTES;
 
-use crate::load::{Load, Pattern, Share};
+use crate::load::{Load, LoadSetup, Pattern, Share};
 
 /// What a cell touches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,10 +35,14 @@ pub(super) const LOADS: &[(&str, Touching)] = &[
 /// The classic swap-in laws.
 pub(super) const SWAPINS: [&str; 4] = ["none", "cluster", "hits", "vma"];
 
-/// Which pages leave together under a swap-in law: the classic laws have the kernel's own
-/// order, which is what a program gets that has the kernel's law.
-pub(super) fn swap_out_under(swapin: &Spec) -> SwapOut {
-    if SWAPINS.contains(&swapin.name.as_str()) { SwapOut::Oldest } else { SwapOut::Neighbours }
+/// What leaves memory, and with what, under a swap-in law: the classic laws have the kernel's reclaim and its
+/// order, which is what a program gets that has the kernel's law; ours have what they ship with.
+pub(super) fn setup_under(swapin: &Spec, device: Spec) -> LoadSetup {
+    let setup = LoadSetup { swapin: swapin.clone(), ..LoadSetup::new(device) };
+    if !SWAPINS.contains(&swapin.name.as_str()) {
+        return setup;
+    }
+    LoadSetup { reclaim: Spec::plain("two-lists"), swap_out: SwapOut::Oldest, ..setup }
 }
 
 /// Pages of all mappings together, 32 MiB, and of one at least, 1 MiB.
