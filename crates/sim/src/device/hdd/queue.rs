@@ -106,7 +106,7 @@ impl Queue {
         })
     }
 
-    /// Puts what is left of a command back to where it was taken from.
+    /// Puts what is left of a command in front of all others.
     pub(super) fn put_back(&mut self, command: Command) {
         self.commands.push_front(command);
     }
