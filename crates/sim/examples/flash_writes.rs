@@ -2,8 +2,12 @@
 //!
 //! `cargo run --release -p readpath-sim --example flash_writes [REQUESTS] [DEVICE…]`
 //!
-//! Random 4 KiB writes at depth 128; writes of 128 KiB in sequence at depth 32; and
-//! random 4 KiB reads, one at a time, beside random writes at the rate given.
+//! Random 4 KiB writes at depth 128; writes of 128 KiB in sequence at depth 32; random 4 KiB
+//! reads, one at a time, beside random writes at the rate given; and random reads of 512 bytes
+//! that come at random times beside writes of 128 KiB in sequence, at a share of what the drive
+//! writes so.
+
+use std::collections::BTreeMap;
 
 use readpath_core::law::Spec;
 use readpath_core::request::{DeviceRequest, Op, RequestId};
@@ -28,15 +32,23 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let sequential = per_s(writes(build(), count / 20, 256, 32, false)) * 131_072.0 / 1e6;
         println!("{name}: {random:.0} random writes/s, {sequential:.0} MB/s in sequence");
         for writes_per_s in [0, 10_000, 30_000] {
-            let mut latencies = beside(build(), count / 20, writes_per_s);
-            latencies.sort();
-            let at = |share: f64| latencies[(latencies.len() as f64 * share) as usize].ns() / 1_000;
+            let load = Beside { writes_per_s, ..RANDOM_PAGES };
+            let latencies = beside(build(), count / 20, load);
+            println!("  reads beside {writes_per_s} writes/s: {}", percentiles(latencies));
+        }
+        for (reads_per_s, percent) in [(13_436, 0), (13_436, 5), (13_436, 40), (67_389, 70)] {
+            let writes_per_s = sequential * 1e6 / 131_072.0 * f64::from(percent) / 100.0;
+            let load = Beside {
+                reads_per_s: Some(reads_per_s),
+                read_sectors: 1,
+                writes_per_s: writes_per_s as u64,
+                write_sectors: 256,
+                is_random: false,
+            };
+            let latencies = beside(build(), count / 5, load);
             println!(
-                "  reads beside {writes_per_s} writes/s: p50 {} µs, p99 {}, p99.9 {}, p99.99 {}",
-                at(0.5),
-                at(0.99),
-                at(0.999),
-                at(0.9999)
+                "  {reads_per_s} reads/s beside {percent} % of {sequential:.0} MB/s: {}",
+                percentiles(latencies)
             );
         }
     }
@@ -81,37 +93,81 @@ fn writes(
     ((now - half).seconds(), count - count / 2)
 }
 
-/// Latencies of `count` reads, one at a time, beside so many writes a second.
-fn beside(mut device: BoxedDevice, count: u32, writes_per_s: u64) -> Vec<Time> {
-    let mut draw = draws(device.caps().sectors);
-    let depth = device.caps().depth_max;
+/// Reads, and the writes beside them.
+#[derive(Clone, Copy)]
+struct Beside {
+    /// How many come a second, at random times; `None`: the next when one is done.
+    reads_per_s: Option<u32>,
+    read_sectors: u32,
+    writes_per_s: u64,
+    write_sectors: u32,
+    /// Whether writes go to random places, or on from each other.
+    is_random: bool,
+}
+
+const RANDOM_PAGES: Beside = Beside {
+    reads_per_s: None,
+    read_sectors: 8,
+    writes_per_s: 0,
+    write_sectors: 8,
+    is_random: true,
+};
+
+/// Latencies of `count` random reads.
+fn beside(mut device: BoxedDevice, count: u32, load: Beside) -> Vec<Time> {
+    const NEVER: Time = Time(u64::MAX);
+    const WRITE: u32 = 1 << 31;
+    let (sectors, depth) = (device.caps().sectors, device.caps().depth_max);
+    let mut draw = draws(sectors);
+    // Exponentially distributed, as the times between independent arrivals are.
+    let mut interval_draw = draws(1 << 40);
+    let mut interval = |reads_per_s: u32| {
+        let share = (interval_draw() + 8) as f64 / (1u64 << 40) as f64;
+        Time((-share.ln() * 1e9 / f64::from(reads_per_s)) as u64)
+    };
     let mut latencies = Vec::new();
-    let (mut now, mut read_at, mut in_flight, mut ids) = (Time::ZERO, None, 0, 0);
-    let mut next_write = if writes_per_s == 0 { Time(u64::MAX) } else { Time::ZERO };
+    let mut reads = BTreeMap::new();
+    let (mut now, mut in_flight, mut read_count, mut write_count) = (Time::ZERO, 0, 0, 0);
+    let mut next_read = Time::ZERO;
+    let mut next_write = if load.writes_per_s == 0 { NEVER } else { Time::ZERO };
     while latencies.len() < count as usize {
-        if read_at.is_none() && in_flight < depth {
-            let request =
-                DeviceRequest { id: RequestId(0), op: Op::Read, start: draw(), sectors: 8 };
-            device.submit(now, request);
-            read_at = Some(now);
-            in_flight += 1;
+        while next_read <= now && in_flight < depth {
+            let id = RequestId(read_count);
+            let start = draw();
+            device
+                .submit(now, DeviceRequest { id, op: Op::Read, start, sectors: load.read_sectors });
+            reads.insert(id, next_read);
+            (read_count, in_flight) = (read_count + 1, in_flight + 1);
+            next_read = load.reads_per_s.map_or(NEVER, |rate| next_read + interval(rate));
         }
         while next_write <= now && in_flight < depth {
-            ids = ids % 1_000_000 + 1;
-            let request =
-                DeviceRequest { id: RequestId(ids), op: Op::Write, start: draw(), sectors: 8 };
-            device.submit(now, request);
-            in_flight += 1;
-            next_write += Time(1_000_000_000 / writes_per_s);
+            let id = RequestId(WRITE | (write_count % WRITE));
+            let places = sectors / u64::from(load.write_sectors);
+            let in_order = u64::from(write_count) % places * u64::from(load.write_sectors);
+            let start = if load.is_random { draw() } else { in_order };
+            device.submit(
+                now,
+                DeviceRequest { id, op: Op::Write, start, sectors: load.write_sectors },
+            );
+            (write_count, in_flight) = (write_count + 1, in_flight + 1);
+            next_write += Time(1_000_000_000 / load.writes_per_s);
         }
-        let event = device.next_event().expect("a read is in flight");
-        now = if in_flight < depth { event.min(next_write) } else { event };
+        let event = device.next_event().unwrap_or(NEVER);
+        now = if in_flight < depth { event.min(next_read).min(next_write) } else { event };
         while let Some(completion) = device.poll(now) {
             in_flight -= 1;
-            if completion.id.0 == 0 {
-                latencies.push(completion.at - read_at.take().expect("it was under way"));
+            if let Some(came_at) = reads.remove(&completion.id) {
+                latencies.push(completion.at - came_at);
+                next_read = if load.reads_per_s.is_none() { now } else { next_read };
             }
         }
     }
     latencies
+}
+
+fn percentiles(mut latencies: Vec<Time>) -> String {
+    latencies.sort();
+    let at = |share: f64| latencies[(latencies.len() as f64 * share) as usize].ns() / 1_000;
+    let [p50, p99, p99_9, p99_99] = [0.5, 0.99, 0.999, 0.9999].map(at);
+    format!("p50 {p50} µs, p99 {p99}, p99.9 {p99_9}, p99.99 {p99_99}")
 }

@@ -108,6 +108,19 @@ fn one_read_of_an_idle_drive_takes_the_sum_of_its_parts() {
     assert_eq!(latencies, [Time(5_000 + 75_000 + 12_300 + 7_447)]);
 }
 
+/// Worked by hand for `ssd` with a map of 8 MiB of data in memory, one page of 2,048 entries: the
+/// controller 5 µs, the map's page sensed in 75 µs and moved, 8 KiB, in 24.600 µs; then the
+/// data's as above, 75 + 12.300 + 7.447 µs. What lies under the same page finds it there; what lies
+/// under another has it replaced.
+#[test]
+fn a_read_whose_map_is_not_in_memory_reads_that_first() {
+    let places = [0, 16, 16_384, 0];
+    let (latencies, _) =
+        run(build("ssd,map_span=8m"), Op::Read, 1, 4, 8, |_, index| places[index as usize]);
+    let (known, missing) = (Time(5_000 + 75_000 + 12_300 + 7_447), Time(75_000 + 24_600));
+    assert_eq!(latencies, [known + missing, known, known + missing, known + missing]);
+}
+
 /// Two reads of one die: the second is sensed when the first has left the channel. Two reads of
 /// different channels: only the link, and the controller's interval, are shared.
 #[test]

@@ -364,6 +364,7 @@ fn queue(block: &Block) -> Result<QueueSpec, FileError> {
         depth: depth as u32,
         window: block.integer_or("window", depth, most)? as u32,
         age_limit_ns: ns(block.number_or("age_limit_ms", 10_000.0, bounds(0.0, 1e6, "ms"))?),
+        joins_writes: block.switch_or("joins_writes", false)?,
     };
     block.all_read()?;
     Ok(spec)

@@ -233,6 +233,7 @@ fn queue(disk: &Block, unmodelled: &mut Vec<String>) -> Result<QueueSpec, FileEr
         depth: depth as u32,
         window: if policy <= first_come { 1 } else { depth as u32 },
         age_limit_ns: u64::MAX,
+        joins_writes: false,
     })
 }
 

@@ -289,6 +289,9 @@ pub struct QueueSpec {
     pub window: u32,
     /// A command older than this goes first, ns.
     pub age_limit_ns: u64,
+    /// Whether queued writes that go on from each other are written a track at a time, as though
+    /// they were one.
+    pub joins_writes: bool,
 }
 
 /// A drive.

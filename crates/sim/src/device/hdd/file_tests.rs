@@ -414,6 +414,7 @@ fn every_field_of_a_description_has_an_effect() {
         ("depth = { value = 64", "depth = { value = 32"),
         ("window = { value = 16", "window = { value = 2"),
         ("age_limit_ms = { value = 500", "age_limit_ms = { value = 50"),
+        ("[queue]", "[queue]\njoins_writes = true"),
     ] {
         assert_ne!(toml(from, to).expect(to), base, "{to}");
     }

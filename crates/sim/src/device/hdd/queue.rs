@@ -88,6 +88,29 @@ impl Queue {
         self.remove(index, now)
     }
 
+    /// Whether a write goes on from `command` that is ready at `now`.
+    pub(super) fn has_following(&self, now: u64, command: &Command) -> bool {
+        self.following(now, command).is_some()
+    }
+
+    /// Takes the write that goes on from `command` and is ready at `now`.
+    pub(super) fn take_following(&mut self, now: u64, command: &Command) -> Option<Command> {
+        let index = self.following(now, command)?;
+        self.remove(index, now)
+    }
+
+    fn following(&self, now: u64, command: &Command) -> Option<usize> {
+        self.commands.iter().position(|next| {
+            let goes_on = !is_read(next.request.op) && next.request.start == command.request.end();
+            goes_on && next.ready_at <= now && !next.waits_for_room
+        })
+    }
+
+    /// Puts what is left of a command in front of all others.
+    pub(super) fn put_back(&mut self, command: Command) {
+        self.commands.push_front(command);
+    }
+
     /// Chooses what is served at `now`; `None` when nothing in the window is ready.
     ///
     /// `cost` says what a command costs, and `room_cost` what written data does that has
@@ -170,7 +193,13 @@ mod tests {
 
     fn queue(window: u32, cylinders: &[u32]) -> Queue {
         let order = QueueOrder::Positioning;
-        let mut queue = Queue::new(QueueSpec { order, depth: 8, window, age_limit_ns: 1000 });
+        let mut queue = Queue::new(QueueSpec {
+            order,
+            depth: 8,
+            window,
+            age_limit_ns: 1000,
+            joins_writes: false,
+        });
         for (id, cylinder) in cylinders.iter().enumerate() {
             let (id, start) = (RequestId(id as u32), u64::from(*cylinder) * 1000);
             queue.push(Command {

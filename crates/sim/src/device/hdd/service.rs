@@ -92,7 +92,7 @@ impl Hdd {
         };
         match self.queue.take_next(at, cost, room_cost) {
             Some(Turn::Serve(command)) if is_read(command.request.op) => self.read(at, &command),
-            Some(Turn::Serve(command)) => self.write(at, &command),
+            Some(Turn::Serve(command)) => self.write_queued(at, command),
             Some(Turn::MakeRoom) | None => self.write_back(at),
         }
     }

@@ -68,8 +68,61 @@ impl Hdd {
         is_taken && fits && !self.landing.is_empty()
     }
 
-    /// Serves a write at `at`: its data come over the bus while the arm is on its way.
+    /// Serves a queued write at `at`. Where writes are joined, those that go on from it are
+    /// served with it up to the end of a track, and what the last has beyond waits anew.
+    pub(super) fn write_queued(&mut self, at: u64, command: Command) {
+        if !self.drive.queue.joins_writes || !self.queue.has_following(at, &command) {
+            return self.write(at, &command);
+        }
+        let (mut joined, mut last) = (command, command);
+        let mut whole = Vec::new();
+        let mut ready_at = command.ready_at;
+        let track_end = loop {
+            if let Some(track_end) = self.last_track_end(last.request.start, last.request.end()) {
+                break track_end;
+            }
+            whole.push(last.request.id);
+            match self.queue.take_following(at, &last) {
+                Some(next) => last = next,
+                None => break last.request.end(),
+            }
+            ready_at = ready_at.max(last.ready_at);
+        };
+        // Their data follow each other over the bus once all of them have been understood.
+        joined.bus = Bus::Left { from: ready_at };
+        joined.request.sectors = (track_end - joined.request.start) as u32;
+        let done_at = self.write_through(at, &joined);
+        for id in whole {
+            self.finish(id, done_at);
+        }
+        if track_end < last.request.end() {
+            last.request.sectors = (last.request.end() - track_end) as u32;
+            last.request.start = track_end;
+            last.place = self.geometry.locate(track_end);
+            self.queue.put_back(last);
+        }
+    }
+
+    /// The last end of a track after `start` and before `end`.
+    fn last_track_end(&self, start: u64, end: u64) -> Option<u64> {
+        let mut last = None;
+        let mut next = start + u64::from(self.geometry.locate(start).run_sectors);
+        while next < end {
+            last = Some(next);
+            next += u64::from(self.geometry.locate(next).run_sectors);
+        }
+        last
+    }
+
+    /// Serves a write at `at` and says so.
     pub(super) fn write(&mut self, at: u64, command: &Command) {
+        let done_at = self.write_through(at, command);
+        self.finish(command.request.id, done_at);
+    }
+
+    /// Writes at `at`, the data coming over the bus while the arm is on its way; when it can be
+    /// said to be done.
+    fn write_through(&mut self, at: u64, command: &Command) -> u64 {
         let request = command.request;
         let sectors = u64::from(request.sectors);
         let feed = self.receive(at, command.bus, request.sectors);
@@ -94,7 +147,7 @@ impl Hdd {
         self.note_written(at, request.start, request.end());
         if self.drive.cache.flushes_first && self.written.takes(request.sectors) {
             self.landing.push_back((transfer.end, request.sectors));
-            return self.finish(request.id, data_end + completion_ns);
+            return data_end + completion_ns;
         }
         let controller = &self.drive.controller;
         let written_at = transfer.end.max(data_end);
@@ -105,8 +158,8 @@ impl Hdd {
                 written_at.max(data_end + command.leave_ns) + controller.reselect_again_ns
             }
         } + completion_ns;
-        self.finish(request.id, done_at);
         self.hold_arm(done_at, completion_ns);
+        done_at
     }
 
     /// Keeps the arm from the next command for as long as the drive does after one that is
