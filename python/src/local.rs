@@ -5,18 +5,20 @@
 
 use std::collections::VecDeque;
 use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use pyo3::buffer::PyUntypedBuffer;
 use pyo3::exceptions::PyMemoryError;
+use pyo3::ffi::PyOS_FSPath;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyList};
+use pyo3::types::{PyBytes, PyDict, PyList, PyString};
+use pyo3::{PyTraverseError, PyVisit, intern};
 use readpath::nfs::NfsUrl;
 use readpath::{
-    Advice, BackendKind, Builder, File, FileStats, OpenFileError, ReadError, ReadPath,
-    UnknownBackend,
+    Advice, BackendKind, Builder, File, OpenFileError, ReadError, ReadPath, UnknownBackend,
 };
 use readpath_core::unit::PAGE_BYTES;
 
@@ -128,24 +130,6 @@ impl Engine {
         Ok(Engine(Arc::new(Remade { options, piece_bytes, path, kept_max, kept })))
     }
 
-    /// Opens a file or a block device, or a server's file by its `nfs://` URL. Raises the OSError
-    /// of the answer, ValueError where a URL is none.
-    fn open(&self, py: Python<'_>, name: PathBuf) -> PyResult<LocalFile> {
-        check_name(&name)?;
-        let is_remote = name.to_str().is_some_and(NfsUrl::is_meant);
-        let absolute = if is_remote { name.clone() } else { std::path::absolute(&name)? };
-        // What can't be opened is told of by the name that was given.
-        let file = self.0.open(py, &absolute).or_else(|_| self.0.open(py, &name))?;
-        let bytes = file.get().expect("it was just opened").len();
-        Ok(LocalFile {
-            state: Mutex::new(Some(Arc::new(file))),
-            engine: Arc::clone(&self.0),
-            name: absolute,
-            bytes: AtomicU64::new(bytes),
-            position: AtomicU64::new(0),
-        })
-    }
-
     /// What was counted: requests and bytes of the storage, bytes read ahead, wasted, evicted;
     /// and what carries the bytes.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
@@ -190,14 +174,21 @@ pub fn backend_named(name: &str) -> PyResult<BackendKind> {
 /// A file that is open: positioned reads, and one position of its own.
 ///
 /// In a child made by `fork` it is opened again by its name when it is first used.
-#[pyclass(frozen, module = "readpath")]
+///
+/// Python's own class of files is derived from it: who opens many small files, or reads little at a time, pays for each call that
+/// goes through a method written in Python.
+#[pyclass(frozen, subclass, module = "readpath")]
 pub struct LocalFile {
     /// None once it is closed. Locked with Python's lock held alone; whoever reads has
     /// the file until the read has ended.
     state: Mutex<Option<Arc<Own<File>>>>,
     engine: Arc<Remade>,
+    /// The `ReadPath` of that engine.
+    within: Py<PyAny>,
+    /// What it is called, which may be anything.
+    name: Mutex<Py<PyAny>>,
     /// By which it can be opened again, whatever the working directory is then.
-    name: PathBuf,
+    path: PathBuf,
     /// The length, when it was opened or last seen to have changed.
     bytes: AtomicU64,
     position: AtomicU64,
@@ -224,13 +215,13 @@ impl LocalFile {
     fn file(&self, py: Python<'_>) -> PyResult<Arc<Own<File>>> {
         let held = || -> PyResult<Arc<Own<File>>> {
             let state = self.state.lock().expect("nobody panics while holding it");
-            state.as_ref().map(Arc::clone).ok_or(Failure::Closed.into())
+            state.as_ref().map(Arc::clone).ok_or_else(|| Failure::Closed.into())
         };
         let file = held()?;
         if file.is_ours() {
             return Ok(file);
         }
-        let again = Arc::new(self.engine.open(py, &self.name)?);
+        let again = Arc::new(self.engine.open(py, &self.path)?);
         let mut state = self.state.lock().expect("nobody panics while holding it");
         match &mut *state {
             None => Err(Failure::Closed.into()),
@@ -313,6 +304,69 @@ impl LocalFile {
 
 #[pymethods]
 impl LocalFile {
+    /// Opens a file or a block device, or a server's file by its `nfs://` URL, through a `ReadPath`. Raises the OSError
+    /// of the answer, ValueError where a URL is none.
+    #[new]
+    fn new(
+        py: Python<'_>,
+        path: Bound<'_, PyAny>,
+        within: Bound<'_, PyAny>,
+    ) -> PyResult<LocalFile> {
+        let held = within.getattr(intern!(py, "_engine"))?;
+        let engine = &held.cast::<Engine>()?.get().0;
+        let name = file_system_path(path)?;
+        let given = match name.cast::<PyBytes>() {
+            Ok(name) => PathBuf::from(OsStr::from_bytes(name.as_bytes())),
+            Err(_) => name.extract()?,
+        };
+        check_name(&given)?;
+        let is_remote = given.to_str().is_some_and(NfsUrl::is_meant);
+        let (path, relative) = match is_remote || given.is_absolute() {
+            true => (given, None),
+            false => (std::path::absolute(&given)?, Some(given)),
+        };
+        let file = match (engine.open(py, &path), relative) {
+            // What can't be opened is told of by the name that was given.
+            (Err(_), Some(given)) => engine.open(py, &given)?,
+            (opened, _) => opened?,
+        };
+        let bytes = file.get().expect("it was just opened").len();
+        Ok(LocalFile {
+            state: Mutex::new(Some(Arc::new(file))),
+            engine: Arc::clone(engine),
+            within: within.unbind(),
+            name: Mutex::new(name.unbind()),
+            path,
+            bytes: AtomicU64::new(bytes),
+            position: AtomicU64::new(0),
+        })
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.within)
+    }
+
+    /// What it was opened by, unless it was called otherwise since.
+    #[getter]
+    fn name(&self, py: Python<'_>) -> Py<PyAny> {
+        self.name.lock().expect("nobody panics while holding it").clone_ref(py)
+    }
+
+    #[setter]
+    fn set_name(&self, name: Py<PyAny>) {
+        let before = {
+            let mut held = self.name.lock().expect("nobody panics while holding it");
+            std::mem::replace(&mut *held, name)
+        };
+        drop(before);
+    }
+
+    /// The read path that it was opened by.
+    #[getter]
+    fn _within(&self, py: Python<'_>) -> Py<PyAny> {
+        self.within.clone_ref(py)
+    }
+
     /// The length in bytes: when it was opened, or last seen to have changed.
     #[getter]
     fn size(&self) -> u64 {
@@ -321,8 +375,31 @@ impl LocalFile {
 
     /// By what it can be opened again, from any working directory.
     #[getter]
-    fn path(&self) -> &OsStr {
-        self.name.as_os_str()
+    fn _path(&self) -> &OsStr {
+        self.path.as_os_str()
+    }
+
+    fn __enter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, Self>> {
+        slf.get().tell()?;
+        Ok(slf.clone())
+    }
+
+    fn __exit__(
+        slf: &Bound<'_, Self>,
+        _kind: &Bound<'_, PyAny>,
+        _error: &Bound<'_, PyAny>,
+        _trace: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        slf.call_method0(intern!(slf.py(), "close")).map(drop)
+    }
+
+    fn __iter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, Self>> {
+        LocalFile::__enter__(slf)
+    }
+
+    fn __next__<'py>(slf: &Bound<'py, Self>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let line = slf.call_method0(intern!(slf.py(), "readline"))?;
+        Ok(line.is_truthy()?.then_some(line))
     }
 
     /// Whether it is closed.
@@ -334,6 +411,8 @@ impl LocalFile {
     /// Closes it; reads under way on other threads end as if it were open.
     fn close(&self, py: Python<'_>) {
         let file = self.state.lock().expect("nobody panics while holding it").take();
+        // Who still reads has it, and closes it.
+        let file = file.and_then(Arc::into_inner).and_then(Own::into_inner);
         py.detach(|| drop(file));
     }
 
@@ -343,11 +422,13 @@ impl LocalFile {
     }
 
     /// Sets the position.
-    fn set(&self, position: u64) {
+    fn _set(&self, position: u64) {
         self.position.store(position, Ordering::Relaxed);
     }
 
-    /// The bytes at `offset`; fewer than `size` only at the end of the file.
+    /// The bytes at `offset`; the position stays. Fewer than `size` only at the end of the file.
+    ///
+    /// Raises ValueError for negative numbers, OSError where the storage fails on bytes that are needed.
     fn readat<'py>(
         &self,
         py: Python<'py>,
@@ -366,7 +447,7 @@ impl LocalFile {
         Ok(bytes)
     }
 
-    /// Fills a writable buffer from `offset` on; gives how many bytes.
+    /// Fills a writable buffer from `offset` on; gives how many bytes. The position stays.
     fn readinto_at(
         &self,
         py: Python<'_>,
@@ -376,26 +457,25 @@ impl LocalFile {
         self.fill(py, offset.0, buffer)
     }
 
-    /// Fills a writable buffer from the position on; gives how many bytes.
+    /// Fills a writable buffer from the position on; gives how many bytes: fewer only at the end.
     fn readinto(&self, py: Python<'_>, buffer: &Bound<'_, PyAny>) -> PyResult<usize> {
         let position = self.position();
         let filled = self.fill(py, position, buffer)?;
-        self.set(position + filled as u64);
+        self._set(position + filled as u64);
         Ok(filled)
     }
 
-    /// Up to `size` bytes from the position on; all that is left where it is negative.
+    /// Up to `size` bytes from the position on, and fewer only at the end; all that is left without one.
     #[pyo3(signature = (size=None))]
     fn read<'py>(&self, py: Python<'py>, size: Option<i64>) -> PyResult<Bound<'py, PyBytes>> {
         let size = size.and_then(|size| u64::try_from(size).ok()).unwrap_or(u64::MAX);
         let position = self.position();
         let bytes = self.readat(py, Count(position), Count(size))?;
-        self.set(position + bytes.as_bytes().len() as u64);
+        self._set(position + bytes.as_bytes().len() as u64);
         Ok(bytes)
     }
 
-    /// The bytes from the position up to the next newline and with it, or to the end; no more than `size`
-    /// where that isn't negative.
+    /// The bytes from the position up to the next newline and with it, or to the end; no more than `size`, if given.
     #[pyo3(signature = (size=None))]
     fn readline<'py>(&self, py: Python<'py>, size: Option<i64>) -> PyResult<Bound<'py, PyBytes>> {
         let most = size.and_then(|size| usize::try_from(size).ok()).unwrap_or(usize::MAX);
@@ -412,7 +492,7 @@ impl LocalFile {
             let is_last = known + came < line.len() || line.len() == most;
             line.truncate(known + newline.map_or(came, |at| at + 1));
             if newline.is_some() || is_last {
-                self.set(position + line.len() as u64);
+                self._set(position + line.len() as u64);
                 return Ok(PyBytes::new(py, &line));
             }
             piece_bytes = (2 * piece_bytes).min(LINE_BYTES_MAX);
@@ -421,6 +501,8 @@ impl LocalFile {
     }
 
     /// The bytes of each `(offset, size)`, handed over together.
+    ///
+    /// `ranges`: pairs, or an array of 64-bit integers with two columns; of any number.
     fn readat_many<'py>(
         &self,
         py: Python<'py>,
@@ -439,8 +521,10 @@ impl LocalFile {
         Ok(all)
     }
 
-    /// Fills a buffer from each offset on, handed over together; gives how many bytes each. `buffers`: as
-    /// many writable buffers, or one that is cut into as many parts of one size.
+    /// Fills a buffer from each offset on, handed over together; gives how many bytes each.
+    ///
+    /// `buffers`: as many writable buffers, or one that is cut into as many parts of one size, as an array of
+    /// rows is. Fewer bytes than there is room for only at the end of the file.
     fn readinto_many<'py>(
         &self,
         py: Python<'py>,
@@ -477,7 +561,10 @@ impl LocalFile {
         Ok(counts)
     }
 
-    /// Looks whether the file of that name has changed since it was opened; reads it afresh from now on if so.
+    /// Looks whether the file of that name has changed since it was opened, or was last looked at.
+    ///
+    /// If so it is read afresh from now on, with the length that it has now. Raises the OSError of the answer
+    /// where it isn't there any more; the file that was open goes on then.
     fn revalidate(&self, py: Python<'_>) -> PyResult<bool> {
         let held = self.file(py)?;
         let again = py.detach(|| {
@@ -499,7 +586,7 @@ impl LocalFile {
     }
 
     /// Begins a read that is to be polled.
-    fn start(&self, py: Python<'_>, offset: Count, size: Count) -> PyResult<Awaited> {
+    fn _start(&self, py: Python<'_>, offset: Count, size: Count) -> PyResult<Awaited> {
         let (offset, size) = (offset.0, self.left(offset.0, size.0) as usize);
         let buffer = zeroed(size)?;
         let future = self.with(py, |file| Ok(file.read_at_async(buffer, offset)))?;
@@ -519,7 +606,7 @@ impl LocalFile {
         self.hint(py, bytes, move |file| file.prefetch(offset.0, size.0))
     }
 
-    /// As `prefetch`, of many ranges.
+    /// As `prefetch`, of each `(offset, size)`.
     fn prefetch_many(&self, py: Python<'_>, ranges: Ranges) -> PyResult<()> {
         // Each takes as long as a page, at least.
         let each = |&(offset, size): &(u64, u64)| self.left(offset, size).max(PAGE_BYTES);
@@ -529,21 +616,26 @@ impl LocalFile {
         })
     }
 
-    /// What was read: `(bytes, cached_bytes, kernel_cached_bytes, kernel_read_bytes)`.
-    fn stats(&self, py: Python<'_>) -> PyResult<(u64, u64, u64, u64)> {
-        self.with(py, |file| {
-            let FileStats { bytes, cached_bytes, kernel_cached_bytes, kernel_read_bytes, .. } =
-                file.stats();
-            Ok((bytes, cached_bytes, kernel_cached_bytes, kernel_read_bytes))
-        })
+    /// What was read through this file, how much of it was there when the read came, and of that in the kernel's
+    /// cache; and how much the kernel read into its cache for reads that waited.
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let stats = self.with(py, |file| Ok(file.stats()))?;
+        let all = PyDict::new(py);
+        all.set_item("bytes", stats.bytes)?;
+        all.set_item("cached_bytes", stats.cached_bytes)?;
+        all.set_item("kernel_cached_bytes", stats.kernel_cached_bytes)?;
+        all.set_item("kernel_read_bytes", stats.kernel_read_bytes)?;
+        Ok(all)
     }
 
-    /// What the readahead law believes of the file, in a line; `None` in a child that can't have a path of its own.
+    /// What the readahead law believes of the file, in a line: price, chance, newest window and why.
+    ///
+    /// `None` in a child of `fork` that can't have a path of its own.
     fn belief(&self, py: Python<'_>) -> PyResult<Option<String>> {
         self.with(py, |file| Ok(file.stats().belief.map(|belief| belief.to_string())))
     }
 
-    /// What its read path has counted, for all the files that it has.
+    /// What its read path has counted: for all the files that it has, as `ReadPath.stats`.
     fn path_stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let path = self.with(py, |file| Ok(file.read_path()))?;
         counted(py, &path)
@@ -554,6 +646,15 @@ impl LocalFile {
     fn position(&self) -> u64 {
         self.position.load(Ordering::Relaxed)
     }
+}
+
+/// What `os.fspath` gives: text, or bytes.
+fn file_system_path(path: Bound<'_, PyAny>) -> PyResult<Bound<'_, PyAny>> {
+    if path.is_exact_instance_of::<PyString>() {
+        return Ok(path);
+    }
+    // SAFETY: a new reference or null, as the call says.
+    unsafe { Bound::from_owned_ptr_or_err(path.py(), PyOS_FSPath(path.as_ptr())) }
 }
 
 /// Cuts a writable buffer into so many parts of one size.

@@ -40,6 +40,14 @@ impl<T: Send> Own<T> {
         &self.value
     }
 
+    /// Takes it out, where this process made it.
+    pub fn into_inner(self) -> Option<T> {
+        let is_ours = self.is_ours();
+        let mut own = ManuallyDrop::new(self);
+        // SAFETY: taken once, and `own` is not dropped.
+        is_ours.then(|| unsafe { ManuallyDrop::take(&mut own.value) })
+    }
+
     /// As `get`, to be changed.
     pub fn get_mut(&mut self) -> Option<&mut T> {
         if self.is_ours() { Some(&mut self.value) } else { None }

@@ -65,7 +65,8 @@ def test_it_reads_as_fileio_does(file, path):
     steps += [("read", 20_000), ("read", 1), ("tell",), ("seek", 17), ("readinto", 4096), ("tell",)]
     steps += [("seek", SIZE + 9), ("tell",), ("read", 1), ("seek", 2_900_000), ("readall",), ("read",)]
     steps += [("seek", 0), ("readline",), ("read", -1), ("read", 0), ("readable",), ("seekable",)]
-    steps += [("writable",), ("isatty",)]
+    steps += [("writable",), ("isatty",), ("flush",), ("readlines",), ("writelines", [])]
+    steps += [("seek", -9000, 2), ("__next__",), ("readlines", 1000), ("tell",), ("readlines", None)]
 
     def do(target, name, *arguments):
         if name != "readinto":
@@ -76,6 +77,37 @@ def test_it_reads_as_fileio_does(file, path):
     with io.FileIO(path) as expected:
         for step in steps:
             assert do(file, *step) == do(expected, *step), step
+
+
+def test_it_is_a_raw_stream_that_is_not_written_to(file, data):
+    assert isinstance(file, io.RawIOBase) and isinstance(file, io.IOBase)
+    assert list(file) == io.BytesIO(data).readlines()
+    uses = [file.fileno, file.truncate, lambda: file.write(b"1"), lambda: file.writelines([b"1"])]
+    for use in uses:
+        with pytest.raises(io.UnsupportedOperation):
+            use()
+    file.name = "another"
+    assert file.name == "another" and "'another'" in repr(file)
+    file.close()
+    for use in (file.flush, file.isatty, file.__enter__, file.__iter__, lambda: file.writelines([])):
+        with pytest.raises(ValueError, match="closed file"):
+            use()
+
+
+def test_what_is_derived_from_a_file_is_closed_in_its_own_way(path, data):
+    class Told(readpath.File):
+        closes = 0
+
+        def close(self):
+            self.closes += 1
+            super().close()
+
+        def readline(self, size=-1, /):
+            return super().readline(size).upper()
+
+    with Told(path, readpath.ReadPath()) as told:
+        assert next(told) == data[: data.index(b"\n") + 1].upper()
+    assert told.closes == 1 and told.closed
 
 
 def test_it_stands_under_a_buffered_reader(file, data):

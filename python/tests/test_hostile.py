@@ -63,7 +63,7 @@ def told(paths, text):
         ("sparse.read()", "MemoryError"),
         ("sparse.readat(0, 2**62)", "MemoryError"),
         ("sparse.readat_many([(0, 2**50)] * 3)", "MemoryError"),
-        ("sparse._file.start(0, 2**62)", "MemoryError: there is no memory for 8796093022208 bytes"),
+        ("sparse._start(0, 2**62)", "MemoryError: there is no memory for 8796093022208 bytes"),
         ("import asyncio; asyncio.run(sparse.areadat(0, 2**62))", "MemoryError"),
         ("readpath.map(sparse_path)", "OSError"),
         ("readpath.open(path, memory=2**62)", "ValueError"),

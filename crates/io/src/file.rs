@@ -2,7 +2,7 @@
 
 use std::io::{self, IoSliceMut};
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use readpath_core::readahead::Advice;
@@ -82,12 +82,12 @@ use crate::target::Mode;
 #[derive(Clone)]
 pub struct File {
     handle: Arc<Handle>,
-    name: Arc<PathBuf>,
+    name: Arc<Path>,
 }
 
 impl File {
-    pub(crate) fn new(handle: Handle, name: &Path) -> File {
-        File { handle: Arc::new(handle), name: Arc::new(name.to_path_buf()) }
+    pub(crate) fn new(handle: Handle, name: Arc<Path>) -> File {
+        File { handle: Arc::new(handle), name }
     }
 
     pub(crate) fn name(&self) -> &Path {
@@ -309,8 +309,8 @@ impl File {
     /// goes on as it is.
     pub fn revalidate(&mut self) -> Result<bool, OpenFileError> {
         let again = match find_again(&self.handle)? {
-            Some(found) => File::new(found, &self.name),
-            None => self.read_path().open(self.name.as_path()).map_err(OpenFileError::Open)?,
+            Some(found) => File::new(found, Arc::clone(&self.name)),
+            None => self.read_path().open(&self.name).map_err(OpenFileError::Open)?,
         };
         let has_changed = match self.handle.here_as_seen() {
             Ok(handle) => handle.file.identity != again.handle.file.identity,

@@ -79,7 +79,7 @@ impl Builder {
         let engine = self.build_over(Below::Server(Box::new(storage)), sleeper, caps, clock)?;
         let engine = Arc::new(Owner::new(engine, Coherence::WhenOpened, KernelCache::Unused, None));
         let handle = Handle::open(&engine, Opening::Server(found), identity(&found));
-        Ok(File::new(handle, name))
+        Ok(File::new(handle, name.into()))
     }
 }
 

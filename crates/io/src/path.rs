@@ -85,6 +85,7 @@ impl ReadPath {
             engine.ready().map_err(|why| OpenError::unbuilt(name, why))?;
         }
         let identity = target.identity().marked(time, engine.coherence);
+        let name = target.name();
         Ok(File::new(Handle::open(&engine, Opening::Local(target), identity), name))
     }
 

@@ -193,10 +193,16 @@ impl<T: Send + Sync> Heir<T> {
     ///
     /// # Errors
     /// Those of `make`; then the next call tries again.
+    #[inline]
     pub(crate) fn get_or_make<E>(&self, make: impl FnOnce() -> Result<T, E>) -> Result<&T, E> {
-        if let Some(made) = self.get() {
-            return Ok(made);
+        match self.get() {
+            Some(made) => Ok(made),
+            None => self.make(make),
         }
+    }
+
+    #[cold]
+    fn make<E>(&self, make: impl FnOnce() -> Result<T, E>) -> Result<&T, E> {
         let new = Box::into_raw(Box::new(make()?));
         let none = ptr::null_mut();
         let before = self.made.compare_exchange(none, new, Ordering::AcqRel, Ordering::Acquire);

@@ -182,10 +182,6 @@ impl Target {
         let wanted = StatxFlags::BASIC_STATS | StatxFlags::DIOALIGN;
         let stat = rustix::fs::statx(&file, "", AtFlags::EMPTY_PATH, wanted).map_err(refused)?;
         let kind = kind_of(path, FileType::from_raw_mode(u32::from(stat.stx_mode)))?;
-        if is_at_once {
-            // None of the flags that can be set is wanted any more.
-            rustix::fs::fcntl_setfl(&file, OFlags::empty()).map_err(refused)?;
-        }
         let is_block_device = kind == FileType::BlockDevice;
         let known = alignment_known(&stat);
         // Where there is direct I/O, files are neither made as they are read nor in memory. (A
@@ -234,8 +230,12 @@ impl Target {
             true => makedev(stat.stx_rdev_major, stat.stx_rdev_minor),
             false => makedev(stat.stx_dev_major, stat.stx_dev_minor),
         };
+        let is_late = options.direct == Direct::Late && mode == Mode::Direct;
+        if is_at_once && !is_late {
+            clear_nonblock(&file).map_err(refused)?;
+        }
         Ok(Target {
-            late: (options.direct == Direct::Late && mode == Mode::Direct).then(Arc::default),
+            late: is_late.then(Arc::default),
             file: Arc::new(file),
             path: Arc::from(path),
             bytes,
@@ -295,6 +295,11 @@ impl Target {
         &self.path
     }
 
+    /// The same, to be kept.
+    pub(crate) fn name(&self) -> Arc<Path> {
+        Arc::clone(&self.path)
+    }
+
     /// Its length when it was opened.
     pub fn bytes(&self) -> u64 {
         self.bytes
@@ -320,7 +325,11 @@ impl Target {
     /// then the same bytes come through it.
     fn opened_direct(&self) -> Option<File> {
         let name = format!("/proc/self/fd/{}", self.file.as_raw_fd());
-        File::options().read(true).custom_flags(libc::O_DIRECT).open(name).ok()
+        let opened = File::options().read(true).custom_flags(libc::O_DIRECT).open(name).ok();
+        if opened.is_none() {
+            let _ = clear_nonblock(&self.file);
+        }
+        opened
     }
 
     /// Whether it is a block device rather than a regular file.
@@ -399,10 +408,18 @@ fn kind_of(path: &Path, kind: FileType) -> Result<FileType, OpenError> {
 
 /// Opens what is to be read through the kernel's cache, and is mostly a file, by one system call, which waits neither for the other
 /// end of a pipe nor for somebody's lease. `None` where something else is wanted, or it can't be opened so.
+///
+/// `read(2)` of a file waits for its bytes however it was opened. What is transferred from by io_uring [must be told to](clear_nonblock).
 fn opened_at_once(path: &Path, options: OpenOptions, creates: bool) -> Option<File> {
     let is_plain = options.direct == Direct::Late && !options.is_writable && !creates;
     let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
     is_plain.then(|| File::options().read(true).custom_flags(flags).open(path).ok()).flatten()
+}
+
+/// Takes back what [`opened_at_once`] was given: io_uring fails a transfer that would have to wait of what is open with `O_NONBLOCK`.
+fn clear_nonblock(file: &File) -> rustix::io::Result<()> {
+    // None of the flags that can be set is wanted any more.
+    rustix::fs::fcntl_setfl(file, OFlags::empty())
 }
 
 /// Opens the file; past the kernel's cache if that is wanted, and the file system can. True if so.

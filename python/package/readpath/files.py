@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import os
+import sys
 import weakref
 from collections.abc import Iterable
 from types import TracebackType
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, overload
 from readpath import _native
 from readpath.modelled import memory_bytes
 from readpath.options import check_names
-from readpath.places import Offsets, Ranges, pairs_of
+from readpath.places import Ranges, pairs_of
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer, Unpack
@@ -115,7 +116,14 @@ class PathOptions(TypedDict, total=False):
     reclaim: str
 
 
-class File(io.RawIOBase):
+if TYPE_CHECKING:
+    _Raw = io.RawIOBase
+else:
+    # It is one by `register`: an object of C's own class has no room for a file of ours.
+    _Raw = object
+
+
+class File(_native.LocalFile, _Raw):
     """A file that is open for reading.
 
     In a child made by fork, as the workers of a data loader are, it is opened again when it is first used.
@@ -129,79 +137,29 @@ class File(io.RawIOBase):
     mode = "rb"
     _advice: str | None = None
 
-    def __init__(self, path: PathLike, within: ReadPath) -> None:
-        # Who opens many small files pays for each step here.
-        name = path if isinstance(path, str) else os.fspath(path)
-        self.name: str | bytes = name
-        self._within = within
-        self._file = file = within._engine.open(name if isinstance(name, str) else os.fsdecode(name))
-        # Straight to the native methods: a cached read takes less than a Python call.
-        self.readinto = file.readinto  # type: ignore[method-assign]
-        self.read = file.read  # type: ignore[method-assign]
-        self.readline = file.readline  # type: ignore[method-assign]
-        self.readat = file.readat  # type: ignore[method-assign]
-        self.readinto_at = file.readinto_at  # type: ignore[method-assign]
-
-    @property
-    def size(self) -> int:
-        """The length in bytes: when it was opened, or last seen to have changed."""
-        return self._file.size
-
-    def read(self, size: int | None = -1, /) -> bytes:
-        """Up to `size` bytes from the position on, and fewer only at the end; all that is left without one."""
-        return self._file.read(size)
-
     def readall(self) -> bytes:
         """All bytes from the position on."""
-        return self._file.read()
+        return self.read()
 
-    def readline(self, size: int | None = -1, /) -> bytes:
-        """The bytes from the position up to the next newline and with it; no more than `size`, if given."""
-        return self._file.readline(size)
-
-    def readinto(self, buffer: Buffer, /) -> int:
-        """Fills a writable buffer from the position on; gives how many bytes: fewer only at the end."""
-        return self._file.readinto(buffer)
-
-    def readat(self, offset: int, size: int) -> bytes:
-        """The bytes at `offset`; the position stays. Fewer than `size` only at the end of the file.
-
-        Raises ValueError for negative numbers, OSError where the storage fails on bytes that are needed.
-        """
-        return self._file.readat(offset, size)
-
-    def readinto_at(self, offset: int, buffer: Buffer) -> int:
-        """Fills a writable buffer from `offset` on; gives how many bytes. The position stays."""
-        return self._file.readinto_at(offset, buffer)
+    def readlines(self, hint: int | None = -1, /) -> list[bytes]:
+        """The lines from the position on; no more of them, if `hint` is positive, once they have so many bytes."""
+        lines: list[bytes] = []
+        left = hint if hint is not None and hint > 0 else sys.maxsize
+        for line in self:
+            lines.append(line)
+            if (left := left - len(line)) <= 0:
+                break
+        return lines
 
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
         """Sets the position; gives it."""
-        bases = {io.SEEK_SET: 0, io.SEEK_CUR: self._file.tell(), io.SEEK_END: self.size}
+        bases = {io.SEEK_SET: 0, io.SEEK_CUR: self.tell(), io.SEEK_END: self.size}
         if whence not in bases:
             raise ValueError(f"whence is {whence}; give 0, 1 or 2")
         if (position := bases[whence] + offset) < 0:
             raise ValueError(f"a seek to {position}, in front of the file")
-        self._file.set(position)
+        self._set(position)
         return position
-
-    def tell(self) -> int:
-        """The position."""
-        return self._file.tell()
-
-    def readat_many(self, ranges: Ranges) -> list[bytes]:
-        """The bytes of each `(offset, size)`, handed over together.
-
-        `ranges`: pairs, or an array of 64-bit integers with two columns; of any number.
-        """
-        return self._file.readat_many(ranges)
-
-    def readinto_many(self, offsets: Offsets, buffers: Buffer | Iterable[Buffer]) -> list[int]:
-        """Fills a buffer from each offset on, handed over together; gives how many bytes each.
-
-        `buffers`: as many writable buffers, or one that is cut into as many parts of one size, as an array of
-        rows is. Fewer bytes than there is room for only at the end of the file.
-        """
-        return self._file.readinto_many(offsets, buffers)
 
     async def areadat(self, offset: int, size: int) -> bytes:
         """As `readat`, for asyncio."""
@@ -214,7 +172,7 @@ class File(io.RawIOBase):
             if not loop.is_closed():
                 loop.call_soon_threadsafe(came.set)
 
-        read = self._file.start(offset, size)
+        read = self._start(offset, size)
         while (data := read.poll(wake)) is None:
             await came.wait()
             came.clear()
@@ -227,48 +185,37 @@ class File(io.RawIOBase):
             return await asyncio.to_thread(self.readat_many, pairs)
         return list(await asyncio.gather(*(self.areadat(*one) for one in pairs)))
 
-    def prefetch(self, offset: int, size: int) -> None:
-        """Starts to read a range that will be needed, and doesn't wait for it."""
-        self._file.prefetch(offset, size)
-
-    def prefetch_many(self, ranges: Ranges) -> None:
-        """As `prefetch`, of each `(offset, size)`."""
-        self._file.prefetch_many(ranges)
-
-    def revalidate(self) -> bool:
-        """Looks whether the file of that name has changed since it was opened, or was last looked at.
-
-        If so it is read afresh from now on, with the length that it has now. Raises the OSError of the answer
-        where it isn't there any more; the file that was open goes on then.
-        """
-        return self._file.revalidate()
-
     def advise(self, advice: str) -> None:
         """A hint on how this file will be read, as `posix_fadvise(2)` names them."""
-        self._file.advise(advice)
+        super().advise(advice)
         if advice in OF_THE_HANDLE:
             self._advice = advice
-
-    def stats(self) -> dict[str, int]:
-        """What was read through this file, how much of it was there when the read came, and of that in the kernel's
-        cache; and how much the kernel read into its cache for reads that waited."""
-        names = ("bytes", "cached_bytes", "kernel_cached_bytes", "kernel_read_bytes")
-        return dict(zip(names, self._file.stats(), strict=True))
-
-    def belief(self) -> str | None:
-        """What the readahead law believes of the file, in a line: price, chance, newest window and why.
-
-        `None` in a child of `fork` that can't have a path of its own.
-        """
-        return self._file.belief()
-
-    def path_stats(self) -> dict[str, Any]:
-        """What its read path has counted: for all the files that it has, as `ReadPath.stats`."""
-        return self._file.path_stats()
 
     def write(self, data: Buffer, /) -> int:
         """Raises UnsupportedOperation: it is open for reading."""
         raise io.UnsupportedOperation("not open for writing")
+
+    def writelines(self, lines: Iterable[Buffer], /) -> None:
+        """Raises UnsupportedOperation if there are any: it is open for reading."""
+        self._is_closed()
+        for line in lines:
+            self.write(line)
+
+    def truncate(self, size: int | None = None, /) -> int:
+        """Raises UnsupportedOperation: it is open for reading."""
+        raise io.UnsupportedOperation("truncate")
+
+    def flush(self) -> None:
+        """Does nothing: there is nothing to be written."""
+        self._is_closed()
+
+    def fileno(self) -> int:
+        """Raises UnsupportedOperation: what has its descriptor would go past what is cached."""
+        raise io.UnsupportedOperation("fileno")
+
+    def isatty(self) -> bool:
+        """Whether it is a terminal: no."""
+        return self._is_closed()
 
     def readable(self) -> bool:
         """Whether it can be read: yes."""
@@ -278,23 +225,9 @@ class File(io.RawIOBase):
         """Whether it has a position that can be set: yes."""
         return not self._is_closed()
 
-    def close(self) -> None:
-        """Closes it; reads under way on other threads end first."""
-        if hasattr(self, "_file"):
-            self._file.close()
-        super().close()
-
-    def __enter__(self) -> Self:
-        self._is_closed()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
+    def writable(self) -> bool:
+        """Whether it can be written: no."""
+        return False
 
     async def __aenter__(self) -> Self:
         return self
@@ -307,12 +240,6 @@ class File(io.RawIOBase):
     ) -> None:
         self.close()
 
-    def __del__(self) -> None:
-        """Leaves it to the native file, which goes with the last who has it.
-
-        `open(path).read` alone has the native file; that of the base class would close it.
-        """
-
     def __repr__(self) -> str:
         state = " closed" if self.closed else f" of {self.size} bytes"
         return f"<readpath.File {self.name!r}{state}>"
@@ -324,7 +251,10 @@ class File(io.RawIOBase):
 
     def __reduce__(self) -> tuple[Any, ...]:
         place = (self.tell(), self._advice)
-        return _reopened, (self.name, self._file.path, self._within, *place)
+        return _reopened, (self.name, self._path, self._within, *place)
+
+
+io.RawIOBase.register(File)
 
 
 def _reopened(
@@ -383,7 +313,7 @@ def open(path_or_url: PathLike, mode: str = "rb", **options: Any) -> File | Read
     if mode != "rb":
         raise ValueError(f"mode {mode!r}: files are opened for reading bytes; give 'rb'")
     name = path_or_url if isinstance(path_or_url, str) else os.fsdecode(path_or_url)
-    if ("://" in name or "::" in name) and not name.startswith("nfs://"):
+    if ":" in name and ("://" in name or "::" in name) and not name.startswith("nfs://"):
         import fsspec
 
         url = name if name.startswith("readpath:") else f"readpath::{name}"
@@ -393,6 +323,6 @@ def open(path_or_url: PathLike, mode: str = "rb", **options: Any) -> File | Read
         weakref.finalize(file, id, opened).atexit = False
         return file
     if not options:
-        return File(name, usual())
+        return File(name, _usual or usual())
     check_names(options, ReadPath.NAMES, "readpath.open of a file")
     return File(name, ReadPath(**options))

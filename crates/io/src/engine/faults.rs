@@ -140,7 +140,10 @@ fn an_error_names_the_page_that_can_not_be_read_however_large_the_request_was() 
         });
         let target = Target::open(&temp.0, OpenOptions::default()).unwrap();
         let stamp = target.identity();
-        let file = File::new(Handle::open(path.engine(), Opening::Local(target), stamp), &temp.0);
+        let file = File::new(
+            Handle::open(path.engine(), Opening::Local(target), stamp),
+            temp.0.as_path().into(),
+        );
         let mut all = vec![0; 4 << 20];
         let error = file.read_at(&mut all, 0).unwrap_err();
         let inner = *error.get_ref().unwrap().downcast_ref::<ReadError>().unwrap();
@@ -202,8 +205,10 @@ fn with_faults_every_read_is_right_or_an_error_and_nothing_stays_behind() {
             let path = path(law, memory_bytes, &is_on);
             let target = Target::open(&temp.0, OpenOptions::default()).unwrap();
             let stamp = target.identity();
-            let file =
-                File::new(Handle::open(path.engine(), Opening::Local(target), stamp), &temp.0);
+            let file = File::new(
+                Handle::open(path.engine(), Opening::Local(target), stamp),
+                temp.0.as_path().into(),
+            );
             let errors: u32 = std::thread::scope(|scope| {
                 let threads = [1u64, 2, 3].map(|seed| {
                     let (file, content) = (&file, &content);

@@ -1,25 +1,28 @@
 //! What threads read past the machine: how many bytes, and where the last read
 //! ended, which the law is told. Copies write to the line of their slot, which is
-//! theirs alone: two threads that read the same file write to no line together.
+//! theirs alone: two threads that read the same file write to no line together. Most files
+//! are read by one thread, and many by none, so a line is made when somebody first writes to it.
 
 use std::cell::Cell;
+use std::convert::Infallible;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use readpath_core::unit::PAGE_BYTES;
 
 use crate::kernel_pages::trust::Trust;
+use crate::process::Heir;
 
 /// What one handle has read.
-#[derive(Debug)]
 pub(crate) struct Tally {
     /// One for each copy that may be under way; a power of two.
-    lines: Box<[Line]>,
+    lines: Box<[Heir<Line>]>,
     /// What went through the machine, under its lock: bytes, and those that were there.
     through_bytes: [AtomicU64; 2],
 }
 
-#[derive(Debug)]
-#[repr(align(64))]
+/// Its last bytes, as many as a line of the processor's cache has, keep it apart from the one that the allocator may put behind it.
+/// (To have it aligned to such a line is slow: of what glibc keeps at hand for a thread nothing is.)
+#[repr(C)]
 struct Line {
     /// Bytes copied, by those who have the slot, one after the other.
     copied_bytes: AtomicU64,
@@ -40,6 +43,7 @@ struct Line {
     trust: Trust,
     /// Which reads that are only begun are asked about.
     begun: Trust,
+    _apart: [u8; 64],
 }
 
 const NOT_PASSED: u64 = u64::MAX;
@@ -58,6 +62,7 @@ impl Default for Line {
             alone_from: AtomicU64::new(NOT_PASSED),
             trust: Trust::default(),
             begun: Trust::default(),
+            _apart: [0; 64],
         }
     }
 }
@@ -67,7 +72,7 @@ impl Tally {
     pub(crate) fn new(slots: usize) -> Tally {
         debug_assert!(slots.is_power_of_two());
         Tally {
-            lines: (0..slots).map(|_| Line::default()).collect(),
+            lines: (0..slots).map(|_| Heir::new()).collect(),
             through_bytes: Default::default(),
         }
     }
@@ -75,7 +80,7 @@ impl Tally {
     /// Counts a copy past the machine, of bytes up to byte `end`; by who has the slot.
     #[inline]
     pub(crate) fn copied(&self, slot: usize, bytes: u64, end: u64) {
-        let line = &self.lines[slot & (self.lines.len() - 1)];
+        let line = self.line(slot);
         // Nobody else writes to it: no need for an addition that others can't divide.
         let before = line.copied_bytes.load(Ordering::Relaxed);
         line.copied_bytes.store(before + bytes, Ordering::Relaxed);
@@ -87,13 +92,14 @@ impl Tally {
     /// nobody took its slot meanwhile: a read that begins there uses that page on, and not once more.
     #[inline]
     pub(crate) fn last_page(&self, slot: usize) -> u64 {
-        self.lines[slot & (self.lines.len() - 1)].last_page.load(Ordering::Relaxed)
+        let line = self.lines[self.place(slot)].get();
+        line.map_or(NO_PAGE, |line| line.last_page.load(Ordering::Relaxed))
     }
 
     /// Counts a page that was lent past the machine, of bytes up to byte `end`.
     #[inline]
     pub(crate) fn held(&self, bytes: u64, end: u64) {
-        let line = &self.lines[self.own()];
+        let line = self.own();
         line.held_bytes.fetch_add(bytes, Ordering::Relaxed);
         line.passed_end.store(end, Ordering::Relaxed);
     }
@@ -101,18 +107,18 @@ impl Tally {
     /// What the calling thread reads through the kernel's cache.
     #[inline]
     pub(crate) fn kernel_reads(&self) -> KernelReads<'_> {
-        KernelReads { line: &self.lines[self.own()] }
+        KernelReads { line: self.own() }
     }
 
     /// Tells where the last reads past the machine ended, one of each line, each
     /// once: that of the calling thread last, since only its own reads have an
     /// order with what it does next.
     pub(crate) fn take_passed(&self, mut passed: impl FnMut(u64)) {
-        let (up_to_own, others) = self.lines.split_at(self.own() + 1);
+        let (up_to_own, others) = self.lines.split_at(self.place(thread_number()) + 1);
         for lines in [others, up_to_own] {
             // Looked at first: a line that says nothing is not taken from its thread.
             let is_new = |line: &&Line| line.passed_end.load(Ordering::Relaxed) != NOT_PASSED;
-            for line in lines.iter().filter(is_new) {
+            for line in lines.iter().filter_map(Heir::get).filter(is_new) {
                 let end = line.passed_end.swap(NOT_PASSED, Ordering::Relaxed);
                 (end != NOT_PASSED).then(|| passed(end));
             }
@@ -122,7 +128,7 @@ impl Tally {
     /// Counts one read through the machine, of bytes up to byte `end`: how many there are, and those
     /// that were there.
     pub(crate) fn through(&self, bytes: u64, cached_bytes: u64, end: u64) {
-        self.lines[self.own()].last_page.store(page_before(end), Ordering::Relaxed);
+        self.own().last_page.store(page_before(end), Ordering::Relaxed);
         for (counter, value) in self.through_bytes.iter().zip([bytes, cached_bytes]) {
             counter.fetch_add(value, Ordering::Relaxed);
         }
@@ -134,9 +140,10 @@ impl Tally {
         let own = |line: &Line| {
             line.copied_bytes.load(Ordering::Relaxed) + line.held_bytes.load(Ordering::Relaxed)
         };
-        let own_bytes: u64 = self.lines.iter().map(own).sum();
+        let lines = || self.lines.iter().filter_map(Heir::get);
+        let own_bytes: u64 = lines().map(own).sum();
         let of_lines = |counter: fn(&Line) -> &AtomicU64| {
-            self.lines.iter().map(|line| counter(line).load(Ordering::Relaxed)).sum::<u64>()
+            lines().map(|line| counter(line).load(Ordering::Relaxed)).sum::<u64>()
         };
         let kernel_bytes = of_lines(|line| &line.kernel_bytes);
         let kernel_held_bytes =
@@ -152,8 +159,22 @@ impl Tally {
 
     /// The line of the calling thread, unless others have its slot.
     #[inline]
-    fn own(&self) -> usize {
-        thread_number() & (self.lines.len() - 1)
+    fn own(&self) -> &Line {
+        self.line(thread_number())
+    }
+
+    /// The line of a slot, made now if it is not there.
+    #[inline]
+    fn line(&self, slot: usize) -> &Line {
+        let Ok(line) =
+            self.lines[self.place(slot)].get_or_make(|| Ok::<_, Infallible>(Line::default()));
+        line
+    }
+
+    /// Where the line of a slot is.
+    #[inline]
+    fn place(&self, slot: usize) -> usize {
+        slot & (self.lines.len() - 1)
     }
 }
 
@@ -253,7 +274,7 @@ mod tests {
     #[test]
     fn where_reads_ended_is_told_once_that_of_the_calling_thread_last() {
         let tally = Tally::new(4);
-        let own = tally.own();
+        let own = tally.place(thread_number());
         for slot in 0..4 {
             tally.copied(slot, 10, 100 + slot as u64);
         }
@@ -273,12 +294,12 @@ mod tests {
     #[test]
     fn where_the_last_read_ended_is_known_whoever_carried_it_and_however_often_it_was_told() {
         let tally = Tally::new(4);
-        assert_eq!(tally.last_page(tally.own()), NO_PAGE);
+        assert_eq!(tally.last_page(thread_number()), NO_PAGE);
         tally.copied(2, 10, 2 * PAGE_BYTES);
         tally.take_passed(|_| {});
         assert_eq!(tally.last_page(2), 1);
         tally.through(10, 0, 2 * PAGE_BYTES + 1);
-        assert_eq!(tally.last_page(tally.own()), 2);
+        assert_eq!(tally.last_page(thread_number()), 2);
     }
 
     #[test]
