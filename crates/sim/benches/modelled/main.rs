@@ -1,10 +1,11 @@
 //! How fast the modelled world is, on one core: a process's operations, requests on a device, jobs and loads on
-//! memory through all of it.
+//! memory through all of it; and what the cache keeps beside the pages.
 //!
 //! `cargo bench -p readpath-sim --bench modelled [-- PART OF A NAME]`; without `--bench`, as the tests run
 //! it, each is run once and in small. The most memory that an iteration holds beyond what it began with is
 //! told beside its time.
 
+mod bookkeeping;
 mod devices;
 mod memory;
 mod process;

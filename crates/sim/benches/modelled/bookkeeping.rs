@@ -1,0 +1,35 @@
+//! What a page of the cache costs beside its bytes, under each reclaim law: the most memory that the cache holds for its
+//! book-keeping while four times as many pages as it has room for are asked for at random. The most bytes that an
+//! iteration holds, ÷ the pages.
+
+use divan::Bencher;
+use divan::counter::ItemsCount;
+use readpath_core::cache::{Cache, Mark};
+use readpath_core::law::Spec;
+use readpath_core::readahead::Folio;
+use readpath_core::{reclaim, splitmix};
+
+use crate::sized;
+
+#[divan::bench(args = reclaim::LAWS.iter().map(|law| law.name), sample_count = 1)]
+fn bookkeeping(bencher: Bencher, law: &str) {
+    let pages = sized(1 << 16).max(64);
+    bencher.counter(ItemsCount::new(4 * pages)).bench(|| {
+        let law = reclaim::build(&Spec::plain(law), pages as u32).expect("one of the list");
+        let mut cache = Cache::new(pages as u32, law);
+        let file = cache.add_file();
+        let mut state = 7;
+        for _ in 0..4 * pages {
+            let page = splitmix::next(&mut state) % (4 * pages);
+            let frame = cache.find(file, page).unwrap_or_else(|| {
+                let folio = Folio::holding(page, 0);
+                let added = cache.add(file, page, folio, Mark::Clear, false);
+                let frame = added.expect("nothing is pinned");
+                cache.fill(frame);
+                frame
+            });
+            cache.touch(frame);
+        }
+        cache
+    });
+}
