@@ -8,7 +8,6 @@
 //! A child process doesn't inherit it (it would find zeros where pages are absent, with
 //! nobody to fill them); what it has in its place, `inherited.rs` says.
 
-use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 
 use readpath_core::unit::{PAGE_BYTES, PageRange};
@@ -17,6 +16,7 @@ use rustix::mm;
 use super::error::PagerError;
 use super::inherited::without_forks;
 use super::uffd::{Uffd, Watch};
+use crate::target::Target;
 
 /// Private anonymous memory of whole pages, absent at first.
 #[derive(Debug)]
@@ -136,7 +136,14 @@ impl Area {
     ///
     /// # Errors
     /// The system takes no more mappings; the range is as it was.
-    pub(super) fn lend(&self, range: PageRange, file: BorrowedFd<'_>) -> rustix::io::Result<()> {
+    pub(super) fn lend(&self, range: PageRange, file: &Target) -> rustix::io::Result<()> {
+        let offset = range.first * PAGE_BYTES;
+        #[cfg(any(test, feature = "simulation"))]
+        if let Some(lent) =
+            crate::simulation::memory::lend(self.address(range.first), range, offset)
+        {
+            return lent;
+        }
         let (address, bytes) =
             (self.address(range.first) as *mut _, (range.count() * PAGE_BYTES) as usize);
         let (protection, flags) = (mm::ProtFlags::READ, mm::MapFlags::SHARED | mm::MapFlags::FIXED);
@@ -144,7 +151,7 @@ impl Area {
         without_forks(|| {
             // SAFETY: a range of our mapping, which reads as the file's bytes before and after; neither call changes any.
             unsafe {
-                mm::mmap(address, bytes, protection, flags, file, range.first * PAGE_BYTES)?;
+                mm::mmap(address, bytes, protection, flags, file, offset)?;
                 // Nothing in it can fail but for want of memory; then a child has the part, and lacks the rest.
                 let _ = mm::madvise(address, bytes, mm::Advice::LinuxDontFork);
             }
@@ -160,6 +167,14 @@ impl Area {
     /// # Errors
     /// The system can't; the other is as it was.
     pub(super) unsafe fn move_into(self, other: &Area, first: u64) -> rustix::io::Result<()> {
+        #[cfg(any(test, feature = "simulation"))]
+        if let Some(moved) = crate::simulation::memory::move_into(
+            self.address(0),
+            self.bytes(),
+            other.address(first),
+        ) {
+            return moved.map(|()| std::mem::forget(self));
+        }
         let (from, to) = (self.base.as_ptr().cast(), other.address(first) as *mut _);
         // SAFETY: both are ours and as long; the caller's promise for what is in the target.
         unsafe {
@@ -176,7 +191,7 @@ impl Area {
     /// The page is present, and nobody changes or takes it while the slice lives.
     pub(super) unsafe fn bytes_of(&self, page: u64) -> &[u8] {
         #[cfg(any(test, feature = "simulation"))]
-        assert_ne!(crate::simulation::memory::is_present(self.address(page)), Some(false));
+        crate::simulation::memory::looked_at(self.address(page));
         // SAFETY: within the mapping; the caller's promise for the rest.
         unsafe { std::slice::from_raw_parts(self.address(page) as *const u8, PAGE_BYTES as usize) }
     }
