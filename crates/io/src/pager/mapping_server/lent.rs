@@ -54,6 +54,8 @@ pub(super) struct Lending {
     /// What the kernel has brought in of a window is dropped with it.
     drops_behind: bool,
     windows: VecDeque<Window>,
+    /// Windows that the system didn't let us take back: the kernel's for good.
+    kept: Vec<PageRange>,
     back: Option<TakeBack>,
 }
 
@@ -87,17 +89,25 @@ impl Lending {
     pub(super) fn of(target: &Target, memory_pages: u64, drops_behind: bool) -> Lending {
         let ahead = target.queue().map_or(0, |queue| queue.read_ahead_bytes / PAGE_BYTES);
         let room = Room::of(memory_pages, ahead);
-        Lending { room, drops_behind, windows: VecDeque::new(), back: None }
+        Lending { room, drops_behind, ..Lending::none() }
     }
 
     /// Nothing is lent.
     pub(super) fn none() -> Lending {
-        Lending { room: None, drops_behind: true, windows: VecDeque::new(), back: None }
+        Lending {
+            room: None,
+            drops_behind: true,
+            windows: VecDeque::new(),
+            kept: Vec::new(),
+            back: None,
+        }
     }
 
     /// Whether a page is the kernel's now.
     pub(super) fn has(&self, page: u64) -> bool {
+        let mut kept = self.kept.iter();
         self.windows.iter().any(|window| window.range.contains(page))
+            || kept.any(|range| range.contains(page))
     }
 
     fn pages(&self, counts: impl Fn(&Window) -> bool) -> u64 {
@@ -245,7 +255,8 @@ impl Areas {
         if is_back {
             self.runs.remove(window.range);
         } else {
-            // It is the kernel's for good, and so is any other that is lent.
+            // So would be any other that is lent.
+            self.lending.kept.push(window.range);
             self.lending.room = None;
         }
     }

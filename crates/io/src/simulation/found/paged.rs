@@ -1,6 +1,7 @@
 //! What runs have found in the servers of mappings and regions.
 
 use super::{Faults, Scenario, Settings, quiet};
+use crate::simulation::memory::Kernel;
 use crate::simulation::paged::{Paged, Touch};
 use crate::simulation::scenario::Action;
 
@@ -19,6 +20,7 @@ pub(super) fn found() -> Vec<Scenario> {
         a_page_given_up_that_failed_beside_a_load(),
         a_page_given_up_while_it_waits_to_be_written(),
         pages_locked_while_they_leave(),
+        windows_that_stay_the_kernels(),
     ]
 }
 
@@ -28,6 +30,16 @@ fn region(pages: u64, swapin: &'static str, memory_pages: u64) -> Settings {
 
 fn mapping(readahead: &'static str, memory_pages: u64) -> Settings {
     Settings { memory_pages, readahead, paged: Some(Paged::Mapping), ..quiet() }
+}
+
+/// A mapping of which windows are lent.
+fn lent(large_pages: u64, ahead_pages: u64, memory_pages: u64) -> Settings {
+    let kernel = Kernel { large_pages, ahead_pages, is_tight: true, cached_part: 0 };
+    Settings {
+        paged: Some(Paged::Lent(kernel)),
+        switch_part: 2,
+        ..mapping("adaptive", memory_pages)
+    }
 }
 
 fn of(settings: Settings, bytes: u64, faults: Faults, threads: Vec<Vec<Touch>>) -> Scenario {
@@ -108,4 +120,11 @@ fn pages_locked_while_they_leave() -> Scenario {
     let one = vec![Load(61, 55), Write(29, 11, 2), Read(42, 3)];
     let two = vec![Read(99, 115), Load(60, 95), Lock(55, 51, true)];
     of(region(130, "hits", 80), 1_761_280, faults, vec![one, two])
+}
+
+/// They were taken for pages that are served, and what was mapped there ended the process.
+fn windows_that_stay_the_kernels() -> Scenario {
+    let faults = Faults { no_parts: 2, ..Faults::default() };
+    let touches = vec![Read(73, 20), Read(51, 16), Read(68, 13)];
+    of(lent(4, 32, 89), 1_085_439, faults, vec![touches])
 }
