@@ -194,7 +194,9 @@ impl Areas {
         if is_locked || self.poisoned.range(range.pages()).next().is_some() {
             return false;
         }
-        self.leave_machine(machine, room.machine_pages);
+        if !self.leave_machine(machine, room.machine_pages) {
+            return false;
+        }
         if range.pages().any(|page| self.resident.contains_key(&page)) {
             // It will be used, if not from here.
             machine.mapped(self.handle, range);
@@ -261,10 +263,10 @@ impl Areas {
         }
     }
 
-    /// Leaves the machine so much memory at the most.
-    fn leave_machine(&mut self, machine: &mut Machine, pages: u64) {
+    /// Leaves the machine so much memory at the most; false if more of it is in use now.
+    fn leave_machine(&mut self, machine: &mut Machine, pages: u64) -> bool {
         if machine.memory_bytes()[0] <= pages * PAGE_BYTES {
-            return;
+            return true;
         }
         let withdrawn = machine.resize(self.now(), pages * PAGE_BYTES);
         for frame in &withdrawn {
@@ -275,6 +277,7 @@ impl Areas {
         }
         self.evict();
         machine.withdrawn(&withdrawn);
+        machine.memory_bytes()[0] <= pages * PAGE_BYTES
     }
 }
 

@@ -5,7 +5,7 @@ use crate::simulation::memory::Kernel;
 use crate::simulation::paged::{Paged, Touch};
 use crate::simulation::scenario::Action;
 
-use Touch::{GiveUp, Hold, Load, Lock, Read, ReadAt, Write};
+use Touch::{GiveUp, Hold, Load, Lock, Read, ReadAt, ReadDown, WillNeed, Write};
 
 /// All of them.
 pub(super) fn found() -> Vec<Scenario> {
@@ -21,6 +21,7 @@ pub(super) fn found() -> Vec<Scenario> {
         a_page_given_up_while_it_waits_to_be_written(),
         pages_locked_while_they_leave(),
         windows_that_stay_the_kernels(),
+        a_window_beside_pages_on_their_way(),
     ]
 }
 
@@ -127,4 +128,11 @@ fn windows_that_stay_the_kernels() -> Scenario {
     let faults = Faults { no_parts: 2, ..Faults::default() };
     let touches = vec![Read(73, 20), Read(51, 16), Read(68, 13)];
     of(lent(4, 32, 89), 1_085_439, faults, vec![touches])
+}
+
+/// The machine could not give its memory up at once, and the window was lent all the same: together they had more than there was.
+fn a_window_beside_pages_on_their_way() -> Scenario {
+    let settings = Settings { switch_part: 64, ..lent(8, 48, 249) };
+    let threads = vec![vec![WillNeed(608, 468)], vec![ReadDown(390, 29)]];
+    of(settings, 3_342_336, Faults::default(), threads)
 }
