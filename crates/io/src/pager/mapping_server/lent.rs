@@ -56,6 +56,7 @@ pub(super) struct Lending {
     windows: VecDeque<Window>,
     /// Windows that the system didn't let us take back: the kernel's for good.
     kept: Vec<PageRange>,
+    /// There once something is lent.
     back: Option<TakeBack>,
 }
 
@@ -194,7 +195,7 @@ impl Areas {
         if is_locked || self.poisoned.range(range.pages()).next().is_some() {
             return false;
         }
-        if !self.leave_machine(machine, room.machine_pages) {
+        if !self.can_take_back() || !self.leave_machine(machine, room.machine_pages) {
             return false;
         }
         if range.pages().any(|page| self.resident.contains_key(&page)) {
@@ -245,14 +246,22 @@ impl Areas {
         }
     }
 
+    /// Whether what is lent can be taken back: where the system gives no thread for that, nothing is lent.
+    fn can_take_back(&mut self) -> bool {
+        if self.lending.back.is_none() {
+            match TakeBack::start(&self.uffd, &self.user) {
+                Ok(back) => self.lending.back = Some(back),
+                Err(_) => self.lending.room = None,
+            }
+        }
+        self.lending.back.is_some()
+    }
+
     /// Has a window's place taken by absent pages that we serve. Faults that are told meanwhile are among `self.faults`.
     fn take_back(&mut self, nth: usize) {
         let Some(window) = self.lending.windows.remove(nth) else { return };
-        let back = match &mut self.lending.back {
-            Some(back) => Ok(back),
-            none => TakeBack::start(&self.uffd, &self.user).map(|back| none.insert(back)),
-        };
-        let is_back = back.is_ok_and(|back| back.take(window.range, &self.uffd, &mut self.faults));
+        let back = self.lending.back.as_ref().expect("it was there before anything was lent");
+        let is_back = back.take(window.range, &self.uffd, &mut self.faults);
         drop_cached(&self.target, window.drops);
         if is_back {
             self.runs.remove(window.range);

@@ -22,6 +22,7 @@ pub(super) fn found() -> Vec<Scenario> {
         pages_locked_while_they_leave(),
         windows_that_stay_the_kernels(),
         a_window_beside_pages_on_their_way(),
+        a_window_that_no_thread_could_take_back(),
     ]
 }
 
@@ -135,4 +136,11 @@ fn a_window_beside_pages_on_their_way() -> Scenario {
     let settings = Settings { switch_part: 64, ..lent(8, 48, 249) };
     let threads = vec![vec![WillNeed(608, 468)], vec![ReadDown(390, 29)]];
     of(settings, 3_342_336, Faults::default(), threads)
+}
+
+/// It stayed the kernel's for good, beside those that there was room for.
+fn a_window_that_no_thread_could_take_back() -> Scenario {
+    let settings = Settings { switch_part: 64, refuse_thread_part: 8, ..lent(8, 16, 89) };
+    let touches = vec![Load(86, 101), Read(12, 5), Read(17, 44)];
+    of(settings, 512_001, Faults::default(), vec![touches])
 }
