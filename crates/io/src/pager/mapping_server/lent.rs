@@ -20,6 +20,7 @@
 //! for the new windows would not be.
 
 use std::collections::VecDeque;
+use std::os::fd::AsFd;
 
 use readpath_core::machine::Machine;
 use readpath_core::readahead::Advice;
@@ -207,8 +208,8 @@ impl Areas {
             Some(before) => !before.drops.is_empty(),
             None => self.lending.drops_behind && cached_pages(&self.target, range) == Some(0),
         };
-        if self.user.lend(range, &self.target).is_err() {
-            // The system has no room for so many parts of memory.
+        if self.user.lend(range, self.target.as_fd()).is_err() {
+            // The system has no room for so many parts of memory, or the file system doesn't let it.
             self.lending.room = None;
             return false;
         }
