@@ -166,7 +166,7 @@ impl Area {
     /// Nobody needs what is there, unless who watches fills it with the same bytes again.
     ///
     /// # Errors
-    /// The system can't; the other is as it was.
+    /// The system has no room for so many parts of memory, which it looks at first; the other is as it was.
     pub(super) unsafe fn move_into(self, other: &Area, first: u64) -> rustix::io::Result<()> {
         #[cfg(any(test, feature = "simulation"))]
         if let Some(moved) = crate::simulation::memory::move_into(

@@ -87,6 +87,8 @@ struct Shared {
     /// The length of a mapping.
     bytes: u64,
     can_fail: bool,
+    /// One thread alone touches what is lent, and all of it can be taken back.
+    is_lent_alone: bool,
 }
 
 enum Front {
@@ -154,6 +156,9 @@ pub(super) fn main(scenario: &Rc<Scenario>, paged: &Paged) {
         failed: RefCell::default(),
         bytes,
         can_fail: scenario.faults.fails > 0 || !scenario.faults.bad.is_empty(),
+        is_lent_alone: matches!(paged, Paged::Lent(_))
+            && scenario.threads.len() == 1
+            && scenario.faults.no_parts == 0,
     });
     let threads: Vec<TaskId> = (0..scenario.threads.len())
         .map(|number| {
@@ -242,6 +247,11 @@ impl Shared {
                 if let Front::Mapping(mapping) = &self.front {
                     let (offset, bytes) = self.range(first, count);
                     mapping.advise(Advice::DontNeed, offset, bytes);
+                    if self.is_lent_alone {
+                        // Answered, that was done before.
+                        mapping.statistics();
+                        self.check_none_lent(world, first, count);
+                    }
                 }
             }
             Touch::ReadAt(offset, bytes) => self.read_at(world, offset, bytes),
@@ -272,6 +282,16 @@ impl Shared {
                 }
             }
             Touch::Ask => self.ask(world),
+        }
+    }
+
+    /// Nothing is lent of pages that nobody needs.
+    fn check_none_lent(&self, world: &World, first: u64, count: u64) {
+        let mut memory = world.memory.borrow_mut();
+        let mut pages = first..(first + count).min(self.pages);
+        if let Some(page) = pages.find(|&page| memory.is_lent(self.address(page))) {
+            drop(memory);
+            world.wrong(format!("page {page} is lent still, though it was given up"));
         }
     }
 
