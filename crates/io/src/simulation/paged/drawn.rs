@@ -10,6 +10,8 @@ use crate::simulation::scenario::{Action, Draw, Scenario, Settings, faults};
 
 /// Neither a region nor a mapping has less memory.
 const MEMORY_PAGES_MIN: u64 = 64;
+/// The largest page of a file of Linux, 2 MiB.
+const REAL_LARGE_PAGES: u64 = 512;
 
 impl Scenario {
     /// One of memory whose faults are served, with about so many actions in all.
@@ -60,9 +62,9 @@ impl Scenario {
     pub fn lent(seed: u64, actions: u64) -> Scenario {
         let mut draw = Draw(splitmix::mixed(seed ^ 0x1e47_0000));
         let kernel = Kernel {
-            // One of the kernel's own makes a run of some 100,000 steps.
+            // With those of Linux a run has some 100,000 steps.
             large_pages: match draw.below(64) {
-                0 => 512,
+                0 => REAL_LARGE_PAGES,
                 _ => draw.one_of(&[1, 2, 4, 4, 8, 8, 16]),
             },
             ahead_pages: draw.one_of(&[1, 4, 8, 16, 32, 48]),
@@ -82,6 +84,10 @@ impl Scenario {
         let mut faults = paged.faults;
         faults.bad.iter_mut().for_each(|(_, page)| *page = draw.below(pages));
         faults.no_parts = draw.part(&[2, 10, 100]);
+        if large_pages == REAL_LARGE_PAGES {
+            // Of thousands of pages that are seconds late each a run takes hours.
+            faults.late = 0;
+        }
         let settings = Settings {
             memory_pages,
             readahead: "adaptive",
