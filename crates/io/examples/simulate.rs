@@ -9,8 +9,8 @@
 //! ```
 //!
 //! With `--served`, the files are those of NFS servers; with `--paged`, memory is touched in place of files that are read: mappings and
-//! regions. A run of at least 1,000 steps counts as long. What a run leaves in memory, and a run that makes no steps any more, is
-//! wrong as well.
+//! regions; with `--lent`, mappings of which windows are lent to the kernel's own, and how many pages were is printed too. A run of at
+//! least 1,000 steps counts as long. What a run leaves in memory, and a run that makes no steps any more, is wrong as well.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use readpath::inside::simulation::{Report, Scenario, found};
 
 const USAGE: &str = "usage: simulate [--seed N | --first N] [--seeds N | --minutes N | --long-runs N] [--threads N] \
-                     [--actions N] [--served | --paged] [--show]";
+                     [--actions N] [--served | --paged | --lent] [--show]";
 
 /// So many steps make a run long.
 const LONG_STEPS: u64 = 1_000;
@@ -130,6 +130,7 @@ fn arguments() -> Result<Arguments, String> {
             "--show" => parsed.shows = true,
             "--served" => (parsed.of, parsed.option) = (Scenario::served, " --served"),
             "--paged" => (parsed.of, parsed.option) = (Scenario::paged, " --paged"),
+            "--lent" => (parsed.of, parsed.option) = (Scenario::lent, " --lent"),
             "--actions" => parsed.actions = number()?,
             _ => return Err(format!("there is no option {word}; {USAGE}")),
         }
@@ -144,6 +145,10 @@ struct Done {
     runs: AtomicU64,
     steps: AtomicU64,
     long: AtomicU64,
+    /// Pages that were lent, pages that were taken back, and runs with such.
+    lent: AtomicU64,
+    taken_back: AtomicU64,
+    lending: AtomicU64,
     is_wrong: AtomicBool,
     are_idle: AtomicBool,
     /// Of each thread, the seed that it runs, and since when.
@@ -159,6 +164,11 @@ impl Done {
             "{runs} runs, {steps} steps, {long} runs of at least {LONG_STEPS}, {seconds:.0} s, {:.0} runs/s",
             runs as f64 / seconds
         );
+        let [lending, lent, taken_back] = [&self.lending, &self.lent, &self.taken_back]
+            .map(|count| count.load(Ordering::Relaxed));
+        if lent > 0 {
+            println!("{lending} of them lent {lent} pages, and took {taken_back} back");
+        }
     }
 
     /// Says every minute how far it is, and ends the process when a run makes no steps any more.
@@ -208,6 +218,10 @@ fn work(thread: usize, arguments: &Arguments, found: &[Scenario], begun: Instant
         runs(None);
         done.runs.fetch_add(1, Ordering::Relaxed);
         done.steps.fetch_add(report.steps, Ordering::Relaxed);
+        let (lent, taken_back) = report.lent_pages;
+        done.lent.fetch_add(lent, Ordering::Relaxed);
+        done.taken_back.fetch_add(taken_back, Ordering::Relaxed);
+        done.lending.fetch_add(u64::from(lent > 0), Ordering::Relaxed);
         done.long.fetch_add(u64::from(report.steps >= LONG_STEPS), Ordering::Relaxed);
         if let Some(failure) = report.failure {
             if done.is_wrong.swap(true, Ordering::Relaxed) {

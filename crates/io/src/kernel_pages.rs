@@ -25,7 +25,8 @@
 //! where a file can't be opened once more (no `/proc`), all goes past it. Block devices always do.
 
 use std::io::IoSliceMut;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::num::NonZero;
+use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -33,6 +34,7 @@ use linux_raw_sys::general as raw;
 use readpath_core::decision::Decided;
 use readpath_core::readahead;
 use readpath_core::unit::{PAGE_BYTES, PageRange};
+use rustix::fs::{Advice, fadvise};
 
 use crate::copied::Copied;
 use crate::engine::Handle;
@@ -205,7 +207,7 @@ impl KernelPages {
 
     /// Whether the kernel holds all of these pages now.
     fn has(&self, pages: PageRange) -> bool {
-        let held = self.target.as_ref().and_then(|of| cached_pages(of.as_fd(), pages));
+        let held = self.target.as_ref().and_then(|of| cached_pages(of, pages));
         held == Some(pages.count())
     }
 
@@ -271,7 +273,7 @@ const STRETCH_PAGES: u64 = 64;
 /// Whether the kernel's cache holds all of a file that is read past it, as far as one can tell now.
 pub(crate) fn holds_all(target: &Target) -> bool {
     let pages = target.bytes().div_ceil(PAGE_BYTES);
-    let holds = |range: PageRange| cached_pages(target.as_fd(), range) == Some(range.count());
+    let holds = |range: PageRange| cached_pages(target, range) == Some(range.count());
     pages > 0 && can_be_asked(target) && stretches_of(pages).all(holds)
 }
 
@@ -399,7 +401,11 @@ impl File {
 }
 
 /// How many pages of a range the kernel's cache has: `cachestat(2)`; `None` where it doesn't say.
-pub(crate) fn cached_pages(file: BorrowedFd<'_>, pages: PageRange) -> Option<u64> {
+pub(crate) fn cached_pages(target: &Target, pages: PageRange) -> Option<u64> {
+    #[cfg(any(test, feature = "simulation"))]
+    if let Some(counted) = crate::simulation::memory::cached_pages(pages) {
+        return counted;
+    }
     let range =
         raw::cachestat_range { off: pages.first * PAGE_BYTES, len: pages.count() * PAGE_BYTES };
     let mut counted = raw::cachestat {
@@ -411,9 +417,21 @@ pub(crate) fn cached_pages(file: BorrowedFd<'_>, pages: PageRange) -> Option<u64
     };
     // SAFETY: the kernel reads the one and writes to the other, and both live.
     let result = unsafe {
-        libc::syscall(raw::__NR_cachestat.into(), file.as_raw_fd(), &range, &mut counted, 0)
+        libc::syscall(raw::__NR_cachestat.into(), target.as_raw_fd(), &range, &mut counted, 0)
     };
     (result == 0).then_some(counted.nr_cache)
+}
+
+/// Has the kernel's cache drop what it can of these pages; what it can't stays, and gives way by itself.
+pub(crate) fn drop_cached(target: &Target, pages: PageRange) {
+    #[cfg(any(test, feature = "simulation"))]
+    if crate::simulation::memory::drop_cached(pages) {
+        return;
+    }
+    // A length of 0 would mean the rest of the file.
+    if let Some(bytes) = NonZero::new(pages.count().saturating_mul(PAGE_BYTES)) {
+        let _ = fadvise(target, pages.first * PAGE_BYTES, Some(bytes), Advice::DontNeed);
+    }
 }
 
 #[cfg(test)]

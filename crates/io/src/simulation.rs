@@ -3,7 +3,7 @@
 //!
 //! What is replaced are the calls by which the library asks the system for something: locks and threads
 //! ([primitives], by way of `sync.rs`), the clock, the opening of files and what is known of them, the backend,
-//! `preadv(2)` ([disk]), and for mappings and regions userfaultfd ([memory]). All above that is the code that programs run. The feature `simulation` builds it in, and the
+//! `preadv(2)` ([disk]), and for mappings and regions userfaultfd and the kernel's own mapping of a file ([memory]). All above that is the code that programs run. The feature `simulation` builds it in, and the
 //! crate's own tests have it; where it isn't, there is not an instruction of it.
 //!
 //! A [`Scenario`] is what some threads do, and what goes wrong meanwhile; it follows from its seed, as does all that
@@ -36,6 +36,7 @@ use std::path::Path;
 
 pub use disk::Faults;
 pub use found::found;
+pub use memory::Kernel;
 pub use paged::{Paged, Touch};
 pub use scenario::{Action, Scenario, Settings};
 pub use server::Server;

@@ -30,6 +30,10 @@ pub(crate) fn total_memory() -> Option<u64> {
 impl SpareMemory {
     /// What there is now; `None` where the system doesn't say.
     pub(crate) fn now() -> Option<SpareMemory> {
+        #[cfg(any(test, feature = "simulation"))]
+        if let Some(spare) = crate::simulation::memory::spare() {
+            return Some(spare);
+        }
         SpareMemory::below(Path::new("/"))
     }
 

@@ -10,7 +10,7 @@ pub(crate) use crate::simulation::primitives::{
     processors, spawn, thread_number,
 };
 #[cfg(any(test, feature = "simulation"))]
-pub(crate) use crate::simulation::replies::{SyncSender, sync_channel};
+pub(crate) use crate::simulation::replies::{Receiver, SyncSender, sync_channel};
 
 #[cfg(not(any(test, feature = "simulation")))]
 pub(crate) use real::*;
@@ -20,7 +20,7 @@ mod real {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::Instant;
 
-    pub(crate) use std::sync::mpsc::{SyncSender, sync_channel};
+    pub(crate) use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
     pub(crate) use std::sync::{Condvar, Mutex, MutexGuard};
     pub(crate) use std::thread::{JoinHandle, Thread, current, park_timeout};
 

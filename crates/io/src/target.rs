@@ -265,7 +265,7 @@ impl Target {
             identity,
             device: 1,
             simulated: Some(inode),
-            queue: OnceLock::new(),
+            queue: OnceLock::from(crate::simulation::memory::queue()),
         }
     }
 

@@ -17,7 +17,6 @@
 //! law that saw one read of thirty would take them for reads at random places.
 
 use std::io::{self, IoSliceMut};
-use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 
@@ -107,7 +106,7 @@ impl Handle {
     /// Has the kernel begin with a read, unless it holds all of it and the law needn't know; gives whether it does.
     fn begin(&self, steered: &Steered, target: &Target, offset: u64, bytes: u64) -> bool {
         let request = PageRange::covering(offset, bytes);
-        let is_held = cached_pages(target.as_fd(), request) == Some(request.count());
+        let is_held = cached_pages(target, request) == Some(request.count());
         if !is_held || steered.is_engaged() {
             steered.read(&self.law, target, self.shown(offset, bytes, !is_held, None));
         }

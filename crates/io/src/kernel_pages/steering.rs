@@ -22,6 +22,7 @@ use readpath_core::readahead::{
 use readpath_core::request::RequestId;
 use readpath_core::unit::{PAGE_BYTES, PageRange, Time};
 
+use super::drop_cached;
 use super::trust::Trust;
 use super::waiter::{Waiter, Wish};
 use crate::clock::Clock;
@@ -385,10 +386,7 @@ impl Steered {
             return;
         }
         self.advised.lock().expect(POISON).forget(range, &mut self.steering.evidence());
-        // None to the end of the file.
-        let bytes = std::num::NonZero::new(range.count().saturating_mul(PAGE_BYTES));
-        let advice = rustix::fs::Advice::DontNeed;
-        let _ = rustix::fs::fadvise(target, range.first * PAGE_BYTES, bytes, advice);
+        drop_cached(target, range);
     }
 
     /// What is believed of the file.

@@ -15,7 +15,6 @@ use readpath_core::unit::{PAGE_BYTES, PageRange};
 use rustix::mm;
 
 use super::error::PagerError;
-use super::inherited::without_forks;
 use super::uffd::{Uffd, Watch};
 
 /// Private anonymous memory of whole pages, absent at first.
@@ -134,22 +133,31 @@ impl Area {
 
     /// Has the kernel map a part of a file, the same pages of it, in the place of a range: what is there is gone.
     ///
+    /// It is mapped elsewhere first, and moved: where a file system refuses to be mapped, what was in the place may be gone
+    /// already (mmap(2) of POSIX says so, and Linux 6.18 does so). And a child has all of the part's neighbours or none.
+    ///
     /// # Errors
-    /// The system takes no more mappings; the range is as it was.
+    /// The system takes no more mappings, or the file can't be mapped; the range is as it was.
     pub(super) fn lend(&self, range: PageRange, file: BorrowedFd<'_>) -> rustix::io::Result<()> {
-        let (address, bytes) =
-            (self.address(range.first) as *mut _, (range.count() * PAGE_BYTES) as usize);
-        let (protection, flags) = (mm::ProtFlags::READ, mm::MapFlags::SHARED | mm::MapFlags::FIXED);
-        // A child would have the part, and nothing beside it.
-        without_forks(|| {
-            // SAFETY: a range of our mapping, which reads as the file's bytes before and after; neither call changes any.
-            unsafe {
-                mm::mmap(address, bytes, protection, flags, file, range.first * PAGE_BYTES)?;
-                // Nothing in it can fail but for want of memory; then a child has the part, and lacks the rest.
-                let _ = mm::madvise(address, bytes, mm::Advice::LinuxDontFork);
-            }
-            Ok(())
-        })
+        let offset = range.first * PAGE_BYTES;
+        #[cfg(any(test, feature = "simulation"))]
+        if let Some(lent) =
+            crate::simulation::memory::lend(self.address(range.first), range, offset)
+        {
+            return lent;
+        }
+        let bytes = (range.count() * PAGE_BYTES) as usize;
+        let place = self.address(range.first) as *mut _;
+        let (protection, moved) = (mm::ProtFlags::READ, mm::MremapFlags::MAYMOVE);
+        // SAFETY: a new mapping at an address that the kernel chooses, which is given back or moved; the place is a range of
+        // our mapping, which reads as the file's bytes before and after.
+        unsafe {
+            let null = std::ptr::null_mut();
+            let made = mm::mmap(null, bytes, protection, mm::MapFlags::SHARED, file, offset)?;
+            mm::madvise(made, bytes, mm::Advice::LinuxDontFork)
+                .and_then(|()| mm::mremap_fixed(made, bytes, bytes, moved, place).map(drop))
+                .inspect_err(|_| _ = mm::munmap(made, bytes))
+        }
     }
 
     /// Puts this area, as it is watched, in the place of as many pages of another, from `first` on.
@@ -158,8 +166,16 @@ impl Area {
     /// Nobody needs what is there, unless who watches fills it with the same bytes again.
     ///
     /// # Errors
-    /// The system can't; the other is as it was.
+    /// The system has no room for so many parts of memory, which it looks at first; the other is as it was.
     pub(super) unsafe fn move_into(self, other: &Area, first: u64) -> rustix::io::Result<()> {
+        #[cfg(any(test, feature = "simulation"))]
+        if let Some(moved) = crate::simulation::memory::move_into(
+            self.address(0),
+            self.bytes(),
+            other.address(first),
+        ) {
+            return moved.map(|()| std::mem::forget(self));
+        }
         let (from, to) = (self.base.as_ptr().cast(), other.address(first) as *mut _);
         // SAFETY: both are ours and as long; the caller's promise for what is in the target.
         unsafe {
@@ -176,7 +192,7 @@ impl Area {
     /// The page is present, and nobody changes or takes it while the slice lives.
     pub(super) unsafe fn bytes_of(&self, page: u64) -> &[u8] {
         #[cfg(any(test, feature = "simulation"))]
-        assert_ne!(crate::simulation::memory::is_present(self.address(page)), Some(false));
+        crate::simulation::memory::looked_at(self.address(page));
         // SAFETY: within the mapping; the caller's promise for the rest.
         unsafe { std::slice::from_raw_parts(self.address(page) as *const u8, PAGE_BYTES as usize) }
     }
@@ -221,6 +237,21 @@ mod tests {
         for_each_run(&mut vec![7, 3, 4, 9, 8, 0], |run| runs.push((run.first, run.end)));
         assert_eq!(runs, [(0, 1), (3, 5), (7, 10)]);
         for_each_run(&mut Vec::new(), |run| panic!("{run:?}"));
+    }
+
+    /// A file that says no only when it is asked itself: one that the kernel makes as it is read.
+    #[test]
+    fn a_range_stays_where_a_file_can_t_be_mapped_in_its_place() {
+        let area = Area::new(4).unwrap();
+        let Ok(file) = std::fs::File::open("/sys/kernel/uevent_seqnum") else { return };
+        let refused = area.lend(PageRange::new(1, 2), std::os::fd::AsFd::as_fd(&file));
+        assert_eq!(refused, Err(rustix::io::Errno::NODEV));
+        let mut is_in_core = [0; 4];
+        // SAFETY: four pages, and a byte for each; it fails where one of them isn't mapped (mincore(2)).
+        let all = unsafe {
+            libc::mincore(area.address(0) as *mut _, area.bytes(), is_in_core.as_mut_ptr())
+        };
+        assert_eq!(all, 0);
     }
 
     #[test]

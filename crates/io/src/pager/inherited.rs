@@ -169,14 +169,6 @@ impl Places {
     }
 }
 
-/// Does something while no child is made.
-pub(super) fn without_forks<T>(act: impl FnOnce() -> T) -> T {
-    PLACES.take();
-    let done = act();
-    PLACES.let_go();
-    done
-}
-
 /// Has the places filled in every child from now on.
 fn watch_forks() -> std::io::Result<()> {
     static WATCHED: Once = Once::new();

@@ -9,13 +9,15 @@
 //! the kernel finds out that reading around is in vain, and that fits into half of the memory that is free. Of a larger file touched at
 //! random it would bring in many times what is used, and then page after page; that is what the laws are for.
 
-use std::os::fd::AsFd;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use readpath_core::request::Op;
 use readpath_core::unit::PAGE_BYTES;
 
+use crate::backend::carry;
 use crate::raw::RawMemory;
 use crate::spare_memory::SpareMemory;
+use crate::sync::now;
 use crate::target::{Mode, Target};
 
 /// After so many misses more than hits the kernel reads no more than the page that is touched (`MMAP_LOTSAMISS`; the
@@ -57,9 +59,11 @@ fn request_time(target: &Target) -> Option<Duration> {
     let pages = target.bytes() / PAGE_BYTES;
     let probe = |nth: u64| {
         let offset = pages * (2 * nth + 1) / (2 * PROBES) * PAGE_BYTES;
-        let begun = Instant::now();
-        rustix::io::pread(target.as_fd(), &mut page[..], offset).ok()?;
-        Some(begun.elapsed())
+        let segment = libc::iovec { iov_base: page.as_mut_ptr().cast(), iov_len: page.len() };
+        let begun = now();
+        // SAFETY: memory of our own, and the target is open.
+        let bytes = unsafe { carry(target.transfer_fd(), Op::Read, offset, &[segment]) };
+        (bytes >= 0).then(|| now().duration_since(begun))
     };
     (0..PROBES).map(probe).min().flatten()
 }

@@ -6,17 +6,16 @@
 //! and the one that serves faults reads.
 
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::thread::JoinHandle;
+use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
 use readpath_core::unit::PageRange;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::area::Area;
 use super::error::PagerError;
 use super::uffd::{Fault, Uffd, Watch};
-use crate::thread;
+use super::wait::look;
+use crate::sync::{JoinHandle, Receiver, SyncSender, spawn, sync_channel};
 
 /// How long is waited at a time for a move to be told, or to have failed.
 const LOOK: Duration = Duration::from_millis(1);
@@ -25,7 +24,7 @@ const LOOK: Duration = Duration::from_millis(1);
 #[derive(Debug)]
 pub(super) struct TakeBack {
     /// None once it is dropped.
-    asked: Option<Sender<PageRange>>,
+    asked: Option<SyncSender<PageRange>>,
     answers: Receiver<bool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -36,18 +35,19 @@ impl TakeBack {
     /// # Errors
     /// The system gives no thread.
     pub(super) fn start(uffd: &Arc<Uffd>, area: &Arc<Area>) -> std::io::Result<TakeBack> {
-        let (asked, asks) = channel::<PageRange>();
-        let (answer, answers) = channel();
+        // One range at a time.
+        let (asked, asks) = sync_channel::<PageRange>(1);
+        let (answer, answers) = sync_channel(1);
         let (uffd, area) = (Arc::clone(uffd), Arc::clone(area));
         let body = move || {
-            for range in asks {
+            while let Ok(range) = asks.recv() {
                 let is_back = replace(&area, &uffd, range).is_ok();
                 if answer.send(is_back).is_err() {
                     return;
                 }
             }
         };
-        let thread = Some(thread::spawn("readpath-back", body)?);
+        let thread = Some(spawn("readpath-back", body)?);
         Ok(TakeBack { asked: Some(asked), answers, thread })
     }
 
@@ -63,11 +63,7 @@ impl TakeBack {
             match self.answers.recv_timeout(wait) {
                 Ok(is_back) => return is_back,
                 Err(RecvTimeoutError::Disconnected) => return false,
-                // An interrupted sleep is a short one.
-                Err(RecvTimeoutError::Timeout) => {
-                    let look = Timespec { tv_sec: 0, tv_nsec: LOOK.subsec_nanos().into() };
-                    _ = poll(&mut [PollFd::new(uffd, PollFlags::IN)], Some(&look));
-                }
+                Err(RecvTimeoutError::Timeout) => look(uffd, LOOK),
             }
         }
     }

@@ -30,10 +30,7 @@ pub(super) fn sleep(uffd: &Uffd, bell: &Bell, most: Option<Duration>) -> Woken {
             return Woken { by_faults, by_bell };
         }
     }
-    let span = most.map(|span| Timespec {
-        tv_sec: span.as_secs() as i64,
-        tv_nsec: span.subsec_nanos().into(),
-    });
+    let span = most.map(timespec);
     let mut fds = [PollFd::new(uffd, PollFlags::IN), PollFd::new(bell, PollFlags::IN)];
     match poll(&mut fds, span.as_ref()) {
         Ok(_) | Err(Errno::INTR) => {}
@@ -41,4 +38,20 @@ pub(super) fn sleep(uffd: &Uffd, bell: &Bell, most: Option<Duration>) -> Woken {
     }
     let is_ready = |fd: &PollFd<'_>| fd.revents().contains(PollFlags::IN);
     Woken { by_faults: is_ready(&fds[0]), by_bell: is_ready(&fds[1]) }
+}
+
+/// Sleeps until a userfaultfd has something to be read, or `most` is over; an interrupted sleep is a short one.
+pub(super) fn look(uffd: &Uffd, most: Duration) {
+    #[cfg(any(test, feature = "simulation"))]
+    {
+        use std::os::fd::AsFd;
+        if crate::simulation::memory::look(uffd.as_fd(), most) {
+            return;
+        }
+    }
+    _ = poll(&mut [PollFd::new(uffd, PollFlags::IN)], Some(&timespec(most)));
+}
+
+fn timespec(span: Duration) -> Timespec {
+    Timespec { tv_sec: span.as_secs() as i64, tv_nsec: span.subsec_nanos().into() }
 }

@@ -45,6 +45,8 @@ pub struct Faults {
     pub calls_stop: u64,
     /// A page that such a call puts in place finds no memory.
     pub no_memory: u64,
+    /// There is no room for one more part of memory: a window is not lent, or not taken back.
+    pub no_parts: u64,
     /// Pages that can't be read: file and page.
     pub bad: Vec<(u32, u64)>,
 }

@@ -3,9 +3,11 @@
 //! It answers the pager's calls as the kernel does, by their numbers and structs (ioctl_userfaultfd(2)): half of a call may be
 //! done and the rest be asked again, pages of a transfer can't be moved until a moment after its end, and who waits may be woken
 //! for nothing. The bytes lie where the pager has mapped them. What is wrong in any case is found at once: a transfer to or from
-//! a page that is absent, a page that is taken away while it is written out, more pages than there may be.
+//! a page that is absent, a page that is taken away while it is written out, more pages than there may be. What is [lent] to the
+//! kernel's own mapping counts among them, with what that reads ahead.
 
 mod asked;
+mod lent;
 
 use std::cell::RefMut;
 use std::collections::BTreeMap;
@@ -18,10 +20,14 @@ use readpath_core::unit::PAGE_BYTES;
 use rustix::io::Errno;
 
 pub(crate) use asked::{
-    call, is_lost, is_present, messages, open, quieten, release, ring, sleep, unlock, unmap,
+    cached_pages, call, drop_cached, has_locked, is_lost, is_present, large_pages, lend, look,
+    looked_at, messages, move_into, open, queue, quieten, release, ring, sleep, spare, unlock,
+    unmap,
 };
+pub use lent::Kernel;
 
 use super::world::World;
+use lent::Lent;
 
 const PAGE: usize = PAGE_BYTES as usize;
 /// A pager's thread sleeps.
@@ -33,8 +39,15 @@ const RUBBISH: u8 = 0xdb;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Absent,
-    Present { is_protected: bool },
+    Present {
+        is_protected: bool,
+    },
     Poisoned,
+    /// A page of the file, by its number there, that the kernel maps; whether it was touched since.
+    Lent {
+        page: u64,
+        is_mapped: bool,
+    },
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -49,6 +62,22 @@ struct Page {
     /// The kernel lets go of it only then.
     held_until: u64,
     is_locked: bool,
+    /// The part of memory that it belongs to: some calls take pages of one alone.
+    part: u32,
+}
+
+impl Page {
+    fn absent() -> Page {
+        Page {
+            state: State::Absent,
+            generation: 0,
+            held: 0,
+            written: 0,
+            held_until: 0,
+            is_locked: false,
+            part: 0,
+        }
+    }
 }
 
 /// A range that a userfaultfd has.
@@ -94,6 +123,7 @@ pub(crate) struct Memory {
     written_before: u64,
     /// So many pages may be present, and one for each that is written out.
     pub(super) pages_max: u64,
+    pub(super) lent: Lent,
 }
 
 impl Memory {
@@ -128,6 +158,10 @@ impl Memory {
     fn put(&mut self, address: usize, uffd: RawFd, state: State) -> Result<(), Errno> {
         let is_its_own = self.uffd_of(address) == Some(uffd);
         let page = self.page(address).filter(|_| is_its_own).ok_or(Errno::NOENT)?;
+        if matches!(page.state, State::Lent { .. }) {
+            // Nobody watches it.
+            return Err(Errno::NOENT);
+        }
         if page.state != State::Absent {
             return Err(Errno::EXIST);
         }
@@ -137,6 +171,7 @@ impl Memory {
 
     fn is_waited_for(&self, uffd: RawFd) -> bool {
         self.touches.iter().any(|touch| touch.uffd == uffd && !touch.is_told)
+            || self.has_untold_move(uffd)
     }
 }
 
@@ -159,6 +194,13 @@ impl World {
                 }
                 Some(State::Present { .. }) => return Ok(()),
                 Some(State::Poisoned) | None => return Err(Bus),
+                Some(State::Lent { .. }) => {
+                    drop(memory);
+                    match self.touch_lent(address) {
+                        Some(touched) => return touched,
+                        None => continue,
+                    }
+                }
                 Some(State::Absent) => {}
             }
             let uffd = memory.uffd_of(address).expect("it is one of an area");
@@ -261,6 +303,10 @@ impl World {
             if page.written > 0 && is_pagers {
                 self.failed("a page is given up while it is written out".to_owned());
             }
+            if matches!(page.state, State::Lent { .. }) {
+                // It is the file's.
+                continue;
+            }
             if matches!(page.state, State::Present { .. }) {
                 // SAFETY: a page that the pager has mapped, and that nobody may look at any more.
                 unsafe { std::ptr::write_bytes(address as *mut u8, RUBBISH, PAGE) };
@@ -314,9 +360,10 @@ impl World {
     /// The pager has done what there is to be done for now.
     fn check_count(&self) {
         let memory = self.memory();
-        let most = memory.pages_max + memory.written + memory.written_before;
-        if memory.present > most {
-            self.failed(format!("{} pages are present, and {most} may be", memory.present));
+        let most = memory.pages_max + memory.written + memory.written_before + memory.kept();
+        let (present, lent) = (memory.present, memory.taken_by_kernel());
+        if present + lent > most {
+            self.failed(format!("{present} pages are present and {lent} lent, and {most} may be"));
         }
     }
 
@@ -326,15 +373,12 @@ impl World {
         if memory.uffd_of(start).is_some() {
             return Err(Errno::BUSY);
         }
-        let page = Page {
-            state: State::Absent,
-            generation: 0,
-            held: 0,
-            written: 0,
-            held_until: 0,
-            is_locked: false,
-        };
-        memory.areas.insert(start, Area { uffd, pages: vec![page; bytes / PAGE] });
+        let is_first = memory.areas.values().all(|area| area.uffd != uffd);
+        if !is_first && self.one_of(self.disk.borrow().faults().no_parts) {
+            memory.keep(bytes);
+            return Err(Errno::NOMEM);
+        }
+        memory.areas.insert(start, Area { uffd, pages: vec![Page::absent(); bytes / PAGE] });
         Ok(())
     }
 
@@ -386,12 +430,16 @@ impl World {
     fn move_pages(&self, uffd: RawFd, argument: &mut raw::uffdio_move) -> Result<(), Errno> {
         let shift = argument.src.wrapping_sub(argument.dst) as usize;
         {
-            // Both sides are locked, or neither is: else nothing is moved.
+            // Each side is of one part, both are locked or neither is, and the target is watched: else nothing is moved.
             let mut memory = self.memory();
             let pages = (argument.dst as usize..).step_by(PAGE).take(argument.len as usize / PAGE);
-            let mut is_locked = |at| memory.page(at).map(|page| page.is_locked);
-            let mut kinds = pages.flat_map(|to| [is_locked(to), is_locked(to.wrapping_add(shift))]);
-            let first = kinds.next().flatten();
+            let mut kind = |at| {
+                let page = memory.page(at)?;
+                let is_lent = matches!(page.state, State::Lent { .. });
+                (!is_lent).then_some((page.is_locked, page.part))
+            };
+            let mut kinds = pages.map(|to| Some((kind(to)?, kind(to.wrapping_add(shift))?)));
+            let first = kinds.next().flatten().filter(|(to, from)| to.0 == from.0);
             if first.is_none() || kinds.any(|kind| kind != first) {
                 return Err(Errno::INVAL);
             }
@@ -405,6 +453,7 @@ impl World {
                 State::Present { .. } => {}
                 State::Absent => return Err(Errno::NOENT),
                 State::Poisoned => return Err(Errno::FAULT),
+                State::Lent { .. } => return Err(Errno::INVAL),
             }
             if source.held > 0 || source.held_until > now {
                 return Err(Errno::BUSY);

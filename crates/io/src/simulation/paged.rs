@@ -3,8 +3,8 @@
 //!
 //! A region is held against a copy: each eighth of a page has the number of the last write to it, so that a byte too old, too new
 //! or of another page is told. A mapping is held against its file: each block of it is as the file was at some time since it was
-//! mapped. To touch either may end in a bus error where the storage has failed, or the file has been shorter; and never in other
-//! bytes.
+//! mapped, or, in a window that is lent to the kernel's own mapping, as it is now. To touch either may end in a bus error where the
+//! storage has failed, or the file has been shorter; and never in other bytes.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -18,17 +18,16 @@ use readpath_core::splitmix;
 use readpath_core::unit::PAGE_BYTES;
 
 use super::disk::{BLOCK, fill};
-use super::memory::Bus;
-use super::scenario::{Action, Draw, Scenario, Settings, faults};
+use super::memory::{Bus, Kernel};
+use super::scenario::{Action, Scenario};
 use super::world::{TaskId, World, world};
 use crate::pager::{LoadError, Mapping, PagerError, Region};
-use crate::path::Coherence;
+
+mod drawn;
 
 const PAGE: usize = PAGE_BYTES as usize;
 /// What a page of a region is told apart in.
 const PARTS: usize = 8;
-/// Neither has less memory.
-const MEMORY_PAGES_MIN: u64 = 64;
 
 /// What is touched.
 #[derive(Clone, Debug)]
@@ -37,6 +36,8 @@ pub enum Paged {
     Region(u64, &'static str),
     /// A mapping of the file.
     Mapping,
+    /// A mapping of which windows are lent to the kernel's own.
+    Lent(Kernel),
 }
 
 /// Something that a thread does with it, mostly with some pages: the first, and how many.
@@ -44,6 +45,8 @@ pub enum Paged {
 pub enum Touch {
     /// Reads pages, one after the other.
     Read(u64, u64),
+    /// Reads them from the last to the first.
+    ReadDown(u64, u64),
     /// Writes a part of pages; which part.
     Write(u64, u64, u64),
     /// Has them brought in, and waits.
@@ -66,87 +69,6 @@ pub enum Touch {
     Ask,
 }
 
-impl Scenario {
-    /// One of memory whose faults are served, with about so many actions in all.
-    pub fn paged(seed: u64, actions: u64) -> Scenario {
-        let mut draw = Draw(splitmix::mixed(seed ^ 0x9a6e_d000));
-        let memory_pages = MEMORY_PAGES_MIN + draw.one_of(&[0, 0, 1, 16, 64]);
-        let pages = draw.one_of(&[8, 66, 70, 90, 130, 200, 300]);
-        let is_region = draw.below(2) == 0;
-        let bytes = match is_region {
-            // There are slots to spare, or hardly any.
-            true => (pages + draw.one_of(&[0, 1, 8, 300])) * PAGE_BYTES,
-            false => pages * PAGE_BYTES - draw.one_of(&[0, 1, 1_000, 4_095]),
-        };
-        let swapin = draw.one_of(&["adaptive", "adaptive", "cluster", "hits", "vma", "none"]);
-        let is_quiet = draw.below(4) == 0;
-        let mut faults =
-            if is_quiet { Default::default() } else { faults(&mut draw, &[pages * PAGE_BYTES]) };
-        (faults.dies_after, faults.unknown) = (0, 0);
-        faults.calls_stop = draw.part(&[3, 20, 100]);
-        faults.no_memory = draw.part(&[10, 100]);
-        let settings = Settings {
-            memory_pages,
-            held_pages: 1,
-            readahead: draw.one_of(&["adaptive", "adaptive", "ondemand", "window", "runs", "none"]),
-            scheduler: "adaptive",
-            reclaim: draw.one_of(&["two-lists", "adaptive", "lru", "arc", "lirs"]),
-            depth: 1,
-            lets_carry: false,
-            coherence: Coherence::WhenOpened,
-            switch_part: draw.one_of(&[2, 4, 16, 64]),
-            freeze_part: draw.part(&[2_000, 10_000]),
-            refuse_thread_part: draw.part(&[8, 1]),
-            paged: Some(if is_region { Paged::Region(pages, swapin) } else { Paged::Mapping }),
-        };
-        let kinds = (0..3).map(|_| 1 << draw.below(16)).sum::<u64>() | draw.below(1 << 16) | 1;
-        let changes_file = !is_region && draw.below(2) == 0;
-        let threads_count = 1 + draw.below(4);
-        let threads = (0..threads_count)
-            .map(|_| {
-                let count = 1 + actions / threads_count;
-                (0..count).map(|_| action(&mut draw, pages, kinds, changes_file)).collect()
-            })
-            .collect();
-        Scenario { seed, settings, files: vec![bytes], faults, server: None, threads }
-    }
-}
-
-fn action(draw: &mut Draw, pages: u64, kinds: u64, changes_file: bool) -> Action {
-    loop {
-        let kind = draw.below(16);
-        let first = draw.below(pages);
-        let count = match draw.below(4) {
-            0 => 1,
-            1 => 1 + draw.below(8),
-            2 => 1 + draw.below(80),
-            _ => 1 + draw.below(pages),
-        };
-        let (part, us) = (draw.below(PARTS as u64), draw.below(20_000));
-        if kinds & 1 << kind == 0 {
-            continue;
-        }
-        return Action::Touch(match kind {
-            0..=2 => Touch::Read(first, count),
-            3..=5 => Touch::Write(first, count, part),
-            6 => Touch::Load(first, count),
-            7 => Touch::WillNeed(first, count),
-            8 => Touch::Discard(first, count),
-            9 => Touch::ReadAt(first * PAGE_BYTES + us % PAGE_BYTES, count * 1_000),
-            10 => Touch::Advise(draw.below(5) as u8),
-            11 => Touch::Hold(first, part > 3, us),
-            12 => Touch::Lock(first, count, part > 2),
-            13 => Touch::GiveUp(first, count.min(8)),
-            14 => Touch::Ask,
-            _ if changes_file => match part {
-                0..3 => return Action::Resize(0, 1 + draw.below(pages * PAGE_BYTES)),
-                _ => return Action::Write(0, first, count),
-            },
-            _ => return Action::Pause(us),
-        });
-    }
-}
-
 /// What the threads of a run share.
 struct Shared {
     front: Front,
@@ -165,6 +87,8 @@ struct Shared {
     /// The length of a mapping.
     bytes: u64,
     can_fail: bool,
+    /// One thread alone touches what is lent, and all of it can be taken back.
+    is_lent_alone: bool,
 }
 
 enum Front {
@@ -193,14 +117,19 @@ pub(super) fn main(scenario: &Rc<Scenario>, paged: &Paged) {
                 );
             region.map(|region| (Front::Region(RefCell::new(region)), pages * PAGE_BYTES))
         }
-        Paged::Mapping => {
+        Paged::Mapping | Paged::Lent(_) => {
             let bytes = scenario.files[0];
-            world.memory.borrow_mut().pages_max =
-                settings.memory_pages.min(bytes.div_ceil(PAGE_BYTES));
+            let pages = bytes.div_ceil(PAGE_BYTES);
+            world.memory.borrow_mut().pages_max = settings.memory_pages.min(pages);
+            if let Paged::Lent(kernel) = paged {
+                // Held whole, the file would be left to the kernel.
+                let cached = (1..pages).filter(|_| world.one_of(kernel.cached_part)).collect();
+                world.memory.borrow_mut().lends(kernel, cached);
+            }
             let builder = Mapping::builder()
                 .memory(memory_bytes)
                 .readahead(settings.readahead)
-                .kernel_cache(false);
+                .kernel_cache(matches!(paged, Paged::Lent(_)));
             // SAFETY: its bytes are looked at as what others may change.
             let mapping = unsafe { builder.open("0") };
             mapping.map(|mapping| (Front::Mapping(mapping), bytes))
@@ -227,6 +156,9 @@ pub(super) fn main(scenario: &Rc<Scenario>, paged: &Paged) {
         failed: RefCell::default(),
         bytes,
         can_fail: scenario.faults.fails > 0 || !scenario.faults.bad.is_empty(),
+        is_lent_alone: matches!(paged, Paged::Lent(_))
+            && scenario.threads.len() == 1
+            && scenario.faults.no_parts == 0,
     });
     let threads: Vec<TaskId> = (0..scenario.threads.len())
         .map(|number| {
@@ -269,6 +201,7 @@ impl Shared {
                 world.disk.borrow_mut().write(*name, *first, *count);
             }
             Action::Resize(name, bytes) => world.disk.borrow_mut().resize(*name, *bytes),
+            Action::Replace(name, bytes) => world.disk.borrow_mut().replace(*name, *bytes),
             Action::Pause(us) => world.pause(us * 1_000),
             _ => unreachable!("these threads touch memory"),
         }
@@ -287,6 +220,11 @@ impl Shared {
         };
         match *touch {
             Touch::Read(first, count) => self.read(world, first, count),
+            Touch::ReadDown(first, count) => {
+                for page in (first..(first + count).min(self.pages)).rev() {
+                    self.reach(world, page, false);
+                }
+            }
             Touch::Write(first, count, part) => {
                 for page in first..(first + count).min(self.pages) {
                     if self.reach(world, page, matches!(self.front, Front::Region(_))) {
@@ -309,6 +247,11 @@ impl Shared {
                 if let Front::Mapping(mapping) = &self.front {
                     let (offset, bytes) = self.range(first, count);
                     mapping.advise(Advice::DontNeed, offset, bytes);
+                    if self.is_lent_alone {
+                        // Answered, that was done before.
+                        mapping.statistics();
+                        self.check_none_lent(world, first, count);
+                    }
                 }
             }
             Touch::ReadAt(offset, bytes) => self.read_at(world, offset, bytes),
@@ -342,6 +285,16 @@ impl Shared {
         }
     }
 
+    /// Nothing is lent of pages that nobody needs.
+    fn check_none_lent(&self, world: &World, first: u64, count: u64) {
+        let mut memory = world.memory.borrow_mut();
+        let mut pages = first..(first + count).min(self.pages);
+        if let Some(page) = pages.find(|&page| memory.is_lent(self.address(page))) {
+            drop(memory);
+            world.wrong(format!("page {page} is lent still, though it was given up"));
+        }
+    }
+
     /// Asks for what was counted, and whether all is well.
     fn ask(&self, world: &World) {
         let failed = self.failed.borrow().len() as u64;
@@ -360,9 +313,11 @@ impl Shared {
                 (format!("{counted:?}"), is_right)
             }
             Front::Mapping(mapping) => {
+                let (lent, _) = world.memory.borrow().lent.counted;
                 let counted = mapping.statistics();
-                let is_right =
-                    counted.poisoned_pages >= failed && counted.resident_pages <= pages_max;
+                let is_right = counted.poisoned_pages >= failed
+                    && counted.resident_pages <= pages_max
+                    && counted.lent_pages >= lent;
                 (format!("{counted:?}"), is_right)
             }
         };
@@ -390,7 +345,9 @@ impl Shared {
 
     /// Touches a page, and looks at it; false if it ends in a bus error. Until the next touch its bytes may be used.
     fn reach(&self, world: &World, page: u64, is_written: bool) -> bool {
-        match world.touch(self.address(page), is_written) {
+        let touched = world.touch(self.address(page), is_written);
+        let is_lent = world.memory.borrow_mut().is_lent(self.address(page));
+        match touched {
             Ok(()) => {
                 let bytes = (self.bytes - page * PAGE_BYTES).min(PAGE_BYTES) as usize;
                 // SAFETY: the page is present, and no other task goes on before this is over.
@@ -398,13 +355,17 @@ impl Shared {
                     unsafe { std::slice::from_raw_parts(self.address(page) as *const u8, bytes) };
                 let looked = match self.front {
                     Front::Region(_) => self.look(page, bytes),
+                    Front::Mapping(_) if is_lent => as_now(world, page * PAGE_BYTES, bytes),
                     Front::Mapping(_) => as_in_the_file(world, page * PAGE_BYTES, bytes),
                 };
                 right(world, looked);
                 true
             }
             Err(Bus) if self.may_fail(world, page, 1) => {
-                self.failed.borrow_mut().insert(page);
+                // What fails in a window nobody counts.
+                if !is_lent {
+                    self.failed.borrow_mut().insert(page);
+                }
                 false
             }
             Err(Bus) => world.wrong(format!("a bus error at page {page}")),
@@ -552,6 +513,19 @@ fn as_in_the_file(world: &World, offset: u64, bytes: &[u8]) -> Result<(), String
             return Err(format!("wrong bytes at {at}: {:02x?}", &rest[..count.min(16)]));
         }
         (at, rest) = (at + count as u64, &rest[count..]);
+    }
+    Ok(())
+}
+
+/// Holds bytes of a window against the file: they are as it is now, and zeros past its end.
+fn as_now(world: &World, offset: u64, bytes: &[u8]) -> Result<(), String> {
+    let disk = world.disk.borrow();
+    let file = &disk.inodes[0];
+    let mut right = vec![0; bytes.len()];
+    let there = (file.bytes.saturating_sub(offset) as usize).min(bytes.len());
+    file.show(0, offset, &mut right[..there]);
+    if right != bytes {
+        return Err(format!("a window shows other bytes at {offset}: {:02x?}", &bytes[..16]));
     }
     Ok(())
 }

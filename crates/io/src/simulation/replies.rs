@@ -1,9 +1,11 @@
-//! What one thread answers another: the standard library's channel of one message, over the locks of the [world](super::world).
+//! What one thread tells another: the standard library's channel, over the locks of the [world](super::world).
 
+use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::mpsc::{RecvError, SendError};
+use std::sync::mpsc::{RecvError, RecvTimeoutError, SendError};
+use std::time::Duration;
 
-use super::primitives::{Condvar, Mutex};
+use super::primitives::{Condvar, Mutex, now};
 
 /// As `std::sync::mpsc::SyncSender`.
 #[derive(Debug)]
@@ -15,30 +17,29 @@ pub(crate) struct Receiver<T>(Arc<Shared<T>>);
 
 #[derive(Debug)]
 struct Shared<T> {
-    message: Mutex<Message<T>>,
+    messages: Mutex<Messages<T>>,
     has_come: Condvar,
 }
 
 #[derive(Debug)]
-enum Message<T> {
-    Awaited,
-    Sent(T),
-    /// Taken, or nobody is there to send one.
-    None,
+struct Messages<T> {
+    sent: VecDeque<T>,
+    /// Nobody is there to send any.
+    is_over: bool,
 }
 
 const POISON: &str = "nobody panics under it";
 
-/// As `std::sync::mpsc::sync_channel`, for one message.
+/// As `std::sync::mpsc::sync_channel`, for one sender who never has more under way than there is room for.
 pub(crate) fn sync_channel<T>(_room: usize) -> (SyncSender<T>, Receiver<T>) {
-    let shared =
-        Arc::new(Shared { message: Mutex::new(Message::Awaited), has_come: Condvar::new() });
+    let messages = Mutex::new(Messages { sent: VecDeque::new(), is_over: false });
+    let shared = Arc::new(Shared { messages, has_come: Condvar::new() });
     (SyncSender(Arc::clone(&shared)), Receiver(shared))
 }
 
 impl<T> SyncSender<T> {
     pub(crate) fn send(&self, message: T) -> Result<(), SendError<T>> {
-        *self.0.message.lock().expect(POISON) = Message::Sent(message);
+        self.0.messages.lock().expect(POISON).sent.push_back(message);
         self.0.has_come.notify_one();
         Ok(())
     }
@@ -46,26 +47,33 @@ impl<T> SyncSender<T> {
 
 impl<T> Drop for SyncSender<T> {
     fn drop(&mut self) {
-        let mut message = self.0.message.lock().expect(POISON);
-        if matches!(*message, Message::Awaited) {
-            *message = Message::None;
-        }
-        drop(message);
+        self.0.messages.lock().expect(POISON).is_over = true;
         self.0.has_come.notify_one();
     }
 }
 
 impl<T> Receiver<T> {
     pub(crate) fn recv(&self) -> Result<T, RecvError> {
-        let mut message = self.0.message.lock().expect(POISON);
+        let mut messages = self.0.messages.lock().expect(POISON);
         loop {
-            match std::mem::replace(&mut *message, Message::None) {
-                Message::Sent(sent) => return Ok(sent),
-                Message::None => return Err(RecvError),
-                Message::Awaited => {
-                    *message = Message::Awaited;
-                    message = self.0.has_come.wait(message).expect(POISON);
-                }
+            match messages.sent.pop_front() {
+                Some(message) => return Ok(message),
+                None if messages.is_over => return Err(RecvError),
+                None => messages = self.0.has_come.wait(messages).expect(POISON),
+            }
+        }
+    }
+
+    pub(crate) fn recv_timeout(&self, most: Duration) -> Result<T, RecvTimeoutError> {
+        let until = now() + most;
+        let mut messages = self.0.messages.lock().expect(POISON);
+        loop {
+            let left = until.saturating_duration_since(now());
+            match messages.sent.pop_front() {
+                Some(message) => return Ok(message),
+                None if messages.is_over => return Err(RecvTimeoutError::Disconnected),
+                None if left.is_zero() => return Err(RecvTimeoutError::Timeout),
+                None => (messages, _) = self.0.has_come.wait_timeout(messages, left).expect(POISON),
             }
         }
     }

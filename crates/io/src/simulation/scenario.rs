@@ -216,6 +216,7 @@ pub(super) fn faults(draw: &mut Draw, files: &[u64]) -> Faults {
         unknown: 0,
         calls_stop: 0,
         no_memory: 0,
+        no_parts: 0,
         dies_after: if draw.below(20) == 0 { 1 + draw.below(100) } else { 0 },
         bad,
     }

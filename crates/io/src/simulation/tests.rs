@@ -40,6 +40,20 @@ fn every_touch_of_memory_is_right() {
     assert!((0..120).map(run).sum::<u64>() > 120_000);
 }
 
+/// Windows that are lent to the kernel's own mapping: they show the file, and so does what comes back; and enough are lent.
+#[test]
+fn every_touch_of_what_is_lent_is_right() {
+    let run = |seed| {
+        let report = Scenario::lent(seed, 40).run();
+        assert_eq!(report.failure, None, "seed {seed}");
+        report.lent_pages
+    };
+    let pages: Vec<(u64, u64)> = (0..100).map(run).collect();
+    let runs = pages.iter().filter(|(lent, taken_back)| *lent > 0 && *taken_back > 0).count();
+    let lent: u64 = pages.iter().map(|(lent, _)| lent).sum();
+    assert!(runs >= 20 && lent > 3_000, "{lent} pages were lent, and in {runs} runs taken back");
+}
+
 #[test]
 fn a_seed_is_a_run_bit_by_bit() {
     for seed in 0..20 {
@@ -49,6 +63,8 @@ fn a_seed_is_a_run_bit_by_bit() {
         assert_eq!(served.run(), served.run(), "seed {seed}, of a server");
         let paged = Scenario::paged(seed, 40);
         assert_eq!(paged.run(), paged.run(), "seed {seed}, of memory");
+        let lent = Scenario::lent(seed, 40);
+        assert_eq!(lent.run(), lent.run(), "seed {seed}, of what is lent");
     }
     assert_ne!(Scenario::of(1, 60).run().hash, Scenario::of(2, 60).run().hash);
 }

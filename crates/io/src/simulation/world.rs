@@ -42,6 +42,8 @@ pub struct Report {
     pub steps: u64,
     /// How long it took, in nanoseconds of its own time.
     pub ns: u64,
+    /// How many pages were lent to the kernel's own mapping of the file, and how many taken back.
+    pub lent_pages: (u64, u64),
     /// A hash of all that was decided and read: equal hashes, equal runs.
     pub hash: u64,
     /// What went wrong, if anything did.
@@ -174,6 +176,7 @@ impl World {
         Report {
             steps: world.steps.get(),
             ns: world.ns.get(),
+            lent_pages: world.memory.borrow().lent.counted,
             hash: world.hash.get(),
             failure: world.failure.borrow_mut().take(),
         }

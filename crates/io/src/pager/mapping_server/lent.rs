@@ -20,31 +20,28 @@
 //! for the new windows would not be.
 
 use std::collections::VecDeque;
-use std::num::NonZero;
 use std::os::fd::AsFd;
 
 use readpath_core::machine::Machine;
 use readpath_core::readahead::Advice;
 use readpath_core::unit::{PAGE_BYTES, PageRange, Time};
-use rustix::fs::fadvise;
 
 use super::Areas;
-use crate::kernel_pages::cached_pages;
+use crate::kernel_pages::{cached_pages, drop_cached};
 use crate::pager::left_to_kernel;
 use crate::pager::runs::Runs;
 use crate::pager::take_back::TakeBack;
 use crate::target::Target;
 
-/// The shortest run that is expected to go on, 2 MiB: as long as the kernel's largest page.
-const RUN_PAGES_MIN: u64 = LARGE_PAGES;
 /// A run may be this part of its length away from the page that is touched next.
 const GAP_SHARE: u64 = 4;
 /// The part of the memory that a window has at the most, and where that is less, the largest page.
 const WINDOW_SHARE: u64 = 16;
-/// The longest window, 8 MiB: a fault and a move for each 3 ms of a fast stream.
-const WINDOW_PAGES_MAX: u64 = 2048;
-/// The kernel's largest page of a file, 2 MiB. It drops none of which a part is asked for, so windows end between two where they can.
+/// The kernel's largest page of a file, 2 MiB. It drops none of which a part is asked for, so windows end between two where they
+/// can; and the shortest run that is expected to go on is as long.
 const LARGE_PAGES: u64 = 512;
+/// The longest window has so many of the largest pages, 8 MiB: a fault and a move for each 3 ms of a fast stream.
+const WINDOW_LARGE_PAGES_MAX: u64 = 4;
 /// How many of the largest windows there is room for.
 const WINDOWS: u64 = 4;
 /// A run that hasn't come to the end of its window for so long is taken to have ended there.
@@ -58,6 +55,9 @@ pub(super) struct Lending {
     /// What the kernel has brought in of a window is dropped with it.
     drops_behind: bool,
     windows: VecDeque<Window>,
+    /// Windows that the system didn't let us take back: the kernel's for good.
+    kept: Vec<PageRange>,
+    /// There once something is lent.
     back: Option<TakeBack>,
 }
 
@@ -91,17 +91,25 @@ impl Lending {
     pub(super) fn of(target: &Target, memory_pages: u64, drops_behind: bool) -> Lending {
         let ahead = target.queue().map_or(0, |queue| queue.read_ahead_bytes / PAGE_BYTES);
         let room = Room::of(memory_pages, ahead);
-        Lending { room, drops_behind, windows: VecDeque::new(), back: None }
+        Lending { room, drops_behind, ..Lending::none() }
     }
 
     /// Nothing is lent.
     pub(super) fn none() -> Lending {
-        Lending { room: None, drops_behind: true, windows: VecDeque::new(), back: None }
+        Lending {
+            room: None,
+            drops_behind: true,
+            windows: VecDeque::new(),
+            kept: Vec::new(),
+            back: None,
+        }
     }
 
     /// Whether a page is the kernel's now.
     pub(super) fn has(&self, page: u64) -> bool {
+        let mut kept = self.kept.iter();
         self.windows.iter().any(|window| window.range.contains(page))
+            || kept.any(|range| range.contains(page))
     }
 
     fn pages(&self, counts: impl Fn(&Window) -> bool) -> u64 {
@@ -130,8 +138,8 @@ impl Lending {
 
 impl Room {
     fn of(memory_pages: u64, ahead_pages: u64) -> Option<Room> {
-        let share = memory_pages / WINDOW_SHARE;
-        let window_pages_max = (share - share % LARGE_PAGES).clamp(LARGE_PAGES, WINDOW_PAGES_MAX);
+        let (share, large) = (memory_pages / WINDOW_SHARE, large_pages());
+        let window_pages_max = (share - share % large).clamp(large, WINDOW_LARGE_PAGES_MAX * large);
         let pages = WINDOWS * window_pages_max;
         let taken = pages + ahead_pages;
         let is_room = ahead_pages > 0 && taken <= memory_pages * 2 / 3;
@@ -148,20 +156,20 @@ impl Room {
 
 /// What is to be lent of a file of so many pages when a page is touched that isn't mapped.
 fn next_window(runs: &Runs, page: u64, most: u64, file_pages: u64) -> Option<PageRange> {
-    let (below, above) = (runs.below(page), runs.above(page));
-    let is_long = |run: &PageRange| run.count() >= RUN_PAGES_MIN;
+    let (below, above, large) = (runs.below(page), runs.above(page), large_pages());
+    let is_long = |run: &PageRange| run.count() >= large;
     let ends_near =
         |run: &PageRange| run.end <= page && (page - run.end) * GAP_SHARE <= run.count();
     if let Some(run) = below.filter(is_long).filter(ends_near) {
         let end = (run.end + run.count().min(most)).min(file_pages);
-        let whole = end - end % LARGE_PAGES;
+        let whole = end - end % large;
         let end = if whole > page { whole } else { end };
         let end = above.map_or(end, |above| end.min(above.first));
         return Some(PageRange { first: run.end, end }).filter(|window| window.contains(page));
     }
     let run = above.filter(is_long).filter(|run| run.first == page + 1)?;
     let first = run.first.saturating_sub(run.count().min(most));
-    let whole = first.next_multiple_of(LARGE_PAGES);
+    let whole = first.next_multiple_of(large);
     let first = if whole <= page { whole } else { first };
     let first = below.map_or(first, |below| first.max(below.end));
     Some(PageRange { first, end: run.first })
@@ -188,7 +196,9 @@ impl Areas {
         if is_locked || self.poisoned.range(range.pages()).next().is_some() {
             return false;
         }
-        self.leave_machine(machine, room.machine_pages);
+        if !self.can_take_back() || !self.leave_machine(machine, room.machine_pages) {
+            return false;
+        }
         if range.pages().any(|page| self.resident.contains_key(&page)) {
             // It will be used, if not from here.
             machine.mapped(self.handle, range);
@@ -196,12 +206,10 @@ impl Areas {
         }
         let is_dropped = match before {
             Some(before) => !before.drops.is_empty(),
-            None => {
-                self.lending.drops_behind && cached_pages(self.target.as_fd(), range) == Some(0)
-            }
+            None => self.lending.drops_behind && cached_pages(&self.target, range) == Some(0),
         };
         if self.user.lend(range, self.target.as_fd()).is_err() {
-            // The system has no room for so many parts of memory.
+            // The system has no room for so many parts of memory, or the file system doesn't let it.
             self.lending.room = None;
             return false;
         }
@@ -239,31 +247,36 @@ impl Areas {
         }
     }
 
+    /// Whether what is lent can be taken back: where the system gives no thread for that, nothing is lent.
+    fn can_take_back(&mut self) -> bool {
+        if self.lending.back.is_none() {
+            match TakeBack::start(&self.uffd, &self.user) {
+                Ok(back) => self.lending.back = Some(back),
+                Err(_) => self.lending.room = None,
+            }
+        }
+        self.lending.back.is_some()
+    }
+
     /// Has a window's place taken by absent pages that we serve. Faults that are told meanwhile are among `self.faults`.
     fn take_back(&mut self, nth: usize) {
         let Some(window) = self.lending.windows.remove(nth) else { return };
-        let back = match &mut self.lending.back {
-            Some(back) => Ok(back),
-            none => TakeBack::start(&self.uffd, &self.user).map(|back| none.insert(back)),
-        };
-        let is_back = back.is_ok_and(|back| back.take(window.range, &self.uffd, &mut self.faults));
-        if let Some(bytes) = NonZero::new(window.drops.count() * PAGE_BYTES) {
-            // What can't be dropped stays, and gives way by itself.
-            let first = window.drops.first * PAGE_BYTES;
-            let _ = fadvise(&self.target, first, Some(bytes), rustix::fs::Advice::DontNeed);
-        }
+        let back = self.lending.back.as_ref().expect("it was there before anything was lent");
+        let is_back = back.take(window.range, &self.uffd, &mut self.faults);
+        drop_cached(&self.target, window.drops);
         if is_back {
             self.runs.remove(window.range);
         } else {
-            // It is the kernel's for good, and so is any other that is lent.
+            // So would be any other that is lent.
+            self.lending.kept.push(window.range);
             self.lending.room = None;
         }
     }
 
-    /// Leaves the machine so much memory at the most.
-    fn leave_machine(&mut self, machine: &mut Machine, pages: u64) {
+    /// Leaves the machine so much memory at the most; false if more of it is in use now.
+    fn leave_machine(&mut self, machine: &mut Machine, pages: u64) -> bool {
         if machine.memory_bytes()[0] <= pages * PAGE_BYTES {
-            return;
+            return true;
         }
         let withdrawn = machine.resize(self.now(), pages * PAGE_BYTES);
         for frame in &withdrawn {
@@ -274,11 +287,25 @@ impl Areas {
         }
         self.evict();
         machine.withdrawn(&withdrawn);
+        machine.memory_bytes()[0] <= pages * PAGE_BYTES
     }
+}
+
+/// The kernel's largest page of a file, in pages.
+fn large_pages() -> u64 {
+    #[cfg(any(test, feature = "simulation"))]
+    if let Some(pages) = crate::simulation::memory::large_pages() {
+        return pages;
+    }
+    LARGE_PAGES
 }
 
 /// Whether the program has locked any of its memory (`mlock(2)`), or it can't be told.
 fn has_locked_memory() -> bool {
+    #[cfg(any(test, feature = "simulation"))]
+    if let Some(has) = crate::simulation::memory::has_locked() {
+        return has;
+    }
     let locked = || {
         let status = std::fs::read_to_string("/proc/self/status").ok()?;
         let (_, rest) = status.split_once("VmLck:")?;

@@ -1,10 +1,11 @@
 //! What runs have found in the servers of mappings and regions.
 
 use super::{Faults, Scenario, Settings, quiet};
+use crate::simulation::memory::Kernel;
 use crate::simulation::paged::{Paged, Touch};
 use crate::simulation::scenario::Action;
 
-use Touch::{GiveUp, Hold, Load, Lock, Read, ReadAt, Write};
+use Touch::{GiveUp, Hold, Load, Lock, Read, ReadAt, ReadDown, WillNeed, Write};
 
 /// All of them.
 pub(super) fn found() -> Vec<Scenario> {
@@ -19,6 +20,9 @@ pub(super) fn found() -> Vec<Scenario> {
         a_page_given_up_that_failed_beside_a_load(),
         a_page_given_up_while_it_waits_to_be_written(),
         pages_locked_while_they_leave(),
+        windows_that_stay_the_kernels(),
+        a_window_beside_pages_on_their_way(),
+        a_window_that_no_thread_could_take_back(),
     ]
 }
 
@@ -28,6 +32,16 @@ fn region(pages: u64, swapin: &'static str, memory_pages: u64) -> Settings {
 
 fn mapping(readahead: &'static str, memory_pages: u64) -> Settings {
     Settings { memory_pages, readahead, paged: Some(Paged::Mapping), ..quiet() }
+}
+
+/// A mapping of which windows are lent.
+fn lent(large_pages: u64, ahead_pages: u64, memory_pages: u64) -> Settings {
+    let kernel = Kernel { large_pages, ahead_pages, is_tight: true, cached_part: 0 };
+    Settings {
+        paged: Some(Paged::Lent(kernel)),
+        switch_part: 2,
+        ..mapping("adaptive", memory_pages)
+    }
 }
 
 fn of(settings: Settings, bytes: u64, faults: Faults, threads: Vec<Vec<Touch>>) -> Scenario {
@@ -108,4 +122,25 @@ fn pages_locked_while_they_leave() -> Scenario {
     let one = vec![Load(61, 55), Write(29, 11, 2), Read(42, 3)];
     let two = vec![Read(99, 115), Load(60, 95), Lock(55, 51, true)];
     of(region(130, "hits", 80), 1_761_280, faults, vec![one, two])
+}
+
+/// They were taken for pages that are served, and what was mapped there ended the process.
+fn windows_that_stay_the_kernels() -> Scenario {
+    let faults = Faults { no_parts: 2, ..Faults::default() };
+    let touches = vec![Read(73, 20), Read(51, 16), Read(68, 13)];
+    of(lent(4, 32, 89), 1_085_439, faults, vec![touches])
+}
+
+/// The machine could not give its memory up at once, and the window was lent all the same: together they had more than there was.
+fn a_window_beside_pages_on_their_way() -> Scenario {
+    let settings = Settings { switch_part: 64, ..lent(8, 48, 249) };
+    let threads = vec![vec![WillNeed(608, 468)], vec![ReadDown(390, 29)]];
+    of(settings, 3_342_336, Faults::default(), threads)
+}
+
+/// It stayed the kernel's for good, beside those that there was room for.
+fn a_window_that_no_thread_could_take_back() -> Scenario {
+    let settings = Settings { switch_part: 64, refuse_thread_part: 8, ..lent(8, 16, 89) };
+    let touches = vec![Load(86, 101), Read(12, 5), Read(17, 44)];
+    of(settings, 512_001, Faults::default(), vec![touches])
 }

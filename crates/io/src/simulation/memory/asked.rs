@@ -8,8 +8,10 @@ use linux_raw_sys::general as raw;
 use readpath_core::unit::{PAGE_BYTES, PageRange};
 use rustix::io::Errno;
 
-use super::{PAGE, SERVING, State, Touch};
+use super::{Kernel, PAGE, SERVING, State, Touch};
 use crate::simulation::world::{told_by, world};
+use crate::spare_memory::SpareMemory;
+use crate::sysfs::QueueLimits;
 
 /// The size of a message (`struct uffd_msg`).
 const MESSAGE_BYTES: usize = 32;
@@ -34,6 +36,15 @@ pub(crate) unsafe fn call(
     // SAFETY: the caller's promise, in each.
     let answer = unsafe {
         match call & 0xff {
+            raw::_UFFDIO_COPY
+            | raw::_UFFDIO_ZEROPAGE
+            | raw::_UFFDIO_MOVE
+            | raw::_UFFDIO_POISON
+            | raw::_UFFDIO_WRITEPROTECT
+                if world.memory().is_moving(uffd) =>
+            {
+                Err(Errno::AGAIN)
+            }
             raw::_UFFDIO_API => Ok(()),
             raw::_UFFDIO_REGISTER => world.register(uffd, &*argument.cast()),
             raw::_UFFDIO_COPY => world.copy(uffd, &mut *argument.cast()),
@@ -69,6 +80,13 @@ pub(crate) fn messages(uffd: BorrowedFd<'_>, to: &mut [u8]) -> Option<Result<usi
         message[24..28].copy_from_slice(&touch.task.to_ne_bytes());
         count += MESSAGE_BYTES;
     }
+    while let Some(message) = to.get_mut(count..count + MESSAGE_BYTES) {
+        let Some(mover) = memory.tell_move(uffd.as_raw_fd()) else { break };
+        message.fill(0);
+        message[0] = raw::UFFD_EVENT_REMAP as u8;
+        world.wake_all(mover);
+        count += MESSAGE_BYTES;
+    }
     Some(if count == 0 { Err(Errno::AGAIN) } else { Ok(count) })
 }
 
@@ -99,6 +117,16 @@ pub(crate) fn sleep(
     }
 }
 
+/// Sleeps until a userfaultfd has something to be read, or the time is over; false where no simulation runs.
+pub(crate) fn look(uffd: BorrowedFd<'_>, most: Duration) -> bool {
+    let Some(world) = world() else { return false };
+    world.point();
+    if !world.memory().is_waited_for(uffd.as_raw_fd()) {
+        world.block(SERVING, Some(world.now_ns() + most.as_nanos() as u64));
+    }
+    true
+}
+
 /// Rings a bell; false where no simulation runs.
 pub(crate) fn ring(bell: RawFd) -> bool {
     let Some(world) = world() else { return false };
@@ -119,7 +147,19 @@ pub(crate) fn is_present(address: usize) -> Option<bool> {
     let world = world()?;
     let mut memory = world.memory();
     let page = memory.page(address);
-    Some(page.is_some_and(|page| matches!(page.state, State::Present { .. })))
+    // Of a lent page the kernel says whether it has it.
+    Some(page.is_some_and(|page| match page.state {
+        State::Present { .. } => true,
+        State::Lent { is_mapped, .. } => is_mapped,
+        _ => false,
+    }))
+}
+
+/// The pager looks at the bytes of a page: it has to be there, and its own.
+pub(crate) fn looked_at(address: usize) {
+    let Some(world) = world() else { return };
+    let state = world.memory().page(address).map(|page| page.state);
+    assert!(matches!(state, Some(State::Present { .. })), "a page is looked at that is {state:?}");
 }
 
 /// The pages of a range are given up; false where no simulation runs.
@@ -142,7 +182,10 @@ pub(crate) fn unmap(address: usize, bytes: usize) {
     if let Some(world) = world() {
         world.give_up(address, bytes / PAGE, true);
         world.wake_range(address, bytes);
-        world.memory().areas.remove(&address);
+        let mut memory = world.memory();
+        if let Some(area) = memory.areas.remove(&address) {
+            memory.forget_lent(&area.pages);
+        }
     }
 }
 
@@ -151,4 +194,74 @@ pub(crate) fn is_lost(payload: &(dyn std::any::Any + Send)) -> bool {
     let Some(world) = world() else { return false };
     world.failed(format!("a pager's thread panicked: {}", told_by(payload)));
     true
+}
+
+/// What the kernel is like to which a run lends windows of its file; `None` where none does.
+fn kernel() -> Option<Kernel> {
+    world()?.memory().kernel().cloned()
+}
+
+/// The kernel's largest page of a file, in pages.
+pub(crate) fn large_pages() -> Option<u64> {
+    kernel().map(|kernel| kernel.large_pages)
+}
+
+/// What the kernel says of the device below the file.
+pub(crate) fn queue() -> Option<QueueLimits> {
+    kernel().map(|kernel| QueueLimits {
+        request_bytes_max: 1 << 20,
+        requests_max: 64,
+        read_ahead_bytes: kernel.ahead_pages * PAGE_BYTES,
+        is_rotational: false,
+        scheduler: None,
+    })
+}
+
+/// How much memory is free.
+pub(crate) fn spare() -> Option<SpareMemory> {
+    let bytes = if kernel()?.is_tight { PAGE_BYTES } else { 1 << 40 };
+    Some(SpareMemory { total: 1 << 40, available: bytes, stalled_us: 0 })
+}
+
+/// Whether the program has locked any of its memory.
+pub(crate) fn has_locked() -> Option<bool> {
+    kernel()?;
+    let world = world()?;
+    let memory = world.memory();
+    Some(memory.areas.values().any(|area| area.pages.iter().any(|page| page.is_locked)))
+}
+
+/// How many of these pages of the file the kernel's cache has, as it says: an old kernel doesn't.
+pub(crate) fn cached_pages(range: PageRange) -> Option<Option<u64>> {
+    kernel()?;
+    let world = world()?;
+    world.point();
+    let counted = world.memory().cached_pages(range);
+    Some((!world.one_of(20)).then_some(counted))
+}
+
+/// The kernel's cache drops what it can of these pages; false where there is none.
+pub(crate) fn drop_cached(range: PageRange) -> bool {
+    let (Some(_), Some(world)) = (kernel(), world()) else { return false };
+    world.memory().drop_cached(range);
+    world.point();
+    true
+}
+
+/// The kernel maps pages of the file in the place of a range.
+pub(crate) fn lend(address: usize, range: PageRange, offset: u64) -> Option<Result<(), Errno>> {
+    let world = world()?;
+    world.point();
+    let lent = world.lend(address, range.count(), offset);
+    world.point();
+    Some(lent)
+}
+
+/// A range is moved into the place of another, and told of.
+pub(crate) fn move_into(from: usize, bytes: usize, to: usize) -> Option<Result<(), Errno>> {
+    let world = world()?;
+    world.point();
+    let moved = world.move_into(from, bytes, to);
+    world.point();
+    Some(moved)
 }

@@ -1,0 +1,251 @@
+//! The kernel's own mapping of the file, in a simulation: the windows that are lent to it, its cache, and how they are taken back.
+//!
+//! A window shows the file as it is when it is touched: what the cache has not is read first, with what lies around it, and a page past
+//! the end is a bus error. A move of watched memory into its place is whole at once, and then waits until it is read of the
+//! userfaultfd; meanwhile the calls on that are to be tried again (mremap(2), ioctl_userfaultfd(2)).
+
+use std::collections::BTreeSet;
+use std::os::fd::RawFd;
+
+use readpath_core::unit::{PAGE_BYTES, PageRange};
+use rustix::io::Errno;
+
+use super::{Bus, Memory, PAGE, Page, SERVING, State};
+use crate::simulation::world::World;
+
+/// What the kernel of a run is like, to which windows of the file are lent.
+#[derive(Clone, Debug)]
+pub struct Kernel {
+    /// Its largest page of a file, in pages.
+    pub large_pages: u64,
+    /// How far it reads ahead, in pages.
+    pub ahead_pages: u64,
+    /// Whether less memory is free than the file has.
+    pub is_tight: bool,
+    /// One of so many pages is in its cache from the beginning; 0: none.
+    pub cached_part: u64,
+}
+
+/// The file of a run has this number, whatever has its name.
+const INODE: u32 = 0;
+
+/// The kernel's part of the [memory](Memory) of a run.
+#[derive(Default)]
+pub(in crate::simulation) struct Lent {
+    /// None where nothing is lent.
+    kernel: Option<Kernel>,
+    /// The pages of the file in its cache.
+    cached: BTreeSet<u64>,
+    /// Pages that are lent now.
+    pages: u64,
+    /// Pages that were not taken back, since the system had no room.
+    kept: u64,
+    /// Parts of memory that there were so far, the first apart.
+    parts: u32,
+    moves: Vec<Move>,
+    /// Pages that were lent, and pages that were taken back.
+    pub(in crate::simulation) counted: (u64, u64),
+}
+
+/// A move of watched memory that waits to be told.
+#[derive(Clone, Copy, Debug)]
+struct Move {
+    uffd: RawFd,
+    from: usize,
+    is_told: bool,
+}
+
+impl Memory {
+    /// Windows are lent to this kernel, which has these pages of the file.
+    pub(in crate::simulation) fn lends(&mut self, kernel: &Kernel, cached: BTreeSet<u64>) {
+        (self.lent.kernel, self.lent.cached) = (Some(kernel.clone()), cached);
+    }
+
+    pub(super) fn kernel(&self) -> Option<&Kernel> {
+        self.lent.kernel.as_ref()
+    }
+
+    /// How many pages of memory are the kernel's, with what it reads ahead of them.
+    pub(super) fn taken_by_kernel(&self) -> u64 {
+        let ahead = self.kernel().map_or(0, |kernel| kernel.ahead_pages);
+        self.lent.pages + if self.lent.pages > 0 { ahead } else { 0 }
+    }
+
+    /// Whether the page at an address is lent.
+    pub(in crate::simulation) fn is_lent(&mut self, address: usize) -> bool {
+        self.lent_page(address).is_some()
+    }
+
+    /// The page of the file that the kernel shows at an address.
+    fn lent_page(&mut self, address: usize) -> Option<u64> {
+        match self.page(address)?.state {
+            State::Lent { page, .. } => Some(page),
+            _ => None,
+        }
+    }
+
+    /// The next move to be told, which is told by that.
+    pub(super) fn tell_move(&mut self, uffd: RawFd) -> Option<usize> {
+        let mut moves = self.lent.moves.iter_mut();
+        let waiting = moves.find(|waiting| waiting.uffd == uffd && !waiting.is_told)?;
+        waiting.is_told = true;
+        Some(waiting.from)
+    }
+
+    pub(super) fn has_untold_move(&self, uffd: RawFd) -> bool {
+        self.lent.moves.iter().any(|waiting| waiting.uffd == uffd && !waiting.is_told)
+    }
+
+    /// Whether memory of the userfaultfd is being moved.
+    pub(super) fn is_moving(&self, uffd: RawFd) -> bool {
+        self.lent.moves.iter().any(|waiting| waiting.uffd == uffd)
+    }
+
+    /// What is in the place of a page from now on is another part of memory.
+    fn replace(&mut self, address: usize, state: State, part: u32) {
+        let page = self.page(address).expect("of an area");
+        let generation = page.generation + 1;
+        *page = Page { state, generation, part, ..Page::absent() };
+    }
+
+    /// Drops what can be of the cache: what nobody has touched since it was lent.
+    pub(super) fn drop_cached(&mut self, range: PageRange) {
+        let mut mapped = BTreeSet::new();
+        for area in self.areas.values() {
+            mapped.extend(area.pages.iter().filter_map(|page| match page.state {
+                State::Lent { page, is_mapped: true } => Some(page),
+                _ => None,
+            }));
+        }
+        self.lent.cached.retain(|page| !range.contains(*page) || mapped.contains(page));
+    }
+
+    pub(super) fn cached_pages(&self, range: PageRange) -> u64 {
+        self.lent.cached.range(range.first..range.end).count() as u64
+    }
+
+    /// A window that is to be taken back stays where it is.
+    pub(super) fn keep(&mut self, bytes: usize) {
+        self.lent.kept += (bytes / PAGE) as u64;
+    }
+
+    /// So many pages may be in memory beyond what was given, since the system has failed.
+    pub(super) fn kept(&self) -> u64 {
+        self.lent.kept
+    }
+
+    /// An area goes.
+    pub(super) fn forget_lent(&mut self, pages: &[Page]) {
+        let lent = pages.iter().filter(|page| matches!(page.state, State::Lent { .. }));
+        self.lent.pages -= lent.count() as u64;
+    }
+}
+
+impl World {
+    /// The calling task touches a page that is lent. None if it has to look again; else it may use its bytes, or there are none.
+    pub(super) fn touch_lent(&self, address: usize) -> Option<Result<(), Bus>> {
+        let page = self.memory().lent_page(address)?;
+        let faults = self.disk.borrow().faults().clone();
+        let is_past_end = || page * PAGE_BYTES >= self.disk.borrow().inodes[INODE as usize].bytes;
+        if is_past_end() {
+            return Some(Err(Bus));
+        }
+        if !self.memory().lent.cached.contains(&page) {
+            self.pause(self.latency(&faults));
+            if self.memory().lent_page(address) != Some(page) || is_past_end() {
+                return None;
+            }
+            if self.one_of(faults.fails) || self.disk.borrow().is_bad(INODE, page) {
+                return Some(Err(Bus));
+            }
+            self.read_around(page);
+            return None;
+        }
+        let mut memory = self.memory();
+        if let Some(Page { state: State::Lent { is_mapped, .. }, .. }) = memory.page(address) {
+            *is_mapped = true;
+        }
+        let disk = self.disk.borrow();
+        let file = &disk.inodes[INODE as usize];
+        let there = (file.bytes - page * PAGE_BYTES).min(PAGE_BYTES) as usize;
+        // SAFETY: the pager's mapping of memory that can be written to, at which no task looks before this one is handed it.
+        let bytes = unsafe { std::slice::from_raw_parts_mut(address as *mut u8, PAGE) };
+        file.show(INODE, page * PAGE_BYTES, &mut bytes[..there]);
+        bytes[there..].fill(0);
+        Some(Ok(()))
+    }
+
+    /// The kernel has read a page, and what lies around it as far as that can be read.
+    fn read_around(&self, page: u64) {
+        let mut memory = self.memory();
+        let ahead = memory.kernel().map_or(0, |kernel| kernel.ahead_pages);
+        let disk = self.disk.borrow();
+        let end = disk.inodes[INODE as usize].bytes.div_ceil(PAGE_BYTES);
+        let first = page.saturating_sub(ahead / 2);
+        let around = (first..(first + ahead).min(end)).filter(|&page| !disk.is_bad(INODE, page));
+        memory.lent.cached.extend(around);
+        memory.lent.cached.insert(page);
+    }
+
+    /// Maps pages of the file, from that offset on, in the place of a range (mmap(2)).
+    pub(super) fn lend(&self, address: usize, pages: u64, offset: u64) -> Result<(), Errno> {
+        let no_parts = self.disk.borrow().faults().no_parts;
+        if self.one_of(no_parts) {
+            return Err(Errno::NOMEM);
+        }
+        let mut memory = self.memory();
+        memory.lent.parts += 1;
+        memory.lent.pages += pages;
+        memory.lent.counted.0 += pages;
+        let part = memory.lent.parts;
+        for nth in 0..pages {
+            let address = address + nth as usize * PAGE;
+            if memory.page(address).is_some_and(|page| page.state != State::Absent) {
+                self.failed(format!("page {nth} of a window of {pages} is not absent"));
+            }
+            let page = offset / PAGE_BYTES + nth;
+            memory.replace(address, State::Lent { page, is_mapped: false }, part);
+        }
+        Ok(())
+    }
+
+    /// Moves a watched range into the place of another (mremap(2)), and waits until that is told.
+    pub(super) fn move_into(&self, from: usize, bytes: usize, to: usize) -> Result<(), Errno> {
+        let no_parts = self.disk.borrow().faults().no_parts;
+        if self.one_of(no_parts) {
+            self.memory().keep(bytes);
+            return Err(Errno::NOMEM);
+        }
+        let is_merged = self.below(2) == 0;
+        let mut memory = self.memory();
+        let uffd = memory.areas.remove(&from).expect("what is moved is watched").uffd;
+        if memory.uffd_of(to) != Some(uffd) {
+            self.failed("memory is moved to where another userfaultfd has it".to_owned());
+        }
+        memory.lent.parts += 1;
+        // The kernel may make one part of it and of what lies before it.
+        let is_alike = memory.uffd_of(to - PAGE) == Some(uffd) && !memory.is_lent(to - PAGE);
+        let before = memory.page(to - PAGE).filter(|_| is_alike && is_merged).map(|page| page.part);
+        let part = before.unwrap_or(memory.lent.parts);
+        for address in (to..to + bytes).step_by(PAGE) {
+            if !memory.is_lent(address) {
+                self.failed("what is taken back wasn't lent".to_owned());
+            }
+            memory.replace(address, State::Absent, part);
+        }
+        let pages = (bytes / PAGE) as u64;
+        memory.lent.pages -= pages;
+        memory.lent.counted.1 += pages;
+        memory.lent.moves.push(Move { uffd, from, is_told: false });
+        drop(memory);
+        // SAFETY: the pager's own range, which it has given up with this call.
+        unsafe { libc::munmap(from as *mut _, bytes) };
+        self.wake_all(SERVING);
+        let is_told = |waiting: &Move| waiting.from == from && waiting.is_told;
+        while !self.memory().lent.moves.iter().any(is_told) {
+            self.block(from, None);
+        }
+        self.memory().lent.moves.retain(|waiting| waiting.from != from);
+        Ok(())
+    }
+}

@@ -1,0 +1,177 @@
+//! Scenarios of memory whose faults are served, drawn from a seed.
+
+use readpath_core::splitmix;
+use readpath_core::unit::PAGE_BYTES;
+
+use super::{PARTS, Paged, Touch};
+use crate::path::Coherence;
+use crate::simulation::memory::Kernel;
+use crate::simulation::scenario::{Action, Draw, Scenario, Settings, faults};
+
+/// Neither a region nor a mapping has less memory.
+const MEMORY_PAGES_MIN: u64 = 64;
+/// The largest page of a file of Linux, 2 MiB.
+const REAL_LARGE_PAGES: u64 = 512;
+
+impl Scenario {
+    /// One of memory whose faults are served, with about so many actions in all.
+    pub fn paged(seed: u64, actions: u64) -> Scenario {
+        let mut draw = Draw(splitmix::mixed(seed ^ 0x9a6e_d000));
+        let memory_pages = MEMORY_PAGES_MIN + draw.one_of(&[0, 0, 1, 16, 64]);
+        let pages = draw.one_of(&[8, 66, 70, 90, 130, 200, 300]);
+        let is_region = draw.below(2) == 0;
+        let bytes = match is_region {
+            // There are slots to spare, or hardly any.
+            true => (pages + draw.one_of(&[0, 1, 8, 300])) * PAGE_BYTES,
+            false => pages * PAGE_BYTES - draw.one_of(&[0, 1, 1_000, 4_095]),
+        };
+        let swapin = draw.one_of(&["adaptive", "adaptive", "cluster", "hits", "vma", "none"]);
+        let is_quiet = draw.below(4) == 0;
+        let mut faults =
+            if is_quiet { Default::default() } else { faults(&mut draw, &[pages * PAGE_BYTES]) };
+        (faults.dies_after, faults.unknown) = (0, 0);
+        faults.calls_stop = draw.part(&[3, 20, 100]);
+        faults.no_memory = draw.part(&[10, 100]);
+        let settings = Settings {
+            memory_pages,
+            held_pages: 1,
+            readahead: draw.one_of(&["adaptive", "adaptive", "ondemand", "window", "runs", "none"]),
+            scheduler: "adaptive",
+            reclaim: draw.one_of(&["two-lists", "adaptive", "lru", "arc", "lirs"]),
+            depth: 1,
+            lets_carry: false,
+            coherence: Coherence::WhenOpened,
+            switch_part: draw.one_of(&[2, 4, 16, 64]),
+            freeze_part: draw.part(&[2_000, 10_000]),
+            refuse_thread_part: draw.part(&[8, 1]),
+            paged: Some(if is_region { Paged::Region(pages, swapin) } else { Paged::Mapping }),
+        };
+        let kinds = (0..3).map(|_| 1 << draw.below(16)).sum::<u64>() | draw.below(1 << 16) | 1;
+        let changes_file = !is_region && draw.below(2) == 0;
+        let threads_count = 1 + draw.below(4);
+        let threads = (0..threads_count)
+            .map(|_| {
+                let count = 1 + actions / threads_count;
+                (0..count).map(|_| action(&mut draw, pages, kinds, changes_file)).collect()
+            })
+            .collect();
+        Scenario { seed, settings, files: vec![bytes], faults, server: None, threads }
+    }
+
+    /// One of a mapping whose long runs are lent to the kernel's own, with about so many actions in all.
+    pub fn lent(seed: u64, actions: u64) -> Scenario {
+        let mut draw = Draw(splitmix::mixed(seed ^ 0x1e47_0000));
+        let kernel = Kernel {
+            // With those of Linux a run has some 100,000 steps.
+            large_pages: match draw.below(64) {
+                0 => REAL_LARGE_PAGES,
+                _ => draw.one_of(&[1, 2, 4, 4, 8, 8, 16]),
+            },
+            ahead_pages: draw.one_of(&[1, 4, 8, 16, 32, 48]),
+            is_tight: draw.below(2) == 0,
+            cached_part: draw.part(&[2, 20]),
+        };
+        let Kernel { large_pages, ahead_pages, .. } = kernel;
+        // Of less nothing is lent.
+        let least = (4 * large_pages + ahead_pages) * 3 / 2 + 1;
+        let memory_pages = match draw.below(16) {
+            0 => MEMORY_PAGES_MIN,
+            _ => least.max(MEMORY_PAGES_MIN) + draw.one_of(&[0, 1, 16, 16 * large_pages]),
+        };
+        let pages = memory_pages + draw.below(3 * memory_pages);
+        let bytes = pages * PAGE_BYTES - draw.one_of(&[0, 1, 1_000, 4_095]);
+        let paged = Scenario::paged(draw.below(u64::MAX), 0);
+        let mut faults = paged.faults;
+        faults.bad.iter_mut().for_each(|(_, page)| *page = draw.below(pages));
+        faults.no_parts = draw.part(&[2, 10, 100]);
+        if large_pages == REAL_LARGE_PAGES {
+            // Of thousands of pages that are seconds late each a run takes hours.
+            faults.late = 0;
+        }
+        let settings = Settings {
+            memory_pages,
+            readahead: "adaptive",
+            paged: Some(Paged::Lent(kernel)),
+            ..paged.settings
+        };
+        let kinds = (0..3).map(|_| 1 << draw.below(16)).sum::<u64>() | draw.below(1 << 16) | 1;
+        let changes_file = draw.below(2) == 0;
+        let threads_count = 1 + draw.below(4);
+        let threads = (0..threads_count)
+            .map(|_| {
+                let mut run = Run { at: draw.below(pages), is_down: false };
+                let count = 1 + actions / threads_count;
+                let mut next = |_| match draw.below(50) {
+                    0 if changes_file => Action::Replace(0, 1 + draw.below(pages * PAGE_BYTES)),
+                    0..20 => action(&mut draw, pages, kinds, changes_file),
+                    _ => Action::Touch(run.next(&mut draw, pages, large_pages)),
+                };
+                (0..count).map(&mut next).collect()
+            })
+            .collect();
+        Scenario { seed, settings, files: vec![bytes], faults, server: None, threads }
+    }
+}
+
+/// A run of pages that a thread reads bit by bit.
+struct Run {
+    at: u64,
+    is_down: bool,
+}
+
+impl Run {
+    fn next(&mut self, draw: &mut Draw, pages: u64, large_pages: u64) -> Touch {
+        match draw.below(12) {
+            0 => self.at = draw.below(pages),
+            1 => self.is_down = !self.is_down,
+            // It steps over some.
+            2 => self.at += draw.below(1 + large_pages / 2),
+            _ => {}
+        }
+        let count = 1 + draw.below(6 * large_pages);
+        if self.is_down {
+            let first = self.at.saturating_sub(count);
+            let count = self.at - first;
+            self.at = if first == 0 { pages } else { first };
+            return Touch::ReadDown(first, count);
+        }
+        let first = if self.at >= pages { 0 } else { self.at };
+        self.at = first + count;
+        Touch::Read(first, count)
+    }
+}
+
+fn action(draw: &mut Draw, pages: u64, kinds: u64, changes_file: bool) -> Action {
+    loop {
+        let kind = draw.below(16);
+        let first = draw.below(pages);
+        let count = match draw.below(4) {
+            0 => 1,
+            1 => 1 + draw.below(8),
+            2 => 1 + draw.below(80),
+            _ => 1 + draw.below(pages),
+        };
+        let (part, us) = (draw.below(PARTS as u64), draw.below(20_000));
+        if kinds & 1 << kind == 0 {
+            continue;
+        }
+        return Action::Touch(match kind {
+            0..=2 => Touch::Read(first, count),
+            3..=5 => Touch::Write(first, count, part),
+            6 => Touch::Load(first, count),
+            7 => Touch::WillNeed(first, count),
+            8 => Touch::Discard(first, count),
+            9 => Touch::ReadAt(first * PAGE_BYTES + us % PAGE_BYTES, count * 1_000),
+            10 => Touch::Advise(draw.below(5) as u8),
+            11 => Touch::Hold(first, part > 3, us),
+            12 => Touch::Lock(first, count, part > 2),
+            13 => Touch::GiveUp(first, count.min(8)),
+            14 => Touch::Ask,
+            _ if changes_file => match part {
+                0..3 => return Action::Resize(0, 1 + draw.below(pages * PAGE_BYTES)),
+                _ => return Action::Write(0, first, count),
+            },
+            _ => return Action::Pause(us),
+        });
+    }
+}
