@@ -2,8 +2,8 @@
 //!
 //! Bindings alone, without decisions of their own: [`modelled`] runs a job in
 //! the modelled world, [`law`] lets a law written in Python decide in it,
-//! [`planner`] lets the core decide what to fetch of a remote file, [`local`]
-//! reads files through the real path, [`memory`] serves the faults of arrays.
+//! [`planner`] lets the core decide what to fetch of a remote file, [`engine`] and [`local`]
+//! read files through the real path, [`memory`] serves the faults of arrays.
 
 use pyo3::pymodule;
 
@@ -11,6 +11,7 @@ mod ask;
 mod awaited;
 mod beside;
 mod buffers;
+mod engine;
 mod failure;
 mod law;
 mod local;
@@ -33,9 +34,11 @@ mod _native {
     #[pymodule_export]
     use crate::awaited::Awaited;
     #[pymodule_export]
+    use crate::engine::Engine;
+    #[pymodule_export]
     use crate::law::NamedLaw;
     #[pymodule_export]
-    use crate::local::{Engine, LocalFile};
+    use crate::local::LocalFile;
     #[pymodule_export]
     use crate::memory::{MappedFile, PagedMemory};
     #[pymodule_export]

@@ -13,9 +13,9 @@ use readpath::pager::{LoadError, Mapping, MappingMode, Region};
 use readpath_core::readahead::Advice;
 
 use crate::beside::beside;
+use crate::engine::backend_named;
 use crate::failure::no_memory;
 use crate::law::advice_named;
-use crate::local::backend_named;
 use crate::many::Ranges;
 use crate::process::Own;
 use crate::spec::{Count, check_name};

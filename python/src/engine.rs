@@ -1,0 +1,149 @@
+//! Read paths as Python has them: built anew in a child made by `fork`.
+
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use readpath::nfs::NfsUrl;
+use readpath::{BackendKind, Builder, File, OpenFileError, ReadPath, UnknownBackend};
+use readpath_core::unit::PAGE_BYTES;
+
+use crate::failure::{not_built, not_opened};
+use crate::many::PIECE_BYTES_MAX;
+use crate::process::Own;
+use crate::spec::{Count, refused};
+
+/// A read path: memory, laws and a ring, for any number of files.
+#[pyclass(frozen, module = "readpath")]
+pub struct Engine(pub Arc<Remade>);
+
+/// A read path that is built anew in a child made by `fork`.
+pub struct Remade {
+    options: Builder,
+    /// A larger read is made in pieces of so much.
+    pub piece_bytes: u64,
+    /// Locked with Python's lock held alone, so that no thread has it at a `fork`.
+    path: Mutex<Own<ReadPath>>,
+    /// How many files stay open after their last handle, with what is cached of them.
+    kept_max: usize,
+    /// The files that do, the last one opened at the end. Locked as `path` is.
+    kept: Mutex<VecDeque<(PathBuf, Own<File>)>>,
+}
+
+impl Remade {
+    fn path(&self, _py: Python<'_>) -> PyResult<ReadPath> {
+        let mut path = self.path.lock().expect("no build panics");
+        if let Some(path) = path.get() {
+            return Ok(path.clone());
+        }
+        let built = self.options.clone().build().map_err(|error| not_built(&error))?;
+        *path = Own::new(built.clone());
+        Ok(built)
+    }
+
+    /// Opens a file of this machine through the path, or one of a server with a path like it.
+    pub fn open(&self, py: Python<'_>, name: &Path) -> PyResult<Own<File>> {
+        let is_remote = name.to_str().is_some_and(NfsUrl::is_meant);
+        let path = self.path(py)?;
+        let opened = py.detach(|| match is_remote {
+            true => self.options.clone().open(name),
+            false => path.open(name).map_err(OpenFileError::Open),
+        });
+        let file = opened.map_err(|error| not_opened(&error))?;
+        if self.kept_max > 0 && !is_remote {
+            let left = self.keep(name, Own::new(file.clone()));
+            py.detach(|| drop(left));
+        }
+        Ok(Own::new(file))
+    }
+
+    /// Keeps a file open; gives those that are kept no longer.
+    fn keep(&self, name: &Path, file: Own<File>) -> Vec<(PathBuf, Own<File>)> {
+        let mut kept = self.kept.lock().expect("nobody panics while holding it");
+        let (mut left, still): (Vec<_>, Vec<_>) =
+            kept.drain(..).partition(|(of, file)| of == name || !file.is_ours());
+        kept.extend(still);
+        kept.push_back((name.to_path_buf(), file));
+        while kept.len() > self.kept_max {
+            left.extend(kept.pop_front());
+        }
+        left
+    }
+}
+
+#[pymethods]
+impl Engine {
+    /// Builds one. Raises ValueError where an option can't be used, OSError where the system
+    /// doesn't give what it names.
+    #[new]
+    #[allow(clippy::too_many_arguments, reason = "Python's side gives them all, by place")]
+    fn new(
+        memory_bytes: Option<u64>,
+        readahead: &str,
+        scheduler: &str,
+        reclaim: &str,
+        depth: Count,
+        backend: &str,
+        kept_max: Count,
+        kernel_cache: bool,
+    ) -> PyResult<Engine> {
+        let kind = backend_named(backend)?;
+        // More than a ring holds is refused by whoever builds it.
+        let depth = u32::try_from(depth.0).unwrap_or(u32::MAX);
+        let mut options = ReadPath::builder().readahead(readahead).kernel_cache(kernel_cache);
+        if let Some(bytes) = memory_bytes {
+            options = options.memory(bytes);
+        }
+        let options = options.scheduler(scheduler).reclaim(reclaim).depth(depth).backend(kind);
+        let path = options.clone().build().map_err(|error| not_built(&error))?;
+        let eighth = |bytes: u64| (bytes / 8).next_multiple_of(PAGE_BYTES).min(PIECE_BYTES_MAX);
+        let piece_bytes = memory_bytes.map_or(PIECE_BYTES_MAX, eighth);
+        let path = Mutex::new(Own::new(path));
+        let kept_max = usize::try_from(kept_max.0).unwrap_or(usize::MAX);
+        let kept = Mutex::default();
+        Ok(Engine(Arc::new(Remade { options, piece_bytes, path, kept_max, kept })))
+    }
+
+    /// What was counted: requests and bytes of the storage, bytes read ahead, wasted, evicted;
+    /// and what carries the bytes.
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let path = self.0.path(py)?;
+        counted(py, &path)
+    }
+
+    /// The same as numbers in Prometheus' text format, each with these labels. Raises ValueError
+    /// where a label's name is none.
+    fn prometheus(&self, py: Python<'_>, labels: Vec<(String, String)>) -> PyResult<String> {
+        let path = self.0.path(py)?;
+        let labels: Vec<(&str, &str)> =
+            labels.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        let stats = py.detach(|| path.stats());
+        stats.prometheus(&labels).map_err(|error| refused(error.to_string()))
+    }
+}
+
+/// What a path has counted.
+pub fn counted<'py>(py: Python<'py>, path: &ReadPath) -> PyResult<Bound<'py, PyDict>> {
+    let stats = py.detach(|| path.stats());
+    let all = PyDict::new(py);
+    all.set_item("device_reads", stats.device_reads)?;
+    all.set_item("device_bytes", stats.device_bytes)?;
+    all.set_item("in_flight", stats.in_flight)?;
+    all.set_item("readahead_bytes", stats.readahead_bytes)?;
+    all.set_item("waste_bytes", stats.waste_bytes)?;
+    all.set_item("evicted_bytes", stats.evicted_bytes)?;
+    all.set_item("memory_bytes", stats.memory_bytes)?;
+    all.set_item("used_memory_bytes", stats.used_memory_bytes)?;
+    all.set_item("kernel_waits", stats.kernel_waits)?;
+    all.set_item("kernel_read_bytes", stats.kernel_read_bytes)?;
+    all.set_item("kernel_advised_bytes", stats.kernel_advised_bytes)?;
+    all.set_item("backend", stats.backend.map(|backend| backend.to_string()))?;
+    Ok(all)
+}
+
+/// The backend of that name.
+pub fn backend_named(name: &str) -> PyResult<BackendKind> {
+    name.parse().map_err(|error: UnknownBackend| refused(error.to_string()))
+}
