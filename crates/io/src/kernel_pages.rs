@@ -401,7 +401,7 @@ impl File {
 }
 
 /// How many pages of a range the kernel's cache has: `cachestat(2)`; `None` where it doesn't say.
-pub(crate) fn cached_pages(target: &Target, pages: PageRange) -> Option<u64> {
+pub(crate) fn cached_pages(file: &impl AsRawFd, pages: PageRange) -> Option<u64> {
     #[cfg(any(test, feature = "simulation"))]
     if let Some(counted) = crate::simulation::memory::cached_pages(pages) {
         return counted;
@@ -417,7 +417,7 @@ pub(crate) fn cached_pages(target: &Target, pages: PageRange) -> Option<u64> {
     };
     // SAFETY: the kernel reads the one and writes to the other, and both live.
     let result = unsafe {
-        libc::syscall(raw::__NR_cachestat.into(), target.as_raw_fd(), &range, &mut counted, 0)
+        libc::syscall(raw::__NR_cachestat.into(), file.as_raw_fd(), &range, &mut counted, 0)
     };
     (result == 0).then_some(counted.nr_cache)
 }

@@ -16,10 +16,12 @@ use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use readpath_core::readahead::Advice;
+use readpath_core::unit::PageRange;
 use rustix::io::Errno;
 use rustix::mm;
 
 use super::area::Area;
+use crate::kernel_pages::cached_pages;
 
 const PAGE: usize = readpath_core::unit::PAGE_BYTES as usize;
 
@@ -79,7 +81,13 @@ impl Heir {
     }
 
     /// Tells the kernel what to expect of a range; in a child.
+    ///
+    /// What it holds it isn't told to read: for a mebibyte that takes it 18 us, a fifth of the time in which a program looks at it; to
+    /// ask whether it holds that, 9.
     pub(super) fn advise(&self, advice: Advice, offset: u64, bytes: u64) {
+        if advice == Advice::WillNeed && self.is_held(PageRange::covering(offset, bytes)) {
+            return;
+        }
         let advice = match advice {
             Advice::Normal => mm::Advice::Normal,
             Advice::Sequential => mm::Advice::Sequential,
@@ -89,6 +97,11 @@ impl Heir {
         };
         // A hint: whether it is taken is the kernel's affair.
         let _ = self.act(advice, offset, bytes);
+    }
+
+    fn is_held(&self, pages: PageRange) -> bool {
+        let held = self.file.as_ref().and_then(|file| cached_pages(file, pages));
+        held == Some(pages.count())
     }
 
     /// Has a range read, and waits; in a child.
