@@ -123,7 +123,8 @@ else:
     _Raw = object
 
 
-class File(_native.LocalFile, _Raw):
+# (To a type checker both have a layout of their own.)
+class File(_native.LocalFile, _Raw):  # type: ignore[misc, unused-ignore]
     """A file that is open for reading.
 
     In a child made by fork, as the workers of a data loader are, it is opened again when it is first used.
