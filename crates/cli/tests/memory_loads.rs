@@ -40,7 +40,8 @@ pattern = "random"
 touches = 1_000_000_000_000
 "#;
 
-/// The machine's swap areas and page_cluster are looked at by one test at a time.
+/// The machine's swap areas and page_cluster are looked at by one test at a time; and whatever run of the command comes first
+/// undoes what a killed one left behind.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
@@ -113,6 +114,7 @@ fn the_kernel_reads_back_what_memory_did_not_hold() {
 /// same seed gives the same run.
 #[test]
 fn modelled_rows_are_every_combination_and_repeat() {
+    let _alone = alone();
     let scratch = Scratch::new("swap-modelled");
     scratch.file("small.toml", SMALL);
     let command =
@@ -276,6 +278,7 @@ fn what_a_killed_run_left_behind_is_told_and_removed_by_the_next() {
 
 #[test]
 fn without_rights_the_figures_are_null_and_the_reason_is_told() {
+    let _alone = alone();
     if !is_root() || !has("setpriv") {
         return println!("skipped: without_rights_… needs root and setpriv, to give root up");
     }
@@ -315,6 +318,7 @@ writes = true
 /// A region's row stands beside a modelled one: both sweep 6,144 pages in the memory of 4,096.
 #[test]
 fn a_region_gives_a_row_beside_a_modelled_one() {
+    let _alone = alone();
     let test = "a_region_gives_a_row_beside_a_modelled_one";
     if !serves_faults(test) {
         return;
@@ -351,6 +355,7 @@ fn a_region_gives_a_row_beside_a_modelled_one() {
 /// What can't be swapped to is told, and left as it is.
 #[test]
 fn a_region_is_refused_where_it_has_no_place() {
+    let _alone = alone();
     let test = "a_region_is_refused_where_it_has_no_place";
     let scratch = Scratch::new("region-refused");
     scratch.file("sweeps.toml", SWEEPS);
