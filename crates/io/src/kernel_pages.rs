@@ -207,8 +207,7 @@ impl KernelPages {
 
     /// Whether the kernel holds all of these pages now.
     fn has(&self, pages: PageRange) -> bool {
-        let held = self.target.as_ref().and_then(|of| cached_pages(of, pages));
-        held == Some(pages.count())
+        self.target.as_ref().is_some_and(|target| holds(target, pages))
     }
 
     /// The file, where the kernel is known to hold all of `bytes` bytes at `offset`, or is asked and does.
@@ -273,8 +272,7 @@ const STRETCH_PAGES: u64 = 64;
 /// Whether the kernel's cache holds all of a file that is read past it, as far as one can tell now.
 pub(crate) fn holds_all(target: &Target) -> bool {
     let pages = target.bytes().div_ceil(PAGE_BYTES);
-    let holds = |range: PageRange| cached_pages(target, range) == Some(range.count());
-    pages > 0 && can_be_asked(target) && stretches_of(pages).all(holds)
+    pages > 0 && can_be_asked(target) && stretches_of(pages).all(|range| holds(target, range))
 }
 
 /// The stretches of a file of so many pages that are counted.
@@ -398,6 +396,11 @@ impl File {
         handle.has_pages() && engine.frame_cache.has(handle.in_machine().file, pages)
             || !handle.has_own(offset, bytes) && file.kernel_pages.has(pages)
     }
+}
+
+/// Whether the kernel's cache has all of these pages, as far as it says.
+pub(crate) fn holds(file: &impl AsRawFd, pages: PageRange) -> bool {
+    cached_pages(file, pages) == Some(pages.count())
 }
 
 /// How many pages of a range the kernel's cache has: `cachestat(2)`; `None` where it doesn't say.

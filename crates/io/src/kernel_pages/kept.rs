@@ -22,7 +22,7 @@ use std::task::{Poll, Waker};
 
 use readpath_core::unit::PageRange;
 
-use super::cached_pages;
+use super::holds;
 use super::steering::{Shown, Steered};
 use super::waiter::Wish;
 use crate::engine::Handle;
@@ -106,7 +106,7 @@ impl Handle {
     /// Has the kernel begin with a read, unless it holds all of it and the law needn't know; gives whether it does.
     fn begin(&self, steered: &Steered, target: &Target, offset: u64, bytes: u64) -> bool {
         let request = PageRange::covering(offset, bytes);
-        let is_held = cached_pages(target, request) == Some(request.count());
+        let is_held = holds(target, request);
         if !is_held || steered.is_engaged() {
             steered.read(&self.law, target, self.shown(offset, bytes, !is_held, None));
         }
