@@ -170,16 +170,11 @@ impl Scenario {
             refuse_thread_part: draw.part(&[2, 1]),
             paged: None,
         };
-        // Most are about some of it alone: what is drawn rarely would else be in no one's way.
-        let kinds: u64 = (0..3).map(|_| 1 << draw.below(20)).sum::<u64>() | draw.below(1 << 20);
+        let kinds = kinds(&mut draw, 20);
         let changes_files = draw.below(2) == 0;
-        let threads_count = 1 + draw.below(4);
-        let threads = (0..threads_count)
-            .map(|_| {
-                let count = 1 + actions / threads_count;
-                (0..count).map(|_| action(&mut draw, &files, kinds, changes_files)).collect()
-            })
-            .collect();
+        let threads = threads(&mut draw, actions, |draw, count| {
+            (0..count).map(|_| action(draw, &files, kinds, changes_files)).collect()
+        });
         let server = is_served.then(|| server(&mut draw, files[0], is_quiet, changes_files));
         if is_served {
             // What others change of it is seen when it is looked for again, and the connection never dies for good.
@@ -197,6 +192,22 @@ fn length(draw: &mut Draw) -> u64 {
         2 => 1 + draw.below(300 * PAGE_BYTES),
         _ => 1 + draw.below(40 * PAGE_BYTES),
     }
+}
+
+/// The kinds of actions that there are in a run, of so many, a bit for each. Most runs are about some alone: what is drawn rarely
+/// would else be in no one's way.
+pub(super) fn kinds(draw: &mut Draw, of: u64) -> u64 {
+    (0..3).map(|_| 1 << draw.below(of)).sum::<u64>() | draw.below(1 << of)
+}
+
+/// What a few threads do, that share so many actions; `thread` draws what one of them does, so many.
+pub(super) fn threads(
+    draw: &mut Draw,
+    actions: u64,
+    mut thread: impl FnMut(&mut Draw, u64) -> Vec<Action>,
+) -> Vec<Vec<Action>> {
+    let count = 1 + draw.below(4);
+    (0..count).map(|_| thread(draw, 1 + actions / count)).collect()
 }
 
 pub(super) fn faults(draw: &mut Draw, files: &[u64]) -> Faults {

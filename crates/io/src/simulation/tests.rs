@@ -3,52 +3,38 @@
 use super::world::{Turns, World};
 use super::*;
 
-/// Runs a seed that takes a few milliseconds.
-fn run(seed: u64) -> Report {
-    let report = Scenario::of(seed, 60).run();
-    if let Some(failure) = &report.failure {
-        panic!("seed {seed}: {failure}");
-    }
+/// Runs what takes a few milliseconds, and nothing is wrong.
+fn run(scenario: Scenario) -> Report {
+    let report = scenario.run();
+    assert_eq!(report.failure, None, "seed {}", scenario.seed);
     report
 }
 
 #[test]
 fn every_read_is_right_whoever_comes_in_between() {
-    let reports: Vec<Report> = (0..300).map(run).collect();
-    assert!(reports.iter().map(|report| report.steps).sum::<u64>() > 300_000);
+    let steps = |seed| run(Scenario::of(seed, 60)).steps;
+    assert!((0..300).map(steps).sum::<u64>() > 300_000);
 }
 
 /// The same through the client of NFS, whose server is refused, slow, silent, cut off and hostile.
 #[test]
 fn every_read_of_a_servers_file_is_right() {
-    let run = |seed| {
-        let report = Scenario::served(seed, 60).run();
-        assert_eq!(report.failure, None, "seed {seed}");
-        report.steps
-    };
-    assert!((0..300).map(run).sum::<u64>() > 100_000);
+    let steps = |seed| run(Scenario::served(seed, 60)).steps;
+    assert!((0..300).map(steps).sum::<u64>() > 100_000);
 }
 
 /// Mappings and regions: every byte that is touched is right, whoever comes in between and whatever fails.
 #[test]
 fn every_touch_of_memory_is_right() {
-    let run = |seed| {
-        let report = Scenario::paged(seed, 40).run();
-        assert_eq!(report.failure, None, "seed {seed}");
-        report.steps
-    };
-    assert!((0..120).map(run).sum::<u64>() > 120_000);
+    let steps = |seed| run(Scenario::paged(seed, 40)).steps;
+    assert!((0..120).map(steps).sum::<u64>() > 120_000);
 }
 
 /// Windows that are lent to the kernel's own mapping: they show the file, and so does what comes back; and enough are lent.
 #[test]
 fn every_touch_of_what_is_lent_is_right() {
-    let run = |seed| {
-        let report = Scenario::lent(seed, 40).run();
-        assert_eq!(report.failure, None, "seed {seed}");
-        report.lent_pages
-    };
-    let pages: Vec<(u64, u64)> = (0..100).map(run).collect();
+    let pages = |seed| run(Scenario::lent(seed, 40)).lent_pages;
+    let pages: Vec<(u64, u64)> = (0..100).map(pages).collect();
     let runs = pages.iter().filter(|(lent, taken_back)| *lent > 0 && *taken_back > 0).count();
     let lent: u64 = pages.iter().map(|(lent, _)| lent).sum();
     assert!(runs >= 20 && lent > 3_000, "{lent} pages were lent, and in {runs} runs taken back");

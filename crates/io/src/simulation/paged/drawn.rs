@@ -6,7 +6,7 @@ use readpath_core::unit::PAGE_BYTES;
 use super::{PARTS, Paged, Touch};
 use crate::path::Coherence;
 use crate::simulation::memory::Kernel;
-use crate::simulation::scenario::{Action, Draw, Scenario, Settings, faults};
+use crate::simulation::scenario::{Action, Draw, Scenario, Settings, faults, kinds, threads};
 
 /// Neither a region nor a mapping has less memory.
 const MEMORY_PAGES_MIN: u64 = 64;
@@ -46,15 +46,11 @@ impl Scenario {
             refuse_thread_part: draw.part(&[8, 1]),
             paged: Some(if is_region { Paged::Region(pages, swapin) } else { Paged::Mapping }),
         };
-        let kinds = (0..3).map(|_| 1 << draw.below(16)).sum::<u64>() | draw.below(1 << 16) | 1;
+        let kinds = kinds(&mut draw, 16) | 1;
         let changes_file = !is_region && draw.below(2) == 0;
-        let threads_count = 1 + draw.below(4);
-        let threads = (0..threads_count)
-            .map(|_| {
-                let count = 1 + actions / threads_count;
-                (0..count).map(|_| action(&mut draw, pages, kinds, changes_file)).collect()
-            })
-            .collect();
+        let threads = threads(&mut draw, actions, |draw, count| {
+            (0..count).map(|_| action(draw, pages, kinds, changes_file)).collect()
+        });
         Scenario { seed, settings, files: vec![bytes], faults, server: None, threads }
     }
 
@@ -94,21 +90,17 @@ impl Scenario {
             paged: Some(Paged::Lent(kernel)),
             ..paged.settings
         };
-        let kinds = (0..3).map(|_| 1 << draw.below(16)).sum::<u64>() | draw.below(1 << 16) | 1;
+        let kinds = kinds(&mut draw, 16) | 1;
         let changes_file = draw.below(2) == 0;
-        let threads_count = 1 + draw.below(4);
-        let threads = (0..threads_count)
-            .map(|_| {
-                let mut run = Run { at: draw.below(pages), is_down: false };
-                let count = 1 + actions / threads_count;
-                let mut next = |_| match draw.below(50) {
-                    0 if changes_file => Action::Replace(0, 1 + draw.below(pages * PAGE_BYTES)),
-                    0..20 => action(&mut draw, pages, kinds, changes_file),
-                    _ => Action::Touch(run.next(&mut draw, pages, large_pages)),
-                };
-                (0..count).map(&mut next).collect()
-            })
-            .collect();
+        let threads = threads(&mut draw, actions, |draw, count| {
+            let mut run = Run { at: draw.below(pages), is_down: false };
+            let next = |_| match draw.below(50) {
+                0 if changes_file => Action::Replace(0, 1 + draw.below(pages * PAGE_BYTES)),
+                0..20 => action(draw, pages, kinds, changes_file),
+                _ => Action::Touch(run.next(draw, pages, large_pages)),
+            };
+            (0..count).map(next).collect()
+        });
         Scenario { seed, settings, files: vec![bytes], faults, server: None, threads }
     }
 }
