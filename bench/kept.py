@@ -50,18 +50,18 @@ def forget(names):
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-def optimum(program, folder, reads, every):
-    """Bytes that the best of all caches would have read."""
-    missed = []
-    for asked in (reads, 2 * reads):
-        trace = f"{folder}/trace"
+def optimum(program, cache, folder, reads, every):
+    """Bytes that the best of all caches would have read; `cache` is the command that tells."""
+    trace = f"{folder}/trace"
+
+    def missed(asked):
         with open(trace, "wb") as pages:
             subprocess.run([program, "-", "-", "trace", "0", str(asked), str(every)], check=True, stdout=pages)
-        command = [built.command(), "cache", trace, "--format", "lirs", "--reclaim", "lru", "--sizes", f"{MEMORY_MIB}MiB", "--json"]
+        command = [cache, "cache", trace, "--format", "lirs", "--reclaim", "lru", "--sizes", f"{MEMORY_MIB}MiB", "--json"]
         rows = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)["results"]
-        missed += [row["misses"] for row in rows if row["reclaim"] == "optimum"]
-        os.remove(trace)
-    return (missed[1] - missed[0]) * 4096
+        return next(row["misses"] for row in rows if row["reclaim"] == "optimum")
+
+    return (missed(2 * reads) - missed(reads)) * 4096
 
 
 def counted(program, names, law, reads, every):
@@ -85,7 +85,7 @@ def main():
     parser.add_argument("--one-file", action="store_true", help="both in one file")
     parser.add_argument("--save", action="store_true", help="write bench/results/kept.json")
     words = parser.parse_args()
-    program = built.bench("kept_reads")
+    program, cache = built.bench("kept_reads"), built.command()
     rows = []
     with tempfile.TemporaryDirectory(dir=words.folder) as folder:
         names = [f"{folder}/wanted"] if words.one_file else [f"{folder}/wanted", f"{folder}/scanned"]
@@ -95,15 +95,15 @@ def main():
                     file.write(os.urandom(1 << 20))
                 os.fsync(file.fileno())
         for every in EVERY:
-            of_all = 0
+            kernel = None
             for law in ["kernel", *words.laws.split(",")]:
                 device, scanned, ms = counted(program, names, law, words.reads, every)
-                of_all = of_all or device
+                kernel = kernel or device
                 rows.append({"every": every, "law": law, "device_bytes": device, "scanned_bytes": scanned, "ms": ms})
-                print(f"a scan after {every:3} reads  {law:14} {device / 1e6:8.0f} MB  {device / of_all:.2f}  {ms / 1e3:6.1f} s", flush=True)
-            least = optimum(program, folder, words.reads, every)
+                print(f"a scan after {every:3} reads  {law:14} {device / 1e6:8.0f} MB  {device / kernel:.2f}  {ms / 1e3:6.1f} s", flush=True)
+            least = optimum(program, cache, folder, words.reads, every)
             rows.append({"every": every, "law": "optimum", "device_bytes": least})
-            print(f"a scan after {every:3} reads  {'optimum':14} {least / 1e6:8.0f} MB  {least / of_all:.2f}", flush=True)
+            print(f"a scan after {every:3} reads  {'optimum':14} {least / 1e6:8.0f} MB  {least / kernel:.2f}", flush=True)
     if words.save:
         told = {"memory_mib": MEMORY_MIB, "reads": words.reads, "rows": rows}
         (ROOT / "results/kept.json").write_text(json.dumps(told, indent=1) + "\n")

@@ -30,7 +30,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         return Err("give WANTED, SCANNED, kernel or a law, MEMORY_MIB, READS, EVERY".into());
     };
     let (reads, every): (u64, u64) = (reads.parse()?, every.parse()?);
-    let mut load = Load { skewed: Skewed::new(GIB / PAGE), every, asked: 0, scanned: 0 };
+    let mut load = Load { skewed: Skewed::new(GIB / PAGE), every, asked: 0 };
     if law == "trace" {
         let mut lines = io::stdout().lock();
         return Ok(load.ask(reads, |gib, place, bytes| {
@@ -64,10 +64,10 @@ fn run(
         read(gib, &mut buffer[..bytes as usize], place + gib as u64 * scan_from)
     };
     load.ask(reads, &mut read)?;
-    let (device, scanned, begin) = (bytes_from_device()?, load.scanned, Instant::now());
+    let (device, scanned, begin) = (bytes_from_device()?, load.scanned(), Instant::now());
     load.ask(reads, &mut read)?;
     let ms = begin.elapsed().as_millis();
-    println!("{} {} {ms}", bytes_from_device()? - device, load.scanned - scanned);
+    println!("{} {} {ms}", bytes_from_device()? - device, load.scanned() - scanned);
     Ok(())
 }
 
@@ -76,8 +76,6 @@ struct Load {
     skewed: Skewed,
     every: u64,
     asked: u64,
-    /// Bytes that the scan has asked for.
-    scanned: u64,
 }
 
 impl Load {
@@ -89,13 +87,18 @@ impl Load {
     ) -> io::Result<()> {
         for _ in 0..reads {
             read(0, self.skewed.draw() * PAGE, PAGE)?;
+            let scanned = self.scanned();
             self.asked += 1;
-            if self.asked.is_multiple_of(self.every) {
-                read(1, self.scanned % GIB, SCANNED)?;
-                self.scanned += SCANNED;
+            if self.scanned() > scanned {
+                read(1, scanned % GIB, SCANNED)?;
             }
         }
         Ok(())
+    }
+
+    /// Bytes that the scan has asked for.
+    fn scanned(&self) -> u64 {
+        self.asked / self.every * SCANNED
     }
 }
 
