@@ -324,6 +324,6 @@ def open(path_or_url: PathLike, mode: str = "rb", **options: Any) -> File | Read
         weakref.finalize(file, id, opened).atexit = False
         return file
     if not options:
-        return File(name, _usual or usual())
+        return File(name, usual())
     check_names(options, ReadPath.NAMES, "readpath.open of a file")
     return File(name, ReadPath(**options))
