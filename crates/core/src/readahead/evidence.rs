@@ -254,7 +254,7 @@ fn size_of(pages: u64) -> usize {
 /// Requests that belonged to no stream, and found pages absent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Scattered {
-    /// What they have cost, each at the price of its moment and with its absent pages: in pages.
+    /// What they have cost beside their pages, each at the price of its moment: in pages.
     pub rent_pages: u32,
     /// How many there were.
     pub requests: u32,
@@ -292,7 +292,7 @@ pub struct FileEvidence {
     pub scattered_requests: u64,
     /// Pages that these asked for and that were absent.
     pub scattered_pages: u64,
-    /// What these have cost, each at the price of its moment and with its absent pages: in pages.
+    /// What these have cost beside their pages, each at the price of its moment: in pages.
     pub rent_pages: u64,
     /// The same, region by region.
     pub regions: Regions,
@@ -302,7 +302,7 @@ pub struct FileEvidence {
     pub swept_end: Option<u64>,
     /// How many pages were read so, of all of it or of a part.
     pub swept_pages: u64,
-    /// What requests would have cost that found all their pages there, and belonged to no stream.
+    /// What requests would have cost beside their pages that found all their pages there, and belonged to no stream.
     pub saved_pages: u64,
 }
 

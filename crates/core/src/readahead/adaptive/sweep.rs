@@ -1,9 +1,10 @@
 //! What is being used up at random is read whole: all of a file, or a part of it.
 //!
-//! A request that continues no stream and finds pages absent pays *rent*: these pages, and the price of one more
-//! request at that moment. One that finds all its pages has *saved* what it would have paid. When reading the rest
-//! pays nobody can know, for any program may end with its next request; but what was read can be seen to pay for
-//! itself. The law in words:
+//! A request that continues no stream and finds pages absent pays *rent*: the price of one more request at that
+//! moment. Its pages are no rent, for they would have had to be read all the same; so where the device is busy with
+//! bytes alone, there is nothing to be spared. One that finds all its pages has *saved* what it would have paid. When
+//! reading the rest pays nobody can know, for any program may end with its next request; but what was read can be
+//! seen to pay for itself. The law in words:
 //!
 //! - *On what was earned.* In all no more is read so than a sixteenth of the rent, with which it is tried, and twice
 //!   what that has saved since. So a file of which nobody wants more costs a sixteenth more; one that is used up goes
@@ -33,9 +34,9 @@ pub(super) fn sweep(seen: Seen, pages: &mut dyn Pages) {
     if absent > 0 {
         file.scattered_requests += 1;
         file.scattered_pages += absent;
-        file.rent_pages += price + absent;
+        file.rent_pages += price;
     } else {
-        file.saved_pages += price + request.count();
+        file.saved_pages += price;
     }
     let rent_pages = file.rent_pages;
     let may_be_read = rent_pages / REQUESTS_SHARE + 2 * file.saved_pages;
@@ -44,7 +45,7 @@ pub(super) fn sweep(seen: Seen, pages: &mut dyn Pages) {
     if read_end == 0
         && absent > 0
         && let Some((region, rent_pages)) =
-            dense_region(request, price + absent, file_pages, earned, device, file)
+            dense_region(request, price, file_pages, earned, device, file)
     {
         return read(region, "region", rent_pages, is_touch, pages);
     }
