@@ -14,7 +14,9 @@
 //! (while fewer were seen, by one of so many),
 //! so that it stays near what a request costs that has no luck. Where `n` others came
 //! while it was there, it may have waited for them: alone it would have taken
-//! an `n + 1`-th at least, and the estimate moves no further than to the nearer end.
+//! an `n + 1`-th at least, and at most what is left without the bytes that came back until it did; the
+//! estimate moves no further than to the nearer end. When it is learned later what a byte costs, what was learned of
+//! requests is put right by what their bytes cost more.
 //!
 //! Both together say how many pages cost as much as a request: so large a gap is
 //! worth reading through, and windows must be many times as large for the
@@ -65,6 +67,8 @@ pub struct DeviceEstimate {
     busy_sizes: Sizes,
     alone_sizes: Sizes,
     request_ns: u64,
+    /// How many pages, in 64ths, the requests had that it was learned from.
+    learned_from: u64,
     occupied_ns: u64,
     is_request_measured: bool,
     /// How many requests had the device to themselves, from their way there until they were done.
@@ -73,6 +77,8 @@ pub struct DeviceEstimate {
     under_way: Vec<UnderWay>,
     in_device: u32,
     dispatches: u64,
+    /// How many bytes have come back.
+    bytes: u64,
     /// The last completion; or, after that, the end of a rest.
     busy_since: Time,
     /// Whether the span up to that completion counts.
@@ -94,6 +100,8 @@ pub struct DeviceEstimate {
 struct UnderWay {
     dispatched: Time,
     found_empty: bool,
+    /// How many bytes had come back before.
+    bytes_before: u64,
     /// How many had come there before it.
     number: u64,
 }
@@ -106,12 +114,14 @@ impl Default for DeviceEstimate {
             busy_sizes: Sizes::default(),
             alone_sizes: Sizes::default(),
             request_ns: REQUEST_NS_AT_FIRST,
+            learned_from: 0,
             occupied_ns: 0,
             is_request_measured: false,
             alone: 0,
             under_way: Vec::new(),
             in_device: 0,
             dispatches: 0,
+            bytes: 0,
             busy_since: Time::ZERO,
             counts: true,
             unsure_before: 0,
@@ -154,7 +164,12 @@ impl DeviceEstimate {
             self.under_way.resize(at + 1, UnderWay::default());
         }
         let found_empty = self.in_device == 0;
-        self.under_way[at] = UnderWay { dispatched: now, found_empty, number: self.dispatches };
+        self.under_way[at] = UnderWay {
+            dispatched: now,
+            found_empty,
+            bytes_before: self.bytes,
+            number: self.dispatches,
+        };
         self.dispatches += 1;
         if found_empty {
             self.busy_since = now;
@@ -175,6 +190,7 @@ impl DeviceEstimate {
             self.came_to(now, was_sure, is_known(self.busy_since));
         }
         let took_ns = now.since(own.dispatched).ns();
+        self.bytes += bytes;
         if self.counts {
             self.block_bytes += bytes;
             self.block_completions += 1;
@@ -182,7 +198,8 @@ impl DeviceEstimate {
             self.block_alone_ns += self.request_ns + bytes / PAGE_BYTES * self.page_ps() / 1_000;
         }
         if own.found_empty && is_known(own.dispatched) {
-            self.learn_request(took_ns, bytes, self.dispatches - own.number - 1);
+            let brought = self.bytes - own.bytes_before;
+            self.learn_request(took_ns, bytes, brought, self.dispatches - own.number - 1);
         }
     }
 
@@ -210,13 +227,10 @@ impl DeviceEstimate {
         let is_large = pages >= LARGE_PAGES;
         let forgotten = if is_large { self.bound_ps / REMEMBERED } else { 0 };
         self.bound_ps = rate_ps.min(self.bound_ps.saturating_add(forgotten));
-        match self.busy_sizes.learn(pages, took_ns, self.page_ps()) {
-            Some(page_ps) => self.page_ps = Some(page_ps),
-            None if is_large => {
-                let least_ps = rate_ps * pages / (pages + LARGE_PAGES);
-                self.page_ps = Some(self.page_ps().max(least_ps));
-            }
-            None => {}
+        let slope = self.busy_sizes.learn(pages, took_ns, self.page_ps());
+        let least_ps = is_large.then(|| rate_ps * pages / (pages + LARGE_PAGES));
+        if let Some(page_ps) = slope.or(least_ps.map(|least| self.page_ps().max(least))) {
+            self.page_costs(page_ps);
         }
         let occupied_ns = took_ns.saturating_sub(pages * self.page_ps() / 1_000);
         let waited = self.block_latency_ns >= 2 * self.block_alone_ns;
@@ -229,33 +243,47 @@ impl DeviceEstimate {
         (self.block_latency_ns, self.block_alone_ns) = (0, 0);
     }
 
-    /// A request found the device empty, and so many came while it was there.
-    fn learn_request(&mut self, took_ns: u64, bytes: u64, beside: u64) {
-        let pages = (bytes / PAGE_BYTES).max(1);
+    /// A page costs so much. What requests were found to take beside their bytes is less by what these cost more than was thought.
+    fn page_costs(&mut self, page_ps: u64) {
+        let bytes_ns = |page_ps: u64| self.learned_from * page_ps / (REMEMBERED * 1_000);
+        let took_ns = self.request_ns + bytes_ns(self.page_ps());
+        self.page_ps = Some(page_ps);
+        if self.is_request_measured {
+            let request_ns = took_ns.saturating_sub(bytes_ns(self.page_ps()));
+            self.request_ns = request_ns.max(took_ns / NEWEST);
+        }
+    }
+
+    /// A request found the device empty. So many bytes came back until it did, its own among them, and so many requests came.
+    fn learn_request(&mut self, took_ns: u64, bytes: u64, brought: u64, beside: u64) {
+        let pages = brought / PAGE_BYTES;
         if beside == 0 {
             self.alone += 1;
-            let slope = self.alone_sizes.learn(pages, took_ns, self.page_ps());
-            self.page_ps = slope.or(self.page_ps);
+            if let Some(page_ps) = self.alone_sizes.learn(pages.max(1), took_ns, self.page_ps()) {
+                self.page_costs(page_ps);
+            }
         }
-        let bytes_ns = bytes / PAGE_BYTES * self.page_ps() / 1_000;
         // While the rate isn't known it follows from this one, that takes as long as so many pages.
-        let pages = bytes / PAGE_BYTES + REQUEST_COST_PAGES_AT_FIRST;
-        let least_ns = took_ns * REQUEST_COST_PAGES_AT_FIRST / pages;
+        let least_ns =
+            took_ns * REQUEST_COST_PAGES_AT_FIRST / (pages + REQUEST_COST_PAGES_AT_FIRST);
         let least_ns = if self.page_ps.is_some() { 0 } else { least_ns };
-        let most_ns = took_ns.saturating_sub(bytes_ns).max(least_ns);
+        let most_ns = took_ns.saturating_sub(pages * self.page_ps() / 1_000).max(least_ns);
         if !self.is_request_measured {
             (self.request_ns, self.is_request_measured) = (most_ns, true);
+            self.learned_from = pages * REMEMBERED;
             return;
         }
-        let least_ns =
-            (took_ns / (beside + 1)).saturating_sub(bytes_ns).max(least_ns / (beside + 1));
+        let own_ns = bytes / PAGE_BYTES * self.page_ps() / 1_000;
+        let least_ns = (took_ns / (beside + 1)).saturating_sub(own_ns).max(least_ns / (beside + 1));
         let seen = if beside == 0 { self.alone.min(REMEMBERED) } else { REMEMBERED };
         let before = self.request_ns;
-        let request_ns = before.clamp(least_ns, most_ns);
+        let request_ns = before.clamp(least_ns.min(most_ns), most_ns);
+        let by = if request_ns > before { 4 } else { seen };
         self.request_ns = match request_ns > before {
-            true => before + (request_ns - before) / 4,
-            false => before - (before - request_ns) / seen,
+            true => before + (request_ns - before) / by,
+            false => before - (before - request_ns) / by,
         };
+        self.learned_from = self.learned_from - self.learned_from / by + pages * REMEMBERED / by;
     }
 }
 
@@ -332,6 +360,25 @@ mod tests {
         }
         // All of one size: of 256 pages' time a request may have the part of 128.
         assert_eq!(estimate.page_ps(), 6_666_666);
+    }
+
+    /// Four requests of 16 pages on a way that they share, each 1 ms and all 64 pages at 40 µs: the one that found the device empty is
+    /// the last that is back, after 3.56 ms. As long as a page is taken to cost 8.192 µs it is thought to have cost 3.036 ms
+    /// beside the bytes; once a page is known to cost 40 µs, 1 ms.
+    #[test]
+    fn bytes_that_came_back_meanwhile_are_no_cost_of_a_request() {
+        let mut estimate = DeviceEstimate::default();
+        (0..4).for_each(|id| estimate.dispatched(Time::ZERO, RequestId(id)));
+        let now = Time(3_560_000);
+        for id in [1, 2, 3, 0] {
+            estimate.completed(now, now, RequestId(id), 16 * PAGE_BYTES);
+        }
+        assert_eq!(estimate.request_ns(), 3_560_000 - 64 * 8_192);
+        estimate.page_costs(40_000_000);
+        assert_eq!(estimate.request_ns(), 1_000_000);
+        // Of what was seen a sixteenth is left to the request, whatever a page is said to cost.
+        estimate.page_costs(400_000_000);
+        assert_eq!(estimate.request_ns(), (1_000_000 + 64 * 40_000) / 16);
     }
 
     /// Sends so many requests at once and has all of them back after so long, the first
