@@ -8,7 +8,8 @@
 //!   request that continues it (a third one, for a stride) shows that it did.
 //! - *How far it goes* is learned (`survival.rs`): of the runs that came to a length, how many went on. It is
 //!   learned apart for runs that begin with their file, for strides, and for requests anywhere, by their sizes; for
-//!   in these a program's pieces differ. A run has ended when its reader goes elsewhere, or closes the file before its end. While nothing is known a run comes to twice its length as likely as
+//!   in these a program's pieces differ. And apart for what goes on with a request of another size, more than twice or less than half:
+//!   a header and what it names. A run has ended when its reader goes elsewhere, or closes the file before its end. While nothing is known a run comes to twice its length as likely as
 //!   not, and a request anywhere is not expected to go on.
 //! - *The window is what costs least.* Too small a window is paid for in requests, too large a one in pages
 //!   that nobody uses. The price is that of one more request, in pages (`DeviceEvidence::window`). No knob, and no
@@ -49,6 +50,7 @@ use crate::law::{Spec, SpecError};
 use crate::unit::PageRange;
 
 mod reaches;
+mod run;
 mod stream;
 mod sweep;
 
@@ -186,7 +188,7 @@ impl Adaptive {
         let mut stream = match begin {
             Begin::Stride => Stream::strided(request, distance, begun_at),
             Begin::Told => Stream::begun(request, begin, begun_at),
-            Begin::Request { .. } => {
+            Begin::Request { .. } | Begin::Part => {
                 Stream::begun(request, begin, begun_at).taken_to_go(self.goes_down)
             }
         };

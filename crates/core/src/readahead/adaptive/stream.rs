@@ -1,6 +1,7 @@
 //! One stream: where its reader is, how far is read ahead of it, and the window.
 
 use super::super::{Begin, DeviceEvidence, Era, Pages};
+use super::run::Run;
 use super::{Ahead, Seen, say};
 use crate::observed::{FEW, NEWEST};
 use crate::unit::PageRange;
@@ -53,19 +54,16 @@ pub(super) struct Stream {
     /// What the next one may not exceed: half of one of which a page was evicted unused, and so
     /// much more for each that was read since.
     window_limit: u64,
-    /// Pages that the reader has behind it.
-    behind: u64,
-    /// What was known when it began, and how many pages its first request asked for.
-    begin: Begin,
-    begun_with: u64,
+    /// All that the reader has behind it.
+    run: Run,
+    /// What of it came since a request was of another size than those before it, if one was.
+    part: Option<Run>,
     /// How many pages had been asked for of the device, by everybody, when it began.
     begun_at: u64,
     /// Whether it is taken to go down while nothing shows which way it goes.
     goes_down: bool,
     /// Since when it counts among [`DeviceEvidence::streams`], if it does.
     counted: Option<Era>,
-    /// With which length it is taken to have ended, if it is.
-    ended_with: Option<u64>,
 }
 
 impl Stream {
@@ -73,18 +71,16 @@ impl Stream {
     pub(super) fn begun(request: PageRange, begin: Begin, begun_at: u64) -> Stream {
         Stream {
             shape: Shape::Open,
-            begin,
             last: request,
             ahead: request.end,
             wanted: 0,
             window: 0,
             window_limit: u64::MAX,
-            behind: request.count(),
-            begun_with: request.count(),
+            run: Run::begun(begin, request.count(), request.count()),
+            part: None,
             begun_at,
             goes_down: false,
             counted: None,
-            ended_with: None,
         }
     }
 
@@ -98,29 +94,29 @@ impl Stream {
         Stream {
             shape: Shape::Strided(distance),
             ahead: request.first.wrapping_add_signed(distance),
-            behind: 3 * request.count(),
+            run: Run::begun(Begin::Stride, request.count(), 3 * request.count()),
             ..Stream::begun(request, Begin::Stride, begun_at)
         }
     }
 
-    /// How long a run is with so many pages behind it: in requests of the size of its first.
-    fn length(&self, behind: u64) -> u64 {
-        (behind / self.begun_with.max(1)).max(1)
+    /// The run, or its newest part, by which it is judged how it goes on.
+    fn newest(&self) -> &Run {
+        self.part.as_ref().unwrap_or(&self.run)
     }
 
-    /// The pages that it was seen to use, and those right ahead that it used unseen.
-    fn pages_used(&self, pages: &mut dyn Pages) -> u64 {
+    /// How many pages right ahead it has used unseen.
+    fn pages_unseen(&self, pages: &dyn Pages) -> u64 {
         if self.shape != Shape::Forward {
-            return self.behind;
+            return 0;
         }
         let ahead = self.last.end..self.ahead;
         let used = ahead.take_while(|&page| pages.is_cached(page) && !pages.is_unused(page));
-        self.behind + used.count() as u64
+        used.count() as u64
     }
 
     /// How many pages ahead of its reader it is worth reading, where it began anywhere; `None` where it was expected to go on.
     pub(super) fn wanted_anywhere(&self) -> Option<u64> {
-        matches!(self.begin, Begin::Request { .. }).then_some(self.wanted)
+        matches!(self.run.begin, Begin::Request { .. }).then_some(self.wanted)
     }
 
     /// Whether it is known to go down.
@@ -130,7 +126,7 @@ impl Stream {
 
     /// Whether a request continued it.
     pub(super) fn has_gone_on(&self) -> bool {
-        self.behind > self.begun_with
+        self.run.behind > self.run.each
     }
 
     /// The pages between which a request lies, or which it touches, that continues the stream:
@@ -217,15 +213,18 @@ impl Stream {
                 Shape::Open | Shape::Forward => request.end,
             };
         }
-        let before = self.length(self.behind);
-        self.behind += self.pages_on_to(request);
-        self.last = request;
-        let length = self.length(self.behind);
-        let survival = pages.evidence().device.lengths.of_mut(self.begin);
-        if let Some(length) = self.ended_with.take() {
-            survival.goes_on_after_all(length);
+        let on = self.pages_on_to(request);
+        let is_stride = matches!(self.shape, Shape::Strided(_));
+        let is_of_other_size = !is_stride && self.newest().is_of_other_size(request.count());
+        let device = &mut *pages.evidence().device;
+        self.run.grew(on, device);
+        if let Some(part) = &mut self.part {
+            part.grew(on, device);
         }
-        survival.grew(before, length);
+        if is_of_other_size {
+            self.part = Some(Run::begun(Begin::Part, request.count(), request.count()));
+        }
+        self.last = request;
     }
 
     /// The request shows which way it goes.
@@ -245,8 +244,8 @@ impl Stream {
 
     /// Its reader went elsewhere.
     pub(super) fn left(&mut self, pages: &mut dyn Pages) {
-        let used = self.pages_used(pages);
-        self.ended(used, pages.evidence().device);
+        let unseen = self.pages_unseen(pages);
+        self.ended(unseen, pages.evidence().device);
     }
 
     /// Its file, of so many pages, was closed; the last that was read is `last_page`, where that is known. What came to the end
@@ -258,12 +257,12 @@ impl Stream {
         device: &mut DeviceEvidence,
     ) {
         let count = self.last.count();
-        let (mut last, mut behind) = (self.last, self.behind);
+        let (mut last, mut more) = (self.last, 0);
         if let Some(page) = last_page {
             let unseen = PageRange { first: (page + 1).saturating_sub(count), end: page + 1 };
             let pages = self.pages_on_to(unseen);
             if pages > 0 && self.reach().contains(unseen.first) {
-                (last, behind) = (unseen, behind + pages);
+                (last, more) = (unseen, pages);
             }
         }
         let is_whole = match self.shape {
@@ -276,17 +275,14 @@ impl Stream {
         if is_whole {
             return self.leave(device);
         }
-        self.ended(behind, device);
+        self.ended(more, device);
     }
 
-    /// It has ended with so many pages, as far as is known.
-    fn ended(&mut self, pages: u64, device: &mut DeviceEvidence) {
-        if self.ended_with.is_none() {
-            let length = self.length(pages);
-            self.ended_with = Some(length);
-            let survival = device.lengths.of_mut(self.begin);
-            survival.grew(self.length(self.behind), length);
-            survival.ended(length);
+    /// It has ended with so many pages more than were seen, as far as is known.
+    fn ended(&mut self, unseen_pages: u64, device: &mut DeviceEvidence) {
+        self.run.ended(unseen_pages, device);
+        if let Some(part) = &mut self.part {
+            part.ended(unseen_pages, device);
         }
         self.leave(device);
     }
@@ -304,13 +300,14 @@ impl Stream {
             Shape::Backward => request.first == 0,
             _ => request.end >= file_pages,
         };
-        let length = self.length(self.behind);
         if is_at_end {
             self.leave(device);
-        } else if length > 1 {
+        } else if self.run.length() > 1 {
             self.counted = device.stream_goes_on(self.counted);
         }
-        let wanted = device.window(self.begin, length, self.begun_with.max(1));
+        let newest = *self.newest();
+        let (begin, each, length) = (newest.begin, newest.each, newest.length());
+        let wanted = device.window(begin, length, each);
         self.wanted = wanted.pages;
         let bounds = [
             (wanted.pages, wanted.why),
@@ -342,8 +339,8 @@ impl Stream {
                 if first > request.end && is_crumb {
                     return;
                 }
-                let ahead = (first + 1 - request.end).div_ceil(self.begun_with.max(1));
-                if !seen.waits && !device.pays_ahead(self.begin, length, ahead) {
+                let ahead = (first + 1 - request.end).div_ceil(each);
+                if !seen.waits && !device.pays_ahead(begin, length, ahead) {
                     return;
                 }
                 let has_room_for_two = why != "memory" || 2 * window.count() <= size;
@@ -360,7 +357,7 @@ impl Stream {
                 let all = (size.min(share) / request.count()).max(1);
                 // Half a window more than one, so that a few disks have enough to put in order.
                 let count = (3 * all / 2).saturating_sub(steps_ahead).min(all);
-                let pays = || device.pays_ahead(self.begin, length, steps_ahead + 1);
+                let pays = || device.pays_ahead(begin, length, steps_ahead + 1);
                 if count < (all / 4).max(1) || !(seen.waits || pays()) {
                     return;
                 }
@@ -373,7 +370,7 @@ impl Stream {
         }
         self.window = size;
         self.window_limit = self.window_limit.saturating_mul(2);
-        let (shape, behind) = (self.shape.name(), self.behind);
+        let (shape, behind) = (self.shape.name(), self.run.behind);
         say(pages, Ahead { range: added, shape, why, behind, size });
     }
 
@@ -385,7 +382,7 @@ impl Stream {
     fn pages_that_live(&self, device: &DeviceEvidence) -> u64 {
         let asked = device.asked_pages().saturating_sub(self.begun_at);
         let all = asked + NEWEST * device.streams.count();
-        device.memory_pages * (self.behind + NEWEST) / all.max(1)
+        device.memory_pages * (self.run.behind + NEWEST) / all.max(1)
     }
 
     /// Where the next window can be on its way while this one is used, the middle is
