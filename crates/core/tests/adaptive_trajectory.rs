@@ -144,6 +144,36 @@ fn blocks_of_a_stride_are_read_alone_where_the_gap_is_larger_than_a_block() {
     assert_eq!(alone.read(1256, 16), blocks(1640, 20));
 }
 
+/// Blocks of 4 MiB less a kilobyte, twice as far apart, upwards and downwards: their first pages lie 2,047 or 2,048 apart. Whatever is
+/// read ahead is such a block, whole and with nothing beside it.
+#[test]
+fn a_stride_is_followed_in_bytes_where_its_pages_are_at_no_equal_distances() {
+    let (begin, bytes, distance, count) = (65_544, 4_193_279, 8_386_558, 40);
+    for goes_down in [false, true] {
+        let mut alone = Alone::new();
+        let offset = |nth: u64| begin + if goes_down { count - 1 - nth } else { nth } * distance;
+        let last = if goes_down { count } else { 2 * count };
+        let mut ahead = 0;
+        for nth in 0..count {
+            for (first, pages) in alone.read_bytes(offset(nth), bytes) {
+                let mut blocks = (nth + 1..last).map(|at| PageRange::covering(offset(at), bytes));
+                assert!(blocks.any(|block| block == PageRange::new(first, pages)), "at {nth}");
+                ahead += 1;
+            }
+        }
+        assert!(ahead >= count - 3, "{ahead} blocks of {count}");
+    }
+}
+
+/// Records of different lengths, each of which begins a page at one distance.
+#[test]
+fn a_stride_is_followed_in_pages_where_its_blocks_are_of_different_lengths() {
+    let mut alone = Alone::new();
+    let mut read = |nth: u64| alone.read_bytes((1000 + 64 * nth) * PAGE_BYTES, 100 + nth * 37);
+    assert_eq!([read(0), read(1)], [[], []]);
+    assert_eq!(read(2)[..2], [(1000 + 3 * 64, 1), (1000 + 4 * 64, 1)]);
+}
+
 /// A header of a page at random places, and behind it what it names. That something comes behind a header is learned, and that nothing
 /// comes behind that: of the first piece as many pages more as it has are as likely as not; then one has ended, three of four are expected
 /// to, and less than half is no reason.
