@@ -47,7 +47,8 @@ impl Handle {
         let trust = reads.trust();
         // From here on: what is not held the kernel begins with as soon as it is looked at.
         let reading = steered.reads();
-        let alone_from = reads.alone_from(offset);
+        // Behind a header that was trusted to be held the kernel reads ahead as of a stream, as soon as it is looked.
+        let alone_from = reads.alone_from(offset).or_else(|| reads.header_from(offset, bytes));
         if reads.last_end() == Some(offset)
             && alone_from.is_none()
             && steered.leaves_streams(target)
@@ -66,19 +67,20 @@ impl Handle {
             return Some(0);
         }
         let missed = seen.map(|held| offset + held);
-        let mut is_alone = false;
+        let (mut is_alone, mut was_advised) = (false, false);
         if is_engaged || alone_from.is_some() || !reads.goes_on_unseen(offset) {
-            let shown = self.shown(offset, bytes, false, missed);
-            let goes_on_alone = steered.read(&self.law, target, shown);
-            reads.goes_on_alone(goes_on_alone);
+            let shown = self.shown(offset, bytes, alone_from, false, missed);
+            let seen = steered.read(&self.law, target, shown);
+            reads.goes_on_alone(seen.goes_on_alone);
             // Of a read that continues none the kernel reads nothing ahead.
-            is_alone = goes_on_alone && shown.goes_on;
+            is_alone = seen.goes_on_alone && shown.goes_on;
+            was_advised = seen.was_advised;
         }
         let held = seen.unwrap_or(0);
         if !through.read_rest(offset, held, is_alone, buffers) {
             return None;
         }
-        let awaited = reading.has_read(bytes - held, missed.is_some());
+        let awaited = reading.has_read(bytes - held, missed.is_some(), was_advised);
         match is_engaged {
             true => trust.ends(),
             false => trust.looked(awaited == 0),
@@ -108,7 +110,12 @@ impl Handle {
         let request = PageRange::covering(offset, bytes);
         let is_held = holds(target, request);
         if !is_held || steered.is_engaged() {
-            steered.read(&self.law, target, self.shown(offset, bytes, !is_held, None));
+            let reads = self.tally.kernel_reads();
+            steered.read(
+                &self.law,
+                target,
+                self.shown(offset, bytes, reads.alone_from(offset), !is_held, None),
+            );
         }
         is_held
     }
@@ -153,8 +160,9 @@ impl Handle {
             return Poll::Ready(Ok(is_read && self.counted(bytes, bytes, offset)));
         }
         let is_engaged = steered.is_engaged();
+        let alone_from = self.tally.kernel_reads().alone_from(offset);
         if is_engaged {
-            steered.read(&self.law, target, self.shown(offset, bytes, true, None));
+            steered.read(&self.law, target, self.shown(offset, bytes, alone_from, true, None));
         }
         let seen = through.read_seen(offset, false, buffers);
         if seen == Some(bytes) {
@@ -162,7 +170,7 @@ impl Handle {
         }
         if !is_engaged {
             let missed = seen.map(|held| offset + held);
-            steered.read(&self.law, target, self.shown(offset, bytes, true, missed));
+            steered.read(&self.law, target, self.shown(offset, bytes, alone_from, true, missed));
         }
         let wanted = wish.insert(Arc::new(Wish::new(through.to_bring_in(), offset, bytes)));
         wanted.poll(waker);
@@ -173,10 +181,16 @@ impl Handle {
     }
 
     /// What the law is shown of a read: of a run that is read alone also what it has not seen of that.
-    fn shown(&self, offset: u64, bytes: u64, is_begun: bool, missed: Option<u64>) -> Shown {
+    fn shown(
+        &self,
+        offset: u64,
+        bytes: u64,
+        alone_from: Option<u64>,
+        is_begun: bool,
+        missed: Option<u64>,
+    ) -> Shown {
         let reads = self.tally.kernel_reads();
         let goes_on = reads.last_end().map_or(offset == 0, |end| end == offset);
-        let alone_from = reads.alone_from(offset);
         let (from, end) = (alone_from.unwrap_or(offset), offset + bytes);
         reads.shown(end);
         let was_alone = alone_from.is_some();
