@@ -343,6 +343,38 @@ fn what_tasks_await_comes_through_the_kernel() {
     assert!(bytes.unwrap_err().to_string().contains("shorter"));
 }
 
+/// What the kernel is advised of in a stream of the file; `None` where it has pages of it that it doesn't drop.
+fn advised_of_stream(read: impl Fn(&File, u64) -> Vec<u8>) -> Option<u64> {
+    let (_temp, content, path, file) = cold()?;
+    for (nth, expected) in content.chunks(64 << 10).enumerate() {
+        assert!(read(&file, nth as u64 * (64 << 10)) == expected);
+    }
+    Some(path.stats().kernel_advised_bytes)
+}
+
+/// Where the kernel reads far enough ahead by itself, a stream is its own, whoever reads: what it is advised of comes in by single
+/// pages.
+#[test]
+fn a_stream_of_tasks_is_left_to_the_kernel_as_that_of_a_thread_is() {
+    let by_thread = advised_of_stream(|file, place| {
+        let mut read = vec![0; 64 << 10];
+        file.read_exact_at(&mut read, place).unwrap();
+        read
+    });
+    let by_tasks = advised_of_stream(|file, place| {
+        let (bytes, read) = pollster::block_on(file.read_at_async(vec![0; 64 << 10], place));
+        assert_eq!(bytes.unwrap(), 64 << 10);
+        read
+    });
+    let (Some(by_thread), Some(by_tasks)) = (by_thread, by_tasks) else { return };
+    if by_thread > FILE_BYTES as u64 / 8 {
+        return eprintln!(
+            "skipped: the kernel is advised of {by_thread} bytes of a thread's stream here"
+        );
+    }
+    assert!(by_tasks <= FILE_BYTES as u64 / 8, "{by_tasks} bytes, {by_thread} by a thread");
+}
+
 /// A task's read of which the kernel has let go by the time that the task comes for it, as where memory is short.
 fn read_and_let_go(temp: &TempFile, file: &File, page: usize, pages: usize) -> Vec<u8> {
     let context = &mut std::task::Context::from_waker(std::task::Waker::noop());

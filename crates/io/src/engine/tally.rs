@@ -160,6 +160,12 @@ impl Tally {
         ]
     }
 
+    /// Whether the last read of some thread ended at `offset`: who goes on from there may be a task that another thread runs now.
+    pub(crate) fn has_end_at(&self, offset: u64) -> bool {
+        let lines = self.lines.iter().filter_map(Heir::get);
+        lines.into_iter().any(|line| line.passed_end.load(Ordering::Relaxed) == offset)
+    }
+
     /// The line of the calling thread, unless others have its slot.
     #[inline]
     fn own(&self) -> &Line {
