@@ -9,7 +9,8 @@
 //! pages on ends at the nearest multiple of 2ⁿ⁻¹; a backward one at the multiple below.
 
 use readpath_core::readahead::{
-    Adaptive, Advice, Ask, Begin, DeviceEvidence, PageTable, ReadaheadLaw, Wanted,
+    Adaptive, Advice, Advised, AdvisedPages, Ask, Begin, DeviceEvidence, PageTable, ReadaheadLaw,
+    Wanted,
 };
 use readpath_core::unit::{PAGE_BYTES, PageRange};
 
@@ -30,15 +31,15 @@ impl Alone {
     /// What is read ahead of a read of `count` pages, and then the demand itself
     /// is there too, as the machine would have it.
     fn read(&mut self, first: u64, count: u64) -> Vec<(u64, u64)> {
-        let ask = Ask {
-            offset: first * PAGE_BYTES,
-            bytes: count * PAGE_BYTES,
-            file_bytes: self.file_pages * PAGE_BYTES,
-            is_congested: false,
-        };
+        self.read_bytes(first * PAGE_BYTES, count * PAGE_BYTES)
+    }
+
+    fn read_bytes(&mut self, offset: u64, bytes: u64) -> Vec<(u64, u64)> {
+        let file_bytes = self.file_pages * PAGE_BYTES;
+        let ask = Ask { offset, bytes, file_bytes, is_congested: false };
         self.law.read(&ask, &mut self.pages);
         let added = self.ranges();
-        for page in PageRange::new(first, count).pages() {
+        for page in PageRange::covering(offset, bytes).pages() {
             self.demand(page);
         }
         added
@@ -141,6 +142,69 @@ fn blocks_of_a_stride_are_read_alone_where_the_gap_is_larger_than_a_block() {
     // One run has come from three to five: twenty blocks are best, and half as many again beside those five
     // are more than one window.
     assert_eq!(alone.read(1256, 16), blocks(1640, 20));
+}
+
+/// Blocks of 4 MiB less a kilobyte, twice as far apart, upwards and downwards: their first pages lie 2,047 or 2,048 apart. Whatever is
+/// read ahead is such a block, whole and with nothing beside it.
+#[test]
+fn a_stride_is_followed_in_bytes_where_its_pages_are_at_no_equal_distances() {
+    let (begin, bytes, distance, count) = (65_544, 4_193_279, 8_386_558, 40);
+    for goes_down in [false, true] {
+        let mut alone = Alone::new();
+        let offset = |nth: u64| begin + if goes_down { count - 1 - nth } else { nth } * distance;
+        let last = if goes_down { count } else { 2 * count };
+        let mut ahead = 0;
+        for nth in 0..count {
+            for (first, pages) in alone.read_bytes(offset(nth), bytes) {
+                let mut blocks = (nth + 1..last).map(|at| PageRange::covering(offset(at), bytes));
+                assert!(blocks.any(|block| block == PageRange::new(first, pages)), "at {nth}");
+                ahead += 1;
+            }
+        }
+        assert!(ahead >= count - 3, "{ahead} blocks of {count}");
+    }
+}
+
+/// Records of different lengths, each of which begins a page at one distance.
+#[test]
+fn a_stride_is_followed_in_pages_where_its_blocks_are_of_different_lengths() {
+    let mut alone = Alone::new();
+    let mut read = |nth: u64| alone.read_bytes((1000 + 64 * nth) * PAGE_BYTES, 100 + nth * 37);
+    assert_eq!([read(0), read(1)], [[], []]);
+    assert_eq!(read(2)[..2], [(1000 + 3 * 64, 1), (1000 + 4 * 64, 1)]);
+}
+
+/// A header of a page at random places, and behind it what it names. That something comes behind a header is learned, and that nothing
+/// comes behind that: of the first piece as many pages more as it has are as likely as not; then one has ended, three of four are expected
+/// to, and less than half is no reason.
+#[test]
+fn behind_headers_it_is_read_ahead_and_behind_what_follows_them_it_is_not() {
+    let mut device = DeviceEvidence { memory_pages: 1 << 16, ..DeviceEvidence::default() };
+    let (mut law, mut advised) = (Adaptive::default(), Advised::new(0));
+    let mut read = |first: u64, count: u64| {
+        let file_pages = 1_000_000;
+        let file_bytes = file_pages * PAGE_BYTES;
+        let (offset, bytes) = (first * PAGE_BYTES, count * PAGE_BYTES);
+        let ask = Ask { offset, bytes, file_bytes, is_congested: false };
+        let (advised, device, runs) = (&mut advised, &mut device, &mut Vec::new());
+        law.read(&ask, &mut AdvisedPages { advised, device, file_pages, runs });
+        advised.read(ask.request(), device);
+        runs.iter().map(|run| (run.first - first, run.count())).collect::<Vec<_>>()
+    };
+    let mut behind_headers = Vec::new();
+    for nth in 1..40 {
+        let header = nth * nth * 769 % 1949 * 512;
+        behind_headers.push(read(header, 1));
+        let pages = 12 + nth * 7 % 20;
+        let behind = read(header + 1, pages);
+        match nth {
+            1 => assert_eq!(behind, [(19, 20)], "19 more, to a multiple of 8"),
+            _ => assert_eq!(behind, [], "behind piece {nth}"),
+        }
+    }
+    assert_eq!(behind_headers[0], []);
+    let is_a_piece = |ahead: &[(u64, u64)]| matches!(ahead, [(1, 7..=23)]);
+    assert!(behind_headers[1..].iter().all(|ahead| is_a_piece(ahead)), "{behind_headers:?}");
 }
 
 #[test]

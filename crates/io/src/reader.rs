@@ -2,6 +2,8 @@
 
 use std::io::{self, BufRead, Read, Seek, SeekFrom};
 
+use readpath_core::unit::PAGE_BYTES;
+
 use crate::file::{COPIED_BYTES, File};
 use crate::guard::PageGuard;
 use crate::path::Coherence;
@@ -108,7 +110,12 @@ impl Reader {
         while done < buffer.len() {
             let rest = &mut buffer[done..];
             let read = match rest.len() <= SMALL_BYTES {
-                true => self.lend(self.in_a_row.min(COPIED_BYTES)).map(|()| self.take_lent(rest)),
+                true => {
+                    // A copy begins at its place, and is measured from the begin of that page.
+                    let asked = self.place() % PAGE_BYTES + rest.len() as u64;
+                    let bytes = self.in_a_row.min(COPIED_BYTES).max(asked);
+                    self.lend(bytes).map(|()| self.take_lent(rest))
+                }
                 false => self.read_straight(rest),
             };
             match read {

@@ -5,11 +5,12 @@
 //!
 //! - *Streams, not descriptors.* A handle may carry many streams: forward,
 //!   backward, strided. A request that continues none may begin one; the next
-//!   request that continues it (a third one, for a stride) shows that it did.
+//!   request that continues it (a third one, for a stride) shows that it did. A stride is one in bytes, or in pages (`adaptive/stride.rs`).
 //! - *How far it goes* is learned (`survival.rs`): of the runs that came to a length, how many went on. It is
 //!   learned apart for runs that begin with their file, for strides, and for requests anywhere, by their sizes; for
-//!   in these a program's pieces differ. A run has ended when its reader goes elsewhere, or closes the file before its end. While nothing is known a run comes to twice its length as likely as
-//!   not, and a request anywhere is not expected to go on.
+//!   in these a program's pieces differ. And apart for what goes on with a request of another size, more than twice as large or less
+//!   than half: a header and what it names. A run has ended when its reader goes elsewhere, or closes the file before its end. While
+//!   nothing is known a run comes to twice its length as likely as not, and a request anywhere is not expected to go on.
 //! - *The window is what costs least.* Too small a window is paid for in requests, too large a one in pages
 //!   that nobody uses. The price is that of one more request, in pages (`DeviceEvidence::window`). No knob, and no
 //!   window that a device would have to be told: a disk's requests are dear, a solid-state drive's
@@ -46,14 +47,17 @@ use super::{
 };
 use crate::decision::Decision;
 use crate::law::{Spec, SpecError};
-use crate::unit::PageRange;
+use crate::unit::{PAGE_BYTES, PageRange};
 
 mod reaches;
+mod run;
 mod stream;
+mod stride;
 mod sweep;
 
 use reaches::Reaches;
 use stream::Stream;
+use stride::Scattered;
 
 /// The law `adaptive`, for one open file.
 #[derive(Clone, Debug, Default)]
@@ -62,7 +66,7 @@ pub struct Adaptive {
     streams: VecDeque<Stream>,
     /// What a request must touch to continue each of them.
     reaches: Reaches,
-    /// The last request that continued none, and how far it was from the one before.
+    /// The last request that continued none.
     last_scattered: Option<Scattered>,
     advice: Advice,
     /// Whether the last stream that went on went down.
@@ -75,6 +79,9 @@ pub struct Adaptive {
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     request: PageRange,
+    /// The same in bytes: where it begins, and how many.
+    offset: u64,
+    bytes: u64,
     file_pages: u64,
     /// Whether a page of it isn't there, so that the reader waits.
     waits: bool,
@@ -91,19 +98,17 @@ impl Seen {
             waits |= !pages.is_filled(page);
             is_marked |= pages.marked(page).is_some();
         }
-        Seen { request, file_pages: ask.file_pages(), waits, is_marked, is_touch }
+        let (offset, bytes) = match is_touch {
+            true => (request.first * PAGE_BYTES, PAGE_BYTES),
+            false => (ask.offset, ask.bytes),
+        };
+        Seen { request, offset, bytes, file_pages: ask.file_pages(), waits, is_marked, is_touch }
     }
 
     /// Whether it is the time to see whether more is to be read.
     fn is_due(&self) -> bool {
         self.waits || self.is_marked
     }
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Scattered {
-    request: PageRange,
-    distance: i64,
 }
 
 impl Adaptive {
@@ -129,13 +134,13 @@ impl Adaptive {
                 pages.clear_mark(folio);
             }
         }
-        match self.continued_by(seen.request, pages) {
+        match self.continued_by(&seen, pages) {
             Some(at) => {
                 self.has_gone_on = true;
                 self.reaches.remove(at);
                 let mut stream = self.streams.remove(at).expect("it was found there");
                 let is_due = seen.is_due() || !stream.has_gone_on();
-                stream.advance(seen.request, pages);
+                stream.advance(&seen, pages);
                 self.goes_down = stream.is_backward();
                 if is_due {
                     stream.read_ahead(seen, pages);
@@ -147,11 +152,12 @@ impl Adaptive {
     }
 
     /// The stream that the request continues, the one that was seen last first.
-    fn continued_by(&self, request: PageRange, pages: &dyn Pages) -> Option<usize> {
+    fn continued_by(&self, seen: &Seen, pages: &dyn Pages) -> Option<usize> {
+        let request = seen.request;
         self.reaches.last(request, |at| {
             let reach = self.streams[at].reach();
             let touches = reach.first <= request.end && request.first <= reach.end;
-            touches && self.streams[at].is_continued_by(request, pages)
+            touches && self.streams[at].is_continued_by(seen, pages)
         })
     }
 
@@ -167,28 +173,21 @@ impl Adaptive {
         if let Some(stream) = self.streams.back_mut() {
             stream.left(pages);
         }
-        let distance = self
-            .last_scattered
-            .map_or(0, |last| request.first.wrapping_sub(last.request.first) as i64);
-        let is_stride = distance != 0
-            && self.last_scattered.is_some_and(|last| {
-                last.distance == distance && last.request.count() == request.count()
-            });
-        self.last_scattered = Some(Scattered { request, distance });
+        let scattered = Scattered::after(self.last_scattered, &seen);
+        let stride = scattered.stride(self.last_scattered);
+        self.last_scattered = Some(scattered);
         let begun_at = pages.evidence().device.asked_pages();
         let is_random = self.advice == Advice::Random && !self.has_gone_on;
         let begin = match self.advice {
-            _ if is_stride => Begin::Stride,
+            _ if stride.is_some() => Begin::Stride,
             Advice::Sequential => Begin::Told,
             _ if request.first == 0 && !is_random => Begin::Told,
             _ => Begin::Request { pages: request.count() },
         };
-        let mut stream = match begin {
-            Begin::Stride => Stream::strided(request, distance, begun_at),
-            Begin::Told => Stream::begun(request, begin, begun_at),
-            Begin::Request { .. } => {
-                Stream::begun(request, begin, begun_at).taken_to_go(self.goes_down)
-            }
+        let mut stream = match (stride, begin) {
+            (Some(stride), _) => Stream::strided(request, stride, begun_at),
+            (None, Begin::Told) => Stream::begun(request, begin, begun_at),
+            _ => Stream::begun(request, begin, begun_at).taken_to_go(self.goes_down),
         };
         if !is_random {
             stream.read_ahead(seen, pages);

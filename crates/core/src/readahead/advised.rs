@@ -63,6 +63,11 @@ impl Advised {
             && self.marks.range(request.pages()).next().is_none()
     }
 
+    /// Whether some of these pages were advised, and nobody has come to them since.
+    pub fn has_unused(&self, request: PageRange) -> bool {
+        parts(request).any(|part| part.of(&self.windows, |window| &window.unused) > 0)
+    }
+
     /// What is believed of the file; nobody counts what came of what was advised.
     pub fn belief(&self, device: &DeviceEvidence) -> Belief {
         Belief::of(device, &self.evidence, None)

@@ -95,7 +95,9 @@ impl DeviceEvidence {
     pub fn window(&self, begin: Begin, length: u64, each: u64) -> Wanted {
         let lengths = self.lengths.of(begin);
         let likely = match begin {
-            Begin::Request { .. } if length == 1 => lengths.pages_ahead(1, CERTAIN / 2, u64::MAX),
+            Begin::Request { .. } | Begin::Part if length == 1 => {
+                lengths.pages_ahead(1, CERTAIN / 2, u64::MAX)
+            }
             _ => u64::MAX,
         };
         let (price, why) = self.price();
@@ -199,6 +201,8 @@ pub enum Begin {
     Told,
     /// Three requests at one distance.
     Stride,
+    /// A request that goes on from others of another size: what follows a header.
+    Part,
     /// A request that continues nothing.
     Request {
         /// Pages that it asks for.
@@ -214,6 +218,7 @@ pub enum Begin {
 pub struct RunLengths {
     told: Survival,
     strides: Survival,
+    parts: Survival,
     /// By the powers of two of the first request's pages.
     requests: [Survival; SIZES],
 }
@@ -223,6 +228,7 @@ impl Default for RunLengths {
         RunLengths {
             told: Survival::default(),
             strides: Survival::default(),
+            parts: Survival::default(),
             requests: core::array::from_fn(|_| Survival::of_requests()),
         }
     }
@@ -233,6 +239,7 @@ impl RunLengths {
         match begin {
             Begin::Told => &self.told,
             Begin::Stride => &self.strides,
+            Begin::Part => &self.parts,
             Begin::Request { pages } => &self.requests[size_of(pages)],
         }
     }
@@ -242,6 +249,7 @@ impl RunLengths {
         match begin {
             Begin::Told => &mut self.told,
             Begin::Stride => &mut self.strides,
+            Begin::Part => &mut self.parts,
             Begin::Request { pages } => &mut self.requests[size_of(pages)],
         }
     }

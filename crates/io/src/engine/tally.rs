@@ -33,6 +33,8 @@ struct Line {
     kernel_awaited_bytes: AtomicU64,
     /// Where the last read ended; [`NOT_PASSED`] once it was told.
     passed_end: AtomicU64,
+    /// Where the run began that the last read through the kernel's cache belongs to.
+    run_from: AtomicU64,
     /// The page in which the last read ended, through the machine or not; [`NO_PAGE`] before the first.
     last_page: AtomicU64,
     /// Where the last read through the kernel's cache ended that its law was shown; [`NOT_PASSED`] before the first.
@@ -57,6 +59,7 @@ impl Default for Line {
             kernel_bytes: AtomicU64::new(0),
             kernel_awaited_bytes: AtomicU64::new(0),
             passed_end: AtomicU64::new(NOT_PASSED),
+            run_from: AtomicU64::new(0),
             last_page: AtomicU64::new(NO_PAGE),
             shown_end: AtomicU64::new(NOT_PASSED),
             alone_from: AtomicU64::new(NOT_PASSED),
@@ -157,6 +160,12 @@ impl Tally {
         ]
     }
 
+    /// Whether the last read of some thread ended at `offset`: who goes on from there may be a task that another thread runs now.
+    pub(crate) fn has_end_at(&self, offset: u64) -> bool {
+        let lines = self.lines.iter().filter_map(Heir::get);
+        lines.into_iter().any(|line| line.passed_end.load(Ordering::Relaxed) == offset)
+    }
+
     /// The line of the calling thread, unless others have its slot.
     #[inline]
     fn own(&self) -> &Line {
@@ -204,10 +213,13 @@ impl KernelReads<'_> {
         if awaited > 0 {
             self.line.kernel_awaited_bytes.fetch_add(awaited, Ordering::Relaxed);
         }
-        let alone_from = self.line.alone_from.load(Ordering::Relaxed);
         // It has gone elsewhere.
-        if alone_from != NOT_PASSED && alone_from != end && self.last_end() != Some(end - bytes) {
-            self.line.alone_from.store(NOT_PASSED, Ordering::Relaxed);
+        if self.line.passed_end.load(Ordering::Relaxed) != end - bytes {
+            self.line.run_from.store(end - bytes, Ordering::Relaxed);
+            let alone_from = self.line.alone_from.load(Ordering::Relaxed);
+            if alone_from != NOT_PASSED && alone_from != end {
+                self.line.alone_from.store(NOT_PASSED, Ordering::Relaxed);
+            }
         }
         self.line.passed_end.store(end, Ordering::Relaxed);
     }
@@ -229,6 +241,13 @@ impl KernelReads<'_> {
     pub(crate) fn alone_from(&self, offset: u64) -> Option<u64> {
         let from = self.line.alone_from.load(Ordering::Relaxed);
         (from <= offset && self.last_end() == Some(offset)).then_some(from)
+    }
+
+    /// Where the run began that a read of so many bytes from `offset` on continues, if the law has not seen its last read and the run
+    /// is shorter than this one: then it is what follows a header, and not a stream.
+    pub(crate) fn header_from(&self, offset: u64, bytes: u64) -> Option<u64> {
+        let from = self.line.run_from.load(Ordering::Relaxed);
+        (self.goes_on_unseen(offset) && offset - from < bytes).then_some(from)
     }
 
     /// Whether a read from `offset` on continues its last one, and the law has not seen that.
@@ -322,5 +341,20 @@ mod tests {
         reads.goes_on_alone(false);
         read(210, 20);
         assert_eq!(reads.alone_from(230), None);
+    }
+
+    #[test]
+    fn what_goes_on_from_less_than_it_is_long_is_behind_a_header_that_the_law_has_not_seen() {
+        let tally = Tally::new(4);
+        let reads = tally.kernel_reads();
+        let read = |offset: u64, bytes: u64| reads.counted(bytes, 0, offset + bytes);
+        read(100, 30);
+        read(130, 20);
+        assert_eq!(reads.header_from(150, 51), Some(100));
+        assert_eq!([reads.header_from(150, 50), reads.header_from(151, 99)], [None; 2]);
+        reads.shown(150);
+        assert_eq!(reads.header_from(150, 51), None, "the law has seen it");
+        read(10, 5);
+        assert_eq!(reads.header_from(15, 6), Some(10));
     }
 }

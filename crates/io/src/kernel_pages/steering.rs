@@ -110,6 +110,15 @@ pub(super) struct Shown {
     pub(super) missed: Option<u64>,
 }
 
+/// What came of a read that a law was shown.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Seen {
+    /// Whether the law wants less than the kernel would read ahead by itself of what goes on from there.
+    pub(super) goes_on_alone: bool,
+    /// Whether a part of it had been advised before.
+    pub(super) was_advised: bool,
+}
+
 /// What was read through the kernel's cache, and what it was advised of.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ThroughKernel {
@@ -210,8 +219,9 @@ impl Steering {
 
 impl Reading<'_> {
     /// It has read so many bytes. Gives how many of them it waited for: all or none, as the time tells that it took, if it
-    /// isn't known that it `has_missed`. What a request costs is learned from it where no other was under way.
-    pub(super) fn has_read(self, bytes: u64, has_missed: bool) -> u64 {
+    /// isn't known that it `has_missed`. What a request costs is learned from it where no other was under way, and where nothing of it was
+    /// `advised` before: that may have been on its way already.
+    pub(super) fn has_read(self, bytes: u64, has_missed: bool, was_advised: bool) -> u64 {
         let Reading { steering, beside, before, begun } = &self;
         let (beside, before, begun) = (*beside, *before, *begun);
         let ended = steering.clock.now();
@@ -221,7 +231,8 @@ impl Reading<'_> {
         }
         steering.waits.fetch_add(1, Ordering::Relaxed);
         steering.waited_bytes.fetch_add(bytes, Ordering::Relaxed);
-        if took_long && beside == 0 && steering.read.load(Ordering::Relaxed) == before {
+        let had_device = beside == 0 && !was_advised;
+        if took_long && had_device && steering.read.load(Ordering::Relaxed) == before {
             steering.learn(begun, ended, bytes);
         }
         bytes
@@ -233,6 +244,12 @@ impl Drop for Reading<'_> {
         self.steering.reading.fetch_sub(1, Ordering::Relaxed);
         self.steering.read.fetch_add(1, Ordering::Relaxed);
     }
+}
+
+/// Has what goes on from a request come in together with it, by one request of the device's; gives whether anything does.
+fn join(request: PageRange, runs: &mut [PageRange]) -> bool {
+    let next = runs.iter_mut().find(|run| run.first == request.end);
+    next.map(|run| run.first = request.first).is_some()
 }
 
 /// How much of a range that a program says it will need is advised: as far as half of the memory goes that is free, which is
@@ -290,18 +307,19 @@ impl Steered {
         !self.is_engaged() && trust.take()
     }
 
-    /// The law of the handle sees a read, and the kernel is advised of what it wants. Gives whether that is less than the kernel would
-    /// read ahead by itself of what goes on from there.
-    pub(super) fn read(&self, law: &Mutex<HandleLaw>, target: &Target, shown: Shown) -> bool {
+    /// The law of the handle sees a read, and the kernel is advised of what it wants.
+    pub(super) fn read(&self, law: &Mutex<HandleLaw>, target: &Target, shown: Shown) -> Seen {
         let Shown { offset, bytes, goes_on, was_alone, is_begun, missed } = shown;
         let request = PageRange::covering(offset, bytes);
         let ask = Ask { offset, bytes, file_bytes: target.bytes(), is_congested: false };
         let mut runs = Vec::new();
         let mut wanted = None;
+        let was_advised;
         {
             let mut law = law.lock().expect(POISON);
             let mut advised = self.advised.lock().expect(POISON);
             let mut device = self.steering.evidence();
+            was_advised = advised.has_unused(request);
             if let Some(first) = missed {
                 advised.missed(PageRange::covering(first, offset + bytes - first));
             }
@@ -331,20 +349,24 @@ impl Steered {
             None => was_alone,
         };
         if is_alone && !is_begun {
+            // What was looked at the kernel has begun with.
+            if missed.is_none() {
+                join(request, &mut runs);
+            }
             self.steering.advise(target, &runs);
-            return true;
+            return Seen { goes_on_alone: true, was_advised };
         }
         // Who has it begun doesn't read through the kernel right now, which so reads nothing ahead.
         if goes_on && !is_begun {
             self.leave_to_kernel(&mut runs, target, request);
         }
-        if is_begun {
+        if is_begun && !join(request, &mut runs) {
             self.steering.advise(target, &[request]);
         }
         if !runs.is_empty() {
             self.steering.advise(target, &runs);
         }
-        false
+        Seen { goes_on_alone: false, was_advised }
     }
 
     /// How many pages the kernel reads ahead by itself of a request that goes on and finds nothing.

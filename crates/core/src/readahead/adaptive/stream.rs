@@ -1,6 +1,8 @@
 //! One stream: where its reader is, how far is read ahead of it, and the window.
 
 use super::super::{Begin, DeviceEvidence, Era, Pages};
+use super::run::Run;
+use super::stride::Stride;
 use super::{Ahead, Seen, say};
 use crate::observed::{FEW, NEWEST};
 use crate::unit::PageRange;
@@ -14,8 +16,8 @@ pub(super) enum Shape {
     Forward,
     /// Downwards without gaps.
     Backward,
-    /// Blocks whose first pages are so far apart.
-    Strided(i64),
+    /// Blocks at one distance.
+    Strided(Stride),
 }
 
 impl Shape {
@@ -29,14 +31,6 @@ impl Shape {
     }
 }
 
-/// The next blocks of a stride: how many, of how many pages, so far apart.
-#[derive(Clone, Copy, Debug)]
-struct Blocks {
-    count: u64,
-    pages: u64,
-    distance: i64,
-}
-
 /// A stream of requests.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stream {
@@ -44,7 +38,7 @@ pub(super) struct Stream {
     /// The last request that was seen.
     last: PageRange,
     /// The page after the last that was read ahead, or asked for: forward. The
-    /// lowest such page: backward. The first page of the next block: strided.
+    /// lowest such page: backward. The first page of the next block: strided; 0 where that lies before the file.
     ahead: u64,
     /// How many pages ahead of the reader cost least, as far as was known when that was last asked.
     wanted: u64,
@@ -53,19 +47,16 @@ pub(super) struct Stream {
     /// What the next one may not exceed: half of one of which a page was evicted unused, and so
     /// much more for each that was read since.
     window_limit: u64,
-    /// Pages that the reader has behind it.
-    behind: u64,
-    /// What was known when it began, and how many pages its first request asked for.
-    begin: Begin,
-    begun_with: u64,
+    /// All that the reader has behind it.
+    run: Run,
+    /// What of it came since a request was of another size than those before it, if one was.
+    part: Option<Run>,
     /// How many pages had been asked for of the device, by everybody, when it began.
     begun_at: u64,
     /// Whether it is taken to go down while nothing shows which way it goes.
     goes_down: bool,
     /// Since when it counts among [`DeviceEvidence::streams`], if it does.
     counted: Option<Era>,
-    /// With which length it is taken to have ended, if it is.
-    ended_with: Option<u64>,
 }
 
 impl Stream {
@@ -73,18 +64,16 @@ impl Stream {
     pub(super) fn begun(request: PageRange, begin: Begin, begun_at: u64) -> Stream {
         Stream {
             shape: Shape::Open,
-            begin,
             last: request,
             ahead: request.end,
             wanted: 0,
             window: 0,
             window_limit: u64::MAX,
-            behind: request.count(),
-            begun_with: request.count(),
+            run: Run::begun(begin, request.count(), request.count()),
+            part: None,
             begun_at,
             goes_down: false,
             counted: None,
-            ended_with: None,
         }
     }
 
@@ -94,33 +83,33 @@ impl Stream {
     }
 
     /// Three requests, so far apart.
-    pub(super) fn strided(request: PageRange, distance: i64, begun_at: u64) -> Stream {
+    pub(super) fn strided(request: PageRange, stride: Stride, begun_at: u64) -> Stream {
         Stream {
-            shape: Shape::Strided(distance),
-            ahead: request.first.wrapping_add_signed(distance),
-            behind: 3 * request.count(),
+            shape: Shape::Strided(stride),
+            ahead: stride.ahead_pages().first,
+            run: Run::begun(Begin::Stride, request.count(), 3 * request.count()),
             ..Stream::begun(request, Begin::Stride, begun_at)
         }
     }
 
-    /// How long a run is with so many pages behind it: in requests of the size of its first.
-    fn length(&self, behind: u64) -> u64 {
-        (behind / self.begun_with.max(1)).max(1)
+    /// The run, or its newest part, by which it is judged how it goes on.
+    fn newest(&self) -> &Run {
+        self.part.as_ref().unwrap_or(&self.run)
     }
 
-    /// The pages that it was seen to use, and those right ahead that it used unseen.
-    fn pages_used(&self, pages: &mut dyn Pages) -> u64 {
+    /// How many pages right ahead it has used unseen.
+    fn pages_unseen(&self, pages: &dyn Pages) -> u64 {
         if self.shape != Shape::Forward {
-            return self.behind;
+            return 0;
         }
         let ahead = self.last.end..self.ahead;
         let used = ahead.take_while(|&page| pages.is_cached(page) && !pages.is_unused(page));
-        self.behind + used.count() as u64
+        used.count() as u64
     }
 
     /// How many pages ahead of its reader it is worth reading, where it began anywhere; `None` where it was expected to go on.
     pub(super) fn wanted_anywhere(&self) -> Option<u64> {
-        matches!(self.begin, Begin::Request { .. }).then_some(self.wanted)
+        matches!(self.run.begin, Begin::Request { .. }).then_some(self.wanted)
     }
 
     /// Whether it is known to go down.
@@ -130,22 +119,18 @@ impl Stream {
 
     /// Whether a request continued it.
     pub(super) fn has_gone_on(&self) -> bool {
-        self.behind > self.begun_with
+        self.run.behind > self.run.each
     }
 
     /// The pages between which a request lies, or which it touches, that continues the stream:
     /// most of what others ask for is passed over by this alone.
     pub(super) fn reach(&self) -> PageRange {
-        let mut next = self.last.first;
-        let mut ahead = self.ahead;
-        if let Shape::Strided(distance) = self.shape {
-            next = next.saturating_add_signed(distance);
-            // A stride that goes down to the start of the file comes to no page below it.
-            let is_below = distance < 0 && ahead > self.last.first;
-            ahead = if is_below { 0 } else { ahead };
-        }
-        let first = self.last.first.min(ahead).min(next);
-        PageRange { first, end: self.last.end.max(ahead).max(next) }
+        let next = match self.shape {
+            Shape::Strided(stride) => stride.next_pages().first,
+            _ => self.last.first,
+        };
+        let first = self.last.first.min(self.ahead).min(next);
+        PageRange { first, end: self.last.end.max(self.ahead).max(next) }
     }
 
     /// Whether the request goes on where the stream's reader was, or further
@@ -153,7 +138,8 @@ impl Stream {
     ///
     /// What lies between was used by then: a reader that jumps into what was
     /// read ahead doesn't go on.
-    pub(super) fn is_continued_by(&self, request: PageRange, pages: &dyn Pages) -> bool {
+    pub(super) fn is_continued_by(&self, seen: &Seen, pages: &dyn Pages) -> bool {
+        let request = seen.request;
         let is_forward = || {
             self.last.first <= request.first
                 && request.first <= self.ahead.max(self.last.end)
@@ -167,10 +153,8 @@ impl Stream {
                 && (request.end >= self.last.first || !pages.is_unused(request.end))
         };
         match self.shape {
-            Shape::Strided(distance) => {
-                let steps = self.steps_to(request, distance);
-                let steps_ahead = self.ahead.wrapping_sub(self.last.first) as i64 / distance;
-                (1..=steps_ahead.max(1)).contains(&steps)
+            Shape::Strided(stride) => {
+                (1..=stride.steps_ahead().max(1)).contains(&stride.steps_to(seen))
             }
             // Where it was taken to go isn't known to be so.
             _ if !self.has_gone_on() => is_forward() || is_backward(self.ahead),
@@ -179,32 +163,26 @@ impl Stream {
         }
     }
 
-    /// How many strides the request is from the last one; 0 when it is off the stride.
-    fn steps_to(&self, request: PageRange, distance: i64) -> i64 {
-        let way = request.first.wrapping_sub(self.last.first) as i64;
-        if way % distance == 0 { way / distance } else { 0 }
-    }
-
-    /// How many pages more the stream has used when its reader has come to `request`; 0 where that lies behind it.
-    fn pages_on_to(&self, request: PageRange) -> u64 {
-        match self.shape {
+    /// How many pages more the stream has used when its reader has come to `request`, for a stride so many steps on; 0
+    /// where that lies behind it.
+    fn pages_on_to(&self, request: PageRange, steps: impl FnOnce(&Stride) -> i64) -> u64 {
+        match &self.shape {
             Shape::Open | Shape::Forward => request.end.saturating_sub(self.last.end),
             Shape::Backward => self.last.first.saturating_sub(request.first),
-            Shape::Strided(distance) => {
-                self.steps_to(request, distance).max(0) as u64 * request.count()
-            }
+            Shape::Strided(stride) => steps(stride).max(0) as u64 * self.run.each,
         }
     }
 
     /// The reader has come to `request`: the window shrinks if what was read ahead is gone.
-    pub(super) fn advance(&mut self, request: PageRange, pages: &mut dyn Pages) {
+    pub(super) fn advance(&mut self, seen: &Seen, pages: &mut dyn Pages) {
+        let request = seen.request;
         if !self.has_gone_on() {
             self.turn(request);
         }
         let was_ahead = |page: u64| match self.shape {
             Shape::Open | Shape::Forward => page < self.ahead,
             Shape::Backward => page >= self.ahead,
-            Shape::Strided(distance) => (request.first != self.ahead) && distance != 0,
+            Shape::Strided(stride) => !stride.is_next_ahead(seen),
         };
         let is_evicted = request.pages().any(|page| was_ahead(page) && !pages.is_cached(page));
         if is_evicted {
@@ -217,15 +195,21 @@ impl Stream {
                 Shape::Open | Shape::Forward => request.end,
             };
         }
-        let before = self.length(self.behind);
-        self.behind += self.pages_on_to(request);
-        self.last = request;
-        let length = self.length(self.behind);
-        let survival = pages.evidence().device.lengths.of_mut(self.begin);
-        if let Some(length) = self.ended_with.take() {
-            survival.goes_on_after_all(length);
+        let on = self.pages_on_to(request, |stride| stride.steps_to(seen));
+        if let Shape::Strided(stride) = &mut self.shape {
+            stride.advance(seen);
         }
-        survival.grew(before, length);
+        let is_stride = matches!(self.shape, Shape::Strided(_));
+        let is_of_other_size = !is_stride && self.newest().is_of_other_size(request.count());
+        let device = &mut *pages.evidence().device;
+        self.run.grew(on, device);
+        if let Some(part) = &mut self.part {
+            part.grew(on, device);
+        }
+        if is_of_other_size {
+            self.part = Some(Run::begun(Begin::Part, request.count(), request.count()));
+        }
+        self.last = request;
     }
 
     /// The request shows which way it goes.
@@ -245,8 +229,8 @@ impl Stream {
 
     /// Its reader went elsewhere.
     pub(super) fn left(&mut self, pages: &mut dyn Pages) {
-        let used = self.pages_used(pages);
-        self.ended(used, pages.evidence().device);
+        let unseen = self.pages_unseen(pages);
+        self.ended(unseen, pages.evidence().device);
     }
 
     /// Its file, of so many pages, was closed; the last that was read is `last_page`, where that is known. What came to the end
@@ -258,35 +242,40 @@ impl Stream {
         device: &mut DeviceEvidence,
     ) {
         let count = self.last.count();
-        let (mut last, mut behind) = (self.last, self.behind);
+        let (mut last, mut more) = (self.last, 0);
         if let Some(page) = last_page {
             let unseen = PageRange { first: (page + 1).saturating_sub(count), end: page + 1 };
-            let pages = self.pages_on_to(unseen);
+            let mut steps = 0;
+            let pages = self.pages_on_to(unseen, |stride| {
+                steps = stride.steps_to_last_page(page);
+                steps
+            });
             if pages > 0 && self.reach().contains(unseen.first) {
-                (last, behind) = (unseen, behind + pages);
+                (last, more) = (unseen, pages);
+                if let Shape::Strided(stride) = &mut self.shape {
+                    stride.went(steps);
+                }
             }
         }
         let is_whole = match self.shape {
             Shape::Open | Shape::Forward => last.end >= file_pages,
             Shape::Backward => last.first == 0,
-            Shape::Strided(distance) => {
-                last.first.checked_add_signed(distance).is_none_or(|next| next >= file_pages)
+            Shape::Strided(stride) => {
+                let next = stride.next_pages();
+                next.is_empty() || next.first >= file_pages
             }
         };
         if is_whole {
             return self.leave(device);
         }
-        self.ended(behind, device);
+        self.ended(more, device);
     }
 
-    /// It has ended with so many pages, as far as is known.
-    fn ended(&mut self, pages: u64, device: &mut DeviceEvidence) {
-        if self.ended_with.is_none() {
-            let length = self.length(pages);
-            self.ended_with = Some(length);
-            let survival = device.lengths.of_mut(self.begin);
-            survival.grew(self.length(self.behind), length);
-            survival.ended(length);
+    /// It has ended with so many pages more than were seen, as far as is known.
+    fn ended(&mut self, unseen_pages: u64, device: &mut DeviceEvidence) {
+        self.run.ended(unseen_pages, device);
+        if let Some(part) = &mut self.part {
+            part.ended(unseen_pages, device);
         }
         self.leave(device);
     }
@@ -304,13 +293,14 @@ impl Stream {
             Shape::Backward => request.first == 0,
             _ => request.end >= file_pages,
         };
-        let length = self.length(self.behind);
         if is_at_end {
             self.leave(device);
-        } else if length > 1 {
+        } else if self.run.length() > 1 {
             self.counted = device.stream_goes_on(self.counted);
         }
-        let wanted = device.window(self.begin, length, self.begun_with.max(1));
+        let newest = *self.newest();
+        let (begin, each, length) = (newest.begin, newest.each, newest.length());
+        let wanted = device.window(begin, length, each);
         self.wanted = wanted.pages;
         let bounds = [
             (wanted.pages, wanted.why),
@@ -342,30 +332,30 @@ impl Stream {
                 if first > request.end && is_crumb {
                     return;
                 }
-                let ahead = (first + 1 - request.end).div_ceil(self.begun_with.max(1));
-                if !seen.waits && !device.pays_ahead(self.begin, length, ahead) {
+                let ahead = (first + 1 - request.end).div_ceil(each);
+                if !seen.waits && !device.pays_ahead(begin, length, ahead) {
                     return;
                 }
                 let has_room_for_two = why != "memory" || 2 * window.count() <= size;
                 self.add_forward(window, seen, has_room_for_two, pages);
                 window
             }
-            Shape::Strided(distance) => {
-                let next = request.first.wrapping_add_signed(distance);
-                let steps_ahead = self.ahead.wrapping_sub(next) as i64 / distance;
-                if steps_ahead < 0 {
-                    self.ahead = next;
+            Shape::Strided(mut stride) => {
+                if stride.steps_ahead() < 1 {
+                    stride.restart();
+                    self.strides(stride);
                 }
-                let steps_ahead = steps_ahead.max(0) as u64;
+                let steps_ahead = stride.steps_ahead() as u64 - 1;
                 let all = (size.min(share) / request.count()).max(1);
                 // Half a window more than one, so that a few disks have enough to put in order.
                 let count = (3 * all / 2).saturating_sub(steps_ahead).min(all);
-                let pays = || device.pays_ahead(self.begin, length, steps_ahead + 1);
+                let pays = || device.pays_ahead(begin, length, steps_ahead + 1);
                 if count < (all / 4).max(1) || !(seen.waits || pays()) {
                     return;
                 }
-                let blocks = Blocks { count, pages: request.count(), distance };
-                self.add_blocks(blocks, gap_pages_max, file_pages, pages)
+                let gap = stride.gap_pages(request.count());
+                let reads_through = gap < request.count() && gap < gap_pages_max;
+                self.add_blocks(stride, count, reads_through, file_pages, pages)
             }
         };
         if added.is_empty() {
@@ -373,7 +363,7 @@ impl Stream {
         }
         self.window = size;
         self.window_limit = self.window_limit.saturating_mul(2);
-        let (shape, behind) = (self.shape.name(), self.behind);
+        let (shape, behind) = (self.shape.name(), self.run.behind);
         say(pages, Ahead { range: added, shape, why, behind, size });
     }
 
@@ -385,7 +375,7 @@ impl Stream {
     fn pages_that_live(&self, device: &DeviceEvidence) -> u64 {
         let asked = device.asked_pages().saturating_sub(self.begun_at);
         let all = asked + NEWEST * device.streams.count();
-        device.memory_pages * (self.behind + NEWEST) / all.max(1)
+        device.memory_pages * (self.run.behind + NEWEST) / all.max(1)
     }
 
     /// Where the next window can be on its way while this one is used, the middle is
@@ -436,31 +426,36 @@ impl Stream {
         }
     }
 
-    /// Reads the next blocks of a stride: the gaps too where they are cheap. Gives
+    /// It is so far on its stride.
+    fn strides(&mut self, stride: Stride) {
+        self.shape = Shape::Strided(stride);
+        self.ahead = stride.ahead_pages().first;
+    }
+
+    /// Reads the next blocks of a stride, so many, and the gaps before them if that is worth it. Gives
     /// from where to where.
     fn add_blocks(
         &mut self,
-        blocks: Blocks,
-        gap_pages_max: u64,
+        mut stride: Stride,
+        count: u64,
+        reads_through: bool,
         file_pages: u64,
         pages: &mut dyn Pages,
     ) -> PageRange {
-        let Blocks { count, pages: block, distance } = blocks;
-        let gap = distance.unsigned_abs().saturating_sub(block);
-        let reads_through = gap < block && gap < gap_pages_max;
         let mut all = PageRange::default();
+        let mut before = stride.before_ahead_pages();
         for nth in 0..count {
-            let first = self.ahead;
-            if first >= file_pages {
+            let asked = stride.ahead_pages().clipped(file_pages);
+            if asked.is_empty() {
                 break;
             }
-            let asked = PageRange::new(first, block).clipped(file_pages);
-            let mut range = asked;
-            if reads_through && distance > 0 {
-                range.first = range.first.saturating_sub(gap);
-            } else if reads_through {
-                range.end = (range.end + gap).min(file_pages);
-            }
+            let range = match reads_through {
+                true => PageRange {
+                    first: asked.first.min(before.end),
+                    end: asked.end.max(before.first).min(file_pages),
+                },
+                false => asked,
+            };
             let has_room = pages.add_absent(asked, nth == count / 4);
             if !has_room || !pages.add_absent(range, false) {
                 break;
@@ -469,8 +464,10 @@ impl Stream {
                 0 => range,
                 _ => PageRange { first: all.first.min(range.first), end: all.end.max(range.end) },
             };
-            self.ahead = first.wrapping_add_signed(distance);
+            before = asked;
+            stride.pass();
         }
+        self.strides(stride);
         all
     }
 }
