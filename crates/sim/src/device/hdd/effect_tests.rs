@@ -17,7 +17,12 @@ const WRITE: Op = Op::Write;
 /// on the tiny drive with such changes in its `.diskspecs`.
 fn services(changes: &[(&str, &str)], requests: &[(Op, u64, u32, u64)]) -> Vec<f64> {
     let changes: Vec<_> = changes.iter().map(|(from, to)| ("tiny.diskspecs", *from, *to)).collect();
-    let mut hdd = Hdd::new(&load_with(&changes).expect("a good file"), 1);
+    services_of(&changes, requests)
+}
+
+/// The same with changes in any of its files.
+fn services_of(changes: &[(&str, &str, &str)], requests: &[(Op, u64, u32, u64)]) -> Vec<f64> {
+    let mut hdd = Hdd::new(&load_with(changes).expect("a good file"), 1);
     let mut now = Time(0);
     let mut services = Vec::new();
     for (id, (op, start, sectors, gap_ms)) in requests.iter().copied().enumerate() {
@@ -161,6 +166,28 @@ fn reading_ahead_is_bounded_as_the_source_has_it() {
     assert!(hit_after(&cylinder, 31) && !hit_after(&cylinder, 32));
     let off = [("caching in buffer = 1", "caching in buffer = 0")];
     assert!(!hit_after(&off, 7));
+}
+
+#[test]
+fn reading_ahead_to_a_track_s_end_passes_over_bad_sectors() {
+    let hit_after = |level: &str, slip: &str, first: (u64, u32), then: u64| {
+        let changes = [
+            ("tiny.diskspecs", "continuous read = 3", level),
+            ("tiny.model", "scheme used = 0", "scheme used = 9"),
+            ("tiny.model", "spares = 0", "spares = 1"),
+            ("tiny.model", "slips = [ ]", slip),
+        ];
+        let requests = [(READ, first.0, first.1, 5), (READ, then, 1, 100)];
+        let ms = services_of(&changes, &requests)[1];
+        (ms - 0.2).abs() < 2e-5
+    };
+    // The fifth sector of the first track is bad: it holds 0 to 14.
+    let to_end = |then| hit_after("continuous read = 1", "slips = [ 4 ]", (0, 2), then);
+    assert!(to_end(14) && !to_end(15));
+    // A read that comes from the track before goes on over the next one, by a whole track's 16
+    // sectors: that track, 32 to 46, has a bad one, and so the first of the track behind it is read.
+    let stream = |then| hit_after("continuous read = 4", "slips = [ 36 ]", (12, 6), then);
+    assert!(stream(47) && !stream(48));
 }
 
 #[test]

@@ -195,7 +195,7 @@ impl Hdd {
     fn ahead_limit(&self, segment: usize, start: u64, end: u64) -> u64 {
         let cache = &self.drive.cache;
         let last = end - 1;
-        let track_end = |sector: u64| sector + u64::from(self.geometry.locate(sector).run_sectors);
+        let track_end = |sector: u64| self.geometry.track(sector).end;
         let segment_sectors = u64::from(cache.segment_sectors);
         let wanted = match cache.read_ahead {
             ReadAhead::None => end,
@@ -211,13 +211,14 @@ impl Hdd {
             ReadAhead::Segment if cache.ahead_over_requested => end + segment_sectors,
             ReadAhead::Segment => start + segment_sectors,
             ReadAhead::NextTrack if end < self.sectors() => {
-                let place = self.geometry.locate(end);
-                let track_start = end - u64::from(place.before_sectors);
-                let this = track_end(end);
+                let track = self.geometry.track(end);
                 let segment = self.segments.segment(segment);
-                // The segment has come from the track before: a stream.
-                let is_stream = segment.from < track_start && this < self.sectors();
-                let wanted = if is_stream { track_end(this) } else { this };
+                // The segment has come from the track before: a stream. As DiskSim has it, a whole
+                // track's sectors more, also where the next track has fewer numbers.
+                let wanted = match segment.from < track.start {
+                    true => track.end + u64::from(self.geometry.track_sectors(start)),
+                    false => track.end,
+                };
                 let full = segment.start + segment_sectors;
                 if cache.ahead_over_requested { wanted } else { wanted.min(full) }
             }
@@ -235,7 +236,7 @@ impl Hdd {
         let place = self.geometry.locate(from);
         let settled_at = at + self.mechanics.approach_ns(self.arm, &place, Op::Read);
         let wait = place.angle.wrapping_sub(self.mechanics.angle_at(settled_at));
-        (wait / place.sector_width).min(u64::from(place.before_sectors))
+        (wait / place.sector_width).min(from - self.geometry.track(from).start)
     }
 
     /// Takes the arm away from reading ahead at `at`.
@@ -267,6 +268,6 @@ pub(super) fn reads_on_to(
 ) -> Option<u64> {
     let run = ahead.filter(|_| cache.joins_read_ahead)?;
     let sectors = start.checked_sub(run.next)?;
-    let on_track = u64::from(geometry.locate(run.next).run_sectors);
-    (sectors == 0 || (start < run.limit && sectors < on_track)).then_some(sectors)
+    let is_on_track = || start < geometry.track(run.next).end;
+    (sectors == 0 || (start < run.limit && is_on_track())).then_some(sectors)
 }

@@ -106,10 +106,10 @@ impl Hdd {
     /// The last end of a track after `start` and before `end`.
     fn last_track_end(&self, start: u64, end: u64) -> Option<u64> {
         let mut last = None;
-        let mut next = start + u64::from(self.geometry.locate(start).run_sectors);
+        let mut next = self.geometry.track(start).end;
         while next < end {
             last = Some(next);
-            next += u64::from(self.geometry.locate(next).run_sectors);
+            next = self.geometry.track(next).end;
         }
         last
     }
