@@ -191,6 +191,20 @@ fn reading_ahead_to_a_track_s_end_passes_over_bad_sectors() {
 }
 
 #[test]
+fn writes_share_a_segment_while_the_one_before_is_being_written() {
+    let kept = ("Max queue", "Allow read hits on write data = 1, Max queue");
+    let read_after = |gap_ms| {
+        let writes = [(WRITE, 0, 8, 100), (WRITE, 8, 8, gap_ms), (WRITE, 16, 8, gap_ms)];
+        let [first, second, third] = writes;
+        last(&[kept], &[(READ, 100, 1, 5), first, second, third, (READ, 110, 1, 100)])
+    };
+    // Three writes on each other's heels take one of three segments, and the read's is left; three
+    // that come when the one before is on the medium take all.
+    assert_ms(read_after(0), 0.2 + 0.1);
+    assert!(read_after(100) > 1.0);
+}
+
+#[test]
 fn the_cached_beginning_of_a_read_goes_to_the_host_at_once_or_at_the_mark() {
     let slow = ("transfer time = 0.1", "transfer time = 20.0");
     let bounded = ("Maximum read-ahead (blks) = 64", "Maximum read-ahead (blks) = 2");
