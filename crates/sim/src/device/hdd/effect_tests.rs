@@ -191,6 +191,27 @@ fn reading_ahead_to_a_track_s_end_passes_over_bad_sectors() {
 }
 
 #[test]
+fn a_command_that_arrives_stops_reading_ahead_and_waits_for_what_the_head_is_about() {
+    let busy = ("Read miss over. after read = 0.3", "Read miss over. after read = 20.0");
+    let hit = |changes: &[(&str, &str)], then: u64| {
+        let ms = services(changes, &[(READ, 0, 8, 5), (READ, 200, 1, 1), (READ, then, 1, 100)]);
+        (ms[2] - 0.2).abs() < 2e-5
+    };
+    // In the millisecond after the first read, and the 0.1 before, one more sector has come whole;
+    // that the second is understood 20 ms later gives the head no more.
+    assert!(hit(&[busy], 8) && !hit(&[busy], 9));
+    // The second comes 0.1 ms after sector 7 has passed, on its track when 8 of 16 have. What is left
+    // of sector 8, 0.525 ms, the overhead, 0.3, and the move of 1.625 over six cylinders bring the
+    // head there when 12.08 sectors have passed: the one wanted, 206 at 12, has just gone by. A
+    // head that leaves in the middle of a sector is there at 11.24.
+    let then = |changes: &[(&str, &str)]| last(changes, &[(READ, 0, 8, 5), (READ, 206, 1, 0)]);
+    let moved_ms = 0.3 + 1.625;
+    assert_ms(then(&[]), moved_ms + 0.525 + 15.92 * 0.625 + 0.625 + 0.1);
+    let leaves = ("Max queue", "Stop prefetch in sector = 1, Max queue");
+    assert_ms(then(&[leaves]), moved_ms + 0.76 * 0.625 + 0.625 + 0.1);
+}
+
+#[test]
 fn writes_share_a_segment_while_the_one_before_is_being_written() {
     let kept = ("Max queue", "Allow read hits on write data = 1, Max queue");
     let read_after = |gap_ms| {

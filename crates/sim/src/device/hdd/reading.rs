@@ -33,10 +33,11 @@ impl Hdd {
             _ if controller.never_disconnects => Bus::Held { from: miss_at },
             _ => Bus::Left { from: miss_at + leave_ns },
         };
+        let stop_ns = self.stop_on_arrival(now, &request);
         self.queue.push(Command {
             request,
             in_window_since: now,
-            ready_at: miss_at,
+            ready_at: miss_at + stop_ns,
             place: self.geometry.locate(request.start),
             waits_for_room: false,
             bus,
@@ -239,6 +240,30 @@ impl Hdd {
         (wait / place.sector_width).min(from - self.geometry.track(from).start)
     }
 
+    /// Where a command stops reading ahead when it arrives: does so for `request`, and says how
+    /// long the arm is kept by what it is about. As DiskSim has it, a move is finished, a sector
+    /// that is being read or waited for as well, and that comes on top of the command's overhead.
+    pub(super) fn stop_on_arrival(&mut self, now: u64, request: &DeviceRequest) -> u64 {
+        let is_served_next = self.queue.is_empty() && self.free_at <= now;
+        if !self.drive.cache.stops_on_arrival || !is_served_next {
+            return 0;
+        }
+        self.read_ahead_to(now);
+        let Some(run) = self.ahead.filter(|run| !run.is_done()) else { return 0 };
+        if request.op == Op::Read && self.joins_ahead(request.start) {
+            return 0;
+        }
+        let mut run = run;
+        let standing = run.advance(now, &self.geometry, &self.mechanics);
+        self.ahead = None;
+        self.arm = standing.arm;
+        let is_moving = standing.stopped_at > now;
+        match self.drive.cache.stops_in_sector && !is_moving {
+            true => 0,
+            false => standing.step_ends_at - now,
+        }
+    }
+
     /// Takes the arm away from reading ahead at `at`.
     pub(super) fn stop_ahead(&mut self, at: u64) {
         if let Some(mut run) = self.ahead.take() {
@@ -269,5 +294,6 @@ pub(super) fn reads_on_to(
     let run = ahead.filter(|_| cache.joins_read_ahead)?;
     let sectors = start.checked_sub(run.next)?;
     let is_on_track = || start < geometry.track(run.next).end;
-    (sectors == 0 || (start < run.limit && is_on_track())).then_some(sectors)
+    let is_awaited = !cache.stops_on_arrival && start < run.limit && is_on_track();
+    (sectors == 0 || is_awaited).then_some(sectors)
 }

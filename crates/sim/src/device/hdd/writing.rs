@@ -17,6 +17,7 @@ impl Hdd {
         let is_idle = self.queue.is_empty() && self.free_at <= now;
         let goes_on = self.written_end == request.start;
         let is_joining = is_early && goes_on && !is_idle && self.joins_landing(now, &request);
+        let stop_ns = self.stop_on_arrival(now, &request);
         let (cache, controller) = (&self.drive.cache, &self.drive.controller);
         let times = if is_early { controller.write_hit } else { controller.write_miss };
         let ready_at = now + self.overhead_ns(times);
@@ -50,6 +51,7 @@ impl Hdd {
             command.leave_ns = early.disconnect_ns;
             command.early_disconnect = Some(early);
         }
+        command.ready_at += stop_ns;
         self.queue.push(command);
     }
 
