@@ -34,14 +34,31 @@ fn drives_meet_their_measured_distributions_as_their_files_load() {
     let Some(directory) = traces() else { return };
     // DiskSim's root mean square horizontal distances, ms. Of the Cheetah 9LP it is 0.107, which
     // is missed: the drive reads on into the next track after any read, its file says that it
-    // does so in streams only. (Without the settling of `settles_anew` it is 0.118 to 0.128.)
+    // does so in streams only. (Without the settling of `settles_anew` it is 0.109.)
     let published =
-        [("atlas10k", 0.268), ("barracuda", 0.349), ("cheetah9LP", 0.19), ("ibm18es", 0.135)];
+        [("atlas10k", 0.268), ("barracuda", 0.349), ("cheetah9LP", 0.161), ("ibm18es", 0.135)];
     for (name, disksim_ms) in published {
         for seed in 1..=5 {
             let free = report(&directory, name, "", seed).free;
             assert_eq!(free.requests, 10_000);
             assert!(free.distance_ms <= disksim_ms, "{name}, seed {seed}: {}", free.distance_ms);
+        }
+    }
+}
+
+#[test]
+fn without_settling_drives_err_as_disksim_does() {
+    let Some(directory) = traces() else { return };
+    // DiskSim has a head come back to its own track in no time, and 0.349, 0.107 and 0.135 then. The
+    // Atlas has 0.268 there: as its manual says, and not its source, what passes under the head before
+    // a read's first sector is kept here wherever the head came down.
+    for (name, disksim_ms) in [("barracuda", 0.349), ("cheetah9LP", 0.107), ("ibm18es", 0.135)] {
+        let mut drive = drive(&directory, name, "");
+        drive.mechanics.settles_anew = false;
+        let trace = directory.join(name).with_extension("trace");
+        for seed in [1, 5] {
+            let free_ms = validate(&trace, &drive, seed).expect("a trace").free.distance_ms;
+            assert!((free_ms / disksim_ms - 1.0).abs() < 0.025, "{name}, seed {seed}: {free_ms}");
         }
     }
 }
@@ -53,13 +70,12 @@ fn the_fifth_needs_its_bus_which_its_files_leave_out() {
     let without = report(&directory, "hp_c2247a", "", 1);
     let with = report(&directory, "hp_c2247a", ",bus_read_ns=170100,bus_write_ns=186860", 1);
     assert!(without.free.distance_ms > 1.0);
-    // DiskSim has 0.090. What the free replay has more is what the phase happens to be: 0.12 to
-    // 0.18 over the seeds.
-    assert!(with.free.distance_ms < 0.19, "{}", with.free.distance_ms);
-    // Where the trace carries the phase, observing it meets six requests in seven, and so the
-    // parameters of the bus one by one.
-    assert!(with.observed.met_part > 0.85 && with.free.met_part < 0.3);
-    assert!(with.observed.error_deviation_ms < 0.65 * with.free.error_deviation_ms);
+    // DiskSim has 0.090.
+    assert!(with.free.distance_ms < 0.098, "{}", with.free.distance_ms);
+    // Where the trace carries the phase a model that is right of one request meets the next in
+    // phase: nine in ten within half a ms, and so the parameters of the bus one by one.
+    assert!(with.free.met_part > 0.9 && without.free.met_part < 0.5);
+    assert!(with.observed.met_part > 0.85);
 }
 
 #[test]

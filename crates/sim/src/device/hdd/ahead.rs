@@ -30,6 +30,8 @@ pub(super) struct Standing {
     pub free_at: u64,
     /// The same, when it may be in the middle of one.
     pub stopped_at: u64,
+    /// When what the head is about ends: a move, a wait for a sector, or a sector.
+    pub step_ends_at: u64,
     /// Where the arm then is.
     pub arm: Arm,
 }
@@ -77,16 +79,22 @@ impl ReadAheadRun {
             if pass.begin >= now {
                 // A move once begun is finished; a track once reached can be left at any time.
                 let free_at = now.max(pass.settled_at);
-                return Standing { free_at, stopped_at: free_at, arm: on_track };
+                let step_ends_at = if now < pass.settled_at { free_at } else { pass.begin };
+                return Standing { free_at, stopped_at: free_at, step_ends_at, arm: on_track };
             }
             let read = mechanics.sectors_in(now - pass.begin, place.sector_width);
             let end_of_sector =
                 pass.begin + mechanics.turn_ns((read + 1).wrapping_mul(place.sector_width));
             (self.next, self.arm) = (self.next + read, on_track);
             self.since = pass.begin + mechanics.turn_ns(read.wrapping_mul(place.sector_width));
-            return Standing { free_at: end_of_sector, stopped_at: now, arm: on_track };
+            return Standing {
+                free_at: end_of_sector,
+                stopped_at: now,
+                step_ends_at: end_of_sector,
+                arm: on_track,
+            };
         }
         let free_at = now.max(self.since);
-        Standing { free_at, stopped_at: free_at, arm: self.arm }
+        Standing { free_at, stopped_at: free_at, step_ends_at: free_at, arm: self.arm }
     }
 }

@@ -73,22 +73,22 @@ impl Segments {
         index
     }
 
-    /// Puts written sectors into a segment: the one that they continue, or a new one.
-    pub(super) fn put_written(&mut self, start: u64, end: u64) -> usize {
+    /// Puts written sectors into a segment: the one that they continue, where they may go on in
+    /// that, or a new one.
+    pub(super) fn put_written(&mut self, start: u64, end: u64, may_go_on: bool) -> usize {
         let writes_to = if self.reads_from > 0 { self.reads_from } else { self.segments.len() };
-        let index =
-            match self.segments[..writes_to].iter().position(|s| s.end == start && s.end > s.start)
-            {
-                Some(index) => {
-                    self.extend(index, end);
-                    index
-                }
-                None => {
-                    let index = self.least_used(0, writes_to);
-                    self.fill(index, start, end);
-                    index
-                }
-            };
+        let continues = |segment: &Segment| segment.end == start && segment.end > segment.start;
+        let index = match self.segments[..writes_to].iter().position(continues) {
+            Some(index) if may_go_on => {
+                self.extend(index, end);
+                index
+            }
+            _ => {
+                let index = self.least_used(0, writes_to);
+                self.fill(index, start, end);
+                index
+            }
+        };
         self.touch(index);
         index
     }
@@ -160,8 +160,8 @@ mod tests {
     fn writes_have_their_own_segment_and_end_old_data() {
         let mut segments = Segments::new(2, 100, true);
         let read = segments.take_for_read(0, 50);
-        let written = segments.put_written(200, 208);
-        assert_eq!(segments.put_written(208, 216), written);
+        let written = segments.put_written(200, 208, true);
+        assert_eq!(segments.put_written(208, 216, true), written);
         assert_eq!(segments.segment(written).end, 216);
         assert_ne!(read, written);
         segments.drop_overlap(49, 51);

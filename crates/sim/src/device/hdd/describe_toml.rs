@@ -313,6 +313,7 @@ fn cache(block: &Block) -> Result<CacheSpec, FileError> {
         hits_pass: block.switch_or("hits_pass", true)?,
         sends_beginnings: None,
         stops_in_sector: false,
+        stops_on_arrival: false,
         writes: WriteCacheSpec {
             spans: block.integer_or("early_writes", 0, bounds(0.0, 65_536.0, "writes"))? as u32,
             sectors: block.integer_or("write_sectors", segments * segment, SECTORS)?,

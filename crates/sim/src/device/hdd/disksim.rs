@@ -284,6 +284,7 @@ fn cache(disk: &Block) -> Result<CacheSpec, FileError> {
             false => water_mark(disk)?,
         }),
         stops_in_sector: disk.switch_or("Stop prefetch in sector", false)?,
+        stops_on_arrival: true,
         writes: WriteCacheSpec { spans: u32::from(level > 0), sectors: segment_sectors },
         flushes_first: true,
         appends: match (combines, level) {

@@ -116,6 +116,9 @@ pub struct CacheSpec {
     pub sends_beginnings: Option<WaterMark>,
     /// Whether reading ahead is left in the middle of a sector.
     pub stops_in_sector: bool,
+    /// Whether a command that needs the arm stops reading ahead when it arrives, and not only when
+    /// the drive's processor is through with it (DiskSim's law).
+    pub stops_on_arrival: bool,
     /// What of it may hold writes that are reported done and not yet on the medium.
     pub writes: WriteCacheSpec,
     /// Whether such writes go to the medium at once and before any other request is served.

@@ -17,7 +17,12 @@ const WRITE: Op = Op::Write;
 /// on the tiny drive with such changes in its `.diskspecs`.
 fn services(changes: &[(&str, &str)], requests: &[(Op, u64, u32, u64)]) -> Vec<f64> {
     let changes: Vec<_> = changes.iter().map(|(from, to)| ("tiny.diskspecs", *from, *to)).collect();
-    let mut hdd = Hdd::new(&load_with(&changes).expect("a good file"), 1);
+    services_of(&changes, requests)
+}
+
+/// The same with changes in any of its files.
+fn services_of(changes: &[(&str, &str, &str)], requests: &[(Op, u64, u32, u64)]) -> Vec<f64> {
+    let mut hdd = Hdd::new(&load_with(changes).expect("a good file"), 1);
     let mut now = Time(0);
     let mut services = Vec::new();
     for (id, (op, start, sectors, gap_ms)) in requests.iter().copied().enumerate() {
@@ -161,6 +166,63 @@ fn reading_ahead_is_bounded_as_the_source_has_it() {
     assert!(hit_after(&cylinder, 31) && !hit_after(&cylinder, 32));
     let off = [("caching in buffer = 1", "caching in buffer = 0")];
     assert!(!hit_after(&off, 7));
+}
+
+#[test]
+fn reading_ahead_to_a_track_s_end_passes_over_bad_sectors() {
+    let hit_after = |level: &str, slip: &str, first: (u64, u32), then: u64| {
+        let changes = [
+            ("tiny.diskspecs", "continuous read = 3", level),
+            ("tiny.model", "scheme used = 0", "scheme used = 9"),
+            ("tiny.model", "spares = 0", "spares = 1"),
+            ("tiny.model", "slips = [ ]", slip),
+        ];
+        let requests = [(READ, first.0, first.1, 5), (READ, then, 1, 100)];
+        let ms = services_of(&changes, &requests)[1];
+        (ms - 0.2).abs() < 2e-5
+    };
+    // The fifth sector of the first track is bad: it holds 0 to 14.
+    let to_end = |then| hit_after("continuous read = 1", "slips = [ 4 ]", (0, 2), then);
+    assert!(to_end(14) && !to_end(15));
+    // A read that comes from the track before goes on over the next one, by a whole track's 16
+    // sectors: that track, 32 to 46, has a bad one, and so the first of the track behind it is read.
+    let stream = |then| hit_after("continuous read = 4", "slips = [ 36 ]", (12, 6), then);
+    assert!(stream(47) && !stream(48));
+}
+
+#[test]
+fn a_command_that_arrives_stops_reading_ahead_and_waits_for_what_the_head_is_about() {
+    let busy = ("Read miss over. after read = 0.3", "Read miss over. after read = 20.0");
+    let hit = |changes: &[(&str, &str)], then: u64| {
+        let ms = services(changes, &[(READ, 0, 8, 5), (READ, 200, 1, 1), (READ, then, 1, 100)]);
+        (ms[2] - 0.2).abs() < 2e-5
+    };
+    // In the millisecond after the first read, and the 0.1 before, one more sector has come whole;
+    // that the second is understood 20 ms later gives the head no more.
+    assert!(hit(&[busy], 8) && !hit(&[busy], 9));
+    // The second comes 0.1 ms after sector 7 has passed, on its track when 8 of 16 have. What is left
+    // of sector 8, 0.525 ms, the overhead, 0.3, and the move of 1.625 over six cylinders bring the
+    // head there when 12.08 sectors have passed: the one wanted, 206 at 12, has just gone by. A
+    // head that leaves in the middle of a sector is there at 11.24.
+    let then = |changes: &[(&str, &str)]| last(changes, &[(READ, 0, 8, 5), (READ, 206, 1, 0)]);
+    let moved_ms = 0.3 + 1.625;
+    assert_ms(then(&[]), moved_ms + 0.525 + 15.92 * 0.625 + 0.625 + 0.1);
+    let leaves = ("Max queue", "Stop prefetch in sector = 1, Max queue");
+    assert_ms(then(&[leaves]), moved_ms + 0.76 * 0.625 + 0.625 + 0.1);
+}
+
+#[test]
+fn writes_share_a_segment_while_the_one_before_is_being_written() {
+    let kept = ("Max queue", "Allow read hits on write data = 1, Max queue");
+    let read_after = |gap_ms| {
+        let writes = [(WRITE, 0, 8, 100), (WRITE, 8, 8, gap_ms), (WRITE, 16, 8, gap_ms)];
+        let [first, second, third] = writes;
+        last(&[kept], &[(READ, 100, 1, 5), first, second, third, (READ, 110, 1, 100)])
+    };
+    // Three writes on each other's heels take one of three segments, and the read's is left; three
+    // that come when the one before is on the medium take all.
+    assert_ms(read_after(0), 0.2 + 0.1);
+    assert!(read_after(100) > 1.0);
 }
 
 #[test]

@@ -12,6 +12,8 @@
 //! arithmetic is arithmetic modulo a revolution, and a skew multiplied by
 //! millions of tracks loses nothing.
 
+use std::ops::Range;
+
 use super::layout::{Layout, Mapping, Zone};
 
 /// A fraction of a revolution, in units of 2⁻⁶⁴ revolution.
@@ -53,8 +55,6 @@ pub(super) struct Place {
     pub sector_width: Angle,
     /// How many sectors, this one included, follow each other on this track.
     pub run_sectors: u32,
-    /// How many numbered sectors of this run lie before this one on this track.
-    pub before_sectors: u32,
 }
 
 /// The drive's map from sector numbers to places.
@@ -98,9 +98,52 @@ impl Geometry {
         self.sectors
     }
 
+    /// The run in which `sector` lies.
+    fn run_of(&self, sector: u64) -> usize {
+        self.firsts.partition_point(|first| *first <= sector) - 1
+    }
+
+    /// The numbers on the track of `sector`, bad sectors that are slipped over notwithstanding;
+    /// one that is remapped to another track ends them.
+    pub(super) fn track(&self, sector: u64) -> Range<u64> {
+        let index = self.run_of(sector);
+        let run = &self.runs[index];
+        let track_sectors = u64::from(self.zones[run.zone as usize].track_sectors);
+        let place = run.place + (sector - self.firsts[index]);
+        let track = place / track_sectors;
+        // Where the track begins and ends in the count of a run's places.
+        let begin = track * track_sectors;
+        let end = begin + track_sectors;
+        let is_here = |other: &Run| other.zone == run.zone;
+        let (mut first, mut last) = (index, index);
+        while first > 0 && self.runs[first].place > begin {
+            let before = &self.runs[first - 1];
+            let before_end = before.place + self.firsts[first] - self.firsts[first - 1];
+            if !is_here(before) || before_end <= begin || before_end > self.runs[first].place {
+                break;
+            }
+            first -= 1;
+        }
+        let run_end = |at: usize| self.runs[at].place + self.firsts[at + 1] - self.firsts[at];
+        while last + 1 < self.runs.len() && run_end(last) < end {
+            let after = &self.runs[last + 1];
+            if !is_here(after) || after.place >= end || after.place < run_end(last) {
+                break;
+            }
+            last += 1;
+        }
+        let start = self.firsts[first] + begin.saturating_sub(self.runs[first].place);
+        start..self.firsts[last + 1].min(self.firsts[last] + (end - self.runs[last].place))
+    }
+
+    /// How many sectors a track has where `sector` lies, numbered or not.
+    pub(super) fn track_sectors(&self, sector: u64) -> u32 {
+        self.zones[self.runs[self.run_of(sector)].zone as usize].track_sectors
+    }
+
     /// The place of `sector`, which lies within the drive.
     pub(super) fn locate(&self, sector: u64) -> Place {
-        let index = self.firsts.partition_point(|first| *first <= sector) - 1;
+        let index = self.run_of(sector);
         let run = &self.runs[index];
         let zone = &self.zones[run.zone as usize];
         let into_run = sector - self.firsts[index];
@@ -123,7 +166,6 @@ impl Geometry {
             angle,
             sector_width: zone.sector_width,
             run_sectors: left_in_run.min(track_sectors - on_track) as u32,
-            before_sectors: into_run.min(on_track) as u32,
         }
     }
 
@@ -299,6 +341,11 @@ mod tests {
         assert_eq!(place(&geometry, 4), (2, 1, 3)); // place 5 is bad, 23 stands in
         assert_eq!(place(&geometry, 5), (0, 1, 2));
         assert_eq!(geometry.locate(0).run_sectors, 2);
+        // The first track holds three numbers, on both sides of the bad sector; the second is cut
+        // in three by the sector that is elsewhere.
+        assert_eq!((geometry.track(0), geometry.track(2)), (0..3, 0..3));
+        assert_eq!([3, 4, 5].map(|sector| geometry.track(sector)), [3..4, 4..5, 5..7]);
+        assert_eq!(geometry.track(7), 7..11);
     }
 
     #[test]

@@ -33,10 +33,11 @@ impl Hdd {
             _ if controller.never_disconnects => Bus::Held { from: miss_at },
             _ => Bus::Left { from: miss_at + leave_ns },
         };
+        let stop_ns = self.stop_on_arrival(now, &request);
         self.queue.push(Command {
             request,
             in_window_since: now,
-            ready_at: miss_at,
+            ready_at: miss_at + stop_ns,
             place: self.geometry.locate(request.start),
             waits_for_room: false,
             bus,
@@ -195,7 +196,7 @@ impl Hdd {
     fn ahead_limit(&self, segment: usize, start: u64, end: u64) -> u64 {
         let cache = &self.drive.cache;
         let last = end - 1;
-        let track_end = |sector: u64| sector + u64::from(self.geometry.locate(sector).run_sectors);
+        let track_end = |sector: u64| self.geometry.track(sector).end;
         let segment_sectors = u64::from(cache.segment_sectors);
         let wanted = match cache.read_ahead {
             ReadAhead::None => end,
@@ -211,13 +212,14 @@ impl Hdd {
             ReadAhead::Segment if cache.ahead_over_requested => end + segment_sectors,
             ReadAhead::Segment => start + segment_sectors,
             ReadAhead::NextTrack if end < self.sectors() => {
-                let place = self.geometry.locate(end);
-                let track_start = end - u64::from(place.before_sectors);
-                let this = track_end(end);
+                let track = self.geometry.track(end);
                 let segment = self.segments.segment(segment);
-                // The segment has come from the track before: a stream.
-                let is_stream = segment.from < track_start && this < self.sectors();
-                let wanted = if is_stream { track_end(this) } else { this };
+                // The segment has come from the track before: a stream. As DiskSim has it, a whole
+                // track's sectors more, also where the next track has fewer numbers.
+                let wanted = match segment.from < track.start {
+                    true => track.end + u64::from(self.geometry.track_sectors(start)),
+                    false => track.end,
+                };
                 let full = segment.start + segment_sectors;
                 if cache.ahead_over_requested { wanted } else { wanted.min(full) }
             }
@@ -235,7 +237,31 @@ impl Hdd {
         let place = self.geometry.locate(from);
         let settled_at = at + self.mechanics.approach_ns(self.arm, &place, Op::Read);
         let wait = place.angle.wrapping_sub(self.mechanics.angle_at(settled_at));
-        (wait / place.sector_width).min(u64::from(place.before_sectors))
+        (wait / place.sector_width).min(from - self.geometry.track(from).start)
+    }
+
+    /// Where a command stops reading ahead when it arrives: does so for `request`, and says how
+    /// long the arm is kept by what it is about. As DiskSim has it, a move is finished, a sector
+    /// that is being read or waited for as well, and that comes on top of the command's overhead.
+    pub(super) fn stop_on_arrival(&mut self, now: u64, request: &DeviceRequest) -> u64 {
+        let is_served_next = self.queue.is_empty() && self.free_at <= now;
+        if !self.drive.cache.stops_on_arrival || !is_served_next {
+            return 0;
+        }
+        self.read_ahead_to(now);
+        let Some(run) = self.ahead.filter(|run| !run.is_done()) else { return 0 };
+        if request.op == Op::Read && self.joins_ahead(request.start) {
+            return 0;
+        }
+        let mut run = run;
+        let standing = run.advance(now, &self.geometry, &self.mechanics);
+        self.ahead = None;
+        self.arm = standing.arm;
+        let is_moving = standing.stopped_at > now;
+        match self.drive.cache.stops_in_sector && !is_moving {
+            true => 0,
+            false => standing.step_ends_at - now,
+        }
     }
 
     /// Takes the arm away from reading ahead at `at`.
@@ -267,6 +293,7 @@ pub(super) fn reads_on_to(
 ) -> Option<u64> {
     let run = ahead.filter(|_| cache.joins_read_ahead)?;
     let sectors = start.checked_sub(run.next)?;
-    let on_track = u64::from(geometry.locate(run.next).run_sectors);
-    (sectors == 0 || (start < run.limit && sectors < on_track)).then_some(sectors)
+    let is_on_track = || start < geometry.track(run.next).end;
+    let is_awaited = !cache.stops_on_arrival && start < run.limit && is_on_track();
+    (sectors == 0 || is_awaited).then_some(sectors)
 }

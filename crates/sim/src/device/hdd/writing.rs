@@ -17,6 +17,7 @@ impl Hdd {
         let is_idle = self.queue.is_empty() && self.free_at <= now;
         let goes_on = self.written_end == request.start;
         let is_joining = is_early && goes_on && !is_idle && self.joins_landing(now, &request);
+        let stop_ns = self.stop_on_arrival(now, &request);
         let (cache, controller) = (&self.drive.cache, &self.drive.controller);
         let times = if is_early { controller.write_hit } else { controller.write_miss };
         let ready_at = now + self.overhead_ns(times);
@@ -50,6 +51,7 @@ impl Hdd {
             command.leave_ns = early.disconnect_ns;
             command.early_disconnect = Some(early);
         }
+        command.ready_at += stop_ns;
         self.queue.push(command);
     }
 
@@ -106,10 +108,10 @@ impl Hdd {
     /// The last end of a track after `start` and before `end`.
     fn last_track_end(&self, start: u64, end: u64) -> Option<u64> {
         let mut last = None;
-        let mut next = start + u64::from(self.geometry.locate(start).run_sectors);
+        let mut next = self.geometry.track(start).end;
         while next < end {
             last = Some(next);
-            next += u64::from(self.geometry.locate(next).run_sectors);
+            next = self.geometry.track(next).end;
         }
         last
     }
@@ -144,7 +146,7 @@ impl Hdd {
         let transfer = self.transfer(access, request.start, sectors, Op::Write);
         self.written_end = request.end();
         self.free_at = transfer.end;
-        self.note_written(at, request.start, request.end());
+        self.note_written(at, request.start, request.end(), is_writing);
         if self.drive.cache.flushes_first && self.written.takes(request.sectors) {
             self.landing.push_back((transfer.end, request.sectors));
             return data_end + completion_ns;
@@ -180,7 +182,7 @@ impl Hdd {
         self.finish(request.id, end + self.drive.controller.write_completion_ns);
         let place = self.geometry.locate(request.start);
         self.written.put((request.start, request.end()), place, end);
-        self.note_written(ready_at, request.start, request.end());
+        self.note_written(ready_at, request.start, request.end(), true);
     }
 
     /// Whether a write can be taken into the cache at `at`: while it is flushed, none can.
@@ -188,8 +190,13 @@ impl Hdd {
         self.flushes.is_empty() && self.written.has_room_for(at, request.start, request.end())
     }
 
-    /// The cache learns that sectors are written: old data of them is given up.
-    fn note_written(&mut self, at: u64, start: u64, end: u64) {
+    /// The cache learns that sectors are written, and whether what they go on from is just being
+    /// written: old data of them is given up.
+    ///
+    /// A drive that has its written data on the medium at once takes a new segment for each write
+    /// that comes later than that, as DiskSim's cache does (`disk_buffer_select_write_segment`: what
+    /// appends to a segment appends to one that is dirty or being written).
+    fn note_written(&mut self, at: u64, start: u64, end: u64, is_writing: bool) {
         if let Some(run) = &self.ahead {
             let segment = self.segments.segment(run.segment);
             if segment.start < end && start < run.limit {
@@ -198,7 +205,8 @@ impl Hdd {
         }
         self.segments.drop_overlap(start, end);
         if self.drive.cache.is_enabled {
-            let index = self.segments.put_written(start, end);
+            let may_go_on = is_writing || !self.drive.cache.flushes_first;
+            let index = self.segments.put_written(start, end, may_go_on);
             if !self.drive.cache.reads_written {
                 self.segments.empty(index);
             }
