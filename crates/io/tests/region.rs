@@ -270,6 +270,26 @@ fn what_can_not_be_had_is_an_error_with_a_next_step() {
     assert!(std::fs::read(&file.path).unwrap() == before);
 }
 
+/// Where there is swap (`swapon(8)`), the kernel may take what we have put there, as any memory.
+#[test]
+fn what_the_kernel_has_swapped_out_leaves_and_comes_back_as_the_rest() {
+    let swaps = std::fs::read_to_string("/proc/swaps").unwrap_or_default();
+    if !can_serve() || swaps.lines().count() < 2 {
+        return eprintln!("skipped: the system has no swap");
+    }
+    let mut region = filled(1024, "hits");
+    for round in 1..4 {
+        let address = region.as_slice().as_ptr().cast_mut().cast();
+        // SAFETY: memory of the region, whose bytes stay as they are (madvise(2)).
+        assert_eq!(unsafe { libc::madvise(address, region.len(), libc::MADV_PAGEOUT) }, 0);
+        for (at, page) in region.as_mut_slice().chunks_mut(PAGE).enumerate() {
+            check(at as u64, round, page);
+            fill(at as u64, round + 1, page);
+        }
+    }
+    settled(&region, 256);
+}
+
 #[test]
 fn what_is_loaded_is_there_without_a_fault() {
     if !can_serve() {

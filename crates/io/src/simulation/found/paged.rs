@@ -21,6 +21,7 @@ pub(super) fn found() -> Vec<Scenario> {
         a_page_given_up_while_it_waits_to_be_written(),
         a_page_held_and_given_up_while_it_waits_to_be_written(),
         pages_locked_while_they_leave(),
+        pages_that_the_kernel_swapped_out(),
         windows_that_stay_the_kernels(),
         a_window_beside_pages_on_their_way(),
         a_window_that_no_thread_could_take_back(),
@@ -147,6 +148,13 @@ fn pages_locked_while_they_leave() -> Scenario {
     let one = vec![Load(61, 55), Write(29, 11, 2), Read(42, 3)];
     let two = vec![Read(99, 115), Load(60, 95), Lock(55, 51, true)];
     of(region(130, "hits", 80), 1_761_280, faults, vec![one, two])
+}
+
+/// They were taken for pages that the program had given up, and brought in once more where they still were, which ended the process.
+fn pages_that_the_kernel_swapped_out() -> Scenario {
+    let faults = Faults { swapped: 1, ..Faults::default() };
+    let touches = vec![Write(22, 36, 6), ReadAt(146_830, 19_000)];
+    of(mapping("ondemand", 128), 282_625, faults, vec![touches])
 }
 
 /// They were taken for pages that are served, and what was mapped there ended the process.
