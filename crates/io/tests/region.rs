@@ -256,6 +256,8 @@ fn what_can_not_be_had_is_an_error_with_a_next_step() {
     // More than any disk: refused now, and not when it is full.
     let error = Region::builder().in_folder(1 << 55, folder()).unwrap_err();
     assert!(matches!(error, PagerError::Space { .. }), "{error}");
+    let error = Region::builder().in_folder(u64::MAX, folder()).unwrap_err();
+    assert!(matches!(error, PagerError::Space { .. }), "{error}");
     let law = Region::builder().swapin("guess");
     let error = law.in_folder(1 << 20, folder()).unwrap_err().to_string();
     assert!(error.contains("`guess`"), "{error}");
@@ -268,6 +270,21 @@ fn what_can_not_be_had_is_an_error_with_a_next_step() {
         assert!(error.to_string().contains("is no block device"), "{error}");
     }
     assert!(std::fs::read(&file.path).unwrap() == before);
+}
+
+/// It costs no more than the region can use, and nothing has to leave.
+#[test]
+fn a_budget_beyond_any_memory_is_what_the_region_can_use() {
+    if !can_serve() {
+        return;
+    }
+    let mut region = Region::builder().memory(u64::MAX).in_folder(4 << 20, folder()).unwrap();
+    let memory = region.as_mut_slice().chunks_mut(PAGE).enumerate();
+    memory.for_each(|(at, page)| fill(at as u64, 1, page));
+    let memory = region.as_slice().chunks(PAGE).enumerate();
+    memory.for_each(|(at, page)| check(at as u64, 1, page));
+    let statistics = region.statistics();
+    assert_eq!((statistics.memory_pages, statistics.device_writes), (1024, 0), "{statistics:?}");
 }
 
 /// Where there is swap (`swapon(8)`), the kernel may take what we have put there, as any memory.
