@@ -321,6 +321,18 @@ impl Target {
         (self.late.is_some() || self.mode != Mode::Direct).then_some(&self.file)
     }
 
+    /// The open file through the kernel's cache, once more where it passes by that. `None` where that can't be had (no `/proc`, or
+    /// no descriptor is free).
+    pub(crate) fn through_cache(&self) -> Option<Arc<File>> {
+        if let Some(file) = self.cached_file() {
+            return Some(Arc::clone(file));
+        }
+        let file = File::open(format!("/proc/self/fd/{}", self.as_raw_fd())).ok()?;
+        let stat = rustix::fs::fstat(&file).ok()?;
+        let is_same = (stat.st_dev, stat.st_ino) == (self.identity.device, self.identity.inode);
+        is_same.then(|| Arc::new(file))
+    }
+
     /// The open file once more, past the kernel's cache. `None` where that can't be had (no `/proc`, or no descriptor is free):
     /// then the same bytes come through it.
     fn opened_direct(&self) -> Option<File> {
