@@ -307,6 +307,41 @@ fn what_the_kernel_has_swapped_out_leaves_and_comes_back_as_the_rest() {
     settled(&region, 256);
 }
 
+/// Whether the kernel may merge the page at an address with others of the same content.
+fn is_mergeable(address: usize) -> bool {
+    let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+    let mut is_here = false;
+    for line in maps.lines() {
+        let range = line.split(' ').next().and_then(|range| range.split_once('-'));
+        let number = |text| usize::from_str_radix(text, 16).ok();
+        if let Some((Some(start), Some(end))) =
+            range.map(|(start, end)| (number(start), number(end)))
+        {
+            is_here = (start..end).contains(&address);
+        } else if is_here && line.starts_with("VmFlags:") {
+            return line.split(' ').any(|flag| flag == "mg");
+        }
+    }
+    panic!("{address:x} is not mapped");
+}
+
+/// A page that the kernel has merged can't be moved, and so would never leave.
+#[test]
+fn pages_are_merged_with_no_others() {
+    const SET_MEMORY_MERGE: i32 = 67; // PR_SET_MEMORY_MERGE in linux/prctl.h
+    // SAFETY: concerns no memory that is looked at here; each page keeps its bytes.
+    let set = |is: libc::c_ulong| unsafe { libc::prctl(SET_MEMORY_MERGE, is, 0, 0, 0) };
+    if !can_serve() || set(1) != 0 {
+        return eprintln!("skipped: the kernel merges no pages");
+    }
+    let other = vec![1u8; 64 << 20];
+    let region = Region::builder().memory(1 << 20).in_folder(4 << 20, folder()).unwrap();
+    let told =
+        [other.as_ptr() as usize + PAGE, region.as_slice().as_ptr() as usize].map(is_mergeable);
+    set(0);
+    assert_eq!(told, [true, false]);
+}
+
 #[test]
 fn what_is_loaded_is_there_without_a_fault() {
     if !can_serve() {
