@@ -53,7 +53,7 @@ impl Areas {
     pub(super) fn give_up_lost(&mut self, machine: &mut Machine, page: u64) -> bool {
         let is_lost = self.put_zeros_if_lost(page);
         if is_lost {
-            self.fault(machine, self.clock.now(), page, MemoryAccess::Write, STUCK);
+            machine.handle_written(self.memory, page);
         }
         is_lost
     }
