@@ -395,16 +395,6 @@ impl Machine {
         }
     }
 
-    /// A page that a program maps was written to, or may have been, though no fault has told: what is on its way to its
-    /// slot is not what it holds, and is never read. For worlds that couldn't give a write the page's bytes; before its
-    /// completion is [handled](Machine::handle_completion).
-    ///
-    /// # Panics
-    /// The page is not in memory.
-    pub fn handle_written(&mut self, memory: MemoryId, page: u64) {
-        self.memory.handle_written(&mut self.base, memory, page);
-    }
-
     /// A program says that it will need the pages of the range: those that are
     /// swapped out are read ahead of its faults, in the order of their slots.
     ///
