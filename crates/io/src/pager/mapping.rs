@@ -22,6 +22,7 @@ use super::link::Link;
 use super::mapping_server::{ByteRange, Command, Server, Setup};
 use super::uffd::{FaultScope, UffdError};
 use crate::backend::BackendKind;
+use crate::frames::has_room_for_tables;
 use crate::kernel_pages::holds_all;
 use crate::spare_memory::SpareMemory;
 use crate::target::{OpenOptions, Target};
@@ -168,13 +169,18 @@ impl MappingBuilder {
             return by_kernel(heir, user, KernelMapping::Swift);
         }
         let memory_bytes = self.memory_now().max(MEMORY_PAGES_MIN * PAGE_BYTES);
+        let memory_bytes_used = memory_bytes.min(pages * PAGE_BYTES);
+        if !has_room_for_tables(memory_bytes_used / PAGE_BYTES) {
+            let errno = libc::ENOMEM;
+            return Err(PagerError::AddressSpace { bytes: memory_bytes_used, errno });
+        }
         let window_bytes_max =
             self.window_bytes_max.unwrap_or_else(|| window_of(&target).min(memory_bytes / 8));
         let setup = Setup {
             target,
             user: Arc::clone(&user),
             shadow,
-            memory_bytes: memory_bytes.min(pages * PAGE_BYTES),
+            memory_bytes: memory_bytes_used,
             readahead,
             window_bytes_max,
             backend: self.backend,

@@ -21,6 +21,7 @@ use super::link::Link;
 use super::region_server::{Command, Server, Setup};
 use super::uffd::FaultScope;
 use crate::backend::BackendKind;
+use crate::frames::has_room_for_tables;
 use crate::target::{OpenOptions, Target};
 
 /// Slots beyond one a page: an eighth, so that there are long free runs to write to.
@@ -145,6 +146,10 @@ impl RegionBuilder {
         let pages = bytes.div_ceil(PAGE_BYTES).max(1);
         // With twice its length as much as it is long is always free, which is more than is kept ready: nothing has to leave.
         let memory_pages = (self.memory_bytes / PAGE_BYTES).min(2 * pages).max(MEMORY_PAGES_MIN);
+        if !has_room_for_tables(memory_pages) {
+            let errno = libc::ENOMEM;
+            return Err(PagerError::AddressSpace { bytes: memory_pages * PAGE_BYTES, errno });
+        }
         let options = OpenOptions { is_writable: true, ..OpenOptions::default() };
         let target = Target::open(path, options).map_err(PagerError::Open)?;
         let slots = (target.bytes() / PAGE_BYTES).min(slots_wanted(bytes));
