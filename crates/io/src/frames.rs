@@ -21,6 +21,18 @@ use rustix::mm;
 /// The size of a huge page on x86-64, and on 64-bit Arm with pages of 4 KiB.
 pub(crate) const HUGE_PAGE_BYTES: usize = 2 << 20;
 
+/// Of each page books are kept, in tables of which none takes more than so many bytes a page.
+const TABLE_BYTES: u64 = 128;
+
+/// The tables of so many pages, 16 GiB, find room wherever a path does.
+const PAGES_ASSURED: u64 = 1 << 22;
+
+/// Whether the system has room for the tables of so many pages: they are asked for where a refusal ends the process.
+pub(crate) fn has_room_for_tables(pages: u64) -> bool {
+    let bytes = usize::try_from(pages.saturating_mul(TABLE_BYTES)).unwrap_or(usize::MAX);
+    pages <= PAGES_ASSURED || Vec::<u8>::new().try_reserve_exact(bytes).is_ok()
+}
+
 /// The memory of a fixed number of frames, in one piece, aligned to a page; who
 /// may use which frame when is its owner's affair.
 ///

@@ -18,7 +18,7 @@ use crate::engine::elastic::{Elastic, FIXED_BYTES, Plan};
 use crate::engine::frame_cache::{FrameCache, FrameLender};
 use crate::engine::{Engine, Handle, Owner};
 use crate::file::File;
-use crate::frames::FrameMemoryError;
+use crate::frames::{FrameMemoryError, has_room_for_tables};
 use crate::identity::file_time;
 use crate::kernel_pages::KernelCache;
 use crate::kernel_pages::steering::Steering;
@@ -470,6 +470,12 @@ impl Builder {
             Some(bytes) => Plan::fixed(bytes, self.held_bytes),
             None => Plan::elastic(self.held_bytes),
         };
+        let pages_max = plan.bytes_max / PAGE_BYTES;
+        // Of more the machine says that they can't be numbered.
+        if pages_max < u64::from(u32::MAX) && !has_room_for_tables(pages_max) {
+            let (bytes, errno) = (plan.bytes_max as usize, libc::ENOMEM);
+            return Err(BuildError::Memory(FrameMemoryError::Memory { bytes, errno }));
+        }
         let (mut machine, frame_cache) = loop {
             let held_pages = plan.held_bytes / PAGE_BYTES;
             let machine = machine::Machine::new(Config {

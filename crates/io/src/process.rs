@@ -227,6 +227,12 @@ impl<T: Send + Sync> Heir<T> {
     }
 }
 
+impl<T: Send + Sync + std::fmt::Debug> std::fmt::Debug for Heir<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Heir").field(&self.get()).finish()
+    }
+}
+
 impl<T: Send + Sync> Drop for Heir<T> {
     fn drop(&mut self) {
         let made = *self.made.get_mut();

@@ -5,6 +5,7 @@
 //! file is read through the kernel's cache instead; that is never silent:
 //! [`Target::mode`] says so, and why.
 
+use std::convert::Infallible;
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -17,6 +18,7 @@ use rustix::fs::{AtFlags, FileType, OFlags, Statx, StatxFlags, makedev};
 use rustix::io::Errno;
 
 use crate::identity::Identity;
+use crate::process::Heir;
 use crate::raw::RawMemory;
 use crate::storage::FILE_BYTES_MAX;
 use crate::sysfs::QueueLimits;
@@ -120,7 +122,7 @@ impl std::fmt::Display for Mode {
 pub struct Target {
     file: Arc<File>,
     /// The same file, to be transferred from, where that is opened [late](Direct::Late).
-    late: Option<Arc<OnceLock<Option<File>>>>,
+    late: Option<Arc<Heir<Option<File>>>>,
     path: Arc<Path>,
     bytes: u64,
     is_block_device: bool,
@@ -235,7 +237,7 @@ impl Target {
             clear_nonblock(&file).map_err(refused)?;
         }
         Ok(Target {
-            late: is_late.then(Arc::default),
+            late: is_late.then(|| Arc::new(Heir::new())),
             file: Arc::new(file),
             path: Arc::from(path),
             bytes,
@@ -311,14 +313,28 @@ impl Target {
         if let Some(inode) = self.simulated {
             return inode as RawFd;
         }
-        let late =
-            self.late.as_ref().and_then(|late| late.get_or_init(|| self.opened_direct()).as_ref());
+        let late = self.late.as_ref().and_then(|late| {
+            let Ok(opened) = late.get_or_make(|| Ok::<_, Infallible>(self.opened_direct()));
+            opened.as_ref()
+        });
         late.unwrap_or(&self.file).as_raw_fd()
     }
 
     /// The descriptor through the kernel's cache, where there is one.
     pub(crate) fn cached_file(&self) -> Option<&Arc<File>> {
         (self.late.is_some() || self.mode != Mode::Direct).then_some(&self.file)
+    }
+
+    /// The open file through the kernel's cache, once more where it passes by that. `None` where that can't be had (no `/proc`, or
+    /// no descriptor is free).
+    pub(crate) fn through_cache(&self) -> Option<Arc<File>> {
+        if let Some(file) = self.cached_file() {
+            return Some(Arc::clone(file));
+        }
+        let file = File::open(format!("/proc/self/fd/{}", self.as_raw_fd())).ok()?;
+        let stat = rustix::fs::fstat(&file).ok()?;
+        let is_same = (stat.st_dev, stat.st_ino) == (self.identity.device, self.identity.inode);
+        is_same.then(|| Arc::new(file))
     }
 
     /// The open file once more, past the kernel's cache. `None` where that can't be had (no `/proc`, or no descriptor is free):
@@ -466,4 +482,45 @@ fn alignment(file: &File, known: Option<u32>) -> Result<u32, BufferedBecause> {
 fn first_page_can_be_read(file: &File) -> bool {
     let Ok(mut memory) = RawMemory::new(PAGE_BYTES as usize) else { return false };
     rustix::io::pread(file, &mut memory[..], 0).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use super::*;
+
+    /// What waits for another thread there waits for ever: that thread isn't in the child.
+    #[test]
+    fn a_child_opens_by_itself_what_its_parent_was_about_to() {
+        let path = std::env::current_exe().expect("this program has a file");
+        let options = OpenOptions { direct: Direct::Late, is_writable: false };
+        let target = Target::open(&path, options).unwrap();
+        let Some(late) = target.late.clone() else {
+            return eprintln!("skipped: there is no direct I/O");
+        };
+        let ((begun, begins), (end, ends)) = (channel(), channel());
+        let opening = std::thread::spawn(move || {
+            let opened = late.get_or_make(|| {
+                begun.send(()).unwrap();
+                ends.recv().unwrap();
+                Ok::<_, Infallible>(None)
+            });
+            opened.is_ok()
+        });
+        begins.recv().unwrap();
+        let mut status = -1;
+        // SAFETY: the child calls what is tested, and ends, by a signal if it must.
+        unsafe {
+            let child = libc::fork();
+            if child == 0 {
+                libc::alarm(10);
+                libc::_exit(i32::from(target.transfer_fd() < 0));
+            }
+            libc::waitpid(child, &raw mut status, 0);
+        }
+        end.send(()).unwrap();
+        assert!(opening.join().unwrap());
+        assert_eq!(status, 0);
+    }
 }

@@ -10,7 +10,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use readpath::raw::RawFile;
-use readpath::{Advice, Mapping, OpenError, ReadPath};
+use readpath::{Advice, BuildError, Mapping, OpenError, PagerError, ReadPath};
 use support::TempFile;
 
 /// Bytes that are allocated now, and the most that ever were since `most` was last called.
@@ -128,4 +128,27 @@ fn what_can_not_be_addressed_is_refused_by_name() {
     files[0].read_exact_at(&mut last, most - PAGE).unwrap();
     files[1].read_exact_at(&mut first, 0).unwrap();
     assert!(last.iter().all(|&byte| byte == 0) && first == support::content(PAGE as usize));
+}
+
+/// The tables of so much memory alone take hundreds of gibibytes: where there is no room for them, that is an error.
+#[test]
+fn memory_that_no_machine_has_is_an_error() {
+    let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let total = meminfo.split_whitespace().nth(1).and_then(|kib| kib.parse::<u64>().ok());
+    if total.is_none_or(|kib| kib > 256 << 20) {
+        return eprintln!("skipped: this machine might have it");
+    }
+    let no_path = ReadPath::builder().kernel_cache(false).memory(15 << 40).build().err().unwrap();
+    assert!(matches!(no_path, BuildError::Memory(_)), "{no_path}");
+    assert!(no_path.to_string().contains("ask for less memory"), "{no_path}");
+    let file = TempFile::new(0);
+    let long = 8 << 40;
+    if File::options().write(true).open(&file.path).unwrap().set_len(long).is_err() {
+        return eprintln!("skipped: the file system has no files of 8 TiB");
+    }
+    let builder = Mapping::builder().kernel_cache(false).memory(long);
+    // SAFETY: nobody changes the file.
+    if let Err(no_mapping) = unsafe { builder.open(&file.path) } {
+        assert!(matches!(no_mapping, PagerError::AddressSpace { .. }), "{no_mapping}");
+    }
 }

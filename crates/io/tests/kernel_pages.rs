@@ -5,9 +5,12 @@ mod support;
 
 use std::io::{BufRead, IoSliceMut, Read};
 use std::os::unix::fs::FileExt;
+use std::time::{Duration, Instant};
 
-use readpath::pager::{KernelMapping, MappingMode};
+use readpath::pager::{KernelMapping, LoadError, MappingMode};
 use readpath::{File, Mapping, ReadPath};
+use readpath_core::machine::ReadError;
+use readpath_core::readahead::Advice;
 use readpath_core::unit::PageRange;
 use support::*;
 
@@ -148,6 +151,11 @@ fn a_mapping_of_what_the_kernel_holds_is_the_kernels_and_says_so() {
     assert!(mapping.mode().to_string().contains("its cache holds"), "{}", mapping.mode());
     assert!(mapping.as_slice() == content);
     assert_eq!(mapping.statistics().device_reads, 0);
+    // Of what lies past its end nothing is to be done.
+    for (offset, bytes) in [(0, u64::MAX), (u64::MAX - 10, 100), (1 << 40, 1 << 30)] {
+        mapping.advise(Advice::WillNeed, offset, bytes);
+        mapping.advise(Advice::DontNeed, offset, bytes);
+    }
     // What would be refused is refused there too.
     map(Mapping::builder().readahead("psychic")).unwrap_err();
     // A page less, and it is served.
@@ -158,6 +166,35 @@ fn a_mapping_of_what_the_kernel_holds_is_the_kernels_and_says_so() {
     if can_serve() && held_pages(&temp) < FILE_BYTES / 4096 {
         assert_eq!(map(Mapping::builder()).unwrap().mode(), MappingMode::Served);
     }
+}
+
+/// Another process cuts the file and makes it longer again, all the time: what is gone is an error, and no bus error.
+#[test]
+fn what_is_cut_off_while_it_is_copied_out_of_the_kernels_mapping_is_an_error() {
+    let Some((temp, ..)) = on_a_device() else { return };
+    // SAFETY: its bytes are looked at through `read_at` alone.
+    let mapping = unsafe { Mapping::builder().open(&temp.path) }.unwrap();
+    assert_eq!(mapping.mode(), MappingMode::Kernel { because: KernelMapping::Held });
+    let file = std::fs::File::options().write(true).open(&temp.path).unwrap();
+    let (start, second) = (Instant::now(), Duration::from_secs(1));
+    let (mut read, mut cut) = (0, 0);
+    std::thread::scope(|threads| {
+        threads.spawn(|| {
+            while start.elapsed() < second {
+                file.set_len(8192).unwrap();
+                file.set_len(FILE_BYTES as u64).unwrap();
+            }
+        });
+        let mut buffer = vec![0; FILE_BYTES / 2];
+        while start.elapsed() < second {
+            match mapping.read_at(5_000, &mut buffer) {
+                Ok(()) => read += 1,
+                Err(LoadError::Read(ReadError::Shrunk { offset: 8192.. })) => cut += 1,
+                Err(error) => panic!("{error}"),
+            }
+        }
+    });
+    assert!(cut > 0, "{read} reads, and none was cut");
 }
 
 #[test]

@@ -300,3 +300,24 @@ fn is_mapped(file: &TempFile) -> bool {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     maps.lines().any(|line| line.ends_with(file.path.to_str().unwrap()))
 }
+
+/// Where there is swap (`swapon(8)`), the kernel may take what we have put there, as any memory.
+#[test]
+fn what_the_kernel_has_swapped_out_is_the_files_as_before() {
+    let swaps = std::fs::read_to_string("/proc/swaps").unwrap_or_default();
+    if !can_serve() || swaps.lines().count() < 2 {
+        return eprintln!("skipped: the system has no swap");
+    }
+    let file = TempFile::new(1 << 20);
+    let content = std::fs::read(&file.path).unwrap();
+    let mapping = map(&file, Mapping::builder().kernel_cache(false).memory(4 << 20));
+    assert!(mapping.as_slice() == content);
+    let address = mapping.as_slice().as_ptr().cast_mut().cast();
+    // SAFETY: memory of the mapping, whose bytes stay as they are (madvise(2)).
+    assert_eq!(unsafe { libc::madvise(address, mapping.len(), libc::MADV_PAGEOUT) }, 0);
+    let mut copied = vec![0; 1 << 20];
+    mapping.read_at(0, &mut copied).unwrap();
+    assert!(copied == content);
+    assert!(mapping.as_slice() == content);
+    assert_eq!(mapping.statistics().poisoned_pages, 0);
+}

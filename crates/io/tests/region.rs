@@ -256,6 +256,8 @@ fn what_can_not_be_had_is_an_error_with_a_next_step() {
     // More than any disk: refused now, and not when it is full.
     let error = Region::builder().in_folder(1 << 55, folder()).unwrap_err();
     assert!(matches!(error, PagerError::Space { .. }), "{error}");
+    let error = Region::builder().in_folder(u64::MAX, folder()).unwrap_err();
+    assert!(matches!(error, PagerError::Space { .. }), "{error}");
     let law = Region::builder().swapin("guess");
     let error = law.in_folder(1 << 20, folder()).unwrap_err().to_string();
     assert!(error.contains("`guess`"), "{error}");
@@ -268,6 +270,76 @@ fn what_can_not_be_had_is_an_error_with_a_next_step() {
         assert!(error.to_string().contains("is no block device"), "{error}");
     }
     assert!(std::fs::read(&file.path).unwrap() == before);
+}
+
+/// It costs no more than the region can use, and nothing has to leave.
+#[test]
+fn a_budget_beyond_any_memory_is_what_the_region_can_use() {
+    if !can_serve() {
+        return;
+    }
+    let mut region = Region::builder().memory(u64::MAX).in_folder(4 << 20, folder()).unwrap();
+    let memory = region.as_mut_slice().chunks_mut(PAGE).enumerate();
+    memory.for_each(|(at, page)| fill(at as u64, 1, page));
+    let memory = region.as_slice().chunks(PAGE).enumerate();
+    memory.for_each(|(at, page)| check(at as u64, 1, page));
+    let statistics = region.statistics();
+    assert_eq!((statistics.memory_pages, statistics.device_writes), (1024, 0), "{statistics:?}");
+}
+
+/// Where there is swap (`swapon(8)`), the kernel may take what we have put there, as any memory.
+#[test]
+fn what_the_kernel_has_swapped_out_leaves_and_comes_back_as_the_rest() {
+    let swaps = std::fs::read_to_string("/proc/swaps").unwrap_or_default();
+    if !can_serve() || swaps.lines().count() < 2 {
+        return eprintln!("skipped: the system has no swap");
+    }
+    let mut region = filled(1024, "hits");
+    for round in 1..4 {
+        let address = region.as_slice().as_ptr().cast_mut().cast();
+        // SAFETY: memory of the region, whose bytes stay as they are (madvise(2)).
+        assert_eq!(unsafe { libc::madvise(address, region.len(), libc::MADV_PAGEOUT) }, 0);
+        for (at, page) in region.as_mut_slice().chunks_mut(PAGE).enumerate() {
+            check(at as u64, round, page);
+            fill(at as u64, round + 1, page);
+        }
+    }
+    settled(&region, 256);
+}
+
+/// Whether the kernel may merge the page at an address with others of the same content.
+fn is_mergeable(address: usize) -> bool {
+    let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+    let mut is_here = false;
+    for line in maps.lines() {
+        let range = line.split(' ').next().and_then(|range| range.split_once('-'));
+        let number = |text| usize::from_str_radix(text, 16).ok();
+        if let Some((Some(start), Some(end))) =
+            range.map(|(start, end)| (number(start), number(end)))
+        {
+            is_here = (start..end).contains(&address);
+        } else if is_here && line.starts_with("VmFlags:") {
+            return line.split(' ').any(|flag| flag == "mg");
+        }
+    }
+    panic!("{address:x} is not mapped");
+}
+
+/// A page that the kernel has merged can't be moved, and so would never leave.
+#[test]
+fn pages_are_merged_with_no_others() {
+    const SET_MEMORY_MERGE: i32 = 67; // PR_SET_MEMORY_MERGE in linux/prctl.h
+    // SAFETY: concerns no memory that is looked at here; each page keeps its bytes.
+    let set = |is: libc::c_ulong| unsafe { libc::prctl(SET_MEMORY_MERGE, is, 0, 0, 0) };
+    if !can_serve() || set(1) != 0 {
+        return eprintln!("skipped: the kernel merges no pages");
+    }
+    let other = vec![1u8; 64 << 20];
+    let region = Region::builder().memory(1 << 20).in_folder(4 << 20, folder()).unwrap();
+    let told =
+        [other.as_ptr() as usize + PAGE, region.as_slice().as_ptr() as usize].map(is_mergeable);
+    set(0);
+    assert_eq!(told, [true, false]);
 }
 
 #[test]

@@ -22,6 +22,10 @@ const RING: [i64; 3] =
     [libc::SYS_io_uring_setup, libc::SYS_io_uring_enter, libc::SYS_io_uring_register];
 const AIO: [i64; 2] = [libc::SYS_io_setup, libc::SYS_io_submit];
 
+const LOAD: u16 = 0x20; // BPF_LD | BPF_W | BPF_ABS
+const IF_EQUAL: u16 = 0x15; // BPF_JMP | BPF_JEQ | BPF_K
+const RETURN: u16 = 0x06; // BPF_RET | BPF_K
+
 /// Runs `body` in a process of its own, and fails as it does.
 fn alone(name: &str, body: impl FnOnce()) {
     if std::env::var_os(INSIDE).is_some() {
@@ -38,9 +42,6 @@ fn alone(name: &str, body: impl FnOnce()) {
 /// Has the system calls `refused` fail with EPERM from now on, and userfaultfd with them, for this
 /// thread and those that it starts (seccomp(2)).
 fn forbid(refused: &[i64]) {
-    const LOAD: u16 = 0x20; // BPF_LD | BPF_W | BPF_ABS
-    const IF_EQUAL: u16 = 0x15; // BPF_JMP | BPF_JEQ | BPF_K
-    const RETURN: u16 = 0x06; // BPF_RET | BPF_K
     const NUMBER: u32 = 0; // of `struct seccomp_data`: the call, and its second argument
     const SECOND: u32 = 24;
     const NEW_USERFAULTFD: u32 = 0xaa00; // USERFAULTFD_IOC_NEW, of /dev/userfaultfd
@@ -57,6 +58,26 @@ fn forbid(refused: &[i64]) {
         refuse,
         code(RETURN, libc::SECCOMP_RET_ALLOW, 0, 0),
     ]);
+    set(filter);
+}
+
+/// Has `madvise(2)` not know how to bring pages in, as before Linux 5.14.
+fn forbid_populating() {
+    const NUMBER: u32 = 0; // of `struct seccomp_data`: the call, and its third argument
+    const THIRD: u32 = 32;
+    let code = |code, k, jt, jf| libc::sock_filter { code, jt, jf, k };
+    set(vec![
+        code(LOAD, NUMBER, 0, 0),
+        code(IF_EQUAL, libc::SYS_madvise as u32, 0, 3),
+        code(LOAD, THIRD, 0, 0),
+        code(IF_EQUAL, libc::MADV_POPULATE_READ as u32, 0, 1),
+        code(RETURN, libc::SECCOMP_RET_ERRNO | libc::EINVAL as u32, 0, 0),
+        code(RETURN, libc::SECCOMP_RET_ALLOW, 0, 0),
+    ]);
+}
+
+/// Has each system call go through the filter from now on, as `forbid` says.
+fn set(mut filter: Vec<libc::sock_filter>) {
     let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
     // SAFETY: the program outlives the calls, and concerns this test's process alone.
     unsafe {
@@ -129,6 +150,24 @@ fn under_a_containers_profile_all_is_read_and_says_by_what() {
         let in_use = one.storage().backend();
         assert_eq!(in_use.kind, BackendKind::Aio);
         assert_eq!(in_use.because, Some(BackendError::NoRing { errno: libc::EPERM }));
+    });
+}
+
+/// Where the kernel brings pages in, and is too old to be told so.
+#[test]
+fn a_mapping_of_an_older_kernel_is_loaded_and_read() {
+    alone("a_mapping_of_an_older_kernel_is_loaded_and_read", || {
+        let file = TempFile::new(3_000_001);
+        let expected = std::fs::read(&file.path).unwrap();
+        forbid(&[]);
+        forbid_populating();
+        // SAFETY: nobody changes the file.
+        let mapping = unsafe { Mapping::builder().kernel_cache(false).open(&file.path) }.unwrap();
+        assert!(matches!(mapping.mode(), MappingMode::Kernel { .. }), "{}", mapping.mode());
+        mapping.load(5_000, 2_995_001).unwrap();
+        let mut some = vec![0; 700_000];
+        mapping.read_at(2_300_001, &mut some).unwrap();
+        assert!(some == expected[2_300_001..]);
     });
 }
 

@@ -1,6 +1,7 @@
-//! What who serves a mapping asks of the machine: which pages he may map, and telling which he did.
+//! What who serves mapped pages asks of the machine: which he may map, and telling which he did, and which may have changed.
 
 use super::{HandleId, Machine};
+use crate::swapin::MemoryId;
 use crate::unit::PageRange;
 
 impl Machine {
@@ -31,5 +32,15 @@ impl Machine {
                 cache.take_as_used(frame);
             }
         }
+    }
+
+    /// A page that a program maps was written to, or may have been, though no fault has told: what is on its way to its
+    /// slot is not what it holds, and is never read. For worlds that couldn't give a write the page's bytes; before its
+    /// completion is [handled](Machine::handle_completion).
+    ///
+    /// # Panics
+    /// The page is not in memory.
+    pub fn handle_written(&mut self, memory: MemoryId, page: u64) {
+        self.memory.handle_written(&mut self.base, memory, page);
     }
 }

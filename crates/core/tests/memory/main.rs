@@ -68,9 +68,9 @@ fn worlds(slots: std::ops::Range<u64>) -> impl Strategy<Value = World> {
     let sight = proptest::sample::select(sights);
     let swap_out = proptest::sample::select(vec![SwapOut::Oldest, SwapOut::Neighbours]);
     let knobs = (1..9u64, proptest::option::of(0..12u32), 0..6u32, swap_out, proptest::bool::ANY);
-    let memory = (4..60u64, 1..9usize);
+    let memory = (4..60u64, 1..9usize, proptest::bool::ANY);
     (law, sight, memory, slots, knobs).prop_map(|(law, sight, memory, slots, knobs)| {
-        let (memory_pages, unmaps_at_once) = memory;
+        let (memory_pages, unmaps_at_once, keeps_mapped) = memory;
         let (write_pages_max, ready_pages, second_chance_pages, swap_out, by_law) = knobs;
         let swap = SwapConfig {
             swap_out,
@@ -82,6 +82,7 @@ fn worlds(slots: std::ops::Range<u64>) -> impl Strategy<Value = World> {
         };
         let mut world = World::new(memory_pages, &swap, sight, &PAGES);
         world.unmaps_at_once = unmaps_at_once;
+        world.keeps_mapped = keeps_mapped;
         world
     })
 }

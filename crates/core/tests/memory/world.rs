@@ -72,6 +72,8 @@ pub struct World {
     pub write_error: DeviceError,
     /// How many unmaps are asked for before the first is answered, as where neighbours go with one call.
     pub unmaps_at_once: usize,
+    /// Of what is to be written, a page that is mapped again by then doesn't come to the device, which gets rubbish.
+    pub keeps_mapped: bool,
     pub errors: Vec<ReadError>,
     pub issued: Vec<DeviceRequest>,
     pub sources: Vec<Source>,
@@ -118,6 +120,7 @@ impl World {
             bad_writes: BTreeSet::new(),
             write_error: DeviceError::Medium,
             unmaps_at_once: 1,
+            keeps_mapped: false,
             errors: Vec::new(),
             issued: Vec::new(),
             sources: Vec::new(),
@@ -295,7 +298,16 @@ impl World {
         if request.op == Op::Read {
             self.frames(&request).iter().for_each(|&frame| self.assert_unseen(frame));
         }
-        let contents = self.contents(&request);
+        let mut contents = self.contents(&request);
+        if self.keeps_mapped && request.op == Op::Write {
+            for (frame, content) in self.frames(&request).into_iter().zip(&mut contents) {
+                let mut mapped = self.mapped.iter();
+                if let Some((&(memory, page), _)) = mapped.find(|(_, at)| at.frame == frame) {
+                    *content = Content::Rubbish;
+                    self.path.handle_written(MemoryId(memory), page);
+                }
+            }
+        }
         self.issued.push(request);
         self.in_device.push((request, contents));
         assert!(self.in_device.len() as u32 <= self.path.depth_max());
@@ -322,9 +334,11 @@ impl World {
             (true, true) => Outcome::Failed(self.write_error),
         };
         if is_write {
-            let contents = if at.is_multiple_of(2) { at_start } else { self.contents(&request) };
-            for (page, content) in pages.zip(contents) {
-                let content = if is_bad { Content::Rubbish } else { content };
+            let at_end =
+                if at.is_multiple_of(2) { at_start.clone() } else { self.contents(&request) };
+            for (page, (before, content)) in pages.zip(at_start.into_iter().zip(at_end)) {
+                let is_rubbish = is_bad || before == Content::Rubbish;
+                let content = if is_rubbish { Content::Rubbish } else { content };
                 self.device.insert(page, content);
             }
         } else {

@@ -38,18 +38,7 @@ pub(super) struct Through {
 impl Through {
     /// The file of a descriptor once more, through the kernel's cache; without its readahead, unless it `is_kept` there.
     pub(super) fn open(target: &Target, is_kept: bool) -> Option<Through> {
-        let file = match target.cached_file() {
-            Some(file) => Arc::clone(file),
-            None => {
-                let file = StdFile::open(format!("/proc/self/fd/{}", target.as_raw_fd())).ok()?;
-                let stat = rustix::fs::fstat(&file).ok()?;
-                let identity = target.identity();
-                if (stat.st_dev, stat.st_ino) != (identity.device, identity.inode) {
-                    return None;
-                }
-                Arc::new(file)
-            }
-        };
+        let file = target.through_cache()?;
         if !is_kept {
             fadvise(&*file, 0, None, Advice::Random).ok()?;
         }

@@ -45,11 +45,14 @@ impl Area {
         let base = unsafe { mm::mmap_anonymous(std::ptr::null_mut(), bytes, none, flags)? };
         let base = NonNull::new(base.cast()).expect("a mapping is never at address zero");
         let area = Area { base, pages };
-        // SAFETY: the whole of the mapping made above; both change no bytes.
+        // SAFETY: the whole of the mapping made above; none of them changes bytes.
         unsafe {
             mm::madvise(base.as_ptr().cast(), bytes, mm::Advice::LinuxDontFork)?;
             // Pages come and go one by one. A kernel that has no huge pages refuses it.
             let _ = mm::madvise(base.as_ptr().cast(), bytes, mm::Advice::LinuxNoHugepage);
+            // And are moved, which those can't be that the kernel has merged with others of the same content, as it does
+            // with all memory of a process that is set so (`PR_SET_MEMORY_MERGE`). One without this refuses it.
+            let _ = mm::madvise(base.as_ptr().cast(), bytes, mm::Advice::LinuxUnmergeable);
         }
         Ok(area)
     }

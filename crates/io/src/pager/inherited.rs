@@ -10,19 +10,24 @@
 //!   touched. Who does is told what it is ([`explain`]) before `SIGSEGV` takes its course.
 
 use std::cell::UnsafeCell;
+use std::fs::File;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::Once;
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Once};
 
 use readpath_core::readahead::Advice;
 use readpath_core::unit::PageRange;
-use rustix::io::Errno;
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::io::{Errno, pread, retry_on_intr};
 use rustix::mm;
 
 use super::area::Area;
 use crate::kernel_pages::holds;
+use crate::target::{Mode, Target};
 
+/// What a range is loaded by that the kernel can't be told to bring in.
+const SCRATCH_BYTES: u64 = 128 << 10;
 const PAGE: usize = readpath_core::unit::PAGE_BYTES as usize;
 
 /// What takes an area's place in children, as long as this lives.
@@ -31,16 +36,25 @@ pub(super) struct Heir {
     address: usize,
     bytes: usize,
     /// The file that takes the area's place; none where nothing does.
-    file: Option<OwnedFd>,
+    file: Option<Arc<File>>,
+    /// It is open for direct I/O: there was no other way.
+    is_direct: bool,
 }
 
 impl Heir {
-    /// This file is to take the area's place. It may be open for direct I/O.
+    /// This file is to take the area's place.
     ///
     /// # Errors
     /// There is no descriptor left, or no handler of forks.
-    pub(super) fn of(area: &Area, file: BorrowedFd<'_>) -> std::io::Result<Heir> {
-        Heir::take(area, Some(file.try_clone_to_owned()?))
+    pub(super) fn of(area: &Area, target: &Target) -> std::io::Result<Heir> {
+        let (file, is_direct) = match target.through_cache() {
+            Some(file) => (file, false),
+            None => {
+                let file = target.as_fd().try_clone_to_owned()?;
+                (Arc::new(file.into()), target.mode() == Mode::Direct)
+            }
+        };
+        Heir::take(area, Some(file), is_direct)
     }
 
     /// Nothing is to take the area's place: to touch it there is an error that is explained.
@@ -48,25 +62,26 @@ impl Heir {
     /// # Errors
     /// There is no handler of forks left.
     pub(super) fn none(area: &Area) -> std::io::Result<Heir> {
-        Heir::take(area, None)
+        Heir::take(area, None, false)
     }
 
-    fn take(area: &Area, file: Option<OwnedFd>) -> std::io::Result<Heir> {
+    fn take(area: &Area, file: Option<Arc<File>>, is_direct: bool) -> std::io::Result<Heir> {
         watch_forks()?;
         let fd = file.as_ref().map(AsRawFd::as_raw_fd);
         let place = Place { address: area.address(0), bytes: area.bytes(), fd };
         PLACES.with(|places| places.push(place));
-        Ok(Heir { address: place.address, bytes: place.bytes, file })
+        Ok(Heir { address: place.address, bytes: place.bytes, file, is_direct })
     }
 
-    /// Has the kernel map the file in the area's place in this process too, where nobody else can fill it.
+    /// Has the kernel map the file in the area's place in this process too, where nobody else fills it. From then on
+    /// the target that it was made of is read through the kernel's cache.
     ///
     /// # Safety
     /// Nobody holds a reference into the area, or fills it.
     ///
     /// # Errors
     /// The kernel can't map it.
-    pub(super) unsafe fn take_over(&self) -> std::io::Result<()> {
+    pub(super) unsafe fn take_over(&mut self) -> std::io::Result<()> {
         let file = self.file.as_ref().expect("what takes over has a file");
         let flags = libc::MAP_SHARED | libc::MAP_FIXED;
         // SAFETY: the area is as long, and nobody's, by the caller's promise.
@@ -77,6 +92,9 @@ impl Heir {
         if mapped == libc::MAP_FAILED {
             return Err(std::io::Error::last_os_error());
         }
+        if std::mem::take(&mut self.is_direct) {
+            fcntl_setfl(file, fcntl_getfl(file)? - OFlags::DIRECT)?;
+        }
         Ok(())
     }
 
@@ -85,7 +103,7 @@ impl Heir {
     /// What it holds it isn't told to read: for a mebibyte that takes it 18 us, a fifth of the time in which a program looks at it; to
     /// ask whether it holds that, 9.
     pub(super) fn advise(&self, advice: Advice, offset: u64, bytes: u64) {
-        let pages = PageRange::covering(offset, bytes);
+        let pages = PageRange::covering(offset, bytes).clipped((self.bytes / PAGE) as u64);
         if advice == Advice::WillNeed && self.file.as_ref().is_some_and(|file| holds(file, pages)) {
             return;
         }
@@ -105,7 +123,41 @@ impl Heir {
     /// # Errors
     /// It can't be read.
     pub(super) fn load(&self, offset: u64, bytes: u64) -> Result<(), Errno> {
-        self.act(mm::Advice::LinuxPopulateRead, offset, bytes)
+        match self.act(mm::Advice::LinuxPopulateRead, offset, bytes) {
+            // The kernel is older than 5.14.
+            Err(Errno::INVAL) => {}
+            loaded => return loaded,
+        }
+        let mut scratch = vec![0; bytes.min(SCRATCH_BYTES) as usize];
+        let (mut at, end) = (offset, offset + bytes);
+        while at < end {
+            let piece = (end - at).min(SCRATCH_BYTES) as usize;
+            match self.read(at, &mut scratch[..piece])? {
+                read if read < piece => return Err(Errno::IO),
+                read => at += read as u64,
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies bytes of the file, and gives how many of them there are. It doesn't look at the memory: to touch what another process cuts
+    /// off at that moment would be a bus error. In a child, or where the kernel maps the file.
+    ///
+    /// # Errors
+    /// They can't be read.
+    pub(super) fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<usize, Errno> {
+        let file = self.file.as_ref().expect("what is read has a file");
+        if self.is_direct {
+            return Err(Errno::OPNOTSUPP);
+        }
+        let mut done = 0;
+        while done < buffer.len() {
+            match retry_on_intr(|| pread(file, &mut buffer[done..], offset + done as u64))? {
+                0 => break,
+                read => done += read,
+            }
+        }
+        Ok(done)
     }
 
     /// How long the file is now; none where it can't be told, or there is none.
@@ -116,8 +168,8 @@ impl Heir {
 
     fn act(&self, advice: mm::Advice, offset: u64, bytes: u64) -> Result<(), Errno> {
         let first = offset as usize / PAGE * PAGE;
-        let end = (offset + bytes).div_ceil(PAGE as u64) as usize * PAGE;
-        let end = end.min(self.bytes);
+        let end = offset.saturating_add(bytes).min(self.bytes as u64) as usize;
+        let end = end.next_multiple_of(PAGE);
         if first >= end {
             return Ok(());
         }

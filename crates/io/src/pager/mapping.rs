@@ -5,7 +5,6 @@
 //! serves reads, by the same law ([`adaptive`](readpath_core::readahead::Adaptive)
 //! unless told otherwise), and direct I/O brings what it decided.
 
-use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -23,6 +22,7 @@ use super::link::Link;
 use super::mapping_server::{ByteRange, Command, Server, Setup};
 use super::uffd::{FaultScope, UffdError};
 use crate::backend::BackendKind;
+use crate::frames::has_room_for_tables;
 use crate::kernel_pages::holds_all;
 use crate::spare_memory::SpareMemory;
 use crate::target::{OpenOptions, Target};
@@ -150,12 +150,12 @@ impl MappingBuilder {
         let area = Area::new(pages).and_then(|user| Ok((Arc::new(user), Area::new(pages)?)));
         let (user, shadow) =
             area.map_err(|errno| PagerError::AddressSpace { bytes, errno: errno.raw_os_error() })?;
-        let heir = Heir::of(&user, target.as_fd()).map_err(PagerError::System)?;
+        let heir = Heir::of(&user, &target).map_err(PagerError::System)?;
         let mapping = |link, scope, mode, heir, user| {
             let path = path.to_path_buf();
             Mapping { link, mode, heir, user, bytes, scope, path }
         };
-        let by_kernel = |heir: Heir, user, because| {
+        let by_kernel = |mut heir: Heir, user, because| {
             // SAFETY: nobody has looked at the area, and it has no server.
             unsafe { heir.take_over() }.map_err(PagerError::System)?;
             let mode = MappingMode::Kernel { because };
@@ -169,13 +169,18 @@ impl MappingBuilder {
             return by_kernel(heir, user, KernelMapping::Swift);
         }
         let memory_bytes = self.memory_now().max(MEMORY_PAGES_MIN * PAGE_BYTES);
+        let memory_bytes_used = memory_bytes.min(pages * PAGE_BYTES);
+        if !has_room_for_tables(memory_bytes_used / PAGE_BYTES) {
+            let errno = libc::ENOMEM;
+            return Err(PagerError::AddressSpace { bytes: memory_bytes_used, errno });
+        }
         let window_bytes_max =
             self.window_bytes_max.unwrap_or_else(|| window_of(&target).min(memory_bytes / 8));
         let setup = Setup {
             target,
             user: Arc::clone(&user),
             shadow,
-            memory_bytes: memory_bytes.min(pages * PAGE_BYTES),
+            memory_bytes: memory_bytes_used,
             readahead,
             window_bytes_max,
             backend: self.backend,
@@ -401,6 +406,16 @@ impl Mapping {
     /// The range is not in the file, or can't be read; then `buffer` holds
     /// some of its bytes.
     pub fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), LoadError> {
+        if self.link().is_none() {
+            let end = self.end_of(offset, buffer.len() as u64)?;
+            return match self.heir.read(offset, buffer) {
+                Ok(read) if read == buffer.len() => Ok(()),
+                Ok(read) => {
+                    Err(LoadError::Read(ReadError::Shrunk { offset: offset + read as u64 }))
+                }
+                Err(_) => Err(self.refused(offset, end)),
+            };
+        }
         let mut at = 0;
         self.read_range(offset, buffer.len() as u64, true, |bytes| {
             buffer[at..at + bytes.len()].copy_from_slice(bytes);
@@ -426,7 +441,21 @@ impl Mapping {
         self.bytes.div_ceil(PAGE_BYTES)
     }
 
-    /// Has the range read piece by piece, and gives each piece's bytes if they are wanted.
+    /// Where a range ends that is in the file.
+    fn end_of(&self, offset: u64, bytes: u64) -> Result<u64, LoadError> {
+        let end = offset.checked_add(bytes).filter(|&end| end <= self.bytes);
+        end.ok_or(LoadError::PastEnd { bytes: self.bytes })
+    }
+
+    /// Why the kernel doesn't give a range.
+    fn refused(&self, offset: u64, end: u64) -> LoadError {
+        let error = ReadError::Device { offset, error: DeviceError::Medium };
+        let shrunk = self.heir.file_bytes().filter(|&bytes| bytes < end);
+        let shrunk = shrunk.map(|bytes| ReadError::Shrunk { offset: bytes.max(offset) });
+        LoadError::Read(shrunk.unwrap_or(error))
+    }
+
+    /// Has the range read piece by piece by the thread that serves it, and gives each piece's bytes if they are wanted.
     fn read_range(
         &self,
         offset: u64,
@@ -434,17 +463,9 @@ impl Mapping {
         wants_bytes: bool,
         mut each: impl FnMut(&[u8]),
     ) -> Result<(), LoadError> {
-        let end = offset.checked_add(bytes).filter(|&end| end <= self.bytes);
-        let end = end.ok_or(LoadError::PastEnd { bytes: self.bytes })?;
+        let end = self.end_of(offset, bytes)?;
         let Some(link) = self.link() else {
-            self.heir.load(offset, bytes).map_err(|_| {
-                let error = ReadError::Device { offset, error: DeviceError::Medium };
-                let shrunk = self.heir.file_bytes().filter(|&bytes| bytes < end);
-                let shrunk = shrunk.map(|bytes| ReadError::Shrunk { offset: bytes.max(offset) });
-                LoadError::Read(shrunk.unwrap_or(error))
-            })?;
-            each(&self.as_slice()[offset as usize..end as usize]);
-            return Ok(());
+            return self.heir.load(offset, bytes).map_err(|_| self.refused(offset, end));
         };
         // So that the pieces are on their way together.
         self.advise(Advice::WillNeed, offset, bytes);

@@ -21,6 +21,7 @@ use super::link::Link;
 use super::region_server::{Command, Server, Setup};
 use super::uffd::FaultScope;
 use crate::backend::BackendKind;
+use crate::frames::has_room_for_tables;
 use crate::target::{OpenOptions, Target};
 
 /// Slots beyond one a page: an eighth, so that there are long free runs to write to.
@@ -54,9 +55,9 @@ impl Default for RegionBuilder {
 
 impl RegionBuilder {
     /// The most memory that pages of the region may take, in bytes; default 256
-    /// MiB, at least 256 KiB (less is raised to that). Beside it the region
-    /// takes about 100 bytes a page of this memory and 12 bytes a page of its
-    /// length.
+    /// MiB, at least 256 KiB (less is raised to that); more than twice the region's length
+    /// is as much as that. Beside it the region takes about 100 bytes a page of this memory
+    /// and 12 bytes a page of its length.
     #[must_use]
     pub fn memory(mut self, bytes: u64) -> RegionBuilder {
         self.memory_bytes = bytes;
@@ -98,11 +99,9 @@ impl RegionBuilder {
     pub fn in_folder(self, bytes: u64, folder: impl AsRef<Path>) -> Result<Region, PagerError> {
         let folder = folder.as_ref();
         let slots = slots_wanted(bytes);
-        let refused = |error| PagerError::Space {
-            path: folder.to_path_buf(),
-            bytes: slots * PAGE_BYTES,
-            error,
-        };
+        let file_bytes = slots.saturating_mul(PAGE_BYTES);
+        let refused =
+            |error| PagerError::Space { path: folder.to_path_buf(), bytes: file_bytes, error };
         let file = File::options()
             .read(true)
             .write(true)
@@ -111,7 +110,7 @@ impl RegionBuilder {
             .open(folder)
             .map_err(refused)?;
         let flags = rustix::fs::FallocateFlags::empty();
-        rustix::fs::fallocate(&file, flags, 0, slots * PAGE_BYTES)
+        rustix::fs::fallocate(&file, flags, 0, file_bytes)
             .map_err(|errno| refused(errno.into()))?;
         // The file has no path of its own; this one leads to it while it is open.
         let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
@@ -145,7 +144,12 @@ impl RegionBuilder {
         let swapin = Spec::parse(&self.swapin).map_err(PagerError::Law)?;
         let reclaim = Spec::parse(&self.reclaim).map_err(PagerError::Law)?;
         let pages = bytes.div_ceil(PAGE_BYTES).max(1);
-        let memory_pages = (self.memory_bytes / PAGE_BYTES).max(MEMORY_PAGES_MIN);
+        // With twice its length as much as it is long is always free, which is more than is kept ready: nothing has to leave.
+        let memory_pages = (self.memory_bytes / PAGE_BYTES).min(2 * pages).max(MEMORY_PAGES_MIN);
+        if !has_room_for_tables(memory_pages) {
+            let errno = libc::ENOMEM;
+            return Err(PagerError::AddressSpace { bytes: memory_pages * PAGE_BYTES, errno });
+        }
         let options = OpenOptions { is_writable: true, ..OpenOptions::default() };
         let target = Target::open(path, options).map_err(PagerError::Open)?;
         let slots = (target.bytes() / PAGE_BYTES).min(slots_wanted(bytes));
@@ -153,7 +157,7 @@ impl RegionBuilder {
             return Err(PagerError::Small {
                 path: path.to_path_buf(),
                 bytes: target.bytes(),
-                needed_bytes: pages * PAGE_BYTES,
+                needed_bytes: pages.saturating_mul(PAGE_BYTES),
             });
         }
         let areas =

@@ -18,8 +18,11 @@
 //! 1. No more pages are present than there are frames, but for *doubles*: a page
 //!    that is mapped again while it is being written out is copied, since the
 //!    device holds on to the frame's own until the write has ended.
-//! 2. What a transfer fills or takes is here, or stuck in its mapping, and stays
-//!    until the transfer has ended.
+//! 2. What a transfer fills or takes is here, and stays until the transfer has
+//!    ended. A page that is mapped is in none: the program may give it up by itself
+//!    (madvise(2)), and the kernel's transfer would wait for this thread, and this
+//!    thread for it. One that was mapped again before its write came to the
+//!    device is [not written](Areas::unwritten).
 //! 3. This thread never touches the user's area, and the frames' own only
 //!    where a page is here: it would else wait for itself.
 
@@ -112,6 +115,11 @@ enum Place {
     Mapped { page: u64, is_protected: bool },
 }
 
+/// A page of zeros, from which direct I/O can write.
+#[derive(Debug)]
+#[repr(align(4096))]
+struct Zeros([u8; PAGE]);
+
 #[derive(Clone, Copy, Debug)]
 struct Frame {
     place: Place,
@@ -153,7 +161,10 @@ struct Areas {
     frames: Vec<Frame>,
     /// The frame that is mapped at each page.
     mapped: Vec<u32>,
-    zeros: Box<[u8; PAGE]>,
+    zeros: Box<Zeros>,
+    /// Pages that were mapped again before their writes came to the device: these took zeros, and
+    /// the machine is to hear that the pages have changed since.
+    unwritten: Vec<u64>,
     loads: Vec<Option<Load>>,
     advised: Advised,
     discards: Vec<Discard>,
@@ -168,6 +179,12 @@ struct Areas {
     unmaps: Vec<Unmap>,
     /// Lists of frames from earlier transfers, kept for their room.
     spare: Vec<Moved>,
+}
+
+impl Zeros {
+    fn address(&self) -> usize {
+        self.0.as_ptr().addr()
+    }
 }
 
 impl Server {
@@ -222,7 +239,8 @@ impl Server {
             memory,
             frames: vec![empty; memory_pages as usize],
             mapped: vec![NO_FRAME; pages as usize],
-            zeros: Box::new([0; PAGE]),
+            zeros: Box::new(Zeros([0; PAGE])),
+            unwritten: Vec::new(),
             loads: Vec::new(),
             advised: Advised::of_at_most(memory_pages / 2),
             discards: Vec::new(),
@@ -367,7 +385,7 @@ impl Areas {
     fn put_zeros(&mut self, frame: u32) {
         let to = self.area.address(u64::from(frame));
         // SAFETY: the zeros are ours, and the frame has no page of its own.
-        let put = unsafe { self.area_uffd.copy(to, self.zeros.as_ptr() as usize, PAGE, false) };
+        let put = unsafe { self.area_uffd.copy(to, self.zeros.address(), PAGE, false) };
         put.expect("a frame without a page takes one");
         self.count_present(1);
     }
@@ -385,6 +403,23 @@ impl Areas {
         }
         moved.clear();
         self.spare.push(moved);
+    }
+
+    /// A frame is to be written out, from here.
+    fn take_for_write(&mut self, frame: u32) {
+        let Frame { place, is_double, writes } = &mut self.frames[frame as usize];
+        *writes += 1;
+        if let Place::Mapped { page, .. } = *place
+            && !*is_double
+        {
+            self.unwritten.push(page);
+        }
+    }
+
+    fn tell_unwritten(&mut self, machine: &mut Machine) {
+        for page in self.unwritten.drain(..) {
+            machine.handle_written(self.memory, page);
+        }
     }
 
     /// Gives the memory at a frame's own address back.
@@ -431,14 +466,13 @@ impl Carrier for Areas {
             offset: request.start * SECTOR_BYTES,
             bytes: u64::from(request.sectors) * SECTOR_BYTES,
         };
-        let (user, area, all) = (&self.user, &self.area, &self.frames);
+        let (zeros, area, all) = (self.zeros.address(), &self.area, &self.frames);
         let address = |frame: u32| match all[frame as usize] {
-            // It is stuck there: should the program write to it meanwhile, what is written out is never read.
-            Frame { place: Place::Mapped { page, .. }, is_double: false, .. } => user.address(page),
+            Frame { place: Place::Mapped { .. }, is_double: false, .. } => zeros,
             _ => area.address(u64::from(frame)),
         };
-        // SAFETY: pages that are present, here or stuck (invariant 2), of areas
-        // that outlive the transfers; nobody else touches those that are filled.
+        // SAFETY: pages that are here (invariant 2), or of zeros, in memory that
+        // outlives the transfers; nobody else touches those that are filled.
         unsafe {
             self.transfers.start(start, frames, |frames, segments| {
                 for &frame in frames {
@@ -522,6 +556,8 @@ impl Serve for Server {
             loop {
                 areas.exchange();
                 let is_any = machine.turn(areas.clock.now(), areas);
+                // Before anything that was submitted can be completed.
+                areas.tell_unwritten(machine);
                 if !(is_any | areas.discard(machine) | areas.read_advised(machine)) {
                     break;
                 }

@@ -47,6 +47,8 @@ pub struct Faults {
     pub no_memory: u64,
     /// There is no room for one more part of memory: a window is not lent, or not taken back.
     pub no_parts: u64,
+    /// A page of memory that is looked for has been swapped out by the kernel, which brings it back when it is touched.
+    pub swapped: u64,
     /// Pages that can't be read: file and page.
     pub bad: Vec<(u32, u64)>,
 }

@@ -235,11 +235,11 @@ impl World {
         all.iter().find(|held| held.address == page).is_none_or(|held| self.is_there(held))
     }
 
-    /// Pages are to be written out.
+    /// Pages are to be written out, or others in their place.
     pub(super) fn count_written(&self, segments: &[iovec]) {
         let mut memory = self.memory();
-        for page in segments.iter().flat_map(pages_of) {
-            memory.written += u64::from(memory.page(page).is_some());
+        if !memory.areas.is_empty() {
+            memory.written += segments.iter().flat_map(pages_of).count() as u64;
         }
     }
 
@@ -251,7 +251,12 @@ impl World {
         }
         for address in segments.iter().flat_map(pages_of) {
             let mut memory = self.memory();
-            let Some(page) = memory.page(address) else { continue };
+            let Some(page) = memory.page(address) else {
+                if op == Op::Write {
+                    all.push(Held { address, generation: 0, op });
+                }
+                continue;
+            };
             let is_usable = match page.state {
                 State::Present { is_protected } => op == Op::Write || !is_protected,
                 _ => false,

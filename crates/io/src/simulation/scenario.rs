@@ -228,6 +228,7 @@ pub(super) fn faults(draw: &mut Draw, files: &[u64]) -> Faults {
         calls_stop: 0,
         no_memory: 0,
         no_parts: 0,
+        swapped: 0,
         dies_after: if draw.below(20) == 0 { 1 + draw.below(100) } else { 0 },
         bad,
     }

@@ -37,7 +37,7 @@ impl Scenario {
         let faults = &self.faults;
         let parts = [
             [faults.fails, faults.stops, faults.again, faults.late, faults.wakes].as_slice(),
-            &[faults.calls_stop, faults.no_memory, faults.no_parts],
+            &[faults.calls_stop, faults.no_memory, faults.no_parts, faults.swapped],
         ]
         .concat();
         let settings = [self.settings.freeze_part, self.settings.refuse_thread_part];
@@ -66,7 +66,7 @@ impl Scenario {
 
     fn without_faults(self, report: Report, run: Run<'_>) -> (Scenario, Report) {
         let mut best = (self.clone(), report);
-        let changes: [fn(&mut Scenario); 12] = [
+        let changes: [fn(&mut Scenario); 13] = [
             |of| of.faults.fails = 0,
             |of| of.faults.stops = 0,
             |of| of.faults.again = 0,
@@ -76,6 +76,7 @@ impl Scenario {
             |of| of.faults.calls_stop = 0,
             |of| of.faults.no_memory = 0,
             |of| of.faults.no_parts = 0,
+            |of| of.faults.swapped = 0,
             |of| of.faults.bad.clear(),
             |of| of.settings.freeze_part = 0,
             |of| of.settings.refuse_thread_part = 0,

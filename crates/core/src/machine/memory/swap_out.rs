@@ -30,7 +30,7 @@
 use alloc::vec::Vec;
 
 use super::area::Owner;
-use super::{Memory, SwapOut, Unmap};
+use super::{Memory, MemoryId, SwapOut, Unmap};
 use crate::cache::{FileId, FrameId, Leaving};
 use crate::machine::queue::{Content, Ended, Waiter};
 use crate::machine::{Base, ReadError};
@@ -73,6 +73,20 @@ impl Memory {
             cache.rest(frame);
         }
         self.swap.unmaps_unanswered == 0
+    }
+
+    /// A page may have been written to, as nobody has told.
+    pub(in crate::machine) fn handle_written(
+        &mut self,
+        base: &mut Base,
+        memory: MemoryId,
+        page: u64,
+    ) {
+        let frame = base.frames.cache.find(self.file_of(memory), page);
+        let frame = frame.expect("a page that is mapped is in memory");
+        if !base.frames.cache.is_dirty(frame) {
+            self.make_dirty(base, memory, page, frame);
+        }
     }
 
     /// A page that may be leaving is used again, or discarded.

@@ -79,7 +79,8 @@ impl Areas {
                 // moves none to where the program has locked some.
                 Err(error) if [Errno::BUSY, Errno::INVAL].contains(&error.errno) => {
                     first += error.bytes_done as u64 / PAGE_BYTES;
-                    self.copy(first);
+                    let is_copied = self.copy(first);
+                    assert!(is_copied, "page {first} is absent in the user's area");
                     first += 1;
                 }
                 Err(error) => panic!("pages {range:?} can't be mapped: {error}"),
@@ -92,13 +93,18 @@ impl Areas {
         self.statistics.mapped_pages += range.count();
     }
 
-    pub(super) fn copy(&mut self, page: u64) {
+    /// Puts a page in its place by copying; false where one is there already.
+    pub(super) fn copy(&mut self, page: u64) -> bool {
         let (to, from) = (self.user.address(page), self.shadow.address(page));
         // SAFETY: as in `map`; nobody changes what is in the shadow.
         let copied = unsafe { self.uffd.copy(to, from, PAGE_BYTES as usize, false) };
-        copied.expect("the page is absent in the user's area, and there in the shadow");
         // SAFETY: its bytes are in the user's area now.
         unsafe { self.shadow.release(PageRange::new(page, 1)) };
-        self.statistics.copied_pages += 1;
+        match copied {
+            Ok(()) => self.statistics.copied_pages += 1,
+            Err(error) if error.errno == Errno::EXIST => return false,
+            Err(error) => panic!("page {page} can't be copied to its place: {error}"),
+        }
+        true
     }
 }

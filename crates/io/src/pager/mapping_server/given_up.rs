@@ -13,12 +13,16 @@ impl Areas {
     /// is done that has it pinned.
     pub(super) fn bring_back(&mut self, page: u64) -> Result<(), ReadError> {
         while self.is_at(page, Place::User) && !self.user.is_present(page) {
-            self.read_again(page)?;
+            if !self.read_again(page)? {
+                break;
+            }
         }
         Ok(())
     }
 
-    fn read_again(&mut self, page: u64) -> Result<(), ReadError> {
+    /// False where it is there after all: the kernel has swapped it out, which looks the same (mincore(2)), and brings it back by
+    /// itself when it is looked at.
+    fn read_again(&mut self, page: u64) -> Result<bool, ReadError> {
         let range = PageRange::new(page, 1);
         self.make_present(range);
         let offset = page * PAGE_BYTES;
@@ -43,8 +47,7 @@ impl Areas {
         match bytes {
             Ok(bytes) if bytes >= wanted => {
                 self.cure(page);
-                self.copy(page);
-                Ok(())
+                Ok(self.copy(page))
             }
             failed => {
                 // SAFETY: nobody holds a page of the shadow.

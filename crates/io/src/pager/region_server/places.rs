@@ -21,7 +21,7 @@ impl Areas {
             }
             Place::Nowhere => {
                 assert!(is_zero, "page {page} has no bytes in frame {frame}");
-                let zeros = self.zeros.as_ptr() as usize;
+                let zeros = self.zeros.address();
                 self.put_copy(page, zeros, !is_writable);
                 self.count_present(1);
             }
@@ -53,13 +53,13 @@ impl Areas {
     pub(super) fn give_up_lost(&mut self, machine: &mut Machine, page: u64) -> bool {
         let is_lost = self.put_zeros_if_lost(page);
         if is_lost {
-            self.fault(machine, self.clock.now(), page, MemoryAccess::Write, STUCK);
+            machine.handle_written(self.memory, page);
         }
         is_lost
     }
 
     fn put_zeros_if_lost(&mut self, page: u64) -> bool {
-        let zeros = self.zeros.as_ptr() as usize;
+        let zeros = self.zeros.address();
         // SAFETY: `zeros` is ours; where a page is present nothing is done.
         let put = unsafe { self.uffd.copy(self.user.address(page), zeros, PAGE, true) };
         if put.is_ok() {
@@ -96,35 +96,6 @@ impl Areas {
         // SAFETY: `from` is a page of ours that nobody changes, and the program's is absent.
         let put = unsafe { self.uffd.copy(self.user.address(page), from, PAGE, is_protected) };
         put.expect("an absent page of a registered area takes a copy");
-    }
-
-    /// A frame is to be written out from here. One that is mapped again since that was decided is taken out and put back as a
-    /// copy: the kernel's transfer would wait for it in vain, should the program give it up by itself (madvise(2)).
-    pub(super) fn take_for_write(&mut self, frame: u32) {
-        let Frame { place, is_double, .. } = self.frames[frame as usize];
-        if let Place::Mapped { page, is_protected } = place
-            && !is_double
-        {
-            let from = self.user.address(page);
-            let to = self.area.address(u64::from(frame));
-            // SAFETY: as in `try_move_out`.
-            match unsafe { self.area_uffd.move_pages(to, from, PAGE) } {
-                Ok(()) => {
-                    self.put_copy(page, to, is_protected);
-                    self.count_present(1);
-                    self.frames[frame as usize].is_double = true;
-                }
-                // It was given up before: it has zeros.
-                Err(error) if error.errno == Errno::NOENT => {
-                    self.put_zeros(frame);
-                    self.frames[frame as usize].is_double = true;
-                }
-                // It is stuck, and written from where it is.
-                Err(error) if [Errno::BUSY, Errno::INVAL].contains(&error.errno) => {}
-                Err(error) => panic!("page {page} can't be written: {error}"),
-            }
-        }
-        self.frames[frame as usize].writes += 1;
     }
 
     fn allow_writes(&mut self, page: u64, frame: u32) {

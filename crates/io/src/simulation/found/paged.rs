@@ -19,7 +19,9 @@ pub(super) fn found() -> Vec<Scenario> {
         a_page_given_up_beside_a_slow_load(),
         a_page_given_up_that_failed_beside_a_load(),
         a_page_given_up_while_it_waits_to_be_written(),
+        a_page_held_and_given_up_while_it_waits_to_be_written(),
         pages_locked_while_they_leave(),
+        pages_that_the_kernel_swapped_out(),
         windows_that_stay_the_kernels(),
         a_window_beside_pages_on_their_way(),
         a_window_that_no_thread_could_take_back(),
@@ -116,12 +118,43 @@ fn a_page_given_up_while_it_waits_to_be_written() -> Scenario {
     of(settings, 819_200, Faults::default(), vec![one.clone(), two, one])
 }
 
+/// It was written from where the program had it, since a system call held it there: given up as well, the kernel would have
+/// waited for it in the server's own call.
+fn a_page_held_and_given_up_while_it_waits_to_be_written() -> Scenario {
+    let faults = Faults { bad: vec![(0, 48), (0, 3)], ..Faults::default() };
+    let one = vec![Read(0, 7), Write(49, 69, 7), Lock(25, 38, true), Hold(22, true, 2645)];
+    let two = vec![
+        Write(29, 2, 0),
+        Hold(50, true, 15_510),
+        Write(4, 19, 1),
+        Hold(67, false, 9_108),
+        Lock(28, 8, true),
+    ];
+    let three = vec![
+        Load(6, 9),
+        Hold(31, false, 8_017),
+        Hold(27, true, 18_042),
+        GiveUp(24, 8),
+        Write(20, 5, 7),
+    ];
+    let settings = Settings { reclaim: "lru", switch_part: 2, ..region(70, "hits", 64) };
+    let scenario = of(settings, 1_515_520, faults, vec![one, two, three]);
+    Scenario { seed: 70_007_794, ..scenario }
+}
+
 /// A move that had come half-way was begun anew, and a page that was out already taken for one that was lost.
 fn pages_locked_while_they_leave() -> Scenario {
     let faults = Faults { calls_stop: 3, ..Faults::default() };
     let one = vec![Load(61, 55), Write(29, 11, 2), Read(42, 3)];
     let two = vec![Read(99, 115), Load(60, 95), Lock(55, 51, true)];
     of(region(130, "hits", 80), 1_761_280, faults, vec![one, two])
+}
+
+/// They were taken for pages that the program had given up, and brought in once more where they still were, which ended the process.
+fn pages_that_the_kernel_swapped_out() -> Scenario {
+    let faults = Faults { swapped: 1, ..Faults::default() };
+    let touches = vec![Write(22, 36, 6), ReadAt(146_830, 19_000)];
+    of(mapping("ondemand", 128), 282_625, faults, vec![touches])
 }
 
 /// They were taken for pages that are served, and what was mapped there ended the process.

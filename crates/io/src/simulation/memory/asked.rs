@@ -145,11 +145,13 @@ pub(crate) fn quieten(bell: RawFd) -> bool {
 /// Whether a page is present; `None` where no simulation runs.
 pub(crate) fn is_present(address: usize) -> Option<bool> {
     let world = world()?;
+    // What the kernel has swapped out is not in memory, it says (mincore(2)).
+    let is_swapped = world.one_of(world.disk.borrow().faults().swapped);
     let mut memory = world.memory();
     let page = memory.page(address);
     // Of a lent page the kernel says whether it has it.
     Some(page.is_some_and(|page| match page.state {
-        State::Present { .. } => true,
+        State::Present { .. } => !is_swapped,
         State::Lent { is_mapped, .. } => is_mapped,
         _ => false,
     }))

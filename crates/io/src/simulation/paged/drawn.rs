@@ -32,6 +32,8 @@ impl Scenario {
         (faults.dies_after, faults.unknown) = (0, 0);
         faults.calls_stop = draw.part(&[3, 20, 100]);
         faults.no_memory = draw.part(&[10, 100]);
+        // Drawn apart: what follows is as it was for each seed.
+        faults.swapped = Draw(splitmix::mixed(seed ^ 0x5a44_0000)).part(&[1, 2, 10]);
         let settings = Settings {
             memory_pages,
             held_pages: 1,
