@@ -75,3 +75,35 @@ impl Meter {
         self.changed = now;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::request::{Need, Priority, ProcessId};
+
+    /// One request from 0 to 2 ms and one from 1 to 4 ms: 5 ms in the device together, which was busy for 4; what comes after a rest of 6 ms
+    /// begins at 10 and takes 1, so that it is 6 of 5.
+    #[test]
+    fn the_mean_depth_is_of_the_time_in_which_there_was_any() {
+        let request = Request {
+            op: Op::Read,
+            start: 0,
+            sectors: 8,
+            process: ProcessId(0),
+            priority: Priority::default(),
+            is_sync: true,
+            need: Need::Awaited,
+        };
+        let mut meter = Meter::default();
+        assert_eq!(meter.depth_mean_milli(), None);
+        meter.dispatched(Time::ZERO, &request);
+        meter.dispatched(Time::from_ms(1), &request);
+        meter.completed(Time::from_ms(2));
+        meter.completed(Time::from_ms(4));
+        assert_eq!(meter.depth_mean_milli(), Some(1_250));
+        meter.dispatched(Time::from_ms(10), &request);
+        meter.completed(Time::from_ms(11));
+        assert_eq!(meter.depth_mean_milli(), Some(1_200));
+        assert_eq!((meter.depth_max, meter.device_read_bytes), (2, 3 * 4096));
+    }
+}

@@ -126,3 +126,23 @@ impl Connection {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    /// As the other side sees it, which is given a port below 1024 by who may have one, and is asked to.
+    #[test]
+    fn the_port_is_told_to_be_a_reserved_one_when_the_server_sees_one() {
+        for source in [SourcePort::Any, SourcePort::ReservedIfAllowed] {
+            let server = TcpListener::bind("127.0.0.1:0").unwrap();
+            let mut connection = Connection::to(server.local_addr().unwrap(), source);
+            assert!(!connection.is_reserved(), "nothing is connected");
+            connection.begin();
+            let (_socket, seen) = server.accept().unwrap();
+            assert_eq!(connection.is_reserved(), seen.port() < 1024, "{source:?}: {seen}");
+        }
+    }
+}
