@@ -345,6 +345,18 @@ fn a_file_that_is_used_up_is_read_on_what_that_has_saved() {
     (0..60).for_each(|nth| assert_eq!(alone.read(1 + nth * (200 + nth), 1), [], "{nth}"));
 }
 
+/// Columns of a group of rows lie at one distance, and none behind the last that is wanted. Who has said that it jumps is believed; without
+/// that three of them are a stride.
+#[test]
+fn who_has_said_that_it_jumps_is_not_taken_to_stride() {
+    for advice in [Advice::Random, Advice::Normal] {
+        let mut alone = Alone::new();
+        alone.law.advise(advice);
+        let ahead: Vec<_> = (0..8).flat_map(|nth| alone.read(1_000 + nth * 400, 24)).collect();
+        assert_eq!(ahead.is_empty(), advice == Advice::Random, "{advice:?}: {ahead:?}");
+    }
+}
+
 /// Where 122 readers wait at a time, a request costs a page more than its own: all of the 250 that ask for half of 2,000 pages
 /// have cost 250, a quarter of what half of the file does. Nothing is to be spared by reading what nobody asked for.
 #[test]

@@ -37,7 +37,7 @@
 //!   filled, none of them marked, costs nothing but that look.
 //!
 //! Hints are where belief starts: after `SEQUENTIAL` each request begins a run that is told to go on, as at the
-//! begin of a file; after `RANDOM` nothing is read ahead of a request that continues none, until one went on, and nothing is
+//! begin of a file; after `RANDOM` nothing is read ahead of a request that continues none, until one went on, nor of a stride, and nothing is
 //! read whole. What is seen later of runs outweighs both.
 
 use alloc::collections::VecDeque;
@@ -136,13 +136,15 @@ impl Adaptive {
         }
         match self.continued_by(&seen, pages) {
             Some(at) => {
-                self.has_gone_on = true;
                 self.reaches.remove(at);
                 let mut stream = self.streams.remove(at).expect("it was found there");
                 let is_due = seen.is_due() || !stream.has_gone_on();
                 stream.advance(&seen, pages);
                 self.goes_down = stream.is_backward();
-                if is_due {
+                // Who jumps as it has said may jump as far four times.
+                let is_random = self.advice == Advice::Random && stream.is_strided();
+                self.has_gone_on |= !is_random;
+                if is_due && !is_random {
                     stream.read_ahead(seen, pages);
                 }
                 self.push(stream);
@@ -177,7 +179,7 @@ impl Adaptive {
         let stride = scattered.stride(self.last_scattered);
         self.last_scattered = Some(scattered);
         let begun_at = pages.evidence().device.asked_pages();
-        let is_random = self.advice == Advice::Random && !self.has_gone_on;
+        let is_random = self.advice == Advice::Random && (stride.is_some() || !self.has_gone_on);
         let begin = match self.advice {
             _ if stride.is_some() => Begin::Stride,
             Advice::Sequential => Begin::Told,

@@ -117,6 +117,11 @@ impl Stream {
         self.shape == Shape::Backward
     }
 
+    /// Whether it is of blocks at one distance.
+    pub(super) fn is_strided(&self) -> bool {
+        matches!(self.shape, Shape::Strided(_))
+    }
+
     /// Whether a request continued it.
     pub(super) fn has_gone_on(&self) -> bool {
         self.run.behind > self.run.each
