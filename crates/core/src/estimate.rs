@@ -157,6 +157,10 @@ impl DeviceEstimate {
         self.page_ps.unwrap_or(at_first).min(self.bound_ps).max(1)
     }
 
+    fn pages_ns(&self, pages: u64) -> u64 {
+        pages * self.page_ps() / 1_000
+    }
+
     /// A request goes to the device.
     pub fn dispatched(&mut self, now: Time, id: RequestId) {
         let at = id.0 as usize;
@@ -195,7 +199,7 @@ impl DeviceEstimate {
             self.block_bytes += bytes;
             self.block_completions += 1;
             self.block_latency_ns += took_ns;
-            self.block_alone_ns += self.request_ns + bytes / PAGE_BYTES * self.page_ps() / 1_000;
+            self.block_alone_ns += self.request_ns + self.pages_ns(bytes / PAGE_BYTES);
         }
         if own.found_empty && is_known(own.dispatched) {
             let brought = self.bytes - own.bytes_before;
@@ -232,7 +236,7 @@ impl DeviceEstimate {
         if let Some(page_ps) = slope.or(least_ps.map(|least| self.page_ps().max(least))) {
             self.page_costs(page_ps);
         }
-        let occupied_ns = took_ns.saturating_sub(pages * self.page_ps() / 1_000);
+        let occupied_ns = took_ns.saturating_sub(self.pages_ns(pages));
         let waited = self.block_latency_ns >= 2 * self.block_alone_ns;
         self.occupied_ns = match waited {
             true => (3 * self.occupied_ns + occupied_ns) / 4,
@@ -267,22 +271,20 @@ impl DeviceEstimate {
         let least_ns =
             took_ns * REQUEST_COST_PAGES_AT_FIRST / (pages + REQUEST_COST_PAGES_AT_FIRST);
         let least_ns = if self.page_ps.is_some() { 0 } else { least_ns };
-        let most_ns = took_ns.saturating_sub(pages * self.page_ps() / 1_000).max(least_ns);
+        let most_ns = took_ns.saturating_sub(self.pages_ns(pages)).max(least_ns);
         if !self.is_request_measured {
             (self.request_ns, self.is_request_measured) = (most_ns, true);
             self.learned_from = pages * REMEMBERED;
             return;
         }
-        let own_ns = bytes / PAGE_BYTES * self.page_ps() / 1_000;
+        let own_ns = self.pages_ns(bytes / PAGE_BYTES);
         let least_ns = (took_ns / (beside + 1)).saturating_sub(own_ns).max(least_ns / (beside + 1));
         let seen = if beside == 0 { self.alone.min(REMEMBERED) } else { REMEMBERED };
         let before = self.request_ns;
         let request_ns = before.clamp(least_ns.min(most_ns), most_ns);
         let by = if request_ns > before { 4 } else { seen };
-        self.request_ns = match request_ns > before {
-            true => before + (request_ns - before) / by,
-            false => before - (before - request_ns) / by,
-        };
+        self.request_ns = before + request_ns.saturating_sub(before) / by;
+        self.request_ns -= before.saturating_sub(request_ns) / by;
         self.learned_from = self.learned_from - self.learned_from / by + pages * REMEMBERED / by;
     }
 }

@@ -25,6 +25,12 @@ const AIO: [i64; 2] = [libc::SYS_io_setup, libc::SYS_io_submit];
 const LOAD: u16 = 0x20; // BPF_LD | BPF_W | BPF_ABS
 const IF_EQUAL: u16 = 0x15; // BPF_JMP | BPF_JEQ | BPF_K
 const RETURN: u16 = 0x06; // BPF_RET | BPF_K
+const NUMBER: u32 = 0; // of `struct seccomp_data`: which call it is
+
+/// An instruction of a filter: with `k`, and where it goes on if that holds and if not.
+fn code(code: u16, k: u32, jt: u8, jf: u8) -> libc::sock_filter {
+    libc::sock_filter { code, jt, jf, k }
+}
 
 /// Runs `body` in a process of its own, and fails as it does.
 fn alone(name: &str, body: impl FnOnce()) {
@@ -42,10 +48,8 @@ fn alone(name: &str, body: impl FnOnce()) {
 /// Has the system calls `refused` fail with EPERM from now on, and userfaultfd with them, for this
 /// thread and those that it starts (seccomp(2)).
 fn forbid(refused: &[i64]) {
-    const NUMBER: u32 = 0; // of `struct seccomp_data`: the call, and its second argument
-    const SECOND: u32 = 24;
+    const SECOND: u32 = 24; // of `struct seccomp_data`: its second argument
     const NEW_USERFAULTFD: u32 = 0xaa00; // USERFAULTFD_IOC_NEW, of /dev/userfaultfd
-    let code = |code, k, jt, jf| libc::sock_filter { code, jt, jf, k };
     let refuse = code(RETURN, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32, 0, 0);
     let mut filter = vec![code(LOAD, NUMBER, 0, 0)];
     for &call in refused.iter().chain(&[libc::SYS_userfaultfd]) {
@@ -63,9 +67,7 @@ fn forbid(refused: &[i64]) {
 
 /// Has `madvise(2)` not know how to bring pages in, as before Linux 5.14.
 fn forbid_populating() {
-    const NUMBER: u32 = 0; // of `struct seccomp_data`: the call, and its third argument
-    const THIRD: u32 = 32;
-    let code = |code, k, jt, jf| libc::sock_filter { code, jt, jf, k };
+    const THIRD: u32 = 32; // of `struct seccomp_data`: its third argument
     set(vec![
         code(LOAD, NUMBER, 0, 0),
         code(IF_EQUAL, libc::SYS_madvise as u32, 0, 3),

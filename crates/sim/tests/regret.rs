@@ -82,12 +82,11 @@ fn backward_and_interleaved_readers_get_large_requests_in_time() {
     for name in ["hdd-1/backward-4k/1", "ssd/backward-64k/1", "hdd-1/one-handle-8/1"] {
         let run = adaptive(name);
         assert!(run.device_request_kib_mean.unwrap() >= 128.0, "{name}: {run:?}");
+        let is_in_time = match name.starts_with("ssd") {
+            // Its link brings 550 MB/s, 524.5 MiB/s; with the waits of one request of 64 KiB after the other it is 272.
+            true => run.mib_per_s >= 0.9 * 524.5,
+            false => run.coverage.unwrap() >= 0.9,
+        };
+        assert!(is_in_time, "{name}: {run:?}");
     }
-    for name in ["hdd-1/backward-4k/1", "hdd-1/one-handle-8/1"] {
-        let run = adaptive(name);
-        assert!(run.coverage.unwrap() >= 0.9, "{name}: {run:?}");
-    }
-    // Its link brings 550 MB/s, 524.5 MiB/s; with the waits of one request of 64 KiB after the other it is 272.
-    let run = adaptive("ssd/backward-64k/1");
-    assert!(run.mib_per_s >= 0.9 * 524.5, "{run:?}");
 }

@@ -151,6 +151,16 @@ pub fn read_bytes(device: &mut Device, offset: u64, bytes: u64) -> Vec<u8> {
     got[skip..end].to_vec()
 }
 
+/// Whether the system has swap in use (a line each, below a header); says so if not.
+pub fn has_swap() -> bool {
+    let swaps = std::fs::read_to_string("/proc/swaps").unwrap_or_default();
+    let is_any = swaps.lines().count() > 1;
+    if !is_any {
+        eprintln!("skipped: the system has no swap");
+    }
+    is_any
+}
+
 /// Whether faults can be served here at all; says so if not.
 pub fn can_serve() -> bool {
     match Uffd::open() {

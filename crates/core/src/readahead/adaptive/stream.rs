@@ -38,7 +38,7 @@ pub(super) struct Stream {
     /// The last request that was seen.
     last: PageRange,
     /// The page after the last that was read ahead, or asked for: forward. The
-    /// lowest such page: backward. The first page of the next block: strided; 0 where that lies before the file.
+    /// lowest such page: backward. A stride knows it by itself.
     ahead: u64,
     /// How many pages ahead of the reader cost least, as far as was known when that was last asked.
     wanted: u64,
@@ -86,7 +86,6 @@ impl Stream {
     pub(super) fn strided(request: PageRange, stride: Stride, begun_at: u64) -> Stream {
         Stream {
             shape: Shape::Strided(stride),
-            ahead: stride.ahead_pages().first,
             run: Run::begun(Begin::Stride, request.count(), 3 * request.count()),
             ..Stream::begun(request, Begin::Stride, begun_at)
         }
@@ -130,12 +129,12 @@ impl Stream {
     /// The pages between which a request lies, or which it touches, that continues the stream:
     /// most of what others ask for is passed over by this alone.
     pub(super) fn reach(&self) -> PageRange {
-        let next = match self.shape {
-            Shape::Strided(stride) => stride.next_pages().first,
-            _ => self.last.first,
+        let (next, ahead) = match self.shape {
+            Shape::Strided(stride) => (stride.next_pages().first, stride.ahead_pages().first),
+            _ => (self.last.first, self.ahead),
         };
-        let first = self.last.first.min(self.ahead).min(next);
-        PageRange { first, end: self.last.end.max(self.ahead).max(next) }
+        let first = self.last.first.min(ahead).min(next);
+        PageRange { first, end: self.last.end.max(ahead).max(next) }
     }
 
     /// Whether the request goes on where the stream's reader was, or further
@@ -204,8 +203,8 @@ impl Stream {
         if let Shape::Strided(stride) = &mut self.shape {
             stride.advance(seen);
         }
-        let is_stride = matches!(self.shape, Shape::Strided(_));
-        let is_of_other_size = !is_stride && self.newest().is_of_other_size(request.count());
+        let is_of_other_size =
+            !self.is_strided() && self.newest().is_of_other_size(request.count());
         let device = &mut *pages.evidence().device;
         self.run.grew(on, device);
         if let Some(part) = &mut self.part {
@@ -348,7 +347,7 @@ impl Stream {
             Shape::Strided(mut stride) => {
                 if stride.steps_ahead() < 1 {
                     stride.restart();
-                    self.strides(stride);
+                    self.shape = Shape::Strided(stride);
                 }
                 let steps_ahead = stride.steps_ahead() as u64 - 1;
                 let all = (size.min(share) / request.count()).max(1);
@@ -431,12 +430,6 @@ impl Stream {
         }
     }
 
-    /// It is so far on its stride.
-    fn strides(&mut self, stride: Stride) {
-        self.shape = Shape::Strided(stride);
-        self.ahead = stride.ahead_pages().first;
-    }
-
     /// Reads the next blocks of a stride, so many, and the gaps before them if that is worth it. Gives
     /// from where to where.
     fn add_blocks(
@@ -472,7 +465,7 @@ impl Stream {
             before = asked;
             stride.pass();
         }
-        self.strides(stride);
+        self.shape = Shape::Strided(stride);
         all
     }
 }

@@ -249,11 +249,10 @@ impl Hdd {
             return 0;
         }
         self.read_ahead_to(now);
-        let Some(run) = self.ahead.filter(|run| !run.is_done()) else { return 0 };
+        let Some(mut run) = self.ahead.filter(|run| !run.is_done()) else { return 0 };
         if request.op == Op::Read && self.joins_ahead(request.start) {
             return 0;
         }
-        let mut run = run;
         let standing = run.advance(now, &self.geometry, &self.mechanics);
         self.ahead = None;
         self.arm = standing.arm;
