@@ -6,8 +6,8 @@ mod support;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::fs::File;
 use std::path::Path;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use readpath::raw::RawFile;
 use readpath::{Advice, BuildError, Mapping, OpenError, PagerError, ReadPath};
@@ -42,8 +42,12 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// One test counts at a time.
+/// Held by the test that runs: whatever another allocated meanwhile would be counted too.
 static TURN: Mutex<()> = Mutex::new(());
+
+fn turn() -> MutexGuard<'static, ()> {
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 const PAGE: u64 = 4096;
 const MEMORY: u64 = 16 << 20;
@@ -82,7 +86,7 @@ fn allocated(temp: &TempFile, offsets: impl Iterator<Item = u64>) -> i64 {
 
 #[test]
 fn metadata_is_bounded_by_the_memory_and_not_by_offsets() {
-    let _turn = TURN.lock().unwrap();
+    let _turn = turn();
     let bytes = 512u64 << 40;
     let (Some(temp), Some(small)) = (sparse(bytes), sparse(64 << 20)) else { return };
     const READS: u64 = 6_000;
@@ -98,7 +102,7 @@ fn metadata_is_bounded_by_the_memory_and_not_by_offsets() {
 
 #[test]
 fn what_can_not_be_addressed_is_refused_by_name() {
-    let _turn = TURN.lock().unwrap();
+    let _turn = turn();
     let most = 1u64 << 52;
     let Some(temp) = sparse(1 << 60) else { return };
     let too_large = |error: &OpenError| {
@@ -133,6 +137,7 @@ fn what_can_not_be_addressed_is_refused_by_name() {
 /// The tables of so much memory alone take hundreds of gibibytes: where there is no room for them, that is an error.
 #[test]
 fn memory_that_no_machine_has_is_an_error() {
+    let _turn = turn();
     let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let total = meminfo.split_whitespace().nth(1).and_then(|kib| kib.parse::<u64>().ok());
     if total.is_none_or(|kib| kib > 256 << 20) {
