@@ -104,8 +104,6 @@ pub fn recording(bytes: &[u8]) {
 
 /// A recording of a watched program: the bytes are those of its only block.
 pub fn watched(bytes: &[u8]) {
-    // What a record says was read is counted page by page: up to 2^20 of them.
-    let bytes = &bytes[..bytes.len().min(1 << 12)];
     let (one, other) = bytes.split_at(bytes.len() / 2);
     let recorded = |block: &[u8]| -> Vec<Record> {
         let sum = crc32fast::hash(block).to_le_bytes();
@@ -134,7 +132,6 @@ fn play(records: &[Record]) {
 
 /// The text of strace.
 pub fn strace_text(bytes: &[u8]) {
-    let bytes = &bytes[..bytes.len().min(1 << 12)];
     let _ = strace::is_start(bytes);
     if let Ok(records) = strace::records(bytes).map_err(|error| error.to_string()) {
         play(&records);

@@ -3,6 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use readpath_core::unit::PageRange;
+
 use super::cause::{self, Wait};
 use super::pattern::Pattern;
 use super::reuse::Reuse;
@@ -279,9 +281,7 @@ impl Gathered {
             _ => page_range(read.offset, got),
         };
         self.files.entry(read.file).or_default().asked.add(first, end);
-        for page in first..end {
-            self.reuse.take(read.file, page);
-        }
+        self.reuse.take(read.file, PageRange { first, end });
     }
 
     /// How many requests devices had to read on average while they had any; of the waits where no
