@@ -11,6 +11,7 @@ use crate::proxy::{Proxy, Weather};
 use crate::rig::{Draw, Rig};
 use crate::server::Server;
 use crate::support::content;
+use crate::support::system_calls::{calls_between_marks, mark};
 
 const FILE_BYTES: u64 = 16 * (1 << 20) + 1234;
 const RSIZE: u64 = 32_768;
@@ -205,4 +206,32 @@ fn an_answer_that_was_slept_for_came_after_the_sleep_began() {
         has_found |= rig.take_completions().iter().all(|one| one.not_before <= looked);
     }
     assert!(has_found);
+}
+
+/// Of an answer that lies there whole, one readv(2) brings the head and one all of the data, and what it is behind needs no look:
+/// two system calls, and no sleep.
+#[test]
+fn an_answer_that_is_there_is_taken_in_by_two_system_calls() {
+    let (_server, proxy, content) = serve();
+    let mut seen = Vec::new();
+    // On a busy machine it isn't there each time.
+    for _ in 0..5 {
+        let calls = calls_between_marks(|| {
+            let mut rig = Rig::open(proxy.port, SOON, "none");
+            rig.read(Access::Direct, 0, RSIZE, 0);
+            rig.send();
+            std::thread::sleep(Duration::from_millis(200));
+            mark();
+            rig.check(&content);
+            mark();
+        });
+        let Some(calls) = calls else { return };
+        let is_of_socket =
+            |&&call: &&i64| [libc::SYS_readv, libc::SYS_poll, libc::SYS_ppoll].contains(&call);
+        seen = calls[0].iter().filter(is_of_socket).copied().collect();
+        if seen == [libc::SYS_readv; 2] {
+            return;
+        }
+    }
+    panic!("{seen:?}");
 }
