@@ -58,7 +58,7 @@ fn request_time(target: &Target) -> Option<Duration> {
     let mut page = RawMemory::new(PAGE_BYTES as usize).ok()?;
     let pages = target.bytes() / PAGE_BYTES;
     let probe = |nth: u64| {
-        let offset = page_to_probe(pages, nth) * PAGE_BYTES;
+        let offset = offset_to_probe(pages, nth);
         let segment = libc::iovec { iov_base: page.as_mut_ptr().cast(), iov_len: page.len() };
         let begun = now();
         // SAFETY: memory of our own, and the target is open.
@@ -68,9 +68,9 @@ fn request_time(target: &Target) -> Option<Duration> {
     (0..PROBES).map(probe).min().flatten()
 }
 
-/// The page of a file of `pages` pages that is read for a probe: each is in the middle of a part of its own.
-fn page_to_probe(pages: u64, nth: u64) -> u64 {
-    pages * (2 * nth + 1) / (2 * PROBES)
+/// Where a file of `pages` pages is read for a probe: each in the middle of a part of its own, and at a page's begin.
+fn offset_to_probe(pages: u64, nth: u64) -> u64 {
+    pages * (2 * nth + 1) / (2 * PROBES) * PAGE_BYTES
 }
 
 #[cfg(test)]
@@ -88,11 +88,11 @@ mod tests {
         assert!(!is_hidden(Duration::from_micros(1), 0));
     }
 
-    /// By hand: of the two halves of a thousand pages, the middle of each.
+    /// By hand: of the two halves of 1,001 pages the page in the middle of each, the 250th and the 750th.
     #[test]
     fn each_half_of_a_file_is_probed_in_its_middle() {
-        assert_eq!([0, 1].map(|nth| page_to_probe(1_000, nth)), [250, 750]);
-        assert_eq!([0, 1].map(|nth| page_to_probe(0, nth)), [0, 0]);
+        assert_eq!([0, 1].map(|nth| offset_to_probe(1_001, nth)), [1_024_000, 3_072_000]);
+        assert_eq!([0, 1].map(|nth| offset_to_probe(0, nth)), [0, 0]);
     }
 
     /// Of a file without bytes on the device each window comes at once; and still the kernel would read in vain around
