@@ -201,6 +201,7 @@ fn what_was_cached_of_an_older_state_makes_room() {
     }
     assert_eq!(path.stats().device_bytes, (3 * CACHED * PAGE) as u64);
     assert_eq!(path.stats().evicted_bytes, 0);
+    assert_eq!(file.stats().bytes, (3 * CACHED * PAGE) as u64, "of each state its own");
 }
 
 /// A word that this process and its children share.
