@@ -174,6 +174,36 @@ fn what_has_not_changed_is_read_from_the_device_once() {
     }
 }
 
+/// A state of the file that nobody can read any more takes no memory from the one that is read: there is room for one of
+/// them and an eighth, and nothing has to leave.
+#[test]
+fn what_was_cached_of_an_older_state_makes_room() {
+    const CACHED: usize = 256;
+    let temp = TempFile::new(0);
+    std::fs::write(&temp.path, vec![1; CACHED * PAGE]).unwrap();
+    // The state in which it is opened is read: of a file that was just written it would not be known.
+    std::thread::sleep(Duration::from_millis(2_100));
+    let path = ReadPath::builder()
+        .kernel_cache(false)
+        .readahead("none")
+        .memory((CACHED / 8 * 9 * PAGE) as u64)
+        .coherence(Coherence::EachRead)
+        .build()
+        .unwrap();
+    let file = path.open(&temp.path).unwrap();
+    let mut all = vec![0; CACHED * PAGE];
+    for round in 1..4 {
+        file.read_exact_at(&mut all, 0).unwrap();
+        assert_eq!(all, vec![round; CACHED * PAGE]);
+        by_another(&temp.path, |written| {
+            written.write_all_at(&vec![round + 1; CACHED * PAGE], 0).unwrap();
+        });
+    }
+    assert_eq!(path.stats().device_bytes, (3 * CACHED * PAGE) as u64);
+    assert_eq!(path.stats().evicted_bytes, 0);
+    assert_eq!(file.stats().bytes, (3 * CACHED * PAGE) as u64, "of each state its own");
+}
+
 /// A word that this process and its children share.
 struct Shared(*mut AtomicU64);
 

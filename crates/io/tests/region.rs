@@ -422,6 +422,32 @@ fn what_is_discarded_is_zeros_and_takes_neither_memory_nor_storage() {
     assert!(region.as_slice() == expected);
 }
 
+/// A page that is to leave and isn't there stays once, as one of zeros, and is in nobody's way after that.
+#[test]
+fn what_the_program_gave_up_by_itself_is_in_use_once_and_leaves() {
+    if !can_serve() {
+        return;
+    }
+    let options = Region::builder().memory(256 * PAGE as u64).reclaim("lru");
+    let mut region = options.in_folder(1024 * PAGE as u64, folder()).unwrap();
+    region.as_mut_slice().fill(1);
+    let (last, bytes) = (1024 - 32, 32 * PAGE);
+    let given_up = region.as_slice()[last * PAGE..].as_ptr();
+    // SAFETY: whole pages of the region, which are zeros, or as they were, from then on.
+    assert_eq!(unsafe { libc::madvise(given_up.cast_mut().cast(), bytes, libc::MADV_DONTNEED) }, 0);
+    let before = region.statistics();
+    for version in 2..8 {
+        for at in 0..last {
+            fill(at as u64, version, &mut region.as_mut_slice()[at * PAGE..][..PAGE]);
+        }
+    }
+    let busy = region.statistics().busy_pages - before.busy_pages;
+    // A page more or less is in use by the kernel, which writes it out.
+    assert!((32..64).contains(&busy), "{:?}", region.statistics());
+    assert!(region.as_slice()[last * PAGE..].iter().all(|&byte| byte == 0));
+    settled(&region, 256);
+}
+
 /// The storage has room for the region and an eighth: without slots given up, the rounds would fill it.
 #[test]
 fn discarded_memory_is_written_anew_round_after_round() {

@@ -96,7 +96,10 @@ mod tests {
         // The last 16 are there.
         assert_eq!(read(&mut machine, handle, 0..64), 48);
         assert_eq!(read(&mut machine, handle, 0..64), 0);
+        // All frames are in use, and more than a sixteenth have come back: from then on there is a law that fits.
+        assert_eq!(machine.base.frames.cache.law_pages(), 16);
         let withdrawing = machine.resize(Time::ZERO, 40 * PAGE_BYTES);
+        assert_eq!(machine.base.frames.cache.law_pages(), 40);
         assert_eq!((withdrawing.len(), machine.memory_bytes()[0]), (24, 40 * PAGE_BYTES));
         machine.withdrawn(&withdrawing);
         assert_eq!(machine.memory_bytes(), [40 * PAGE_BYTES; 2]);

@@ -195,6 +195,12 @@ struct Watched {
     is_running: bool,
 }
 
+impl Watched {
+    fn forget_dropped(&mut self) {
+        self.engines.retain(|engine| engine.strong_count() != 0);
+    }
+}
+
 /// Those of one process. A child made by `fork` makes its own: a thread of its parent's may have held the lock.
 struct OfProcess {
     process: Process,
@@ -228,7 +234,7 @@ fn with_watched<T>(act: impl FnOnce(&mut Watched) -> T) -> T {
 pub(super) fn enlist(engine: &Arc<Engine>) {
     if engine.elastic.is_some() {
         with_watched(|watched| {
-            watched.engines.retain(|engine| engine.strong_count() > 0);
+            watched.forget_dropped();
             watched.engines.push(Arc::downgrade(engine));
         });
     }
@@ -249,7 +255,7 @@ fn watch() {
     loop {
         std::thread::sleep(INTERVAL);
         let engines = with_watched(|watched| {
-            watched.engines.retain(|engine| engine.strong_count() > 0);
+            watched.forget_dropped();
             watched.engines.clone()
         });
         let mut has_large = false;

@@ -366,3 +366,34 @@ impl std::fmt::Debug for FrameLender {
         f.debug_struct("FrameLender").finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lender() -> FrameLender {
+        FrameLender(Arc::new(FrameCache::new(4, 1).unwrap()))
+    }
+
+    /// Before that the storage would fill a frame that somebody copies from.
+    #[test]
+    fn a_page_that_is_forgotten_is_returned_once_nobody_copies_it() {
+        let mut lender = lender();
+        let (file, frames) = (FileId(0), [0, 1].map(FrameId));
+        lender.lend(file, 8, &frames, 0);
+        let cache = Arc::clone(&lender.0);
+        lender.forget(frames[1]);
+        assert_eq!(lender.take_returned(), [frames[1]]);
+        let reading = cache.keep(file, 8, &frames[..1]).expect("it is lent");
+        lender.forget(frames[0]);
+        assert!(cache.keep(file, 8, &frames[..1]).is_none(), "it is lent no more");
+        assert_eq!(lender.take_returned(), []);
+        drop(reading);
+        assert_eq!(lender.take_returned(), [frames[0]]);
+    }
+
+    #[test]
+    fn a_lender_that_is_printed_says_what_it_is_and_shows_no_frames() {
+        assert_eq!(format!("{:?}", lender()), "FrameLender { .. }");
+    }
+}

@@ -90,7 +90,7 @@ impl State {
         }
         let in_flight = &mut self.in_flight;
         let closed = in_flight.queues.remove(queue);
-        if closed.reads > 0 {
+        if closed.reads != 0 {
             for (_, read) in &mut in_flight.reads {
                 read.queue.take_if(|of| *of == queue);
             }

@@ -58,7 +58,7 @@ fn request_time(target: &Target) -> Option<Duration> {
     let mut page = RawMemory::new(PAGE_BYTES as usize).ok()?;
     let pages = target.bytes() / PAGE_BYTES;
     let probe = |nth: u64| {
-        let offset = pages * (2 * nth + 1) / (2 * PROBES) * PAGE_BYTES;
+        let offset = offset_to_probe(pages, nth);
         let segment = libc::iovec { iov_base: page.as_mut_ptr().cast(), iov_len: page.len() };
         let begun = now();
         // SAFETY: memory of our own, and the target is open.
@@ -68,9 +68,15 @@ fn request_time(target: &Target) -> Option<Duration> {
     (0..PROBES).map(probe).min().flatten()
 }
 
+/// Where a file of `pages` pages is read for a probe: each in the middle of a part of its own, and at a page's begin.
+fn offset_to_probe(pages: u64, nth: u64) -> u64 {
+    pages * (2 * nth + 1) / (2 * PROBES) * PAGE_BYTES
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::target::{Direct, OpenOptions};
 
     /// By hand: the 32 pages of the kernel's default of 128 KiB take 80 us to be served, the 2,048 of 8 MiB 5.12 ms.
     #[test]
@@ -80,5 +86,29 @@ mod tests {
             assert_eq!(is_hidden(Duration::from_micros(micros), window_bytes), is);
         }
         assert!(!is_hidden(Duration::from_micros(1), 0));
+    }
+
+    /// By hand: of the two halves of 1,001 pages the page in the middle of each, the 250th and the 750th.
+    #[test]
+    fn each_half_of_a_file_is_probed_in_its_middle() {
+        assert_eq!([0, 1].map(|nth| offset_to_probe(1_001, nth)), [1_024_000, 3_072_000]);
+        assert_eq!([0, 1].map(|nth| offset_to_probe(0, nth)), [0, 0]);
+    }
+
+    /// Of a file without bytes on the device each window comes at once; and still the kernel would read in vain around
+    /// each of more places than it takes to find that out.
+    #[test]
+    fn a_file_of_more_windows_than_the_kernel_reads_in_vain_is_served_however_swift() {
+        let name = format!("{}/left-to-kernel-{}", env!("CARGO_MANIFEST_DIR"), std::process::id());
+        let file = std::fs::File::create_new(&name).unwrap();
+        let options = OpenOptions { direct: Direct::Preferred, is_writable: false };
+        let of = |bytes: u64| {
+            file.set_len(bytes).unwrap();
+            Target::open(name.as_ref(), options).unwrap()
+        };
+        let window_bytes = of(PAGE_BYTES).queue().map_or(128 << 10, |queue| queue.read_ahead_bytes);
+        let target = of(MISSES_MAX * window_bytes + PAGE_BYTES);
+        std::fs::remove_file(&name).unwrap();
+        assert!(!suits(&target));
     }
 }

@@ -499,3 +499,27 @@ impl std::fmt::Display for LoadError {
 }
 
 impl std::error::Error for LoadError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Memory as a file (tmpfs(5)) has no device; the kernel's default is 32 pages (`VM_READAHEAD_PAGES`).
+    #[test]
+    fn a_window_is_the_devices_and_without_one_the_kernels() {
+        let window_in = |folder: &Path| {
+            let path = folder.join(format!("readpath-window-{}", std::process::id()));
+            std::fs::write(&path, [1]).unwrap();
+            let target = Target::open(&path, OpenOptions::default());
+            std::fs::remove_file(&path).unwrap();
+            let target = target.unwrap();
+            (window_of(&target), target.queue().map_or(0, |queue| queue.read_ahead_bytes))
+        };
+        let (window, devices) = window_in(Path::new(env!("CARGO_MANIFEST_DIR")));
+        assert_eq!(window, if devices > 0 { devices } else { 131_072 });
+        let memory = Path::new("/dev/shm");
+        if memory.is_dir() {
+            assert_eq!(window_in(memory), (131_072, 0));
+        }
+    }
+}

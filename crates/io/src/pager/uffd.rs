@@ -489,8 +489,11 @@ fn open_widest() -> Result<(OwnedFd, FaultScope), UffdError> {
     }
 }
 
+/// No program that a process becomes has it, and who reads finds nothing rather than waits.
+const DESCRIPTOR_FLAGS: u32 = raw::O_CLOEXEC | raw::O_NONBLOCK;
+
 fn by_call(flags: u32) -> Result<OwnedFd, Errno> {
-    let flags = flags | raw::O_CLOEXEC | raw::O_NONBLOCK;
+    let flags = flags | DESCRIPTOR_FLAGS;
     let flags = rustix::mm::UserfaultfdFlags::from_bits_retain(flags);
     // SAFETY: a descriptor alone touches no memory; what is done through it
     // later has contracts of its own.
@@ -499,9 +502,9 @@ fn by_call(flags: u32) -> Result<OwnedFd, Errno> {
 
 fn by_device() -> std::io::Result<OwnedFd> {
     let device = File::options().read(true).write(true).open(DEVICE)?;
-    let flags = raw::O_CLOEXEC | raw::O_NONBLOCK;
+    let flags = libc::c_ulong::from(DESCRIPTOR_FLAGS);
     // SAFETY: the device's only call; its argument is a number.
-    let fd = unsafe { libc::ioctl(device.as_raw_fd(), DEVICE_NEW, flags as libc::c_ulong) };
+    let fd = unsafe { libc::ioctl(device.as_raw_fd(), DEVICE_NEW, flags) };
     if fd < 0 {
         return Err(std::io::Error::last_os_error());
     }
@@ -576,3 +579,22 @@ impl fmt::Display for CallError {
 }
 
 impl std::error::Error for CallError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the kernel says of a descriptor, however it was had: FD_CLOEXEC and O_NONBLOCK, as in fcntl(2).
+    #[test]
+    fn a_descriptor_ends_with_the_program_and_never_blocks() {
+        for fd in [by_call(0).ok(), by_device().ok()].into_iter().flatten() {
+            // SAFETY: questions about a descriptor of ours.
+            let (own, of_file) = unsafe {
+                let fd = fd.as_raw_fd();
+                (libc::fcntl(fd, libc::F_GETFD), libc::fcntl(fd, libc::F_GETFL))
+            };
+            assert_eq!(own, libc::FD_CLOEXEC);
+            assert_ne!(of_file & libc::O_NONBLOCK, 0);
+        }
+    }
+}

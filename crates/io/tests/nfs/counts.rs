@@ -4,12 +4,14 @@ use std::time::Duration;
 
 use readpath_core::machine::Access;
 use readpath_core::readahead::{self, Advice};
+use readpath_core::request::Completion;
 use readpath_core::unit::PageRange;
 
 use crate::proxy::{Proxy, Weather};
 use crate::rig::{Draw, Rig};
 use crate::server::Server;
 use crate::support::content;
+use crate::support::system_calls::{calls_between_marks, mark};
 
 const FILE_BYTES: u64 = 16 * (1 << 20) + 1234;
 const RSIZE: u64 = 32_768;
@@ -174,4 +176,62 @@ fn the_law_that_splits_makes_a_read_of_each_page() {
     let expected: Vec<_> = (0..24).map(|page| Some(((1 << 20) + page * 4096, 4096))).collect();
     assert_eq!(calls.iter().map(|call| call.read).collect::<Vec<_>>(), expected);
     assert!(calls.iter().enumerate().all(|(at, call)| call.answered_before == at));
+}
+
+/// A law is told between which times an answer came. Who slept until it did knows it; who looked at once knows that it
+/// came since the last look.
+#[test]
+fn an_answer_that_was_slept_for_came_after_the_sleep_began() {
+    let (_server, proxy, content) = serve();
+    let mut rig = Rig::open(proxy.port, SOON, "none");
+    proxy.weather(Weather { delay: Duration::from_millis(20), ..Weather::default() });
+    for at in 0..5 {
+        rig.read(Access::Direct, at * RSIZE, RSIZE, 0);
+        rig.send();
+        let asleep = rig.now();
+        rig.check(&content);
+        let came = rig.take_completions();
+        let is_known = |one: &Completion| asleep <= one.not_before && one.not_before <= one.at;
+        assert!(came.len() == 1 && came.iter().all(is_known), "{came:?} after {asleep:?}");
+    }
+    // On a busy machine one may take long; not each.
+    let mut has_found = false;
+    for at in 0..5 {
+        rig.read(Access::Direct, at * RSIZE, RSIZE, 0);
+        rig.send();
+        let looked = rig.now();
+        std::thread::sleep(Duration::from_millis(100));
+        rig.send();
+        rig.check(&content);
+        has_found |= rig.take_completions().iter().all(|one| one.not_before <= looked);
+    }
+    assert!(has_found);
+}
+
+/// Of an answer that lies there whole, one readv(2) brings the head and one all of the data, and what it is behind needs no look:
+/// two system calls, and no sleep.
+#[test]
+fn an_answer_that_is_there_is_taken_in_by_two_system_calls() {
+    let (_server, proxy, content) = serve();
+    let mut seen = Vec::new();
+    // On a busy machine it isn't there each time.
+    for _ in 0..5 {
+        let calls = calls_between_marks(|| {
+            let mut rig = Rig::open(proxy.port, SOON, "none");
+            rig.read(Access::Direct, 0, RSIZE, 0);
+            rig.send();
+            std::thread::sleep(Duration::from_millis(200));
+            mark();
+            rig.check(&content);
+            mark();
+        });
+        let Some(calls) = calls else { return };
+        let is_of_socket =
+            |&&call: &&i64| [libc::SYS_readv, libc::SYS_poll, libc::SYS_ppoll].contains(&call);
+        seen = calls[0].iter().filter(is_of_socket).copied().collect();
+        if seen == [libc::SYS_readv; 2] {
+            return;
+        }
+    }
+    panic!("{seen:?}");
 }

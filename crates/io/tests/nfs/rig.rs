@@ -41,6 +41,7 @@ pub struct Rig {
 struct Desk {
     device: Device<NfsStorage>,
     ended: Vec<(u64, Result<Vec<u8>, ReadError>)>,
+    came: Vec<Completion>,
 }
 
 impl Carrier for Desk {
@@ -59,7 +60,9 @@ impl Carrier for Desk {
     }
 
     fn poll_completion(&mut self, _now: Time) -> Option<Completion> {
-        self.device.poll()
+        let completion = self.device.poll();
+        self.came.extend(completion);
+        completion
     }
 }
 
@@ -104,12 +107,21 @@ impl Rig {
         let mut machine = Machine::new(config).unwrap();
         let file = machine.add_file(file_bytes, 0).unwrap();
         let handle = machine.open(file);
-        let desk = Desk { device, ended: Vec::new() };
+        let desk = Desk { device, ended: Vec::new(), came: Vec::new() };
         Rig { machine, desk, handle, asked: BTreeMap::new() }
     }
 
     pub fn storage(&mut self) -> &mut NfsStorage {
         self.desk.device.storage_mut()
+    }
+
+    pub fn now(&self) -> Time {
+        self.desk.device.now()
+    }
+
+    /// What the storage has completed since this was last asked.
+    pub fn take_completions(&mut self) -> Vec<Completion> {
+        std::mem::take(&mut self.desk.came)
     }
 
     /// Starts a read; its tag is free until it is finished.

@@ -156,3 +156,37 @@ impl Memory {
         &mut self.faults[fault.0 as usize]
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::memory::SwapConfig;
+    use crate::machine::{Config, Machine};
+    use crate::request::{DeviceCaps, ProcessId};
+
+    /// Laws divide what a request costs by those who wait: who has what he waited for is none of them.
+    #[test]
+    fn a_fault_counts_as_under_way_no_longer_than_it_is() {
+        let caps = DeviceCaps {
+            sectors: 1 << 20,
+            alignment_sectors: 8,
+            request_sectors_max: 1024,
+            depth_max: 4,
+            is_rotational: false,
+        };
+        let memory_bytes = 64 * PAGE_BYTES;
+        let mut machine = Machine::new(Config { memory_bytes, ..Config::new(caps) }).unwrap();
+        machine.add_swap(&SwapConfig::new(0, 128)).unwrap();
+        let memory = machine.add_memory(100, MemoryKind::Private).unwrap();
+        let under_way = |machine: &Machine| machine.base.queue.evidence.reads_under_way;
+        for page in 0..3 {
+            let access = MemoryAccess::Write;
+            let cause = MemoryFault { memory, page, access, process: ProcessId(0), tag: page };
+            assert_eq!(under_way(&machine), 0);
+            machine.fault(Time::ZERO, cause).unwrap();
+            let faulted = machine.poll_faulted().expect("a page of zeros comes at once");
+            assert_eq!(under_way(&machine), 0);
+            machine.release_fault(Time::ZERO, faulted.fault);
+        }
+    }
+}

@@ -317,6 +317,7 @@ fn has_locked_memory() -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::target::OpenOptions;
 
     fn runs(ranges: &[(u64, u64)]) -> Runs {
         let mut runs = Runs::default();
@@ -326,6 +327,24 @@ mod tests {
 
     fn window(ranges: &[(u64, u64)], page: u64) -> Option<(u64, u64)> {
         next_window(&runs(ranges), page, 1024, 10_240).map(|window| (window.first, window.end))
+    }
+
+    /// Memory as a file (tmpfs(5)) has no device that could be swift; of one that was found to be, it is not asked again.
+    #[test]
+    fn nothing_is_lent_of_a_file_whose_device_is_not_found_to_be_swift() {
+        let path = format!("/dev/shm/readpath-lent-{}", std::process::id());
+        if std::fs::write(&path, [1; 8192]).is_err() {
+            return;
+        }
+        let target = Target::open(path.as_ref(), OpenOptions::default());
+        std::fs::remove_file(&path).unwrap();
+        let target = target.unwrap();
+        let room = Room::of(16_384, 32).unwrap();
+        for (is_known, is_lent) in [(false, false), (true, true)] {
+            let room = Some(Room { is_known, ..room });
+            let mut lending = Lending { room, ..Lending::none() };
+            assert_eq!(lending.room_for(&target, Time(0), 512).is_some(), is_lent);
+        }
     }
 
     #[test]
