@@ -247,7 +247,9 @@ impl KernelReads<'_> {
     /// is shorter than this one: then it is what follows a header, and not a stream.
     pub(crate) fn header_from(&self, offset: u64, bytes: u64) -> Option<u64> {
         let from = self.line.run_from.load(Ordering::Relaxed);
-        (self.goes_on_unseen(offset) && offset - from < bytes).then_some(from)
+        // What was read of memory of our own meanwhile may have ended before it.
+        let is_shorter = offset.checked_sub(from).is_some_and(|run| run < bytes);
+        (self.goes_on_unseen(offset) && is_shorter).then_some(from)
     }
 
     /// Whether a read from `offset` on continues its last one, and the law has not seen that.
@@ -319,6 +321,16 @@ mod tests {
         assert_eq!(tally.last_page(2), 1);
         tally.through(10, 0, 2 * PAGE_BYTES + 1);
         assert_eq!(tally.last_page(thread_number()), 2);
+    }
+
+    #[test]
+    fn what_goes_on_from_memory_of_our_own_before_the_run_has_no_header_there() {
+        let tally = Tally::new(4);
+        let reads = tally.kernel_reads();
+        reads.counted(100, 0, 5_100);
+        assert_eq!(reads.header_from(5_100, 200), Some(5_000));
+        tally.copied(thread_number(), 100, 1_100);
+        assert_eq!(reads.header_from(1_100, 200), None);
     }
 
     #[test]

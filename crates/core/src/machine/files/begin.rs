@@ -277,3 +277,35 @@ fn count_hits(cache: &Cache, read: &Read, meter: &mut Meter) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::law::Spec;
+    use crate::machine::{Config, Machine, Transfer};
+    use crate::request::{DeviceCaps, ProcessId};
+
+    /// By hand: of 20 sectors a request, in units of eight, sixteen at a time.
+    #[test]
+    fn a_direct_read_is_cut_into_the_largest_pieces_that_are_whole_units() {
+        let caps = DeviceCaps {
+            sectors: 1 << 20,
+            alignment_sectors: 8,
+            request_sectors_max: 20,
+            depth_max: 8,
+            is_rotational: false,
+        };
+        let config = Config { scheduler: Spec::plain("noop"), ..Config::new(caps) };
+        let mut machine = Machine::new(config).unwrap();
+        let file = machine.add_file(1 << 20, 800).unwrap();
+        let handle = machine.open(file);
+        let process = ProcessId(0);
+        let transfer = Transfer { handle, process, offset: 4096, bytes: 19_000, tag: 0 };
+        machine.read(Time::ZERO, Access::Direct, transfer).unwrap();
+        let sent = std::iter::from_fn(|| machine.poll_request(Time::ZERO));
+        let pieces: alloc::vec::Vec<_> =
+            sent.map(|request| (request.start, request.sectors)).collect();
+        // 38 sectors are told of as 40.
+        assert_eq!(pieces, [(808, 16), (824, 16), (840, 8)]);
+    }
+}
