@@ -51,8 +51,6 @@ pub struct DeviceEvidence {
     pub estimate: DeviceEstimate,
     /// Memory of the cache in pages.
     pub memory_pages: u64,
-    /// Frames of it in which no page stands.
-    pub free_pages: u64,
     /// Reads that were begun and have not ended, the one that asks among them.
     pub reads_under_way: u64,
     /// Pages in the cache that were read ahead and that nobody has used yet.

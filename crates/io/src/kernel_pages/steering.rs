@@ -326,7 +326,6 @@ impl Steered {
             if !advised.is_quiet(request) {
                 device.now = self.steering.clock.now();
                 device.memory_pages = self.steering.memory_pages();
-                device.free_pages = device.memory_pages;
                 device.reads_under_way = self.steering.reading.load(Ordering::Relaxed).max(1);
                 law.read(
                     &ask,

@@ -239,7 +239,6 @@ impl Pages for FilePages<'_> {
         let Evidence { device, file } = &mut self.evidence;
         let memory_pages = u64::from(self.cache.budget_pages());
         device.memory_pages = memory_pages.min(self.budget.law_pages_max);
-        device.free_pages = u64::from(self.cache.free_pages()).min(device.memory_pages);
         device.standing_pages = self.cache.counters().standing_pages();
         Evidence { device, file }
     }

@@ -11,7 +11,7 @@
 //!   on to earn, and is read in a few steps that double.
 //! - *A file* is begun with once a 64th of it was asked for and half of the price of its pages was paid. It is read
 //!   from its first page on, in pieces that cost no less than a request. And it must fit: into a quarter of the
-//!   memory; or into all of it, as far as there are frames in which nobody's page stands.
+//!   memory, or into all of it once an eighth of the file was asked for.
 //! - *A part* counts for itself in which more than three times as many requests fell as in the others on average, a
 //!   few aside: no chance does that. It is taken to be asked for as much again as it was. So it is read once the
 //!   price of its pages was paid there, or was earned by others.
@@ -20,6 +20,10 @@ use super::super::{DeviceEvidence, Evidence, FileEvidence, Pages, REQUESTS_SHARE
 use super::{Ahead, Seen, say};
 use crate::observed::{FEW, REMEMBERED};
 use crate::unit::PageRange;
+
+/// The share of a file larger than a quarter of the memory that was asked for before the rest is read. Without, such files were never
+/// read whole: half of 128 MiB by 16 KiB in 256 MiB of memory had 0.47 of the best, held out.
+const SHARE_ASKED: u64 = 8;
 
 /// A request that continues no stream was seen: it counts, and the sweep goes on.
 pub(super) fn sweep(seen: Seen, pages: &mut dyn Pages) {
@@ -53,18 +57,15 @@ pub(super) fn sweep(seen: Seen, pages: &mut dyn Pages) {
         }
         return;
     }
-    let is_asked = REMEMBERED * file.scattered_pages >= file_pages;
+    let is_asked = |share: u64| share * file.scattered_pages >= file_pages;
+    let fits = file_pages <= device.memory_pages / if is_asked(SHARE_ASKED) { 1 } else { 4 };
     let is_spent = 2 * rent_pages >= file_pages;
-    if read_end == 0 && !(is_asked && is_spent) {
+    let begins = is_asked(REMEMBERED) && is_spent && fits;
+    if read_end == 0 && !begins {
         return;
     }
     let cost_pages = device.estimate.request_cost_pages();
     let chunk_pages = earned.min(REQUESTS_SHARE * cost_pages).min(pages_max(device));
-    let is_free = file_pages <= device.memory_pages && chunk_pages <= device.free_pages;
-    let fits = file_pages <= device.memory_pages / 4 || is_free;
-    if !fits {
-        return;
-    }
     if chunk_pages >= price.min(file_pages - read_end) {
         let chunk = PageRange::new(read_end, chunk_pages).clipped(file_pages);
         read(chunk, "asked", rent_pages, is_touch, pages);
