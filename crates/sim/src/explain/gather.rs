@@ -63,7 +63,7 @@ pub(super) struct FileFacts {
 impl FileFacts {
     /// Adds to what was fetched; says how many bytes of it had been fetched before.
     fn fetch(&mut self, offset: u64, bytes: u64) -> u64 {
-        let (first, end) = page_range(offset, bytes);
+        let PageRange { first, end } = PageRange::covering(offset, bytes);
         let added = self.fetched.add(first, end);
         let again = (end - first - added) * PAGE_BYTES;
         self.fetched_bytes += bytes;
@@ -271,17 +271,14 @@ impl Gathered {
 
     /// The pages that a read asks for.
     fn take_pages(&mut self, read: &Read, got: u64, goes_on: bool) {
-        let (first, end) = match read.way {
+        let pages = match read.way {
             // Pages are mapped around the one that is touched. Of a stream they are all used; of
             // other touches one is.
-            Way::Fault if !goes_on => {
-                let first = read.offset / PAGE_BYTES;
-                (first, first + 1)
-            }
-            _ => page_range(read.offset, got),
+            Way::Fault if !goes_on => PageRange::new(read.offset / PAGE_BYTES, 1),
+            _ => PageRange::covering(read.offset, got),
         };
-        self.files.entry(read.file).or_default().asked.add(first, end);
-        self.reuse.take(read.file, PageRange { first, end });
+        self.files.entry(read.file).or_default().asked.add(pages.first, pages.end);
+        self.reuse.take(read.file, pages);
     }
 
     /// How many requests devices had to read on average while they had any; of the waits where no
@@ -316,11 +313,4 @@ impl Gathered {
         }
         (all, most.map(|(file, _)| file))
     }
-}
-
-fn page_range(offset: u64, bytes: u64) -> (u64, u64) {
-    if bytes == 0 {
-        return (0, 0);
-    }
-    (offset / PAGE_BYTES, (offset + bytes).div_ceil(PAGE_BYTES))
 }
