@@ -2,96 +2,20 @@
 //!
 //! Needs root and FUSE; says so and skips where they are not.
 
+mod support;
+
 use std::fs::{self, File, OpenOptions};
-use std::io::{BufRead, BufReader, Read};
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-const READPATH: &str = env!("CARGO_BIN_EXE_readpath");
+use support::READPATH;
+use support::serve::{Folder, Serve, can_mount};
 
 /// `O_DIRECT` of Linux on x86-64 and riscv64; on others the test reads through the cache.
 const O_DIRECT: i32 =
     if cfg!(any(target_arch = "x86_64", target_arch = "riscv64")) { 0x4000 } else { 0 };
-
-fn can_mount(test: &str) -> bool {
-    let is_root = fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0);
-    let has_fuse = OpenOptions::new().read(true).write(true).open("/dev/fuse").is_ok();
-    if !is_root || !has_fuse {
-        println!("skipped: {test} needs root and /dev/fuse");
-    }
-    is_root && has_fuse
-}
-
-/// An empty folder that is unmounted and removed at the end, whatever happens.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Folder {
-        let path = std::env::temp_dir().join(format!("readpath-{name}-{}", std::process::id()));
-        fs::create_dir(&path).unwrap();
-        Folder(path)
-    }
-
-    fn device(&self) -> PathBuf {
-        self.0.join("device")
-    }
-
-    fn is_mounted(&self) -> bool {
-        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
-        mounts.contains(self.0.to_str().unwrap())
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        if self.is_mounted() {
-            let _ = Command::new("umount").arg("-l").arg(&self.0).status();
-        }
-        let _ = fs::remove_dir(&self.0);
-    }
-}
-
-/// A running `readpath serve`, which does not outlive the test.
-struct Serve {
-    child: Child,
-    output: BufReader<ChildStdout>,
-}
-
-impl Serve {
-    fn start(device: &str, folder: &Folder, arguments: &[&str]) -> Serve {
-        let mut child = Command::new(READPATH)
-            .args(["serve", device, "--at"])
-            .arg(&folder.0)
-            .args(arguments)
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut output = BufReader::new(child.stdout.take().unwrap());
-        let mut line = String::new();
-        output.read_line(&mut line).unwrap();
-        assert!(line.starts_with("ready: "), "{line}");
-        Serve { child, output }
-    }
-
-    /// Sends it a signal and waits for its end: what else it printed.
-    fn end(mut self, signal: &str) -> String {
-        let pid = self.child.id().to_string();
-        assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
-        let mut rest = String::new();
-        self.output.read_to_string(&mut rest).unwrap();
-        assert!(self.child.wait().unwrap().success());
-        rest
-    }
-}
-
-impl Drop for Serve {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
 
 /// 4 KiB past the kernel's cache, and how long that took.
 fn read_direct(path: &Path, offset: u64) -> (Vec<u8>, Duration) {

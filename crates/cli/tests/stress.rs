@@ -19,14 +19,11 @@ mod server;
 
 use std::error::Error;
 use std::future::Future;
-use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
-use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::io::{Read, Seek, SeekFrom};
 use std::pin::pin;
-use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
 use proxy::{Proxy, Weather};
@@ -35,7 +32,8 @@ use readpath::raw::RawMemory;
 use readpath::{Advice, File, RawFile, ReadPath};
 use readpath_core::splitmix;
 use server::Server;
-use support::{READPATH, Scratch};
+use support::Scratch;
+use support::serve::{Folder, Serve, can_mount};
 
 const BYTES: usize = 24 << 20;
 const PAGE: usize = 4096;
@@ -157,7 +155,7 @@ fn batch(worker: &mut Worker<'_>, path: &ReadPath, file: &File) {
         let Some(read) = batch.wait().unwrap() else { return };
         let given = read.copy_to(&mut buffer);
         let (offset, bytes) = places[read.ticket() as usize];
-        assert!(given.as_ref().is_ok_and(|&given| given == bytes) || given.is_err());
+        assert!(given.as_ref().ok().is_none_or(|&given| given == bytes));
         worker.ended(offset, given.map(|given| &buffer[..given]));
     }
 }
@@ -171,27 +169,9 @@ fn futures(worker: &mut Worker<'_>, file: &File) {
             let _ = pin!(&mut read).poll(&mut Context::from_waker(Waker::noop()));
             continue;
         }
-        let (count, buffer) = waited_for(read);
-        assert!(count.as_ref().is_ok_and(|&count| count == bytes) || count.is_err());
+        let (count, buffer) = pollster::block_on(read);
+        assert!(count.as_ref().ok().is_none_or(|&count| count == bytes));
         worker.ended(offset, count.map(|_| &buffer[..]));
-    }
-}
-
-/// A future's result, by a thread that sleeps until it is woken.
-fn waited_for<T>(future: impl Future<Output = T>) -> T {
-    struct Thread(std::thread::Thread);
-    impl std::task::Wake for Thread {
-        fn wake(self: std::sync::Arc<Thread>) {
-            self.0.unpark();
-        }
-    }
-    let waker = Waker::from(std::sync::Arc::new(Thread(std::thread::current())));
-    let mut future = pin!(future);
-    loop {
-        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
-            Poll::Ready(value) => return value,
-            Poll::Pending => std::thread::park(),
-        }
     }
 }
 
@@ -266,55 +246,19 @@ fn region(worker: &mut Worker<'_>, region: &mut Region) {
     assert!(region.as_slice() == copy);
 }
 
-/// A modelled device behind a file, which goes away with this.
-struct Served {
-    folder: PathBuf,
-    process: Child,
-}
-
-impl Served {
-    /// None where there is no FUSE, or this is not root.
-    fn start(scratch: &Scratch, backing: &std::path::Path) -> Option<Served> {
-        let is_root = std::fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0);
-        let fuse = std::fs::File::options().read(true).write(true).open("/dev/fuse");
-        if !is_root || fuse.is_err() {
-            println!("skipped: a device that fails needs root and /dev/fuse");
-            return None;
-        }
-        let folder = scratch.path("served");
-        std::fs::create_dir(&folder).unwrap();
-        let mut process = Command::new(READPATH)
-            .args(["serve", DEVICE, "--at"])
-            .arg(&folder)
-            .arg("--backing")
-            .arg(backing)
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let served = Served { folder, process };
-        assert!(line.starts_with("ready: "), "{line}");
-        Some(served)
-    }
-}
-
-impl Drop for Served {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(&self.folder).status();
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
 /// Everything at once for so long.
 fn stressed(name: &str, time: Duration) -> Vec<Done> {
     let seed = std::env::var("READPATH_SEED").map_or(1, |text| text.parse::<u64>().unwrap());
     let content = content();
     let scratch = Scratch::new(name);
     let plain = scratch.file("plain", &content);
-    let served = Served::start(&scratch, &scratch.file("backing", &content));
-    let failing = served.as_ref().map(|served| served.folder.join("device"));
+    let served = can_mount("a device that fails").then(|| {
+        let (folder, backing) = (Folder::new(name), scratch.file("backing", &content));
+        let serve = Serve::start(DEVICE, &folder, &["--backing", backing.to_str().unwrap()]);
+        // It ends before its folder goes.
+        (serve, folder)
+    });
+    let failing = served.as_ref().map(|(_, folder)| folder.device());
     let server = Server::start(content.clone(), 65_536);
     let proxy = Proxy::to(server.port);
     let weather = Weather {
@@ -340,9 +284,8 @@ fn stressed(name: &str, time: Duration) -> Vec<Done> {
                 let mut worker = Worker { content, state, may_fail, done, is_over };
                 scope.spawn(move || {
                     // Whoever fails ends it for all.
-                    let end = Ends(is_over);
+                    let _ends = Ends(is_over);
                     work(&mut worker);
-                    drop(end);
                     all.lock().unwrap().push(worker.done);
                 });
             };

@@ -1,6 +1,8 @@
 //! What the tests of the command share: a scratch folder, and running it.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
+pub mod serve;
+
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
