@@ -241,7 +241,8 @@ fn what_may_be_chance_has_little_ahead_until_it_goes_on_again() {
     assert!(ahead[0].0 == 102_408 && ahead[0].1 > 122, "{ahead:?}");
 }
 
-/// Ten readers wait: a request costs a tenth of 122 pages, and of what it occupies nothing is known. A run of 100 comes
+/// Ten readers wait for a page each: a request costs a tenth of 122 pages, and of what it occupies nothing is known; the other nine
+/// leave the device idle for most of the time, so that this doesn't make it less. A run of 100 comes
 /// to 100 + w with 100 ÷ (100 + w). Where a request costs 12 pages 52 are best: 1 + 100 × (1/101 + … +
 /// 1/152) is 42.7, and 1.52 times that 64.9, of 65; where it costs one, the least, 13.
 #[test]

@@ -253,8 +253,8 @@ impl Queue {
         self.wake = None;
         let request = &self.requests[id];
         self.meter.dispatched(now, request);
-        self.evidence.estimate.dispatched(now, id);
         let Request { op, start, sectors, .. } = *request;
+        self.evidence.estimate.dispatched(now, id, Some(start..request.end()));
         Some(Polled::Request(DeviceRequest { id, op, start, sectors }))
     }
 

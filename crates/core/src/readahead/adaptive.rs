@@ -15,9 +15,9 @@
 //!   that nobody uses. The price is that of one more request, in pages (`DeviceEvidence::window`). No knob, and no
 //!   window that a device would have to be told: a disk's requests are dear, a solid-state drive's
 //!   are cheap, and both are measured.
-//! - *The price is that of the moment.* A reader loses what a request takes; where `n` wait at a time, that is an
-//!   `n`-th of what they get done meanwhile, and never less than what the request occupies of the device, which
-//!   on many drives is next to nothing.
+//! - *The price is that of the moment.* What a request occupies of the device is taken from all who wait: nearly all of it on a disk, next to nothing
+//!   on many drives. The rest, its latency, one reader waits for: of `n` that wait it is an `n`-th of what they get done meanwhile. It costs no more than the
+//!   device has nothing to do for the others: nothing where they are so many that it is never idle (`estimate.rs`).
 //! - *The next window* is read when the reader has to wait for a page; and when it comes to the middle of the newest,
 //!   if that it goes on to its end is likely enough to make a request for which nobody waits. Of a run that has not gone on
 //!   yet it isn't known where it goes: wherever in its window the reader is next, the law hears of it.

@@ -40,7 +40,7 @@ impl Belief {
         Belief {
             request_ns: device.estimate.request_ns(),
             page_ps: device.estimate.page_ps(),
-            price_pages: device.price_pages(),
+            price_pages: device.price_pages(1),
             credit,
             newest: file.newest,
         }

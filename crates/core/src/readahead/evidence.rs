@@ -26,7 +26,7 @@ const REGION_PAGES: u64 = 1024;
 const REGIONS_MAX: u64 = 4096;
 
 /// How large a window should be, and what makes it so large: `waits`, what a reader waits for a request,
-/// shared by those that wait; `occupies`, what a request occupies of the device.
+/// as a part of all that wait; `occupies`, what a request occupies of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wanted {
     /// Pages ahead of the reader.
@@ -68,20 +68,20 @@ pub struct DeviceEvidence {
 }
 
 impl DeviceEvidence {
-    /// What one more request costs now, in pages.
+    /// What one more request of so many pages costs now, in pages; at least 1.
     ///
-    /// A reader that waits for it loses what it takes. Where `n` wait at a time that is the
-    /// `n`-th part of what all of them get done meanwhile; and what the request
-    /// occupies of the device is taken from all of them, however many they are.
-    pub fn price_pages(&self) -> u64 {
-        self.price().0
+    /// What it occupies of the device is taken from all who wait, however many they are; what its reader waits beside that, as
+    /// [`DeviceEstimate::request_waits_pages`] has it.
+    pub fn price_pages(&self, pages: u64) -> u64 {
+        self.price(pages).0
     }
 
-    /// The price, and what makes it so large.
-    fn price(&self) -> (u64, &'static str) {
-        let waits = (self.estimate.request_cost_pages() / self.reads_under_way.max(1)).max(1);
+    /// The price, and what most of it is.
+    fn price(&self, pages: u64) -> (u64, &'static str) {
+        let others = self.reads_under_way.saturating_sub(1);
+        let waits = self.estimate.request_waits_pages(pages, others);
         let occupies = self.estimate.request_occupies_pages();
-        if occupies >= waits { (occupies, "occupies") } else { (waits, "waits") }
+        ((occupies + waits).max(1), if occupies > waits { "occupies" } else { "waits" })
     }
 
     /// The window that costs least for a run of `length` requests of `each` pages that began so.
@@ -100,17 +100,17 @@ impl DeviceEvidence {
             }
             _ => u64::MAX,
         };
-        let (price, why) = self.price();
+        let (price, why) = self.price(each);
         let pays = lengths.window(length, each, price, REQUESTS_SHARE * price / each);
         Wanted { pages: each * pays.min(likely), why }
     }
 
-    /// Whether it pays to read more now while nobody waits, of which a run of `length` requests takes the first page if
+    /// Whether it pays to read more now while nobody waits, of which a run of `length` requests of `each` pages takes the first page if
     /// it goes on for `ahead` more: what a reader would have to wait for then, against a request and a page in vain.
-    pub fn pays_ahead(&self, begin: Begin, length: u64, ahead: u64) -> bool {
+    pub fn pays_ahead(&self, begin: Begin, length: u64, each: u64, ahead: u64) -> bool {
         let chance = self.lengths.of(begin).comes_to(length, ahead);
         let in_vain = self.estimate.request_occupies_pages() + 1;
-        chance * self.price_pages() > (CERTAIN - chance) * in_vain
+        chance * self.price_pages(each) > (CERTAIN - chance) * in_vain
     }
 
     /// Pages that came into the cache because somebody asked for them, or were asked for since.

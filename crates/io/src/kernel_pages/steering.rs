@@ -190,7 +190,7 @@ impl Steering {
     /// A read had the device to itself, as far as is known.
     fn learn(&self, begun: Time, ended: Time, bytes: u64) {
         let estimate = &mut self.evidence().estimate;
-        estimate.dispatched(begun, RequestId(0));
+        estimate.dispatched(begun, RequestId(0), None);
         estimate.completed(ended, ended, RequestId(0), bytes);
     }
 

@@ -558,7 +558,7 @@ impl Device {
         let next = RequestId(self.under_way.len() as u32);
         let id = self.free.pop().unwrap_or(next);
         self.under_way.insert(sector, id);
-        self.evidence.estimate.dispatched(at, id);
+        self.evidence.estimate.dispatched(at, id, None);
     }
 
     fn completed(&mut self, at: Time, sector: u64, bytes: u64) {
@@ -571,7 +571,7 @@ impl Device {
     /// A read that waited, with nobody else's beside it that is known of.
     fn learn(&mut self, begin_ns: u64, end_ns: u64, bytes: u64) {
         if begin_ns >= self.learned_ns {
-            self.evidence.estimate.dispatched(Time(begin_ns), RequestId(0));
+            self.evidence.estimate.dispatched(Time(begin_ns), RequestId(0), None);
             self.evidence.estimate.completed(Time(end_ns), Time(end_ns), RequestId(0), bytes);
         }
         self.learned_ns = self.learned_ns.max(end_ns);

@@ -337,7 +337,7 @@ impl Stream {
                     return;
                 }
                 let ahead = (first + 1 - request.end).div_ceil(each);
-                if !seen.waits && !device.pays_ahead(begin, length, ahead) {
+                if !seen.waits && !device.pays_ahead(begin, length, each, ahead) {
                     return;
                 }
                 let has_room_for_two = why != "memory" || 2 * window.count() <= size;
@@ -353,7 +353,7 @@ impl Stream {
                 let all = (size.min(share) / request.count()).max(1);
                 // Half a window more than one, so that a few disks have enough to put in order.
                 let count = (3 * all / 2).saturating_sub(steps_ahead).min(all);
-                let pays = || device.pays_ahead(begin, length, steps_ahead + 1);
+                let pays = || device.pays_ahead(begin, length, each, steps_ahead + 1);
                 if count < (all / 4).max(1) || !(seen.waits || pays()) {
                     return;
                 }

@@ -30,7 +30,7 @@ pub(super) fn sweep(seen: Seen, pages: &mut dyn Pages) {
     let Seen { request, file_pages, is_touch, .. } = seen;
     let absent = request.pages().filter(|&page| !pages.is_cached(page)).count() as u64;
     let Evidence { device, file } = pages.evidence();
-    let price = device.price_pages();
+    let price = device.price_pages(request.count());
     if absent > 0 {
         file.scattered_requests += 1;
         file.scattered_pages += absent;
