@@ -66,7 +66,7 @@ FIGURES = [
            needs="the Python package, `pip install ./python`"),
     Figure("world", README, "requests a second on one core on `ssd`",
            BENCH + "readpath-sim --bench modelled -- world", BENCH + "readpath-sim --bench modelled -- world --sample-count 1"),
-    Figure("regret", README, "one cell of six to the law that is best there", READPATH + "regret",
+    Figure("regret", README, "15 cells of a hundred to the law that is best there", READPATH + "regret",
            READPATH + "regret --cells /ssd/,rand-4k/ --smoke"),
     Figure("helped", README, "ten times as fast (`bench/advise.py`)", "python3 bench/advise.py --only mapped", needs="root"),
     Figure("conform", README, "every one of 2,000 generated reads", READPATH + "conform --generate 2000 --seed 7",
