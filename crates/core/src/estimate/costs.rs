@@ -22,31 +22,28 @@ use crate::unit::PAGE_BYTES;
 /// The latency before anything was measured: 1 ms, between a solid-state drive's and a disk's.
 const REQUEST_NS_AT_FIRST: u64 = 1_000_000;
 
-/// What a page costs, in picoseconds, before anything was measured: 500 MB/s, a SATA link's. None costs less than a sixteenth of it, 8 GB/s,
-/// four lanes of PCI Express 4.
+/// What a page costs, in picoseconds, before anything was measured: 500 MB/s, a SATA link's.
 const PAGE_PS_AT_FIRST: u64 = PAGE_BYTES * 2_000;
 
-/// What a page costs at the least.
+/// But no more than makes a request cost as much as so many pages, 256 KiB: a device whose requests are quick has
+/// quick bytes as well.
+const REQUEST_COST_PAGES_AT_FIRST: u64 = 64;
+
+/// What a page costs at the least: 8 GB/s, four lanes of PCI Express 4.
 const PAGE_PS_MIN: u64 = PAGE_PS_AT_FIRST / 16;
 
 /// What took longer, an hour, is taken to have taken so long, and what is more, to be so many: larger numbers wouldn't fit.
 const TOOK_NS_MAX: u64 = 3_600_000_000_000;
 const COUNT_MAX: u64 = 1 << 30;
 
-/// Of such parts weights are counted.
-const WEIGHT: i128 = 1 << 20;
-
-/// But no more than makes a request cost as much as so many pages, 256 KiB: a device whose requests are quick has
-/// quick bytes as well.
-const REQUEST_COST_PAGES_AT_FIRST: u64 = 64;
-
 /// The three costs, in the order in which they stand everywhere here.
 const LATENCY: usize = 0;
 const OCCUPIES: usize = 1;
 const PAGE: usize = 2;
 
-/// Of such parts covariances are counted.
+/// Of such parts covariances are counted, and of these the weights of one observation.
 const PARTS: i128 = 1 << 40;
+const WEIGHT: i128 = 1 << 20;
 
 /// What a request was seen to take, and what the device did meanwhile.
 #[derive(Clone, Copy, Debug)]
