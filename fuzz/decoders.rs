@@ -8,17 +8,17 @@
 
 use std::path::{Path, PathBuf};
 
-use readpath_core::law::Spec;
+use readpath_core::policy::Spec;
 use readpath_core::size;
-use readpath_sim::blocks::{self, Trace};
+use readpath_sim::blocks::{self, BlockTrace};
 use readpath_sim::conform::{parse_recording, parse_steps};
 use readpath_sim::device::hdd::{drive_from_disksim, drive_of};
 use readpath_sim::explain::Explainer;
 use readpath_sim::job::JobFile;
 use readpath_sim::load;
-use readpath_sim::recording::{self, MAGIC, Merge, Record, VERSION, strace};
-use readpath_sim::trace::{FORMATS, Format, Reader};
-use readpath_sim::what_if::Gathered;
+use readpath_sim::recording::{self, MAGIC, MergedRecords, Record, VERSION, strace};
+use readpath_sim::trace::{FORMATS, TraceFormat, TraceReader};
+use readpath_sim::what_if::RecordingInput;
 
 /// With so many bytes each is to be done; longer ones find nothing else, more slowly.
 const BYTES_MAX: usize = 1 << 16;
@@ -76,9 +76,9 @@ pub fn drive_disksim(bytes: &[u8]) {
 /// A trace of blocks, in the format that the first byte says.
 pub fn blocks(bytes: &[u8]) {
     let Some((&first, bytes)) = bytes.split_first() else { return };
-    let formats = blocks::Format::ALL;
+    let formats = blocks::BlockTraceFormat::ALL;
     let format = formats[usize::from(first) % formats.len()].1;
-    let _ = Trace::parse(&bytes[..bytes.len().min(BYTES_MAX)], format, 1 << 20)
+    let _ = BlockTrace::parse(&bytes[..bytes.len().min(BYTES_MAX)], format, 1 << 20)
         .map_err(|error| error.to_string());
 }
 
@@ -86,8 +86,8 @@ pub fn blocks(bytes: &[u8]) {
 pub fn trace(bytes: &[u8]) {
     let Some((&first, bytes)) = bytes.split_first() else { return };
     let format = FORMATS[usize::from(first) % FORMATS.len()].1;
-    let _ = Format::detect(bytes);
-    for request in Reader::new(&bytes[..bytes.len().min(BYTES_MAX)], format) {
+    let _ = TraceFormat::detect(bytes);
+    for request in TraceReader::new(&bytes[..bytes.len().min(BYTES_MAX)], format) {
         if request.map_err(|error| error.to_string()).is_err() {
             return;
         }
@@ -109,19 +109,19 @@ pub fn watched(bytes: &[u8]) {
         let sum = crc32fast::hash(block).to_le_bytes();
         let head = [&MAGIC[..], &VERSION.to_le_bytes(), &(block.len() as u32).to_le_bytes(), &sum];
         let whole = [&head.concat(), block].concat();
-        let reader = recording::Reader::new(&whole[..]).expect("its head is right");
+        let reader = recording::RecordingReader::new(&whole[..]).expect("its head is right");
         reader.map_while(|record| record.map_err(|error| error.to_string()).ok()).collect()
     };
     play(&recorded(bytes));
     let parts = [recorded(one), recorded(other), recorded(bytes)].map(Vec::into_iter);
-    if let Ok(merged) = Merge::new(parts.into()) {
+    if let Ok(merged) = MergedRecords::new(parts.into()) {
         play(&merged.collect::<Vec<Record>>());
     }
 }
 
 /// Has those look at a recording who do.
 fn play(records: &[Record]) {
-    let (mut explainer, mut gathered) = (Explainer::default(), Gathered::default());
+    let (mut explainer, mut gathered) = (Explainer::default(), RecordingInput::default());
     for record in records {
         explainer.take(record);
         gathered.take(record);
@@ -139,13 +139,13 @@ pub fn strace_text(bytes: &[u8]) {
 }
 
 /// The name of a law, or of a device, with its parameters.
-pub fn law(bytes: &[u8]) {
+pub fn policy(bytes: &[u8]) {
     let Some(text) = text(bytes) else { return };
     let _ = Spec::parse_all(text).map_err(|error| error.to_string());
     let Ok(spec) = Spec::parse(text) else { return };
     let limits = readpath_core::readahead::ReadaheadLimits::default();
     let _ = readpath_core::readahead::build(&spec, &limits).map_err(|error| error.to_string());
-    let _ = readpath_core::reclaim::build(&spec, 1_000).map_err(|error| error.to_string());
+    let _ = readpath_core::eviction::build(&spec, 1_000).map_err(|error| error.to_string());
 }
 
 /// A size.
@@ -169,6 +169,6 @@ pub const ALL: [(&str, Decode); 11] = [
     ("recording", recording),
     ("watched", watched),
     ("strace", strace_text),
-    ("law", law),
+    ("policy", policy),
     ("size", size),
 ];

@@ -1,11 +1,11 @@
 //! What a law written in Python is told: a read, and what the device allows.
 
 use pyo3::prelude::*;
-use readpath_core::readahead::{Ask, ReadaheadLimits};
+use readpath_core::readahead::{ReadRequest, ReadaheadLimits};
 
 /// One read, as a law sees it.
 #[pyclass(frozen, name = "Ask", module = "readpath")]
-pub struct PyAsk(pub Ask);
+pub struct PyAsk(pub ReadRequest);
 
 #[pymethods]
 impl PyAsk {
@@ -52,7 +52,7 @@ impl PyAsk {
     }
 
     fn __repr__(&self) -> String {
-        let Ask { offset, bytes, file_bytes, .. } = self.0;
+        let ReadRequest { offset, bytes, file_bytes, .. } = self.0;
         format!("Ask(offset={offset}, bytes={bytes}, file_bytes={file_bytes})")
     }
 }

@@ -29,7 +29,7 @@ impl Awaited {
     /// The bytes, or None while they are not there: `wake` is called, on any
     /// thread, when it is worth asking again.
     fn poll<'py>(&self, py: Python<'py>, wake: Py<PyAny>) -> PyResult<Option<Bound<'py, PyBytes>>> {
-        let waker = Waker::from(Arc::new(Call(wake)));
+        let waker = Waker::from(Arc::new(WakeCall(wake)));
         let polled = py.detach(|| {
             let mut future = self.0.lock().expect("no poll panics");
             let Some(read) = &mut *future else { return Poll::Ready((Ok(0), Vec::new())) };
@@ -51,9 +51,9 @@ impl Awaited {
 }
 
 /// Calls a Python function to wake a task.
-struct Call(Py<PyAny>);
+struct WakeCall(Py<PyAny>);
 
-impl Wake for Call {
+impl Wake for WakeCall {
     fn wake(self: Arc<Self>) {
         Python::attach(|py| {
             if let Err(error) = self.0.call0(py) {

@@ -66,12 +66,12 @@ pub fn push<T>(all: &mut Vec<T>, one: T) -> PyResult<()> {
 }
 
 /// Memory that another thread may be given.
-pub struct Place(pub *mut u8);
+pub struct BufferMemory(pub *mut u8);
 
 // SAFETY: whoever made it keeps the memory in place, and uses it from one thread at a time.
-unsafe impl Send for Place {}
+unsafe impl Send for BufferMemory {}
 
-impl Place {
+impl BufferMemory {
     /// # Safety
     /// So many bytes can be written there, and stay until the slice is dropped.
     pub unsafe fn slice<'a>(&self, bytes: usize) -> &'a mut [u8] {

@@ -83,7 +83,7 @@ impl Engine {
         memory_bytes: Option<u64>,
         readahead: &str,
         scheduler: &str,
-        reclaim: &str,
+        eviction: &str,
         depth: Count,
         backend: &str,
         kept_max: Count,
@@ -96,7 +96,7 @@ impl Engine {
         if let Some(bytes) = memory_bytes {
             options = options.memory(bytes);
         }
-        let options = options.scheduler(scheduler).reclaim(reclaim).depth(depth).backend(kind);
+        let options = options.scheduler(scheduler).eviction(eviction).depth(depth).backend(kind);
         let path = options.clone().build().map_err(|error| not_built(&error))?;
         let eighth = |bytes: u64| (bytes / 8).next_multiple_of(PAGE_BYTES).min(PIECE_BYTES_MAX);
         let piece_bytes = memory_bytes.map_or(PIECE_BYTES_MAX, eighth);

@@ -108,7 +108,7 @@ pub fn no_memory(error: &PagerError) -> PyErr {
     let errno = match error {
         PagerError::Open(error) => return not_opened_here(error),
         PagerError::Backend(error) => return not_carried(error),
-        PagerError::Law(_) | PagerError::Config(_) | PagerError::Swap(_) => return refused(error),
+        PagerError::Policy(_) | PagerError::Config(_) | PagerError::Swap(_) => return refused(error),
         PagerError::Space { error: errno, path, .. } => {
             let text = error.to_string();
             let words =

@@ -1,7 +1,7 @@
 //! `readpath._native`: what the Python package `readpath` takes from Rust.
 //!
 //! Bindings alone, without decisions of their own: [`modelled`] runs a job in
-//! the modelled world, [`law`] lets a law written in Python decide in it,
+//! the modelled world, [`policy`] lets a law written in Python decide in it,
 //! [`planner`] lets the core decide what to fetch of a remote file, [`engine`] and [`local`]
 //! read files through the real path, [`memory`] serves the faults of arrays.
 
@@ -13,7 +13,7 @@ mod beside;
 mod buffers;
 mod engine;
 mod failure;
-mod law;
+mod policy;
 mod local;
 mod many;
 mod memory;
@@ -36,7 +36,7 @@ mod _native {
     #[pymodule_export]
     use crate::engine::Engine;
     #[pymodule_export]
-    use crate::law::NamedLaw;
+    use crate::policy::NamedPolicy;
     #[pymodule_export]
     use crate::local::LocalFile;
     #[pymodule_export]
@@ -52,7 +52,7 @@ mod _native {
     #[pymodule_export]
     use crate::process::forked;
     #[pymodule_export]
-    use crate::spec::{devices, laws, memory_bytes, parse_specs};
+    use crate::spec::{devices, policies, memory_bytes, parse_specs};
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -21,11 +21,11 @@ use readpath_core::unit::PAGE_BYTES;
 
 use crate::awaited::Awaited;
 use crate::beside::beside;
-use crate::buffers::{Place, new_bytes, writable, zeroed};
+use crate::buffers::{BufferMemory, new_bytes, writable, zeroed};
 use crate::engine::{Engine, Remade, counted};
 use crate::failure::{Failure, not_opened};
-use crate::law::advice_named;
-use crate::many::{Offsets, Part, Ranges, read_many};
+use crate::policy::advice_named;
+use crate::many::{Offsets, ReadRange, Ranges, read_many};
 use crate::process::Own;
 use crate::spec::{Count, check_name, refused};
 
@@ -123,7 +123,7 @@ impl LocalFile {
     fn fill(&self, py: Python<'_>, offset: u64, buffer: &Bound<'_, PyAny>) -> PyResult<usize> {
         let held = PyUntypedBuffer::get(buffer)?;
         let (place, room) = writable(&held)?;
-        let place = Place(place);
+        let place = BufferMemory(place);
         // SAFETY: `held` keeps the memory where it is until we return. As with every
         // `readinto`, who uses it on another thread meanwhile finds some of the new bytes.
         let filled = unsafe { self.fill_place(py, offset, place, room) };
@@ -140,7 +140,7 @@ impl LocalFile {
         &self,
         py: Python<'_>,
         offset: u64,
-        place: Place,
+        place: BufferMemory,
         room: usize,
     ) -> PyResult<usize> {
         let piece_bytes = self.engine.piece_bytes;
@@ -150,7 +150,7 @@ impl LocalFile {
             let piece = (room - filled).min(piece_bytes as usize);
             let is_last = filled + piece == room;
             // SAFETY: within the room.
-            let place = Place(unsafe { place.0.add(filled) });
+            let place = BufferMemory(unsafe { place.0.add(filled) });
             let came = self.with(py, move |file| {
                 if !is_last && !file.is_cached(at.saturating_add(piece as u64), piece_bytes) {
                     file.prefetch(at.saturating_add(piece as u64), piece_bytes);
@@ -304,7 +304,7 @@ impl LocalFile {
         let (bytes, place) = new_bytes(py, self.left(offset.0, size.0) as usize)?;
         let room = bytes.as_bytes().len();
         // SAFETY: the object is new, and nobody else has it yet.
-        let filled = unsafe { self.fill_place(py, offset.0, Place(place), room)? };
+        let filled = unsafe { self.fill_place(py, offset.0, BufferMemory(place), room)? };
         if filled < room {
             return Err(
                 Failure::Read(ReadError::Shrunk { offset: offset.0 + filled as u64 }).into()
@@ -379,7 +379,7 @@ impl LocalFile {
         for (offset, size) in ranges.0 {
             let (object, place) = new_bytes(py, self.left(offset, size) as usize)?;
             let bytes = object.as_bytes().len();
-            parts.push(Part { offset, place: Place(place), bytes });
+            parts.push(ReadRange { offset, place: BufferMemory(place), bytes });
             all.push(object);
         }
         // SAFETY: the objects are new and have so many bytes; nobody else has them yet.
@@ -416,9 +416,9 @@ impl LocalFile {
         }
         let part = |(offset, (place, room)): (u64, (*mut u8, usize))| {
             let bytes = self.left(offset, room as u64) as usize;
-            Part { offset, place: Place(place), bytes }
+            ReadRange { offset, place: BufferMemory(place), bytes }
         };
-        let parts: Vec<Part> = offsets.into_iter().zip(places).map(part).collect();
+        let parts: Vec<ReadRange> = offsets.into_iter().zip(places).map(part).collect();
         let counts = PyList::new(py, parts.iter().map(|part| part.bytes))?;
         // SAFETY: `held` keeps the memory where it is until we return. As with every
         // `readinto`, who uses it on another thread meanwhile finds some of the new bytes.
@@ -497,8 +497,8 @@ impl LocalFile {
     /// What the readahead law believes of the file, in a line: price, chance, newest window and why.
     ///
     /// `None` in a child of `fork` that can't have a path of its own.
-    fn belief(&self, py: Python<'_>) -> PyResult<Option<String>> {
-        self.with(py, |file| Ok(file.stats().belief.map(|belief| belief.to_string())))
+    fn readahead_state(&self, py: Python<'_>) -> PyResult<Option<String>> {
+        self.with(py, |file| Ok(file.stats().readahead_state.map(|readahead_state| readahead_state.to_string())))
     }
 
     /// What its read path has counted: for all the files that it has, as `ReadPath.stats`.

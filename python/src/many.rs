@@ -5,7 +5,7 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use readpath::{File, ReadError};
 
-use crate::buffers::{Place, push};
+use crate::buffers::{BufferMemory, push};
 use crate::failure::Failure;
 use crate::spec::{Count, refused};
 
@@ -85,11 +85,11 @@ fn integers(object: &Bound<'_, PyAny>) -> PyResult<Option<(Vec<u64>, Vec<usize>)
 }
 
 /// A range of a file, and where its bytes go.
-pub struct Part {
+pub struct ReadRange {
     /// Where it begins in the file.
     pub offset: u64,
     /// Where its bytes go.
-    pub place: Place,
+    pub place: BufferMemory,
     /// How many; the file has them all.
     pub bytes: usize,
 }
@@ -98,14 +98,14 @@ pub struct Part {
 ///
 /// # Safety
 /// Each place has room for its bytes, which nobody else uses until this returns.
-pub unsafe fn read_many(file: &File, parts: &[Part]) -> Result<(), Failure> {
+pub unsafe fn read_many(file: &File, parts: &[ReadRange]) -> Result<(), Failure> {
     let mut batch = file.read_path().batch();
     // Those that are too large for a batch, and those that found no room because of other callers' reads.
     let mut alone = Vec::new();
     let (mut next, mut under_way, mut unheard) = (0, 0, 0);
     loop {
         while under_way < UNDER_WAY_MAX && next < parts.len() {
-            let Part { offset, bytes, .. } = parts[next];
+            let ReadRange { offset, bytes, .. } = parts[next];
             match batch.read(file, offset, bytes as u64, next as u64) {
                 Ok(()) => under_way += 1,
                 Err(ReadError::TooLarge { .. }) => alone.push(next),

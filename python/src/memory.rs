@@ -15,24 +15,24 @@ use readpath_core::readahead::Advice;
 use crate::beside::beside;
 use crate::engine::backend_named;
 use crate::failure::no_memory;
-use crate::law::advice_named;
+use crate::policy::advice_named;
 use crate::many::Ranges;
 use crate::process::Own;
 use crate::spec::{Count, check_name};
 
 /// Memory that is lent to Python's buffers, and given back when it is closed and nobody uses it any more.
-struct Lending<T: Send>(Mutex<Lent<T>>);
+struct Lending<T: Send>(Mutex<PinnedMemory<T>>);
 
 /// Locked with Python's lock held, and for no longer than it takes to look: whoever waits for storage has
 /// the memory itself, and neither of the locks; so nobody waits for one lock with the other.
-struct Lent<T: Send> {
+struct PinnedMemory<T: Send> {
     /// None once it is closed.
     memory: Option<Arc<Own<T>>>,
     /// How many look into it.
     buffers: usize,
 }
 
-impl<T: Send> Lent<T> {
+impl<T: Send> PinnedMemory<T> {
     fn memory(&self) -> PyResult<&Arc<Own<T>>> {
         self.memory.as_ref().ok_or_else(|| PyValueError::new_err("the memory is closed"))
     }
@@ -58,10 +58,10 @@ type Which<T> = fn(&Own<T>) -> PyResult<&T>;
 
 impl<T: Send + Sync> Lending<T> {
     fn new(memory: T) -> Lending<T> {
-        Lending(Mutex::new(Lent { memory: Some(Arc::new(Own::new(memory))), buffers: 0 }))
+        Lending(Mutex::new(PinnedMemory { memory: Some(Arc::new(Own::new(memory))), buffers: 0 }))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Lent<T>> {
+    fn lock(&self) -> MutexGuard<'_, PinnedMemory<T>> {
         self.0.lock().expect("nobody panics while holding it")
     }
 

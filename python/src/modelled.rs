@@ -7,15 +7,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use readpath_core::law::Spec;
+use readpath_core::policy::Spec;
 use readpath_sim::job::JobFile;
 use readpath_sim::observe::{Events, Observer};
-use readpath_sim::run::{Go, Progress, Watch};
+use readpath_sim::run::{ProgressAnswer, Progress, RunObserver};
 use readpath_sim::simulate::{
-    About, Guests, Setup, SimulateError, check as check_setup, check_memory, simulate_with,
+    ErrorSubject, Participants, SimulationSetup, SimulateError, check as check_setup, check_memory, simulate_with,
 };
 
-use crate::law::{Raised, law_maker};
+use crate::policy::{Raised, policy_maker};
 use crate::spec::refused;
 
 /// Tells a run on another thread to stop.
@@ -49,25 +49,25 @@ struct Point {
     /// What the job is called in errors.
     source: String,
     job: JobFile,
-    setup: Setup,
+    setup: SimulationSetup,
 }
 
 /// What names a point: (name of the job, what to call it in errors, its text,
 /// device, readahead, scheduler, memory in bytes, seed).
-type Named = (String, String, String, String, String, String, u64, u64);
+type NamedPoint = (String, String, String, String, String, String, u64, u64);
 
 impl Point {
-    fn read(named: Named) -> PyResult<Point> {
+    fn read(named: NamedPoint) -> PyResult<Point> {
         let (name, source, text, device, readahead, scheduler, memory_bytes, seed) = named;
         let job = JobFile::parse(&text).map_err(|error| refused(format!("{source}: {error}")))?;
         check_memory(&job, memory_bytes)
             .map_err(|error| refused(format!("memory {memory_bytes}: {source}: {error}")))?;
-        let setup = Setup {
+        let setup = SimulationSetup {
             readahead: Spec::parse(&readahead).map_err(refused)?,
             scheduler: Spec::parse(&scheduler).map_err(refused)?,
             memory_bytes,
             seed,
-            ..Setup::new(Spec::parse(&device).map_err(refused)?)
+            ..SimulationSetup::new(Spec::parse(&device).map_err(refused)?)
         };
         Ok(Point { name, source, job, setup })
     }
@@ -75,9 +75,9 @@ impl Point {
     /// What is wrong with the job is told of the job, all else of the device.
     fn told(&self, error: &SimulateError) -> PyErr {
         match error.about() {
-            About::Job => refused(format!("{}: {error}", self.source)),
-            About::Laws => refused(error),
-            About::Storage => refused(format!("{}: {error}", self.setup.device)),
+            ErrorSubject::Job => refused(format!("{}: {error}", self.source)),
+            ErrorSubject::Policies => refused(error),
+            ErrorSubject::Storage => refused(format!("{}: {error}", self.setup.device)),
         }
     }
 }
@@ -86,23 +86,23 @@ impl Point {
 ///
 /// Raises ValueError with the command's words where it could not.
 #[pyfunction]
-pub fn check(py: Python<'_>, point: Named) -> PyResult<()> {
+pub fn check(py: Python<'_>, point: NamedPoint) -> PyResult<()> {
     let point = Point::read(point)?;
     py.detach(|| check_setup(&point.job, &point.setup)).map_err(|error| point.told(&error))
 }
 
 /// Runs a point; gives its row as JSON, and what was seen if `events_max` is given.
 ///
-/// `law` makes the readahead law of each file that is opened, from the device's
+/// `policy` makes the readahead law of each file that is opened, from the device's
 /// limits, in place of the one named. `tell(now_ns, bytes, bytes_total)` hears of
 /// the progress. Raises ValueError where something can't be run as it was
-/// asked, whatever `law` or `tell` raise, and KeyboardInterrupt.
+/// asked, whatever `policy` or `tell` raise, and KeyboardInterrupt.
 #[pyfunction]
-#[pyo3(signature = (point, *, law=None, tell=None, stop=None, events_max=None))]
+#[pyo3(signature = (point, *, policy=None, tell=None, stop=None, events_max=None))]
 pub fn simulate<'py>(
     py: Python<'py>,
-    point: Named,
-    law: Option<Py<PyAny>>,
+    point: NamedPoint,
+    policy: Option<Py<PyAny>>,
     tell: Option<Py<PyAny>>,
     stop: Option<Py<Stop>>,
     events_max: Option<usize>,
@@ -110,18 +110,18 @@ pub fn simulate<'py>(
     let point = Point::read(point)?;
     let raised = Raised::default();
     let observer = events_max.map(Observer::new);
-    let guests = Guests {
-        law_maker: law.map(|law| law_maker(law, raised.clone())),
+    let guests = Participants {
+        policy_maker: policy.map(|policy| policy_maker(policy, raised.clone())),
         observer: observer.clone(),
     };
     let mut progress = |progress: Progress| {
         let heard = raised.is_any()
             || stop.as_ref().is_some_and(|stop| stop.get().is_set())
             || hear(&progress, tell.as_ref()).map_err(|error| raised.keep(error)).is_err();
-        if heard { Go::Stop } else { Go::On }
+        if heard { ProgressAnswer::Stop } else { ProgressAnswer::On }
     };
     let row = py.detach(|| {
-        let watch = Watch::progress(&mut progress);
+        let watch = RunObserver::progress(&mut progress);
         simulate_with(&point.name, &point.job, &point.setup, guests, watch)
     });
     raised.result()?;

@@ -12,7 +12,7 @@ use std::thread::{self, ThreadId};
 
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
-use readpath_core::readahead::{Folio, Pages};
+use readpath_core::readahead::{Folio, PageView};
 
 /// The largest folio, as an order: 2 MiB, as in the kernel on x86-64.
 const FOLIO_ORDER_MAX: u8 = 9;
@@ -21,52 +21,52 @@ const FOLIO_ORDER_MAX: u8 = 9;
 #[pyclass(frozen, name = "Pages", module = "readpath")]
 pub struct PyPages {
     /// None once the call that lent it has ended.
-    lent: Mutex<Option<Lent>>,
+    lent: Mutex<Option<SharedPages>>,
     file_pages: u64,
 }
 
 /// A loan: the pages, and the thread that they stay on.
-struct Lent {
-    pages: NonNull<dyn Pages>,
+struct SharedPages {
+    pages: NonNull<dyn PageView>,
     thread: ThreadId,
 }
 
 // SAFETY: the pointer is followed on the thread that lent it alone (see `PyPages::with`); other
 // threads may at most drop it, as the traceback of an exception does.
-unsafe impl Send for Lent {}
+unsafe impl Send for SharedPages {}
 
 impl PyPages {
     /// Lends `pages` to `user` in a Python object, and takes them back.
     pub fn lend<T>(
         py: Python<'_>,
-        pages: &mut dyn Pages,
+        pages: &mut dyn PageView,
         file_pages: u64,
         user: impl FnOnce(&Bound<'_, PyPages>) -> PyResult<T>,
     ) -> PyResult<T> {
-        let pages: NonNull<dyn Pages + '_> = NonNull::from(pages);
+        let pages: NonNull<dyn PageView + '_> = NonNull::from(pages);
         // SAFETY: only the lifetime changes. The pointer is used by `with` alone, under the lock,
         // and `Loan` takes it out under the same lock before `pages`, borrowed until we return, ends.
-        let pages: NonNull<dyn Pages> = unsafe { std::mem::transmute(pages) };
-        let lent = Lent { pages, thread: thread::current().id() };
+        let pages: NonNull<dyn PageView> = unsafe { std::mem::transmute(pages) };
+        let lent = SharedPages { pages, thread: thread::current().id() };
         let loan = Loan(Bound::new(py, PyPages { lent: Mutex::new(Some(lent)), file_pages })?);
         user(&loan.0)
     }
 
     /// Lets `user` work with the pages, while the loan lasts. Nothing of Python's may
     /// run in `user`: it would find the lock taken.
-    pub fn with<T>(&self, user: impl FnOnce(&mut dyn Pages) -> T) -> PyResult<T> {
-        let mut lent = self.lent.lock().expect("no law panics");
+    pub fn with<T>(&self, user: impl FnOnce(&mut dyn PageView) -> T) -> PyResult<T> {
+        let mut lent = self.lent.lock().expect("no policy panics");
         match &mut *lent {
-            Some(Lent { pages, thread }) if *thread == thread::current().id() => {
+            Some(SharedPages { pages, thread }) if *thread == thread::current().id() => {
                 // SAFETY: the loan lasts (see `lend`), we are on its thread, and the lock makes this
                 // the one reference.
                 Ok(user(unsafe { pages.as_mut() }))
             }
             Some(_) => Err(PyRuntimeError::new_err(
-                "the pages stay on the thread that called the law; use them there",
+                "the pages stay on the thread that called the policy; use them there",
             )),
             None => Err(PyRuntimeError::new_err(
-                "the pages are there only during the call of the law that was given them",
+                "the pages are there only during the call of the policy that was given them",
             )),
         }
     }
@@ -77,7 +77,7 @@ struct Loan<'py>(Bound<'py, PyPages>);
 
 impl Drop for Loan<'_> {
     fn drop(&mut self) {
-        *self.0.get().lent.lock().expect("no law panics") = None;
+        *self.0.get().lent.lock().expect("no policy panics") = None;
     }
 }
 

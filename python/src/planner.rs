@@ -14,9 +14,9 @@ use pyo3::buffer::PyUntypedBuffer;
 use pyo3::exceptions::{PyBufferError, PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use readpath_core::law::Spec;
+use readpath_core::policy::Spec;
 use readpath_core::machine::{
-    Access, Buffer, Carrier, Config, Done, Driver, HandleId, Machine, ReadError, ReadId, Transfer,
+    ReadAccess, Buffer, IoBackend, Config, Done, Driver, HandleId, Machine, ReadError, ReadId, Transfer,
 };
 use readpath_core::readahead::ReadaheadLimits;
 use readpath_core::request::{
@@ -24,26 +24,26 @@ use readpath_core::request::{
 };
 use readpath_core::unit::{PAGE_BYTES, PAGE_SECTORS, PageRange, SECTOR_BYTES, Time};
 
-use crate::buffers::{Place, new_bytes, writable, zeroed};
-use crate::law::advice_named;
+use crate::buffers::{BufferMemory, new_bytes, writable, zeroed};
+use crate::policy::advice_named;
 use crate::spec::refused;
 
 /// The read path of one file, without the means to read it.
 #[pyclass(frozen, module = "readpath")]
-pub struct Planner(Mutex<Plan>);
+pub struct Planner(Mutex<FetchPlan>);
 
-struct Plan {
+struct FetchPlan {
     machine: Machine,
     handle: HandleId,
     memory_bytes: u64,
     /// The frames of the cache, side by side; the system gives memory as they are first filled.
     pool: Vec<u8>,
-    work: Work,
+    work: FetchWork,
     began: Instant,
 }
 
 /// What Python has to do, and has done.
-struct Work {
+struct FetchWork {
     file_bytes: u64,
     /// Ranges to fetch and reads that have ended, since they were last told.
     told: (Vec<Range>, Vec<u32>),
@@ -69,7 +69,7 @@ struct Direct {
 /// A range to fetch: its name, its first byte, and its end.
 type Range = (u32, u64, u64);
 
-impl Carrier for Work {
+impl IoBackend for FetchWork {
     fn submit(&mut self, _machine: &Machine, _now: Time, request: DeviceRequest) {
         let start = request.start * SECTOR_BYTES;
         let end = (request.end() * SECTOR_BYTES).min(self.file_bytes);
@@ -82,7 +82,7 @@ impl Carrier for Work {
     }
 }
 
-impl Driver for Work {
+impl Driver for FetchWork {
     fn done(&mut self, machine: &mut Machine, now: Time, done: Done) {
         if self.abandoned.remove(&done.read.0) {
             self.direct.remove(&done.read.0);
@@ -94,7 +94,7 @@ impl Driver for Work {
     }
 }
 
-impl Plan {
+impl FetchPlan {
     fn now(&self) -> Time {
         Time(self.began.elapsed().as_nanos() as u64)
     }
@@ -106,13 +106,13 @@ impl Plan {
         let transfer =
             Transfer { handle: self.handle, process: ProcessId(0), offset, bytes, tag: 0 };
         if bytes <= self.memory_bytes / 2 - PAGE_BYTES {
-            return Ok(self.machine.read(now, Access::Buffered, transfer).map_err(refused)?.0);
+            return Ok(self.machine.read(now, ReadAccess::Buffered, transfer).map_err(refused)?.0);
         }
         let skipped = offset % SECTOR_BYTES;
         let whole = (skipped + bytes).next_multiple_of(SECTOR_BYTES);
         let aligned = Transfer { offset: offset - skipped, bytes: whole, ..transfer };
         let buffer = zeroed(whole as usize)?;
-        let read = self.machine.read(now, Access::Direct, aligned).map_err(refused)?.0;
+        let read = self.machine.read(now, ReadAccess::Direct, aligned).map_err(refused)?.0;
         self.work.direct.insert(read, Direct { buffer, skipped, bytes });
         Ok(read)
     }
@@ -125,7 +125,7 @@ impl Plan {
 
     /// Puts the bytes of a range where the machine wants them.
     fn fill(&mut self, id: u32, data: &[u8]) {
-        let Plan { machine, pool, work, .. } = self;
+        let FetchPlan { machine, pool, work, .. } = self;
         let mut left = data;
         machine.request_buffers(RequestId(id), |buffer| {
             let place = match buffer {
@@ -206,7 +206,7 @@ fn no_read(read: u32) -> String {
 }
 
 impl Planner {
-    fn plan(&self) -> MutexGuard<'_, Plan> {
+    fn plan(&self) -> MutexGuard<'_, FetchPlan> {
         self.0.lock().expect("nobody panics while planning")
     }
 }
@@ -260,12 +260,12 @@ impl Planner {
         let mut machine = Machine::new(config).map_err(refused)?;
         let file = machine.add_file(file_bytes, 0).map_err(refused)?;
         let handle = machine.open(file);
-        let plan = Plan {
+        let plan = FetchPlan {
             machine,
             handle,
             memory_bytes,
             pool: zeroed((memory_bytes / PAGE_BYTES * PAGE_BYTES) as usize)?,
-            work: Work {
+            work: FetchWork {
                 file_bytes,
                 told: Default::default(),
                 fetching: BTreeMap::new(),
@@ -346,7 +346,7 @@ impl Planner {
             plan.release(read);
             drop(plan);
             let (taken, place) = new_bytes(py, bytes as usize)?;
-            let place = Place(place);
+            let place = BufferMemory(place);
             // It is large: nobody waits for the copy, neither for the plan nor for Python's lock.
             py.detach(move || {
                 let from = &direct.buffer[direct.skipped as usize..][..bytes as usize];
@@ -357,7 +357,7 @@ impl Planner {
         }
         let (taken, place) = new_bytes(py, bytes as usize)?;
         // SAFETY: the object is new and has so many bytes; nobody else has it yet.
-        let mut place = unsafe { Place(place).slice(bytes as usize) };
+        let mut place = unsafe { BufferMemory(place).slice(bytes as usize) };
         plan.pieces(read, bytes, |piece| {
             let (now, later) = std::mem::take(&mut place).split_at_mut(piece.len());
             now.copy_from_slice(piece);

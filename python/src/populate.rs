@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use rustix::io::Errno;
 use rustix::mm::{Advice, madvise};
 
-use crate::buffers::Place;
+use crate::buffers::BufferMemory;
 use crate::spec::Count;
 
 /// Signals are heard after so much at the latest.
@@ -39,7 +39,7 @@ pub fn populate(
     for at in (begin..end).step_by(PIECE_BYTES) {
         let piece = PIECE_BYTES.min(end - at);
         // SAFETY: within the mapping, which `held` keeps where it is.
-        let place = Place(unsafe { held.buf_ptr().cast::<u8>().add(at) });
+        let place = BufferMemory(unsafe { held.buf_ptr().cast::<u8>().add(at) });
         let done = py.detach(move || {
             let place = place;
             // SAFETY: pages are brought in; nothing that can be seen of the memory is changed.

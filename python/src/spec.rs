@@ -4,9 +4,9 @@ use std::path::Path;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use readpath_core::law::{Law, Spec};
+use readpath_core::policy::{Policy, Spec};
 use readpath_core::unit::PAGE_BYTES;
-use readpath_core::{readahead, reclaim, scheduler};
+use readpath_core::{readahead, eviction, scheduler};
 use readpath_sim::device::registry;
 use readpath_sim::{simulate, size};
 
@@ -66,21 +66,21 @@ pub fn memory_bytes(text: &str, machine_bytes: u64) -> PyResult<u64> {
     }
 }
 
-/// The laws of one kind, `readahead`, `scheduler` or `reclaim`: name, line, page.
+/// The laws of one kind, `readahead`, `scheduler` or `eviction`: name, line, page.
 #[pyfunction]
-pub fn laws(kind: &str) -> PyResult<Vec<(&'static str, &'static str, String)>> {
-    let laws: &[Law] = match kind {
-        "readahead" => readahead::LAWS,
-        "scheduler" => scheduler::LAWS,
-        "reclaim" => reclaim::LAWS,
+pub fn policies(kind: &str) -> PyResult<Vec<(&'static str, &'static str, String)>> {
+    let policies: &[Policy] = match kind {
+        "readahead" => readahead::POLICIES,
+        "scheduler" => scheduler::POLICIES,
+        "eviction" => eviction::POLICIES,
         _ => {
             let what =
-                format!("there are no laws of `{kind}`; there are: readahead, scheduler, reclaim");
+                format!("there are no policies of `{kind}`; there are: readahead, scheduler, eviction");
             return Err(refused(what));
         }
     };
-    let page = |law: &Law| law.page().collect::<Vec<&str>>().join("\n");
-    Ok(laws.iter().map(|law| (law.name, law.line, page(law))).collect())
+    let page = |policy: &Policy| policy.page().collect::<Vec<&str>>().join("\n");
+    Ok(policies.iter().map(|policy| (policy.name, policy.line, page(policy))).collect())
 }
 
 /// The modelled devices: name, line.

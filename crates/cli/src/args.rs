@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use readpath::BackendKind;
 
-use crate::everyday::{Refused, State};
+use crate::everyday::{CacheState, Refused};
 use crate::explain::ExplainArgs;
-use crate::output::Format;
+use crate::output::OutputFormat;
 use crate::profile::ProfileArgs;
 use crate::recordings::TraceCommand;
 use crate::regret::RegretArgs;
@@ -38,9 +38,9 @@ pub enum Command {
     /// Print the sources' tables: published beside modelled
     Reproduce(ReproduceArgs),
     /// Hold the law `ondemand` against the running kernel, read by read
-    Conform(ConformArgs),
+    CheckKernel(CheckKernelArgs),
     /// List the laws, or tell one in full
-    Laws(LawsArgs),
+    Policies(PoliciesArgs),
     /// List the modelled devices, or one with every parameter and its source
     Devices(NameArgs),
     /// Put a modelled device behind a file, in real time, for any program
@@ -52,7 +52,7 @@ pub enum Command {
     /// Hold the law `adaptive` against the best classic law of each cell of a matrix
     Regret(RegretArgs),
     /// Measure what programs do with files, with nothing set, beside pread, mmap and O_DIRECT
-    Everyday(EverydayArgs),
+    BenchCommand(BenchArgs),
     /// Print how much of a trace of blocks each reclaim law would miss, size by size
     Cache(CacheArgs),
     /// Compare the reclaim law `adaptive` with the best of the others in a matrix of loads
@@ -75,7 +75,7 @@ pub enum Command {
     TouchMemory,
     /// One measurement; started by `everyday`
     #[command(hide = true)]
-    EverydayOne,
+    BenchOne,
     /// One row on real storage; started by `replay`
     #[command(hide = true)]
     ReplayOne,
@@ -93,7 +93,7 @@ pub enum Command {
     A load names memory that is touched, not files that are read. It runs on modelled devices and\n\
     on kernel:PATH: under the kernel's own swap (root), on a file made in the folder PATH, or on\n\
     the file or block device PATH, whose content is lost (--overwrite).\n\n\
-    LAW is a name from `readpath laws`; parameters follow after commas:\n  \
+    LAW is a name from `readpath policies`; parameters follow after commas:\n  \
     --scheduler deadline,fifo_batch=1,noop   names two schedulers")]
 pub struct RunArgs {
     /// A job file in fio's format, a file of loads on memory (its name ends with .toml), or a
@@ -134,7 +134,7 @@ pub struct RunArgs {
     pub scheduler: String,
     /// The reclaim law, for all rows; on kernel: the kernel has its own [default: adaptive]
     #[arg(long, value_name = "LAW")]
-    pub reclaim: Option<String>,
+    pub eviction: Option<String>,
     /// How jobs with ioengine=raw cut their transfers, each a row (not on kernel:) [default: ring]
     #[arg(long, value_name = "LAW,…")]
     pub raw: Option<String>,
@@ -174,16 +174,16 @@ pub struct RunArgs {
     pub json: bool,
     /// In which form the rows of a job are printed; fio is fio's own JSON, for what reads that
     #[arg(long, value_name = "FORMAT", conflicts_with = "json")]
-    pub output_format: Option<Format>,
+    pub output_format: Option<OutputFormat>,
 }
 
 impl RunArgs {
     /// In which form the rows of a job are printed.
-    pub fn format(&self) -> Format {
+    pub fn format(&self) -> OutputFormat {
         match self.output_format {
             Some(format) => format,
-            None if self.json => Format::Json,
-            None => Format::Table,
+            None if self.json => OutputFormat::Json,
+            None => OutputFormat::Table,
         }
     }
 }
@@ -223,7 +223,7 @@ pub struct ReproduceArgs {
     Example:\n  \
     readpath conform --generate 500 --seed 7 --file /mnt/data/large.bin"
 )]
-pub struct ConformArgs {
+pub struct CheckKernelArgs {
     /// The list of reads
     #[arg(long, value_name = "FILE", conflicts_with = "generate")]
     pub reads: Option<PathBuf>,
@@ -253,12 +253,12 @@ pub struct NameArgs {
     pub name: Option<String>,
 }
 
-/// `readpath laws`.
+/// `readpath policies`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
-    readpath laws reclaim/adaptive\n  \
-    readpath laws scheduler/cfq --picture cfq.svg")]
-pub struct LawsArgs {
+    readpath policies eviction/adaptive\n  \
+    readpath policies scheduler/cfq --picture cfq.svg")]
+pub struct PoliciesArgs {
     /// One of them, in full; KIND/NAME where two kinds have a law of that name
     #[arg(value_name = "NAME")]
     pub name: Option<String>,
@@ -343,7 +343,7 @@ pub struct ValidateArgs {
     readpath everyday /mnt/data --picture everyday.svg\n  \
     readpath everyday . --rows stream,map --states cold,cached --runs 5"
 )]
-pub struct EverydayArgs {
+pub struct BenchArgs {
     /// A folder on the storage to be measured; the files are made in it, and removed
     #[arg(value_name = "FOLDER")]
     pub folder: PathBuf,
@@ -352,7 +352,7 @@ pub struct EverydayArgs {
     pub rows: Vec<String>,
     /// Only these states [default: all]
     #[arg(long, value_name = "STATE,…", value_enum, value_delimiter = ',')]
-    pub states: Vec<State>,
+    pub states: Vec<CacheState>,
     /// How often each is measured; figures are medians [default: 3; --full 5; --small 1]
     #[arg(long, value_name = "N")]
     pub runs: Option<NonZero<u32>>,
@@ -391,7 +391,7 @@ pub struct EverydayArgs {
     # …                                  a comment\n\
     An arrival may say class=rt|be|idle (be), level=0..7 (4) and sync=yes|no (yes for a read).\n\
     Printed are the decisions, one a line, as `readpath run --log` writes them, among them as\n\
-    `event=divergence` where the list has a request in the device and the law did otherwise, and\n\
+    `event=divergence` where the list has a request in the device and the policy did otherwise, and\n\
     at the end how many requests are equal. Exit code 1: some are not.\n\n\
     A recording's reads are made again, on modelled devices in virtual time and on real storage by\n\
     the clock: who waited for an answer waits for it, and thinks for as long as then. The figure is\n\
@@ -417,7 +417,7 @@ pub struct ReplayArgs {
     pub readahead: String,
     /// Of a recording: reclaim laws, each a row
     #[arg(long, value_name = "LAW,…", default_value = "two-lists")]
-    pub reclaim: String,
+    pub eviction: String,
     /// Of a recording: memory for its pages, with a unit, each a row; +SIZE is so much more than its
     /// machine has. On kernel: a control group's (root) [default: all that its machine has; on file:
     /// and kernel: what this one has to spare]
@@ -453,15 +453,15 @@ pub struct ReplayArgs {
     msr             timestamp,host,disk,type,offset,size,response, in pages of 4 KiB\n  \
     reads           OFFSET LENGTH a line, as for `readpath conform`, in pages of 4 KiB\n\n\
     Reads and writes are references alike. `optimum` is Belady's: it knows what is to come.\n\n\
-    Example:\n  readpath cache gli.trace.gz --reclaim lru,lirs --sizes 5%,20%,40% --picture gli.svg"
+    Example:\n  readpath cache gli.trace.gz --eviction lru,lirs --sizes 5%,20%,40% --picture gli.svg"
 )]
 pub struct CacheArgs {
     /// Traces
     #[arg(value_name = "TRACE", required = true)]
     pub traces: Vec<PathBuf>,
-    /// Reclaim laws (`readpath laws`), each a column [default: all]
+    /// Reclaim laws (`readpath policies`), each a column [default: all]
     #[arg(long, value_name = "LAW,…")]
-    pub reclaim: Option<String>,
+    pub eviction: Option<String>,
     /// Sizes of memory: parts of the different blocks of a trace, rounded down to one block at
     /// least, or sizes with a unit, of blocks of 4 KiB
     #[arg(
@@ -501,11 +501,11 @@ pub struct TraceArgs {
 #[derive(Debug, Args)]
 #[command(
     after_help = "A cell is a load in a memory that is too small for it, in one of these forms:\n  \
-    references/LOAD/SIZE  references to blocks by the laws alone; what counts is what they miss\n  \
+    references/LOAD/SIZE  references to blocks by the policies alone; what counts is what they miss\n  \
     reads/LOAD            reads of files through the whole modelled path; what counts is the bytes\n                        \
     that the device is asked for\n  \
     touches/LOAD          touches of memory larger than memory; the bytes to the device and back\n\n\
-    The ratio is what the law costs to what the best of the others costs: above 1 the best of them,\n\
+    The ratio is what the policy costs to what the best of the others costs: above 1 the best of them,\n\
     known in hindsight, costs less. Numbers of the loads made here are drawn from the seed. A TRACE, as\n\
     for `readpath cache`, is one more load of references.\n\n\
     Examples:\n  \
@@ -533,7 +533,7 @@ pub struct CacheRegretArgs {
     pub cells: Vec<String>,
     /// Judge this reclaim law
     #[arg(long, value_name = "LAW", default_value = "adaptive")]
-    pub reclaim: String,
+    pub eviction: String,
     /// Do a sixty-fourth of the work: shows that the cells run, and judges nothing
     #[arg(long)]
     pub smoke: bool,

@@ -3,16 +3,16 @@
 
 use std::path::{Path, PathBuf};
 
-use readpath_core::law::Spec;
-use readpath_core::reclaim;
+use readpath_core::eviction;
+use readpath_core::policy::Spec;
 use readpath_core::unit::PAGE_BYTES;
-use readpath_sim::blocks::{Format, OPTIMUM, Trace, belady, guess, misses};
+use readpath_sim::blocks::{BlockTrace, BlockTraceFormat, OPTIMUM, belady, detect_format, misses};
 use readpath_sim::size;
 use serde::Serialize;
 
 use crate::args::{CacheArgs, TraceArgs};
 use crate::at_once;
-use crate::exit::{Ended, Failure};
+use crate::exit::{CommandResult, Failure};
 use crate::html::{Page, check_writable};
 use crate::input;
 use crate::output::{print, print_json};
@@ -24,7 +24,7 @@ mod unpack;
 
 /// What one law misses of one trace in one size of memory.
 #[derive(Clone, Debug, Serialize)]
-pub struct Cell {
+pub struct MissCell {
     trace: String,
     references: usize,
     blocks: u32,
@@ -33,49 +33,49 @@ pub struct Cell {
     /// Memory in blocks.
     pages: u32,
     /// `optimum` is the least that is possible.
-    reclaim: String,
+    eviction: String,
     misses: u64,
     miss_ratio: f64,
 }
 
 /// A trace by its name.
-pub struct Named {
+pub struct NamedTrace {
     /// The file's name, without what says how it is packed.
     pub name: String,
     /// What was read of it.
-    pub trace: Trace,
+    pub trace: BlockTrace,
 }
 
 /// Prints the miss ratios, and draws them if a picture is asked for.
-pub fn run(args: &CacheArgs) -> Ended {
-    let laws = match &args.reclaim {
+pub fn run(args: &CacheArgs) -> CommandResult {
+    let policies = match &args.eviction {
         Some(names) => input::specs(names)?,
-        None => reclaim::LAWS.iter().map(|law| Spec::plain(law.name)).collect(),
+        None => eviction::POLICIES.iter().map(|policy| Spec::plain(policy.name)).collect(),
     };
-    for law in &laws {
-        reclaim::build(law, 1).map_err(Failure::usage)?;
+    for policy in &policies {
+        eviction::build(policy, 1).map_err(Failure::usage)?;
     }
-    let sizes = Size::parse_all(&args.sizes)?;
+    let sizes = CacheSize::parse_all(&args.sizes)?;
     check_writable(args.html.as_deref())?;
-    let kind = args.picture.as_deref().map(picture::Kind::of).transpose()?;
+    let kind = args.picture.as_deref().map(picture::PictureFormat::of).transpose()?;
     let traces = read_traces(&args.traces, &args.read)?;
-    let cells = simulate(&traces, &laws, &sizes)?;
+    let cells = simulate(&traces, &policies, &sizes)?;
     if let (Some(kind), Some(path)) = (kind, &args.picture) {
         std::fs::write(path, picture::draw(&cells, kind))
             .map_err(|error| Failure::Run(format!("{}: {error}", path.display())))?;
     }
     if let Some(path) = &args.html {
-        page(&cells, &laws).write(path)?;
+        page(&cells, &policies).write(path)?;
     }
     match args.json {
         true => print_json(&cells, None),
-        false => print(&table(&cells, &laws).to_string()),
+        false => print(&table(&cells, &policies).to_string()),
     }
 }
 
 /// How much memory there is.
 #[derive(Clone, Debug)]
-pub struct Size {
+pub struct CacheSize {
     /// As it was given.
     pub text: String,
     amount: Amount,
@@ -88,13 +88,13 @@ enum Amount {
     Pages(u32),
 }
 
-impl Size {
+impl CacheSize {
     /// Reads what `--sizes` was given.
-    pub fn parse_all(texts: &[String]) -> Result<Vec<Size>, Failure> {
-        texts.iter().map(|text| Size::parse(text)).collect()
+    pub fn parse_all(texts: &[String]) -> Result<Vec<CacheSize>, Failure> {
+        texts.iter().map(|text| CacheSize::parse(text)).collect()
     }
 
-    fn parse(text: &str) -> Result<Size, Failure> {
+    fn parse(text: &str) -> Result<CacheSize, Failure> {
         let bad = || {
             Failure::Usage(format!(
                 "--sizes {text}: expected parts of a trace's blocks, above 0% and up to 100%, as in \
@@ -114,11 +114,11 @@ impl Size {
                 Amount::Pages(pages.ok_or_else(bad)?)
             }
         };
-        Ok(Size { text: text.to_owned(), amount })
+        Ok(CacheSize { text: text.to_owned(), amount })
     }
 
     /// In blocks of a trace; one at least.
-    pub fn pages(&self, trace: &Trace) -> u32 {
+    pub fn pages(&self, trace: &BlockTrace) -> u32 {
         match self.amount {
             Amount::Part(millionths) => {
                 ((u64::from(trace.blocks) * millionths / 1_000_000) as u32).max(1)
@@ -128,75 +128,89 @@ impl Size {
     }
 }
 
-fn named_format(name: &str) -> Result<Format, Failure> {
-    Format::named(name).ok_or_else(|| {
-        let known = Format::ALL.map(|(name, _)| name).join(", ");
+fn named_format(name: &str) -> Result<BlockTraceFormat, Failure> {
+    BlockTraceFormat::named(name).ok_or_else(|| {
+        let known = BlockTraceFormat::ALL.map(|(name, _)| name).join(", ");
         Failure::Usage(format!("--format {name}: there is no such format; there are: {known}"))
     })
 }
 
 /// Reads traces, as far as is asked for.
-pub fn read_traces(paths: &[PathBuf], args: &TraceArgs) -> Result<Vec<Named>, Failure> {
+pub fn read_traces(paths: &[PathBuf], args: &TraceArgs) -> Result<Vec<NamedTrace>, Failure> {
     let format = args.format.as_deref().map(named_format).transpose()?;
     let most = args.first.map_or(usize::MAX, |most| most.get());
     paths.iter().map(|path| read_trace(path, format, most)).collect()
 }
 
-fn read_trace(path: &Path, format: Option<Format>, most: usize) -> Result<Named, Failure> {
+fn read_trace(
+    path: &Path,
+    format: Option<BlockTraceFormat>,
+    most: usize,
+) -> Result<NamedTrace, Failure> {
     let (name, bytes) = unpack::read(path)?;
-    let format = format.or_else(|| guess(&name, &bytes)).ok_or_else(|| {
-        let known = Format::ALL.map(|(name, _)| name).join(", ");
+    let format = format.or_else(|| detect_format(&name, &bytes)).ok_or_else(|| {
+        let known = BlockTraceFormat::ALL.map(|(name, _)| name).join(", ");
         Failure::Usage(format!(
             "{}: its name and its first lines don't say in which format it is; add --format, one of \
              {known}",
             path.display()
         ))
     })?;
-    let trace = Trace::parse(&bytes, format, most)
+    let trace = BlockTrace::parse(&bytes, format, most)
         .map_err(|error| Failure::about(path.display(), error))?;
-    Ok(Named { name, trace })
+    Ok(NamedTrace { name, trace })
 }
 
 /// Every cell, trace by trace, size by size, law by law and then the optimum; as many at a time
 /// as there are processors.
-fn simulate(traces: &[Named], laws: &[Spec], sizes: &[Size]) -> Result<Vec<Cell>, Failure> {
-    let laws = || laws.iter().map(Some).chain([None]);
-    let tasks: Vec<(&Named, &Size, Option<&Spec>)> = traces
+fn simulate(
+    traces: &[NamedTrace],
+    policies: &[Spec],
+    sizes: &[CacheSize],
+) -> Result<Vec<MissCell>, Failure> {
+    let policies = || policies.iter().map(Some).chain([None]);
+    let tasks: Vec<(&NamedTrace, &CacheSize, Option<&Spec>)> = traces
         .iter()
         .flat_map(|named| sizes.iter().map(move |size| (named, size)))
-        .flat_map(|(named, size)| laws().map(move |law| (named, size, law)))
+        .flat_map(|(named, size)| policies().map(move |policy| (named, size, policy)))
         .collect();
     // A cell takes as long as its trace is long, and leaves nothing.
     let interrupt = Interrupt::that_ends_at_once();
-    let work = |&(named, size, law): &(&Named, &Size, Option<&Spec>)| Ok(cell(named, size, law));
+    let work = |&(named, size, policy): &(&NamedTrace, &CacheSize, Option<&Spec>)| {
+        Ok(cell(named, size, policy))
+    };
     at_once::each(&tasks, &work, None, &interrupt)
 }
 
-fn cell(Named { name, trace }: &Named, size: &Size, law: Option<&Spec>) -> Cell {
+fn cell(
+    NamedTrace { name, trace }: &NamedTrace,
+    size: &CacheSize,
+    policy: Option<&Spec>,
+) -> MissCell {
     let pages = size.pages(trace);
-    let misses = match law {
-        Some(law) => misses(trace, law, pages).expect("the law was built once already"),
+    let misses = match policy {
+        Some(policy) => misses(trace, policy, pages).expect("the policy was built once already"),
         None => belady(trace, pages),
     };
-    Cell {
+    MissCell {
         trace: name.clone(),
         references: trace.references.len(),
         blocks: trace.blocks,
         size: size.text.clone(),
         pages,
-        reclaim: law.map_or_else(|| OPTIMUM.to_owned(), Spec::to_string),
+        eviction: policy.map_or_else(|| OPTIMUM.to_owned(), Spec::to_string),
         misses,
         miss_ratio: misses as f64 / trace.references.len() as f64,
     }
 }
 
 /// A row for each trace and size, a column for each law.
-fn table(cells: &[Cell], laws: &[Spec]) -> Table {
+fn table(cells: &[MissCell], policies: &[Spec]) -> Table {
     let mut header: Vec<String> = ["trace", "size", "pages"].map(str::to_owned).into();
-    header.extend(laws.iter().map(Spec::to_string));
+    header.extend(policies.iter().map(Spec::to_string));
     header.push(OPTIMUM.to_owned());
     let mut table = Table::with_header(header, 1);
-    for row in cells.chunks(laws.len() + 1) {
+    for row in cells.chunks(policies.len() + 1) {
         let mut line = vec![row[0].trace.clone(), row[0].size.clone(), row[0].pages.to_string()];
         line.extend(row.iter().map(|cell| format!("{:.4}", cell.miss_ratio)));
         table.row(line);
@@ -205,14 +219,14 @@ fn table(cells: &[Cell], laws: &[Spec]) -> Table {
 }
 
 /// The curves and the table as a page.
-fn page(cells: &[Cell], laws: &[Spec]) -> Page {
-    let lead = "The share of references that find nothing in memory, by reclaim law and size of memory. \
-                optimum is Belady's, which knows what is to come: no law can miss less.";
+fn page(cells: &[MissCell], policies: &[Spec]) -> Page {
+    let lead = "The share of references that find nothing in memory, by eviction policy and size of memory. \
+                optimum is Belady's, which knows what is to come: no policy can miss less.";
     let mut page = Page::new("Miss ratios", lead);
     for cells in cells.chunk_by(|a, b| a.trace == b.trace) {
-        let curves = picture::draw(cells, picture::Kind::Svg);
+        let curves = picture::draw(cells, picture::PictureFormat::Svg);
         page.picture_on_white(&format!("{}: less is better.", cells[0].trace), &curves);
     }
-    page.table("Miss ratio, by law", &table(cells, laws));
+    page.table("Miss ratio, by policy", &table(cells, policies));
     page
 }

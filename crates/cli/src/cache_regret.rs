@@ -2,15 +2,17 @@
 
 use std::sync::Arc;
 
-use readpath_core::reclaim;
-use readpath_sim::caching::{Cell, Fixed, Judged, Size, Summary, cells};
+use readpath_core::eviction;
+use readpath_sim::caching::{
+    EvictionCell, EvictionSummary, FixedPolicyResult, JudgedEviction, LoadSize, cells,
+};
 use serde::Serialize;
 
 use crate::args::CacheRegretArgs;
 use crate::at_once;
 use crate::cache::{self, read_traces};
-use crate::exit::{Ended, Failure};
-use crate::html::heat::{self, Map, Place};
+use crate::exit::{CommandResult, Failure};
+use crate::html::heat::{self, HeatCell, Map};
 use crate::html::{Page, check_writable};
 use crate::input;
 use crate::output::print;
@@ -19,34 +21,35 @@ use crate::table::{Column, Table, number};
 
 /// The JSON document.
 #[derive(Serialize)]
-struct Document<'a> {
+struct EvictionDocument<'a> {
     readpath: &'static str,
     seed: u64,
     smoke: bool,
-    summary: &'a Summary,
-    results: &'a [Judged],
+    summary: &'a EvictionSummary,
+    results: &'a [JudgedEviction],
 }
 
 /// Runs the matrix, or a part of it.
-pub fn run(args: &CacheRegretArgs) -> Ended {
-    let [law] = &input::specs(&args.reclaim)?[..] else {
-        return Err(Failure::Usage(format!("--reclaim {}: name one law", args.reclaim)));
+pub fn run(args: &CacheRegretArgs) -> CommandResult {
+    let [policy] = &input::specs(&args.eviction)?[..] else {
+        return Err(Failure::Usage(format!("--eviction {}: name one policy", args.eviction)));
     };
-    reclaim::build(law, 1).map_err(Failure::usage)?;
+    eviction::build(policy, 1).map_err(Failure::usage)?;
     check_writable(args.html.as_deref())?;
     let chosen = chosen(args)?;
     // A cell takes as long as its trace is long, and leaves nothing.
     let interrupt = Interrupt::that_ends_at_once();
-    let judge = |cell: &Cell| cell.judge(law).map_err(Failure::usage);
+    let judge = |cell: &EvictionCell| cell.judge(policy).map_err(Failure::usage);
     let judged = at_once::each(&chosen, &judge, args.threads, &interrupt)?;
-    let summary = Summary::of(&judged);
+    let summary = EvictionSummary::of(&judged);
     if let Some(path) = &args.html {
         page(&judged, &summary).write(path)?;
     }
     if args.json {
         let readpath = env!("CARGO_PKG_VERSION");
         let (seed, smoke) = (args.seed, args.smoke);
-        let document = Document { readpath, seed, smoke, summary: &summary, results: &judged };
+        let document =
+            EvictionDocument { readpath, seed, smoke, summary: &summary, results: &judged };
         let text = serde_json::to_string_pretty(&document).expect("cells are plain data");
         return print(&format!("{text}\n"));
     }
@@ -54,15 +57,15 @@ pub fn run(args: &CacheRegretArgs) -> Ended {
 }
 
 /// The cells that were asked for: those made here, and those of traces.
-fn chosen(args: &CacheRegretArgs) -> Result<Vec<Cell>, Failure> {
+fn chosen(args: &CacheRegretArgs) -> Result<Vec<EvictionCell>, Failure> {
     let parts: Vec<&str> = args.cells.iter().map(String::as_str).collect();
-    let size = Size { seed: args.seed, part: if args.smoke { 64 } else { 1 } };
+    let size = LoadSize { seed: args.seed, part: if args.smoke { 64 } else { 1 } };
     let mut chosen = cells(&parts, size);
-    let sizes = cache::Size::parse_all(&args.sizes)?;
-    for cache::Named { name, trace } in read_traces(&args.traces, &args.read)? {
+    let sizes = cache::CacheSize::parse_all(&args.sizes)?;
+    for cache::NamedTrace { name, trace } in read_traces(&args.traces, &args.read)? {
         let trace = Arc::new(trace);
-        let of = |size: &cache::Size| {
-            Cell::of_trace(&name, &size.text, trace.clone(), size.pages(&trace))
+        let of = |size: &cache::CacheSize| {
+            EvictionCell::of_trace(&name, &size.text, trace.clone(), size.pages(&trace))
         };
         chosen.extend(sizes.iter().map(of).filter(|cell| cell.is_called(&parts)));
     }
@@ -76,20 +79,20 @@ fn chosen(args: &CacheRegretArgs) -> Result<Vec<Cell>, Failure> {
     Ok(chosen)
 }
 
-fn text(judged: &[Judged], summary: &Summary, is_all: bool) -> String {
-    let mut shown: Vec<&Judged> = judged.iter().collect();
+fn text(judged: &[JudgedEviction], summary: &EvictionSummary, is_all: bool) -> String {
+    let mut shown: Vec<&JudgedEviction> = judged.iter().collect();
     if !is_all {
         shown.sort_by(|one, two| two.ratio.total_cmp(&one.ratio));
         shown.truncate(summary.worst.len());
     }
-    format!("{}\n{}\n{}\n", cells_table(&shown), laws_table(summary), sentence(summary))
+    format!("{}\n{}\n{}\n", cells_table(&shown), policies_table(summary), sentence(summary))
 }
 
-fn cells_table(shown: &[&Judged]) -> Table {
-    let columns: [Column<&Judged>; 7] = [
+fn cells_table(shown: &[&JudgedEviction]) -> Table {
+    let columns: [Column<&JudgedEviction>; 7] = [
         ("cell", |cell| cell.cell.clone()),
-        ("best rival", |cell| cell.rivals[0].reclaim.clone()),
-        ("cost", |cell| number(Some(cell.rivals[0].cost_ratio), 4)),
+        ("best baseline", |cell| cell.baselines[0].eviction.clone()),
+        ("cost", |cell| number(Some(cell.baselines[0].cost_ratio), 4)),
         ("judged", |cell| number(Some(cell.judged.cost_ratio), 4)),
         ("ratio", |cell| number(Some(cell.ratio), 3)),
         ("optimum", |cell| number(cell.optimum.as_ref().map(|run| run.cost_ratio), 4)),
@@ -98,18 +101,18 @@ fn cells_table(shown: &[&Judged]) -> Table {
     Table::of(shown, &columns, 2)
 }
 
-fn laws_table(summary: &Summary) -> Table {
-    let columns: [Column<Fixed>; 5] = [
-        ("everywhere", |law| law.reclaim.clone()),
-        ("maximum", |law| number(Some(law.maximum), 3)),
-        ("geometric mean", |law| number(Some(law.geometric_mean), 3)),
-        ("above 1.02", |law| law.above_102_percent.to_string()),
-        ("to the optimum", |law| number(law.distance_to_optimum, 4)),
+fn policies_table(summary: &EvictionSummary) -> Table {
+    let columns: [Column<FixedPolicyResult>; 5] = [
+        ("everywhere", |policy| policy.eviction.clone()),
+        ("maximum", |policy| number(Some(policy.maximum), 3)),
+        ("geometric mean", |policy| number(Some(policy.geometric_mean), 3)),
+        ("above 1.02", |policy| policy.above_102_percent.to_string()),
+        ("to the optimum", |policy| number(policy.distance_to_optimum, 4)),
     ];
     Table::of(&summary.fixed, &columns, 1)
 }
 
-fn sentence(summary: &Summary) -> String {
+fn sentence(summary: &EvictionSummary) -> String {
     format!(
         "{} cells: maximum {}, geometric mean {}, {} above 1.02; to two-lists \
          {} at the most",
@@ -122,40 +125,40 @@ fn sentence(summary: &Summary) -> String {
 }
 
 /// Every cell as a page.
-fn page(judged: &[Judged], summary: &Summary) -> Page {
+fn page(judged: &[JudgedEviction], summary: &EvictionSummary) -> Page {
     let title = "What to keep, cell by cell";
     let mut page = Page::new(title, &sentence(summary));
-    page.heading("Every law in every cell");
-    let caption = "The least cost of any law ÷ this law's: 1 is the best of the cell, ½ costs twice as \
+    page.heading("Every policy in every cell");
+    let caption = "The least cost of any policy ÷ this policy's: 1 is the best of the cell, ½ costs twice as \
                    much. Point at a square for its figures.";
     page.picture(caption, &heat::draw(title, &map(judged)));
     page.heading("Cells");
-    let all: Vec<&Judged> = judged.iter().collect();
+    let all: Vec<&JudgedEviction> = judged.iter().collect();
     page.table(
-        "Cost to what it would be without memory; ratio: judged ÷ best rival",
+        "Cost to what it would be without memory; ratio: judged ÷ best baseline",
         &cells_table(&all),
     );
-    page.heading("One law everywhere");
-    page.table("Each law's cost ÷ that of the best of each cell", &laws_table(summary));
+    page.heading("One policy everywhere");
+    page.table("Each policy's cost ÷ that of the best of each cell", &policies_table(summary));
     page
 }
 
-fn map(judged: &[Judged]) -> Map {
+fn map(judged: &[JudgedEviction]) -> Map {
     let mut map = Map::default();
     for (row, cell) in judged.iter().enumerate() {
         map.rows.push(cell.cell.clone());
-        let runs = || std::iter::once(&cell.judged).chain(&cell.rivals);
+        let runs = || std::iter::once(&cell.judged).chain(&cell.baselines);
         let least = runs().map(|run| run.cost).min().unwrap_or(0).max(1);
         for run in runs() {
-            let known = map.columns.iter().position(|law| *law == run.reclaim);
+            let known = map.columns.iter().position(|policy| *policy == run.eviction);
             let column = known.unwrap_or_else(|| {
-                map.columns.push(run.reclaim.clone());
+                map.columns.push(run.eviction.clone());
                 map.columns.len() - 1
             });
             let ratio = least as f64 / run.cost.max(1) as f64;
             let told =
-                format!("{} {}: costs {:.4}, {ratio:.3}", cell.cell, run.reclaim, run.cost_ratio);
-            map.places.push(Place { row, column, ratio, told });
+                format!("{} {}: costs {:.4}, {ratio:.3}", cell.cell, run.eviction, run.cost_ratio);
+            map.places.push(HeatCell { row, column, ratio, told });
         }
     }
     map

@@ -2,16 +2,16 @@
 
 use std::path::PathBuf;
 
-use readpath_core::readahead::{Folio, Step};
+use readpath_core::readahead::{Folio, HandleStep};
 use readpath_peers::oracle::{self, OracleError};
-use readpath_sim::conform::{self, Difference, Report};
+use readpath_sim::conform::{self, ConformanceReport, StepDifference};
 use readpath_sim::input_file;
 use serde::Serialize;
 
-use crate::args::ConformArgs;
-use crate::exit::{Ended, Failure};
-use crate::made_files::MadeFiles;
+use crate::args::CheckKernelArgs;
+use crate::exit::{CommandResult, Failure};
 use crate::output::{print, print_json};
+use crate::scratch_files::ScratchFiles;
 
 /// How many reads are made when nothing is said.
 const READS: usize = 2000;
@@ -22,7 +22,7 @@ const DIFFERENCES_TOLD: usize = 10;
 const FILE_BYTES: u64 = 1 << 30;
 
 /// Runs the list through both and prints how they compare.
-pub fn run(args: &ConformArgs) -> Ended {
+pub fn run(args: &CheckKernelArgs) -> CommandResult {
     let file_bytes = match &args.file {
         Some(path) => {
             let file = std::fs::metadata(path);
@@ -31,15 +31,15 @@ pub fn run(args: &ConformArgs) -> Ended {
         None => FILE_BYTES,
     };
     let steps = steps(args, file_bytes)?;
-    let mut made = MadeFiles::default();
+    let mut made = ScratchFiles::default();
     let path = args.file.clone().map_or_else(|| make_file(&mut made), Ok)?;
     let kernel = oracle::record(&path, &steps).map_err(failure)?;
     drop(made);
-    let law =
-        conform::play(&conform::kernel_law(&kernel), &steps, &kernel).map_err(Failure::usage)?;
-    let report = conform::compare(&steps, &kernel, &law);
+    let policy =
+        conform::play(&conform::kernel_policy(&kernel), &steps, &kernel).map_err(Failure::usage)?;
+    let report = conform::compare(&steps, &kernel, &policy);
     if args.json {
-        print_json(&[Comparison::new(&report, &kernel.system)], args.seed)?;
+        print_json(&[ConformComparison::new(&report, &kernel.system)], args.seed)?;
     } else {
         print(&text(&report, &kernel.system))?;
     }
@@ -49,7 +49,7 @@ pub fn run(args: &ConformArgs) -> Ended {
     }
 }
 
-fn steps(args: &ConformArgs, file_bytes: u64) -> Result<Vec<Step>, Failure> {
+fn steps(args: &CheckKernelArgs, file_bytes: u64) -> Result<Vec<HandleStep>, Failure> {
     match (&args.reads, args.generate) {
         (Some(list), _) => {
             let text = input_file::text(list, input_file::LIST_BYTES_MAX)
@@ -71,14 +71,14 @@ fn failure(error: OracleError) -> Failure {
     }
 }
 
-fn text(report: &Report, system: &str) -> String {
+fn text(report: &ConformanceReport, system: &str) -> String {
     let mut text = format!(
-        "{system}: {} reads, {} equal, {} different; {} pages read by the kernel, {} by the law\n",
+        "{system}: {} reads, {} equal, {} different; {} pages read by the kernel, {} by the policy\n",
         report.reads,
         report.equal,
         report.differences.len(),
         report.kernel_pages,
-        report.law_pages
+        report.policy_pages
     );
     for difference in report.differences.iter().take(DIFFERENCES_TOLD) {
         text += &format!("{difference}\n");
@@ -91,7 +91,7 @@ fn text(report: &Report, system: &str) -> String {
 }
 
 /// Makes the file that is read, sparse.
-fn make_file(made: &mut MadeFiles) -> Result<PathBuf, Failure> {
+fn make_file(made: &mut ScratchFiles) -> Result<PathBuf, Failure> {
     let name = format!("readpath-conform-{}", std::process::id());
     let path = folder_for_large_files().join(name);
     let sized = made.begin(&path)?.set_len(FILE_BYTES);
@@ -111,49 +111,49 @@ fn folder_for_large_files() -> PathBuf {
 
 /// The comparison in the JSON document.
 #[derive(Serialize)]
-struct Comparison {
+struct ConformComparison {
     system: String,
     reads: usize,
     equal: usize,
     different: usize,
     kernel_pages: u64,
-    law_pages: u64,
-    differences: Vec<Parted>,
+    policy_pages: u64,
+    differences: Vec<PageDifference>,
 }
 
 /// One difference in the JSON document; the step counted from 1, pages as `[first, count]`.
 #[derive(Serialize)]
-struct Parted {
+struct PageDifference {
     step: usize,
     what: String,
     kernel: Vec<[u64; 2]>,
-    law: Vec<[u64; 2]>,
+    policy: Vec<[u64; 2]>,
 }
 
-impl Comparison {
-    fn new(report: &Report, system: &str) -> Comparison {
-        Comparison {
+impl ConformComparison {
+    fn new(report: &ConformanceReport, system: &str) -> ConformComparison {
+        ConformComparison {
             system: system.to_owned(),
             reads: report.reads,
             equal: report.equal,
             different: report.differences.len(),
             kernel_pages: report.kernel_pages,
-            law_pages: report.law_pages,
-            differences: report.differences.iter().map(Parted::new).collect(),
+            policy_pages: report.policy_pages,
+            differences: report.differences.iter().map(PageDifference::new).collect(),
         }
     }
 }
 
-impl Parted {
-    fn new(difference: &Difference) -> Parted {
+impl PageDifference {
+    fn new(difference: &StepDifference) -> PageDifference {
         let pages = |folios: &[Folio]| {
             folios.iter().map(|folio| [folio.first, folio.range().count()]).collect()
         };
-        Parted {
+        PageDifference {
             step: difference.index + 1,
             what: conform::format_step(&difference.step),
             kernel: pages(&difference.kernel),
-            law: pages(&difference.law),
+            policy: pages(&difference.policy),
         }
     }
 }
@@ -164,15 +164,21 @@ mod tests {
 
     #[test]
     fn ten_differences_are_told_and_the_others_counted() {
-        let step = Step::Read { offset: 0, bytes: 1 };
-        let parted = |index| Difference { index, step, kernel: Vec::new(), law: Vec::new() };
-        let differences: Vec<Difference> = (0..12).map(parted).collect();
-        let report = Report { reads: 20, equal: 8, kernel_pages: 5, law_pages: 7, differences };
+        let step = HandleStep::Read { offset: 0, bytes: 1 };
+        let parted = |index| StepDifference { index, step, kernel: Vec::new(), policy: Vec::new() };
+        let differences: Vec<StepDifference> = (0..12).map(parted).collect();
+        let report = ConformanceReport {
+            reads: 20,
+            equal: 8,
+            kernel_pages: 5,
+            policy_pages: 7,
+            differences,
+        };
         let text = text(&report, "Linux 6.1");
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(
             lines[0],
-            "Linux 6.1: 20 reads, 8 equal, 12 different; 5 pages read by the kernel, 7 by the law"
+            "Linux 6.1: 20 reads, 8 equal, 12 different; 5 pages read by the kernel, 7 by the policy"
         );
         assert_eq!(lines.len(), 12);
         assert!(lines[10].starts_with("step 10: 0 1: "), "{}", lines[10]);

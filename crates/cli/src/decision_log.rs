@@ -8,9 +8,9 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use readpath_core::decision::Decided;
+use readpath_core::decision::LoggedDecision;
 
-use crate::exit::{Ended, Failure};
+use crate::exit::{CommandResult, Failure};
 
 /// The file, open for writing.
 pub struct DecisionFile {
@@ -52,7 +52,7 @@ impl DecisionFile {
     }
 
     /// A law has decided something.
-    pub fn decided(&self, decided: &Decided) {
+    pub fn decided(&self, decided: &LoggedDecision) {
         self.write(format_args!("{decided}"));
     }
 
@@ -64,7 +64,7 @@ impl DecisionFile {
     }
 
     /// Writes out what is left, and tells what could not be written.
-    pub fn finish(&self) -> Ended {
+    pub fn finish(&self) -> CommandResult {
         let failed = self.failed.borrow_mut().take();
         match failed.or_else(|| self.out.borrow_mut().flush().err()) {
             None => Ok(()),

@@ -1,24 +1,24 @@
 //! `readpath devices`: the modelled devices, or one with every parameter and its source.
 
-use readpath_core::law::Spec;
+use readpath_core::policy::Spec;
 use readpath_core::unit::SECTOR_BYTES;
-use readpath_sim::device::parameter::Parameter;
+use readpath_sim::device::parameter::DeviceParameter;
 use readpath_sim::device::registry;
 
 use crate::args::NameArgs;
-use crate::exit::{Ended, Failure};
+use crate::exit::{CommandResult, Failure};
 use crate::output::print;
 use crate::table::{Column, Table};
 
 /// Prints the list, or one device in full.
-pub fn run(args: &NameArgs) -> Ended {
+pub fn run(args: &NameArgs) -> CommandResult {
     match &args.name {
         None => list(),
         Some(name) => tell(name),
     }
 }
 
-fn list() -> Ended {
+fn list() -> CommandResult {
     let mut text = String::new();
     for (name, line) in registry::DEVICES {
         text += &format!("{name:10} {line}\n");
@@ -27,12 +27,12 @@ fn list() -> Ended {
     print(&text)
 }
 
-fn tell(name: &str) -> Ended {
+fn tell(name: &str) -> CommandResult {
     let spec = Spec::parse(with_members(name)).map_err(Failure::usage)?;
     let device = registry::build(&spec, 1).map_err(Failure::usage)?;
     tell_unmodelled(&spec);
     let caps = device.caps();
-    let columns: [Column<Parameter>; 5] = [
+    let columns: [Column<DeviceParameter>; 5] = [
         ("parameter", |parameter| parameter.name.clone()),
         ("value", |parameter| parameter.value.clone()),
         ("unit", |parameter| parameter.unit.to_owned()),

@@ -20,19 +20,19 @@ use std::time::{Duration, Instant};
 use readpath_core::splitmix;
 use serde::Serialize;
 
-use crate::args::EverydayArgs;
-use crate::exit::{Ended, Failure};
+use crate::args::BenchArgs;
+use crate::exit::{CommandResult, Failure};
 use crate::html::{cannot_write, check_writable};
-use crate::made_files::MadeFolder;
 use crate::output::print;
 use crate::progress::Interrupt;
 use crate::real_file::make_cold;
-use cells::{Judged, Summary};
+use crate::scratch_files::ScratchFolder;
+use cells::{BenchCell, StateSummary};
 pub use one::run as run_one;
 pub use refused::Refused;
-use rounds::{Cell, Matrix};
+use rounds::{Matrix, RowState};
 use rows::{Data, Row, Scale};
-pub use states::State;
+pub use states::CacheState;
 
 /// What the folder of a run is called, with the run's number after it.
 const FOLDER_PREFIX: &str = "readpath-everyday";
@@ -42,7 +42,7 @@ const ROOM_BYTES: u64 = 64 << 20;
 
 /// The JSON document.
 #[derive(Serialize)]
-struct Document<'a> {
+struct BenchDocument<'a> {
     readpath: &'static str,
     kernel: String,
     processors: usize,
@@ -51,12 +51,12 @@ struct Document<'a> {
     runs: u32,
     refused: &'a [Refused],
     notes: &'a [String],
-    summary: &'a [Summary],
-    results: &'a [Judged],
+    summary: &'a [StateSummary],
+    results: &'a [BenchCell],
 }
 
 /// Measures the matrix, or a part of it, and prints it.
-pub fn run(args: &EverydayArgs) -> Ended {
+pub fn run(args: &BenchArgs) -> CommandResult {
     let start = Instant::now();
     let scale = scale(args);
     let rows = chosen_rows(&args.rows, scale)?;
@@ -84,10 +84,11 @@ pub fn run(args: &EverydayArgs) -> Ended {
     let ended = matrix.measure(&mut cells);
     drop(folder);
     notes.extend(unfinished(&cells, runs));
-    let judged: Vec<Judged> =
+    let judged: Vec<BenchCell> =
         cells.iter().filter(|cell| is_begun(cell)).map(cells::judge).collect();
-    let summary: Vec<Summary> = states.iter().map(|&state| Summary::of(state, &judged)).collect();
-    let document = Document {
+    let summary: Vec<StateSummary> =
+        states.iter().map(|&state| StateSummary::of(state, &judged)).collect();
+    let document = BenchDocument {
         readpath: env!("CARGO_PKG_VERSION"),
         kernel: kernel(),
         processors: processors(),
@@ -103,8 +104,8 @@ pub fn run(args: &EverydayArgs) -> Ended {
     ended
 }
 
-fn tell(args: &EverydayArgs, document: &Document<'_>) -> Ended {
-    let Document { notes, summary, results, .. } = document;
+fn tell(args: &BenchArgs, document: &BenchDocument<'_>) -> CommandResult {
+    let BenchDocument { notes, summary, results, .. } = document;
     match args.json {
         true => {
             let text = serde_json::to_string_pretty(document).expect("cells are plain data");
@@ -120,9 +121,9 @@ fn tell(args: &EverydayArgs, document: &Document<'_>) -> Ended {
         .map_err(|error| cannot_write(path, error))
 }
 
-impl Document<'_> {
+impl BenchDocument<'_> {
     fn title(&self) -> String {
-        let Document { readpath, kernel, processors, memory_bytes, .. } = self;
+        let BenchDocument { readpath, kernel, processors, memory_bytes, .. } = self;
         let memory = memory_bytes.map(|bytes| format!(", {} GiB of memory", bytes >> 30));
         let memory = memory.unwrap_or_default();
         let small = if self.scale == Scale::Small { "; small: it judges nothing" } else { "" };
@@ -132,7 +133,7 @@ impl Document<'_> {
     }
 }
 
-fn scale(args: &EverydayArgs) -> Scale {
+fn scale(args: &BenchArgs) -> Scale {
     match (args.small, args.full) {
         (true, _) => Scale::Small,
         (false, true) => Scale::Full,
@@ -156,7 +157,7 @@ fn chosen_rows(parts: &[String], scale: Scale) -> Result<Vec<Row>, Failure> {
 }
 
 /// Makes the files that the rows read, in a folder of the run's own, and has them written back.
-fn make_data(at: &Path, rows: &[Row], interrupt: &Interrupt) -> Result<MadeFolder, Failure> {
+fn make_data(at: &Path, rows: &[Row], interrupt: &Interrupt) -> Result<ScratchFolder, Failure> {
     let mut all: Vec<Data> = Vec::new();
     for row in rows {
         if !all.contains(&row.data) {
@@ -188,7 +189,7 @@ fn make_data(at: &Path, rows: &[Row], interrupt: &Interrupt) -> Result<MadeFolde
             ),
         ));
     }
-    let folder = MadeFolder::new(at, FOLDER_PREFIX)?;
+    let folder = ScratchFolder::new(at, FOLDER_PREFIX)?;
     let files = all.iter().flat_map(|data| data.files(folder.path()));
     for (number, (path, bytes)) in files.enumerate() {
         folder.add(&path, bytes, splitmix::mixed(number as u64 + 1), interrupt)?;
@@ -199,22 +200,23 @@ fn make_data(at: &Path, rows: &[Row], interrupt: &Interrupt) -> Result<MadeFolde
 
 /// The states that were chosen and that this system lets be; of the others it is said why not.
 fn possible_states(
-    args: &EverydayArgs,
+    args: &BenchArgs,
     rows: &[Row],
     folder: &Path,
     interrupt: &Interrupt,
     notes: &mut Vec<String>,
-) -> Result<Vec<State>, Failure> {
-    let mut states: Vec<State> = State::ALL.to_vec();
+) -> Result<Vec<CacheState>, Failure> {
+    let mut states: Vec<CacheState> = CacheState::ALL.to_vec();
     states.retain(|state| args.states.is_empty() || args.states.contains(state));
-    let mut leave_out = |states: &mut Vec<State>, is_out: fn(&State) -> bool, why: &str| {
-        let names: Vec<&str> =
-            states.iter().filter(|state| is_out(state)).map(|state| state.name()).collect();
-        if !names.is_empty() {
-            notes.push(format!("not measured: {}: {why}", names.join(", ")));
-            states.retain(|state| !is_out(state));
-        }
-    };
+    let mut leave_out =
+        |states: &mut Vec<CacheState>, is_out: fn(&CacheState) -> bool, why: &str| {
+            let names: Vec<&str> =
+                states.iter().filter(|state| is_out(state)).map(|state| state.name()).collect();
+            if !names.is_empty() {
+                notes.push(format!("not measured: {}: {why}", names.join(", ")));
+                states.retain(|state| !is_out(state));
+            }
+        };
     let (path, _) = rows[0].data.files(folder).swap_remove(0);
     let kept = make_cold(&path, &mut || !interrupt.has_come())?;
     if kept.resident > 0 {
@@ -225,10 +227,10 @@ fn possible_states(
         );
         leave_out(&mut states, |state| state.is_cold(), &why);
     }
-    if states.contains(&State::Short)
+    if states.contains(&CacheState::Short)
         && let Some(why) = rounds::memory_groups()
     {
-        leave_out(&mut states, |state| *state == State::Short, &why);
+        leave_out(&mut states, |state| *state == CacheState::Short, &why);
     }
     match states.is_empty() {
         true => Err(Failure::Unavailable(notes.join("; "))),
@@ -236,15 +238,16 @@ fn possible_states(
     }
 }
 
-fn is_begun(cell: &Cell<'_>) -> bool {
+fn is_begun(cell: &RowState<'_>) -> bool {
     cell.ways.iter().any(|runs| !runs.measured.is_empty() || runs.broken_off.is_some())
 }
 
 /// What the time did not suffice for.
-fn unfinished(cells: &[Cell<'_>], runs: u32) -> Option<String> {
-    let is_short = |cell: &&Cell<'_>| {
-        let has_all =
-            |way: &rounds::Runs| way.broken_off.is_some() || way.measured.len() == runs as usize;
+fn unfinished(cells: &[RowState<'_>], runs: u32) -> Option<String> {
+    let is_short = |cell: &&RowState<'_>| {
+        let has_all = |way: &rounds::ContenderRuns| {
+            way.broken_off.is_some() || way.measured.len() == runs as usize
+        };
         !cell.ways.iter().all(has_all)
     };
     let short = cells.iter().filter(is_short).count();

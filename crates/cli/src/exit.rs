@@ -20,7 +20,7 @@ pub enum Failure {
 }
 
 /// What a subcommand gives.
-pub type Ended = Result<(), Failure>;
+pub type CommandResult = Result<(), Failure>;
 
 impl Failure {
     /// A usage failure with this error's words.

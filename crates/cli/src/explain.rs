@@ -4,10 +4,10 @@ use std::fmt::{self, Write};
 use std::path::PathBuf;
 
 use clap::Args;
-use readpath_sim::explain::{Explainer, Explanation, Limit, Shape};
+use readpath_sim::explain::{Explainer, Explanation, ProgramLimit, ReadShape};
 use readpath_sim::job::shown;
 
-use crate::exit::{Ended, Failure};
+use crate::exit::{CommandResult, Failure};
 use crate::html::check_writable;
 use crate::output::print;
 use crate::recordings::each_record;
@@ -40,7 +40,7 @@ pub struct ExplainArgs {
 }
 
 /// Explains a recording.
-pub fn run(args: &ExplainArgs) -> Ended {
+pub fn run(args: &ExplainArgs) -> CommandResult {
     check_writable(args.html.as_deref())?;
     let mut explainer = Explainer::default();
     let mut pictures = args.html.as_ref().map(|_| Pictures::default());
@@ -82,9 +82,11 @@ fn head(explanation: &Explanation) -> String {
 /// What is to be said where nothing is wrong.
 fn verdict(explanation: &Explanation) -> String {
     let what = match explanation.limit {
-        Limit::Device => "Nothing is wrong with its reads; the device is the limit",
-        Limit::Program => "Nothing is wrong with its reads; they are not what takes the time",
-        Limit::Nothing => "Nothing to say",
+        ProgramLimit::Device => "Nothing is wrong with its reads; the device is the limit",
+        ProgramLimit::Program => {
+            "Nothing is wrong with its reads; they are not what takes the time"
+        }
+        ProgramLimit::Nothing => "Nothing to say",
     };
     format!("{what}: {}.", explanation.limit_text)
 }
@@ -116,7 +118,7 @@ fn write_text(out: &mut String, explanation: &Explanation) -> fmt::Result {
     Ok(())
 }
 
-fn write_shape(out: &mut String, shape: &Shape) -> fmt::Result {
+fn write_shape(out: &mut String, shape: &ReadShape) -> fmt::Result {
     writeln!(out, "\nThe reads")?;
     let ways = shape.ways.iter().map(|(way, count)| {
         let name = serde_json::to_value(way).expect("a way has a name");
@@ -172,15 +174,15 @@ fn write_shape(out: &mut String, shape: &Shape) -> fmt::Result {
 }
 
 /// The files, and the threads.
-fn tables(shape: &Shape) -> [Table; 2] {
-    let files: [Column<readpath_sim::explain::FileShape>; 5] = [
+fn tables(shape: &ReadShape) -> [Table; 2] {
+    let files: [Column<readpath_sim::explain::FileStatistics>; 5] = [
         ("file", |file| shown(&file.path)),
         ("reads", |file| file.reads.to_string()),
         ("MiB given", |file| table::mib(Some(file.got_bytes))),
         ("MiB fetched", |file| table::mib(Some(file.fetched_bytes))),
         ("waited s", |file| table::number(Some(file.waited_seconds), 3)),
     ];
-    let threads: [Column<readpath_sim::explain::ThreadShape>; 4] = [
+    let threads: [Column<readpath_sim::explain::ThreadStatistics>; 4] = [
         ("thread", |thread| format!("{} {}", shown(&thread.name), thread.task)),
         ("reads", |thread| thread.reads.to_string()),
         ("MiB given", |thread| table::mib(Some(thread.got_bytes))),

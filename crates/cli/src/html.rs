@@ -13,7 +13,7 @@ pub mod lines;
 
 use std::path::Path;
 
-use crate::exit::{Ended, Failure};
+use crate::exit::{CommandResult, Failure};
 use crate::table::Table;
 
 /// A page in the making.
@@ -126,13 +126,13 @@ impl Page {
     }
 
     /// Writes the page.
-    pub fn write(&self, path: &Path) -> Ended {
+    pub fn write(&self, path: &Path) -> CommandResult {
         std::fs::write(path, self.text()).map_err(|error| cannot_write(path, error))
     }
 }
 
 /// Refuses a file that can't be written, before minutes are spent on what is to stand in it.
-pub fn check_writable(path: Option<&Path>) -> Ended {
+pub fn check_writable(path: Option<&Path>) -> CommandResult {
     let Some(path) = path else { return Ok(()) };
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     match path.is_dir() || folder.is_some_and(|folder| !folder.is_dir()) {
@@ -182,7 +182,7 @@ mod tests {
         page.table(name, &table);
         page.heading(name);
         page.notes([name.to_owned()]);
-        page.picture(name, &bars::draw(name, "MiB/s", &[bars::Bar::new(name, 1.0, 0)]));
+        page.picture(name, &bars::draw(name, "MiB/s", &[bars::ChartBar::new(name, 1.0, 0)]));
         let text = page.text();
         assert!(!text.contains("alert('"), "{text}");
         assert_eq!(text.matches("<script>").count(), 1, "the page's own");

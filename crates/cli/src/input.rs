@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 use std::path::Path;
 
-use readpath_core::law::Spec;
+use readpath_core::policy::Spec;
 use readpath_sim::{input_file, size};
 
 use crate::exit::Failure;

@@ -12,13 +12,12 @@ mod exit;
 mod explain;
 mod html;
 mod input;
-mod laws;
-mod made_files;
 mod note;
 mod operation_logs;
 mod output;
 mod part;
 mod plan;
+mod policies;
 mod profile;
 mod progress;
 mod real_file;
@@ -27,6 +26,7 @@ mod regret;
 mod replay;
 mod reproduce;
 mod run;
+mod scratch_files;
 mod serve;
 mod shells;
 mod table;
@@ -44,16 +44,16 @@ use args::{Cli, Command};
 fn main() -> ExitCode {
     let command = Cli::parse().command;
     // Not a part of another run: that one lives.
-    if !matches!(command, Command::TouchMemory | Command::EverydayOne | Command::ReplayOne) {
-        for leftover in readpath_peers::leftover::undo_abandoned() {
-            eprintln!("readpath: {leftover}");
+    if !matches!(command, Command::TouchMemory | Command::BenchOne | Command::ReplayOne) {
+        for cleanup_entry in readpath_peers::cleanup_entry::undo_abandoned() {
+            eprintln!("readpath: {cleanup_entry}");
         }
     }
     let ended = match command {
         Command::Run(args) => run::run(&args),
         Command::Reproduce(args) => reproduce::run(&args),
-        Command::Conform(args) => conform::run(&args),
-        Command::Laws(args) => laws::run(&args),
+        Command::CheckKernel(args) => conform::run(&args),
+        Command::Policies(args) => policies::run(&args),
         Command::Devices(args) => devices::run(&args),
         Command::Profile(args) => profile::run(&args),
         Command::Validate(args) => validate::run(&args),
@@ -62,10 +62,10 @@ fn main() -> ExitCode {
         Command::Replay(args) => replay::run(&args),
         Command::Regret(args) => regret::run(&args),
         Command::Serve(args) => serve::run(&args),
-        Command::Everyday(args) => everyday::run(&args),
+        Command::BenchCommand(args) => everyday::run(&args),
         Command::Completions(args) => shells::complete(&args),
         Command::Man(args) => shells::write_manual(&args),
-        Command::EverydayOne => everyday::run_one(),
+        Command::BenchOne => everyday::run_one(),
         Command::Watch(args) => watch::run(args),
         Command::Explain(args) => explain::run(&args),
         Command::Trace(args) => recordings::run(&args),

@@ -13,10 +13,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use readpath_core::unit::Time;
 use readpath_sim::job::{Job, JobFile, shown};
-use readpath_sim::operation_log::{Kind, ProcessLog, Sink, TRACE_HEADER, files_of};
+use readpath_sim::operation_log::{LogKind, LogSink, ProcessLog, TRACE_HEADER, files_of};
 use readpath_sim::workload::Workload;
 
-use crate::exit::{Ended, Failure};
+use crate::exit::{CommandResult, Failure};
 
 /// How many bytes of lines are put behind a file at once.
 const BUFFER_BYTES: usize = 64 << 10;
@@ -25,7 +25,7 @@ const BUFFER_BYTES: usize = 64 << 10;
 pub struct OperationLogs {
     /// What is put behind the names that the job gives.
     row: String,
-    files: BTreeMap<PathBuf, Shared>,
+    files: BTreeMap<PathBuf, SharedLogFile>,
 }
 
 impl OperationLogs {
@@ -53,7 +53,7 @@ impl OperationLogs {
         Ok(logs)
     }
 
-    fn add(&mut self, kind: Kind, path: PathBuf, needed: &[PathBuf]) -> Ended {
+    fn add(&mut self, kind: LogKind, path: PathBuf, needed: &[PathBuf]) -> CommandResult {
         if self.files.contains_key(&path) {
             return Ok(());
         }
@@ -67,7 +67,7 @@ impl OperationLogs {
         let file = LogFile::create(path.clone(), kind).map_err(|error| {
             Failure::Usage(format!("the log {name}: {error}; give a name that can be written"))
         })?;
-        self.files.insert(path, Shared(Arc::new(Mutex::new(file))));
+        self.files.insert(path, SharedLogFile(Arc::new(Mutex::new(file))));
         Ok(())
     }
 
@@ -79,7 +79,7 @@ impl OperationLogs {
             let named = files_of(job, &self.row, process.id().0 + 1).into_iter();
             let sinks = named.filter_map(|(kind, name)| {
                 let sink = self.files.get(Path::new(&name))?.clone();
-                Some((kind, Box::new(sink) as Box<dyn Sink>))
+                Some((kind, Box::new(sink) as Box<dyn LogSink>))
             });
             if let Some(log) = ProcessLog::new(job, &process.files(), files, sinks.collect()) {
                 process.keep_log(log);
@@ -88,7 +88,7 @@ impl OperationLogs {
     }
 
     /// Writes out what is left, and tells what could not be written.
-    pub fn finish(self) -> Ended {
+    pub fn finish(self) -> CommandResult {
         for (path, file) in self.files {
             let mut file = file.0.lock().unwrap_or_else(PoisonError::into_inner);
             file.flush();
@@ -109,9 +109,9 @@ fn is_same(one: &Path, other: &Path) -> bool {
 
 /// A file to which several processes may write.
 #[derive(Clone, Debug)]
-struct Shared(Arc<Mutex<LogFile>>);
+struct SharedLogFile(Arc<Mutex<LogFile>>);
 
-impl Sink for Shared {
+impl LogSink for SharedLogFile {
     fn line(&mut self, line: fmt::Arguments<'_>) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).line(line);
     }
@@ -132,10 +132,10 @@ struct LogFile {
 }
 
 impl LogFile {
-    fn create(path: PathBuf, kind: Kind) -> io::Result<LogFile> {
+    fn create(path: PathBuf, kind: LogKind) -> io::Result<LogFile> {
         File::create(&path)?;
         let mut file = LogFile { path, lines: String::new(), counted_from: None, failed: None };
-        if kind == Kind::Trace {
+        if kind == LogKind::Trace {
             file.line(format_args!("{TRACE_HEADER}"));
         }
         Ok(file)

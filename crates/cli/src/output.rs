@@ -5,15 +5,15 @@ mod fio;
 use std::io::Write;
 
 use readpath_sim::load::LoadRow;
-use readpath_sim::report::Row;
+use readpath_sim::report::ResultRow;
 use serde::Serialize;
 
-use crate::exit::{Ended, Failure};
+use crate::exit::{CommandResult, Failure};
 use crate::table::{Column, Table, count, duration, mib, number, text};
 
 /// The JSON document.
 #[derive(Serialize)]
-struct Document<'a, T> {
+struct RunDocument<'a, T> {
     readpath: &'static str,
     /// None where nothing is drawn.
     seed: Option<u64>,
@@ -21,7 +21,7 @@ struct Document<'a, T> {
 }
 
 /// The columns of a job's rows that say what ran: a table with raw jobs has one more.
-const RUNS: [Column<Row>; 4] = [
+const RUNS: [Column<ResultRow>; 4] = [
     ("storage", |row| row.storage.clone()),
     ("readahead", |row| text(row.readahead.as_ref())),
     ("scheduler", |row| text(row.scheduler.as_ref())),
@@ -29,7 +29,7 @@ const RUNS: [Column<Row>; 4] = [
 ];
 
 /// The columns of a job's rows with numbers.
-const FIGURES: [Column<Row>; 14] = [
+const FIGURES: [Column<ResultRow>; 14] = [
     ("MiB/s", |row| number(row.mib_per_s, 1)),
     ("IOPS", |row| number(row.iops, 0)),
     ("p50", |row| duration(row.latency_us.p50)),
@@ -71,7 +71,7 @@ const OF_LOADS: [Column<LoadRow>; 19] = [
 
 /// In which form rows are printed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-pub enum Format {
+pub enum OutputFormat {
     /// A table for people.
     #[default]
     Table,
@@ -82,14 +82,14 @@ pub enum Format {
 }
 
 /// Prints a job's rows.
-pub fn print_rows(rows: &[Row], seed: u64, format: Format) -> Ended {
+pub fn print_rows(rows: &[ResultRow], seed: u64, format: OutputFormat) -> CommandResult {
     match format {
-        Format::Table => {}
-        Format::Json => return print_json(rows, seed),
-        Format::Fio => return fio::print_rows(rows),
+        OutputFormat::Table => {}
+        OutputFormat::Json => return print_json(rows, seed),
+        OutputFormat::Fio => return fio::print_rows(rows),
     }
     print(&job_table(rows).to_string())?;
-    for Row { storage, note, .. } in rows {
+    for ResultRow { storage, note, .. } in rows {
         if let Some(note) = note {
             print(&format!("{storage}: {note}\n"))?;
         }
@@ -98,18 +98,18 @@ pub fn print_rows(rows: &[Row], seed: u64, format: Format) -> Ended {
 }
 
 /// A job's rows, each with its sections below it where there are several.
-pub fn job_table(rows: &[Row]) -> Table {
+pub fn job_table(rows: &[ResultRow]) -> Table {
     let mut columns = RUNS.to_vec();
     if rows.iter().any(|row| row.raw.is_some()) {
         columns.insert(3, ("raw", |row| text(row.raw.as_ref())));
     }
-    let laws = columns.len();
+    let policies = columns.len();
     columns.extend(FIGURES);
-    let mut table = Table::of(&[], &columns, laws);
+    let mut table = Table::of(&[], &columns, policies);
     for row in rows {
         table.row(columns.iter().map(|(_, cell)| cell(row)).collect());
         if row.sections.len() > 1 {
-            sections(row, laws, &mut table);
+            sections(row, policies, &mut table);
         }
     }
     table
@@ -120,21 +120,21 @@ pub fn load_table(rows: &[LoadRow]) -> Table {
     Table::of(rows, &OF_LOADS, 5)
 }
 
-fn sections(row: &Row, laws: usize, table: &mut Table) {
+fn sections(row: &ResultRow, policies: usize, table: &mut Table) {
     for section in &row.sections {
-        let mut cells = vec![String::new(); laws + FIGURES.len()];
+        let mut cells = vec![String::new(); policies + FIGURES.len()];
         cells[0] = format!("  {} ×{}", section.name, section.processes);
-        cells[laws] = number(section.mib_per_s, 1);
-        cells[laws + 1] = number(section.iops, 0);
-        cells[laws + 2] = duration(section.latency_us.p50);
-        cells[laws + 3] = duration(section.latency_us.p99);
-        cells[laws + 4] = duration(section.latency_us.max);
+        cells[policies] = number(section.mib_per_s, 1);
+        cells[policies + 1] = number(section.iops, 0);
+        cells[policies + 2] = duration(section.latency_us.p50);
+        cells[policies + 3] = duration(section.latency_us.p99);
+        cells[policies + 4] = duration(section.latency_us.max);
         table.row(cells);
     }
 }
 
 /// Prints the rows of loads: a table for people, or the JSON document.
-pub fn print_load_rows(rows: &[LoadRow], seed: u64, is_json: bool) -> Ended {
+pub fn print_load_rows(rows: &[LoadRow], seed: u64, is_json: bool) -> CommandResult {
     if is_json {
         return print_json(rows, seed);
     }
@@ -148,14 +148,14 @@ pub fn print_load_rows(rows: &[LoadRow], seed: u64, is_json: bool) -> Ended {
 }
 
 /// Prints the JSON document of these results.
-pub fn print_json<T: Serialize>(results: &[T], seed: impl Into<Option<u64>>) -> Ended {
-    let document = Document { readpath: env!("CARGO_PKG_VERSION"), seed: seed.into(), results };
+pub fn print_json<T: Serialize>(results: &[T], seed: impl Into<Option<u64>>) -> CommandResult {
+    let document = RunDocument { readpath: env!("CARGO_PKG_VERSION"), seed: seed.into(), results };
     let text = serde_json::to_string_pretty(&document).expect("rows are plain data");
     print(&format!("{text}\n"))
 }
 
 /// Writes to standard output; a reader that has gone away is no error.
-pub fn print(text: &str) -> Ended {
+pub fn print(text: &str) -> CommandResult {
     match std::io::stdout().lock().write_all(text.as_bytes()) {
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
         Err(error) => Err(Failure::Run(format!("standard output: {error}; write it elsewhere"))),

@@ -14,7 +14,7 @@ use rustix::process::{Signal, set_parent_process_death_signal};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::exit::{Ended, Failure};
+use crate::exit::{CommandResult, Failure};
 use crate::progress::Interrupt;
 
 /// The longest wait between two looks at whether the run is to end.
@@ -22,7 +22,7 @@ const NAP: Duration = Duration::from_millis(50);
 
 /// One process, and what it says. It is killed and waited for when this is dropped.
 #[derive(Debug)]
-pub struct Part {
+pub struct WorkerProcess {
     child: Child,
     answers: Receiver<String>,
 }
@@ -40,9 +40,9 @@ pub enum Gone {
     Interrupted,
 }
 
-impl Part {
+impl WorkerProcess {
     /// Starts this program with the subcommand.
-    pub fn start(subcommand: &str) -> io::Result<Part> {
+    pub fn start(subcommand: &str) -> io::Result<WorkerProcess> {
         let mut child = Command::new(std::env::current_exe()?)
             .arg(subcommand)
             .stdin(Stdio::piped())
@@ -57,7 +57,7 @@ impl Part {
             let lines = BufReader::new(output).lines().map_while(Result::ok);
             let _ = lines.into_iter().try_for_each(|line| sender.send(line));
         });
-        Ok(Part { child, answers })
+        Ok(WorkerProcess { child, answers })
     }
 
     /// The number by which the system knows it.
@@ -101,7 +101,7 @@ impl Part {
     }
 }
 
-impl Drop for Part {
+impl Drop for WorkerProcess {
     fn drop(&mut self) {
         // Both fail only for a process that is no more.
         let _ = self.child.kill();
@@ -137,7 +137,7 @@ impl Orders {
 }
 
 /// Answers an order.
-pub fn say(answer: &impl Serialize) -> Ended {
+pub fn say(answer: &impl Serialize) -> CommandResult {
     let line = serde_json::to_string(answer).expect("answers are plain data");
     let mut output = io::stdout().lock();
     let told = writeln!(output, "{line}").and_then(|()| output.flush());

@@ -3,11 +3,11 @@
 //! Whatever can be found wrong without touching a storage is found here, so that bad input costs
 //! nobody the rows before it.
 
+mod environment;
 pub mod job;
 pub mod load;
 pub mod log;
 pub mod storage;
-mod surroundings;
 pub mod trace;
 
 use std::path::Path;
@@ -18,19 +18,19 @@ use job::JobPlan;
 use load::LoadPlan;
 
 /// One row for each combination of storage and laws.
-pub enum Plan {
+pub enum RunPlan {
     /// Rows of a job file.
     Job(Box<JobPlan>),
     /// Rows of loads on memory.
     Loads(LoadPlan),
 }
 
-impl Plan {
+impl RunPlan {
     /// Takes the command line and the files that it names apart.
-    pub fn of(args: &RunArgs) -> Result<Plan, Failure> {
+    pub fn of(args: &RunArgs) -> Result<RunPlan, Failure> {
         match is_load_file(&args.job) {
-            true => LoadPlan::of(args).map(Plan::Loads),
-            false => JobPlan::of(args).map(|plan| Plan::Job(Box::new(plan))),
+            true => LoadPlan::of(args).map(RunPlan::Loads),
+            false => JobPlan::of(args).map(|plan| RunPlan::Job(Box::new(plan))),
         }
     }
 }

@@ -15,15 +15,16 @@ use readpath::raw::RawFile;
 use readpath_core::splitmix;
 use readpath_core::unit::PAGE_BYTES;
 use readpath_sim::profile::{
-    Cell, Limits, STORAGE_BYTES_MIN, Sample, Shape, Walk, cells, describe, measure,
+    CellLimits, MeasurementCell, PositionGenerator, ProfileSample, STORAGE_BYTES_MIN, StorageShape,
+    cells, describe, measure,
 };
 
-use crate::exit::{Ended, Failure};
+use crate::exit::{CommandResult, Failure};
 use crate::html::{cannot_write, check_writable};
 use crate::input;
-use crate::made_files::MadeFiles;
 use crate::output::print;
 use crate::progress::Interrupt;
+use crate::scratch_files::ScratchFiles;
 use storage::RealStorage;
 
 /// `readpath profile`.
@@ -68,7 +69,7 @@ pub struct ProfileArgs {
 const ROOM_BYTES: u64 = 64 << 20;
 
 /// Measures the storage, prints what it costs, and writes its description.
-pub fn run(args: &ProfileArgs) -> Ended {
+pub fn run(args: &ProfileArgs) -> CommandResult {
     let size = input::size("--size", &args.size)?;
     let budget = Budget {
         time: Duration::from_secs(args.seconds.get()),
@@ -76,7 +77,7 @@ pub fn run(args: &ProfileArgs) -> Ended {
     };
     check_writable(args.toml.as_deref())?;
     let interrupt = Interrupt::listen();
-    let mut made = MadeFiles::default();
+    let mut made = ScratchFiles::default();
     let path = found(&args.path, size, args.seed, &mut made, &interrupt)?;
     let file = RawFile::builder().direct(Direct::Required).open(&path).map_err(|error| {
         Failure::about(error, "its kernel cache would be measured; name a file on a disk")
@@ -94,7 +95,7 @@ pub fn run(args: &ProfileArgs) -> Ended {
     }
     let samples = measure_all(&file, bytes, budget, args.seed, &interrupt)?;
     drop(made);
-    let shape = Shape {
+    let shape = StorageShape {
         name: args.path.display().to_string(),
         bytes: storage_bytes(&args.path, bytes),
         request_bytes_max: 1 << 20,
@@ -141,12 +142,12 @@ fn measure_all(
     budget: Budget,
     seed: u64,
     interrupt: &Interrupt,
-) -> Result<Vec<Sample>, Failure> {
+) -> Result<Vec<ProfileSample>, Failure> {
     let cells = cells(bytes);
     let bar = ProgressBar::new((cells.len() * ROUNDS) as u64);
     let start = Instant::now();
     let mut bytes_left = budget.bytes;
-    let mut rounds: Vec<Vec<Sample>> = vec![Vec::new(); cells.len()];
+    let mut rounds: Vec<Vec<ProfileSample>> = vec![Vec::new(); cells.len()];
     for number in 0..cells.len() * ROUNDS {
         let left = budget.time.saturating_sub(start.elapsed());
         // Once everything was measured, what is over is over.
@@ -154,7 +155,7 @@ fn measure_all(
             break;
         }
         let cells_left = cells.len() * ROUNDS - number;
-        let limits = Limits {
+        let limits = CellLimits {
             span_ns: (left / cells_left as u32).as_nanos() as u64,
             bytes: bytes_left / cells_left as u64,
         };
@@ -167,19 +168,19 @@ fn measure_all(
         bar.inc(1);
     }
     bar.finish_and_clear();
-    Ok(rounds.into_iter().filter_map(Sample::middle).collect())
+    Ok(rounds.into_iter().filter_map(ProfileSample::middle).collect())
 }
 
 fn measure_one(
     file: &RawFile,
-    cell: Cell,
+    cell: MeasurementCell,
     bytes: u64,
-    limits: Limits,
+    limits: CellLimits,
     seed: u64,
     interrupt: &Interrupt,
-) -> Result<Sample, Failure> {
+) -> Result<ProfileSample, Failure> {
     let mut storage = RealStorage::new(file, cell, interrupt)?;
-    measure(cell, Walk::new(cell, bytes, seed), limits, &mut storage)
+    measure(cell, PositionGenerator::new(cell, bytes, seed), limits, &mut storage)
 }
 
 /// How large the storage is: a block device as such, of a file or folder the file system around it,
@@ -199,7 +200,7 @@ fn found(
     path: &Path,
     size: u64,
     seed: u64,
-    made: &mut MadeFiles,
+    made: &mut ScratchFiles,
     interrupt: &Interrupt,
 ) -> Result<PathBuf, Failure> {
     let about = |error: std::io::Error| Failure::about(path.display(), error);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use readpath_sim::run::{Go, Progress};
+use readpath_sim::run::{Progress, ProgressAnswer};
 
 /// Whether somebody wants the command to end.
 #[derive(Clone, Debug, Default)]
@@ -38,19 +38,19 @@ impl Interrupt {
 }
 
 /// The progress of one run, with its rate and the time that remains.
-pub struct Bar {
+pub struct RunProgress {
     bar: ProgressBar,
     interrupt: Interrupt,
 }
 
-impl Bar {
+impl RunProgress {
     /// A bar that starts with a label, e.g. the row's storage and laws.
-    pub fn new(label: String, interrupt: Interrupt) -> Bar {
+    pub fn new(label: String, interrupt: Interrupt) -> RunProgress {
         // indicatif shows nothing where standard error is no terminal.
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(4));
         bar.set_style(spinner());
         bar.set_message(label);
-        Bar { bar, interrupt }
+        RunProgress { bar, interrupt }
     }
 
     /// Whether the run is still wanted: no signal has come.
@@ -59,7 +59,7 @@ impl Bar {
     }
 
     /// Shows how far the run has come, and says whether it is to go on.
-    pub fn tell(&self, progress: Progress) -> Go {
+    pub fn tell(&self, progress: Progress) -> ProgressAnswer {
         if let Some(total) = progress.bytes_total
             && self.bar.length() != Some(total)
         {
@@ -67,11 +67,11 @@ impl Bar {
             self.bar.set_style(style());
         }
         self.bar.set_position(progress.bytes);
-        if self.interrupt.has_come() { Go::Stop } else { Go::On }
+        if self.interrupt.has_come() { ProgressAnswer::Stop } else { ProgressAnswer::On }
     }
 }
 
-impl Drop for Bar {
+impl Drop for RunProgress {
     fn drop(&mut self) {
         self.bar.finish_and_clear();
     }

@@ -5,7 +5,7 @@ use std::path::Path;
 use readpath::raw::RawFileBuilder;
 use readpath::{Mode, OpenError};
 use readpath_peers::cold;
-use readpath_peers::queue::Queue;
+use readpath_peers::queue::KernelQueue;
 
 use crate::exit::Failure;
 
@@ -19,7 +19,7 @@ pub fn found(path: &Path, builder: RawFileBuilder) -> Result<(Mode, u64), Failur
 }
 
 /// Has the kernel's cache give up the file's pages, as long as the run is wanted.
-pub fn make_cold(path: &Path, is_wanted: cold::Wanted<'_>) -> Result<cold::Residency, Failure> {
+pub fn make_cold(path: &Path, is_wanted: cold::ContinueFn<'_>) -> Result<cold::Residency, Failure> {
     cold::drop_pages_while(path, is_wanted).map_err(|error| match error.kind() {
         std::io::ErrorKind::Interrupted => Failure::Interrupted,
         _ => Failure::about(path.display(), error),
@@ -27,6 +27,6 @@ pub fn make_cold(path: &Path, is_wanted: cold::Wanted<'_>) -> Result<cold::Resid
 }
 
 /// What the kernel decides by for the device below a path, where it says so.
-pub fn queue_of(path: &Path) -> Option<Queue> {
-    Queue::of(&std::fs::metadata(path).ok()?)
+pub fn queue_of(path: &Path) -> Option<KernelQueue> {
+    KernelQueue::of(&std::fs::metadata(path).ok()?)
 }

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand, ValueEnum};
 use readpath_sim::job;
-use readpath_sim::recording::{Reader, Record, RecordingError, Writer};
+use readpath_sim::recording::{Record, RecordingError, RecordingReader, RecordingWriter};
 
-use crate::exit::{Ended, Failure};
+use crate::exit::{CommandResult, Failure};
 
 mod export;
 mod import;
@@ -98,7 +98,7 @@ pub struct ExportArgs {
     pub recording: PathBuf,
     /// In which format
     #[arg(long = "as", value_name = "FORMAT")]
-    pub format: Format,
+    pub format: ExportFormat,
     /// The file to be made [default: standard output]
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
@@ -106,7 +106,7 @@ pub struct ExportArgs {
 
 /// What a recording can be handed on as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Format {
+pub enum ExportFormat {
     /// fio's iolog, version 3: reads, with their times
     Iolog,
     /// The JSON that Perfetto and Chrome's tracing show: reads, waits and requests in time
@@ -114,7 +114,7 @@ pub enum Format {
 }
 
 /// Does what is asked.
-pub fn run(command: &TraceCommand) -> Ended {
+pub fn run(command: &TraceCommand) -> CommandResult {
     match command {
         TraceCommand::Show(args) => show(&args.recording),
         TraceCommand::Cut(args) => cut(args),
@@ -142,7 +142,7 @@ fn output(path: Option<&Path>) -> Result<Box<dyn Write>, Failure> {
     })
 }
 
-fn show(path: &Path) -> Ended {
+fn show(path: &Path) -> CommandResult {
     let mut out = output(None)?;
     each_record(path, |record| {
         let line = serde_json::to_string(&record).expect("a record can be written as JSON");
@@ -151,7 +151,7 @@ fn show(path: &Path) -> Ended {
     out.flush().map_err(Failure::usage)
 }
 
-fn cut(args: &CutArgs) -> Ended {
+fn cut(args: &CutArgs) -> CommandResult {
     let time = |option: &str, text: &str| {
         let span = job::span(text);
         let wrong = |expected| Failure::Usage(format!("{option} {text}: expected {expected}"));
@@ -192,13 +192,13 @@ fn anonymous(mut record: Record) -> Record {
 }
 
 /// Writes a recording with the records that `change` gives for those of another.
-fn changed(from: &Path, to: &Path, change: impl Fn(Record) -> Option<Record>) -> Ended {
+fn changed(from: &Path, to: &Path, change: impl Fn(Record) -> Option<Record>) -> CommandResult {
     let about = |error: io::Error| Failure::about(to.display(), error);
     if same_file(from, to) {
         return Err(Failure::about(to.display(), "it is the recording itself: name another file"));
     }
     let mut writer =
-        Writer::new(BufWriter::new(File::create(to).map_err(about)?)).map_err(about)?;
+        RecordingWriter::new(BufWriter::new(File::create(to).map_err(about)?)).map_err(about)?;
     each_record(from, |record| match change(record) {
         Some(record) => writer.put(record).map_err(about),
         None => Ok(()),
@@ -223,7 +223,7 @@ pub fn each_record(
 
 /// The records of a recording, as in [`each_record`].
 fn records(path: &Path) -> Result<impl Iterator<Item = Result<Record, Failure>> + use<>, Failure> {
-    let reader = Reader::new(opened(path)?);
+    let reader = RecordingReader::new(opened(path)?);
     let reader = reader.map_err(|error| Failure::about(path.display(), error))?;
     let path = path.to_owned();
     Ok(reader.filter_map(move |record| match record {

@@ -8,17 +8,18 @@ use std::num::NonZero;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use readpath_core::law::Spec;
+use readpath_core::policy::Spec;
 use readpath_sim::input_file;
 use readpath_sim::regret::work::work;
 use readpath_sim::regret::{
-    Cell, Fixed, Judged, Laws, OfWorkload, Part, Run, Size, Summary, cells, cells_drawn,
+    CellSet, CellSize, FixedPairResult, JudgedCell, MatrixCell, MatrixResult, MatrixSummary,
+    Policies, WorkloadSummary, cells, cells_drawn,
 };
 use serde::{Deserialize, Serialize};
 
 use crate::at_once;
 use crate::decision_log::DecisionFile;
-use crate::exit::{Ended, Failure};
+use crate::exit::{CommandResult, Failure};
 use crate::html::check_writable;
 use crate::input;
 use crate::output::print;
@@ -28,8 +29,8 @@ use crate::table::{Column, Table, number};
 /// `readpath regret`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "A cell is DEVICE/WORKLOAD/PROCESSES. Its rivals are the classic readahead \
-    laws (of a\nload on memory, `swap-…`: the classic swap-in laws) under each classic scheduler; the \
+    after_help = "A cell is DEVICE/WORKLOAD/PROCESSES. Its baselines are the classic readahead \
+    policies (of a\nload on memory, `swap-…`: the classic swap-in policies) under each classic scheduler; the \
     figure is\nthe throughput of `adaptive` ÷ that of the best of them. What is below 0.95 is a regret.\n\n\
     Example:\n  \
     readpath regret --cells /hdd-1/,mmap"
@@ -60,7 +61,7 @@ pub struct RegretArgs {
     /// Judge these two laws in place of `adaptive` in both places; on real storage in place of what
     /// a program gets that sets nothing
     #[arg(long, value_name = "READAHEAD,SCHEDULER")]
-    pub laws: Option<String>,
+    pub policies: Option<String>,
     /// Take the rivals' runs from this document, which `--json` printed with the same seeds, in
     /// place of running them anew: where only a law under test has changed
     #[arg(long, value_name = "FILE")]
@@ -90,18 +91,18 @@ pub struct RegretArgs {
 
 /// The JSON document.
 #[derive(Serialize)]
-struct Document<'a> {
+struct MatrixDocument<'a> {
     readpath: &'static str,
     seed: u64,
     seeds: u64,
     smoke: bool,
-    laws: String,
+    policies: String,
     /// Of the cells that are worked on, and of those that are held out; null where one of them has
     /// none here.
-    developed: Option<Summary>,
-    held_out: Option<Summary>,
-    summary: &'a Summary,
-    results: &'a [Judged],
+    developed: Option<MatrixSummary>,
+    held_out: Option<MatrixSummary>,
+    summary: &'a MatrixSummary,
+    results: &'a [JudgedCell],
     /// On real storage each contender runs twice in a row: the results are the second runs, and these the first.
     #[serde(skip_serializing_if = "Option::is_none")]
     first_runs: Option<FirstRuns>,
@@ -110,22 +111,23 @@ struct Document<'a> {
 /// What was judged before memory and caches were warm.
 #[derive(Serialize)]
 struct FirstRuns {
-    summary: Summary,
-    results: Vec<Judged>,
+    summary: MatrixSummary,
+    results: Vec<JudgedCell>,
 }
 
 impl FirstRuns {
-    fn of(results: Vec<Judged>) -> FirstRuns {
-        FirstRuns { summary: Summary::of(&results), results }
+    fn of(results: Vec<JudgedCell>) -> FirstRuns {
+        FirstRuns { summary: MatrixSummary::of(&results), results }
     }
 }
 
 /// Runs the matrix, or a part of it.
-pub fn run(args: &RegretArgs) -> Ended {
-    let size = Size { seed: args.seed, seeds: args.seeds, part: if args.smoke { 64 } else { 1 } };
+pub fn run(args: &RegretArgs) -> CommandResult {
+    let size =
+        CellSize { seed: args.seed, seeds: args.seeds, part: if args.smoke { 64 } else { 1 } };
     check_writable(args.html.as_deref())?;
-    let named = laws(args.laws.as_deref())?;
-    let laws = named.clone().unwrap_or_default();
+    let named = policies(args.policies.as_deref())?;
+    let policies = named.clone().unwrap_or_default();
     let interrupt = Interrupt::listen();
     let (judged, first_runs) = match &args.on {
         Some(path) => {
@@ -133,20 +135,20 @@ pub fn run(args: &RegretArgs) -> Ended {
             let judged = real::judge_all(path, &work, named.as_ref(), size, &interrupt)?;
             (judged.second, Some(judged.first))
         }
-        None => (modelled(args, &laws, size, &interrupt)?, None),
+        None => (modelled(args, &policies, size, &interrupt)?, None),
     };
     if interrupt.has_come() {
         return Err(Failure::Interrupted);
     }
-    tell(args, &laws, &judged, first_runs)
+    tell(args, &policies, &judged, first_runs)
 }
 
 /// The cells of the matrix, or of the part of it that is asked for.
-fn cells_of(args: &RegretArgs, parts: &[&str]) -> Vec<Cell> {
+fn cells_of(args: &RegretArgs, parts: &[&str]) -> Vec<MatrixCell> {
     let part = match (args.developed, args.held_out) {
-        (true, _) => Part::Developed,
-        (_, true) => Part::HeldOut,
-        _ => Part::Whole,
+        (true, _) => CellSet::Developed,
+        (_, true) => CellSet::HeldOut,
+        _ => CellSet::Whole,
     };
     let all = cells(parts).into_iter().chain(cells_drawn(args.seed, parts));
     all.filter(|cell| part.has(cell)).collect()
@@ -170,37 +172,44 @@ fn chosen<T>(
 /// Runs the cells on the modelled devices.
 fn modelled(
     args: &RegretArgs,
-    laws: &Laws,
-    size: Size,
+    policies: &Policies,
+    size: CellSize,
     interrupt: &Interrupt,
-) -> Result<Vec<Judged>, Failure> {
+) -> Result<Vec<JudgedCell>, Failure> {
     let all = |parts: &[&str]| cells_of(args, parts);
     let cells = chosen(args, all, "DEVICE/WORKLOAD/PROCESSES, as in hdd-1/seq-4k/16")?;
     let beside = args.beside.as_deref().map(|path| Beside::read(path, size)).transpose()?;
     if let Some(path) = &args.log {
-        explain(path, &cells, laws, size, args.beside.as_deref())?;
+        explain(path, &cells, policies, size, args.beside.as_deref())?;
     }
-    let judge = |cell: &Cell| {
-        let rivals = match &beside {
-            Some(beside) => beside.rivals(cell)?,
-            None => cell.rivals(size).map_err(Failure::usage)?,
+    let judge = |cell: &MatrixCell| {
+        let baselines = match &beside {
+            Some(beside) => beside.baselines(cell)?,
+            None => cell.baselines(size).map_err(Failure::usage)?,
         };
-        cell.judge(laws, rivals, size).map_err(Failure::usage)
+        cell.judge(policies, baselines, size).map_err(Failure::usage)
     };
     at_once::each(&cells, &judge, args.threads, interrupt)
 }
 
 /// Writes down what the laws decide in the cells, and why.
-fn explain(path: &Path, cells: &[Cell], laws: &Laws, size: Size, beside: Option<&Path>) -> Ended {
+fn explain(
+    path: &Path,
+    cells: &[MatrixCell],
+    policies: &Policies,
+    size: CellSize,
+    beside: Option<&Path>,
+) -> CommandResult {
     let log = DecisionFile::create(path, beside.as_slice())?;
     let mut decides = false;
     for cell in cells {
         log.begin(&cell.name());
-        decides |= cell.explain(laws, size, &mut |one| log.decided(one)).map_err(Failure::usage)?;
+        decides |=
+            cell.explain(policies, size, &mut |one| log.decided(one)).map_err(Failure::usage)?;
     }
     if !decides {
         return Err(Failure::Usage(
-            "--log: the swap-in laws keep no log; choose a cell that reads".to_owned(),
+            "--log: the swap-in policies keep no log; choose a cell that reads".to_owned(),
         ));
     }
     log.finish()
@@ -208,15 +217,15 @@ fn explain(path: &Path, cells: &[Cell], laws: &Laws, size: Size, beside: Option<
 
 fn tell(
     args: &RegretArgs,
-    laws: &Laws,
-    judged: &[Judged],
-    first_runs: Option<Vec<Judged>>,
-) -> Ended {
-    let summary = Summary::of(judged);
+    policies: &Policies,
+    judged: &[JudgedCell],
+    first_runs: Option<Vec<JudgedCell>>,
+) -> CommandResult {
+    let summary = MatrixSummary::of(judged);
     let of = |is_held_out: bool| {
-        let is_in = |cell: &&Judged| args.on.is_none() && cell.is_held_out() == is_held_out;
-        let part: Vec<Judged> = judged.iter().filter(is_in).cloned().collect();
-        (!part.is_empty()).then(|| Summary::of(&part))
+        let is_in = |cell: &&JudgedCell| args.on.is_none() && cell.is_held_out() == is_held_out;
+        let part: Vec<JudgedCell> = judged.iter().filter(is_in).cloned().collect();
+        (!part.is_empty()).then(|| MatrixSummary::of(&part))
     };
     let (developed, held_out) = (of(false), of(true));
     let parts = [("developed", &developed), ("held out", &held_out)];
@@ -226,21 +235,21 @@ fn tell(
     let all = if first_runs.is_some() { "second runs" } else { "all" };
     let sentences = parts.chain(of_first).chain([(all, &summary)]);
     let sentences: Vec<String> = sentences.map(|(name, part)| sentence(name, part)).collect();
-    let laws = match (&args.on, &args.laws) {
+    let policies = match (&args.on, &args.policies) {
         (Some(_), None) => "nothing set".to_owned(),
-        _ => format!("{} {}", laws.readahead, laws.scheduler),
+        _ => format!("{} {}", policies.readahead, policies.scheduler),
     };
     if let Some(path) = &args.html {
-        page::of(judged, &summary, &sentences, &laws).write(path)?;
+        page::of(judged, &summary, &sentences, &policies).write(path)?;
     }
     if args.json {
         let readpath = env!("CARGO_PKG_VERSION");
-        let document = Document {
+        let document = MatrixDocument {
             readpath,
             seed: args.seed,
             seeds: args.seeds,
             smoke: args.smoke,
-            laws,
+            policies,
             developed,
             held_out,
             summary: &summary,
@@ -254,9 +263,9 @@ fn tell(
 }
 
 /// What a part of the cells says.
-fn sentence(name: &str, part: &Summary) -> String {
+fn sentence(name: &str, part: &MatrixSummary) -> String {
     format!(
-        "{name}: {} cells: minimum {}, geometric mean {} ({} without what no classic law can do), {} below \
+        "{name}: {} cells: minimum {}, geometric mean {} ({} without what no classic policy can do), {} below \
          0.95, {} below 0.80",
         part.cells,
         number(part.minimum, 3),
@@ -268,21 +277,21 @@ fn sentence(name: &str, part: &Summary) -> String {
 }
 
 /// The pair that `--laws` names.
-fn laws(named: Option<&str>) -> Result<Option<Laws>, Failure> {
+fn policies(named: Option<&str>) -> Result<Option<Policies>, Failure> {
     let Some(named) = named else { return Ok(None) };
     let specs = input::specs(named)?;
     let Ok([readahead, scheduler]) = <[Spec; 2]>::try_from(specs) else {
         return Err(Failure::Usage(format!(
-            "--laws {named}: name a readahead law and a scheduler, as in adaptive,cfq"
+            "--policies {named}: name a readahead policy and a scheduler, as in adaptive,cfq"
         )));
     };
-    Ok(Some(Laws { readahead, scheduler, ..Laws::default() }))
+    Ok(Some(Policies { readahead, scheduler, ..Policies::default() }))
 }
 
 /// The rivals of an earlier run, by the cell's name.
 struct Beside {
     file: String,
-    rivals: HashMap<String, Vec<Run>>,
+    baselines: HashMap<String, Vec<MatrixResult>>,
 }
 
 /// What is read of an earlier document.
@@ -291,12 +300,12 @@ struct Earlier {
     seed: u64,
     seeds: u64,
     smoke: bool,
-    results: Vec<Judged>,
+    results: Vec<JudgedCell>,
 }
 
 impl Beside {
     /// Reads the document, and refuses one of other seeds or of another size.
-    fn read(path: &Path, size: Size) -> Result<Beside, Failure> {
+    fn read(path: &Path, size: CellSize) -> Result<Beside, Failure> {
         let file = format!("--beside {}", path.display());
         let text = input_file::text(path, input_file::LIST_BYTES_MAX)
             .map_err(|error| Failure::about(&file, error))?;
@@ -311,34 +320,40 @@ impl Beside {
                 ),
             ));
         }
-        let rivals = earlier.results.into_iter().map(|cell| (cell.name(), cell.rivals)).collect();
-        Ok(Beside { file, rivals })
+        let baselines =
+            earlier.results.into_iter().map(|cell| (cell.name(), cell.baselines)).collect();
+        Ok(Beside { file, baselines })
     }
 
-    fn rivals(&self, cell: &Cell) -> Result<Vec<Run>, Failure> {
+    fn baselines(&self, cell: &MatrixCell) -> Result<Vec<MatrixResult>, Failure> {
         let lacks = || Failure::about(&self.file, format!("lacks the cell {}", cell.name()));
-        self.rivals.get(&cell.name()).filter(|rivals| !rivals.is_empty()).cloned().ok_or_else(lacks)
+        self.baselines
+            .get(&cell.name())
+            .filter(|baselines| !baselines.is_empty())
+            .cloned()
+            .ok_or_else(lacks)
     }
 }
 
-fn text(judged: &[Judged], summary: &Summary, is_all: bool) -> String {
-    let mut shown: Vec<&Judged> = judged.iter().collect();
+fn text(judged: &[JudgedCell], summary: &MatrixSummary, is_all: bool) -> String {
+    let mut shown: Vec<&JudgedCell> = judged.iter().collect();
     if !is_all {
         shown.sort_by(|one, two| one.ratio.total_cmp(&two.ratio));
         shown.truncate(summary.worst.len());
     }
-    let cause = |cell: &&Judged| Some(format!("{}: {}\n", cell.name(), cell.cause.as_ref()?.line));
+    let cause =
+        |cell: &&JudgedCell| Some(format!("{}: {}\n", cell.name(), cell.cause.as_ref()?.line));
     let causes: String = shown.iter().filter_map(cause).collect();
-    let (cells, fixed) = (cells_table(&shown), laws_table(summary));
+    let (cells, fixed) = (cells_table(&shown), policies_table(summary));
     let workloads = workloads_table(summary, is_all);
     format!("{cells}\n{causes}\n{fixed}\n{workloads}")
 }
 
-fn cells_table(shown: &[&Judged]) -> Table {
-    let columns: [Column<&Judged>; 9] = [
+fn cells_table(shown: &[&JudgedCell]) -> Table {
+    let columns: [Column<&JudgedCell>; 9] = [
         ("cell", |cell| cell.name()),
-        ("best rival", |cell| cell.rivals[0].laws()),
-        ("MiB/s", |cell| number(Some(cell.rivals[0].mib_per_s), 2)),
+        ("best baseline", |cell| cell.baselines[0].policies()),
+        ("MiB/s", |cell| number(Some(cell.baselines[0].mib_per_s), 2)),
         ("adaptive", |cell| number(Some(cell.adaptive.mib_per_s), 2)),
         ("ratio", |cell| number(Some(cell.ratio), 3)),
         ("ampl", |cell| number(cell.adaptive.amplification, 2)),
@@ -349,9 +364,9 @@ fn cells_table(shown: &[&Judged]) -> Table {
     Table::of(shown, &columns, 2)
 }
 
-fn laws_table(summary: &Summary) -> Table {
-    let columns: [Column<Fixed>; 4] = [
-        ("default everywhere", |pair| pair.laws.clone()),
+fn policies_table(summary: &MatrixSummary) -> Table {
+    let columns: [Column<FixedPairResult>; 4] = [
+        ("default everywhere", |pair| pair.policies.clone()),
         ("minimum", |pair| number(Some(pair.minimum), 3)),
         ("geometric mean", |pair| number(Some(pair.geometric_mean), 3)),
         ("below 0.95", |pair| pair.below_95_percent.to_string()),
@@ -360,8 +375,8 @@ fn laws_table(summary: &Summary) -> Table {
 }
 
 /// The workloads, the lowest mean first: all of them, or those below 1.
-fn workloads_table(summary: &Summary, is_all: bool) -> Table {
-    let columns: [Column<OfWorkload>; 4] = [
+fn workloads_table(summary: &MatrixSummary, is_all: bool) -> Table {
+    let columns: [Column<WorkloadSummary>; 4] = [
         ("workload", |of| of.workload.clone()),
         ("geometric mean", |of| number(Some(of.geometric_mean), 3)),
         ("minimum", |of| number(Some(of.minimum), 3)),

@@ -2,7 +2,7 @@
 //! completions that was written down elsewhere, so that a log from another
 //! scheduler can be held against it. A recording of a program is for `crate::what_if`.
 
-use readpath_core::law::Spec;
+use readpath_core::policy::Spec;
 use readpath_core::request::DeviceCaps;
 use readpath_core::scheduler::{self, replay};
 use readpath_core::unit::SECTOR_BYTES;
@@ -10,7 +10,7 @@ use readpath_sim::input_file;
 use serde::Serialize;
 
 use crate::args::ReplayArgs;
-use crate::exit::{Ended, Failure};
+use crate::exit::{CommandResult, Failure};
 use crate::input;
 use crate::output::{print, print_json};
 use crate::what_if;
@@ -19,7 +19,7 @@ use crate::what_if;
 const REQUEST_BYTES_MAX: u64 = 512 << 10;
 
 /// Makes a recording's reads again, or prints the law's decisions on a list.
-pub fn run(args: &ReplayArgs) -> Ended {
+pub fn run(args: &ReplayArgs) -> CommandResult {
     if what_if::is_recording(&args.events) {
         return what_if::run(args);
     }
@@ -27,8 +27,8 @@ pub fn run(args: &ReplayArgs) -> Ended {
         let problem = "--html is for recordings; leave it out";
         return Err(Failure::about(args.events.display(), problem));
     }
-    let law_text = args.scheduler.as_deref().unwrap_or("cfq");
-    let law = &one_scheduler(law_text)?;
+    let policy_text = args.scheduler.as_deref().unwrap_or("cfq");
+    let policy = &one_scheduler(policy_text)?;
     let caps = DeviceCaps {
         sectors: u64::MAX,
         request_sectors_max: (REQUEST_BYTES_MAX / SECTOR_BYTES) as u32,
@@ -36,7 +36,7 @@ pub fn run(args: &ReplayArgs) -> Ended {
         is_rotational: !args.solid_state,
         alignment_sectors: 1,
     };
-    let mut scheduler = scheduler::build(law, &caps).map_err(Failure::usage)?;
+    let mut scheduler = scheduler::build(policy, &caps).map_err(Failure::usage)?;
     let events = input_file::text(&args.events, input_file::LIST_BYTES_MAX).map_err(|error| {
         let what_to_do = "name a list of events, or a recording";
         Failure::Usage(format!("{}: {error}; {what_to_do}", args.events.display()))
@@ -45,7 +45,7 @@ pub fn run(args: &ReplayArgs) -> Ended {
         .map_err(|error| Failure::about(args.events.display(), error))?;
     let (equal, judged) = (replayed.equal(), replayed.judged);
     if args.json {
-        print_json(&[Comparison::new(law_text, &replayed)], None)?;
+        print_json(&[DecisionComparison::new(policy_text, &replayed)], None)?;
     } else {
         replayed.lines.iter().try_for_each(|line| print(&format!("{line}\n")))?;
         print(&format!("# {equal} of {judged} requests equal\n"))?;
@@ -58,7 +58,7 @@ pub fn run(args: &ReplayArgs) -> Ended {
 
 /// The scheduler that `--scheduler` names.
 pub fn one_scheduler(text: &str) -> Result<Spec, Failure> {
-    <[Spec; 1]>::try_from(input::specs(text)?).map(|[law]| law).map_err(|_| {
+    <[Spec; 1]>::try_from(input::specs(text)?).map(|[policy]| policy).map_err(|_| {
         Failure::Usage(format!(
             "--scheduler {text}: name one scheduler; run the command once for each"
         ))
@@ -67,38 +67,38 @@ pub fn one_scheduler(text: &str) -> Result<Spec, Failure> {
 
 /// The comparison in the JSON document.
 #[derive(Serialize)]
-struct Comparison<'a> {
+struct DecisionComparison<'a> {
     scheduler: &'a str,
     judged: usize,
     equal: usize,
-    divergences: Vec<Parted>,
+    divergences: Vec<LineDifference>,
     decisions: &'a [String],
 }
 
 /// One difference; the line counts from 1.
 #[derive(Serialize)]
-struct Parted {
+struct LineDifference {
     line: usize,
     at_ms: f64,
     request: u32,
-    law: &'static str,
+    policy: &'static str,
     /// The request that went out instead, or that this one was merged into.
     other: Option<u32>,
 }
 
-impl<'a> Comparison<'a> {
-    fn new(scheduler: &'a str, replayed: &'a replay::Replayed) -> Comparison<'a> {
+impl<'a> DecisionComparison<'a> {
+    fn new(scheduler: &'a str, replayed: &'a replay::Replayed) -> DecisionComparison<'a> {
         let divergences = replayed.divergences.iter().map(|divergence| {
-            let (law, other) = divergence.law.words();
-            Parted {
+            let (policy, other) = divergence.policy.words();
+            LineDifference {
                 line: divergence.line,
                 at_ms: divergence.at.ns() as f64 / 1e6,
                 request: divergence.request.0,
-                law,
+                policy,
                 other: other.map(|other| other.0),
             }
         });
-        Comparison {
+        DecisionComparison {
             scheduler,
             judged: replayed.judged,
             equal: replayed.equal(),

@@ -3,17 +3,17 @@
 mod page;
 mod wire_count;
 
-use readpath_sim::experiment::{Comparison, EXPERIMENTS, Experiment, Grid, Reproduced};
+use readpath_sim::experiment::{EXPERIMENTS, Experiment, Grid, ReproducedTable, TableRow};
 
 use crate::args::ReproduceArgs;
-use crate::exit::{Ended, Failure};
+use crate::exit::{CommandResult, Failure};
 use crate::html::check_writable;
 use crate::output::{print, print_json};
-use crate::progress::{Bar, Interrupt};
+use crate::progress::{Interrupt, RunProgress};
 use crate::table::{Column, Table, count, number};
 
 /// Prints the tables that are named, or all that there are.
-pub fn run(args: &ReproduceArgs) -> Ended {
+pub fn run(args: &ReproduceArgs) -> CommandResult {
     check_writable(args.html.as_deref())?;
     let experiments = chosen(&args.tables)?;
     let is_c_chosen = experiments.iter().any(|experiment| experiment.name == "C");
@@ -25,7 +25,7 @@ pub fn run(args: &ReproduceArgs) -> Ended {
     let interrupt = Interrupt::listen();
     let mut tables = Vec::new();
     for experiment in experiments {
-        let bar = Bar::new(format!("table {}", experiment.name), interrupt.clone());
+        let bar = RunProgress::new(format!("table {}", experiment.name), interrupt.clone());
         let table = experiment.run(args.seed, 1, &mut |progress| bar.tell(progress));
         tables.extend(table.map_err(Failure::usage)?);
         if interrupt.has_come() {
@@ -36,7 +36,7 @@ pub fn run(args: &ReproduceArgs) -> Ended {
         page::of(&tables, counted.as_deref().map(wire_count::text)).write(path)?;
     }
     if args.json {
-        let value = |table: &Reproduced| serde_json::to_value(table).expect("plain data");
+        let value = |table: &ReproducedTable| serde_json::to_value(table).expect("plain data");
         let mut results: Vec<serde_json::Value> = tables.iter().map(value).collect();
         let counted = counted.into_iter().flatten();
         results.extend(counted.map(|row| serde_json::to_value(row).expect("plain data")));
@@ -64,14 +64,14 @@ fn chosen(names: &[String]) -> Result<Vec<&'static Experiment>, Failure> {
 }
 
 /// The figures of one table.
-fn figures(reproduced: &Reproduced) -> Table {
+fn figures(reproduced: &ReproducedTable) -> Table {
     match &reproduced.grid {
         Some(grid) => grid_table(grid),
         None => rows_table(reproduced),
     }
 }
 
-fn text(reproduced: &Reproduced) -> String {
+fn text(reproduced: &ReproducedTable) -> String {
     let table = figures(reproduced);
     format!(
         "Table {}: {}, in {}\nMachine: {}\n\n{table}\n",
@@ -82,11 +82,12 @@ fn text(reproduced: &Reproduced) -> String {
 /// Each row of the grid: what is published, if anything is, and below it what is modelled.
 fn grid_table(grid: &Grid) -> Table {
     let columns = grid.columns.iter().map(u32::to_string);
-    let header = ["".to_owned(), "laws".to_owned(), grid.over.clone()].into_iter().chain(columns);
+    let header =
+        ["".to_owned(), "policies".to_owned(), grid.over.clone()].into_iter().chain(columns);
     let mut table = Table::with_header(header.collect(), 3);
     for row in &grid.rows {
         let is_published = row.published.iter().any(Option::is_some);
-        let names = [row.label.clone(), row.laws.clone()];
+        let names = [row.label.clone(), row.policies.clone()];
         let mut names = names.into_iter();
         let mut line = |what: &str, figures: Vec<Option<f64>>| {
             let mut cells = vec![
@@ -105,10 +106,10 @@ fn grid_table(grid: &Grid) -> Table {
     table
 }
 
-fn rows_table(reproduced: &Reproduced) -> Table {
-    let mut columns: Vec<Column<Comparison>> = vec![
+fn rows_table(reproduced: &ReproducedTable) -> Table {
+    let mut columns: Vec<Column<TableRow>> = vec![
         ("", |row| row.label.clone()),
-        ("laws", |row| row.laws.clone()),
+        ("policies", |row| row.policies.clone()),
         ("published", |row| number(row.published, 2)),
         ("ratio", |row| number(row.published_ratio, 2)),
         ("modelled", |row| number(Some(row.modelled), 2)),

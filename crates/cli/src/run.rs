@@ -15,19 +15,19 @@ mod raw;
 mod region;
 
 use crate::args::RunArgs;
-use crate::exit::{Ended, Failure};
+use crate::exit::{CommandResult, Failure};
 use crate::html::check_writable;
 use crate::output;
-use crate::plan::Plan;
+use crate::plan::RunPlan;
 
 /// Runs the job, or the loads, and prints the rows.
-pub fn run(args: &RunArgs) -> Ended {
+pub fn run(args: &RunArgs) -> CommandResult {
     if args.fio_options {
         return fio_options::print_all();
     }
     check_writable(args.html.as_deref())?;
-    match Plan::of(args)? {
-        Plan::Job(plan) => {
+    match RunPlan::of(args)? {
+        RunPlan::Job(plan) => {
             let mut rows = Vec::new();
             let mut seen = args.html.as_ref().map(|_| Vec::new());
             let ended = job::run(&plan, &mut rows, seen.as_mut());
@@ -38,7 +38,7 @@ pub fn run(args: &RunArgs) -> Ended {
                 output::print_rows(rows, args.seed, args.format())
             })
         }
-        Plan::Loads(plan) => {
+        RunPlan::Loads(plan) => {
             let mut rows = Vec::new();
             let mut seen = args.html.as_ref().map(|_| Vec::new());
             let ended = load::run(&plan, &mut rows, seen.as_mut());
@@ -53,7 +53,11 @@ pub fn run(args: &RunArgs) -> Ended {
 }
 
 /// Prints what rows there are, also where a later one has failed.
-fn print<R>(rows: &[R], ended: Ended, print: impl FnOnce(&[R]) -> Ended) -> Ended {
+fn print<R>(
+    rows: &[R],
+    ended: CommandResult,
+    print: impl FnOnce(&[R]) -> CommandResult,
+) -> CommandResult {
     if !rows.is_empty() || matches!(ended, Ok(()) | Err(Failure::Interrupted)) {
         print(rows)?;
     }

@@ -14,24 +14,24 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
 use fuser::{BackgroundSession, Config, MountOption, Session};
-use readpath_core::law::Spec;
+use readpath_core::policy::Spec;
 use readpath_core::unit::SECTOR_BYTES;
-use readpath_peers::leftover::{Kind, Record};
+use readpath_peers::cleanup_entry::{CleanupKind, Record};
 use readpath_sim::device::{BoxedDevice, registry};
-use readpath_sim::report::Tally;
+use readpath_sim::report::ReadCounters;
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 use rustix::process::{Pid, getgid, getppid, getuid};
 
 use crate::args::ServeArgs;
 use crate::devices::tell_unmodelled;
-use crate::exit::{Ended, Failure};
+use crate::exit::{CommandResult, Failure};
 use crate::input;
 
 mod engine;
 mod mount;
 
-use engine::Engine;
+use engine::RealTimeDevice;
 use mount::{FILE_NAME, Mount};
 
 /// How often it looks whether its parent lives and the mount is there. Both are
@@ -40,7 +40,7 @@ const WATCH_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Why it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
+enum ServeEnd {
     /// Ctrl-C, or SIGTERM.
     Signal,
     /// The process that started it is gone.
@@ -50,7 +50,7 @@ enum End {
 }
 
 /// Serves until it is told to stop.
-pub fn run(args: &ServeArgs) -> Ended {
+pub fn run(args: &ServeArgs) -> CommandResult {
     // The parent before anything that takes time: its end is seen as a change.
     let parent = getppid();
     let spec = Spec::parse(&args.device).map_err(Failure::usage)?;
@@ -65,12 +65,12 @@ pub fn run(args: &ServeArgs) -> Ended {
     .map_err(|error| Failure::Unavailable(format!("can't wait for signals: {error}")))?;
 
     let starting = |error| Failure::Unavailable(format!("can't start a thread: {error}"));
-    let engine = Arc::new(Engine::start(device).map_err(starting)?);
+    let engine = Arc::new(RealTimeDevice::start(device).map_err(starting)?);
     let owner = (getuid().as_raw(), getgid().as_raw());
     let files = Mount::new(Arc::clone(&engine), backing, bytes, owner);
     let session = mount_at(&args.folder, files)?;
     // Dropped last, when the mount is gone: after a kill the next run takes it away.
-    let _record = Record::keep(Kind::ServedMount, &args.folder)
+    let _record = Record::keep(CleanupKind::ServedMount, &args.folder)
         .map_err(|error| Failure::about(args.folder.display(), error))?;
     println!("ready: {} ({bytes} bytes, `{spec}`)", args.folder.join(FILE_NAME).display());
 
@@ -164,20 +164,22 @@ fn wait_for_end(
     signals: &mpsc::Receiver<()>,
     parent: Option<Pid>,
     session: &BackgroundSession,
-) -> End {
+) -> ServeEnd {
     loop {
         match signals.recv_timeout(WATCH_INTERVAL) {
-            Ok(()) | Err(RecvTimeoutError::Disconnected) => return End::Signal,
-            Err(RecvTimeoutError::Timeout) if session.guard.is_finished() => return End::Unmounted,
-            Err(RecvTimeoutError::Timeout) if getppid() != parent => return End::ParentDied,
+            Ok(()) | Err(RecvTimeoutError::Disconnected) => return ServeEnd::Signal,
+            Err(RecvTimeoutError::Timeout) if session.guard.is_finished() => {
+                return ServeEnd::Unmounted;
+            }
+            Err(RecvTimeoutError::Timeout) if getppid() != parent => return ServeEnd::ParentDied,
             Err(RecvTimeoutError::Timeout) => {}
         }
     }
 }
 
 /// Takes the mount away; true when it could only be detached because it was in use.
-fn end_mount(session: BackgroundSession, folder: &Path, end: End) -> bool {
-    if end == End::Unmounted {
+fn end_mount(session: BackgroundSession, folder: &Path, end: ServeEnd) -> bool {
+    if end == ServeEnd::Unmounted {
         return false;
     }
     match unmount(folder, UnmountFlags::empty()) {
@@ -198,7 +200,7 @@ fn end_mount(session: BackgroundSession, folder: &Path, end: End) -> bool {
     }
 }
 
-fn report(answered: &Tally) {
+fn report(answered: &ReadCounters) {
     let us = |late: Option<f64>| late.map_or("-".to_owned(), |us| format!("{} µs", us as u64));
     let late = answered.latency();
     println!(

@@ -5,18 +5,18 @@ use std::path::Path;
 use clap::CommandFactory;
 
 use crate::args::{Cli, CompletionsArgs, ManArgs};
-use crate::exit::{Ended, Failure};
+use crate::exit::{CommandResult, Failure};
 use crate::output::print;
 
 /// Prints what the shell loads.
-pub fn complete(args: &CompletionsArgs) -> Ended {
+pub fn complete(args: &CompletionsArgs) -> CommandResult {
     let mut text = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "readpath", &mut text);
     print(&String::from_utf8(text).expect("shells are told in UTF-8"))
 }
 
 /// Writes a page for the command and one for each subcommand that help lists, and says so.
-pub fn write_manual(args: &ManArgs) -> Ended {
+pub fn write_manual(args: &ManArgs) -> CommandResult {
     let failed = |path: &Path, error| {
         Failure::Usage(format!("{}: {error}; name a folder that can be written", path.display()))
     };

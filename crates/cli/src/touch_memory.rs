@@ -1,7 +1,7 @@
 //! `readpath touch-memory`: one process of a load, started by `readpath run` and nobody else.
 //!
-//! It is a [`part`](crate::part) of that run: an [`Order`], then [`Answer::Filled`]; [`Begin`], then
-//! [`Answer::Touched`].
+//! It is a [`part`](crate::part) of that run: an [`TouchTask`], then [`TouchReply::Filled`]; [`TouchBegin`], then
+//! [`TouchReply::Touched`].
 
 use std::time::Instant;
 
@@ -9,11 +9,11 @@ use readpath_core::unit::{PAGE_BYTES, Time};
 use readpath_peers::clock::Clock;
 use readpath_peers::kernel_swap::memory::{LoadMemory, WrongPage, shared_object_passed_on};
 use readpath_peers::usage::{self, CpuTime};
-use readpath_sim::load::{Load, Share};
-use readpath_sim::report::Tally;
+use readpath_sim::load::{MemoryLoad, MemorySharing};
+use readpath_sim::report::ReadCounters;
 use serde::{Deserialize, Serialize};
 
-use crate::exit::Ended;
+use crate::exit::CommandResult;
 use crate::part::{Orders, say};
 
 /// The subcommand.
@@ -21,9 +21,9 @@ pub const NAME: &str = "touch-memory";
 
 /// What one process is to do.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Order {
+pub struct TouchTask {
     /// The load.
-    pub load: Load,
+    pub load: MemoryLoad,
     /// Which of its processes this one is.
     pub process: u32,
     /// The seed of the run.
@@ -32,10 +32,10 @@ pub struct Order {
     pub object: Option<i32>,
 }
 
-impl Order {
+impl TouchTask {
     /// Whether this process writes every page first: its own, or for all who share it.
     fn fills(&self) -> bool {
-        self.load.share == Share::Private || self.process == 0
+        self.load.share == MemorySharing::Private || self.process == 0
     }
 
     fn map(&self) -> std::io::Result<LoadMemory> {
@@ -49,11 +49,11 @@ impl Order {
 
 /// All have filled: touch.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Begin;
+pub struct TouchBegin;
 
 /// What it says.
 #[derive(Debug, Serialize, Deserialize)]
-pub enum Answer {
+pub enum TouchReply {
     /// Every page is written.
     Filled {
         /// How long that took.
@@ -81,30 +81,30 @@ pub struct Touched {
 }
 
 /// Takes the orders and carries them out.
-pub fn run() -> Ended {
+pub fn run() -> CommandResult {
     let mut orders = Orders::take(NAME, "run");
-    let order: Order = orders.next()?;
+    let order: TouchTask = orders.next()?;
     let memory = match order.map() {
         Ok(memory) => memory,
         Err(error) => {
             let bytes = order.load.mapping_bytes;
-            return say(&Answer::Failed(format!("can't map {bytes} bytes: {error}")));
+            return say(&TouchReply::Failed(format!("can't map {bytes} bytes: {error}")));
         }
     };
     let start = Instant::now();
     if order.fills() {
         (0..memory.pages()).for_each(|page| memory.fill(page));
     }
-    say(&Answer::Filled { seconds: start.elapsed().as_secs_f64() })?;
-    let Begin = orders.next()?;
+    say(&TouchReply::Filled { seconds: start.elapsed().as_secs_f64() })?;
+    let TouchBegin = orders.next()?;
     match touch_all(&order, &memory) {
-        Ok(touched) => say(&Answer::Touched(touched)),
-        Err(wrong) => say(&Answer::Failed(wrong.to_string())),
+        Ok(touched) => say(&TouchReply::Touched(touched)),
+        Err(wrong) => say(&TouchReply::Failed(wrong.to_string())),
     }
 }
 
-fn touch_all(order: &Order, memory: &LoadMemory) -> Result<Touched, WrongPage> {
-    let mut tally = Tally::default();
+fn touch_all(order: &TouchTask, memory: &LoadMemory) -> Result<Touched, WrongPage> {
+    let mut read_counters = ReadCounters::default();
     let faults = [usage::major_faults(), usage::minor_faults()];
     let (cpu, clock) = (CpuTime::of_process(), Clock::start());
     // One look at the clock a touch: the end of one is the start of the next.
@@ -115,7 +115,7 @@ fn touch_all(order: &Order, memory: &LoadMemory) -> Result<Touched, WrongPage> {
             false => memory.read(touch.page)?,
         }
         let now = clock.now();
-        tally.record(last, now, PAGE_BYTES);
+        read_counters.record(last, now, PAGE_BYTES);
         last = now;
     }
     Ok(Touched {
@@ -123,6 +123,6 @@ fn touch_all(order: &Order, memory: &LoadMemory) -> Result<Touched, WrongPage> {
         cpu_seconds: CpuTime::of_process().since(cpu).seconds(),
         major_faults: usage::major_faults() - faults[0],
         minor_faults: usage::minor_faults() - faults[1],
-        latencies: tally.latencies(),
+        latencies: read_counters.latencies(),
     })
 }

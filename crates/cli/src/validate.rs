@@ -1,18 +1,18 @@
 //! `readpath validate`: a modelled disk against service times that were measured on the real one.
 
-use readpath_core::law::Spec;
+use readpath_core::policy::Spec;
 use readpath_sim::device::hdd::drive_of;
-use readpath_sim::validate::{self, Ablation, Report, Validation};
+use readpath_sim::validate::{self, AblationRow, ModelAccuracy, ValidationReport};
 use serde::Serialize;
 
 use crate::args::ValidateArgs;
 use crate::devices::tell_unmodelled;
-use crate::exit::{Ended, Failure};
+use crate::exit::{CommandResult, Failure};
 use crate::output::{print, print_json};
 use crate::table::{Column, Table, number};
 
 /// Replays the trace and prints how well the model meets it.
-pub fn run(args: &ValidateArgs) -> Ended {
+pub fn run(args: &ValidateArgs) -> CommandResult {
     let spec = Spec::parse(&args.disk).map_err(Failure::usage)?;
     if spec.name != "hdd" {
         return Err(Failure::Usage(format!("{spec}: only hard disks (`hdd,…`) can be validated")));
@@ -30,7 +30,7 @@ pub fn run(args: &ValidateArgs) -> Ended {
 
 /// One line of the table. Times in ms.
 #[derive(Serialize)]
-struct Line {
+struct ValidationRow {
     replay: String,
     requests: usize,
     measured_mean_ms: f64,
@@ -43,7 +43,7 @@ struct Line {
     requests_per_s_at_depth_16: Option<f64>,
 }
 
-fn rows(report: &Report, ablations: &[Ablation]) -> Vec<Line> {
+fn rows(report: &ValidationReport, ablations: &[AblationRow]) -> Vec<ValidationRow> {
     let mut rows = vec![
         line("as described", &report.free, None),
         line("phase observed", &report.observed, None),
@@ -56,8 +56,8 @@ fn rows(report: &Report, ablations: &[Ablation]) -> Vec<Line> {
     rows
 }
 
-fn line(replay: &str, validation: &Validation, at_16: Option<f64>) -> Line {
-    Line {
+fn line(replay: &str, validation: &ModelAccuracy, at_16: Option<f64>) -> ValidationRow {
+    ValidationRow {
         replay: replay.to_owned(),
         requests: validation.requests,
         measured_mean_ms: validation.measured_mean_ms,
@@ -66,13 +66,13 @@ fn line(replay: &str, validation: &Validation, at_16: Option<f64>) -> Line {
         rms_distance_relative: validation.distance_relative,
         error_mean_ms: validation.error_mean_ms,
         error_deviation_ms: validation.error_deviation_ms,
-        met_within_half_ms: validation.met_part,
+        met_within_half_ms: validation.within_half_ms,
         requests_per_s_at_depth_16: at_16,
     }
 }
 
-fn text(rows: &[Line]) -> String {
-    let columns: [Column<Line>; 10] = [
+fn text(rows: &[ValidationRow]) -> String {
+    let columns: [Column<ValidationRow>; 10] = [
         ("", |row| row.replay.clone()),
         ("requests", |row| row.requests.to_string()),
         ("measured mean", |row| number(Some(row.measured_mean_ms), 3)),

@@ -9,13 +9,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use readpath_peers::kernel_trace::TraceError;
+use readpath_peers::kernel_trace::TracefsError;
 use readpath_peers::usage::CpuTime;
-use readpath_peers::watch::{Help, Summary, Watch};
+use readpath_peers::watch::{Help, Recorder, RecordingSummary};
 use readpath_sim::job;
-use readpath_sim::recording::Writer;
+use readpath_sim::recording::RecordingWriter;
 
-use crate::exit::{Ended, Failure};
+use crate::exit::{CommandResult, Failure};
 use crate::input;
 
 mod preloaded;
@@ -85,7 +85,7 @@ const GROUP_ROUND: Duration = Duration::from_millis(200);
 const LAST_ROUNDS: u32 = 3;
 
 /// Watches until the program ends, the time is over, or a signal comes.
-pub fn run(args: WatchArgs) -> Ended {
+pub fn run(args: WatchArgs) -> CommandResult {
     let span = args.span.as_deref().map(|text| {
         let span = job::span(text)
             .map_err(|expected| Failure::Usage(format!("--for {text}: expected {expected}")))?;
@@ -97,7 +97,7 @@ pub fn run(args: WatchArgs) -> Ended {
     let flag = Arc::clone(&is_interrupted);
     ctrlc::set_handler(move || flag.store(true, Ordering::Relaxed))
         .map_err(|error| Failure::Unavailable(format!("can't wait for signals: {error}")))?;
-    let mut watch = match Watch::start() {
+    let mut watch = match Recorder::start() {
         Ok(watch) => watch,
         Err(_) if may_preload(&args) => return preloaded::run(&args, span, &is_interrupted),
         Err(error) => {
@@ -117,7 +117,7 @@ pub fn run(args: WatchArgs) -> Ended {
         Some(path) => Box::new(BufWriter::new(File::create(path).map_err(about)?)),
         None => Box::new(io::sink()),
     };
-    let mut writer = Writer::new(sink).map_err(about)?;
+    let mut writer = RecordingWriter::new(sink).map_err(about)?;
     if let Some(budget) = budget {
         watch.advise(budget);
     }
@@ -155,7 +155,7 @@ pub fn run(args: WatchArgs) -> Ended {
 }
 
 /// Starts the program, or finds the process or the control group.
-fn begin(args: &WatchArgs, watch: &mut Watch) -> Result<(String, Option<Child>), Failure> {
+fn begin(args: &WatchArgs, watch: &mut Recorder) -> Result<(String, Option<Child>), Failure> {
     if let Some(process) = args.pid {
         watch
             .attach(process)
@@ -185,7 +185,7 @@ fn program(args: &WatchArgs) -> (String, Command) {
 }
 
 /// What becomes of a program's end.
-fn ended(name: &str, status: Option<ExitStatus>, is_recorded: bool) -> Ended {
+fn ended(name: &str, status: Option<ExitStatus>, is_recorded: bool) -> CommandResult {
     match status {
         Some(status) if !status.success() => {
             let told = if is_recorded { "; what it read is recorded" } else { "" };
@@ -196,7 +196,7 @@ fn ended(name: &str, status: Option<ExitStatus>, is_recorded: bool) -> Ended {
 }
 
 /// Looks for those who came into a control group meanwhile.
-fn attach_group(group: &Path, watch: &mut Watch) -> Result<usize, Failure> {
+fn attach_group(group: &Path, watch: &mut Recorder) -> Result<usize, Failure> {
     watch.attach_group(group).map_err(|error| {
         let what =
             "give the folder of a control group, with a list of its processes in cgroup.procs";
@@ -205,7 +205,7 @@ fn attach_group(group: &Path, watch: &mut Watch) -> Result<usize, Failure> {
 }
 
 /// Whether what was there before is gone: the process, or all of the control group.
-fn is_gone(args: &WatchArgs, watch: &mut Watch, looked: &mut Instant) -> Result<bool, Failure> {
+fn is_gone(args: &WatchArgs, watch: &mut Recorder, looked: &mut Instant) -> Result<bool, Failure> {
     if let Some(process) = args.pid {
         return Ok(!Path::new(&format!("/proc/{process}")).exists());
     }
@@ -224,7 +224,7 @@ fn may_preload(args: &WatchArgs) -> bool {
     !rustix::process::geteuid().is_root() && !args.command.is_empty() && !args.advise
 }
 
-fn refused(error: TraceError) -> Failure {
+fn refused(error: TracefsError) -> Failure {
     let mut text = format!("a program's reads can't be watched: {error}");
     if !rustix::process::geteuid().is_root() {
         text += "; run it as root (`sudo readpath watch …`): without, a program's reads by calls are \
@@ -248,8 +248,8 @@ fn budget(given: Option<&str>) -> Result<u64, Failure> {
     Ok(bytes)
 }
 
-fn tell(path: Option<&Path>, summary: &Summary, is_running: bool) {
-    let Summary { seconds, lost, unplaced, help } = summary;
+fn tell(path: Option<&Path>, summary: &RecordingSummary, is_running: bool) {
+    let RecordingSummary { seconds, lost, unplaced, help } = summary;
     if let Some(help) = help {
         tell_help(help);
     }

@@ -4,24 +4,24 @@
 use std::io::Read;
 use std::path::Path;
 
-use readpath_core::law::Spec;
+use readpath_core::policy::Spec;
 use readpath_core::unit::PAGE_BYTES;
 use readpath_sim::recording::MAGIC;
-use readpath_sim::report::Row;
-use readpath_sim::run::Watch;
-use readpath_sim::simulate::Setup;
-use readpath_sim::what_if::{Gathered, Recorded};
-use readpath_sim::workload::Listed;
+use readpath_sim::report::ResultRow;
+use readpath_sim::run::RunObserver;
+use readpath_sim::simulate::SimulationSetup;
+use readpath_sim::what_if::{RecordedProgram, RecordingInput};
+use readpath_sim::workload::ReadList;
 use serde::Serialize;
 
 use crate::args::ReplayArgs;
-use crate::exit::{Ended, Failure};
-use crate::html::bars::{self, Bar as Drawn};
+use crate::exit::{CommandResult, Failure};
+use crate::html::bars::{self, ChartBar as Drawn};
 use crate::html::{Page, check_writable};
 use crate::input;
 use crate::output::{print, print_json};
 use crate::plan::storage::Storage;
-use crate::progress::{Bar, Interrupt};
+use crate::progress::{Interrupt, RunProgress};
 use crate::recordings::each_record;
 use crate::replay::one_scheduler;
 use crate::table::{Column, Table, count, mib, number};
@@ -30,9 +30,9 @@ mod player;
 mod real;
 mod ways;
 
-use player::Laws;
+use player::Policies;
 pub use player::run as run_one;
-use real::{RealRow, RealStorage, kernel_laws};
+use real::{RealRow, RealStorage, kernel_policies};
 
 /// The most rows that are told in a sentence too.
 const TOLD_MAX: usize = 8;
@@ -53,7 +53,7 @@ struct Predicted {
     storage: String,
     readahead: Option<String>,
     scheduler: Option<String>,
-    reclaim: Option<String>,
+    eviction: Option<String>,
     memory_bytes: Option<u64>,
     /// The time of the program.
     seconds: f64,
@@ -68,15 +68,15 @@ struct Predicted {
 }
 
 /// Makes the reads again, in every combination that is asked for.
-pub fn run(args: &ReplayArgs) -> Ended {
+pub fn run(args: &ReplayArgs) -> CommandResult {
     check_writable(args.html.as_deref())?;
     let storages = storages(&args.storages)?;
-    let laws = Combined {
+    let policies = Combined {
         readaheads: input::specs(&args.readahead)?,
-        reclaims: input::specs(&args.reclaim)?,
+        reclaims: input::specs(&args.eviction)?,
         scheduler: one_scheduler(args.scheduler.as_deref().unwrap_or("adaptive"))?,
     };
-    let mut gathered = Gathered::default();
+    let mut gathered = RecordingInput::default();
     each_record(&args.events, |record| {
         gathered.take(&record);
         Ok(())
@@ -88,7 +88,7 @@ pub fn run(args: &ReplayArgs) -> Ended {
     let memories = memories(&args.memory, recorded.memory_bytes)?;
     let interrupt = Interrupt::listen();
     let mut real = RealStorage::new(&args.events, &recorded, args.seed, &interrupt);
-    let to_do = laws.rows(&storages, &memories);
+    let to_do = policies.rows(&storages, &memories);
     to_do.iter().try_for_each(|to_do| to_do.check(&real))?;
     let mut rows = vec![as_recorded(&recorded)];
     for to_do in &to_do {
@@ -150,7 +150,7 @@ struct Combined {
 struct ToDo<'a> {
     storage: &'a Storage,
     readahead: &'a Spec,
-    reclaim: &'a Spec,
+    eviction: &'a Spec,
     scheduler: &'a Spec,
     memory_bytes: Option<u64>,
 }
@@ -162,10 +162,10 @@ impl Combined {
         for storage in storages {
             let most = if matches!(storage, Storage::Kernel(_)) { 1 } else { usize::MAX };
             for readahead in self.readaheads.iter().take(most) {
-                for reclaim in self.reclaims.iter().take(most) {
+                for eviction in self.reclaims.iter().take(most) {
                     for &memory_bytes in memories {
                         let scheduler = &self.scheduler;
-                        rows.push(ToDo { storage, readahead, reclaim, scheduler, memory_bytes });
+                        rows.push(ToDo { storage, readahead, eviction, scheduler, memory_bytes });
                     }
                 }
             }
@@ -178,16 +178,18 @@ impl ToDo<'_> {
     /// How it is done on real storage; `None` on a modelled device.
     fn real(&self) -> Result<Option<RealRow<'_>>, Failure> {
         let memory_bytes = self.memory_bytes;
-        let laws = || Laws::new(self.readahead, self.reclaim, self.scheduler);
+        let policies = || Policies::new(self.readahead, self.eviction, self.scheduler);
         Ok(match self.storage {
-            Storage::File(folder) => Some(RealRow { folder, laws: Some(laws()?), memory_bytes }),
-            Storage::Kernel(folder) => Some(RealRow { folder, laws: None, memory_bytes }),
+            Storage::File(folder) => {
+                Some(RealRow { folder, policies: Some(policies()?), memory_bytes })
+            }
+            Storage::Kernel(folder) => Some(RealRow { folder, policies: None, memory_bytes }),
             _ => None,
         })
     }
 
     /// Finds out whether it could be done, as far as that costs nothing.
-    fn check(&self, real: &RealStorage<'_>) -> Ended {
+    fn check(&self, real: &RealStorage<'_>) -> CommandResult {
         let Some(row) = self.real()? else { return Ok(()) };
         let memory = rustix::system::sysinfo();
         let total = memory.totalram as u64 * u64::from(memory.mem_unit);
@@ -206,27 +208,29 @@ impl ToDo<'_> {
 /// The row on real storage.
 fn play(
     to_do: &ToDo<'_>,
-    recorded: &Recorded,
+    recorded: &RecordedProgram,
     real: &mut RealStorage<'_>,
 ) -> Result<Predicted, Failure> {
     let row = to_do.real()?.expect("what is no model is real storage");
     let (played, note) = real.play(&row)?;
     let seconds = played.seconds + recorded.after_last.seconds();
-    let (readahead, scheduler, reclaim) = match &row.laws {
-        Some(laws) => {
-            (laws.readahead.clone(), Some(laws.scheduler.clone()), Some(laws.reclaim.clone()))
-        }
+    let (readahead, scheduler, eviction) = match &row.policies {
+        Some(policies) => (
+            policies.readahead.clone(),
+            Some(policies.scheduler.clone()),
+            Some(policies.eviction.clone()),
+        ),
         None => {
-            let (readahead, scheduler) = kernel_laws(row.folder);
+            let (readahead, scheduler) = kernel_policies(row.folder);
             (readahead, scheduler, None)
         }
     };
-    let read_bytes: u64 = recorded.threads().iter().map(Listed::bytes).sum();
+    let read_bytes: u64 = recorded.threads().iter().map(ReadList::bytes).sum();
     Ok(Predicted {
         storage: to_do.storage.to_string(),
         readahead: Some(readahead),
         scheduler,
-        reclaim,
+        eviction,
         memory_bytes: row.memory_bytes,
         seconds,
         times_as_fast: recorded.total.seconds() / seconds.max(1e-9),
@@ -243,23 +247,23 @@ fn play(
 fn model(
     to_do: &ToDo<'_>,
     device: &Spec,
-    recorded: &Recorded,
+    recorded: &RecordedProgram,
     seed: u64,
     interrupt: &Interrupt,
 ) -> Result<Predicted, Failure> {
-    let laws = [to_do.readahead, to_do.reclaim, to_do.scheduler].map(Clone::clone);
+    let policies = [to_do.readahead, to_do.eviction, to_do.scheduler].map(Clone::clone);
     let memory_bytes = to_do.memory_bytes.unwrap_or_else(|| usual_memory(recorded));
-    let setup = setup(recorded, device, laws, memory_bytes, seed);
-    let bar = Bar::new(format!("{} {}", setup.device, setup.readahead), interrupt.clone());
+    let setup = setup(recorded, device, policies, memory_bytes, seed);
+    let bar = RunProgress::new(format!("{} {}", setup.device, setup.readahead), interrupt.clone());
     let mut tell = |progress| bar.tell(progress);
     let (row, time) = recorded
-        .simulate(&setup, Watch::progress(&mut tell))
+        .simulate(&setup, RunObserver::progress(&mut tell))
         .map_err(|error| Failure::about(&setup.device, error))?;
     Ok(predicted(recorded, &setup, memory_bytes, &row, time.seconds()))
 }
 
 /// What a machine of that memory can keep; more than all that is read makes no difference.
-fn usual_memory(recorded: &Recorded) -> u64 {
+fn usual_memory(recorded: &RecordedProgram) -> u64 {
     match recorded.memory_bytes {
         0 => recorded.file_bytes() + SPARE_BYTES,
         bytes => bytes,
@@ -268,32 +272,32 @@ fn usual_memory(recorded: &Recorded) -> u64 {
 
 /// The setup of a modelled row.
 fn setup(
-    recorded: &Recorded,
+    recorded: &RecordedProgram,
     device: &Spec,
-    [readahead, reclaim, scheduler]: [Spec; 3],
+    [readahead, eviction, scheduler]: [Spec; 3],
     memory_bytes: u64,
     seed: u64,
-) -> Setup {
-    let usual = Setup::new(device.clone());
+) -> SimulationSetup {
+    let usual = SimulationSetup::new(device.clone());
     let window_bytes = match recorded.readahead_bytes {
         0 => usual.window_bytes,
         bytes => bytes.next_multiple_of(PAGE_BYTES),
     };
     let needed = recorded.file_bytes() + SPARE_BYTES;
     let memory_bytes = memory_bytes.min(needed);
-    Setup { readahead, reclaim, scheduler, memory_bytes, window_bytes, seed, ..usual }
+    SimulationSetup { readahead, eviction, scheduler, memory_bytes, window_bytes, seed, ..usual }
 }
 
-fn as_recorded(recorded: &Recorded) -> Predicted {
+fn as_recorded(recorded: &RecordedProgram) -> Predicted {
     Predicted {
         storage: "as recorded".to_owned(),
         readahead: None,
         scheduler: None,
-        reclaim: None,
+        eviction: None,
         memory_bytes: (recorded.memory_bytes > 0).then_some(recorded.memory_bytes),
         seconds: recorded.total.seconds(),
         times_as_fast: 1.0,
-        reads: recorded.reads + recorded.found_before,
+        reads: recorded.reads + recorded.cached_before,
         device_requests: None,
         device_bytes: None,
         amplification: None,
@@ -303,17 +307,17 @@ fn as_recorded(recorded: &Recorded) -> Predicted {
 }
 
 fn predicted(
-    recorded: &Recorded,
-    setup: &Setup,
+    recorded: &RecordedProgram,
+    setup: &SimulationSetup,
     memory_bytes: u64,
-    row: &Row,
+    row: &ResultRow,
     seconds: f64,
 ) -> Predicted {
     Predicted {
         storage: setup.device.to_string(),
         readahead: Some(setup.readahead.to_string()),
         scheduler: Some(setup.scheduler.to_string()),
-        reclaim: Some(setup.reclaim.to_string()),
+        eviction: Some(setup.eviction.to_string()),
         memory_bytes: Some(memory_bytes),
         seconds,
         times_as_fast: recorded.total.seconds() / seconds.max(1e-9),
@@ -330,7 +334,7 @@ fn table(rows: &[Predicted]) -> Table {
     let columns: [Column<Predicted>; 11] = [
         ("", |row| row.storage.clone()),
         ("readahead", |row| crate::table::text(row.readahead.as_ref())),
-        ("reclaim", |row| crate::table::text(row.reclaim.as_ref())),
+        ("eviction", |row| crate::table::text(row.eviction.as_ref())),
         ("scheduler", |row| crate::table::text(row.scheduler.as_ref())),
         ("memory MiB", |row| count(row.memory_bytes.map(|bytes| bytes >> 20))),
         ("seconds", |row| number(Some(row.seconds), 2)),
@@ -343,13 +347,13 @@ fn table(rows: &[Predicted]) -> Table {
     Table::of(rows, &columns, 4)
 }
 
-fn text(recorded: &Recorded, rows: &[Predicted]) -> String {
+fn text(recorded: &RecordedProgram, rows: &[Predicted]) -> String {
     let notes: String = notes(recorded, rows).map(|note| format!("{note}\n")).collect();
     format!("{} {}.\n\n{}{notes}", program(recorded), sentence(recorded, rows), table(rows))
 }
 
 /// The rows in a sentence; of many only the best.
-fn sentence(recorded: &Recorded, rows: &[Predicted]) -> String {
+fn sentence(recorded: &RecordedProgram, rows: &[Predicted]) -> String {
     let (first, others) = rows.split_first().expect("as recorded is the first");
     let told = |row: &Predicted| format!("{} {:.2} s", words(recorded, row, others), row.seconds);
     let best = others.iter().min_by(|one, other| one.seconds.total_cmp(&other.seconds));
@@ -361,16 +365,17 @@ fn sentence(recorded: &Recorded, rows: &[Predicted]) -> String {
 }
 
 /// By what a row differs from others.
-fn words(recorded: &Recorded, row: &Predicted, others: &[Predicted]) -> String {
+fn words(recorded: &RecordedProgram, row: &Predicted, others: &[Predicted]) -> String {
     let is_one_of_several = |of: fn(&Predicted) -> &Option<String>| {
         let mut of_storage = others.iter().filter(|other| other.storage == row.storage);
         of_storage.any(|other| of(other) != of(row))
     };
     let mut with = Vec::new();
-    let laws: [fn(&Predicted) -> &Option<String>; 2] = [|row| &row.readahead, |row| &row.reclaim];
-    for of in laws {
+    let policies: [fn(&Predicted) -> &Option<String>; 2] =
+        [|row| &row.readahead, |row| &row.eviction];
+    for of in policies {
         with.extend(
-            of(row).as_ref().filter(|_| is_one_of_several(of)).map(|law| format!("`{law}`")),
+            of(row).as_ref().filter(|_| is_one_of_several(of)).map(|policy| format!("`{policy}`")),
         );
     }
     if let Some(bytes) = row.memory_bytes.filter(|&bytes| bytes != usual_memory(recorded)) {
@@ -388,11 +393,11 @@ fn words(recorded: &Recorded, row: &Predicted, others: &[Predicted]) -> String {
 }
 
 /// What a reader must know of the rows.
-fn notes(recorded: &Recorded, rows: &[Predicted]) -> impl Iterator<Item = String> {
-    let Recorded { found_before, lost, .. } = *recorded;
-    let found = (found_before > 0).then(|| {
+fn notes(recorded: &RecordedProgram, rows: &[Predicted]) -> impl Iterator<Item = String> {
+    let RecordedProgram { cached_before, lost, .. } = *recorded;
+    let found = (cached_before > 0).then(|| {
         format!(
-            "{found_before} reads found what was in memory before; they find it again in every row"
+            "{cached_before} reads found what was in memory before; they find it again in every row"
         )
     });
     let lost = (lost > 0).then(|| format!("{lost} events were lost: the rows lack their reads"));
@@ -402,14 +407,14 @@ fn notes(recorded: &Recorded, rows: &[Predicted]) -> impl Iterator<Item = String
 }
 
 /// The rows as a page.
-fn page(recorded: &Recorded, rows: &[Predicted]) -> Page {
+fn page(recorded: &RecordedProgram, rows: &[Predicted]) -> Page {
     let lead = "A recorded program's reads made again, on modelled devices in virtual time and on real storage by \
                 the clock: who waited for an answer waits for it, and thinks between its reads for as long as it did.";
     let mut page = Page::new(program(recorded).trim_end_matches(':'), lead);
     let bar = |row: &Predicted| {
-        let laws = [&row.readahead, &row.reclaim].into_iter().flatten().cloned();
+        let policies = [&row.readahead, &row.eviction].into_iter().flatten().cloned();
         let memory = row.memory_bytes.map(|bytes| format!("{} MiB", bytes >> 20));
-        let parts = std::iter::once(row.storage.clone()).chain(laws).chain(memory);
+        let parts = std::iter::once(row.storage.clone()).chain(policies).chain(memory);
         let series = usize::from(row.readahead.is_none());
         Drawn::new(&parts.collect::<Vec<_>>().join(" · "), row.seconds, series)
     };
@@ -417,12 +422,12 @@ fn page(recorded: &Recorded, rows: &[Predicted]) -> Page {
     let caption =
         "Seconds of the program, less is better: orange as recorded, blue as it would be.";
     page.picture(caption, &bars::draw("Time of the program in each row", "s", &bars));
-    page.table("A row for each device, laws and memory", &table(rows));
+    page.table("A row for each device, policies and memory", &table(rows));
     page.notes(notes(recorded, rows));
     page
 }
 
-fn program(recorded: &Recorded) -> String {
+fn program(recorded: &RecordedProgram) -> String {
     match recorded.program.as_str() {
         "" => "The time of the programs:".to_owned(),
         program => format!("The time of {program}:"),

@@ -18,11 +18,12 @@ fn names_that_do_not_exist_are_told_with_those_that_do() {
     scratch.refused("run j.fio --on tape", &["tape", "hdd, ssd, nvme", "raid0"]);
     scratch.refused("run j.fio --readahead magic", &["magic", "none", "window", "ondemand"]);
     scratch.refused("run j.fio --scheduler magic", &["magic", "noop", "deadline", "cfq"]);
-    scratch.refused("run j.fio --reclaim magic", &["reclaim law `magic`", "two-lists", "lirs"]);
+    scratch
+        .refused("run j.fio --eviction magic", &["eviction policy `magic`", "two-lists", "lirs"]);
     // The kernel uses none of our laws; a name that doesn't exist is wrong all the same.
     scratch.refused("run j.fio --on kernel:data --readahead magic", &["magic", "ondemand"]);
     scratch.refused("run j.fio --on file:data --scheduler magic", &["magic", "deadline"]);
-    scratch.refused("laws magic", &["magic", "ondemand", "deadline", "two-lists"]);
+    scratch.refused("policies magic", &["magic", "ondemand", "deadline", "two-lists"]);
     scratch.refused("devices tape", &["tape", "hdd, ssd"]);
     scratch.refused("reproduce Q", &["`Q`", "there are: A"]);
     scratch.refused("serve tape --at x", &["tape", "hdd, ssd"]);
@@ -189,7 +190,7 @@ fn loads_are_refused_with_line_and_key() {
     scratch.refused("run l.toml --readahead none", &["--readahead", "l.toml", "leave it out"]);
     scratch.refused("run j.fio --swapin hits", &["--swapin", "j.fio", "leave it out"]);
     // The kernel's rows and ours have laws of their own.
-    let on_kernel = |law| format!("run l.toml --on kernel:. --swapin {law}");
+    let on_kernel = |policy| format!("run l.toml --on kernel:. --swapin {policy}");
     scratch.refused(&on_kernel("hits"), &["hits", "a modelled device", "--on names none"]);
     scratch.refused(&on_kernel("kernel,size=3"), &["`size`", "page_cluster"]);
     scratch.refused(&on_kernel("kernel,page_cluster=99"), &["page_cluster=99", "0 to 31"]);

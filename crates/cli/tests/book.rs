@@ -198,25 +198,26 @@ fn its_long_commands_do_what_it_says() {
 
 /// Every law has its picture.
 #[test]
-fn every_law_is_in_the_book() {
-    let folder = Folder::new("laws");
-    let listed = String::from_utf8(folder.run("readpath laws").stdout).unwrap();
+fn every_policy_is_in_the_book() {
+    let folder = Folder::new("policies");
+    let listed = String::from_utf8(folder.run("readpath policies").stdout).unwrap();
     let mut kind = "";
     let chapters = chapters();
     let mut seen = 0;
     for line in listed.lines() {
         if let Some(head) = line.strip_suffix(':') {
             kind = head;
-        } else if let Some(law) = line.strip_prefix("  ") {
-            let law = law.split_whitespace().next().unwrap();
-            let chapter = &chapters[&format!("laws/{kind}.md")];
-            let command = format!("readpath laws {kind}/{law} --picture {kind}-{law}.svg\n");
-            assert!(chapter.contains(&command), "{kind}/{law} has no picture in the book");
-            assert!(chapter.contains(&format!("](../pictures/{kind}-{law}.svg)")));
+        } else if let Some(policy) = line.strip_prefix("  ") {
+            let policy = policy.split_whitespace().next().unwrap();
+            let chapter = &chapters[&format!("policies/{kind}.md")];
+            let command =
+                format!("readpath policies {kind}/{policy} --picture {kind}-{policy}.svg\n");
+            assert!(chapter.contains(&command), "{kind}/{policy} has no picture in the book");
+            assert!(chapter.contains(&format!("](../pictures/{kind}-{policy}.svg)")));
             seen += 1;
         }
     }
-    assert!(seen >= 24, "the laws are listed");
+    assert!(seen >= 24, "the policies are listed");
 }
 
 /// What mdBook and rustdoc make of a heading: its letters and digits in lower case, hyphens for blanks.
@@ -275,7 +276,7 @@ fn mdbook_builds_it() {
         .output()
         .unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    assert!(built.0.join("pages/laws/readahead.html").exists());
+    assert!(built.0.join("pages/policies/readahead.html").exists());
 }
 
 /// The scripts of a chapter in their order, to be run by a shell that stops at the first that fails.

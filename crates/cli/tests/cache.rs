@@ -20,7 +20,7 @@ fn traces() -> Option<PathBuf> {
 }
 
 /// The laws that are the same in both, by our names and by theirs.
-const LAWS: [(&str, &str); 6] = [
+const POLICIES: [(&str, &str); 6] = [
     ("lru", "LRU"),
     ("s3fifo", "S3FIFO"),
     ("arc", "ARC"),
@@ -39,8 +39,8 @@ fn published(text: &str) -> BTreeMap<(String, u64, String), f64> {
             [name, _, "references,", ..] => trace = name.trim_end_matches(':').to_owned(),
             ["size", ..] => header = words[1..].to_vec(),
             [pages, ..] => {
-                for (law, ratio) in header.iter().zip(&words[1..]) {
-                    let cell = (trace.clone(), pages.parse().unwrap(), (*law).to_owned());
+                for (policy, ratio) in header.iter().zip(&words[1..]) {
+                    let cell = (trace.clone(), pages.parse().unwrap(), (*policy).to_owned());
                     ratios.insert(cell, ratio.parse().unwrap());
                 }
             }
@@ -55,17 +55,17 @@ fn published(text: &str) -> BTreeMap<(String, u64, String), f64> {
 fn compare(folder: &Path, trace: &str, sizes: &str) -> usize {
     let published = published(&std::fs::read_to_string(folder.join("miss-ratios.txt")).unwrap());
     let scratch = Scratch::new(&format!("ratios-{trace}"));
-    let laws = LAWS[..5].iter().map(|(ours, _)| *ours).collect::<Vec<_>>().join(",");
+    let policies = POLICIES[..5].iter().map(|(ours, _)| *ours).collect::<Vec<_>>().join(",");
     let path = folder.join(trace);
     let ran = scratch.run(&format!(
-        "cache {} --reclaim {laws} --sizes {sizes} --first 4000000 --json",
+        "cache {} --eviction {policies} --sizes {sizes} --first 4000000 --json",
         path.display()
     ));
     ran.has_ended(0, trace);
     let mut compared = 0;
     for cell in ran.results() {
-        let law = cell["reclaim"].as_str().unwrap();
-        let theirs = LAWS.iter().find(|(ours, _)| *ours == law).unwrap().1;
+        let policy = cell["eviction"].as_str().unwrap();
+        let theirs = POLICIES.iter().find(|(ours, _)| *ours == policy).unwrap().1;
         let key = (trace.to_owned(), cell["pages"].as_u64().unwrap(), theirs.to_owned());
         // They leave sizes of less than a hundred blocks out.
         let Some(expected) = published.get(&key) else { continue };
@@ -80,14 +80,14 @@ fn compare(folder: &Path, trace: &str, sizes: &str) -> usize {
 }
 
 #[test]
-fn the_classic_laws_miss_what_another_simulators_miss() {
+fn the_classic_policies_miss_what_another_simulators_miss() {
     let Some(folder) = traces() else { return };
     let all = "0.5%,2%,5%,10%,20%,40%";
     let mut compared = 0;
     for name in ["2_pools", "cpp", "gli", "multi1", "multi2", "ps", "scan", "zigzag"] {
         compared += compare(&folder, &format!("lirs-{name}.trace.gz"), all);
     }
-    assert_eq!(compared, 33 * LAWS.len(), "every published cell was compared");
+    assert_eq!(compared, 33 * POLICIES.len(), "every published cell was compared");
 }
 
 /// Over the same traces `adaptive` comes nearer to the optimum than `s3fifo` and `arc` in the mean, is nowhere
@@ -106,8 +106,8 @@ fn adaptive_stays_near_the_best_of_the_others() {
     let mut distance = [0.0; 3];
     let rows = results.chunk_by(|a, b| (&a["trace"], &a["size"]) == (&b["trace"], &b["size"]));
     for row in rows {
-        let ratio = |law: &str| {
-            let cell = row.iter().find(|cell| cell["reclaim"] == law).unwrap();
+        let ratio = |policy: &str| {
+            let cell = row.iter().find(|cell| cell["eviction"] == policy).unwrap();
             cell["miss_ratio"].as_f64().unwrap()
         };
         let ours = ratio("adaptive");
@@ -116,8 +116,8 @@ fn adaptive_stays_near_the_best_of_the_others() {
         let (trace, size) = (&row[0]["trace"], &row[0]["size"]);
         assert!(ours <= 1.01 * ratio("two-lists"), "{trace} {size}: {ours}");
         assert!(ours <= 1.06 * best, "{trace} {size}: {ours} where {best} is the best");
-        for (sum, law) in distance.iter_mut().zip(["adaptive", "s3fifo", "arc"]) {
-            *sum += ratio(law) - ratio("optimum");
+        for (sum, policy) in distance.iter_mut().zip(["adaptive", "s3fifo", "arc"]) {
+            *sum += ratio(policy) - ratio("optimum");
         }
     }
     assert!(distance[0] <= distance[1] && distance[0] <= distance[2], "{distance:?}");
@@ -130,7 +130,7 @@ fn they_do_so_on_traces_of_storage_servers() {
     let compared = compare(&folder, "arc-OLTP.lis.zst", "2%,20%")
         + compare(&folder, "arc-P3.lis.zst", "10%")
         + compare(&folder, "cloudphysics-w106.trace.xz", "10%");
-    assert_eq!(compared, 4 * LAWS.len());
+    assert_eq!(compared, 4 * POLICIES.len());
 }
 
 #[test]
@@ -138,7 +138,7 @@ fn a_table_a_document_and_a_picture_say_the_same() {
     let scratch = Scratch::new("cache");
     let lines: String = (0..10).cycle().take(100).map(|block| format!("{block}\n")).collect();
     scratch.file("loop.trace", lines);
-    let ran = scratch.run("cache loop.trace --reclaim lru --sizes 90% --picture loop.html");
+    let ran = scratch.run("cache loop.trace --eviction lru --sizes 90% --picture loop.html");
     ran.has_ended(0, "table");
     // Of a loop of ten in nine pages LRU has nothing; the optimum misses ten, and one in nine after
     // that.
@@ -147,9 +147,9 @@ fn a_table_a_document_and_a_picture_say_the_same() {
     let page = std::fs::read_to_string(scratch.path("loop.html")).unwrap();
     assert!(page.contains("<svg") && page.contains("optimum") && page.contains("lru"));
     assert!(!page.contains("http-equiv") && !page.contains("<script"), "it needs nothing else");
-    let results = scratch.run("cache loop.trace --reclaim lru --sizes 90% --json").results();
+    let results = scratch.run("cache loop.trace --eviction lru --sizes 90% --json").results();
     assert_eq!(results[0]["misses"], 100);
-    assert_eq!(results[1]["reclaim"], "optimum");
+    assert_eq!(results[1]["eviction"], "optimum");
     assert_eq!(results[1]["misses"], 20);
 }
 
@@ -165,8 +165,8 @@ fn what_cannot_be_read_or_done_is_refused() {
     scratch.refused("cache two.txt", &["two.txt", "--format", "lirs, arc"]);
     scratch.refused("cache two.txt --format tape", &["--format tape", "lirs, arc"]);
     scratch.refused("cache no.gz", &["no.gz", "no .gz file"]);
-    scratch.refused("cache good.trace --reclaim magic", &["magic", "two-lists", "lirs"]);
-    scratch.refused("cache good.trace --reclaim lru,x=1", &["`lru`", "`x`", "takes none"]);
+    scratch.refused("cache good.trace --eviction magic", &["magic", "two-lists", "lirs"]);
+    scratch.refused("cache good.trace --eviction lru,x=1", &["`lru`", "`x`", "takes none"]);
     scratch.refused("cache good.trace --sizes 0%", &["--sizes 0%", "0.5%,20%"]);
     scratch.refused("cache good.trace --sizes 101%", &["--sizes 101%"]);
     scratch.refused("cache good.trace --sizes 1KiB", &["--sizes 1KiB", "4096"]);
@@ -192,5 +192,5 @@ fn the_matrix_judges_loads_of_its_own_and_traces() {
         assert!(ran.stdout.contains(word), "no `{word}` in\n{}", ran.stdout);
     }
     scratch.refused("cache-regret --cells magic", &["magic", "references/zipf/20%"]);
-    scratch.refused("cache-regret --reclaim magic", &["magic", "two-lists"]);
+    scratch.refused("cache-regret --eviction magic", &["magic", "two-lists"]);
 }

@@ -115,8 +115,8 @@ fn the_table_has_a_row_per_combination() {
     let scratch = Scratch::new("table");
     scratch.file("j.fio", RANDOM);
     scratch.data("data", 4 << 20);
-    let laws = "--readahead none,ondemand --scheduler noop,deadline,fifo_batch=1";
-    let ran = scratch.run(&format!("run j.fio --on hdd,ssd --on kernel:data {laws}"));
+    let policies = "--readahead none,ondemand --scheduler noop,deadline,fifo_batch=1";
+    let ran = scratch.run(&format!("run j.fio --on hdd,ssd --on kernel:data {policies}"));
     ran.has_ended(0, "a table");
     assert_eq!(ran.stderr, "");
     // A header, two devices by two laws by two schedulers, and the kernel's own row.
@@ -153,7 +153,9 @@ fn a_device_error_fails_its_reads_and_no_others() {
 fn a_reader_that_goes_away_is_no_error() {
     let scratch = Scratch::new("pipe");
     scratch.file("j.fio", RANDOM);
-    for arguments in ["run j.fio --json", "laws", "laws ondemand", "devices hdd", "reproduce Z"] {
+    for arguments in
+        ["run j.fio --json", "policies", "policies ondemand", "devices hdd", "reproduce Z"]
+    {
         let mut command = scratch.command(arguments.split_whitespace());
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         drop(child.stdout.take());
@@ -172,7 +174,7 @@ fn what_cannot_be_written_is_an_error() {
     let Ok(full) = std::fs::File::options().write(true).open("/dev/full") else {
         return println!("skipped: what_cannot_be_written_is_an_error needs /dev/full");
     };
-    for arguments in ["run j.fio", "laws"] {
+    for arguments in ["run j.fio", "policies"] {
         let mut command = scratch.command(arguments.split_whitespace());
         let ran = Ran::of(command.stdout(full.try_clone().unwrap()).output().unwrap());
         ran.has_ended(1, arguments);
@@ -188,16 +190,16 @@ fn listed(text: &str, indent: &str) -> Vec<String> {
 }
 
 #[test]
-fn every_law_and_device_is_listed_and_told() {
+fn every_policy_and_device_is_listed_and_told() {
     let scratch = Scratch::new("lists");
-    let laws = scratch.run("laws");
-    laws.has_ended(0, "laws");
-    let names = listed(&laws.stdout, "  ");
+    let policies = scratch.run("policies");
+    policies.has_ended(0, "policies");
+    let names = listed(&policies.stdout, "  ");
     for name in ["none", "window", "window-fixed", "ondemand", "noop", "deadline", "two-lists"] {
         assert!(names.iter().any(|listed| listed == name), "{name} in {names:?}");
     }
     for name in names {
-        let told = scratch.run(&format!("laws {name}"));
+        let told = scratch.run(&format!("policies {name}"));
         told.has_ended(0, &name);
         assert!(told.stdout.starts_with(&name) && told.stdout.lines().count() > 4, "{name}");
     }
@@ -218,7 +220,7 @@ fn every_law_and_device_is_listed_and_told() {
         let device = format!("{name}{members}").replace("faulty:2x", "faulty:");
         scratch.run(&format!("run j.fio --on {device}")).has_ended(0, &device);
     }
-    // What `laws` lists can be named in a run.
+    // What `policies` lists can be named in a run.
     for name in ["none", "window", "window-fixed", "ondemand"] {
         scratch.run(&format!("run j.fio --on ssd --readahead {name}")).has_ended(0, name);
     }
@@ -242,7 +244,7 @@ fn help_teaches() {
     teaches("run --help", &["file:PATH", "kernel:PATH", "raid0:12xhdd", "--create", "--overwrite"]);
     teaches("reproduce --help", &["TABLE", "--json", "--seed"]);
     teaches("conform --help", &["OFFSET LENGTH", "touch OFFSET", "advice NAME", "reopen", "root"]);
-    teaches("laws --help", &["NAME"]);
+    teaches("policies --help", &["NAME"]);
     teaches("devices --help", &["NAME"]);
     teaches("serve --help", &["--at"]);
     teaches("validate --help", &["--json"]);

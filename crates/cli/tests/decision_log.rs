@@ -156,12 +156,12 @@ fn a_list_of_events_is_replayed_and_a_bad_line_is_named() {
     let row = &ran.results()[0];
     assert_eq!((&row["judged"], &row["equal"]), (&3.into(), &2.into()), "{row:#}");
     let divergence = serde_json::json!(
-        [{"line": 4, "at_ms": 6.0, "request": 2, "law": "holds_it", "other": null}]
+        [{"line": 4, "at_ms": 6.0, "request": 2, "policy": "holds_it", "other": null}]
     );
     assert_eq!(row["divergences"], divergence);
     let ran = scratch.run("replay other");
     ran.has_ended(1, "what differs");
-    let line = "at_ms=6.000000 event=divergence line=4 request=2 law=holds_it";
+    let line = "at_ms=6.000000 event=divergence line=4 request=2 policy=holds_it";
     assert!(ran.stdout.lines().any(|it| it == line), "{}", ran.stdout);
     assert!(ran.stdout.ends_with("\n# 2 of 3 requests equal\n"), "{}", ran.stdout);
     assert!(ran.stderr.contains("1 of 3 requests differ"), "{}", ran.stderr);

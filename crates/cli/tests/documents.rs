@@ -194,7 +194,7 @@ fn every_table_of_measurements_has_its_command() {
 /// The laws `adaptive` have twenty constants at the most. Each stands in a table with where it is from and what it is worth at half and at
 /// twice its value, measured as it is declared.
 #[test]
-fn the_constants_of_the_laws_are_few_and_each_is_accounted_for() {
+fn the_constants_of_the_policies_are_few_and_each_is_accounted_for() {
     let listed = Command::new("python3")
         .args(["bench/sensitivity.py", "--list"])
         .current_dir(root())

@@ -230,6 +230,6 @@ fn the_folder_of_a_killed_run_is_removed_by_the_next() {
     child.kill().unwrap();
     child.wait().unwrap();
     assert_eq!(scratch.names().len(), 1);
-    scratch.run("laws").has_ended(0, "laws");
+    scratch.run("policies").has_ended(0, "policies");
     assert_eq!(scratch.names(), Vec::<String>::new());
 }

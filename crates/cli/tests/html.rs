@@ -220,10 +220,10 @@ fn every_command_writes_a_page_that_is_sorted_by_clicks_and_fetches_nothing() {
         ),
         ("reproduce A E".to_owned(), vec!["Table A", "Table E", "orange published"]),
         (
-            format!("cache {} --sizes 10%,20% --reclaim lru,lirs", example("mixed.trace")),
+            format!("cache {} --sizes 10%,20% --eviction lru,lirs", example("mixed.trace")),
             vec!["lirs", "Belady"],
         ),
-        ("cache-regret --cells /phases/ --smoke".to_owned(), vec!["Every law in every cell"]),
+        ("cache-regret --cells /phases/ --smoke".to_owned(), vec!["Every policy in every cell"]),
         (
             "regret --cells /ssd/,rand-4k/ --smoke".to_owned(),
             vec!["Throughput to that", "rand-4k", "Point at a square"],

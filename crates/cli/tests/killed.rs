@@ -39,7 +39,7 @@ fn files_that_a_killed_run_made_are_removed_by_the_next() {
     let size = |path: &Path| path.metadata().map_or(0, |metadata| metadata.len());
     let killed = killed_once(scratch.command(arguments.split(' ')), |_| size(&made) > 0);
     assert!(killed.is_some(), "the run ended by itself");
-    scratch.run("laws").has_ended(0, "laws");
+    scratch.run("policies").has_ended(0, "policies");
     assert_eq!(scratch.names(), ["j.fio", "own"]);
 }
 
@@ -60,7 +60,7 @@ fn what_a_killed_conform_leaves_is_removed_by_the_next_run() {
     let mut command = scratch.command("conform --generate 200000".split(' '));
     command.env("TMPDIR", scratch.path(""));
     let killed = killed_once(command, |process| instances(process) > 0);
-    scratch.run("laws").has_ended(0, "laws");
+    scratch.run("policies").has_ended(0, "policies");
     let Some(process) = killed else {
         return println!("skipped: this system's tracefs can't be used");
     };

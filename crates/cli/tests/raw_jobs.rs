@@ -59,7 +59,7 @@ fn what_can_not_be_run_raw_is_refused_with_the_next_step() {
     scratch.data("data", 8 << 20);
     scratch
         .refused("run none.fio --raw ring", &["--raw is for jobs with ioengine=raw", "leave it"]);
-    scratch.refused("run j.fio --raw rung", &["there is no raw I/O law `rung`", "kiobuf, ring"]);
+    scratch.refused("run j.fio --raw rung", &["there is no raw I/O policy `rung`", "kiobuf, ring"]);
     scratch.refused("run j.fio --on nfs://127.0.0.1/e/f", &["raw jobs need a device or a file"]);
     scratch.refused("run j.fio --raw ring,depth=0", &["a whole number from 1 to 256"]);
     scratch

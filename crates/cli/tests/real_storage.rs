@@ -204,8 +204,8 @@ fn a_file_that_shrinks_is_an_error_and_no_crash() {
         );
         scratch.file("j.fio", job);
         // Nor is it read before it is asked for.
-        let law = if way == "file" { "--readahead none" } else { "" };
-        let arguments = format!("run j.fio --on {way}:data --json {law}");
+        let policy = if way == "file" { "--readahead none" } else { "" };
+        let arguments = format!("run j.fio --on {way}:data --json {policy}");
         let mut command = scratch.command(arguments.split_whitespace());
         let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let child = Killed(Some(child));

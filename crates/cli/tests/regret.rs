@@ -22,7 +22,7 @@ fn the_document_has_a_summary_and_a_row_per_cell_whatever_the_threads() {
     let processes: Vec<&Value> = rows.iter().map(|row| &row["processes"]).collect();
     assert_eq!(processes, [1, 4, 16, 64]);
     for row in rows {
-        let best = row["rivals"][0]["mib_per_s"].as_f64().unwrap();
+        let best = row["baselines"][0]["mib_per_s"].as_f64().unwrap();
         let ratio = row["adaptive"]["mib_per_s"].as_f64().unwrap() / best;
         assert!((ratio - row["ratio"].as_f64().unwrap()).abs() < 1e-9);
     }
@@ -52,20 +52,21 @@ fn real_storage_is_judged_beside_the_kernel() {
     // Nothing is set, so the kernel keeps the pages, and makes the requests.
     assert_eq!(row["adaptive"]["device_requests"], Value::Null);
     assert_eq!([&row["device"], &row["workload"]], ["file", "many-handles-8"]);
-    let rivals = row["rivals"].as_array().unwrap();
-    let laws: Vec<&str> = rivals.iter().filter_map(|run| run["readahead"].as_str()).collect();
-    for law in ["kernel", "none", "window", "window-fixed", "ondemand"] {
-        assert!(laws.contains(&law), "{law} in {laws:?}");
+    let baselines = row["baselines"].as_array().unwrap();
+    let policies: Vec<&str> =
+        baselines.iter().filter_map(|run| run["readahead"].as_str()).collect();
+    for policy in ["kernel", "none", "window", "window-fixed", "ondemand"] {
+        assert!(policies.contains(&policy), "{policy} in {policies:?}");
     }
     // Four processes of 512 KiB / 64 each, in eight streams of at least 128 KiB.
     let bytes = 4.0 * 8.0 * 131_072.0;
-    for run in rivals.iter().chain([&row["adaptive"]]) {
+    for run in baselines.iter().chain([&row["adaptive"]]) {
         let [seconds, rate] = ["seconds", "mib_per_s"].map(|key| run[key].as_f64().unwrap());
         assert!((seconds * rate * 1_048_576.0 / bytes - 1.0).abs() < 1e-6, "{run}");
     }
     assert_eq!(row["ratio"].as_f64().unwrap(), {
         let rate = |run: &Value| run["mib_per_s"].as_f64().unwrap();
-        rate(&row["adaptive"]) / rivals.iter().map(rate).fold(0.0, f64::max)
+        rate(&row["adaptive"]) / baselines.iter().map(rate).fold(0.0, f64::max)
     });
     assert_eq!(scratch.names(), Vec::<String>::new(), "nothing stays");
 }
@@ -81,7 +82,7 @@ fn real_storage_that_is_not_there_or_too_small_is_told() {
 }
 
 #[test]
-fn rivals_are_taken_from_an_earlier_document_of_the_same_seeds_alone() {
+fn baselines_are_taken_from_an_earlier_document_of_the_same_seeds_alone() {
     let scratch = Scratch::new("regret-beside");
     let cells = "regret --smoke --cells /ssd/,/mixed/ --json --seeds 2";
     let whole = scratch.run(cells);
@@ -89,15 +90,16 @@ fn rivals_are_taken_from_an_earlier_document_of_the_same_seeds_alone() {
     scratch.file("all.json", &whole.stdout);
     let beside = scratch.run(&format!("{cells} --beside all.json"));
     assert_eq!(beside.stdout, whole.stdout);
-    let other = scratch.run(&format!("{cells} --beside all.json --laws none,noop"));
+    let other = scratch.run(&format!("{cells} --beside all.json --policies none,noop"));
     let other: Value = serde_json::from_str(&other.stdout).unwrap();
-    assert_eq!(other["laws"], "none noop");
+    assert_eq!(other["policies"], "none noop");
     let rows = other["results"].as_array().unwrap();
     for row in rows {
-        let is_same = |rival: &&Value| rival["readahead"] == "none" && rival["scheduler"] == "noop";
-        let rival = row["rivals"].as_array().unwrap().iter().find(is_same).unwrap();
-        assert_eq!(row["adaptive"], *rival, "a classic pair under test is its own rival");
-        assert_eq!(rival["mib_per_s_by_seed"].as_array().unwrap().len(), 2);
+        let is_same =
+            |baseline: &&Value| baseline["readahead"] == "none" && baseline["scheduler"] == "noop";
+        let baseline = row["baselines"].as_array().unwrap().iter().find(is_same).unwrap();
+        assert_eq!(row["adaptive"], *baseline, "a classic pair under test is its own baseline");
+        assert_eq!(baseline["mib_per_s_by_seed"].as_array().unwrap().len(), 2);
         let is_regret = row["ratio"].as_f64().unwrap() < 0.95;
         assert_eq!(row["cause"].is_object(), is_regret, "{row}");
     }
@@ -108,8 +110,10 @@ fn rivals_are_taken_from_an_earlier_document_of_the_same_seeds_alone() {
     scratch.refused(seeds, &["all.json", "--seeds 2"]);
     let lacking = "regret --smoke --cells /nvme/,/mixed/,/4/ --seeds 2 --beside all.json";
     scratch.refused(lacking, &["all.json", "nvme/mixed/4"]);
-    scratch
-        .refused("regret --laws adaptive", &["--laws adaptive", "a readahead law and a scheduler"]);
+    scratch.refused(
+        "regret --policies adaptive",
+        &["--policies adaptive", "a readahead policy and a scheduler"],
+    );
 }
 
 /// Each cell is worked on or held out, and both have a summary of their own; what is drawn is held
@@ -143,6 +147,6 @@ fn a_part_of_the_cells_is_held_out() {
         let rows = document["results"].as_array().unwrap().clone();
         rows.into_iter().find(|row| row["device"] == "drawn-1").unwrap()
     };
-    assert_ne!(row(&held_out)["rivals"], row(&document("--held-out --seed 2"))["rivals"]);
+    assert_ne!(row(&held_out)["baselines"], row(&document("--held-out --seed 2"))["baselines"]);
     scratch.refused("regret --developed --held-out", &["cannot be used with"]);
 }

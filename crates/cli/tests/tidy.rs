@@ -81,7 +81,7 @@ fn the_documentation_is_whole() {
 #[test]
 fn sources_are_small_and_hold_no_leftovers() {
     // Taken apart, so that this file does not find itself.
-    let leftovers =
+    let cleanup_journal =
         [["FIX", "ME"], ["TO", "DO"], ["XX", "X:"], ["dbg", "!("]].map(|parts| parts.concat());
     let mut faults = Vec::new();
     for path in files(&[".rs"]) {
@@ -90,9 +90,9 @@ fn sources_are_small_and_hold_no_leftovers() {
         if lines > LINES_MAX {
             faults.push(format!("{}: {lines} lines, {LINES_MAX} at most", path.display()));
         }
-        for leftover in &leftovers {
-            if text.contains(leftover.as_str()) {
-                faults.push(format!("{}: holds `{leftover}`", path.display()));
+        for cleanup_entry in &cleanup_journal {
+            if text.contains(cleanup_entry.as_str()) {
+                faults.push(format!("{}: holds `{cleanup_entry}`", path.display()));
             }
         }
         let stem = path.file_stem().unwrap().to_string_lossy().into_owned();
@@ -201,7 +201,11 @@ fn the_core_stays_pure() {
                 .lines()
                 .any(|line| !line.trim_start().starts_with("//") && line.contains(word));
             let may = path.ends_with("unit.rs");
-            assert!(!is_there || may, "{}: holds {word}, and laws are integers", path.display());
+            assert!(
+                !is_there || may,
+                "{}: holds {word}, and policies are integers",
+                path.display()
+            );
         }
     }
 }

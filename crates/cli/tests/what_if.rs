@@ -3,42 +3,55 @@
 mod support;
 
 use readpath_sim::recording::{
-    End, File, Insert, Open, Outcome, Read, Record, Start, Thread, Way, Writer,
+    FileRecord, OpenRecord, PagesInserted, ReadMethod, ReadOutcome, ReadRecord, Record,
+    RecordingEnd, RecordingStart, RecordingWriter, ThreadName,
 };
 use support::{Scratch, is_root};
 
 /// One thread that reads a page of its own each 3 ms, fifty times, waiting a millisecond for each.
 fn recording() -> Vec<u8> {
     let mut bytes = Vec::new();
-    let mut writer = Writer::new(&mut bytes).unwrap();
+    let mut writer = RecordingWriter::new(&mut bytes).unwrap();
     let program = "reader".to_owned();
     let memory_bytes = 1 << 30;
     writer
-        .put(Record::Start(Start { page_bytes: 4096, program, memory_bytes, ..Start::default() }))
+        .put(Record::Start(RecordingStart {
+            page_bytes: 4096,
+            program,
+            memory_bytes,
+            ..RecordingStart::default()
+        }))
         .unwrap();
     let path = "/data/<b>".to_owned();
     writer
-        .put(Record::File(File { file: 0, path, bytes: Some(1 << 28), ..File::default() }))
+        .put(Record::File(FileRecord {
+            file: 0,
+            path,
+            bytes: Some(1 << 28),
+            ..FileRecord::default()
+        }))
         .unwrap();
-    writer.put(Record::Thread(Thread::default())).unwrap();
+    writer.put(Record::Thread(ThreadName::default())).unwrap();
     for nth in 0..50 {
         let (begin_ns, offset) = ((3 * nth + 2) * 1_000_000, nth * 1_000_000 / 4096 * 4096);
-        let insert = Insert { at_ns: begin_ns, thread: 0, file: 0, offset, bytes: 4096 };
+        let insert = PagesInserted { at_ns: begin_ns, thread: 0, file: 0, offset, bytes: 4096 };
         writer.put(Record::Insert(insert)).unwrap();
-        let read = Read {
+        let read = ReadRecord {
             begin_ns,
             end_ns: begin_ns + 1_000_000,
             waited_ns: 1_000_000,
-            way: Way::Pread,
+            way: ReadMethod::Pread,
             descriptor: Some(3),
             offset,
             asked_bytes: 4096,
-            outcome: Outcome::Bytes(4096),
-            ..Read::default()
+            outcome: ReadOutcome::Bytes(4096),
+            ..ReadRecord::default()
         };
         writer.put(Record::Read(read)).unwrap();
     }
-    writer.put(Record::End(End { at_ns: 160_000_000, ..End::default() })).unwrap();
+    writer
+        .put(Record::End(RecordingEnd { at_ns: 160_000_000, ..RecordingEnd::default() }))
+        .unwrap();
     writer.finish().unwrap();
     bytes
 }
@@ -96,42 +109,57 @@ const MIB: u64 = 1 << 20;
 
 /// A program that reads a file of so many bytes in these pieces, one after the other, each by the way that is given with it and by
 /// the thread; each read waits for a millisecond, a think time after the one before it of its thread.
-fn reads_of(file_bytes: u64, think_ns: u64, reads: &[(u32, Way, u64, u64)]) -> Vec<u8> {
+fn reads_of(file_bytes: u64, think_ns: u64, reads: &[(u32, ReadMethod, u64, u64)]) -> Vec<u8> {
     let mut bytes = Vec::new();
-    let mut writer = Writer::new(&mut bytes).unwrap();
-    writer.put(Record::Start(Start { page_bytes: 4096, ..Start::default() })).unwrap();
+    let mut writer = RecordingWriter::new(&mut bytes).unwrap();
+    writer
+        .put(Record::Start(RecordingStart { page_bytes: 4096, ..RecordingStart::default() }))
+        .unwrap();
     let path = "/data/b".to_owned();
     writer
-        .put(Record::File(File { file: 0, path, bytes: Some(file_bytes), ..File::default() }))
+        .put(Record::File(FileRecord {
+            file: 0,
+            path,
+            bytes: Some(file_bytes),
+            ..FileRecord::default()
+        }))
         .unwrap();
     let mut now = [0u64; 3];
     for thread in 0..now.len() as u32 {
-        writer.put(Record::Thread(Thread { thread, task: thread, ..Thread::default() })).unwrap();
+        writer
+            .put(Record::Thread(ThreadName { thread, task: thread, ..ThreadName::default() }))
+            .unwrap();
     }
     let is_direct = true;
-    let direct = Open { thread: 2, descriptor: 9, is_direct, is_readable: true, ..Open::default() };
+    let direct = OpenRecord {
+        thread: 2,
+        descriptor: 9,
+        is_direct,
+        is_readable: true,
+        ..OpenRecord::default()
+    };
     writer.put(Record::Open(direct)).unwrap();
     for &(thread, way, offset, bytes) in reads {
         let begin_ns = now[thread as usize] + think_ns;
         now[thread as usize] = begin_ns + 1_000_000;
-        let insert = Insert { at_ns: begin_ns, thread, file: 0, offset, bytes };
+        let insert = PagesInserted { at_ns: begin_ns, thread, file: 0, offset, bytes };
         writer.put(Record::Insert(insert)).unwrap();
-        let read = Read {
+        let read = ReadRecord {
             begin_ns,
             end_ns: begin_ns + 1_000_000,
             waited_ns: 1_000_000,
             thread,
             way,
-            descriptor: (way != Way::Fault).then_some(if thread == 2 { 9 } else { 3 }),
+            descriptor: (way != ReadMethod::Fault).then_some(if thread == 2 { 9 } else { 3 }),
             offset,
             asked_bytes: bytes,
-            outcome: Outcome::Bytes(bytes),
-            ..Read::default()
+            outcome: ReadOutcome::Bytes(bytes),
+            ..ReadRecord::default()
         };
         writer.put(Record::Read(read)).unwrap();
     }
     let at_ns = now.iter().max().unwrap() + 10_000_000;
-    writer.put(Record::End(End { at_ns, ..End::default() })).unwrap();
+    writer.put(Record::End(RecordingEnd { at_ns, ..RecordingEnd::default() })).unwrap();
     writer.finish().unwrap();
     bytes
 }
@@ -141,7 +169,7 @@ fn reads_of(file_bytes: u64, think_ns: u64, reads: &[(u32, Way, u64, u64)]) -> V
 #[test]
 fn a_program_is_made_again_on_real_storage() {
     let scratch = Scratch::new("what-if-real");
-    let ways = [Way::Pread, Way::Fault, Way::Uring];
+    let ways = [ReadMethod::Pread, ReadMethod::Fault, ReadMethod::Uring];
     let read = |nth: u64| {
         let thread = nth % 3;
         (thread as u32, ways[thread as usize], nth * 37 % 128 * 65_536, 4096)
@@ -172,7 +200,8 @@ fn memory_that_is_too_small_for_what_is_read_again_costs_device_reads() {
         return eprintln!("skipped: a control group needs root");
     }
     let scratch = Scratch::new("what-if-memory");
-    let reads: Vec<_> = (0..256).map(|nth| (0, Way::Pread, nth % 128 * 65_536, 65_536)).collect();
+    let reads: Vec<_> =
+        (0..256).map(|nth| (0, ReadMethod::Pread, nth % 128 * 65_536, 65_536)).collect();
     scratch.file("r.rec", reads_of(8 * MIB, 0, &reads));
     for storage in ["file:.", "kernel:."] {
         let arguments =
@@ -189,8 +218,8 @@ fn memory_that_is_too_small_for_what_is_read_again_costs_device_reads() {
 #[test]
 fn real_storage_that_cannot_take_the_files_is_refused_by_name() {
     let scratch = Scratch::new("what-if-no-room");
-    scratch.file("large.rec", reads_of(1 << 50, 0, &[(0, Way::Pread, 0, 4096)]));
-    scratch.file("small.rec", reads_of(MIB, 0, &[(0, Way::Pread, 0, 4096)]));
+    scratch.file("large.rec", reads_of(1 << 50, 0, &[(0, ReadMethod::Pread, 0, 4096)]));
+    scratch.file("small.rec", reads_of(MIB, 0, &[(0, ReadMethod::Pread, 0, 4096)]));
     scratch.refused("replay large.rec --on kernel:.", &["1073741824 MiB", "are free"]);
     scratch.refused("replay small.rec --on file:small.rec", &["is no folder"]);
     scratch.refused("replay small.rec --on nfs://host/e/f", &["kernel:FOLDER"]);

@@ -5,7 +5,7 @@
 //! device has delivered it, so that a second reader of a missing page finds it and waits, and one
 //! device read serves both.
 //!
-//! Which page goes when memory is short a law of [reclaim](crate::reclaim) decides.
+//! Which page goes when memory is short a law of [reclaim](crate::eviction) decides.
 //!
 //! Invariants:
 //! 1. a page is in the table from `add` until it is evicted,
@@ -20,34 +20,34 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
+use crate::eviction::{EvictionPolicy, FrameLists, PageKey};
 use crate::readahead::{Credit, Folio};
-use crate::reclaim::{PageKey, Places, ReclaimLaw};
 use crate::request::RequestId;
 use crate::unit::PageRange;
 
 mod ahead;
 mod counters;
+mod eviction;
 mod frame_set;
 mod lender;
 mod lists;
 mod memory;
-mod reclaim;
-mod returns;
+mod refaults;
 mod runs;
 mod size;
 mod supply;
 mod table;
 
-use ahead::Waits;
+use ahead::FirstUseWaits;
 pub use counters::CacheCounters;
 use frame_set::FrameSet;
-pub use lender::{Lender, Uses};
-use lists::Room;
-pub use memory::Leaving;
-use returns::Returns;
-pub use runs::Entry;
-use supply::Supply;
-use table::{Link, Table};
+pub use lender::{PageSharer, UseCount};
+use lists::FrameList;
+pub use memory::LeavingChoice;
+use refaults::RefaultTable;
+pub use runs::RunEntry;
+use supply::FreeFrames;
+use table::{FrameLink, PageTableIndex};
 
 /// Names a file in the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -83,7 +83,7 @@ struct Frame {
     page: u64,
     pins: u32,
     state: FrameState,
-    next_in_table: Link,
+    next_in_table: FrameLink,
     order: u8,
     is_marked: bool,
     /// Of a file: its next use is the one that it was brought in for. Of memory: it was used.
@@ -91,7 +91,7 @@ struct Frame {
     /// Its bytes were overwritten on the device while it was in flight.
     is_stale: bool,
     /// What only a page of memory can be.
-    memory: memory::Flags,
+    memory: memory::MemoryFlags,
 }
 
 impl Frame {
@@ -107,67 +107,71 @@ pub struct Cache {
     /// Those that have held a page, the others after them: memory for a frame is touched when the
     /// frame is first used.
     frames: Vec<Frame>,
-    supply: Supply,
+    supply: FreeFrames,
     /// Free frames that are kept for reads.
     promised: u32,
-    table: Table,
-    places: Places,
-    law: Box<dyn ReclaimLaw>,
+    table: PageTableIndex,
+    places: FrameLists,
+    policy: Box<dyn EvictionPolicy>,
     /// For how many pages it was built.
-    law_pages: u32,
+    policy_pages: u32,
     /// Whether memory has lists apart from the law's.
     is_memory_apart: bool,
     /// How long pages that are read ahead wait for their first use.
-    waits: Waits,
+    waits: FirstUseWaits,
     /// What has come back; told only where the budget may change.
-    returns: Option<Returns>,
+    refaults: Option<RefaultTable>,
     counters: CacheCounters,
     /// What came of what was read ahead, by file.
     credits: Vec<Credit>,
-    memory: memory::Counts,
-    lender: Option<Box<dyn Lender>>,
+    memory: memory::MemoryCounts,
+    lender: Option<Box<dyn PageSharer>>,
     /// Frames whose page was read ahead and not used yet.
     unused: FrameSet,
     /// The word of `unused` at which [`settle_next`](Cache::settle_next) goes on, for how many
     /// pages that are added it does so once, and how many were added since.
-    settle_from: u32,
-    settle_each: u32,
-    settle_due: u32,
+    collect_from: u32,
+    collect_each: u32,
+    collect_due: u32,
 }
 
 impl Cache {
     /// An empty cache of `budget_pages` frames, under a law that was built for as many.
-    pub fn new(budget_pages: u32, law: Box<dyn ReclaimLaw>) -> Cache {
-        Cache::of_up_to(budget_pages, budget_pages, law)
+    pub fn new(budget_pages: u32, policy: Box<dyn EvictionPolicy>) -> Cache {
+        Cache::with_frames_max(budget_pages, budget_pages, policy)
     }
 
     /// As [`new`](Cache::new), of one whose budget may be changed later, up to `frames_max`.
-    pub fn of_up_to(budget_pages: u32, frames_max: u32, law: Box<dyn ReclaimLaw>) -> Cache {
+    pub fn with_frames_max(
+        budget_pages: u32,
+        frames_max: u32,
+        policy: Box<dyn EvictionPolicy>,
+    ) -> Cache {
         let unused = FrameSet::new(frames_max);
         Cache {
             frames: Vec::with_capacity(frames_max as usize),
-            supply: Supply::new(budget_pages, frames_max),
+            supply: FreeFrames::new(budget_pages, frames_max),
             promised: 0,
-            table: Table::new(frames_max),
-            places: Places::new(frames_max),
-            law,
-            law_pages: budget_pages,
+            table: PageTableIndex::new(frames_max),
+            places: FrameLists::new(frames_max),
+            policy,
+            policy_pages: budget_pages,
             is_memory_apart: true,
-            waits: Waits::new(budget_pages),
-            returns: (budget_pages < frames_max).then(Returns::new),
+            waits: FirstUseWaits::new(budget_pages),
+            refaults: (budget_pages < frames_max).then(RefaultTable::new),
             counters: CacheCounters::default(),
             credits: Vec::new(),
-            memory: memory::Counts::default(),
+            memory: memory::MemoryCounts::default(),
             lender: None,
-            settle_from: 0,
-            settle_each: (frames_max / reclaim::SETTLED / unused.words().max(1)).max(1),
+            collect_from: 0,
+            collect_each: (frames_max / eviction::SETTLED / unused.words().max(1)).max(1),
             unused,
-            settle_due: 0,
+            collect_due: 0,
         }
     }
 
     /// Has filled pages lent to readers beside the machine; before the first page is added.
-    pub fn lend_through(&mut self, lender: Box<dyn Lender>) {
+    pub fn lend_through(&mut self, lender: Box<dyn PageSharer>) {
         self.lender = Some(lender);
     }
 
@@ -250,7 +254,7 @@ impl Cache {
         is_ahead: bool,
     ) -> Option<FrameId> {
         let marked = u64::from(mark == Mark::Set);
-        let entry = Entry { order: folio.order, marked, is_ahead, is_pinned: false };
+        let entry = RunEntry { order: folio.order, marked, is_ahead, is_pinned: false };
         let mut added = None;
         self.add_run(file, PageRange::new(page, 1), entry, |_, id| added = Some(id));
         added
@@ -329,16 +333,16 @@ impl Cache {
         if core::mem::take(&mut self.frame_mut(id).is_referenced) {
             return;
         }
-        if is_first && self.places.list_of(id) == Some(Room::PROMISED) {
-            self.keep_promised(id);
+        if is_first && self.places.list_of(id) == Some(FrameList::PROMISED) {
+            self.enter_policy_on_first_use(id);
         } else {
             let key = self.frame(id).key();
-            self.law.used(&mut self.places, id, key);
+            self.policy.used(&mut self.places, id, key);
         }
     }
 
     /// Somebody goes on using the page, within one reference: if it was not used since it came it is now.
-    pub fn touch_on(&mut self, id: FrameId) {
+    pub fn continue_use(&mut self, id: FrameId) {
         if self.frame(id).is_referenced || self.unused.contains(id) {
             self.touch(id);
         }
@@ -351,7 +355,7 @@ impl Cache {
         self.drop_all(&ids, |_, _| false);
     }
 
-    /// Takes in which pages that the [`Lender`] was to forget are in use no more.
+    /// Takes in which pages that the [`PageSharer`] was to forget are in use no more.
     pub fn take_returned(&mut self) {
         let returned = self.lender.as_mut().map_or(Vec::new(), |lender| lender.take_returned());
         returned.into_iter().for_each(|id| self.unpin(id));
@@ -401,7 +405,7 @@ impl Cache {
     /// the first whose frame is used again, as in reclaim.
     fn drop_all(&mut self, ids: &[FrameId], mut is_to_go: impl FnMut(&mut Cache, FrameId) -> bool) {
         let mark = self.supply.mark();
-        for ids in ids.chunks(reclaim::TOGETHER_MAX) {
+        for ids in ids.chunks(eviction::RECALL_BATCH_MAX) {
             let refused = self.recall_all(ids);
             for (nth, &id) in ids.iter().enumerate() {
                 if refused >> nth & 1 == 0 || is_to_go(self, id) {
@@ -425,7 +429,7 @@ impl Cache {
             self.note_use(id);
             self.change(id, |frame| frame.state = FrameState::Orphan);
         } else {
-            self.lose_if_unused(id);
+            self.count_waste_if_unused(id);
             self.release(id);
         }
     }
@@ -433,7 +437,7 @@ impl Cache {
     fn release(&mut self, id: FrameId) {
         self.change(id, |frame| {
             frame.state = FrameState::Free;
-            frame.memory = memory::Flags::default();
+            frame.memory = memory::MemoryFlags::default();
         });
         self.supply.put(id);
     }
@@ -470,7 +474,7 @@ pub enum Mark {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reclaim::TwoLists;
+    use crate::eviction::TwoLists;
 
     fn filled(cache: &mut Cache, file: FileId, page: u64, is_ahead: bool) -> FrameId {
         let id = cache.add(file, page, Folio::holding(page, 0), Mark::Clear, is_ahead).unwrap();
@@ -506,7 +510,7 @@ mod tests {
     }
 
     #[test]
-    fn pinned_and_in_flight_pages_stay_and_a_full_cache_says_so() {
+    fn pinned_and_in_flight_pages_stay_and_a_full_cache_refuses_new_pages() {
         let mut cache = Cache::new(2, Box::new(TwoLists));
         let file = cache.add_file();
         let pinned = filled(&mut cache, file, 0, false);
@@ -521,7 +525,7 @@ mod tests {
     }
 
     #[test]
-    fn waste_is_a_page_read_ahead_that_leaves_unused() {
+    fn a_prefetched_page_that_leaves_unused_is_waste() {
         let mut cache = Cache::new(2, Box::new(TwoLists));
         let file = cache.add_file();
         let used = filled(&mut cache, file, 0, true);
@@ -571,7 +575,7 @@ mod tests {
     }
 
     #[test]
-    fn dontneed_spares_what_is_held() {
+    fn dontneed_spares_pinned_pages() {
         let mut cache = Cache::new(4, Box::new(TwoLists));
         let file = cache.add_file();
         let held = filled(&mut cache, file, 0, false);

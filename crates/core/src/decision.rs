@@ -19,7 +19,7 @@ use crate::unit::Time;
 
 /// One decision, and when it was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Decided {
+pub struct LoggedDecision {
     /// When.
     pub at: Time,
     /// What.
@@ -224,7 +224,7 @@ pub enum Decision {
         /// `sweep` of a file that is used up at random.
         shape: &'static str,
         /// What made the window as large as it is: what a reader `waits` for a request, what
-        /// a request `occupies` of the device; `memory`, pages that were `evicted`; pages
+        /// a request `service_time` of the device; `memory`, pages that were `evicted`; pages
         /// that were `asked` for at random.
         why: &'static str,
         /// Pages that the stream has behind it; of a sweep, what its requests have cost.
@@ -236,7 +236,7 @@ pub enum Decision {
         /// How many pages cost as much as a request.
         request_pages: u64,
         /// How many pages occupy the device as long as a request.
-        occupies_pages: u64,
+        service_pages: u64,
         /// Pages that were read ahead before and are not used yet.
         unused_pages: u64,
     },
@@ -253,7 +253,7 @@ pub enum Decision {
         /// How many of them; some may be there, or hold nothing.
         places: u64,
         /// How many pages it wanted to have read, and how many requests they are.
-        wanted_pages: u64,
+        target_pages: u64,
         /// The requests that they are.
         requests: u64,
         /// How many pages there was room for.
@@ -269,7 +269,7 @@ pub enum Decision {
         /// How many pages cost as much as a fault.
         fault_pages: u64,
         /// How many pages occupy the device as long as a request.
-        occupies_pages: u64,
+        service_pages: u64,
         /// The most pages that may be ahead of a run.
         pages_max: u64,
         /// Pages that were read ahead before and are not used yet.
@@ -298,7 +298,7 @@ pub enum Decision {
 #[derive(Clone, Debug, Default)]
 pub struct DecisionLog {
     is_on: bool,
-    waiting: VecDeque<Decided>,
+    waiting: VecDeque<LoggedDecision>,
     lost: u64,
 }
 
@@ -317,10 +317,11 @@ impl DecisionLog {
     }
 
     /// Takes the oldest decision out.
-    pub fn poll(&mut self) -> Option<Decided> {
+    pub fn poll(&mut self) -> Option<LoggedDecision> {
         let first = self.waiting.front()?;
         if self.lost > 0 {
-            let lost = Decided { at: first.at, decision: Decision::Lost { count: self.lost } };
+            let lost =
+                LoggedDecision { at: first.at, decision: Decision::Lost { count: self.lost } };
             self.lost = 0;
             return Some(lost);
         }
@@ -331,12 +332,12 @@ impl DecisionLog {
     #[inline]
     pub fn say(&mut self, at: Time, decision: impl FnOnce() -> Decision) {
         if self.is_on {
-            self.keep(Decided { at, decision: decision() });
+            self.keep(LoggedDecision { at, decision: decision() });
         }
     }
 
     #[cold]
-    fn keep(&mut self, decided: Decided) {
+    fn keep(&mut self, decided: LoggedDecision) {
         if self.waiting.len() == DecisionLog::LIMIT {
             self.waiting.pop_front();
             self.lost += 1;
@@ -345,7 +346,7 @@ impl DecisionLog {
     }
 }
 
-impl fmt::Display for Decided {
+impl fmt::Display for LoggedDecision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ns = self.at.ns();
         write!(f, "at_ms={}.{:06} {}", ns / 1_000_000, ns % 1_000_000, self.decision)
@@ -438,13 +439,13 @@ impl fmt::Display for Decision {
                 size,
                 readers,
                 request_pages,
-                occupies_pages,
+                service_pages,
                 unused_pages,
             } => {
                 write!(f, "event=read_ahead file={file} first={first} pages={pages}")?;
                 write!(f, " shape={shape} why={why} behind={behind} size={size}")?;
                 write!(f, " readers={readers} request_pages={request_pages}")?;
-                write!(f, " occupies_pages={occupies_pages} unused_pages={unused_pages}")
+                write!(f, " occupies_pages={service_pages} unused_pages={unused_pages}")
             }
             Decision::SwapIn {
                 memory,
@@ -452,7 +453,7 @@ impl fmt::Display for Decision {
                 by,
                 first,
                 places,
-                wanted_pages,
+                target_pages,
                 requests,
                 room_pages,
                 value,
@@ -460,15 +461,15 @@ impl fmt::Display for Decision {
                 run_by_address,
                 waiting,
                 fault_pages,
-                occupies_pages,
+                service_pages,
                 pages_max,
                 unused_pages,
             } => {
                 write!(f, "event=swap_in memory={memory} page={page} by={by} first={first}")?;
-                write!(f, " places={places} wanted_pages={wanted_pages} requests={requests}")?;
+                write!(f, " places={places} wanted_pages={target_pages} requests={requests}")?;
                 write!(f, " room_pages={room_pages} value={value} run_by_slot={run_by_slot}")?;
                 write!(f, " run_by_address={run_by_address} waiting={waiting}")?;
-                write!(f, " fault_pages={fault_pages} occupies_pages={occupies_pages}")?;
+                write!(f, " fault_pages={fault_pages} occupies_pages={service_pages}")?;
                 write!(f, " pages_max={pages_max} unused_pages={unused_pages}")
             }
             Decision::Depth { depth, kib_per_s, most_kib_per_s } => {
@@ -506,8 +507,8 @@ mod tests {
     use alloc::string::ToString;
 
     #[test]
-    fn a_line_is_words_and_numbers() {
-        let decided = Decided {
+    fn a_decision_prints_as_words_and_numbers() {
+        let decided = LoggedDecision {
             at: Time(1_500_000),
             decision: Decision::SliceEnd {
                 queue: 3,
@@ -521,7 +522,7 @@ mod tests {
     }
 
     #[test]
-    fn off_nothing_is_formed_and_on_nothing_grows_without_limit() {
+    fn a_disabled_log_builds_no_decision_and_an_enabled_one_is_bounded() {
         let mut log = DecisionLog::default();
         log.say(Time::ZERO, || panic!("formed while off"));
         log.turn(true);

@@ -16,50 +16,50 @@
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use crate::observed::NEWEST;
+use crate::observed::EWMA_WINDOW;
 use crate::request::RequestId;
 use crate::unit::{PAGE_BYTES, Time};
 
 mod costs;
 
-use costs::{Costs, Stay};
+use costs::{DeviceCosts, RequestTiming};
 
 /// A span counts when no more than one of so many parts of it is unsure.
-const SURE: u64 = 8;
+const UNCERTAINTY_DIVISOR_MAX: u64 = 8;
 
 /// The costs of one device.
 #[derive(Clone, Debug, Default)]
 pub struct DeviceEstimate {
-    costs: Costs,
-    /// How many pages a request has, mean of the newest, in parts of [`NEWEST`]; 0 before the first.
+    costs: DeviceCosts,
+    /// How many pages a request has, mean of the newest, in parts of [`EWMA_WINDOW`]; 0 before the first.
     mean_pages: u64,
     /// Of each request in the device, by name.
-    under_way: Vec<UnderWay>,
+    under_way: Vec<InDeviceRequest>,
     dispatches: u64,
     /// The sector at which the newest request ended.
     next_sector: Option<u64>,
-    back: Back,
+    back: CompletedTotals,
     /// The requests before this number were there at a look that came late.
-    unsure_before: u64,
+    ignored_before: u64,
 }
 
 /// What has come back in all.
 #[derive(Clone, Copy, Debug, Default)]
-struct Back {
+struct CompletedTotals {
     jumps: u64,
     pages: u64,
 }
 
 /// A request in the device.
 #[derive(Clone, Copy, Debug, Default)]
-struct UnderWay {
+struct InDeviceRequest {
     dispatched: Time,
     /// How many had come there before it.
     number: u64,
     /// Whether it begins elsewhere than where the one before it ended.
-    jumped: bool,
+    is_discontiguous: bool,
     /// What had come back before.
-    back_before: Back,
+    completed_before: CompletedTotals,
 }
 
 impl DeviceEstimate {
@@ -69,8 +69,8 @@ impl DeviceEstimate {
     }
 
     /// How many pages keep the device busy as long as a request without its bytes does.
-    pub fn request_occupies_pages(&self) -> u64 {
-        self.costs.occupies_ps() / self.costs.page_ps()
+    pub fn request_service_pages(&self) -> u64 {
+        self.costs.service_ps() / self.costs.page_ps()
     }
 
     /// What a request costs beside its bytes, in nanoseconds.
@@ -89,10 +89,11 @@ impl DeviceEstimate {
     /// reads alone, and nothing where the others keep it busy without a pause. And no more than its part among all that wait: pages that
     /// spare one reader a request are read at once, and all others wait for them.
     pub fn request_waits_pages(&self, pages: u64, others: u64) -> u64 {
-        let occupies = self.request_occupies_pages();
-        let latency = self.request_cost_pages().saturating_sub(occupies);
-        let mean_pages = if self.mean_pages == 0 { pages } else { self.mean_pages / NEWEST };
-        let idle = IDLE * latency / inverse_of_idle(others, mean_pages + occupies, latency);
+        let service_time = self.request_service_pages();
+        let latency = self.request_cost_pages().saturating_sub(service_time);
+        let mean_pages = if self.mean_pages == 0 { pages } else { self.mean_pages / EWMA_WINDOW };
+        let idle =
+            IDLE * latency / inverse_idle_probability(others, mean_pages + service_time, latency);
         idle.min(latency / (others + 1))
     }
 
@@ -100,13 +101,17 @@ impl DeviceEstimate {
     pub fn dispatched(&mut self, now: Time, id: RequestId, sectors: Option<Range<u64>>) {
         let at = id.0 as usize;
         if at >= self.under_way.len() {
-            self.under_way.resize(at + 1, UnderWay::default());
+            self.under_way.resize(at + 1, InDeviceRequest::default());
         }
-        let jumped =
+        let is_discontiguous =
             self.next_sector.is_none() || self.next_sector != sectors.as_ref().map(|it| it.start);
         self.next_sector = sectors.map(|sectors| sectors.end);
-        self.under_way[at] =
-            UnderWay { dispatched: now, number: self.dispatches, jumped, back_before: self.back };
+        self.under_way[at] = InDeviceRequest {
+            dispatched: now,
+            number: self.dispatches,
+            is_discontiguous,
+            completed_before: self.back,
+        };
         self.dispatches += 1;
     }
 
@@ -115,23 +120,24 @@ impl DeviceEstimate {
     pub fn completed(&mut self, now: Time, not_before: Time, id: RequestId, bytes: u64) {
         let own = self.under_way[id.0 as usize];
         let pages = bytes / PAGE_BYTES;
-        self.back.jumps += u64::from(own.jumped);
+        self.back.jumps += u64::from(own.is_discontiguous);
         self.back.pages += pages;
         self.mean_pages = match self.mean_pages {
-            0 => pages * NEWEST,
-            mean => mean - mean / NEWEST + pages,
+            0 => pages * EWMA_WINDOW,
+            mean => mean - mean / EWMA_WINDOW + pages,
         };
         let took_ns = now.since(own.dispatched).ns();
-        let is_known = SURE * now.since(not_before.max(own.dispatched)).ns() <= took_ns;
+        let is_known =
+            UNCERTAINTY_DIVISOR_MAX * now.since(not_before.max(own.dispatched)).ns() <= took_ns;
         if !is_known {
-            self.unsure_before = self.dispatches;
-        } else if own.number >= self.unsure_before {
-            self.costs.saw(Stay {
+            self.ignored_before = self.dispatches;
+        } else if own.number >= self.ignored_before {
+            self.costs.saw(RequestTiming {
                 took_ns,
-                jumped: own.jumped,
+                is_discontiguous: own.is_discontiguous,
                 pages,
-                jumps_back: self.back.jumps - own.back_before.jumps,
-                pages_back: self.back.pages - own.back_before.pages,
+                completed_jumps: self.back.jumps - own.completed_before.jumps,
+                completed_pages: self.back.pages - own.completed_before.pages,
             });
         }
     }
@@ -144,7 +150,7 @@ const IDLE: u64 = 1 << 16;
 /// `latency` and keeps it busy for `busy` by turns, of [`IDLE`].
 ///
 /// The machine repairman's model: `I(n) = 1 + n × busy ÷ latency × I(n - 1)`, and 1 for nobody.
-fn inverse_of_idle(others: u64, busy: u64, latency: u64) -> u64 {
+fn inverse_idle_probability(others: u64, busy: u64, latency: u64) -> u64 {
     let mut inverse = IDLE;
     for others in 1..=others {
         inverse = IDLE + (others * busy).saturating_mul(inverse) / latency.max(1);
@@ -164,7 +170,7 @@ mod tests {
     /// heads, to which requests go at random.
     struct Device {
         latency_ns: u64,
-        occupies_ns: u64,
+        service_time_ns: u64,
         page_ns: u64,
         heads: usize,
     }
@@ -179,7 +185,7 @@ mod tests {
                 let (pages, head) = (sizes[draw(sizes.len())], draw(free.len()));
                 estimate.dispatched(Time(now), RequestId(reader), None);
                 let begins = free[head].max(now + self.latency_ns);
-                free[head] = begins + self.occupies_ns + pages * self.page_ns;
+                free[head] = begins + self.service_time_ns + pages * self.page_ns;
                 (free[head], reader, pages)
             };
             let mut under_way: Vec<_> =
@@ -202,7 +208,8 @@ mod tests {
     /// 5 ms for a request and 40 us for each of its pages (102.4 MB/s): a request costs as much as 125 pages.
     #[test]
     fn the_costs_of_a_constant_device_are_found() {
-        let device = Device { latency_ns: 5_000_000, occupies_ns: 0, page_ns: 40_000, heads: 1 };
+        let device =
+            Device { latency_ns: 5_000_000, service_time_ns: 0, page_ns: 40_000, heads: 1 };
         let estimate = device.read_by(1, &[1, 4096], 400);
         assert_near(estimate.request_cost_pages(), 12, 125);
         assert_near(estimate.page_ps(), 5, 40_000_000);
@@ -210,38 +217,39 @@ mod tests {
 
     /// A server of 1 ms behind 110 MB/s, full: what its requests wait for is the bytes of the others, and no cost of theirs.
     #[test]
-    fn a_full_link_is_told_from_slow_requests() {
-        let link = Device { latency_ns: 1_000_000, occupies_ns: 0, page_ns: 37_000, heads: 1 };
+    fn a_saturated_link_is_distinguished_from_slow_requests() {
+        let link = Device { latency_ns: 1_000_000, service_time_ns: 0, page_ns: 37_000, heads: 1 };
         for readers in [4, 16, 64] {
             let estimate = link.read_by(readers, &[1, 16, 64], 600);
             assert_near(estimate.page_ps(), 10, 37_000_000);
-            assert!(estimate.request_occupies_pages() <= 4, "{estimate:?}");
-            let price = estimate.request_waits_pages(16, u64::from(readers - 1));
-            assert!(price <= 8, "{price} pages of {readers}: {estimate:?}");
+            assert!(estimate.request_service_pages() <= 4, "{estimate:?}");
+            let marginal_cost = estimate.request_waits_pages(16, u64::from(readers - 1));
+            assert!(marginal_cost <= 8, "{marginal_cost} pages of {readers}: {estimate:?}");
         }
     }
 
     /// One head that needs 5 ms to go anywhere: nothing passes meanwhile, so that all of it is what a request occupies.
     #[test]
-    fn one_head_is_occupied() {
-        let head = Device { latency_ns: 0, occupies_ns: 5_000_000, page_ns: 36_000, heads: 1 };
+    fn the_seek_of_one_head_is_service_time() {
+        let head = Device { latency_ns: 0, service_time_ns: 5_000_000, page_ns: 36_000, heads: 1 };
         let estimate = head.read_by(4, &[1, 16, 256], 600);
-        assert_near(estimate.request_occupies_pages(), 25, 5_000 / 36);
+        assert_near(estimate.request_service_pages(), 25, 5_000 / 36);
         assert_near(estimate.page_ps(), 15, 36_000_000);
     }
 
     /// Of sixteen heads by four readers one more request keeps hardly anybody waiting, and takes its reader as long as on one.
     #[test]
-    fn of_many_heads_a_request_is_waited_for_and_occupies_little() {
-        let heads = Device { latency_ns: 0, occupies_ns: 5_000_000, page_ns: 36_000, heads: 16 };
+    fn a_request_to_many_heads_has_latency_and_little_service_time() {
+        let heads =
+            Device { latency_ns: 0, service_time_ns: 5_000_000, page_ns: 36_000, heads: 16 };
         let estimate = heads.read_by(4, &[1, 16], 600);
         assert_near(estimate.request_ns(), 30, 5_000_000);
-        assert!(estimate.costs.occupies_ps() <= 2_000_000_000, "{estimate:?}");
+        assert!(estimate.costs.service_ps() <= 2_000_000_000, "{estimate:?}");
     }
 
     /// All of one size, so that pages can't be told from requests: what both take together is known.
     #[test]
-    fn a_device_that_became_slower_is_believed_in_the_end() {
+    fn the_estimate_follows_a_device_that_becomes_slower() {
         let mut estimate = DeviceEstimate::default();
         let mut now = Time::ZERO;
         for (page_ns, requests) in [(1_000, 100), (10_000, 1_000)] {
@@ -257,7 +265,7 @@ mod tests {
 
     /// What begins where the one before ended needs no head to move: 36 us a page, and 5 ms more for each of the others.
     #[test]
-    fn what_goes_on_on_the_device_makes_no_request_cheaper() {
+    fn contiguous_requests_do_not_lower_the_request_cost() {
         let mut estimate = DeviceEstimate::default();
         let (mut now, mut sector) = (Time::ZERO, 0);
         for nth in 0..400 {
@@ -274,19 +282,19 @@ mod tests {
 
     /// The first request took 1.6 ms with 16 pages of 8.192 us. It alone says nothing of what passes meanwhile.
     #[test]
-    fn the_first_request_says_what_one_takes() {
+    fn the_first_request_sets_the_request_cost() {
         let mut estimate = DeviceEstimate::default();
         assert_eq!((estimate.request_ns(), estimate.request_cost_pages()), (1_000_000, 122));
         estimate.dispatched(Time::ZERO, RequestId(0), None);
         let now = Time(1_600_000);
         estimate.completed(now, now, RequestId(0), 16 * PAGE_BYTES);
         assert_eq!(estimate.request_ns(), 1_600_000 - 16 * 8_192);
-        assert_eq!(estimate.request_occupies_pages(), 0);
+        assert_eq!(estimate.request_service_pages(), 0);
     }
 
     /// The likelihood that nobody is there, by the sum over how many are: `1 / sum of m! / (m - k)! (busy / latency)^k`.
     #[test]
-    fn how_idle_a_device_is_follows_from_who_else_waits() {
+    fn the_idle_probability_matches_the_machine_repairman_model() {
         for (busy, latency) in [(1, 28), (16, 28), (4, 123), (200, 3)] {
             for others in 0..12 {
                 let (mut sum, mut term) = (1.0, 1.0);
@@ -294,12 +302,15 @@ mod tests {
                     term *= (others - k) as f64 * busy as f64 / latency as f64;
                     sum += term;
                 }
-                let is = inverse_of_idle(others, busy, latency) as f64 / IDLE as f64;
+                let is = inverse_idle_probability(others, busy, latency) as f64 / IDLE as f64;
                 let far = sum > latency as f64 && is > latency as f64;
                 assert!(far || (is / sum - 1.0).abs() < 1e-3, "{others}, {busy}: {is} for {sum}");
             }
         }
-        assert!(inverse_of_idle(1 << 40, 1, 28) >= 28 * IDLE, "it is looked at no further");
+        assert!(
+            inverse_idle_probability(1 << 40, 1, 28) >= 28 * IDLE,
+            "it is looked at no further"
+        );
     }
 
     /// Sends so many requests at once and has all of them back after so long, the first
@@ -323,7 +334,7 @@ mod tests {
 
     /// Twenty-four requests of 256 pages that are all back after 24 ms: no request took longer, and no page more than 3,906.25 ns.
     #[test]
-    fn what_comes_back_together_shares_the_time() {
+    fn requests_that_complete_together_share_the_time() {
         let mut estimate = DeviceEstimate::default();
         let mut now = Time::ZERO;
         let seen = Round { requests: 24, pages: 256, took_us: 24_000, not_before_us: 24_000 };
@@ -335,13 +346,13 @@ mod tests {
     /// A request that was done at once and is seen after 10 ms, while its reader was elsewhere:
     /// nothing is known of it, nor of the one that was under way at that look.
     #[test]
-    fn what_was_seen_late_says_nothing() {
+    fn late_observations_are_ignored() {
         let mut estimate = DeviceEstimate::default();
         let mut now = Time::ZERO;
         let seen = Round { requests: 1, pages: 256, took_us: 1_000, not_before_us: 1_000 };
         (0..20).for_each(|_| round(&mut estimate, &mut now, seen));
         let learned = |estimate: &DeviceEstimate| {
-            (estimate.page_ps(), estimate.request_ns(), estimate.request_occupies_pages())
+            (estimate.page_ps(), estimate.request_ns(), estimate.request_service_pages())
         };
         let before = learned(&estimate);
         for _ in 0..20 {

@@ -42,10 +42,10 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use core::fmt;
 
-use crate::cache::{CacheCounters, FileId, FrameId, Lender};
+use crate::cache::{CacheCounters, FileId, FrameId, PageSharer};
 use crate::decision::DecisionLog;
-use crate::raw::{self, RawLaw};
-use crate::readahead::{Advice, Belief, ReadaheadLaw, ReadaheadLimits};
+use crate::raw::{self, ChunkingPolicy};
+use crate::readahead::{Advice, ReadaheadLimits, ReadaheadPolicy, ReadaheadState};
 use crate::request::{Completion, DeviceCaps, DeviceRequest, Op, Priority, ProcessId, RequestId};
 use crate::swapin::MemoryId;
 use crate::unit::{PAGE_BYTES, PageRange, Time};
@@ -65,31 +65,31 @@ mod turn;
 
 pub use config::Config;
 pub use error::{BeyondDevice, ConfigError, ReadError, SwapError};
-use files::{Files, Pages};
+use files::{MachineFiles, RequestPages};
 use frames::Frames;
-use memory::Memory;
-pub use memory::{Faulted, MemoryAccess, MemoryFault, MemoryKind, Source};
+use memory::MachineMemory;
+pub use memory::{Faulted, MemoryAccess, MemoryFault, MemoryKind, PageSource};
 pub use memory::{SwapConfig, SwapCounters, SwapOut, Unmap};
 pub use meter::Meter;
 pub use names::{FaultId, HandleId, ReadId};
-use queue::{Content, Polled, Queue, Waiter};
-pub use transfer::{Access, Buffer, Done, Transfer};
-pub use turn::{Carrier, Driver};
+use queue::{QueueAction, RequestContent, RequestQueue, Waiter};
+pub use transfer::{Buffer, Done, ReadAccess, Transfer};
+pub use turn::{Driver, IoBackend};
 
 /// Makes the readahead law of a file that is opened, from what it may know of the device.
-pub type LawMaker = Box<dyn FnMut(&ReadaheadLimits) -> Box<dyn ReadaheadLaw> + Send>;
+pub type PolicyMaker = Box<dyn FnMut(&ReadaheadLimits) -> Box<dyn ReadaheadPolicy> + Send>;
 
 /// What reads and faults stand on alike.
-struct Base {
-    queue: Queue,
+struct SharedState {
+    queue: RequestQueue,
     frames: Frames,
     /// Reads and faults that wait for memory, in the order in which they came.
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<MemoryWaiter>,
 }
 
 /// A read or a fault that waits for memory.
 #[derive(Clone, Copy, Debug)]
-struct Waiting {
+struct MemoryWaiter {
     who: Waiter,
     /// How many pages it needs.
     pages: u64,
@@ -98,12 +98,12 @@ struct Waiting {
 /// The read path over one device. See the [module](self) for the order of calls.
 pub struct Machine {
     config: Config,
-    base: Base,
-    files: Files,
-    memory: Memory,
-    raw: Box<dyn RawLaw + Send + Sync>,
+    base: SharedState,
+    files: MachineFiles,
+    memory: MachineMemory,
+    raw: Box<dyn ChunkingPolicy + Send + Sync>,
     /// When the first read that waits looks for frames again: too many pages were copied from.
-    retry: Option<Time>,
+    retry_at: Option<Time>,
 }
 
 impl Machine {
@@ -114,12 +114,12 @@ impl Machine {
     /// largest request is too small.
     pub fn new(config: Config) -> Result<Machine, ConfigError> {
         let frames = Frames::new(&config)?;
-        let queue = Queue::new(&config)?;
-        let files = Files::new(&config)?;
-        let raw = raw::build(&config.raw).map_err(ConfigError::Law)?;
-        let base = Base { queue, frames, waiting: VecDeque::new() };
-        let memory = Memory::new(config.open_reads_max);
-        Ok(Machine { config, base, files, memory, raw, retry: None })
+        let queue = RequestQueue::new(&config)?;
+        let files = MachineFiles::new(&config)?;
+        let raw = raw::build(&config.raw).map_err(ConfigError::Policy)?;
+        let base = SharedState { queue, frames, waiting: VecDeque::new() };
+        let memory = MachineMemory::new(config.open_reads_max);
+        Ok(Machine { config, base, files, memory, raw, retry_at: None })
     }
 
     /// Adds a file of `bytes` bytes that lies on the device from `start_sector` on, in one piece.
@@ -166,21 +166,21 @@ impl Machine {
     }
 
     /// Has filled pages lent to readers beside the machine; before the first read.
-    /// [`Config::lent_bytes_max`] says how much may be held for longer than a copy takes.
-    pub fn lend_through(&mut self, lender: Box<dyn Lender>) {
+    /// [`Config::pinned_bytes_max`] says how much may be held for longer than a copy takes.
+    pub fn lend_through(&mut self, lender: Box<dyn PageSharer>) {
         self.base.frames.cache.lend_through(lender);
     }
 
     /// Whether the handle's law must be shown reads that find every page cached
     /// and none marked, so that they must come to the machine too.
     pub fn sees_every_hit(&self, handle: HandleId) -> bool {
-        self.files.law(handle).sees_every_hit()
+        self.files.policy(handle).sees_every_hit()
     }
 
     /// What is believed of the handle's file, and of the device.
-    pub fn belief(&mut self, handle: HandleId) -> Belief {
-        self.base.frames.cache.settle_unused();
-        self.files.belief(&self.base, handle)
+    pub fn readahead_state(&mut self, handle: HandleId) -> ReadaheadState {
+        self.base.frames.cache.collect_first_uses();
+        self.files.readahead_state(&self.base, handle)
     }
 
     /// Reads found everything in lent pages; the last of them ended at byte `end` of the file.
@@ -198,11 +198,11 @@ impl Machine {
         self.base.frames.budget.pages * PAGE_BYTES
     }
 
-    /// Takes in which pages that the lender was to [`forget`](Lender::forget) are not in use any
+    /// Takes in which pages that the lender was to [`forget`](PageSharer::forget) are not in use any
     /// more: reads that waited for memory may go on.
     pub fn take_returned(&mut self, now: Time) {
         self.base.frames.cache.take_returned();
-        if self.retry.is_some() {
+        if self.retry_at.is_some() {
             self.admit(now);
         }
     }
@@ -214,8 +214,8 @@ impl Machine {
 
     /// Has the law of each file opened from here on made by `make`: a law that
     /// is none of this crate's, or one of them that is watched.
-    pub fn set_law_maker(&mut self, make: LawMaker) {
-        self.files.set_law_maker(make);
+    pub fn set_policy_maker(&mut self, make: PolicyMaker) {
+        self.files.set_policy_maker(make);
     }
 
     /// The length of the handle's file in bytes.
@@ -224,7 +224,7 @@ impl Machine {
     }
 
     /// The law of raw transfers: each of their chunks is a direct read or write of this path.
-    pub fn raw_law(&self) -> &dyn RawLaw {
+    pub fn raw_policy(&self) -> &dyn ChunkingPolicy {
         &*self.raw
     }
 
@@ -251,7 +251,7 @@ impl Machine {
 
     /// The log of what is read ahead, of files and of memory, to turn it on and to take it out;
     /// empty where neither the readahead law nor the swap-in law keeps one
-    /// ([`ReadaheadLaw::keeps_log`], [`SwapinLaw::keeps_log`](crate::swapin::SwapinLaw::keeps_log)).
+    /// ([`ReadaheadPolicy::keeps_log`], [`SwapinPolicy::keeps_log`](crate::swapin::SwapinPolicy::keeps_log)).
     pub fn readahead_decisions(&mut self) -> &mut DecisionLog {
         &mut self.base.queue.evidence.log
     }
@@ -274,7 +274,7 @@ impl Machine {
 
     /// Starts a read.
     ///
-    /// A [`Fault`](Access::Fault) is for one page, the one that holds `offset`. A read at or past the
+    /// A [`Fault`](ReadAccess::Fault) is for one page, the one that holds `offset`. A read at or past the
     /// end of the file is done at once, with 0 bytes.
     ///
     /// # Errors
@@ -283,13 +283,13 @@ impl Machine {
     pub fn read(
         &mut self,
         now: Time,
-        access: Access,
+        access: ReadAccess,
         transfer: Transfer,
     ) -> Result<ReadId, ReadError> {
         let base = &mut self.base;
         let read = self.files.read(now, base, access, transfer)?;
         let pages = self.files.pages_of(read);
-        if access == Access::Direct {
+        if access == ReadAccess::Direct {
             self.files.start_direct(now, base, read, Op::Read, true);
         } else if base.waiting.is_empty()
             && base.frames.has_room_for(pages)
@@ -297,7 +297,7 @@ impl Machine {
         {
             self.files.begin(now, base, read);
         } else {
-            base.waiting.push_back(Waiting { who: Waiter::Read(read), pages });
+            base.waiting.push_back(MemoryWaiter { who: Waiter::Read(read), pages });
             self.admit(now);
         }
         Ok(read)
@@ -363,7 +363,7 @@ impl Machine {
         if has_room || self.memory.is_resident(base, fault) {
             self.memory.begin(now, base, fault);
         } else {
-            base.waiting.push_back(Waiting { who: Waiter::Fault(fault), pages: 1 });
+            base.waiting.push_back(MemoryWaiter { who: Waiter::Fault(fault), pages: 1 });
         }
         self.admit(now);
         Ok(fault)
@@ -442,30 +442,30 @@ impl Machine {
     /// The next request for the device; None when it is full, or when the
     /// scheduler has nothing for it now.
     pub fn poll_request(&mut self, now: Time) -> Option<DeviceRequest> {
-        self.retry(now);
+        self.retry_at(now);
         loop {
             match self.base.queue.poll(now)? {
-                Polled::Request(request) => return Some(request),
-                Polled::Withdrawn => self.end_parts(now),
+                QueueAction::Request(request) => return Some(request),
+                QueueAction::Withdrawn => self.end_parts(now),
             }
         }
     }
 
     /// Has reads that waited for copies to end look again, if it is time.
-    fn retry(&mut self, now: Time) {
-        if self.retry.is_some_and(|retry| retry <= now) {
+    fn retry_at(&mut self, now: Time) {
+        if self.retry_at.is_some_and(|retry_at| retry_at <= now) {
             self.admit(now);
         }
     }
 
     /// Whether the read waits for the request, which has not been completed.
     pub fn awaits(&self, read: ReadId, request: RequestId) -> bool {
-        self.base.queue.is_awaited(request, Waiter::Read(read))
+        self.base.queue.is_demand(request, Waiter::Read(read))
     }
 
     /// When to poll again though nothing has come or completed; None: no need.
     pub fn next_wake(&self) -> Option<Time> {
-        self.base.queue.next_wake().into_iter().chain(self.retry).min()
+        self.base.queue.next_wake().into_iter().chain(self.retry_at).min()
     }
 
     /// The device has finished a request that [`poll_request`](Machine::poll_request) gave it.
@@ -480,11 +480,14 @@ impl Machine {
         while let Some(ended) = base.queue.poll_ended() {
             base.frames.budget.ahead -= u64::from(ended.content.ahead_pages());
             let waiters = match ended.content {
-                Content::Pages { file, range, behind, .. } => {
-                    self.files.complete_pages(now, base, ended, Pages { file, range, behind })
-                }
-                Content::Slots { range, .. } => self.memory.complete(base, ended, range),
-                Content::Direct { read, offset } => {
+                RequestContent::Pages { file, range, behind, .. } => self.files.complete_pages(
+                    now,
+                    base,
+                    ended,
+                    RequestPages { file, range, behind },
+                ),
+                RequestContent::Slots { range, .. } => self.memory.complete(base, ended, range),
+                RequestContent::Direct { read, offset } => {
                     self.files.complete_direct(base, ended, read, offset)
                 }
             };
@@ -508,13 +511,13 @@ impl Machine {
     /// order of its sectors.
     pub fn request_buffers(&self, id: RequestId, mut each: impl FnMut(Buffer)) {
         self.base.queue.each_part_in_order(id, |content, bytes| match content {
-            Content::Pages { file, range, .. } => {
+            RequestContent::Pages { file, range, .. } => {
                 self.base.frames.cache.each_frame(file, range, |frame| each(Buffer::Frame(frame)));
             }
-            Content::Slots { range, .. } => range.pages().for_each(|slot| {
+            RequestContent::Slots { range, .. } => range.pages().for_each(|slot| {
                 each(Buffer::Frame(self.memory.frame_of_slot(&self.base, slot)));
             }),
-            Content::Direct { read, offset } => each(Buffer::Caller { read, offset, bytes }),
+            RequestContent::Direct { read, offset } => each(Buffer::Caller { read, offset, bytes }),
         });
     }
 
@@ -550,7 +553,7 @@ impl Machine {
 
     /// Whether nothing is open, queued, in the device or reserved.
     pub fn is_idle(&self) -> bool {
-        let Base { queue, frames, .. } = &self.base;
+        let SharedState { queue, frames, .. } = &self.base;
         self.files.is_idle() && self.memory.is_idle() && queue.is_empty() && frames.is_idle()
     }
 
@@ -558,15 +561,15 @@ impl Machine {
     /// can never have any fails.
     fn admit(&mut self, now: Time) {
         let base = &mut self.base;
-        self.retry = None;
+        self.retry_at = None;
         loop {
             self.memory.make_room(now, base);
-            let Some(&Waiting { who, pages }) = base.waiting.front() else { return };
+            let Some(&MemoryWaiter { who, pages }) = base.waiting.front() else { return };
             let has_room = base.frames.has_room_for(pages);
             let failure = match who {
                 _ if has_room => None,
                 Waiter::Fault(fault) if self.memory.is_resident(base, fault) => None,
-                _ => match self.memory.want_of_room(base) {
+                _ => match self.memory.no_memory_error(base) {
                     None => return,
                     failure => failure,
                 },
@@ -574,7 +577,7 @@ impl Machine {
             if let (Waiter::Read(read), None) = (who, failure)
                 && !self.files.secure(base, read)
             {
-                self.retry = Some(now + RETRY);
+                self.retry_at = Some(now + COPY_RETRY_DELAY);
                 return;
             }
             base.waiting.pop_front();
@@ -591,7 +594,7 @@ impl Machine {
 /// When a read that finds too few frames, because of pages that are copied from, tries again.
 /// Who copies tells nobody that he is done, which would cost every hit; a copy of 64 KiB
 /// takes a few microseconds, and where it takes longer, its memory is being brought in.
-const RETRY: Time = Time::from_us(500);
+const COPY_RETRY_DELAY: Time = Time::from_us(500);
 
 impl fmt::Debug for Machine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -12,7 +12,7 @@
 use alloc::boxed::Box;
 use core::ops::RangeInclusive;
 
-use crate::law::{self, Law, Spec, SpecError};
+use crate::policy::{self, Policy, Spec, SpecError};
 use crate::unit::PAGE_BYTES;
 
 mod kiobuf;
@@ -20,8 +20,8 @@ mod ring;
 mod transfer;
 
 pub use kiobuf::Kiobuf;
-pub use ring::{DEPTH_DEFAULT, Ring};
-pub use transfer::{Chunk, End, RawTransfer};
+pub use ring::{DEPTH_DEFAULT, RingChunking};
+pub use transfer::{Chunk, RawTransfer, TransferEnd};
 
 /// The chunk unless another is named: what source E raised it to, "so that
 /// each disk gets large requests".
@@ -33,7 +33,7 @@ pub const CHUNK_BYTES: RangeInclusive<u64> = PAGE_BYTES..=64 << 20;
 
 /// What a law knows of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Facts {
+pub struct TransferProgress {
     /// Bytes not yet submitted; at least 1.
     pub bytes_left: u64,
     /// Chunks of it submitted and not yet complete.
@@ -41,13 +41,13 @@ pub struct Facts {
 }
 
 /// Decides how a large transfer reaches the device.
-pub trait RawLaw {
+pub trait ChunkingPolicy {
     /// How many of the bytes left are submitted now, as one chunk; `None`: none
     /// before a chunk in flight is complete. At least 1, and at most
-    /// [`chunk_bytes`](RawLaw::chunk_bytes).
+    /// [`chunk_bytes`](ChunkingPolicy::chunk_bytes).
     ///
     /// With nothing in flight it is never `None`.
-    fn next(&self, facts: &Facts) -> Option<u64>;
+    fn next(&self, facts: &TransferProgress) -> Option<u64>;
 
     /// The largest chunk in bytes: what a buffer must hold.
     fn chunk_bytes(&self) -> u64;
@@ -57,13 +57,13 @@ pub trait RawLaw {
 }
 
 /// The laws that there are.
-pub const LAWS: &[Law] = &[
-    Law {
+pub const POLICIES: &[Policy] = &[
+    Policy {
         name: "kiobuf",
         line: "raw I/O of 2001: the next chunk is pinned when the last is complete; chunk=64KiB|512KiB",
         source: include_str!("raw/kiobuf.rs"),
     },
-    Law {
+    Policy {
         name: "ring",
         line: "the next chunk is submitted while the last is in flight; chunk=512KiB, depth=4",
         source: include_str!("raw/ring.rs"),
@@ -74,11 +74,11 @@ pub const LAWS: &[Law] = &[
 ///
 /// # Errors
 /// The name or a parameter is unknown, or a value can't be used.
-pub fn build(spec: &Spec) -> Result<Box<dyn RawLaw + Send + Sync>, SpecError> {
+pub fn build(spec: &Spec) -> Result<Box<dyn ChunkingPolicy + Send + Sync>, SpecError> {
     match spec.name.as_str() {
         "kiobuf" => Ok(Box::new(Kiobuf::from_spec(spec)?)),
-        "ring" => Ok(Box::new(Ring::from_spec(spec)?)),
-        name => Err(law::unknown("raw I/O law", name, LAWS)),
+        "ring" => Ok(Box::new(RingChunking::from_spec(spec)?)),
+        name => Err(policy::unknown("raw I/O policy", name, POLICIES)),
     }
 }
 
@@ -98,12 +98,12 @@ mod tests {
     use super::*;
 
     fn built(text: &str) -> Result<(u64, u32), SpecError> {
-        let law = build(&Spec::parse(text).unwrap())?;
-        Ok((law.chunk_bytes(), law.depth()))
+        let policy = build(&Spec::parse(text).unwrap())?;
+        Ok((policy.chunk_bytes(), policy.depth()))
     }
 
     #[test]
-    fn laws_are_built_from_text_with_their_defaults() {
+    fn policies_are_built_from_text_with_their_defaults() {
         assert_eq!(built("kiobuf"), Ok((524_288, 1)));
         assert_eq!(built("kiobuf,chunk=64KiB"), Ok((65_536, 1)));
         assert_eq!(built("ring"), Ok((524_288, 4)));
@@ -111,9 +111,9 @@ mod tests {
     }
 
     #[test]
-    fn what_can_not_be_is_refused_by_name() {
+    fn invalid_specs_are_refused_by_name() {
         for (text, told) in [
-            ("bounce", "there is no raw I/O law `bounce`; there are: kiobuf, ring"),
+            ("bounce", "there is no raw I/O policy `bounce`; there are: kiobuf, ring"),
             ("kiobuf,depth=2", "`kiobuf` has no parameter `depth`; it takes: chunk"),
             ("ring,depth=0", "`ring,depth=0`: expected a whole number from 1 to 256"),
             ("ring,chunk=1KiB", "expected a size from 4096 to 67108864 bytes"),

@@ -11,35 +11,35 @@
 
 use alloc::boxed::Box;
 
-use crate::law::{self, Law, Spec, SpecError};
+use crate::policy::{self, Policy, Spec, SpecError};
 use crate::unit::{PAGE_BYTES, PageRange};
 
 mod adaptive;
 mod advised;
-mod belief;
 mod credit;
 mod evidence;
 mod none;
 mod ondemand;
 mod page_table;
+mod readahead_state;
 mod recording;
 mod runs;
 mod window;
 mod window_fixed;
 
-pub use adaptive::Adaptive;
-pub use advised::{Advised, AdvisedPages};
-pub use belief::{Ahead, Belief};
+pub use adaptive::AdaptiveReadahead;
+pub use advised::{KernelCachedPages, KernelPageView};
 pub use credit::Credit;
 pub use evidence::{
-    Begin, DeviceEvidence, Era, Evidence, FileEvidence, RunLengths, Streams, Wanted,
+    DeviceEvidence, Era, Evidence, FileEvidence, RunBegin, RunLengths, StreamCounts, WindowTarget,
 };
-pub(crate) use evidence::{REQUESTS_SHARE, STREAMS_MAX};
+pub(crate) use evidence::{STREAMS_MAX, WINDOW_COST_FACTOR};
 pub use none::NoReadahead;
 pub use ondemand::{OnDemand, first_window_pages};
 pub use page_table::PageTable;
-pub use recording::{Recording, Step};
-pub use runs::Runs;
+pub use readahead_state::{LatestReadahead, ReadaheadState};
+pub use recording::{HandleStep, Recording};
+pub use runs::RunsPolicy;
 pub use window::Window;
 pub use window_fixed::WindowFixed;
 
@@ -81,7 +81,7 @@ impl Folio {
 }
 
 /// The pages of one file, as a law sees and extends them.
-pub trait Pages {
+pub trait PageView {
     /// Whether the page is in the cache, or on its way into it.
     fn is_cached(&self, page: u64) -> bool;
 
@@ -144,7 +144,7 @@ pub trait Pages {
 
 /// One read, as a law sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ask {
+pub struct ReadRequest {
     /// The first byte asked for.
     pub offset: u64,
     /// How many bytes are asked for; may reach past the end of the file.
@@ -155,7 +155,7 @@ pub struct Ask {
     pub is_congested: bool,
 }
 
-impl Ask {
+impl ReadRequest {
     /// The pages asked for, past the end of the file too.
     pub const fn request(&self) -> PageRange {
         PageRange::covering(self.offset, self.bytes)
@@ -183,22 +183,22 @@ pub enum Demand {
 /// only when [`sees_every_hit`] is false.
 ///
 /// [`sees_every_hit`]: ReadaheadLaw::sees_every_hit
-pub trait ReadaheadLaw: Send {
+pub trait ReadaheadPolicy: Send {
     /// A read came. The law adds to `pages` what should be read now; whatever
     /// it leaves absent of the request, the machine adds afterwards.
-    fn read(&mut self, ask: &Ask, pages: &mut dyn Pages);
+    fn read(&mut self, ask: &ReadRequest, pages: &mut dyn PageView);
 
-    /// A memory-mapped access touched `page`, cached or not. As [`read`](ReadaheadLaw::read).
-    fn fault(&mut self, page: u64, ask: &Ask, pages: &mut dyn Pages);
+    /// A memory-mapped access touched `page`, cached or not. As [`read`](ReadaheadPolicy::read).
+    fn fault(&mut self, page: u64, ask: &ReadRequest, pages: &mut dyn PageView);
 
     /// The program gave a hint. `WillNeed` and `DontNeed` name a range and are
     /// carried out by the machine; the law hears of them all the same.
     fn advise(&mut self, advice: Advice);
 
     /// The read has come to `page`, cached or not: how it goes on. Asked first after
-    /// [`read`](ReadaheadLaw::read) or [`fault`](ReadaheadLaw::fault), for the first page, and
+    /// [`read`](ReadaheadPolicy::read) or [`fault`](ReadaheadPolicy::fault), for the first page, and
     /// after each [`Demand::Page`] for the next one, when the pages before it are there.
-    fn demand(&mut self, _page: u64, _ask: &Ask, _pages: &mut dyn Pages) -> Demand {
+    fn demand(&mut self, _page: u64, _ask: &ReadRequest, _pages: &mut dyn PageView) -> Demand {
         Demand::Whole
     }
 
@@ -213,10 +213,10 @@ pub trait ReadaheadLaw: Send {
         true
     }
 
-    /// Whether [`read`](ReadaheadLaw::read) must be called for a read that finds
+    /// Whether [`read`](ReadaheadPolicy::read) must be called for a read that finds
     /// every page cached and none marked. A law that can do without makes such
     /// reads cheaper where many threads share a cache; it is then told of the
-    /// last of them with [`passed`](ReadaheadLaw::passed).
+    /// last of them with [`passed`](ReadaheadPolicy::passed).
     fn sees_every_hit(&self) -> bool {
         true
     }
@@ -247,33 +247,33 @@ impl Default for ReadaheadLimits {
 }
 
 /// The laws by name, each with one line on what it does.
-pub const LAWS: &[Law] = &[
-    Law {
+pub const POLICIES: &[Policy] = &[
+    Policy {
         name: "none",
         line: "reads what was asked, whole, and nothing beyond it",
         source: include_str!("readahead/none.rs"),
     },
-    Law {
+    Policy {
         name: "window",
         line: "Linux 2.6.0-test2-mm4: a window by pages hit and missed, with the fault of 2003",
         source: include_str!("readahead/window.rs"),
     },
-    Law {
+    Policy {
         name: "window-fixed",
         line: "`window` with the repair of 2003: no read is ever cut into single pages",
         source: include_str!("readahead/window_fixed.rs"),
     },
-    Law {
+    Policy {
         name: "ondemand",
         line: "Linux since 2.6.23: windows that double as a stream goes on, up to a maximum",
         source: include_str!("readahead/ondemand.rs"),
     },
-    Law {
+    Policy {
         name: "runs",
         line: "for mapped files: learns how long the runs are that faults show, and reads one whole",
         source: include_str!("readahead/runs.rs"),
     },
-    Law {
+    Policy {
         name: "adaptive",
         line: "what the evidence says will be used, as far ahead as the device needs",
         source: include_str!("readahead/adaptive.rs"),
@@ -284,7 +284,7 @@ pub const LAWS: &[Law] = &[
 ///
 /// # Errors
 /// The name or a parameter is unknown, or a value can't be used.
-pub fn build(spec: &Spec, limits: &ReadaheadLimits) -> Result<Box<dyn ReadaheadLaw>, SpecError> {
+pub fn build(spec: &Spec, limits: &ReadaheadLimits) -> Result<Box<dyn ReadaheadPolicy>, SpecError> {
     Ok(match spec.name.as_str() {
         "none" => {
             spec.only(&[])?;
@@ -293,9 +293,9 @@ pub fn build(spec: &Spec, limits: &ReadaheadLimits) -> Result<Box<dyn ReadaheadL
         "window" => Box::new(Window::from_spec(spec, limits)?),
         "window-fixed" => Box::new(WindowFixed::from_spec(spec, limits)?),
         "ondemand" => Box::new(OnDemand::from_spec(spec, limits)?),
-        "runs" => Box::new(Runs::from_spec(spec, limits)?),
-        "adaptive" => Box::new(Adaptive::from_spec(spec)?),
-        _ => return Err(law::unknown("readahead law", &spec.name, LAWS)),
+        "runs" => Box::new(RunsPolicy::from_spec(spec, limits)?),
+        "adaptive" => Box::new(AdaptiveReadahead::from_spec(spec)?),
+        _ => return Err(policy::unknown("readahead policy", &spec.name, POLICIES)),
     })
 }
 

@@ -77,17 +77,17 @@ pub struct Request {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Need {
     /// Nobody waits for it, and of what was read ahead like it, most was not used, or nothing is known.
-    Doubtful,
+    Speculative,
     /// Nobody waits for it: it was read ahead like what was used as a rule, or is written to make room.
-    Likely,
+    Prefetch,
     /// Somebody waits for it.
-    Awaited,
+    Demand,
 }
 
 impl Need {
     /// Of a request for which somebody waits from the start, or which is likely to be needed.
-    pub const fn of(is_awaited: bool) -> Need {
-        if is_awaited { Need::Awaited } else { Need::Likely }
+    pub const fn of(is_demand: bool) -> Need {
+        if is_demand { Need::Demand } else { Need::Prefetch }
     }
 }
 

@@ -8,7 +8,7 @@
 use alloc::boxed::Box;
 
 use crate::decision::DecisionLog;
-use crate::law::{self, Law, Spec, SpecError};
+use crate::policy::{self, Policy, Spec, SpecError};
 use crate::request::{DeviceCaps, ProcessId, RequestId, RequestTable};
 use crate::unit::Time;
 
@@ -21,7 +21,7 @@ pub mod replay;
 mod requests;
 mod sorted;
 
-pub use adaptive::Adaptive;
+pub use adaptive::AdaptiveScheduler;
 pub use cfq::{Cfq, CfqTunables};
 pub use deadline::{Deadline, DeadlineTunables};
 pub use noop::Noop;
@@ -79,7 +79,7 @@ pub trait Scheduler: Send {
     /// Somebody has come to wait for a request for which nobody waited before: its
     /// [`need`](crate::request::Request::need) has changed. It may be on its way here still, or to the
     /// device.
-    fn awaited(&mut self, _id: RequestId, _requests: &RequestTable) {}
+    fn demand(&mut self, _id: RequestId, _requests: &RequestTable) {}
 
     /// How many requests are queued, merged ones counted as one.
     fn queued(&self) -> usize;
@@ -97,23 +97,23 @@ pub trait Scheduler: Send {
 }
 
 /// The laws by name, each with one line on what it does.
-pub const LAWS: &[Law] = &[
-    Law {
+pub const POLICIES: &[Policy] = &[
+    Policy {
         name: "noop",
         line: "first come, first served, with merging",
         source: include_str!("scheduler/noop.rs"),
     },
-    Law {
+    Policy {
         name: "deadline",
         line: "by sector in batches, reads before writes, nobody waits too long",
         source: include_str!("scheduler/deadline.rs"),
     },
-    Law {
+    Policy {
         name: "cfq",
         line: "processes take turns, idling for the next near request (seeky=mean|history)",
         source: include_str!("scheduler/cfq.rs"),
     },
-    Law {
+    Policy {
         name: "adaptive",
         line: "as many processes at a time as the device serves best, found by trying",
         source: include_str!("scheduler/adaptive.rs"),
@@ -134,9 +134,9 @@ pub fn build(spec: &Spec, caps: &DeviceCaps) -> Result<Box<dyn Scheduler>, SpecE
         "cfq" => Box::new(Cfq::new(caps, CfqTunables::from_spec(spec)?)),
         "adaptive" => {
             spec.only(&[])?;
-            Box::new(Adaptive::new(caps))
+            Box::new(AdaptiveScheduler::new(caps))
         }
-        _ => return Err(law::unknown("scheduler", &spec.name, LAWS)),
+        _ => return Err(policy::unknown("scheduler", &spec.name, POLICIES)),
     })
 }
 
@@ -168,37 +168,37 @@ mod testing {
             process: ProcessId(0),
             priority: Default::default(),
             is_sync: true,
-            need: Need::Awaited,
+            need: Need::Demand,
         }
     }
 
     pub(super) fn write(start: u64, sectors: u32) -> Request {
-        Request { op: Op::Write, is_sync: false, need: Need::Likely, ..read(start, sectors) }
+        Request { op: Op::Write, is_sync: false, need: Need::Prefetch, ..read(start, sectors) }
     }
 
     /// A law with a table of its own, in which nothing is closed: so requests are named
     /// 0, 1, 2, … in the order in which they come.
-    pub(super) struct Bench {
-        pub(super) law: Box<dyn Scheduler>,
+    pub(super) struct SchedulerBench {
+        pub(super) policy: Box<dyn Scheduler>,
         requests: RequestTable,
     }
 
-    impl Bench {
-        pub(super) fn new(law: impl Scheduler + 'static) -> Bench {
-            Bench::of(Box::new(law))
+    impl SchedulerBench {
+        pub(super) fn new(policy: impl Scheduler + 'static) -> SchedulerBench {
+            SchedulerBench::of(Box::new(policy))
         }
 
-        pub(super) fn of(law: Box<dyn Scheduler>) -> Bench {
-            Bench { law, requests: RequestTable::default() }
+        pub(super) fn of(policy: Box<dyn Scheduler>) -> SchedulerBench {
+            SchedulerBench { policy, requests: RequestTable::default() }
         }
 
         pub(super) fn insert(&mut self, now: Time, request: Request) -> Inserted {
             let id = self.requests.open(request);
-            self.law.insert(now, id, &mut self.requests)
+            self.policy.insert(now, id, &mut self.requests)
         }
 
         pub(super) fn dispatch(&mut self, now: Time) -> Dispatch {
-            self.law.dispatch(now, &self.requests)
+            self.policy.dispatch(now, &self.requests)
         }
 
         /// The next `N` dispatches as (name, first sector, sectors); there must be just `N`.
@@ -215,43 +215,43 @@ mod testing {
 
 #[cfg(test)]
 mod tests {
-    use super::testing::{Bench, caps, read, write};
+    use super::testing::{SchedulerBench, caps, read, write};
     use super::*;
 
-    fn bench(law: &str) -> Bench {
-        Bench::of(build(&Spec::plain(law), &caps()).unwrap())
+    fn bench(policy: &str) -> SchedulerBench {
+        SchedulerBench::of(build(&Spec::plain(policy), &caps()).unwrap())
     }
 
     /// Whatever the order in which they come, and whichever law: 24 sectors in a row are one
     /// request, under the name of the oldest.
     #[test]
-    fn two_that_wait_are_merged_by_what_comes_between_them() {
-        for law in LAWS {
+    fn two_queued_requests_are_merged_by_one_between_them() {
+        for policy in POLICIES {
             for starts in [[100, 116, 108], [116, 100, 108], [100, 108, 116], [116, 108, 100]] {
-                let mut scheduler = bench(law.name);
+                let mut scheduler = bench(policy.name);
                 for start in starts {
                     scheduler.insert(Time::ZERO, read(start, 8));
                 }
-                assert_eq!(scheduler.law.queued(), 1, "{} {starts:?}", law.name);
-                assert_eq!(scheduler.dispatched(Time::ZERO), [(0, 100, 24)], "{}", law.name);
+                assert_eq!(scheduler.policy.queued(), 1, "{} {starts:?}", policy.name);
+                assert_eq!(scheduler.dispatched(Time::ZERO), [(0, 100, 24)], "{}", policy.name);
             }
         }
     }
 
     #[test]
-    fn two_that_wait_stay_apart_when_they_are_too_large_together_or_differ() {
-        for law in LAWS {
+    fn queued_requests_stay_separate_if_too_large_or_different() {
+        for policy in POLICIES {
             // 128 + 8 + 128 sectors are more than the 256 that the device takes.
-            let mut scheduler = bench(law.name);
+            let mut scheduler = bench(policy.name);
             scheduler.insert(Time::ZERO, read(0, 128));
             scheduler.insert(Time::ZERO, read(136, 128));
             scheduler.insert(Time::ZERO, read(128, 8));
-            assert_eq!(scheduler.law.queued(), 2, "{}", law.name);
-            let mut scheduler = bench(law.name);
+            assert_eq!(scheduler.policy.queued(), 2, "{}", policy.name);
+            let mut scheduler = bench(policy.name);
             scheduler.insert(Time::ZERO, read(0, 8));
             scheduler.insert(Time::ZERO, write(16, 8));
             scheduler.insert(Time::ZERO, read(8, 8));
-            assert_eq!(scheduler.law.queued(), 2, "{}", law.name);
+            assert_eq!(scheduler.policy.queued(), 2, "{}", policy.name);
         }
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! A law sees each fault that must read, and each that finds a page which was
 //! read ahead; it answers with a range, by slot of the swap area or by address.
-//! It may look at what is swapped out, and at what the device costs ([`Swapped`]).
+//! It may look at what is swapped out, and at what the device costs ([`SwappedPageQueries`]).
 //! The machine reads of that range what holds swapped-out memory and is not in
 //! memory already; the page of the fault itself it reads whatever the law says.
 //! All but that page are *marked*; the first fault on a marked page takes the
@@ -40,7 +40,7 @@
 
 use alloc::boxed::Box;
 
-use crate::law::{self, Law, Spec, SpecError};
+use crate::policy::{self, Policy, Spec, SpecError};
 use crate::readahead::DeviceEvidence;
 use crate::unit::PageRange;
 
@@ -50,7 +50,7 @@ mod hits;
 mod none;
 mod vma;
 
-pub use adaptive::Adaptive;
+pub use adaptive::AdaptiveSwapin;
 pub use cluster::Cluster;
 pub use hits::Hits;
 pub use none::NoSwapReadahead;
@@ -88,7 +88,7 @@ pub enum SwapRead {
 }
 
 /// What is swapped out, as a law sees it.
-pub trait Swapped {
+pub trait SwappedPageQueries {
     /// Whether the page is neither in memory nor on its way there, but in a slot.
     /// `page` lies in the mapping.
     fn absent_slot(&self, memory: MemoryId, page: u64) -> Option<u64>;
@@ -113,13 +113,13 @@ pub trait Swapped {
 }
 
 /// A swap-in law; one for all mappings over a swap area.
-pub trait SwapinLaw: Send {
+pub trait SwapinPolicy: Send {
     /// A fault found its page in memory, marked as read ahead: what is to be read
     /// now, ahead of the next ones?
-    fn hit(&mut self, fault: &SwapFault, swapped: &mut dyn Swapped) -> Option<SwapRead>;
+    fn hit(&mut self, fault: &SwapFault, swapped: &mut dyn SwappedPageQueries) -> Option<SwapRead>;
 
     /// A fault must read: what else is to be read with its page?
-    fn miss(&mut self, fault: &SwapFault, swapped: &mut dyn Swapped) -> SwapRead;
+    fn miss(&mut self, fault: &SwapFault, swapped: &mut dyn SwappedPageQueries) -> SwapRead;
 
     /// Whether it tells what it reads ahead, and why, in [`DeviceEvidence::log`].
     fn keeps_log(&self) -> bool {
@@ -128,28 +128,28 @@ pub trait SwapinLaw: Send {
 }
 
 /// The laws by name, each with one line on what it does.
-pub const LAWS: &[Law] = &[
-    Law {
+pub const POLICIES: &[Policy] = &[
+    Policy {
         name: "none",
         line: "reads the page of the fault alone",
         source: include_str!("swapin/none.rs"),
     },
-    Law {
+    Policy {
         name: "cluster",
         line: "Linux until 3.7: the whole aligned block of slots, whether that was of use or not",
         source: include_str!("swapin/cluster.rs"),
     },
-    Law {
+    Policy {
         name: "hits",
         line: "Linux since 3.8: a block of slots as large as reading ahead was of use lately",
         source: include_str!("swapin/hits.rs"),
     },
-    Law {
+    Policy {
         name: "vma",
         line: "Linux since 4.14: by address and direction, for each mapping; `hits` for shared memory",
         source: include_str!("swapin/vma.rs"),
     },
-    Law {
+    Policy {
         name: "adaptive",
         line: "as far along a run, of addresses or of slots, as runs were seen to go on",
         source: include_str!("swapin/adaptive.rs"),
@@ -160,7 +160,7 @@ pub const LAWS: &[Law] = &[
 ///
 /// # Errors
 /// The name or a parameter is unknown, or a value can't be used.
-pub fn build(spec: &Spec, is_rotational: bool) -> Result<Box<dyn SwapinLaw>, SpecError> {
+pub fn build(spec: &Spec, is_rotational: bool) -> Result<Box<dyn SwapinPolicy>, SpecError> {
     Ok(match spec.name.as_str() {
         "none" => {
             spec.only(&[])?;
@@ -169,8 +169,8 @@ pub fn build(spec: &Spec, is_rotational: bool) -> Result<Box<dyn SwapinLaw>, Spe
         "cluster" => Box::new(Cluster::from_spec(spec)?),
         "hits" => Box::new(Hits::from_spec(spec)?),
         "vma" => Box::new(Vma::from_spec(spec, is_rotational)?),
-        "adaptive" => Box::new(Adaptive::from_spec(spec)?),
-        _ => return Err(law::unknown("swap-in law", &spec.name, LAWS)),
+        "adaptive" => Box::new(AdaptiveSwapin::from_spec(spec)?),
+        _ => return Err(policy::unknown("swap-in policy", &spec.name, POLICIES)),
     })
 }
 
@@ -192,7 +192,7 @@ mod testing {
     use alloc::collections::BTreeSet;
     use alloc::vec::Vec;
 
-    use super::{DeviceEvidence, MemoryId, SwapFault, SwapRead, SwapinLaw, Swapped};
+    use super::{DeviceEvidence, MemoryId, SwapFault, SwapRead, SwapinPolicy, SwappedPageQueries};
 
     /// On a private mapping and an area of 1,000 pages each.
     pub(super) fn fault(page: u64, slot: u64) -> SwapFault {
@@ -207,44 +207,44 @@ mod testing {
     }
 
     /// A hit, for a law that looks at nothing and answers nothing.
-    pub(super) fn hit(law: &mut dyn SwapinLaw, fault: SwapFault) {
-        assert_eq!(law.hit(&fault, &mut Unseen), None);
+    pub(super) fn hit(policy: &mut dyn SwapinPolicy, fault: SwapFault) {
+        assert_eq!(policy.hit(&fault, &mut NoQueries), None);
     }
 
     /// A miss, for a law that looks at nothing.
-    pub(super) fn miss(law: &mut dyn SwapinLaw, fault: SwapFault) -> SwapRead {
-        law.miss(&fault, &mut Unseen)
+    pub(super) fn miss(policy: &mut dyn SwapinPolicy, fault: SwapFault) -> SwapRead {
+        policy.miss(&fault, &mut NoQueries)
     }
 
-    struct Unseen;
+    struct NoQueries;
 
-    impl Swapped for Unseen {
+    impl SwappedPageQueries for NoQueries {
         fn absent_slot(&self, _memory: MemoryId, _page: u64) -> Option<u64> {
-            panic!("the law looks at nothing")
+            panic!("the policy looks at nothing")
         }
 
         fn absent_page(&self, _slot: u64) -> Option<(MemoryId, u64)> {
-            panic!("the law looks at nothing")
+            panic!("the policy looks at nothing")
         }
 
         fn room_for(&mut self, _pages: u64) -> u64 {
-            panic!("the law looks at nothing")
+            panic!("the policy looks at nothing")
         }
 
         fn waiting_faults(&self) -> u64 {
-            panic!("the law looks at nothing")
+            panic!("the policy looks at nothing")
         }
 
         fn wasted_pages(&self) -> u64 {
-            panic!("the law looks at nothing")
+            panic!("the policy looks at nothing")
         }
 
         fn evidence(&mut self) -> &mut DeviceEvidence {
-            panic!("the law looks at nothing")
+            panic!("the policy looks at nothing")
         }
     }
     /// One mapping, all of it swapped out, over a device of which nothing is known.
-    pub(super) struct Area {
+    pub(super) struct TestSwapArea {
         slots: Vec<u64>,
         pages: Vec<u64>,
         /// By slot.
@@ -259,18 +259,18 @@ mod testing {
         pub(super) last_read: Option<SwapRead>,
     }
 
-    impl Area {
+    impl TestSwapArea {
         /// Each page in the slot of its own number.
-        pub(super) fn in_order(pages: u64) -> Area {
-            Area::new(pages, |page| page)
+        pub(super) fn in_order(pages: u64) -> TestSwapArea {
+            TestSwapArea::new(pages, |page| page)
         }
 
         /// Each page in a slot of its own, below `pages`.
-        pub(super) fn new(pages: u64, slot_of: impl Fn(u64) -> u64) -> Area {
+        pub(super) fn new(pages: u64, slot_of: impl Fn(u64) -> u64) -> TestSwapArea {
             let slots: Vec<u64> = (0..pages).map(slot_of).collect();
             let mut pages_of = alloc::vec![0; pages as usize];
             (0..).zip(&slots).for_each(|(page, &slot)| pages_of[slot as usize] = page);
-            Area {
+            TestSwapArea {
                 absent: slots.iter().copied().collect(),
                 slots,
                 pages: pages_of,
@@ -285,17 +285,17 @@ mod testing {
         }
 
         /// A fault; gives the pages that were read beside its own, in order.
-        pub(super) fn fault(&mut self, law: &mut dyn SwapinLaw, page: u64) -> Vec<u64> {
+        pub(super) fn fault(&mut self, policy: &mut dyn SwapinPolicy, page: u64) -> Vec<u64> {
             let count = self.slots.len() as u64;
             let slot = self.slots[page as usize];
             let (memory_pages, slots) = (count, count);
             let fault = SwapFault { memory_pages, slots, ..fault(page, slot) };
             let wanted = if self.absent.remove(&slot) {
                 self.misses += 1;
-                Some(law.miss(&fault, self))
+                Some(policy.miss(&fault, self))
             } else if self.ahead.remove(&page) {
                 self.hits += 1;
-                law.hit(&fault, self)
+                policy.hit(&fault, self)
             } else {
                 return Vec::new();
             };
@@ -322,7 +322,7 @@ mod testing {
         }
     }
 
-    impl Swapped for Area {
+    impl SwappedPageQueries for TestSwapArea {
         fn absent_slot(&self, _memory: MemoryId, page: u64) -> Option<u64> {
             Some(self.slots[page as usize]).filter(|slot| self.absent.contains(slot))
         }

@@ -5,27 +5,27 @@
 //! costs 1 ms, a page 8.192 µs, so a request as much as 122 pages. Nobody else reads. A window is the
 //! largest `w` with `U ÷ S ≤ 122 + 1 + w`, where `S` is the likelihood that the run comes to its `w`-th page and `U` the sum
 //! of these from the page that is there on: both from a table in fractions of what was seen by then
-//! (`crates/core/src/survival.rs`, in words). A window of from 2ⁿ
+//! (`crates/core/src/length_distribution.rs`, in words). A window of from 2ⁿ
 //! pages on ends at the nearest multiple of 2ⁿ⁻¹; a backward one at the multiple below.
 
 use readpath_core::readahead::{
-    Adaptive, Advice, Advised, AdvisedPages, Ask, Begin, DeviceEvidence, PageTable, ReadaheadLaw,
-    Wanted,
+    AdaptiveReadahead, Advice, DeviceEvidence, KernelCachedPages, KernelPageView, PageTable,
+    ReadRequest, ReadaheadPolicy, RunBegin, WindowTarget,
 };
 use readpath_core::unit::{PAGE_BYTES, PageRange};
 
-struct Alone {
-    law: Adaptive,
+struct PolicyDriver {
+    policy: AdaptiveReadahead,
     pages: PageTable,
     file_pages: u64,
 }
 
-impl Alone {
+impl PolicyDriver {
     /// In a memory of 65,536 pages: the share of one window is 8,192 pages at most.
-    fn new() -> Alone {
+    fn new() -> PolicyDriver {
         let mut pages = PageTable::default();
         pages.device_evidence().memory_pages = 1 << 16;
-        Alone { law: Adaptive::default(), pages, file_pages: 1_000_000 }
+        PolicyDriver { policy: AdaptiveReadahead::default(), pages, file_pages: 1_000_000 }
     }
 
     /// What is read ahead of a read of `count` pages, and then the demand itself
@@ -36,8 +36,8 @@ impl Alone {
 
     fn read_bytes(&mut self, offset: u64, bytes: u64) -> Vec<(u64, u64)> {
         let file_bytes = self.file_pages * PAGE_BYTES;
-        let ask = Ask { offset, bytes, file_bytes, is_congested: false };
-        self.law.read(&ask, &mut self.pages);
+        let ask = ReadRequest { offset, bytes, file_bytes, is_congested: false };
+        self.policy.read(&ask, &mut self.pages);
         let added = self.ranges();
         for page in PageRange::covering(offset, bytes).pages() {
             self.demand(page);
@@ -46,20 +46,20 @@ impl Alone {
     }
 
     fn fault(&mut self, page: u64) -> Vec<(u64, u64)> {
-        let ask = Ask {
+        let ask = ReadRequest {
             offset: page * PAGE_BYTES,
             bytes: 1,
             file_bytes: self.file_pages * PAGE_BYTES,
             is_congested: false,
         };
-        self.law.fault(page, &ask, &mut self.pages);
+        self.policy.fault(page, &ask, &mut self.pages);
         let added = self.ranges();
         self.demand(page);
         added
     }
 
     fn demand(&mut self, page: u64) {
-        use readpath_core::readahead::{Folio, Pages};
+        use readpath_core::readahead::{Folio, PageView};
         if !self.pages.is_cached(page) {
             self.pages.add(Folio::holding(page, 0), false);
             self.pages.take_added();
@@ -83,8 +83,8 @@ impl Alone {
 }
 
 #[test]
-fn a_first_read_elsewhere_is_read_alone_and_the_next_one_proves_the_stream() {
-    let mut alone = Alone::new();
+fn a_first_random_read_is_alone_and_the_next_proves_the_stream() {
+    let mut alone = PolicyDriver::new();
     assert_eq!(alone.read(1000, 1), []);
     // The one that was seen went on, where one of two is expected to end: half as many end as their age says. 139 pages are best,
     // up to 1141, and 1152 is the nearest multiple of 64.
@@ -100,14 +100,14 @@ fn a_first_read_elsewhere_is_read_alone_and_the_next_one_proves_the_stream() {
 
 #[test]
 fn a_files_first_page_is_the_begin_of_a_stream() {
-    let mut alone = Alone::new();
+    let mut alone = PolicyDriver::new();
     // It comes to 1 + w with 1 ÷ (1 + w): 36 pages are best, up to 37, and 32 is the nearest multiple of 16.
     assert_eq!(alone.read(0, 1), [(1, 31)]);
 }
 
 #[test]
 fn far_apart_reads_and_touches_stay_alone() {
-    let mut alone = Alone::new();
+    let mut alone = PolicyDriver::new();
     // 1,000 places of 1,950, 2 MiB apart from each other, in no order.
     for nth in 1..500 {
         assert_eq!(alone.read(nth * 769 % 1949 * 512, 1), []);
@@ -117,7 +117,7 @@ fn far_apart_reads_and_touches_stay_alone() {
 
 #[test]
 fn a_backward_reader_is_read_ahead_of_downwards() {
-    let mut alone = Alone::new();
+    let mut alone = PolicyDriver::new();
     assert_eq!(alone.read(1016, 16), []);
     // In requests of 16 pages, of which 7.6 cost as much as a request: 13, down to 792, and 768 is the multiple of 64
     // below it.
@@ -129,7 +129,7 @@ fn a_backward_reader_is_read_ahead_of_downwards() {
 
 #[test]
 fn blocks_of_a_stride_are_read_alone_where_the_gap_is_larger_than_a_block() {
-    let mut alone = Alone::new();
+    let mut alone = PolicyDriver::new();
     assert_eq!(alone.read(1000, 16), []);
     assert_eq!(alone.read(1064, 16), []);
     // Three blocks are a run that comes to 3 + w with 3 ÷ (3 + w): 7 blocks.
@@ -150,7 +150,7 @@ fn blocks_of_a_stride_are_read_alone_where_the_gap_is_larger_than_a_block() {
 fn a_stride_is_followed_in_bytes_where_its_pages_are_at_no_equal_distances() {
     let (begin, bytes, distance, count) = (65_544, 4_193_279, 8_386_558, 40);
     for goes_down in [false, true] {
-        let mut alone = Alone::new();
+        let mut alone = PolicyDriver::new();
         let offset = |nth: u64| begin + if goes_down { count - 1 - nth } else { nth } * distance;
         let last = if goes_down { count } else { 2 * count };
         let mut ahead = 0;
@@ -168,7 +168,7 @@ fn a_stride_is_followed_in_bytes_where_its_pages_are_at_no_equal_distances() {
 /// Records of different lengths, each of which begins a page at one distance.
 #[test]
 fn a_stride_is_followed_in_pages_where_its_blocks_are_of_different_lengths() {
-    let mut alone = Alone::new();
+    let mut alone = PolicyDriver::new();
     let mut read = |nth: u64| alone.read_bytes((1000 + 64 * nth) * PAGE_BYTES, 100 + nth * 37);
     assert_eq!([read(0), read(1)], [[], []]);
     assert_eq!(read(2)[..2], [(1000 + 3 * 64, 1), (1000 + 4 * 64, 1)]);
@@ -178,16 +178,16 @@ fn a_stride_is_followed_in_pages_where_its_blocks_are_of_different_lengths() {
 /// comes behind that: of the first piece as many pages more as it has are as likely as not; then one has ended, three of four are expected
 /// to, and less than half is no reason.
 #[test]
-fn behind_headers_it_is_read_ahead_and_behind_what_follows_them_it_is_not() {
+fn pages_behind_headers_are_prefetched_and_pages_behind_pieces_are_not() {
     let mut device = DeviceEvidence { memory_pages: 1 << 16, ..DeviceEvidence::default() };
-    let (mut law, mut advised) = (Adaptive::default(), Advised::new(0));
+    let (mut policy, mut advised) = (AdaptiveReadahead::default(), KernelCachedPages::new(0));
     let mut read = |first: u64, count: u64| {
         let file_pages = 1_000_000;
         let file_bytes = file_pages * PAGE_BYTES;
         let (offset, bytes) = (first * PAGE_BYTES, count * PAGE_BYTES);
-        let ask = Ask { offset, bytes, file_bytes, is_congested: false };
+        let ask = ReadRequest { offset, bytes, file_bytes, is_congested: false };
         let (advised, device, runs) = (&mut advised, &mut device, &mut Vec::new());
-        law.read(&ask, &mut AdvisedPages { advised, device, file_pages, runs });
+        policy.read(&ask, &mut KernelPageView { advised, device, file_pages, runs });
         advised.read(ask.request(), device);
         runs.iter().map(|run| (run.first - first, run.count())).collect::<Vec<_>>()
     };
@@ -209,7 +209,7 @@ fn behind_headers_it_is_read_ahead_and_behind_what_follows_them_it_is_not() {
 
 #[test]
 fn two_streams_on_one_handle_have_a_window_each() {
-    let mut alone = Alone::new();
+    let mut alone = PolicyDriver::new();
     for first in [1000, 500_000] {
         assert_eq!(alone.read(first, 1), []);
     }
@@ -227,8 +227,8 @@ fn two_streams_on_one_handle_have_a_window_each() {
 /// pages four times as many are expected to end as by their age, so six pages are worth it. Once it has come to their
 /// middle it is a run as any that has.
 #[test]
-fn what_may_be_chance_has_little_ahead_until_it_goes_on_again() {
-    let mut alone = Alone::new();
+fn a_possible_coincidence_gets_a_small_window() {
+    let mut alone = PolicyDriver::new();
     let mut place = 1;
     for _ in 1..=60 {
         // The powers of 2 are all numbers below 61 in no order: 8 MiB apart from each other.
@@ -246,19 +246,19 @@ fn what_may_be_chance_has_little_ahead_until_it_goes_on_again() {
 /// to 100 + w with 100 ÷ (100 + w). Where a request costs 12 pages 52 are best: 1 + 100 × (1/101 + … +
 /// 1/152) is 42.7, and 1.52 times that 64.9, of 65; where it costs one, the least, 13.
 #[test]
-fn a_request_costs_less_the_more_wait() {
-    let mut alone = Alone::new();
+fn the_request_cost_falls_with_waiting_readers() {
+    let mut alone = PolicyDriver::new();
     let evidence = alone.pages.device_evidence();
-    let window = |evidence: &DeviceEvidence| evidence.window(Begin::Told, 100, 1);
+    let window = |evidence: &DeviceEvidence| evidence.window(RunBegin::Told, 100, 1);
     evidence.reads_under_way = 10;
-    assert_eq!(window(evidence), Wanted { pages: 52, why: "waits" });
+    assert_eq!(window(evidence), WindowTarget { pages: 52, why: "waits" });
     evidence.reads_under_way = 1000;
-    assert_eq!(window(evidence), Wanted { pages: 13, why: "waits" });
+    assert_eq!(window(evidence), WindowTarget { pages: 13, why: "waits" });
 }
 /// Of about 1,000 pages that were asked for since it began the stream had ten.
 #[test]
-fn no_more_is_read_ahead_than_lives_until_it_is_used() {
-    let mut alone = Alone::new();
+fn windows_are_bounded_by_the_lifetime_of_pages() {
+    let mut alone = PolicyDriver::new();
     alone.read(1000, 5);
     alone.pages.device_evidence().added_pages += 990;
     alone.pages.device_evidence().memory_pages = 1 << 10;
@@ -270,23 +270,23 @@ fn no_more_is_read_ahead_than_lives_until_it_is_used() {
 
 #[test]
 fn after_random_a_stream_must_be_continued_and_after_sequential_not_even_that() {
-    let mut alone = Alone::new();
-    alone.law.advise(Advice::Random);
+    let mut alone = PolicyDriver::new();
+    alone.policy.advise(Advice::Random);
     // The device's requests have gone on elsewhere; here none has.
-    alone.pages.device_evidence().lengths.of_mut(Begin::Request { pages: 1 }).grew(1, 100);
+    alone.pages.device_evidence().lengths.of_mut(RunBegin::Request { pages: 1 }).grew(1, 100);
     assert_eq!(alone.read(0, 1), []);
     assert_eq!(alone.read(1000, 1), []);
     assert_ne!(alone.read(1001, 1), [], "the evidence outweighs the hint");
     assert_ne!(alone.read(5000, 1), [], "from then on");
-    let mut alone = Alone::new();
-    alone.law.advise(Advice::Sequential);
+    let mut alone = PolicyDriver::new();
+    alone.policy.advise(Advice::Sequential);
     // 36 pages are up to 1037, and 1040 is the nearest multiple of 16.
     assert_eq!(alone.read(1000, 1), [(1001, 39)]);
 }
 
 #[test]
 fn nothing_is_read_ahead_where_memory_has_no_room_for_it() {
-    let mut alone = Alone::new();
+    let mut alone = PolicyDriver::new();
     alone.pages.device_evidence().standing_pages = 1 << 16;
     alone.read(1000, 1);
     assert_eq!(alone.read(1001, 1), []);
@@ -295,8 +295,8 @@ fn nothing_is_read_ahead_where_memory_has_no_room_for_it() {
 /// A page of the window is gone when the reader comes to it: the rest may have holes too, and is read
 /// anew with it, half as large a window and what of it is not there.
 #[test]
-fn a_window_of_which_a_page_is_gone_is_gone_through_anew() {
-    let mut alone = Alone::new();
+fn a_window_with_an_evicted_page_is_read_again() {
+    let mut alone = PolicyDriver::new();
     alone.read(1000, 1);
     assert_eq!(alone.read(1001, 1), [(1002, 150)]);
     for page in [1003, 1004] {
@@ -312,7 +312,7 @@ fn a_window_of_which_a_page_is_gone_is_gone_through_anew() {
 #[test]
 fn a_part_of_a_file_that_is_used_more_than_the_others_is_read_whole() {
     let place = |nth: u64| 20 + 7 * nth * (nth + 1) / 2;
-    let mut alone = Alone::new();
+    let mut alone = PolicyDriver::new();
     for nth in 0..8 {
         assert_eq!(alone.read(3 * 1024 + place(nth), 1), [], "{nth}");
     }
@@ -323,7 +323,7 @@ fn a_part_of_a_file_that_is_used_more_than_the_others_is_read_whole() {
         (3072, Some(4096))
     );
     // As many in as many parts are no more than elsewhere.
-    let mut alone = Alone::new();
+    let mut alone = PolicyDriver::new();
     for nth in 0..40 {
         assert_eq!(alone.read(nth * 20 * 1024 + place(nth % 16), 1), [], "{nth}");
     }
@@ -333,26 +333,26 @@ fn a_part_of_a_file_that_is_used_more_than_the_others_is_read_whole() {
 /// finds its page there has saved 122; twice that may be read on. A file of more than
 /// a quarter of the memory is left as it is.
 #[test]
-fn a_file_that_is_used_up_is_read_on_what_that_has_saved() {
+fn whole_file_prefetch_is_paid_by_avoided_costs() {
     let place = |nth: u64| 600 + nth * (nth + 10);
-    let mut alone = Alone { file_pages: 2_000, ..Alone::new() };
+    let mut alone = PolicyDriver { file_pages: 2_000, ..PolicyDriver::new() };
     for nth in 0..31 {
         assert_eq!(alone.read(place(nth), 1), [], "{nth}");
     }
     assert_eq!(alone.read(place(31), 1), [(0, 244)]);
     assert_eq!(alone.read(1_900, 1), [], "all that was earned is spent");
     assert_eq!(alone.read(50, 1), [(244, 7 + 2 * 122)], "with a sixteenth of the rent since");
-    let mut alone = Alone { file_pages: 16_385, ..Alone::new() };
+    let mut alone = PolicyDriver { file_pages: 16_385, ..PolicyDriver::new() };
     (0..60).for_each(|nth| assert_eq!(alone.read(1 + nth * (200 + nth), 1), [], "{nth}"));
 }
 
 /// Columns of a group of rows lie at one distance, and none behind the last that is wanted. Who has said that it jumps is believed; without
 /// that three of them are a stride.
 #[test]
-fn who_has_said_that_it_jumps_is_not_taken_to_stride() {
+fn random_advice_disables_stride_prefetch() {
     for advice in [Advice::Random, Advice::Normal] {
-        let mut alone = Alone::new();
-        alone.law.advise(advice);
+        let mut alone = PolicyDriver::new();
+        alone.policy.advise(advice);
         let ahead: Vec<_> = (0..8).flat_map(|nth| alone.read(1_000 + nth * 400, 24)).collect();
         assert_eq!(ahead.is_empty(), advice == Advice::Random, "{advice:?}: {ahead:?}");
     }
@@ -361,8 +361,8 @@ fn who_has_said_that_it_jumps_is_not_taken_to_stride() {
 /// Where 122 readers wait at a time, a request costs a page more than its own: all of the 250 that ask for half of 2,000 pages
 /// have cost 250, a quarter of what half of the file does. Nothing is to be spared by reading what nobody asked for.
 #[test]
-fn where_requests_cost_little_beside_their_pages_nothing_is_read_whole() {
-    let mut alone = Alone { file_pages: 2_000, ..Alone::new() };
+fn cheap_requests_cause_no_whole_file_prefetch() {
+    let mut alone = PolicyDriver { file_pages: 2_000, ..PolicyDriver::new() };
     alone.pages.device_evidence().reads_under_way = 122;
     // Every other block of four, in an order in which none follows another.
     for nth in 0..250 {
@@ -373,13 +373,13 @@ fn where_requests_cost_little_beside_their_pages_nothing_is_read_whole() {
 /// Of a file that was given up after five pages, of which the last four were heard of by nobody, the law learns that runs end so:
 /// ten pages are best where 36 were. One that was read to its end tells of no end.
 #[test]
-fn a_file_that_is_closed_before_its_end_teaches_how_far_runs_go() {
+fn an_early_close_records_the_run_length() {
     let after = |file_pages: u64, last_page: u64| {
-        let mut alone = Alone { file_pages, ..Alone::new() };
+        let mut alone = PolicyDriver { file_pages, ..PolicyDriver::new() };
         alone.read(0, 1);
-        let Alone { mut law, mut pages, .. } = alone;
-        law.closed(Some(last_page), file_pages, pages.device_evidence());
-        pages.device_evidence().window(Begin::Told, 1, 1).pages
+        let PolicyDriver { mut policy, mut pages, .. } = alone;
+        policy.closed(Some(last_page), file_pages, pages.device_evidence());
+        pages.device_evidence().window(RunBegin::Told, 1, 1).pages
     };
     assert_eq!(after(1_000, 4), 10);
     assert_eq!(after(5, 4), 36);
@@ -387,8 +387,8 @@ fn a_file_that_is_closed_before_its_end_teaches_how_far_runs_go() {
 
 /// A stream goes down, and another begins: as the last did, and if it goes up after all it is turned.
 #[test]
-fn a_stream_is_taken_to_go_as_the_last_one_did() {
-    let mut alone = Alone::new();
+fn a_stream_is_assumed_to_go_in_the_last_direction() {
+    let mut alone = PolicyDriver::new();
     for first in [1016, 1000, 984] {
         alone.read(first, 16);
     }

@@ -3,10 +3,10 @@
 
 use std::collections::BTreeSet;
 
-use crate::common::{REQUEST_PAGES_MAX, World, config};
+use crate::common::{FileEnvironment, REQUEST_PAGES_MAX, config};
 use proptest::collection::{btree_set, vec};
 use proptest::prelude::*;
-use readpath_core::machine::{Access, ReadError};
+use readpath_core::machine::{ReadAccess, ReadError};
 use readpath_core::readahead::Advice;
 use readpath_core::request::{DeviceError, ProcessId};
 use readpath_core::unit::{PAGE_BYTES, PageRange};
@@ -29,11 +29,11 @@ fn due(bad_pages: &BTreeSet<u64>, offset: u64, bytes: u64) -> Result<u64, ReadEr
 #[test]
 fn one_bad_page_of_a_large_request_is_found_in_a_handful_more() {
     for bad in 0..REQUEST_PAGES_MAX {
-        let mut world = World::new(config("none", "noop", 64));
+        let mut world = FileEnvironment::new(config("none", "noop", 64));
         world.bad_pages.insert(bad);
         let handle = world.open(FILE_PAGES * PAGE_BYTES, 0);
         let bytes = REQUEST_PAGES_MAX * PAGE_BYTES;
-        world.read(Access::Buffered, handle, 0, 100, bytes - 100, 0).unwrap();
+        world.read(ReadAccess::Buffered, handle, 0, 100, bytes - 100, 0).unwrap();
         let done = world.run();
         assert_eq!(done[0].result, due(&world.bad_pages, 100, bytes - 100));
         // Of 16 pages: the first half of where it must be, four times, and perhaps the last page.
@@ -43,11 +43,11 @@ fn one_bad_page_of_a_large_request_is_found_in_a_handful_more() {
 
 /// The device fails once, and then reads: so does the read.
 #[test]
-fn what_can_be_read_after_all_is_no_error() {
-    let mut world = World::new(config("none", "noop", 64));
+fn a_retry_that_succeeds_is_not_an_error() {
+    let mut world = FileEnvironment::new(config("none", "noop", 64));
     let handle = world.open(FILE_PAGES * PAGE_BYTES, 0);
     let bytes = REQUEST_PAGES_MAX * PAGE_BYTES;
-    world.read(Access::Buffered, handle, 0, 0, bytes, 0).unwrap();
+    world.read(ReadAccess::Buffered, handle, 0, 0, bytes, 0).unwrap();
     world.bad_pages.insert(9);
     world.issue();
     world.finish(0);
@@ -57,8 +57,8 @@ fn what_can_be_read_after_all_is_no_error() {
 
 /// What is read ahead and can't be read is no more than that: nothing of it was withdrawn.
 #[test]
-fn bad_pages_that_nobody_waits_for_are_not_taken_for_withdrawn() {
-    let mut world = World::new(config("none", "noop", 64));
+fn bad_prefetched_pages_count_as_waste_not_as_cancelled() {
+    let mut world = FileEnvironment::new(config("none", "noop", 64));
     world.bad_pages.insert(9);
     let handle = world.open(FILE_PAGES * PAGE_BYTES, 0);
     let range = PageRange::new(0, REQUEST_PAGES_MAX);
@@ -71,18 +71,18 @@ fn bad_pages_that_nobody_waits_for_are_not_taken_for_withdrawn() {
 
 proptest! {
     #[test]
-    fn every_read_is_told_the_first_bad_page_that_it_needed(
-        law in prop::sample::select(&["none", "ondemand", "window", "adaptive"][..]),
+    fn every_read_fails_at_its_first_bad_page(
+        policy in prop::sample::select(&["none", "ondemand", "window", "adaptive"][..]),
         scheduler in prop::sample::select(&["noop", "deadline", "adaptive"][..]),
         bad_pages in btree_set(0..FILE_PAGES, 0..6),
         reads in vec((0..FILE_PAGES * PAGE_BYTES, 1..40 * PAGE_BYTES, any::<bool>()), 1..20),
     ) {
-        let mut world = World::new(config(law, scheduler, 256));
+        let mut world = FileEnvironment::new(config(policy, scheduler, 256));
         world.bad_pages = bad_pages;
         let handle = world.open(FILE_PAGES * PAGE_BYTES, 0);
         let mut done = Vec::new();
         for (tag, &(offset, bytes, waits)) in reads.iter().enumerate() {
-            world.read(Access::Buffered, handle, 0, offset, bytes, tag as u64).unwrap();
+            world.read(ReadAccess::Buffered, handle, 0, offset, bytes, tag as u64).unwrap();
             // Some come while others, or searches of theirs, are under way.
             if waits {
                 done.extend(world.run());

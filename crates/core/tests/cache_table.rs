@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use readpath_core::cache::{Cache, FileId, FrameId, Mark};
+use readpath_core::eviction::TwoLists;
 use readpath_core::readahead::Folio;
-use readpath_core::reclaim::TwoLists;
 use readpath_core::unit::PageRange;
 
 const FRAMES: u32 = 24;
@@ -15,7 +15,7 @@ const FILES: u32 = 3;
 const BASES: [u64; 5] = [0, 500, 1 << 20, 1 << 37, (1 << 52) - 64];
 
 #[derive(Clone, Debug)]
-enum Event {
+enum CacheEvent {
     Add { file: u32, page: u64 },
     Fill { nth: usize },
     Fail { nth: usize },
@@ -34,31 +34,31 @@ fn range() -> impl Strategy<Value = PageRange> {
     prop_oneof![short, long, Just(PageRange { first: 0, end: u64::MAX })]
 }
 
-fn event() -> impl Strategy<Value = Event> {
+fn event() -> impl Strategy<Value = CacheEvent> {
     let file = || 0..FILES;
     prop_oneof![
-        8 => (file(), page()).prop_map(|(file, page)| Event::Add { file, page }),
-        4 => (0..64usize).prop_map(|nth| Event::Fill { nth }),
-        1 => (0..64usize).prop_map(|nth| Event::Fail { nth }),
-        1 => (file(), range()).prop_map(|(file, range)| Event::Invalidate { file, range }),
-        1 => (file(), range()).prop_map(|(file, range)| Event::Drop { file, range }),
+        8 => (file(), page()).prop_map(|(file, page)| CacheEvent::Add { file, page }),
+        4 => (0..64usize).prop_map(|nth| CacheEvent::Fill { nth }),
+        1 => (0..64usize).prop_map(|nth| CacheEvent::Fail { nth }),
+        1 => (file(), range()).prop_map(|(file, range)| CacheEvent::Invalidate { file, range }),
+        1 => (file(), range()).prop_map(|(file, range)| CacheEvent::Drop { file, range }),
     ]
 }
 
 /// What is cached, and whether it is filled; a page that was invalidated on its way goes when it
 /// comes.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Entry {
+struct CachedPage {
     frame: FrameId,
     is_filled: bool,
     is_stale: bool,
 }
 
 #[derive(Debug, Default)]
-struct Model(BTreeMap<(FileId, u64), Entry>);
+struct CacheModel(BTreeMap<(FileId, u64), CachedPage>);
 
-impl Model {
-    fn in_flight(&self, nth: usize) -> Option<((FileId, u64), Entry)> {
+impl CacheModel {
+    fn in_flight(&self, nth: usize) -> Option<((FileId, u64), CachedPage)> {
         let mut in_flight = self.0.iter().filter(|(_, entry)| !entry.is_filled);
         in_flight.nth(nth).map(|(&place, &entry)| (place, entry))
     }
@@ -83,19 +83,19 @@ impl Model {
     }
 }
 
-fn take(cache: &mut Cache, model: &mut Model, event: &Event) {
+fn take(cache: &mut Cache, model: &mut CacheModel, event: &CacheEvent) {
     match *event {
-        Event::Add { file, page } => {
+        CacheEvent::Add { file, page } => {
             let file = FileId(file);
             // No page leaves to make room: which one would is another test's affair.
             if cache.find(file, page).is_none() && cache.free_pages() > 0 {
                 let folio = Folio::holding(page, 0);
                 let frame = cache.add(file, page, folio, Mark::Clear, false).unwrap();
-                let entry = Entry { frame, is_filled: false, is_stale: false };
+                let entry = CachedPage { frame, is_filled: false, is_stale: false };
                 model.0.insert((file, page), entry);
             }
         }
-        Event::Fill { nth } => {
+        CacheEvent::Fill { nth } => {
             if let Some((place, entry)) = model.in_flight(nth) {
                 cache.fill(entry.frame);
                 model.0.get_mut(&place).unwrap().is_filled = true;
@@ -104,13 +104,13 @@ fn take(cache: &mut Cache, model: &mut Model, event: &Event) {
                 }
             }
         }
-        Event::Fail { nth } => {
+        CacheEvent::Fail { nth } => {
             if let Some((place, entry)) = model.in_flight(nth) {
                 cache.fail(entry.frame);
                 model.0.remove(&place);
             }
         }
-        Event::Invalidate { file, range } => {
+        CacheEvent::Invalidate { file, range } => {
             let file = FileId(file);
             cache.invalidate(file, range);
             for page in model.pages(file, range) {
@@ -121,7 +121,7 @@ fn take(cache: &mut Cache, model: &mut Model, event: &Event) {
                 }
             }
         }
-        Event::Drop { file, range } => {
+        CacheEvent::Drop { file, range } => {
             let file = FileId(file);
             cache.drop_unused(file, range);
             model.0.retain(|&(of, page), entry| {
@@ -133,12 +133,12 @@ fn take(cache: &mut Cache, model: &mut Model, event: &Event) {
 
 proptest! {
     #[test]
-    fn what_is_where_is_what_an_ordered_map_says(
+    fn the_table_matches_an_ordered_map(
         events in vec((event(), 0..FILES, range()), 1..200),
     ) {
         let mut cache = Cache::new(FRAMES, Box::new(TwoLists));
         (0..FILES).for_each(|file| assert_eq!(cache.add_file(), FileId(file)));
-        let mut model = Model::default();
+        let mut model = CacheModel::default();
         for (event, file, range) in &events {
             take(&mut cache, &mut model, event);
             let file = FileId(*file);

@@ -2,30 +2,34 @@
 //! asked for, whatever the laws, the memory, the order of completions and the
 //! errors are.
 
-use crate::common::{REQUEST_PAGES_MAX, World, config};
+use crate::common::{FileEnvironment, REQUEST_PAGES_MAX, config};
 use proptest::prelude::*;
-use readpath_core::machine::{Access, ReadError, Transfer};
+use readpath_core::machine::{ReadAccess, ReadError, Transfer};
 use readpath_core::readahead::{self, Advice};
 use readpath_core::request::{DeviceError, ProcessId};
 use readpath_core::scheduler;
 use readpath_core::unit::{PAGE_BYTES, PAGE_SECTORS, PageRange};
 
-fn laws() -> impl Strategy<Value = &'static str> {
-    proptest::sample::select(readahead::LAWS.iter().map(|law| law.name).collect::<Vec<_>>())
+fn policies() -> impl Strategy<Value = &'static str> {
+    proptest::sample::select(
+        readahead::POLICIES.iter().map(|policy| policy.name).collect::<Vec<_>>(),
+    )
 }
 
 /// All laws but the one that splits what was asked.
-fn whole_laws() -> impl Strategy<Value = &'static str> {
-    laws().prop_filter("the law of 2003 splits", |&law| law != "window")
+fn whole_policies() -> impl Strategy<Value = &'static str> {
+    policies().prop_filter("the policy of 2003 splits", |&policy| policy != "window")
 }
 
 fn schedulers() -> impl Strategy<Value = &'static str> {
-    proptest::sample::select(scheduler::LAWS.iter().map(|law| law.name).collect::<Vec<_>>())
+    proptest::sample::select(
+        scheduler::POLICIES.iter().map(|policy| policy.name).collect::<Vec<_>>(),
+    )
 }
 
 #[derive(Clone, Debug)]
-enum Step {
-    Read { access: Access, file: usize, offset: u64, bytes: u64 },
+enum MachineStep {
+    Read { access: ReadAccess, file: usize, offset: u64, bytes: u64 },
     Advise { file: usize, advice: Advice, first: u64, count: u64 },
     Finish { at: usize },
 }
@@ -43,30 +47,33 @@ fn advices() -> impl Strategy<Value = Advice> {
     ])
 }
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
+fn steps() -> impl Strategy<Value = Vec<MachineStep>> {
     let place = (0..2usize, 0..320 * PAGE_BYTES, 0..20 * PAGE_BYTES);
     let sequential = (0..2usize, 0..80u64).prop_map(|(file, nth)| (file, nth * 9000, 9000));
-    let read = prop_oneof![place, sequential].prop_map(|(file, offset, bytes)| Step::Read {
-        access: Access::Buffered,
+    let read = prop_oneof![place, sequential].prop_map(|(file, offset, bytes)| MachineStep::Read {
+        access: ReadAccess::Buffered,
         file,
         offset,
         bytes,
     });
-    let fault = (0..2usize, 0..200u64).prop_map(|(file, page)| Step::Read {
-        access: Access::Fault,
+    let fault = (0..2usize, 0..200u64).prop_map(|(file, page)| MachineStep::Read {
+        access: ReadAccess::Fault,
         file,
         offset: page * PAGE_BYTES,
         bytes: 1,
     });
-    let direct = (0..2usize, 0..300u64, 1..60u64).prop_map(|(file, sector, sectors)| Step::Read {
-        access: Access::Direct,
-        file,
-        offset: sector * 512,
-        bytes: sectors * 512,
-    });
-    let advise = (0..2usize, advices(), 0..300u64, 0..40u64)
-        .prop_map(|(file, advice, first, count)| Step::Advise { file, advice, first, count });
-    let finish = (0..8usize).prop_map(|at| Step::Finish { at });
+    let direct =
+        (0..2usize, 0..300u64, 1..60u64).prop_map(|(file, sector, sectors)| MachineStep::Read {
+            access: ReadAccess::Direct,
+            file,
+            offset: sector * 512,
+            bytes: sectors * 512,
+        });
+    let advise =
+        (0..2usize, advices(), 0..300u64, 0..40u64).prop_map(|(file, advice, first, count)| {
+            MachineStep::Advise { file, advice, first, count }
+        });
+    let finish = (0..8usize).prop_map(|at| MachineStep::Finish { at });
     let step = prop_oneof![4 => read, 2 => fault, 1 => direct, 1 => advise, 4 => finish];
     proptest::collection::vec(step, 1..120)
 }
@@ -79,13 +86,13 @@ proptest! {
     /// and nothing is left behind.
     #[test]
     fn every_read_ends_with_the_right_bytes(
-        law in laws(),
+        policy in policies(),
         scheduler in schedulers(),
         memory_pages in 24..200u64,
         steps in steps(),
         bad_pages in proptest::collection::btree_set(64..564u64, 0..4),
     ) {
-        let mut world = World::new(config(law, scheduler, memory_pages));
+        let mut world = FileEnvironment::new(config(policy, scheduler, memory_pages));
         world.bad_pages = bad_pages.clone();
         let handles = [0, 1].map(|file| world.open(FILE_BYTES[file], FILE_START[file]));
         let mut started = 0;
@@ -93,7 +100,7 @@ proptest! {
         let mut needs = Vec::new();
         for step in steps {
             match step {
-                Step::Read { access, file, offset, bytes } => {
+                MachineStep::Read { access, file, offset, bytes } => {
                     let tag = started;
                     world.read(access, handles[file], FILE_START[file], offset, bytes, tag).unwrap();
                     let due = bytes.min(FILE_BYTES[file].saturating_sub(offset));
@@ -101,9 +108,9 @@ proptest! {
                     needs.push(PageRange::new(FILE_START[file] + pages.first, pages.count()));
                     started += 1;
                 }
-                Step::Advise { file, advice, first, count } => world.path.advise(
+                MachineStep::Advise { file, advice, first, count } => world.path.advise(
                     world.now, handles[file], ProcessId(0), advice, PageRange::new(first, count)),
-                Step::Finish { at } => {
+                MachineStep::Finish { at } => {
                     world.issue();
                     if !world.in_device.is_empty() {
                         world.finish(at % world.in_device.len());
@@ -133,26 +140,26 @@ proptest! {
     /// device in no more requests than the device's largest forces.
     #[test]
     fn no_demand_read_is_split(
-        law in whole_laws(),
+        policy in whole_policies(),
         memory_pages in 20..300u64,
         history in proptest::collection::vec((0..280u64, 1..20u64, proptest::option::of(advices())), 0..40),
         first in 0..280u64,
         count in 1..20u64,
     ) {
-        prop_assert_eq!(most_requests_over_needed(law, memory_pages, &history, first, count), 0);
+        prop_assert_eq!(most_requests_over_needed(policy, memory_pages, &history, first, count), 0);
     }
 }
 
 /// Runs `history`, then one read of `count` pages: by how many requests its
 /// worst absent run exceeds what the device's largest request forces.
 fn most_requests_over_needed(
-    law: &str,
+    policy: &str,
     memory_pages: u64,
     history: &[(u64, u64, Option<Advice>)],
     first: u64,
     count: u64,
 ) -> usize {
-    let mut world = World::new(config(law, "noop", memory_pages));
+    let mut world = FileEnvironment::new(config(policy, "noop", memory_pages));
     let handle = world.open(300 * PAGE_BYTES, 64);
     for (tag, &(first, count, advice)) in history.iter().enumerate() {
         if let Some(advice) = advice {
@@ -160,14 +167,16 @@ fn most_requests_over_needed(
             world.path.advise(world.now, handle, ProcessId(0), advice, range);
         }
         let (offset, bytes) = (first * PAGE_BYTES, count * PAGE_BYTES);
-        world.read(Access::Buffered, handle, 64, offset, bytes, tag as u64).unwrap();
+        world.read(ReadAccess::Buffered, handle, 64, offset, bytes, tag as u64).unwrap();
         world.run();
     }
     let request = PageRange::new(first, count).clipped(300);
     let absent: Vec<u64> =
         request.pages().filter(|&page| !world.path.is_cached(handle, page)).collect();
     world.issued.clear();
-    world.read(Access::Buffered, handle, 64, first * PAGE_BYTES, count * PAGE_BYTES, 99).unwrap();
+    world
+        .read(ReadAccess::Buffered, handle, 64, first * PAGE_BYTES, count * PAGE_BYTES, 99)
+        .unwrap();
     world.run();
     let mut worst = 0;
     for run in absent.chunk_by(|before, page| before + 1 == *page) {
@@ -185,7 +194,7 @@ fn most_requests_over_needed(
 /// The failing kernel of source A fails: with its readahead off, a read of 16
 /// pages is 16 requests. The repaired one makes one.
 #[test]
-fn the_law_window_splits_a_read_into_pages_and_its_repair_does_not() {
+fn the_policy_window_splits_a_read_into_pages_and_its_repair_does_not() {
     let history = [(200, 1, None)];
     assert_eq!(most_requests_over_needed("window", 300, &history, 100, 16), 15);
     assert_eq!(most_requests_over_needed("window-fixed", 300, &history, 100, 16), 0);
@@ -193,11 +202,11 @@ fn the_law_window_splits_a_read_into_pages_and_its_repair_does_not() {
 
 #[test]
 fn two_readers_of_one_missing_page_cause_one_device_read() {
-    let mut world = World::new(config("none", "noop", 64));
+    let mut world = FileEnvironment::new(config("none", "noop", 64));
     let handle = world.open(100 * PAGE_BYTES, 0);
-    world.read(Access::Buffered, handle, 0, 5 * PAGE_BYTES, 100, 0).unwrap();
+    world.read(ReadAccess::Buffered, handle, 0, 5 * PAGE_BYTES, 100, 0).unwrap();
     world.issue();
-    world.read(Access::Buffered, handle, 0, 5 * PAGE_BYTES + 1000, 10, 1).unwrap();
+    world.read(ReadAccess::Buffered, handle, 0, 5 * PAGE_BYTES + 1000, 10, 1).unwrap();
     assert_eq!(world.run().len(), 2);
     assert_eq!(world.issued.len(), 1);
 }
@@ -206,13 +215,13 @@ fn two_readers_of_one_missing_page_cause_one_device_read() {
 /// ahead: only the reads that touch it fail, and it is not in the cache.
 #[test]
 fn an_error_reaches_just_the_reads_that_needed_the_bytes() {
-    let mut world = World::new(config("none", "noop", 64));
+    let mut world = FileEnvironment::new(config("none", "noop", 64));
     let handle = world.open(100 * PAGE_BYTES, 0);
     world.bad_pages.insert(12);
     // Three adjacent reads in one plug: merged into one request of 12 pages.
     for (tag, first) in [(0, 4), (1, 8), (2, 12)] {
         let (offset, bytes) = (first * PAGE_BYTES, 4 * PAGE_BYTES);
-        world.read(Access::Buffered, handle, 0, offset, bytes, tag).unwrap();
+        world.read(ReadAccess::Buffered, handle, 0, offset, bytes, tag).unwrap();
     }
     let mut results: Vec<(u64, bool)> =
         world.run().iter().map(|done| (done.tag, done.result.is_ok())).collect();
@@ -225,13 +234,13 @@ fn an_error_reaches_just_the_reads_that_needed_the_bytes() {
 }
 
 #[test]
-fn an_error_in_what_was_read_ahead_reaches_nobody() {
-    let mut world = World::new(config("none", "noop", 64));
+fn an_error_in_prefetched_pages_reaches_no_reader() {
+    let mut world = FileEnvironment::new(config("none", "noop", 64));
     let handle = world.open(100 * PAGE_BYTES, 0);
     world.bad_pages.insert(9);
     let range = PageRange::new(0, 16);
     world.path.advise(world.now, handle, ProcessId(0), Advice::WillNeed, range);
-    world.read(Access::Buffered, handle, 0, 0, 4 * PAGE_BYTES, 0).unwrap();
+    world.read(ReadAccess::Buffered, handle, 0, 0, 4 * PAGE_BYTES, 0).unwrap();
     let done = world.run();
     assert_eq!(done[0].result, Ok(4 * PAGE_BYTES));
     assert!(!world.path.is_cached(handle, 9));
@@ -239,41 +248,43 @@ fn an_error_in_what_was_read_ahead_reaches_nobody() {
 
 #[test]
 fn a_file_that_shrank_is_an_error_and_not_wrong_bytes() {
-    let mut world = World::new(config("none", "noop", 64));
+    let mut world = FileEnvironment::new(config("none", "noop", 64));
     let handle = world.open(100 * PAGE_BYTES, 0);
     world.end_page = 50;
-    world.read(Access::Buffered, handle, 0, 48 * PAGE_BYTES, 4 * PAGE_BYTES, 0).unwrap();
+    world.read(ReadAccess::Buffered, handle, 0, 48 * PAGE_BYTES, 4 * PAGE_BYTES, 0).unwrap();
     let done = world.run();
     assert_eq!(done[0].result, Err(ReadError::Shrunk { offset: 50 * PAGE_BYTES }));
-    world.read(Access::Buffered, handle, 0, 48 * PAGE_BYTES, 2 * PAGE_BYTES, 1).unwrap();
+    world.read(ReadAccess::Buffered, handle, 0, 48 * PAGE_BYTES, 2 * PAGE_BYTES, 1).unwrap();
     assert_eq!(world.run()[0].result, Ok(2 * PAGE_BYTES));
 }
 
 #[test]
 fn a_read_larger_than_the_memory_is_refused_and_smaller_ones_wait_their_turn() {
-    let mut world = World::new(config("none", "noop", 8));
+    let mut world = FileEnvironment::new(config("none", "noop", 8));
     let handle = world.open(100 * PAGE_BYTES, 0);
-    let refused = world.read(Access::Buffered, handle, 0, 0, 9 * PAGE_BYTES, 0);
+    let refused = world.read(ReadAccess::Buffered, handle, 0, 0, 9 * PAGE_BYTES, 0);
     let needed_bytes = 9 * PAGE_BYTES;
     let memory_bytes = 8 * PAGE_BYTES;
     assert_eq!(refused, Err(ReadError::NotEnoughMemory { needed_bytes, memory_bytes }));
     for tag in 1..20 {
-        world.read(Access::Buffered, handle, 0, tag * 3 * PAGE_BYTES, 5 * PAGE_BYTES, tag).unwrap();
+        world
+            .read(ReadAccess::Buffered, handle, 0, tag * 3 * PAGE_BYTES, 5 * PAGE_BYTES, tag)
+            .unwrap();
     }
     let order: Vec<u64> = world.run().iter().map(|done| done.tag).collect();
     assert_eq!(order, (1..20).collect::<Vec<_>>());
 }
 
 #[test]
-fn reading_at_and_past_the_end_gives_what_there_is() {
-    let mut world = World::new(config("none", "noop", 64));
+fn reads_at_the_end_return_the_remaining_bytes() {
+    let mut world = FileEnvironment::new(config("none", "noop", 64));
     let handle = world.open(3 * PAGE_BYTES + 100, 0);
     for (tag, (offset, bytes)) in
         [(3 * PAGE_BYTES, 5000), (3 * PAGE_BYTES + 100, 10), (9 * PAGE_BYTES, 1), (0, 0)]
             .into_iter()
             .enumerate()
     {
-        world.read(Access::Buffered, handle, 0, offset, bytes, tag as u64).unwrap();
+        world.read(ReadAccess::Buffered, handle, 0, offset, bytes, tag as u64).unwrap();
     }
     let mut results: Vec<_> =
         world.run().iter().map(|done| (done.tag, done.result.unwrap())).collect();
@@ -283,12 +294,12 @@ fn reading_at_and_past_the_end_gives_what_there_is() {
 
 #[test]
 fn a_read_awaits_its_own_request_and_no_other() {
-    let mut world = World::new(config("none", "noop", 64));
+    let mut world = FileEnvironment::new(config("none", "noop", 64));
     let handle = world.open(100 * PAGE_BYTES, 0);
     let reads = [10, 50].map(|page| {
         let (offset, bytes) = (page * PAGE_BYTES, PAGE_BYTES);
         let transfer = Transfer { handle, process: ProcessId(0), offset, bytes, tag: page };
-        world.path.read(world.now, Access::Buffered, transfer).unwrap()
+        world.path.read(world.now, ReadAccess::Buffered, transfer).unwrap()
     });
     world.issue();
     let awaits = |read, nth: usize| world.path.awaits(read, world.issued[nth].id);

@@ -5,7 +5,9 @@
 //! `FIRST..END`, in folios of the number of pages after `x`. Reads that are not
 //! listed added nothing.
 
-use readpath_core::readahead::{Ask, Folio, OnDemand, PageTable, ReadaheadLaw, ReadaheadLimits};
+use readpath_core::readahead::{
+    Folio, OnDemand, PageTable, ReadRequest, ReadaheadLimits, ReadaheadPolicy,
+};
 use readpath_core::unit::PAGE_BYTES;
 
 /// A disk with `read_ahead_kb` 8192 and `max_sectors_kb` 4096.
@@ -18,17 +20,17 @@ const FILE_PAGES: u64 = 65_536;
 
 /// Plays reads (first page, pages) and lists those that added something.
 fn trajectory(limits: &ReadaheadLimits, reads: impl Iterator<Item = (u64, u64)>) -> Vec<String> {
-    let mut law = OnDemand::new(limits);
+    let mut policy = OnDemand::new(limits);
     let mut pages = PageTable::default();
     let mut rows = Vec::new();
     for (first, count) in reads {
-        let ask = Ask {
+        let ask = ReadRequest {
             offset: first * PAGE_BYTES,
             bytes: count * PAGE_BYTES,
             file_bytes: FILE_PAGES * PAGE_BYTES,
             is_congested: false,
         };
-        law.read(&ask, &mut pages);
+        policy.read(&ask, &mut pages);
         let added: Vec<Folio> = pages.take_added().into_iter().map(|(folio, _)| folio).collect();
         if !added.is_empty() {
             rows.push(format!("{first}+{count}: {}", runs(&added)));
@@ -115,7 +117,7 @@ fn two_streams_on_one_open_file() {
 }
 
 #[test]
-fn strides_are_not_seen_or_read_in_full() {
+fn strides_are_missed_or_read_with_their_gaps() {
     // 16 KiB every 64 KiB from the start: with a wide window the first two
     // windows happen to bridge the gaps.
     let strided = || (0..8).map(|read| (read * 16, 4));
@@ -127,7 +129,7 @@ fn strides_are_not_seen_or_read_in_full() {
 }
 
 #[test]
-fn backward_reads_get_what_they_ask() {
+fn backward_reads_get_exactly_their_request() {
     let rows = trajectory(&WIDE, (493..=500).rev().map(|page| (page, 1)));
     assert_eq!(rows.len(), 8);
     assert_eq!(rows[0], "500+1: 500..501x1");

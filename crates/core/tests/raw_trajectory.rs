@@ -4,22 +4,22 @@
 //! complete, in KiB. Worked by hand from the laws' words.
 
 use proptest::prelude::*;
-use readpath_core::law::Spec;
-use readpath_core::raw::{self, Chunk, End, LAWS, RawLaw, RawTransfer};
+use readpath_core::policy::Spec;
+use readpath_core::raw::{self, Chunk, ChunkingPolicy, POLICIES, RawTransfer, TransferEnd};
 use readpath_core::request::{DeviceError, Outcome};
 
-fn law(text: &str) -> Box<dyn RawLaw + Send + Sync> {
+fn policy(text: &str) -> Box<dyn ChunkingPolicy + Send + Sync> {
     raw::build(&Spec::parse(text).unwrap()).unwrap()
 }
 
 /// Chunks complete in the order in which they were submitted.
-fn trajectory(law_text: &str, offset: u64, bytes: u64) -> Vec<String> {
-    let law = law(law_text);
+fn trajectory(policy_text: &str, offset: u64, bytes: u64) -> Vec<String> {
+    let policy = policy(policy_text);
     let mut transfer = RawTransfer::new(offset, bytes, 512);
     let mut in_flight = std::collections::VecDeque::new();
     let mut rows = Vec::new();
     while !transfer.is_over() {
-        while let Some(chunk) = transfer.poll_chunk(&*law) {
+        while let Some(chunk) = transfer.poll_chunk(&*policy) {
             rows.push(format!("+{}..{}", kib(chunk.offset), kib(chunk.end())));
             in_flight.push_back(chunk);
         }
@@ -27,7 +27,7 @@ fn trajectory(law_text: &str, offset: u64, bytes: u64) -> Vec<String> {
         transfer.handle(chunk, Outcome::Done);
         rows.push(format!("-{}", kib(chunk.offset)));
     }
-    assert_eq!(transfer.end(), End { bytes, error: None });
+    assert_eq!(transfer.end(), TransferEnd { bytes, error: None });
     rows
 }
 
@@ -50,9 +50,9 @@ fn ring_submits_the_next_chunk_while_the_last_is_in_flight() {
 }
 
 #[test]
-fn a_transfer_of_one_chunk_is_one_chunk_under_each_law() {
-    for law in LAWS {
-        assert_eq!(trajectory(law.name, 4096, 512 << 10), ["+4..516", "-4"], "{}", law.name);
+fn a_transfer_of_one_chunk_is_one_chunk_under_each_policy() {
+    for policy in POLICIES {
+        assert_eq!(trajectory(policy.name, 4096, 512 << 10), ["+4..516", "-4"], "{}", policy.name);
     }
 }
 
@@ -67,39 +67,39 @@ fn edges_are_blocks_and_cuts_fall_on_them() {
 
 #[test]
 fn nothing_is_submitted_after_a_failure_and_bytes_count_up_to_the_lowest_gap() {
-    let law = law("ring,chunk=64KiB,depth=3");
+    let policy = policy("ring,chunk=64KiB,depth=3");
     let mut transfer = RawTransfer::new(0, 1 << 20, 512);
-    let chunks: Vec<Chunk> = std::iter::from_fn(|| transfer.poll_chunk(&*law)).collect();
+    let chunks: Vec<Chunk> = std::iter::from_fn(|| transfer.poll_chunk(&*policy)).collect();
     assert_eq!(chunks.len(), 3);
     // The last fails, then the middle one comes short: the lower one counts.
     transfer.handle(chunks[2], Outcome::Failed(DeviceError::Medium));
-    assert_eq!(transfer.poll_chunk(&*law), None);
+    assert_eq!(transfer.poll_chunk(&*policy), None);
     transfer.handle(chunks[0], Outcome::Done);
     assert!(!transfer.is_over());
     transfer.handle(chunks[1], Outcome::Short { bytes: 1_000 });
     assert!(transfer.is_over());
-    assert_eq!(transfer.end(), End { bytes: 65_536 + 1_000, error: None });
+    assert_eq!(transfer.end(), TransferEnd { bytes: 65_536 + 1_000, error: None });
 }
 
 #[test]
-fn the_end_of_the_file_in_the_last_block_is_no_shortage_of_what_was_asked() {
-    let law = law("ring");
+fn a_file_end_in_the_last_block_is_not_a_short_transfer() {
+    let policy = policy("ring");
     let mut transfer = RawTransfer::new(0, 700, 512);
-    let chunk = transfer.poll_chunk(&*law).unwrap();
+    let chunk = transfer.poll_chunk(&*policy).unwrap();
     transfer.handle(chunk, Outcome::Short { bytes: 700 });
-    assert_eq!(transfer.end(), End { bytes: 700, error: None });
+    assert_eq!(transfer.end(), TransferEnd { bytes: 700, error: None });
     // The file ends before what was asked begins.
     let mut transfer = RawTransfer::new(700, 100, 512);
-    let chunk = transfer.poll_chunk(&*law).unwrap();
+    let chunk = transfer.poll_chunk(&*policy).unwrap();
     transfer.handle(chunk, Outcome::Short { bytes: 88 });
-    assert_eq!(transfer.end(), End { bytes: 0, error: None });
+    assert_eq!(transfer.end(), TransferEnd { bytes: 0, error: None });
 }
 
 #[test]
 fn an_empty_transfer_is_over_at_once() {
     let transfer = RawTransfer::new(700, 0, 512);
     assert!(transfer.is_over());
-    assert_eq!(transfer.end(), End { bytes: 0, error: None });
+    assert_eq!(transfer.end(), TransferEnd { bytes: 0, error: None });
 }
 
 proptest! {
@@ -121,27 +121,27 @@ proptest! {
             0 => format!("kiobuf,chunk={}", chunk_pages * 4096),
             depth => format!("ring,chunk={},depth={depth}", chunk_pages * 4096),
         };
-        let law = law(&text);
+        let policy = policy(&text);
         let mut transfer = RawTransfer::new(offset, bytes, alignment);
         let (mut in_flight, mut next, mut count) = (Vec::new(), offset / alignment * alignment, 0u64);
         let mut picks = picks.iter().cycle();
         while !transfer.is_over() {
-            while let Some(chunk) = transfer.poll_chunk(&*law) {
+            while let Some(chunk) = transfer.poll_chunk(&*policy) {
                 prop_assert_eq!(chunk.offset, next);
-                prop_assert!(chunk.bytes.is_multiple_of(alignment) && chunk.bytes <= law.chunk_bytes());
+                prop_assert!(chunk.bytes.is_multiple_of(alignment) && chunk.bytes <= policy.chunk_bytes());
                 next = chunk.end();
                 count += 1;
                 in_flight.push(chunk);
-                prop_assert!(in_flight.len() <= law.depth() as usize);
+                prop_assert!(in_flight.len() <= policy.depth() as usize);
             }
             let is_all_out = next == transfer.covered_end();
-            prop_assert!(is_all_out || in_flight.len() == law.depth() as usize, "never less than it may");
+            prop_assert!(is_all_out || in_flight.len() == policy.depth() as usize, "never less than it may");
             let pick = picks.next().unwrap().index(in_flight.len());
             transfer.handle(in_flight.swap_remove(pick), Outcome::Done);
         }
         let covered = (offset + bytes).next_multiple_of(alignment) - offset / alignment * alignment;
         prop_assert_eq!(next, (offset + bytes).next_multiple_of(alignment));
-        prop_assert_eq!(count, covered.div_ceil(law.chunk_bytes()));
-        prop_assert_eq!(transfer.end(), End { bytes, error: None });
+        prop_assert_eq!(count, covered.div_ceil(policy.chunk_bytes()));
+        prop_assert_eq!(transfer.end(), TransferEnd { bytes, error: None });
     }
 }

@@ -1,8 +1,8 @@
 //! Scans beside a hot set: what is read again and again stays, however large the steps of the scan are
 //! and however many scans there are.
 
-use readpath_core::law::Spec;
-use readpath_core::machine::{Access, Config, HandleId, Machine, Transfer};
+use readpath_core::machine::{Config, HandleId, Machine, ReadAccess, Transfer};
+use readpath_core::policy::Spec;
 use readpath_core::request::{Completion, DeviceCaps, Outcome, ProcessId};
 use readpath_core::splitmix;
 use readpath_core::unit::{PAGE_BYTES, PAGE_SECTORS, Time};
@@ -17,13 +17,13 @@ const COUNTED: u64 = 20_000;
 const SCANNED_BYTES: u64 = 4 << 10;
 
 /// A machine over a device that is done at once.
-struct World {
+struct InstantMachine {
     machine: Machine,
     now: Time,
 }
 
-impl World {
-    fn new(reclaim: &str) -> World {
+impl InstantMachine {
+    fn new(eviction: &str) -> InstantMachine {
         let caps = DeviceCaps {
             sectors: (HOT_PAGES + SCANNED_PAGES) * PAGE_SECTORS,
             request_sectors_max: 2560,
@@ -34,10 +34,10 @@ impl World {
         let config = Config {
             memory_bytes: MEMORY_PAGES * PAGE_BYTES,
             readahead: Spec::plain("adaptive"),
-            reclaim: Spec::plain(reclaim),
+            eviction: Spec::plain(eviction),
             ..Config::new(caps)
         };
-        World { machine: Machine::new(config).unwrap(), now: Time::ZERO }
+        InstantMachine { machine: Machine::new(config).unwrap(), now: Time::ZERO }
     }
 
     /// Reads, to the end; whether all of it was cached.
@@ -45,7 +45,7 @@ impl World {
         let before = self.machine.meter().hit_bytes;
         let process = ProcessId(handle.0);
         let transfer = Transfer { handle, process, offset, bytes, tag: 0 };
-        self.machine.read(self.now, Access::Buffered, transfer).unwrap();
+        self.machine.read(self.now, ReadAccess::Buffered, transfer).unwrap();
         loop {
             while let Some(request) = self.machine.poll_request(self.now) {
                 self.now += Time::from_us(50);
@@ -62,8 +62,8 @@ impl World {
 }
 
 /// The part of the hot set's reads that are hits, beside so many scans by steps of so many bytes.
-fn hot_hits(reclaim: &str, scans: u64, step: u64) -> f64 {
-    let mut world = World::new(reclaim);
+fn hot_hits(eviction: &str, scans: u64, step: u64) -> f64 {
+    let mut world = InstantMachine::new(eviction);
     let hot = world.machine.add_file(HOT_PAGES * PAGE_BYTES, 0).unwrap();
     let hot = world.machine.open(hot);
     let sectors = HOT_PAGES * PAGE_SECTORS;
@@ -89,7 +89,7 @@ fn hot_hits(reclaim: &str, scans: u64, step: u64) -> f64 {
 }
 
 #[test]
-fn a_hot_set_keeps_its_hits_beside_scans_by_any_step() {
+fn a_hot_set_keeps_its_hits_during_scans_of_any_step() {
     let alone = hot_hits("adaptive", 0, PAGE_BYTES);
     assert!(alone > 0.95, "{alone}");
     for scans in [1, 4] {
@@ -102,7 +102,7 @@ fn a_hot_set_keeps_its_hits_beside_scans_by_any_step() {
 
 /// The canary: the same scans do drive the hot set out under a law that lets them.
 #[test]
-fn a_law_of_recency_alone_loses_hits_beside_the_same_scan() {
+fn lru_loses_hits_during_the_same_scan() {
     let alone = hot_hits("lru", 0, PAGE_BYTES);
     let beside = hot_hits("lru", 1, 4 << 10);
     assert!(beside < 0.98 * alone, "{beside}, alone {alone}");

@@ -3,21 +3,23 @@
 
 use std::collections::BTreeSet;
 
-use readpath_core::readahead::{Adaptive, Ask, Evidence, Folio, PageTable, Pages, ReadaheadLaw};
+use readpath_core::readahead::{
+    AdaptiveReadahead, Evidence, Folio, PageTable, PageView, ReadRequest, ReadaheadPolicy,
+};
 use readpath_core::unit::{PAGE_BYTES, PageRange};
 
 const FILE_PAGES: u64 = 1 << 20;
 const REQUEST_PAGES: u64 = 16;
 
 /// A cache in which no more than so many pages stand that were read ahead and that nobody has used.
-struct Bounded {
+struct BoundedPages {
     table: PageTable,
     unused: BTreeSet<u64>,
     unused_max: usize,
     refused: u64,
 }
 
-impl Pages for Bounded {
+impl PageView for BoundedPages {
     fn is_cached(&self, page: u64) -> bool {
         self.table.is_cached(page)
     }
@@ -58,23 +60,23 @@ impl Pages for Bounded {
     }
 }
 
-impl Bounded {
-    fn of(memory_pages: u64, unused_max: usize) -> Bounded {
+impl BoundedPages {
+    fn of(memory_pages: u64, unused_max: usize) -> BoundedPages {
         let (unused, refused) = (BTreeSet::new(), 0);
-        let mut pages = Bounded { table: PageTable::default(), unused, unused_max, refused };
+        let mut pages = BoundedPages { table: PageTable::default(), unused, unused_max, refused };
         pages.table.device_evidence().memory_pages = memory_pages;
         pages
     }
 
     /// A read of these pages, which are there and used afterwards.
-    fn read(&mut self, law: &mut Adaptive, request: PageRange) {
-        let ask = Ask {
+    fn read(&mut self, policy: &mut AdaptiveReadahead, request: PageRange) {
+        let ask = ReadRequest {
             offset: request.first * PAGE_BYTES,
             bytes: request.count() * PAGE_BYTES,
             file_bytes: FILE_PAGES * PAGE_BYTES,
             is_congested: false,
         };
-        law.read(&ask, self);
+        policy.read(&ask, self);
         for page in request.pages() {
             self.unused.remove(&page);
             if !self.is_cached(page) {
@@ -87,14 +89,14 @@ impl Bounded {
 /// However often there is no room, a stream stays one: each page is read ahead right behind those before it, and never at a
 /// distance, as that of a reader with a stride would be.
 #[test]
-fn a_stream_that_finds_no_room_goes_on_as_a_stream() {
+fn a_stream_without_memory_remains_a_stream() {
     for unused_max in [48, 96, 144, 200] {
-        let mut law = Adaptive::default();
-        let mut pages = Bounded::of(2048, unused_max);
+        let mut policy = AdaptiveReadahead::default();
+        let mut pages = BoundedPages::of(2048, unused_max);
         let mut end = 0;
         for first in (0..20_000).step_by(REQUEST_PAGES as usize) {
             let request = PageRange::new(first, REQUEST_PAGES);
-            pages.read(&mut law, request);
+            pages.read(&mut policy, request);
             for (folio, _) in pages.table.take_added() {
                 end = end.max(folio.range().end);
             }
@@ -108,15 +110,15 @@ fn a_stream_that_finds_no_room_goes_on_as_a_stream() {
 /// Downwards what there is room for lies right below the reader: were it the far end of the window, the reader would wait for each of its
 /// own pages while the room is taken by what it doesn't come to.
 #[test]
-fn a_backward_stream_takes_what_room_there_is_next_to_its_reader() {
+fn a_backward_stream_uses_memory_next_to_its_reader() {
     for unused_max in [48, 96, 144, 200] {
-        let mut law = Adaptive::default();
-        let mut pages = Bounded::of(1 << 16, unused_max);
+        let mut policy = AdaptiveReadahead::default();
+        let mut pages = BoundedPages::of(1 << 16, unused_max);
         let (mut waits, requests) = (0, 20_000 / REQUEST_PAGES);
         for nth in 0..requests {
             let request = PageRange::new(40_000 - nth * REQUEST_PAGES, REQUEST_PAGES);
             waits += u64::from(!request.pages().all(|page| pages.is_cached(page)));
-            pages.read(&mut law, request);
+            pages.read(&mut policy, request);
         }
         assert!(pages.refused > 0, "{unused_max}: there was always room");
         // Room for n requests, which are read together: one of n + 1 waits, and half as many more where the room is in two parts.

@@ -33,8 +33,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use readpath_core::request::Op;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
-use crate::backend::{Answer, Backend, BackendError, Sleep, Sleeper, Transfer};
-use crate::process::Process;
+use crate::backend::{Backend, BackendError, KernelAnswer, Sleep, Sleeper, Transfer};
+use crate::process::ProcessName;
 use crate::threads::{Pool, Threads};
 
 /// As many requests are handed over by one call at most.
@@ -43,7 +43,7 @@ const BATCH: usize = 32;
 /// `struct iocb`: one request. All that isn't named is zero.
 #[derive(Clone, Copy, Default)]
 #[repr(C)]
-struct Request {
+struct Iocb {
     token: u64,
     key_and_flags: u64,
     opcode: u16,
@@ -68,7 +68,7 @@ const RINGS: u32 = 1;
 
 /// `struct aio_ring`: the head of the queue that the kernel shares; the answers follow.
 #[repr(C)]
-struct Queue {
+struct AioRing {
     id: u32,
     count: u32,
     /// Where we take out.
@@ -86,19 +86,19 @@ const MAGIC: u32 = 0xa10a_10a1;
 /// `struct io_event`.
 #[derive(Clone, Copy)]
 #[repr(C)]
-struct Event {
+struct AioEvent {
     token: u64,
     request: u64,
     result: i64,
     result2: i64,
 }
 
-const _: () = assert!(size_of::<Request>() == 64 && size_of::<Queue>() == 32);
-const _: () = assert!(size_of::<Event>() == 32);
+const _: () = assert!(size_of::<Iocb>() == 64 && size_of::<AioRing>() == 32);
+const _: () = assert!(size_of::<AioEvent>() == 32);
 
 /// A context of this process that nobody uses any more.
 struct IdleContext {
-    process: Process,
+    process: ProcessName,
     id: usize,
     depth: u32,
 }
@@ -141,15 +141,15 @@ pub(crate) struct Aio {
 struct Context {
     id: usize,
     depth: u32,
-    process: Process,
+    process: ProcessName,
     /// Nothing is under way, and all answers were taken.
     is_empty: AtomicBool,
-    shared: NonNull<Queue>,
+    shared: NonNull<AioRing>,
     bell: OwnedFd,
     /// The bell is heard by somebody else too, who quietens it.
     is_bell_lent: bool,
     /// Not handed over yet.
-    queued: Mutex<Vec<Request>>,
+    queued: Mutex<Vec<Iocb>>,
     /// How many these are, to be looked at without the lock.
     queued_count: AtomicU32,
     pool: Arc<Pool>,
@@ -205,10 +205,10 @@ impl Aio {
         let context = Context {
             id,
             depth,
-            process: Process::this(),
+            process: ProcessName::this(),
             is_empty: AtomicBool::new(true),
             // The name of a context is the address of its queue.
-            shared: NonNull::new(id as *mut Queue).expect("a mapping is never at address zero"),
+            shared: NonNull::new(id as *mut AioRing).expect("a mapping is never at address zero"),
             bell,
             is_bell_lent,
             queued: Mutex::new(Vec::with_capacity(BATCH)),
@@ -217,11 +217,11 @@ impl Aio {
             refused: AtomicI32::new(0),
         };
         let queue = context.shared();
-        if queue.magic != MAGIC || queue.header_bytes as usize != size_of::<Queue>() {
+        if queue.magic != MAGIC || queue.header_bytes as usize != size_of::<AioRing>() {
             // A kernel that isn't Linux, and shares no queue.
             return Err(BackendError::NoAio { errno: libc::ENOSYS });
         }
-        let queue_bytes = size_of::<Queue>() + queue.count as usize * size_of::<Event>();
+        let queue_bytes = size_of::<AioRing>() + queue.count as usize * size_of::<AioEvent>();
         let address = context.shared.as_ptr().cast();
         // A child made by `fork` has no part in it: were it there, it could take answers away.
         // SAFETY: the whole of the kernel's mapping, whose bytes that doesn't change.
@@ -235,7 +235,7 @@ impl Aio {
     }
 
     /// Takes the answers that there are.
-    fn take_answers(&mut self, answers: &mut Vec<Answer>) {
+    fn take_answers(&mut self, answers: &mut Vec<KernelAnswer>) {
         let (context, before) = (&self.context, answers.len());
         let queue = context.shared();
         let mut head = queue.head.load(Ordering::Relaxed);
@@ -244,10 +244,10 @@ impl Aio {
             // SAFETY: the kernel has written the answers before the tail, of which there
             // are `count` places behind the header; `&mut self` makes this the only reader.
             let event = unsafe {
-                let events = context.shared.as_ptr().add(1).cast::<Event>();
+                let events = context.shared.as_ptr().add(1).cast::<AioEvent>();
                 events.add(head as usize).read()
             };
-            answers.push(Answer { token: event.token, raw: event.result as i32 });
+            answers.push(KernelAnswer { token: event.token, raw: event.result as i32 });
             head = if head + 1 == queue.count { 0 } else { head + 1 };
         }
         queue.head.store(head, Ordering::Release);
@@ -257,12 +257,12 @@ impl Aio {
 }
 
 impl Context {
-    fn shared(&self) -> &Queue {
+    fn shared(&self) -> &AioRing {
         // SAFETY: the kernel maps it as long as the context is there.
         unsafe { self.shared.as_ref() }
     }
 
-    fn queued(&self) -> MutexGuard<'_, Vec<Request>> {
+    fn queued(&self) -> MutexGuard<'_, Vec<Iocb>> {
         self.queued.lock().expect("no thread panics while it holds the lock")
     }
 
@@ -275,7 +275,7 @@ impl Context {
     /// Hands over what is queued.
     fn hand_over(&self) {
         while self.queued_count.load(Ordering::Acquire) > 0 {
-            let mut batch = [Request::default(); BATCH];
+            let mut batch = [Iocb::default(); BATCH];
             let count = {
                 let mut queued = self.queued();
                 let count = queued.len().min(BATCH);
@@ -289,7 +289,7 @@ impl Context {
         self.pool.hand_over();
     }
 
-    fn submit(&self, batch: &[Request]) {
+    fn submit(&self, batch: &[Iocb]) {
         let mut requests = [std::ptr::null(); BATCH];
         requests.iter_mut().zip(batch).for_each(|(place, request)| *place = &raw const *request);
         let mut done = 0;
@@ -311,7 +311,7 @@ impl Context {
     }
 
     /// Gives the first of what `io_submit` refuses to the threads.
-    fn carry_plainly(&self, request: &Request) {
+    fn carry_plainly(&self, request: &Iocb) {
         let whole =
             [libc::iovec { iov_base: request.address as *mut _, iov_len: request.count as usize }];
         let (op, segments) = match request.opcode {
@@ -417,7 +417,7 @@ impl Backend for Aio {
             (Op::Write, list) => (PWRITEV, list.as_ptr() as usize, list.len()),
         };
         let mut queued = context.queued();
-        queued.push(Request {
+        queued.push(Iocb {
             token,
             opcode,
             fd: fd as u32,
@@ -426,7 +426,7 @@ impl Backend for Aio {
             offset: offset as i64,
             flags: RINGS,
             bell: context.bell.as_raw_fd() as u32,
-            ..Request::default()
+            ..Iocb::default()
         });
         context.queued_count.store(queued.len() as u32, Ordering::Release);
     }
@@ -435,7 +435,7 @@ impl Backend for Aio {
         self.context.has_answers()
     }
 
-    fn collect(&mut self, answers: &mut Vec<Answer>) -> Result<bool, BackendError> {
+    fn collect(&mut self, answers: &mut Vec<KernelAnswer>) -> Result<bool, BackendError> {
         self.take_answers(answers);
         Ok(false)
     }
@@ -446,7 +446,7 @@ impl Backend for Aio {
         if let Some(at) = queued.iter().position(|request| request.token == token) {
             queued.remove(at);
             self.context.queued_count.store(queued.len() as u32, Ordering::Release);
-            self.context.pool.give(Answer { token, raw: -libc::ECANCELED });
+            self.context.pool.give(KernelAnswer { token, raw: -libc::ECANCELED });
         } else {
             drop(queued);
             self.threads.cancel(token);
@@ -458,7 +458,11 @@ impl Backend for Aio {
         (errno != 0).then_some(BackendError::NoAio { errno })
     }
 
-    fn exchange(&mut self, sleep: Sleep, answers: &mut Vec<Answer>) -> Result<(), BackendError> {
+    fn exchange(
+        &mut self,
+        sleep: Sleep,
+        answers: &mut Vec<KernelAnswer>,
+    ) -> Result<(), BackendError> {
         let count_before = answers.len();
         if sleep == Sleep::UntilAnswered && !self.context.has_answers() {
             self.context.pool.carry_one();

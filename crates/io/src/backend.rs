@@ -13,7 +13,7 @@ use readpath_core::request::Op;
 
 use crate::aio::Aio;
 use crate::outcome::raw_result;
-use crate::ring::Ring;
+use crate::ring::UringBackend;
 use crate::threads::{Threads, ThreadsSleeper};
 
 /// Which backend carries the bytes.
@@ -81,7 +81,7 @@ impl BackendKind {
     pub(crate) fn build(self, depth: u32) -> Result<Built, BackendError> {
         self.first_of(&BESIDE_NOBODY, |kind| {
             Ok::<Box<dyn Backend>, _>(match kind {
-                BackendKind::Ring => Box::new(Ring::new(depth)?),
+                BackendKind::Ring => Box::new(UringBackend::new(depth)?),
                 BackendKind::Aio => Box::new(Aio::new(depth)?),
                 _ => Box::new(Threads::new(depth)),
             })
@@ -107,7 +107,7 @@ impl BackendKind {
         self.first_of(&BESIDE_OTHERS, |kind| {
             Ok::<SharedBackend, _>(match kind {
                 BackendKind::Ring => {
-                    let (ring, sleeper) = Ring::shared(depth)?;
+                    let (ring, sleeper) = UringBackend::shared(depth)?;
                     (Box::new(ring), Arc::new(sleeper))
                 }
                 BackendKind::Aio => {
@@ -142,7 +142,7 @@ impl BackendKind {
         self.first_of(&BESIDE_NOBODY, |kind| {
             Ok::<Box<dyn Backend>, _>(match kind {
                 BackendKind::Ring => {
-                    let ring = Ring::new(depth)?;
+                    let ring = UringBackend::new(depth)?;
                     ring.set_bell(bell)?;
                     Box::new(ring)
                 }
@@ -251,7 +251,7 @@ pub(crate) struct Transfer<'a> {
 
 /// The kernel's answer to a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Answer {
+pub(crate) struct KernelAnswer {
     /// Which transfer.
     pub token: u64,
     /// Bytes moved, or a negative `errno`.
@@ -341,7 +341,7 @@ pub(crate) trait Backend: Send {
     ///
     /// # Errors
     /// As [`exchange`](Backend::exchange).
-    fn collect(&mut self, answers: &mut Vec<Answer>) -> Result<bool, BackendError> {
+    fn collect(&mut self, answers: &mut Vec<KernelAnswer>) -> Result<bool, BackendError> {
         self.exchange(Sleep::Never, answers).map(|()| false)
     }
 
@@ -351,7 +351,11 @@ pub(crate) trait Backend: Send {
     ///
     /// # Errors
     /// The kernel refuses the exchange as such; no answer is lost by that.
-    fn exchange(&mut self, sleep: Sleep, answers: &mut Vec<Answer>) -> Result<(), BackendError>;
+    fn exchange(
+        &mut self,
+        sleep: Sleep,
+        answers: &mut Vec<KernelAnswer>,
+    ) -> Result<(), BackendError>;
 }
 
 /// Carries one transfer with one system call, and gives the kernel's raw answer.

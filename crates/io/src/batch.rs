@@ -4,12 +4,12 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::copied::Copied;
-use crate::engine::batches::{Asked, Lent};
+use crate::engine::batches::{SharedRead, UnstartedRead};
 use crate::engine::copy::copy_out;
 use crate::engine::copy::slices;
 use crate::engine::in_flight::{CompletedRead, QueueId};
 use crate::engine::locked::Locked;
-use crate::engine::{Owner, READ_BYTES_MAX, Waited};
+use crate::engine::{LazyEngine, READ_BYTES_MAX, Waited};
 use crate::file::{File, read_absent};
 use crate::path::ReadPath;
 use crate::read_error::{Forked, ReadError};
@@ -46,19 +46,19 @@ const GROUP: usize = 8;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Batch {
-    engine: Arc<Owner>,
+    engine: Arc<LazyEngine>,
     /// Its reads of the machine, once there were some.
     queue: Option<QueueId>,
     /// Begun by the kernel, which keeps the pages; to be waited for one after the other.
-    kept: VecDeque<Asked>,
+    kept: VecDeque<UnstartedRead>,
     /// Not started yet.
-    asked: Vec<Asked>,
+    asked: Vec<UnstartedRead>,
     /// Done, and to be lent.
-    ready: VecDeque<Lent>,
+    ready: VecDeque<SharedRead>,
     /// What the caller looks at.
-    lent: Option<Lent>,
+    lent: Option<SharedRead>,
     /// What he has looked at, to be given back.
-    returned: Vec<Lent>,
+    returned: Vec<SharedRead>,
     /// Memory of copies that he has looked at.
     spare: Vec<Copied>,
 }
@@ -112,16 +112,16 @@ impl Batch {
         if within > 0 {
             if handle.begin_in_kernel(offset, within) {
                 // Copied when its turn comes, into memory that the last one was lent in.
-                self.kept.push_back(Asked { handle, offset, bytes: within, ticket });
+                self.kept.push_back(UnstartedRead { handle, offset, bytes: within, ticket });
                 return Ok(());
             }
             if let Some(copy) = handle.copied_held(offset, within, || self.spare.pop()) {
-                self.ready.push_back(Lent::copied(ticket, copy));
+                self.ready.push_back(SharedRead::copied(ticket, copy));
                 return Ok(());
             }
         }
         self.engine.ready()?;
-        self.asked.push(Asked { handle, offset, bytes, ticket });
+        self.asked.push(UnstartedRead { handle, offset, bytes, ticket });
         if self.asked.len() == GROUP {
             self.start();
         }
@@ -139,7 +139,7 @@ impl Batch {
     }
 
     /// Gives back what the caller has looked at, and starts what he has asked for; the engine, which is there by now, is the batch's.
-    fn turn<'e>(&mut self, engine: &'e Owner) -> (Locked<'e>, QueueId) {
+    fn turn<'e>(&mut self, engine: &'e LazyEngine) -> (Locked<'e>, QueueId) {
         self.asked.iter().for_each(|asked| _ = asked.handle.in_machine());
         let mut state = engine.lock();
         let queue = *self.queue.get_or_insert_with(|| state.in_flight.open_queue(false));
@@ -183,7 +183,7 @@ impl Batch {
         }
         self.lent = self.ready.pop_front();
         let engine = &*self.engine;
-        Ok(self.lent.as_ref().map(|Lent { completed, .. }| BatchRead { engine, completed }))
+        Ok(self.lent.as_ref().map(|SharedRead { completed, .. }| BatchRead { engine, completed }))
     }
 
     /// As [`wait`](Batch::wait), for who has a place for each read: its bytes are put to the start of what `place` gives for its
@@ -218,7 +218,7 @@ impl Batch {
         self.check_process()?;
         self.take_back();
         if self.ready.is_empty()
-            && let Some(Asked { handle, offset, bytes, ticket }) = self.kept.pop_front()
+            && let Some(UnstartedRead { handle, offset, bytes, ticket }) = self.kept.pop_front()
         {
             let bytes = bytes as usize;
             let read = read_absent(&handle, offset, &mut place(ticket, bytes)[..bytes]);
@@ -253,9 +253,9 @@ impl Batch {
     /// Waits for the oldest of the reads that the kernel has begun; what it can't give is read past its cache.
     fn wait_for_kept(&mut self) -> Result<(), ReadError> {
         let Some(asked) = self.kept.pop_front() else { return Ok(()) };
-        let Asked { handle, offset, bytes, ticket } = &asked;
+        let UnstartedRead { handle, offset, bytes, ticket } = &asked;
         match handle.copied_from_kernel(*offset, *bytes, || self.spare.pop()) {
-            Some(copy) => self.ready.push_back(Lent::copied(*ticket, copy)),
+            Some(copy) => self.ready.push_back(SharedRead::copied(*ticket, copy)),
             None => {
                 self.engine.ready()?;
                 self.asked.push(asked);
@@ -312,7 +312,7 @@ pub struct PutRead {
 
 /// A read of a [`Batch`] that is done, with its bytes, until the batch is used again.
 pub struct BatchRead<'a> {
-    engine: &'a Owner,
+    engine: &'a LazyEngine,
     completed: &'a CompletedRead,
 }
 

@@ -9,15 +9,15 @@ use rustix::event::{EventfdFlags, eventfd};
 
 /// An eventfd(2): rung any number of times, heard once.
 #[derive(Debug)]
-pub(crate) struct Bell(OwnedFd);
+pub(crate) struct EventFd(OwnedFd);
 
-impl Bell {
+impl EventFd {
     /// A bell that is quiet.
     ///
     /// # Errors
     /// The process has no descriptor left.
-    pub(crate) fn new() -> rustix::io::Result<Bell> {
-        Ok(Bell(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
+    pub(crate) fn new() -> rustix::io::Result<EventFd> {
+        Ok(EventFd(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
     }
 
     /// Rings it.
@@ -41,7 +41,7 @@ impl Bell {
     }
 }
 
-impl AsFd for Bell {
+impl AsFd for EventFd {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }

@@ -9,7 +9,7 @@ use std::ops::{Deref, DerefMut};
 /// that takes an eighth to a quarter longer (256 MiB by `pread` of 128 KiB: 42 to 47 ms for 37).
 #[derive(Debug, Default)]
 pub(crate) struct Copied {
-    lines: Box<[Line]>,
+    lines: Box<[AlignedLine]>,
     bytes: usize,
 }
 
@@ -17,7 +17,7 @@ const LINE_BYTES: usize = 64;
 
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
-struct Line([u8; LINE_BYTES]);
+struct AlignedLine([u8; LINE_BYTES]);
 
 impl Copied {
     /// Room for so many bytes, in the memory of `spare` where that is large enough, with what is in there.
@@ -25,7 +25,7 @@ impl Copied {
         let count = bytes.div_ceil(LINE_BYTES);
         let lines = match spare {
             Some(spare) if spare.lines.len() >= count => spare.lines,
-            _ => vec![Line([0; LINE_BYTES]); count].into_boxed_slice(),
+            _ => vec![AlignedLine([0; LINE_BYTES]); count].into_boxed_slice(),
         };
         Copied { lines, bytes }
     }

@@ -48,12 +48,12 @@ pub(crate) mod locked;
 pub(crate) mod opening;
 pub(crate) mod owner;
 pub(crate) mod pending;
+pub(crate) mod read_counters;
 pub(crate) mod readers;
 #[cfg(any(test, feature = "simulation"))]
 mod settled;
 mod stale;
 pub(crate) mod state;
-pub(crate) mod tally;
 
 use below::{Below, Opening};
 use elastic::Elastic;
@@ -61,16 +61,16 @@ use frame_cache::FrameCache;
 pub(crate) use handle::Handle;
 use in_flight::{InFlightId, Parked, QueueId};
 use locked::Locked;
-pub(crate) use owner::Owner;
-use state::State;
+pub(crate) use owner::LazyEngine;
+use state::EngineState;
 
 const POISON: &str = "the engine's own code doesn't panic under its lock";
 
 /// How long one waits behind a leader before looking whether it still does what it is there for, at first
 /// and at most; and how long a leader sleeps at most. Most devices have answered before the first look,
 /// and then it costs nothing.
-const PATIENCE: Duration = Duration::from_millis(4);
-const PATIENCE_MAX: Duration = Duration::from_millis(64);
+const IDLE_TIMEOUT: Duration = Duration::from_millis(4);
+const IDLE_TIMEOUT_MAX: Duration = Duration::from_millis(64);
 
 /// Who waits for a request that another thread carries reads for itself after so long: that one is stopped, or
 /// gets no processor.
@@ -79,7 +79,7 @@ const HELD_UP: Duration = Duration::from_secs(1);
 /// One cache over one storage.
 pub(crate) struct Engine {
     // Dropped before the frame cache, whose frames its storage fills.
-    state: Mutex<State>,
+    state: Mutex<EngineState>,
     pub(crate) frame_cache: Arc<FrameCache>,
     sleeper: Arc<dyn Sleeper>,
     pub(crate) clock: Clock,
@@ -159,7 +159,7 @@ impl Engine {
         let page = readpath_core::unit::PAGE_BYTES;
         let lets_carry = files.lets_carry();
         Engine {
-            state: Mutex::new(State::new(machine, files, Arc::clone(&frame_cache), clock)),
+            state: Mutex::new(EngineState::new(machine, files, Arc::clone(&frame_cache), clock)),
             lets_carry,
             frame_cache,
             sleeper,
@@ -193,7 +193,7 @@ impl Engine {
         queue: QueueId,
         is_own: bool,
     ) -> (Locked<'a>, Waited) {
-        let mut patience = PATIENCE;
+        let mut idle_timeout = IDLE_TIMEOUT;
         let mut begun: Option<Instant> = None;
         loop {
             match state.in_flight.next_done(queue) {
@@ -216,15 +216,15 @@ impl Engine {
                 state.in_flight.park(queue, Parked::Thread(current()));
                 drop(state);
                 let parked = now();
-                park_timeout(patience);
-                let is_called = now().duration_since(parked) < patience;
+                park_timeout(idle_timeout);
+                let is_called = now().duration_since(parked) < idle_timeout;
                 if !is_called {
                     self.sleeper.look();
                 }
                 state = self.lock();
                 state.in_flight.unpark(queue);
                 if !is_called {
-                    patience = (2 * patience).min(PATIENCE_MAX);
+                    idle_timeout = (2 * idle_timeout).min(IDLE_TIMEOUT_MAX);
                     state.take_in_for_the_leader();
                 }
             } else {
@@ -238,8 +238,8 @@ impl Engine {
         drop(state);
         let worked = self.sleeper.work();
         let mut state = self.lock();
-        if let Some(is_awaited) = worked {
-            state.take_in(Ok(is_awaited));
+        if let Some(is_demand) = worked {
+            state.take_in(Ok(is_demand));
         }
         state.again()
     }
@@ -249,9 +249,9 @@ impl Engine {
         let (term, deadline) = state.lead(queue);
         // Who was only slow when another took its place sleeps beside that one, and a call to wake up
         // may end the other's sleep alone. So nobody sleeps for long without a look.
-        let span = deadline.map_or(PATIENCE_MAX, |deadline| self.clock.until(deadline));
+        let span = deadline.map_or(IDLE_TIMEOUT_MAX, |deadline| self.clock.until(deadline));
         state.unlock_to_sleep();
-        let result = self.sleeper.sleep(Sleep::AtMost(span.min(PATIENCE_MAX)));
+        let result = self.sleeper.sleep(Sleep::AtMost(span.min(IDLE_TIMEOUT_MAX)));
         let mut state = self.lock();
         state.led(term, result);
         if queue.is_none() && !state.in_flight.is_reactor_due() {
@@ -282,7 +282,7 @@ impl Engine {
                 state = self.lead(state, None);
             } else if state.in_flight.has_tasks() {
                 let guard = state.into_guard();
-                let waited = self.reactor_called.wait_timeout(guard, PATIENCE_MAX);
+                let waited = self.reactor_called.wait_timeout(guard, IDLE_TIMEOUT_MAX);
                 let (guard, timed_out) = waited.expect(POISON);
                 state = Locked::new(self, guard);
                 if timed_out.timed_out() {

@@ -8,17 +8,17 @@ use std::sync::Arc;
 use readpath_core::readahead::Advice;
 use readpath_core::unit::{PAGE_BYTES, PageRange};
 
-use crate::belief::Belief;
 use crate::copied::Copied;
 use crate::engine::Handle;
 use crate::engine::copy::copy_out;
-use crate::engine::frame_cache::Held;
+use crate::engine::frame_cache::PinnedPage;
 use crate::engine::pending::PendingRead;
 use crate::guard::PageGuard;
 use crate::opening::{OpenFileError, find_again};
 use crate::path::ReadPath;
 use crate::points;
 use crate::read_error::ReadError;
+use crate::readahead_state::ReadaheadState;
 use crate::reader::Reader;
 use crate::target::Mode;
 
@@ -323,12 +323,16 @@ impl File {
     }
 
     /// What this handle has read; in a child made by `fork`, what it has read there. And what is
-    /// [believed](Belief) of the file at the moment, for which the path is locked as by a read that misses.
+    /// [believed](ReadaheadState) of the file at the moment, for which the path is locked as by a read that misses.
     pub fn stats(&self) -> FileStats {
         let [bytes, cached_bytes, kernel_bytes, kernel_cached_bytes] = self.handle.sums();
         let kernel_read_bytes = kernel_bytes - kernel_cached_bytes;
-        let belief = self.handle.here_as_seen().ok().map(|handle| Belief::of(handle.belief()));
-        FileStats { bytes, cached_bytes, kernel_cached_bytes, kernel_read_bytes, belief }
+        let readahead_state = self
+            .handle
+            .here_as_seen()
+            .ok()
+            .map(|handle| ReadaheadState::of(handle.readahead_state()));
+        FileStats { bytes, cached_bytes, kernel_cached_bytes, kernel_read_bytes, readahead_state }
     }
 
     /// Reads what is not lent past the door; gives how many bytes.
@@ -416,8 +420,8 @@ fn part_of_page(offset: u64, file_bytes: u64) -> Option<(u64, Range<usize>)> {
 }
 
 /// A guard on a part of a page that was lent past the machine.
-fn lent(handle: &Handle, held: Held, page: u64, part: Range<usize>) -> PageGuard {
-    handle.tally.held(part.len() as u64, page * PAGE_BYTES + part.end as u64);
+fn lent(handle: &Handle, held: PinnedPage, page: u64, part: Range<usize>) -> PageGuard {
+    handle.read_counters.held(part.len() as u64, page * PAGE_BYTES + part.end as u64);
     PageGuard::of(held, part.start, part.end)
 }
 
@@ -458,5 +462,5 @@ pub struct FileStats {
     pub kernel_read_bytes: u64,
     /// What the readahead law believes of the file; `None` in a child made by `fork` that can't have a path of its
     /// own.
-    pub belief: Option<Belief>,
+    pub readahead_state: Option<ReadaheadState>,
 }

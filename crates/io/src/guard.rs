@@ -3,7 +3,7 @@
 use std::ops::Deref;
 
 use crate::copied::Copied;
-use crate::engine::frame_cache::Held;
+use crate::engine::frame_cache::PinnedPage;
 use crate::process::Own;
 use crate::read_error::Forked;
 
@@ -32,14 +32,14 @@ pub struct PageGuard {
 /// Where the bytes of a guard are.
 enum Bytes {
     /// In a part of a page that is held.
-    Held { held: Own<Held>, start: usize, end: usize },
+    Held { held: Own<PinnedPage>, start: usize, end: usize },
     /// In memory of their own; perhaps there are none.
     Copied(Copied),
 }
 
 impl PageGuard {
     /// Bytes `start` up to, and without, `end` of a page.
-    pub(crate) fn of(held: Held, start: usize, end: usize) -> PageGuard {
+    pub(crate) fn of(held: PinnedPage, start: usize, end: usize) -> PageGuard {
         PageGuard { bytes: Bytes::Held { held: Own::new(held), start, end } }
     }
 

@@ -4,13 +4,13 @@
 //! more takes tens of times as long as to copy it. And what is read through that cache stays there for whoever comes
 //! next, in memory that gives way by itself, and that nobody had to clear. So, of a path that
 //! - has nothing set, **the kernel keeps the pages**: what nobody holds is read through its cache, straight into the caller's
-//!   memory, and our readahead law, which sees these reads, has it [advised](steering) of what they will need;
+//!   memory, and our readahead law, which sees these reads, has it [advised](kernel_readahead) of what they will need;
 //! - keeps its pages itself (memory, a law or a depth is named), a read of which it has nothing asks the kernel first
 //!   (`cachestat(2)`, Linux 6.5, which reads nothing and marks nothing), and takes what is held whole. What is held in part, or by
 //!   nobody, goes past the kernel's cache, and no copy of what it holds comes into ours;
 //! - is told so takes nothing from there.
 //!
-//! Where the kernel keeps the pages nothing is asked: a read itself [tells](trust), now and then, whether it was held.
+//! Where the kernel keeps the pages nothing is asked: a read itself [tells](residency_sampling), now and then, whether it was held.
 //!
 //! Where the path keeps them, to ask costs a system call, as the read itself does. So a read that is held asks about the 2 MiB around
 //! it, and while these are known to be held, the reads in them ask no more. Should the kernel have let them go meanwhile, `RWF_NOWAIT` tells, which one
@@ -31,7 +31,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use linux_raw_sys::general as raw;
-use readpath_core::decision::Decided;
+use readpath_core::decision::LoggedDecision;
 use readpath_core::readahead;
 use readpath_core::unit::{PAGE_BYTES, PageRange};
 use rustix::fs::{Advice, fadvise};
@@ -43,14 +43,14 @@ use crate::file::File;
 use crate::target::{Direct, Mode, Target};
 
 mod kept;
-pub(crate) mod steering;
+pub(crate) mod kernel_readahead;
+pub(crate) mod residency_sampling;
 mod through;
-pub(crate) mod trust;
 pub(crate) mod waiter;
 
-use steering::{HandleLaw, Steered, Steering, ThroughKernel};
+use kernel_readahead::{HandlePolicy, KernelReadahead, Steered, ThroughKernel};
+use residency_sampling::ResidencySampling;
 use through::{Through, windows_of};
-use trust::Trust;
 
 /// Reads of so many bytes ask about themselves, where they would else go to a device.
 const LARGE_BYTES: u64 = 64 << 10;
@@ -67,7 +67,7 @@ pub(crate) enum KernelCache {
     /// It takes what is held.
     Taken,
     /// It has it keep the pages.
-    Keeps(Arc<Steering>),
+    Keeps(Arc<KernelReadahead>),
 }
 
 /// The pages of one open file in the kernel's cache.
@@ -122,15 +122,15 @@ impl KernelCache {
     /// What was read through it, where it keeps the pages.
     pub(crate) fn counted(&self) -> ThroughKernel {
         match self {
-            KernelCache::Keeps(steering) => steering.counted(),
+            KernelCache::Keeps(kernel_readahead) => kernel_readahead.counted(),
             _ => ThroughKernel::default(),
         }
     }
 
     /// What the law decided of these reads since this was last asked.
-    pub(crate) fn take_decisions(&self, all: &mut Vec<Decided>) {
-        if let KernelCache::Keeps(steering) = self {
-            steering.take_decisions(all);
+    pub(crate) fn take_decisions(&self, all: &mut Vec<LoggedDecision>) {
+        if let KernelCache::Keeps(kernel_readahead) = self {
+            kernel_readahead.take_decisions(all);
         }
     }
 }
@@ -148,8 +148,8 @@ impl KernelPages {
             _ => None,
         };
         let steered = match cache {
-            KernelCache::Keeps(steering) if target.is_some() => {
-                Some(Steered::new(Arc::clone(steering), number))
+            KernelCache::Keeps(kernel_readahead) if target.is_some() => {
+                Some(Steered::new(Arc::clone(kernel_readahead), number))
             }
             _ => None,
         };
@@ -169,19 +169,19 @@ impl KernelPages {
     }
 
     /// What is believed of the file, where the kernel keeps its pages.
-    pub(crate) fn belief(&self) -> Option<readahead::Belief> {
-        self.steered.as_ref().map(Steered::belief)
+    pub(crate) fn readahead_state(&self) -> Option<readahead::ReadaheadState> {
+        self.steered.as_ref().map(Steered::readahead_state)
     }
 
     /// A hint on how the handle of that law will read, where the kernel keeps the pages: true then.
     pub(crate) fn advise(
         &self,
-        law: &Mutex<HandleLaw>,
+        policy: &Mutex<HandlePolicy>,
         advice: readahead::Advice,
         range: PageRange,
     ) -> bool {
         let (Some(steered), Some(target)) = (&self.steered, &self.target) else { return false };
-        steered.advised(law, target, advice, range);
+        steered.advised(policy, target, advice, range);
         true
     }
 
@@ -193,9 +193,9 @@ impl KernelPages {
     }
 
     /// The handle of that law is closed.
-    pub(crate) fn closed(&self, law: &Mutex<HandleLaw>) {
+    pub(crate) fn closed(&self, policy: &Mutex<HandlePolicy>) {
         if let (Some(steered), Some(target)) = (&self.steered, &self.target) {
-            steered.closed(law, target);
+            steered.closed(policy, target);
         }
     }
 
@@ -245,11 +245,18 @@ impl KernelPages {
 
     /// Fills a buffer, if the kernel is known or trusted to hold all of it.
     #[inline]
-    fn read_known(&self, offset: u64, buffer: &mut [u8], trust: &Trust) -> bool {
+    fn read_known(
+        &self,
+        offset: u64,
+        buffer: &mut [u8],
+        residency_sampling: &ResidencySampling,
+    ) -> bool {
         let Some(Some(through)) = self.through.get() else { return false };
         let bytes = buffer.len() as u64;
         match &self.steered {
-            Some(steered) => steered.trusts(trust) && through.read_whole(offset, buffer),
+            Some(steered) => {
+                steered.trusts(residency_sampling) && through.read_whole(offset, buffer)
+            }
             None => {
                 bytes < LARGE_BYTES
                     && through.knows(PageRange::covering(offset, bytes))
@@ -303,8 +310,8 @@ impl Handle {
         if self.has_pages() || !self.lends() {
             return false;
         }
-        let reads = self.tally.kernel_reads();
-        let is_read = self.file.kernel_pages.read_known(offset, buffer, reads.trust());
+        let reads = self.read_counters.kernel_reads();
+        let is_read = self.file.kernel_pages.read_known(offset, buffer, reads.residency_sampling());
         if is_read {
             let bytes = buffer.len() as u64;
             reads.counted(bytes, 0, offset + bytes);
@@ -325,14 +332,14 @@ impl Handle {
         if pages.target.is_none() || self.has_own(offset, bytes) {
             return false;
         }
-        let awaited = match &pages.steered {
+        let demand = match &pages.steered {
             Some(steered) => self.read_kept(steered, offset, bytes, buffers),
             None => {
                 let known = pages.holding_for_read(offset, bytes);
                 known.filter(|through| through.read_held(offset, bytes, buffers)).map(|_| 0)
             }
         };
-        awaited.is_some_and(|awaited| self.counted(bytes, awaited, offset))
+        demand.is_some_and(|demand| self.counted(bytes, demand, offset))
     }
 
     /// What the kernel holds of these bytes, all or nothing, in memory of their own: `spare` if that is as long. Doesn't wait.
@@ -362,9 +369,9 @@ impl Handle {
         self.read_from_kernel(offset, bytes, &mut [IoSliceMut::new(&mut copy)]).then_some(copy)
     }
 
-    /// Counts a read of bytes, `awaited` of which were not there. True, always.
-    fn counted(&self, bytes: u64, awaited: u64, offset: u64) -> bool {
-        self.tally.kernel_reads().counted(bytes, awaited, offset + bytes);
+    /// Counts a read of bytes, `demand` of which were not there. True, always.
+    fn counted(&self, bytes: u64, demand: u64, offset: u64) -> bool {
+        self.read_counters.kernel_reads().counted(bytes, demand, offset + bytes);
         true
     }
 

@@ -21,7 +21,7 @@
 //!
 //! [`RawFile`] moves large transfers past every cache. [`Mapping`] is a file as memory,
 //! [`Region`] memory larger than its budget. Each comes from a builder: `T::builder()`, what is
-//! to be said, and the last word, `build` or `open`; laws are named as `readpath laws` lists
+//! to be said, and the last word, `build` or `open`; laws are named as `readpath policies` lists
 //! them, `ondemand,read_ahead_kb=1024`. Every type that is met on the way is in this crate:
 //!
 //! - here: what is used, what a builder takes, and errors;
@@ -41,7 +41,6 @@
 mod aio;
 mod backend;
 mod batch;
-mod belief;
 mod bell;
 mod clock;
 mod copied;
@@ -62,6 +61,7 @@ mod process;
 mod prometheus;
 pub mod raw;
 mod read_error;
+mod readahead_state;
 mod reader;
 mod ring;
 #[cfg(any(test, feature = "simulation"))]
@@ -78,7 +78,6 @@ mod transfers;
 
 pub use backend::{BackendError, BackendInUse, BackendKind, UnknownBackend};
 pub use batch::{Batch, BatchRead, PutRead};
-pub use belief::{Belief, Window};
 pub use file::{File, FileStats};
 pub use frames::FrameMemoryError;
 pub use future::ReadFuture;
@@ -90,14 +89,15 @@ pub use path::{BuildError, Builder, Coherence, ReadPath, Stats};
 pub use prometheus::LabelError;
 pub use raw::RawFile;
 pub use read_error::{Forked, ReadError};
+pub use readahead_state::{ReadaheadState, ReadaheadWindow};
 pub use reader::Reader;
 pub use target::{BufferedBecause, Direct, Mode, OpenError};
 
 // The core's, as far as a program meets them: what it says, errors, and the log of decisions.
-pub use readpath_core::decision::{Decided, Decision};
-pub use readpath_core::law::SpecError;
+pub use readpath_core::decision::{Decision, LoggedDecision};
 pub use readpath_core::machine::ReadError as MemoryError;
 pub use readpath_core::machine::{BeyondDevice, ConfigError, SwapError};
+pub use readpath_core::policy::SpecError;
 pub use readpath_core::readahead::Advice;
 pub use readpath_core::request::{Class, DeviceError, Op, ProcessId, RequestId};
 pub use readpath_core::unit::Time;
@@ -109,7 +109,7 @@ pub mod inside {
     pub use crate::clock::Clock;
     pub use crate::nfs::storage::NfsStorage;
     pub use crate::nfs::target::NfsTarget;
-    pub use crate::pager::uffd::{Uffd, Watch};
+    pub use crate::pager::uffd::{RangeRegistration, Uffd};
     #[cfg(feature = "simulation")]
     pub use crate::simulation;
 
@@ -118,6 +118,6 @@ pub mod inside {
     pub fn nfs_replies(bytes: &[u8]) {
         crate::nfs::garbage::receive(bytes);
     }
-    pub use crate::storage::{Files, Sleep, Sleeper, Storage};
+    pub use crate::storage::{FileStorage, Sleep, Sleeper, Storage};
     pub use crate::target::{OpenOptions, Target};
 }

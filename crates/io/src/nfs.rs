@@ -43,7 +43,7 @@ mod xdr;
 
 pub(crate) use calls::Attributes;
 pub use client::Traffic;
-pub use error::{NfsError, Step};
+pub use error::{NfsError, NfsStep};
 pub use options::{NfsOptions, SourcePort};
 pub use rpc::{CallError, Credentials};
 pub use status::Status;

@@ -9,12 +9,12 @@ use readpath_core::request::DeviceCaps;
 use crate::backend::BackendError;
 use crate::clock::Clock;
 use crate::engine::below::{Below, Opening};
-use crate::engine::{Handle, Owner};
+use crate::engine::{Handle, LazyEngine};
 use crate::file::File;
 use crate::identity::Identity;
 use crate::kernel_pages::KernelCache;
 use crate::nfs::error::NfsError;
-use crate::nfs::lookup::Found;
+use crate::nfs::lookup::RegularFile;
 use crate::nfs::storage::NfsStorage;
 use crate::nfs::target::NfsTarget;
 use crate::nfs::url::NfsUrl;
@@ -77,7 +77,8 @@ impl Builder {
         let (found, caps) = (target.found, DeviceCaps { sectors: u64::MAX, ..target.caps() });
         let (storage, sleeper) = NfsStorage::shared(target).map_err(OpenFileError::Backend)?;
         let engine = self.build_over(Below::Server(Box::new(storage)), sleeper, caps, clock)?;
-        let engine = Arc::new(Owner::new(engine, Coherence::WhenOpened, KernelCache::Unused, None));
+        let engine =
+            Arc::new(LazyEngine::new(engine, Coherence::WhenOpened, KernelCache::Unused, None));
         let handle = Handle::open(&engine, Opening::Server(found), identity(&found));
         Ok(File::new(handle, name.into()))
     }
@@ -101,7 +102,7 @@ pub(crate) fn find_again(handle: &Handle) -> Result<Option<Handle>, OpenFileErro
 }
 
 /// What must be the same for a server's file to be served from what is cached of it.
-fn identity(found: &Found) -> Identity {
+fn identity(found: &RegularFile) -> Identity {
     let Attributes { fsid, fileid, bytes, modified, changed, .. } = found.attributes;
     let time = |(seconds, nanoseconds): (u32, u32)| (seconds.into(), nanoseconds.into());
     Identity {

@@ -19,7 +19,7 @@ use readpath_core::request::{DeviceError, Op, Outcome};
 
 /// A transfer that the kernel has answered, and what is known of it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct AnsweredTransfer {
     /// The direction.
     pub op: Op,
     /// Where it starts, in bytes from the start of the file.
@@ -55,7 +55,7 @@ pub(crate) enum Verdict {
 pub(crate) const AGAIN_MAX: u32 = 64;
 
 /// Decides what the raw result of a transfer means.
-pub(crate) fn verdict(raw: i32, asked: &Asked) -> Verdict {
+pub(crate) fn verdict(raw: i32, asked: &AnsweredTransfer) -> Verdict {
     if raw < 0 {
         return match -raw {
             libc::EINTR | libc::EAGAIN if asked.agains < AGAIN_MAX => Verdict::Again,
@@ -111,8 +111,8 @@ mod tests {
     use super::*;
 
     /// 64 KiB at 1 MiB of a file of 1 MiB + 10,000 bytes, direct.
-    fn asked() -> Asked {
-        Asked {
+    fn asked() -> AnsweredTransfer {
+        AnsweredTransfer {
             op: Op::Read,
             offset: 1 << 20,
             bytes: 65_536,
@@ -125,23 +125,31 @@ mod tests {
 
     #[test]
     fn a_count_is_done_short_or_to_be_continued() {
-        let whole = Asked { file_bytes: 1 << 30, ..asked() };
+        let whole = AnsweredTransfer { file_bytes: 1 << 30, ..asked() };
         let cases = [
             (asked(), 65_536, Verdict::Over(Outcome::Done)),
             (asked(), 10_000, Verdict::Over(Outcome::Short { bytes: 10_000 })),
             (asked(), 0, Verdict::Over(Outcome::Short { bytes: 0 })),
             // In the middle of the file: the rest is asked for.
             (whole, 4_096, Verdict::Continue { bytes: 4_096 }),
-            (Asked { bytes_before: 61_440, ..whole }, 4_096, Verdict::Over(Outcome::Done)),
+            (
+                AnsweredTransfer { bytes_before: 61_440, ..whole },
+                4_096,
+                Verdict::Over(Outcome::Done),
+            ),
             // The file has shrunk: to an odd length, then to an even one.
             (whole, 5_000, Verdict::Over(Outcome::Short { bytes: 5_000 })),
             (
-                Asked { bytes_before: 4_096, ..whole },
+                AnsweredTransfer { bytes_before: 4_096, ..whole },
                 0,
                 Verdict::Over(Outcome::Short { bytes: 4_096 }),
             ),
             // Buffered I/O may stop anywhere.
-            (Asked { alignment_bytes: 1, ..whole }, 5_000, Verdict::Continue { bytes: 5_000 }),
+            (
+                AnsweredTransfer { alignment_bytes: 1, ..whole },
+                5_000,
+                Verdict::Continue { bytes: 5_000 },
+            ),
         ];
         for (asked, raw, expected) in cases {
             assert_eq!(verdict(raw, &asked), expected, "{raw} for {asked:?}");
@@ -174,7 +182,7 @@ mod tests {
     fn again_is_believed_a_limited_number_of_times() {
         assert_eq!(verdict(-4, &asked()), Verdict::Again);
         assert_eq!(verdict(-11, &asked()), Verdict::Again);
-        let tired = Asked { agains: AGAIN_MAX, ..asked() };
+        let tired = AnsweredTransfer { agains: AGAIN_MAX, ..asked() };
         let failed = Outcome::Failed(DeviceError::Other(11));
         assert_eq!(verdict(-11, &tired), Verdict::Over(failed));
     }

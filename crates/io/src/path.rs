@@ -4,9 +4,9 @@ use std::borrow::Cow;
 use std::path::Path;
 use std::sync::Arc;
 
-use readpath_core::decision::Decided;
-use readpath_core::law::{Spec, SpecError};
+use readpath_core::decision::LoggedDecision;
 use readpath_core::machine::{self, Config, ConfigError};
+use readpath_core::policy::{Spec, SpecError};
 use readpath_core::readahead::ReadaheadLimits;
 use readpath_core::request::DeviceCaps;
 use readpath_core::unit::PAGE_BYTES;
@@ -14,15 +14,15 @@ use readpath_core::unit::PAGE_BYTES;
 use crate::backend::{BackendError, BackendInUse, BackendKind};
 use crate::clock::Clock;
 use crate::engine::below::{Below, Opening};
-use crate::engine::elastic::{Elastic, FIXED_BYTES, Plan};
-use crate::engine::frame_cache::{FrameCache, FrameLender};
-use crate::engine::{Engine, Handle, Owner};
+use crate::engine::elastic::{Elastic, FIXED_BYTES, MemoryPlan};
+use crate::engine::frame_cache::{FrameCache, FrameSharer};
+use crate::engine::{Engine, Handle, LazyEngine};
 use crate::file::File;
 use crate::frames::{FrameMemoryError, has_room_for_tables};
 use crate::identity::file_time;
 use crate::kernel_pages::KernelCache;
-use crate::kernel_pages::steering::Steering;
-use crate::storage::{Files, Sleeper, Storage};
+use crate::kernel_pages::kernel_readahead::KernelReadahead;
+use crate::storage::{FileStorage, Sleeper, Storage};
 use crate::target::{OpenError, OpenOptions, Target};
 
 /// One cache, one readahead law and one queue of requests, for any number of
@@ -51,7 +51,7 @@ use crate::target::{OpenError, OpenOptions, Target};
 /// ```
 #[derive(Clone)]
 pub struct ReadPath {
-    engine: Arc<Owner>,
+    engine: Arc<LazyEngine>,
 }
 
 impl ReadPath {
@@ -130,8 +130,8 @@ impl ReadPath {
     /// Each of the two keeps its last 4,096 decisions: ask often enough, or
     /// [`Lost`](crate::Decision::Lost) says how many are missing. Empty where neither law keeps a
     /// log (of the schedulers `cfq` and `adaptive` do, of the readahead laws `adaptive`).
-    pub fn take_decisions(&self) -> Vec<Decided> {
-        let mut all: Vec<Decided> = Vec::new();
+    pub fn take_decisions(&self) -> Vec<LoggedDecision> {
+        let mut all: Vec<LoggedDecision> = Vec::new();
         if let Some(engine) = self.engine.built() {
             let mut state = engine.lock();
             let machine = &mut state.machine;
@@ -147,11 +147,11 @@ impl ReadPath {
     }
 
     /// The path that owns this engine.
-    pub(crate) fn of(engine: Arc<Owner>) -> ReadPath {
+    pub(crate) fn of(engine: Arc<LazyEngine>) -> ReadPath {
         ReadPath { engine }
     }
 
-    pub(crate) fn engine(&self) -> &Arc<Owner> {
+    pub(crate) fn engine(&self) -> &Arc<LazyEngine> {
         &self.engine
     }
 }
@@ -245,7 +245,7 @@ pub struct Builder {
     held_bytes: Option<u64>,
     readahead: Cow<'static, str>,
     scheduler: Cow<'static, str>,
-    reclaim: Cow<'static, str>,
+    eviction: Cow<'static, str>,
     depth: u32,
     backend: BackendKind,
     logs_decisions: bool,
@@ -254,7 +254,7 @@ pub struct Builder {
 }
 
 /// The laws, and the most requests at once, unless they are named.
-const LAW: &str = "adaptive";
+const POLICY: &str = "adaptive";
 const DEPTH: u32 = 128;
 
 impl Default for Builder {
@@ -262,9 +262,9 @@ impl Default for Builder {
         Builder {
             memory_bytes: None,
             held_bytes: None,
-            readahead: Cow::Borrowed(LAW),
-            scheduler: Cow::Borrowed(LAW),
-            reclaim: Cow::Borrowed(LAW),
+            readahead: Cow::Borrowed(POLICY),
+            scheduler: Cow::Borrowed(POLICY),
+            eviction: Cow::Borrowed(POLICY),
             depth: DEPTH,
             backend: BackendKind::default(),
             logs_decisions: false,
@@ -305,11 +305,11 @@ impl Builder {
         self
     }
 
-    /// The readahead law, as `readpath laws` names it, with its parameters;
+    /// The readahead law, as `readpath policies` names it, with its parameters;
     /// default `adaptive`: it learns what a request and a byte cost, and reads as far
     /// ahead of each stream as its reader needs.
-    pub fn readahead(mut self, law: &str) -> Builder {
-        self.readahead = Cow::Owned(law.to_owned());
+    pub fn readahead(mut self, policy: &str) -> Builder {
+        self.readahead = Cow::Owned(policy.to_owned());
         self
     }
 
@@ -317,12 +317,12 @@ impl Builder {
     /// once, unless it is seen that the readers are in each other's way, and that fewer at a time
     /// bring more. The others know of one queue. A path may span several devices; to have each
     /// decided for by itself, give each a path of its own.
-    pub fn scheduler(mut self, law: &str) -> Builder {
-        self.scheduler = Cow::Owned(law.to_owned());
+    pub fn scheduler(mut self, policy: &str) -> Builder {
+        self.scheduler = Cow::Owned(policy.to_owned());
         self
     }
 
-    /// What stays in memory when that is short, as `readpath laws` names it; default `adaptive`: the
+    /// What stays in memory when that is short, as `readpath policies` names it; default `adaptive`: the
     /// one of the others that would have missed least of a sample of the pages.
     ///
     /// Where no memory is named, and the path keeps pages itself, it decides once pages are read again that had to leave; until then they go in
@@ -332,8 +332,8 @@ impl Builder {
     /// let error = readpath::ReadPath::builder().reclaim("psychic").build().err().unwrap();
     /// assert!(error.to_string().contains("there is no reclaim law `psychic`"));
     /// ```
-    pub fn reclaim(mut self, law: &str) -> Builder {
-        self.reclaim = Cow::Owned(law.to_owned());
+    pub fn eviction(mut self, policy: &str) -> Builder {
+        self.eviction = Cow::Owned(policy.to_owned());
         self
     }
 
@@ -389,18 +389,19 @@ impl Builder {
     fn kernel_cache_use(&self) -> KernelCache {
         match self.takes_kernel_pages {
             false => KernelCache::Unused,
-            true if self.names_nothing() => {
-                KernelCache::Keeps(Arc::new(Steering::new(Clock::start(), self.logs_decisions)))
-            }
+            true if self.names_nothing() => KernelCache::Keeps(Arc::new(KernelReadahead::new(
+                Clock::start(),
+                self.logs_decisions,
+            ))),
             true => KernelCache::Taken,
         }
     }
 
     /// Whether what the path would keep pages by itself with is left as it is by default.
     fn names_nothing(&self) -> bool {
-        let Builder { memory_bytes, held_bytes, readahead, scheduler, reclaim, .. } = self;
+        let Builder { memory_bytes, held_bytes, readahead, scheduler, eviction, .. } = self;
         (memory_bytes, held_bytes) == (&None, &None)
-            && [readahead, scheduler, reclaim].iter().all(|law| *law == LAW)
+            && [readahead, scheduler, eviction].iter().all(|policy| *policy == POLICY)
             && (self.depth, self.backend) == (DEPTH, BackendKind::Auto)
     }
 
@@ -416,10 +417,10 @@ impl Builder {
         let coherence = self.coherence;
         let kernel_cache = self.kernel_cache_use();
         let owner = match kernel_cache {
-            KernelCache::Keeps(_) => Owner::later(coherence, kernel_cache, self),
+            KernelCache::Keeps(_) => LazyEngine::later(coherence, kernel_cache, self),
             _ => {
                 let again = Some(self.clone());
-                Owner::new(self.build_engine()?, coherence, kernel_cache, again)
+                LazyEngine::new(self.build_engine()?, coherence, kernel_cache, again)
             }
         };
         Ok(ReadPath { engine: Arc::new(owner) })
@@ -432,7 +433,7 @@ impl Builder {
     pub(crate) fn build_engine(self) -> Result<Engine, BuildError> {
         let clock = Clock::start();
         let (files, sleeper) =
-            Files::several(self.depth, self.backend, clock).map_err(BuildError::Backend)?;
+            FileStorage::several(self.depth, self.backend, clock).map_err(BuildError::Backend)?;
         let caps = files.caps();
         self.build_over(Below::Files(Box::new(files)), sleeper, caps, clock)
     }
@@ -448,27 +449,27 @@ impl Builder {
         caps: DeviceCaps,
         clock: Clock,
     ) -> Result<Engine, BuildError> {
-        let spec = |text: &str| Spec::parse(text).map_err(BuildError::Law);
+        let spec = |text: &str| Spec::parse(text).map_err(BuildError::Policy);
         let limits = ReadaheadLimits {
             request_pages_max: u64::from(caps.request_sectors_max) * 512 / PAGE_BYTES,
             ..ReadaheadLimits::default()
         };
-        let law_memory_bytes_max = match self.memory_bytes {
+        let policy_memory_bytes_max = match self.memory_bytes {
             Some(_) => u64::MAX,
             None => FIXED_BYTES,
         };
         let config = Config {
-            law_memory_bytes_max,
+            policy_memory_bytes_max,
             readahead: spec(&self.readahead)?,
             limits,
             scheduler: spec(&self.scheduler)?,
-            reclaim: spec(&self.reclaim)?,
+            eviction: spec(&self.eviction)?,
             depth_max: self.depth,
             ..Config::new(caps)
         };
         let mut plan = match self.memory_bytes {
-            Some(bytes) => Plan::fixed(bytes, self.held_bytes),
-            None => Plan::elastic(self.held_bytes),
+            Some(bytes) => MemoryPlan::fixed(bytes, self.held_bytes),
+            None => MemoryPlan::elastic(self.held_bytes),
         };
         let pages_max = plan.bytes_max / PAGE_BYTES;
         // Of more the machine says that they can't be numbered.
@@ -481,7 +482,7 @@ impl Builder {
             let machine = machine::Machine::new(Config {
                 memory_bytes: plan.limit_bytes,
                 memory_bytes_max: plan.bytes_max,
-                lent_bytes_max: held_pages * PAGE_BYTES,
+                pinned_bytes_max: held_pages * PAGE_BYTES,
                 ..config.clone()
             });
             let machine = machine.map_err(BuildError::Config)?;
@@ -497,7 +498,7 @@ impl Builder {
         if let Some(log) = machine.scheduler_decisions() {
             log.turn(self.logs_decisions);
         }
-        machine.lend_through(Box::new(FrameLender(Arc::clone(&frame_cache))));
+        machine.lend_through(Box::new(FrameSharer(Arc::clone(&frame_cache))));
         let engine = Engine::new(machine, below, sleeper, frame_cache, clock);
         Ok(engine.with_memory(Elastic::of(plan)))
     }
@@ -508,7 +509,7 @@ impl Builder {
 #[non_exhaustive]
 pub enum BuildError {
     /// A law is not of the form `NAME,key=value,…`.
-    Law(SpecError),
+    Policy(SpecError),
     /// A law is unknown, or a number is out of bounds.
     Config(ConfigError),
     /// The system has no room for the memory.
@@ -520,7 +521,7 @@ pub enum BuildError {
 impl std::fmt::Display for BuildError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            BuildError::Law(error) => error.fmt(f),
+            BuildError::Policy(error) => error.fmt(f),
             BuildError::Config(error) => error.fmt(f),
             BuildError::Memory(error) => error.fmt(f),
             BuildError::Backend(error) => error.fmt(f),

@@ -21,7 +21,7 @@ use readpath_core::request::{Completion, DeviceRequest, Op, Outcome};
 pub(crate) const ARE_TOLD: bool = cfg!(any(feature = "tracing", feature = "usdt"));
 
 /// Is there while a read goes on.
-pub(crate) struct Read {
+pub(crate) struct ReadPoint {
     #[cfg(feature = "tracing")]
     _span: tracing::span::EnteredSpan,
     #[cfg(feature = "usdt")]
@@ -31,10 +31,10 @@ pub(crate) struct Read {
 /// A read begins; it ends when what is given is dropped.
 #[inline(always)]
 #[cfg_attr(not(any(feature = "tracing", feature = "usdt")), allow(unused_variables))]
-pub(crate) fn read(offset: u64, bytes: u64) -> Read {
+pub(crate) fn read(offset: u64, bytes: u64) -> ReadPoint {
     #[cfg(feature = "usdt")]
     probe::probe!(readpath, read_begin, offset, bytes);
-    Read {
+    ReadPoint {
         #[cfg(feature = "tracing")]
         _span: tracing::trace_span!(target: "readpath", "read", offset, bytes).entered(),
         #[cfg(feature = "usdt")]
@@ -43,7 +43,7 @@ pub(crate) fn read(offset: u64, bytes: u64) -> Read {
 }
 
 #[cfg(feature = "usdt")]
-impl Drop for Read {
+impl Drop for ReadPoint {
     #[inline(always)]
     fn drop(&mut self) {
         probe::probe!(readpath, read_end, self.offset);

@@ -4,7 +4,7 @@
 //! shares with it what the kernel keeps for it: the rings, above all. What a parent has made
 //! must be neither used nor dropped in the child; nor may the child wait for a lock that a
 //! thread had at that moment, which will never be let go there. So what belongs to a
-//! process is marked with its [`Process`], and each operation asks [`Process::is_this`] before it
+//! process is marked with its [`ProcessName`], and each operation asks [`ProcessName::is_this`] before it
 //! touches anything.
 //!
 //! To ask is two loads. The number of the process lies in a page that the kernel empties in
@@ -24,14 +24,14 @@ use rustix::mm;
 
 /// Names a process among its ancestors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Process(u32);
+pub(crate) struct ProcessName(u32);
 
-impl Process {
+impl ProcessName {
     /// No process at all.
-    pub(crate) const NONE: Process = Process(u32::MAX);
+    pub(crate) const NONE: ProcessName = ProcessName(u32::MAX);
 
     /// The process that asks.
-    pub(crate) fn this() -> Process {
+    pub(crate) fn this() -> ProcessName {
         let word = word();
         loop {
             match word.load(Ordering::Relaxed) {
@@ -40,7 +40,7 @@ impl Process {
                     let next = LAST.fetch_add(1, Ordering::Relaxed) + 1;
                     let _ = word.compare_exchange(0, next, Ordering::Relaxed, Ordering::Relaxed);
                 }
-                number => return Process(number),
+                number => return ProcessName(number),
             }
         }
     }
@@ -52,8 +52,8 @@ impl Process {
 
     /// That of a number.
     #[inline]
-    pub(crate) const fn of(number: u32) -> Process {
-        Process(number)
+    pub(crate) const fn of(number: u32) -> ProcessName {
+        ProcessName(number)
     }
 
     /// Whether it is the one that asks.
@@ -122,13 +122,13 @@ fn watched_word() -> &'static AtomicU32 {
 /// Something that only the process that made it has: in a child it is neither used nor dropped.
 pub(crate) struct Own<T> {
     value: ManuallyDrop<T>,
-    process: Process,
+    process: ProcessName,
 }
 
 impl<T> Own<T> {
     /// Made in this process.
     pub(crate) fn new(value: T) -> Own<T> {
-        Own { value: ManuallyDrop::new(value), process: Process::this() }
+        Own { value: ManuallyDrop::new(value), process: ProcessName::this() }
     }
 
     /// Whether this process made it.
@@ -167,19 +167,19 @@ impl<T> Drop for Own<T> {
 /// What is made when it is first needed: an engine; or what takes the place of something in a child.
 ///
 /// Without a lock, which a grandchild could inherit. Once made it stays as long as this does.
-pub(crate) struct Heir<T: Send + Sync> {
+pub(crate) struct ForkLocal<T: Send + Sync> {
     made: AtomicPtr<T>,
     owns: PhantomData<T>,
 }
 
-impl<T: Send + Sync> Heir<T> {
-    pub(crate) const fn new() -> Heir<T> {
-        Heir { made: AtomicPtr::new(ptr::null_mut()), owns: PhantomData }
+impl<T: Send + Sync> ForkLocal<T> {
+    pub(crate) const fn new() -> ForkLocal<T> {
+        ForkLocal { made: AtomicPtr::new(ptr::null_mut()), owns: PhantomData }
     }
 
     /// One that is there from the start.
-    pub(crate) fn of(made: T) -> Heir<T> {
-        Heir { made: AtomicPtr::new(Box::into_raw(Box::new(made))), owns: PhantomData }
+    pub(crate) fn of(made: T) -> ForkLocal<T> {
+        ForkLocal { made: AtomicPtr::new(Box::into_raw(Box::new(made))), owns: PhantomData }
     }
 
     /// It, if it was made.
@@ -213,7 +213,7 @@ impl<T: Send + Sync> Heir<T> {
         Ok(self.get().expect("it is there from now on"))
     }
 
-    /// As [`get_or_make`](Heir::get_or_make), to be changed.
+    /// As [`get_or_make`](ForkLocal::get_or_make), to be changed.
     ///
     /// # Errors
     /// As there.
@@ -227,13 +227,13 @@ impl<T: Send + Sync> Heir<T> {
     }
 }
 
-impl<T: Send + Sync + std::fmt::Debug> std::fmt::Debug for Heir<T> {
+impl<T: Send + Sync + std::fmt::Debug> std::fmt::Debug for ForkLocal<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("Heir").field(&self.get()).finish()
     }
 }
 
-impl<T: Send + Sync> Drop for Heir<T> {
+impl<T: Send + Sync> Drop for ForkLocal<T> {
     fn drop(&mut self) {
         let made = *self.made.get_mut();
         if !made.is_null() {
@@ -264,11 +264,12 @@ mod tests {
 
     #[test]
     fn a_child_and_its_child_are_processes_of_their_own() {
-        let first = Process::this();
-        assert!(first.is_this() && Process::this() == first && !Process::NONE.is_this());
+        let first = ProcessName::this();
+        assert!(first.is_this() && ProcessName::this() == first && !ProcessName::NONE.is_this());
         assert!(in_child(|| {
-            let second = Process::this();
-            let is_third = || !first.is_this() && !second.is_this() && Process::this() != second;
+            let second = ProcessName::this();
+            let is_third =
+                || !first.is_this() && !second.is_this() && ProcessName::this() != second;
             second != first && !first.is_this() && second.is_this() && in_child(is_third)
         }));
         assert!(first.is_this());
@@ -302,14 +303,14 @@ mod tests {
 
     #[test]
     fn what_is_owned_is_dropped_by_its_process_alone() {
-        struct Told<'a>(&'a AtomicU32);
-        impl Drop for Told<'_> {
+        struct ChildReport<'a>(&'a AtomicU32);
+        impl Drop for ChildReport<'_> {
             fn drop(&mut self) {
                 self.0.fetch_add(1, Ordering::Relaxed);
             }
         }
         let drops = AtomicU32::new(0);
-        let own = Own::new(Told(&drops));
+        let own = Own::new(ChildReport(&drops));
         assert!(in_child(|| {
             let is_ours = own.get().is_some();
             // SAFETY: dropped once in this process.
@@ -322,9 +323,9 @@ mod tests {
 
     #[test]
     fn an_heir_is_made_once_and_tried_again_after_an_error() {
-        let heir = Heir::new();
-        assert_eq!(heir.get_or_make(|| Err("no")), Err("no"));
-        assert_eq!(heir.get_or_make(|| Ok::<_, ()>(5)), Ok(&5));
-        assert_eq!(heir.get_or_make(|| Ok::<_, ()>(6)), Ok(&5));
+        let fork_local = ForkLocal::new();
+        assert_eq!(fork_local.get_or_make(|| Err("no")), Err("no"));
+        assert_eq!(fork_local.get_or_make(|| Ok::<_, ()>(5)), Ok(&5));
+        assert_eq!(fork_local.get_or_make(|| Ok::<_, ()>(6)), Ok(&5));
     }
 }

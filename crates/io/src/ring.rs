@@ -21,7 +21,7 @@ use std::time::Duration;
 use io_uring::{IoUring, opcode, squeue, types};
 use readpath_core::request::Op;
 
-use crate::backend::{Answer, Backend, BackendError, Sleep, Sleeper, Transfer};
+use crate::backend::{Backend, BackendError, KernelAnswer, Sleep, Sleeper, Transfer};
 
 /// The token of a cancellation's own answer, which nobody waits for.
 const NOBODY: u64 = u64::MAX;
@@ -41,7 +41,7 @@ const ENTRIES_MAX: u32 = 32_768;
 const BATCH: usize = 4;
 
 /// The ring backend.
-pub(crate) struct Ring {
+pub(crate) struct UringBackend {
     ring: Arc<IoUring>,
     /// The addresses of the memory that the kernel holds for this ring.
     registered: Range<usize>,
@@ -55,12 +55,12 @@ pub(crate) struct Ring {
     refused: Option<i32>,
 }
 
-impl Ring {
+impl UringBackend {
     /// A ring of one thread with room for `depth` transfers at once.
     ///
     /// # Errors
     /// The kernel gives none, or one that can't sleep for a limited time.
-    pub(crate) fn new(depth: u32) -> Result<Ring, BackendError> {
+    pub(crate) fn new(depth: u32) -> Result<UringBackend, BackendError> {
         let ring = build(depth, 0, |entries| {
             IoUring::builder()
                 .setup_single_issuer()
@@ -69,15 +69,15 @@ impl Ring {
                 .setup_submit_all()
                 .build(entries)
         })?;
-        Ok(Ring::over(Arc::new(ring)))
+        Ok(UringBackend::over(Arc::new(ring)))
     }
 
     /// A ring that different threads use one after the other, without a bell: the
     /// end of a request is done by whichever thread enters it.
     ///
     /// # Errors
-    /// As [`new`](Ring::new).
-    pub(crate) fn for_any_thread(depth: u32) -> Result<Ring, BackendError> {
+    /// As [`new`](UringBackend::new).
+    pub(crate) fn for_any_thread(depth: u32) -> Result<UringBackend, BackendError> {
         let ring = build(depth, 0, |entries| {
             IoUring::builder()
                 .setup_coop_taskrun()
@@ -85,12 +85,12 @@ impl Ring {
                 .setup_submit_all()
                 .build(entries)
         })?;
-        Ok(Ring::over(Arc::new(ring)))
+        Ok(UringBackend::over(Arc::new(ring)))
     }
 
-    fn over(ring: Arc<IoUring>) -> Ring {
+    fn over(ring: Arc<IoUring>) -> UringBackend {
         let entries = ring.params().sq_entries() as usize;
-        Ring {
+        UringBackend {
             ring,
             registered: 0..0,
             bell: None,
@@ -103,8 +103,8 @@ impl Ring {
     /// A ring of several threads, which take turns, and what one of them sleeps on.
     ///
     /// # Errors
-    /// As [`new`](Ring::new).
-    pub(crate) fn shared(depth: u32) -> Result<(Ring, RingSleeper), BackendError> {
+    /// As [`new`](UringBackend::new).
+    pub(crate) fn shared(depth: u32) -> Result<(UringBackend, RingSleeper), BackendError> {
         let ring = build(depth, 1, |entries| IoUring::builder().setup_submit_all().build(entries))?;
         // SAFETY: makes a new descriptor, which nobody else owns.
         let bell = unsafe {
@@ -117,7 +117,7 @@ impl Ring {
         };
         let ring = Arc::new(ring);
         let sleeper = RingSleeper { ring: Arc::clone(&ring), bell: Arc::clone(&bell) };
-        let mut ring = Ring::over(ring);
+        let mut ring = UringBackend::over(ring);
         ring.bell = Some(bell);
         ring.listen();
         Ok((ring, sleeper))
@@ -186,7 +186,7 @@ impl Ring {
 
     /// Takes the answers that lie in the shared queue. True if the bell has rung, and is to be listened for
     /// again.
-    fn take_answers(&mut self, answers: &mut Vec<Answer>) -> bool {
+    fn take_answers(&mut self, answers: &mut Vec<KernelAnswer>) -> bool {
         let mut is_woken = false;
         // SAFETY: `&mut self` makes this the only access to the queue of answers.
         for entry in unsafe { self.ring.completion_shared() } {
@@ -194,7 +194,7 @@ impl Ring {
                 NOBODY => {}
                 WAKE => is_woken = true,
                 token => {
-                    answers.push(Answer { token, raw: entry.result() });
+                    answers.push(KernelAnswer { token, raw: entry.result() });
                     self.unanswered -= 1;
                 }
             }
@@ -232,7 +232,7 @@ pub(crate) struct RingSleeper {
 
 impl Sleeper for RingSleeper {
     fn sleep(&self, sleep: Sleep) -> Result<bool, BackendError> {
-        let is_awaited = sleep != Sleep::Never && !self.has_answers();
+        let is_demand = sleep != Sleep::Never && !self.has_answers();
         match enter(&self.ring, sleep) {
             // No memory for more requests, or for more answers: earlier ones
             // give some back as they end. The bell is always with the kernel,
@@ -245,10 +245,10 @@ impl Sleeper for RingSleeper {
                 // SAFETY: nothing is submitted, and the argument outlives the call.
                 let _ =
                     unsafe { self.ring.submitter().enter(0, 1, GETEVENTS | EXT_ARG, Some(&args)) };
-                Ok(is_awaited)
+                Ok(is_demand)
             }
             Err(errno) => Err(BackendError::Exchange { errno }),
-            Ok(()) => Ok(is_awaited),
+            Ok(()) => Ok(is_demand),
         }
     }
 
@@ -322,7 +322,7 @@ fn enter(ring: &IoUring, sleep: Sleep) -> Result<(), i32> {
     }
 }
 
-impl Backend for Ring {
+impl Backend for UringBackend {
     unsafe fn queue(&mut self, transfer: Transfer<'_>) {
         let Transfer { token, fd, op, offset, segments, .. } = transfer;
         let file = types::Fd(fd);
@@ -372,14 +372,18 @@ impl Backend for Ring {
         self.push(&opcode::AsyncCancel::new(token).build().user_data(NOBODY));
     }
 
-    fn collect(&mut self, answers: &mut Vec<Answer>) -> Result<bool, BackendError> {
+    fn collect(&mut self, answers: &mut Vec<KernelAnswer>) -> Result<bool, BackendError> {
         if let Some(errno) = self.refused {
             return self.give_up(errno, answers).map(|()| false);
         }
         Ok(self.take_answers(answers))
     }
 
-    fn exchange(&mut self, sleep: Sleep, answers: &mut Vec<Answer>) -> Result<(), BackendError> {
+    fn exchange(
+        &mut self,
+        sleep: Sleep,
+        answers: &mut Vec<KernelAnswer>,
+    ) -> Result<(), BackendError> {
         if let Some(errno) = self.refused {
             return self.give_up(errno, answers);
         }
@@ -404,12 +408,12 @@ impl Backend for Ring {
     }
 }
 
-impl Ring {
+impl UringBackend {
     /// The kernel refuses to be entered: a sandbox has come to forbid it. It isn't entered any
     /// more, so what it has not been given it never gets, and that is answered with `errno`. What it
     /// has ends as ever, and its answers come by themselves, but for a ring that defers them until it
     /// is entered: their memory stays the kernel's.
-    fn give_up(&mut self, errno: i32, answers: &mut Vec<Answer>) -> Result<(), BackendError> {
+    fn give_up(&mut self, errno: i32, answers: &mut Vec<KernelAnswer>) -> Result<(), BackendError> {
         const NAP: Duration = Duration::from_millis(1);
         self.refused = Some(errno);
         let queued_entries = self.submission().len();
@@ -423,12 +427,12 @@ impl Ring {
             std::thread::sleep(NAP);
             self.take_answers(answers);
         }
-        answers.extend(never_given.iter().map(|&token| Answer { token, raw: -errno }));
+        answers.extend(never_given.iter().map(|&token| KernelAnswer { token, raw: -errno }));
         Err(BackendError::Exchange { errno })
     }
 }
 
-impl Drop for Ring {
+impl Drop for UringBackend {
     fn drop(&mut self) {
         let mut answers = Vec::new();
         while self.unanswered > 0 && self.exchange(Sleep::UntilAnswered, &mut answers).is_ok() {}
@@ -450,7 +454,7 @@ mod tests {
 
     /// Queues a read of up to 8 bytes from a pipe, which doesn't answer by itself.
     fn queue_read(
-        ring: &mut Ring,
+        ring: &mut UringBackend,
         fd: i32,
         token: u64,
         memory: &mut [u8; 8],
@@ -469,7 +473,7 @@ mod tests {
     fn it_sleeps_until_the_time_is_up_or_an_answer_comes() {
         let (reader, mut writer) = std::io::pipe().unwrap();
         let (mut memory, mut list, mut answers) = ([0; 8], NO_PIECE, Vec::new());
-        let mut ring = Ring::new(4).unwrap();
+        let mut ring = UringBackend::new(4).unwrap();
         queue_read(&mut ring, reader.as_raw_fd(), 7, &mut memory, &mut list);
         ring.exchange(Sleep::AtMost(Duration::from_millis(1)), &mut answers).unwrap();
         ring.exchange(Sleep::Never, &mut answers).unwrap();
@@ -478,7 +482,7 @@ mod tests {
         while answers.is_empty() {
             ring.exchange(Sleep::UntilAnswered, &mut answers).unwrap();
         }
-        assert_eq!(answers, [Answer { token: 7, raw: 3 }]);
+        assert_eq!(answers, [KernelAnswer { token: 7, raw: 3 }]);
         // Nothing is in flight: there is nothing to sleep for.
         ring.exchange(Sleep::UntilAnswered, &mut answers).unwrap();
         drop(ring);
@@ -489,7 +493,7 @@ mod tests {
     fn another_thread_queues_and_wakes_while_one_sleeps() {
         let (reader, mut writer) = std::io::pipe().unwrap();
         let (mut memory, mut list, mut answers) = ([0; 8], NO_PIECE, Vec::new());
-        let (mut ring, sleeper) = Ring::shared(4).unwrap();
+        let (mut ring, sleeper) = UringBackend::shared(4).unwrap();
         // Nothing is in flight: only the bell ends this, rung before or after.
         for _ in 0..3 {
             std::thread::scope(|threads| {
@@ -507,14 +511,14 @@ mod tests {
             asleep.join().unwrap();
         });
         ring.exchange(Sleep::Never, &mut answers).unwrap();
-        assert_eq!(answers, [Answer { token: 5, raw: 2 }]);
+        assert_eq!(answers, [KernelAnswer { token: 5, raw: 2 }]);
     }
 
     #[test]
     fn a_sleep_says_whether_what_came_was_awaited() {
         let (reader, mut writer) = std::io::pipe().unwrap();
         let (mut memory, mut list, mut answers) = ([0; 8], NO_PIECE, Vec::new());
-        let (mut ring, sleeper) = Ring::shared(4).unwrap();
+        let (mut ring, sleeper) = UringBackend::shared(4).unwrap();
         queue_read(&mut ring, reader.as_raw_fd(), 3, &mut memory, &mut list);
         assert_eq!(sleeper.sleep(Sleep::Never), Ok(false), "nobody slept");
         let span = Sleep::AtMost(Duration::from_millis(1));
@@ -526,14 +530,14 @@ mod tests {
         }
         assert_eq!(sleeper.sleep(Sleep::UntilAnswered), Ok(false), "it lay there");
         ring.exchange(Sleep::Never, &mut answers).unwrap();
-        assert_eq!(answers, [Answer { token: 3, raw: 2 }]);
+        assert_eq!(answers, [KernelAnswer { token: 3, raw: 2 }]);
     }
 
     #[test]
     fn what_is_withdrawn_is_answered_by_that_name() {
         let (reader, _writer) = std::io::pipe().unwrap();
         let (mut memory, mut list, mut answers) = ([0; 8], NO_PIECE, Vec::new());
-        let mut ring = Ring::new(1).unwrap();
+        let mut ring = UringBackend::new(1).unwrap();
         queue_read(&mut ring, reader.as_raw_fd(), 3, &mut memory, &mut list);
         ring.exchange(Sleep::Never, &mut answers).unwrap();
         assert_eq!(answers, []);
@@ -542,16 +546,16 @@ mod tests {
             ring.exchange(Sleep::UntilAnswered, &mut answers).unwrap();
         }
         // ECANCELED is 125 in errno(3).
-        assert_eq!(answers, [Answer { token: 3, raw: -125 }]);
+        assert_eq!(answers, [KernelAnswer { token: 3, raw: -125 }]);
     }
 
     #[test]
     fn a_file_that_is_closed_is_answered_by_errno() {
         let (mut memory, mut list, mut answers) = ([0; 8], NO_PIECE, Vec::new());
-        let mut ring = Ring::new(1).unwrap();
+        let mut ring = UringBackend::new(1).unwrap();
         queue_read(&mut ring, -1, 0, &mut memory, &mut list);
         ring.exchange(Sleep::UntilAnswered, &mut answers).unwrap();
         // EBADF is 9 in errno(3).
-        assert_eq!(answers, [Answer { token: 0, raw: -9 }]);
+        assert_eq!(answers, [KernelAnswer { token: 0, raw: -9 }]);
     }
 }

@@ -37,9 +37,9 @@ use std::path::Path;
 pub use disk::Faults;
 pub use found::found;
 pub use memory::Kernel;
-pub use paged::{Paged, Touch};
+pub use paged::{MappingTouch, Paged};
 pub use scenario::{Action, Scenario, Settings};
-pub use server::Server;
+pub use server::SimulatedServer;
 pub use world::Report;
 
 use crate::identity::Identity;

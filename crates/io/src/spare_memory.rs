@@ -55,24 +55,24 @@ impl SpareMemory {
 }
 
 /// What the files of a group are called.
-struct Names {
+struct CgroupFileNames {
     limits: &'static [&'static str],
     usage: &'static str,
     idle_files: &'static str,
 }
 
-const V2: Names = Names {
+const V2: CgroupFileNames = CgroupFileNames {
     limits: &["memory.max", "memory.high"],
     usage: "memory.current",
     idle_files: "inactive_file",
 };
-const V1: Names = Names {
+const V1: CgroupFileNames = CgroupFileNames {
     limits: &["memory.limit_in_bytes"],
     usage: "memory.usage_in_bytes",
     idle_files: "total_inactive_file",
 };
 
-impl Names {
+impl CgroupFileNames {
     /// How much a group may have; `None` for one without limit.
     fn limit(&self, group: &Path) -> Option<u64> {
         self.limits.iter().filter_map(|name| number(&group.join(name))).min()
@@ -91,7 +91,7 @@ impl Names {
 }
 
 /// The groups that this process is in, as far as they bound memory.
-fn groups(root: &Path) -> impl Iterator<Item = (PathBuf, &'static Names)> {
+fn groups(root: &Path) -> impl Iterator<Item = (PathBuf, &'static CgroupFileNames)> {
     let of = read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
     let groups: Vec<_> = of.lines().flat_map(|line| groups_of(root, line)).collect();
     groups.into_iter()
@@ -103,7 +103,7 @@ fn number(path: &Path) -> Option<u64> {
 }
 
 /// The groups that a line of `/proc/self/cgroup` stands for, the innermost first, as far as they bound memory.
-fn groups_of(root: &Path, line: &str) -> Vec<(PathBuf, &'static Names)> {
+fn groups_of(root: &Path, line: &str) -> Vec<(PathBuf, &'static CgroupFileNames)> {
     let mut parts = line.splitn(3, ':');
     let (Some(_), Some(controllers), Some(path)) = (parts.next(), parts.next(), parts.next())
     else {

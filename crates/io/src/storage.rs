@@ -3,7 +3,7 @@
 //!
 //! A [`Storage`] takes requests with the memory that they fill, and gives each
 //! back completed, once. It decides nothing and owns no memory of the cache.
-//! [`Files`] is the storage of this machine's files and
+//! [`FileStorage`] is the storage of this machine's files and
 //! block devices, many at once; an NFS connection is another.
 
 use std::sync::Arc;
@@ -15,11 +15,11 @@ use crate::backend::{Backend, BackendError, BackendInUse, BackendKind};
 pub use crate::backend::{Sleep, Sleeper};
 use crate::clock::Clock;
 use crate::target::{TRANSFER_BYTES_MAX, Target};
-use crate::transfers::{Place, Progress, Start, Transfers};
+use crate::transfers::{Progress, TransferFile, TransferStart, Transfers};
 
 /// Carries requests between memory and what is stored.
 ///
-/// A machine knows its [`Carrier`](readpath_core::machine::Carrier), which asks it where a
+/// A machine knows its [`IoBackend`](readpath_core::machine::IoBackend), which asks it where a
 /// request's memory is; a storage knows no machine and is told the addresses, and it can be
 /// slept in: so whoever drives a machine in real time is the carrier, over a storage.
 ///
@@ -77,7 +77,7 @@ pub(crate) const FILE_BYTES_MAX: u64 = SECTOR_BYTES << FILE_SECTORS_LOG2;
 
 /// Files and block devices, as one storage: each has a range of sectors of its
 /// own, so that requests on two of them are never neighbours.
-pub struct Files {
+pub struct FileStorage {
     // Dropped before the targets, which its transfers read.
     transfers: Transfers<()>,
     targets: Vec<Option<Target>>,
@@ -88,32 +88,36 @@ pub struct Files {
     lets_carry: bool,
 }
 
-impl Files {
+impl FileStorage {
     /// The storage of one file, for one thread: its sectors are those of the file.
     ///
     /// # Errors
     /// The backend isn't to be had here.
-    pub fn one(target: Target, backend: BackendKind, clock: Clock) -> Result<Files, BackendError> {
+    pub fn one(
+        target: Target,
+        backend: BackendKind,
+        clock: Clock,
+    ) -> Result<FileStorage, BackendError> {
         let caps = target.caps();
         let (backend, in_use) = backend.build(caps.depth_max)?;
         let transfers = Transfers::over(backend, caps.depth_max, clock);
         let targets = vec![Some(target)];
-        Ok(Files { transfers, targets, free: Vec::new(), caps, in_use, lets_carry: false })
+        Ok(FileStorage { transfers, targets, free: Vec::new(), caps, in_use, lets_carry: false })
     }
 
     /// The storage of any number of files, for several threads, with what one
     /// of them sleeps on; `depth` requests at once.
     ///
     /// # Errors
-    /// As [`one`](Files::one).
+    /// As [`one`](FileStorage::one).
     pub(crate) fn several(
         depth: u32,
         backend: BackendKind,
         clock: Clock,
-    ) -> Result<(Files, Arc<dyn Sleeper>), BackendError> {
+    ) -> Result<(FileStorage, Arc<dyn Sleeper>), BackendError> {
         let lets_carry = backend == BackendKind::Auto;
         let ((backend, sleeper), in_use) = backend.build_shared(depth)?;
-        let files = Files { lets_carry, ..Files::over(backend, in_use, depth, clock) };
+        let files = FileStorage { lets_carry, ..FileStorage::over(backend, in_use, depth, clock) };
         Ok((files, sleeper))
     }
 
@@ -123,7 +127,7 @@ impl Files {
         in_use: BackendInUse,
         depth: u32,
         clock: Clock,
-    ) -> Files {
+    ) -> FileStorage {
         let caps = DeviceCaps {
             sectors: u64::MAX,
             request_sectors_max: (TRANSFER_BYTES_MAX / SECTOR_BYTES) as u32,
@@ -134,7 +138,7 @@ impl Files {
         };
         let transfers = Transfers::over(backend, depth, clock);
         let (targets, free) = (Vec::new(), Vec::new());
-        Files { transfers, targets, free, caps, in_use, lets_carry: false }
+        FileStorage { transfers, targets, free, caps, in_use, lets_carry: false }
     }
 
     /// What carries the bytes now.
@@ -168,7 +172,7 @@ impl Files {
             .expect("a request is for a file that is there")
     }
 
-    /// Whether a thread that waits for a request may [carry](Files::progress) it by itself: where nobody asked for
+    /// Whether a thread that waits for a request may [carry](FileStorage::progress) it by itself: where nobody asked for
     /// something else.
     pub(crate) fn lets_carry(&self) -> bool {
         self.lets_carry
@@ -179,11 +183,11 @@ impl Files {
         Progress::begun(&self.start_of(request), segments)
     }
 
-    fn start_of(&self, request: DeviceRequest) -> Start {
+    fn start_of(&self, request: DeviceRequest) -> TransferStart {
         let sector = request.start & ((1 << FILE_SECTORS_LOG2) - 1);
-        Start {
+        TransferStart {
             id: request.id,
-            place: Place::of(self.target(request.start)),
+            place: TransferFile::of(self.target(request.start)),
             op: request.op,
             offset: sector * SECTOR_BYTES,
             bytes: u64::from(request.sectors) * SECTOR_BYTES,
@@ -196,7 +200,7 @@ impl Files {
     }
 }
 
-impl Storage for Files {
+impl Storage for FileStorage {
     fn caps(&self) -> DeviceCaps {
         self.caps
     }

@@ -18,7 +18,7 @@ use rustix::fs::{AtFlags, FileType, OFlags, Statx, StatxFlags, makedev};
 use rustix::io::Errno;
 
 use crate::identity::Identity;
-use crate::process::Heir;
+use crate::process::ForkLocal;
 use crate::raw::RawMemory;
 use crate::storage::FILE_BYTES_MAX;
 use crate::sysfs::QueueLimits;
@@ -122,7 +122,7 @@ impl std::fmt::Display for Mode {
 pub struct Target {
     file: Arc<File>,
     /// The same file, to be transferred from, where that is opened [late](Direct::Late).
-    late: Option<Arc<Heir<Option<File>>>>,
+    late: Option<Arc<ForkLocal<Option<File>>>>,
     path: Arc<Path>,
     bytes: u64,
     is_block_device: bool,
@@ -237,7 +237,7 @@ impl Target {
             clear_nonblock(&file).map_err(refused)?;
         }
         Ok(Target {
-            late: is_late.then(|| Arc::new(Heir::new())),
+            late: is_late.then(|| Arc::new(ForkLocal::new())),
             file: Arc::new(file),
             path: Arc::from(path),
             bytes,

@@ -14,7 +14,7 @@ use std::thread::JoinHandle;
 
 use readpath_core::request::Op;
 
-use crate::backend::{Answer, Backend, BackendError, Sleep, Sleeper, Transfer, carry};
+use crate::backend::{Backend, BackendError, KernelAnswer, Sleep, Sleeper, Transfer, carry};
 use crate::thread;
 
 /// More threads than this don't carry more: each is a sleeping system call.
@@ -30,7 +30,7 @@ pub(crate) struct Threads {
 
 /// What the owner and the workers share. Who holds it may hand in jobs, and carry them.
 pub(crate) struct Pool {
-    state: Mutex<State>,
+    state: Mutex<PoolState>,
     /// There is a job, or the pool closes; the workers wait for it.
     work: Condvar,
     /// There is an answer; the owner waits for it.
@@ -41,9 +41,9 @@ pub(crate) struct Pool {
 }
 
 #[derive(Default)]
-struct State {
-    jobs: VecDeque<Job>,
-    answers: Vec<Answer>,
+struct PoolState {
+    jobs: VecDeque<PoolJob>,
+    answers: Vec<KernelAnswer>,
     /// Lists of pieces for the next jobs, so that none is allocated for a transfer.
     lists: Vec<Vec<libc::iovec>>,
     /// Transfers queued whose answers have not been taken.
@@ -57,7 +57,7 @@ struct State {
     workers_free: u32,
 }
 
-struct Job {
+struct PoolJob {
     token: u64,
     fd: RawFd,
     op: Op,
@@ -67,20 +67,20 @@ struct Job {
 
 // SAFETY: the addresses in the lists are not looked at between jobs; for those in
 // jobs, as below.
-unsafe impl Send for State {}
+unsafe impl Send for PoolState {}
 
 // SAFETY: the pieces of memory stay valid, and nobody else uses them, until
 // the job is answered (the contract of `Backend::queue`), on whatever thread.
-unsafe impl Send for Job {}
+unsafe impl Send for PoolJob {}
 
 impl Threads {
     /// A pool for `depth` transfers at once.
     pub(crate) fn new(depth: u32) -> Threads {
         let room = depth as usize;
-        let state = State {
+        let state = PoolState {
             jobs: VecDeque::with_capacity(room),
             answers: Vec::with_capacity(room),
-            ..State::default()
+            ..PoolState::default()
         };
         let pool = Pool {
             state: Mutex::new(state),
@@ -119,13 +119,13 @@ impl Threads {
     }
 
     /// Takes the answers that there are.
-    pub(crate) fn take_answers(&mut self, answers: &mut Vec<Answer>) {
+    pub(crate) fn take_answers(&mut self, answers: &mut Vec<KernelAnswer>) {
         self.pool.lock().take_answers(answers);
     }
 }
 
-impl State {
-    fn take_answers(&mut self, answers: &mut Vec<Answer>) {
+impl PoolState {
+    fn take_answers(&mut self, answers: &mut Vec<KernelAnswer>) {
         self.unanswered -= self.answers.len() as u32;
         answers.append(&mut self.answers);
     }
@@ -141,13 +141,13 @@ impl Pool {
         let mut state = self.lock();
         let mut list = state.lists.pop().unwrap_or_else(|| Vec::with_capacity(PIECES));
         list.extend_from_slice(segments);
-        state.jobs.push_back(Job { token, fd, op, offset, segments: list });
+        state.jobs.push_back(PoolJob { token, fd, op, offset, segments: list });
         state.unanswered += 1;
         self.jobs.fetch_add(1, Ordering::Release);
     }
 
     /// Gives an answer to a transfer that is carried by nobody any more.
-    pub(crate) fn give(&self, answer: Answer) {
+    pub(crate) fn give(&self, answer: KernelAnswer) {
         let mut state = self.lock();
         state.unanswered += 1;
         self.answer(&mut state, answer);
@@ -174,12 +174,12 @@ impl Pool {
     /// Carries one job here and now, and has workers begin the others; nothing if there
     /// is none. Otherwise says whether no answer lay there at the begin.
     pub(crate) fn carry_one(self: &Arc<Pool>) -> Option<bool> {
-        let (job, is_awaited) = self.next_job()?;
+        let (job, is_demand) = self.next_job()?;
         if self.has_jobs() {
             self.call_workers(0);
         }
         drop(self.carry(job));
-        Some(is_awaited)
+        Some(is_demand)
     }
 
     /// Wakes or starts as many workers as there are jobs, or jobs `to_come`; false if there are no
@@ -205,31 +205,31 @@ impl Pool {
     }
 
     /// A job for the caller, and whether no answer lies there.
-    fn next_job(&self) -> Option<(Job, bool)> {
+    fn next_job(&self) -> Option<(PoolJob, bool)> {
         let mut state = self.lock();
-        let is_awaited = state.answers.is_empty();
-        Some((self.pop(&mut state)?, is_awaited))
+        let is_demand = state.answers.is_empty();
+        Some((self.pop(&mut state)?, is_demand))
     }
 
-    fn pop(&self, state: &mut State) -> Option<Job> {
+    fn pop(&self, state: &mut PoolState) -> Option<PoolJob> {
         let job = state.jobs.pop_front()?;
         self.jobs.fetch_sub(1, Ordering::Release);
         Some(job)
     }
 
     /// Carries a job, and gives its answer.
-    fn carry(&self, job: Job) -> MutexGuard<'_, State> {
+    fn carry(&self, job: PoolJob) -> MutexGuard<'_, PoolState> {
         // SAFETY: by the contract of `queue`, until the answer.
         let raw = unsafe { carry(job.fd, job.op, job.offset, &job.segments) };
-        let Job { token, segments: mut list, .. } = job;
+        let PoolJob { token, segments: mut list, .. } = job;
         list.clear();
         let mut state = self.lock();
         state.lists.push(list);
-        self.answer(&mut state, Answer { token, raw });
+        self.answer(&mut state, KernelAnswer { token, raw });
         state
     }
 
-    fn answer(&self, state: &mut State, answer: Answer) {
+    fn answer(&self, state: &mut PoolState, answer: KernelAnswer) {
         state.answers.push(answer);
         self.answered.notify_one();
         if let Some(bell) = &state.bell {
@@ -255,7 +255,7 @@ impl Pool {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, PoolState> {
         self.state.lock().expect(POISON)
     }
 
@@ -263,8 +263,8 @@ impl Pool {
     fn sleep(
         &self,
         sleep: Sleep,
-        is_to_wait: impl FnMut(&mut State) -> bool,
-    ) -> MutexGuard<'_, State> {
+        is_to_wait: impl FnMut(&mut PoolState) -> bool,
+    ) -> MutexGuard<'_, PoolState> {
         let state = self.lock();
         match sleep {
             Sleep::Never => state,
@@ -285,10 +285,10 @@ impl Sleeper for ThreadsSleeper {
     fn sleep(&self, sleep: Sleep) -> Result<bool, BackendError> {
         let pool = &self.0;
         pool.hand_over();
-        let is_awaited = sleep != Sleep::Never && !pool.has_answers();
-        let is_to_wait = |state: &mut State| state.answers.is_empty() && !state.is_woken;
+        let is_demand = sleep != Sleep::Never && !pool.has_answers();
+        let is_to_wait = |state: &mut PoolState| state.answers.is_empty() && !state.is_woken;
         pool.sleep(sleep, is_to_wait).is_woken = false;
-        Ok(is_awaited)
+        Ok(is_demand)
     }
 
     fn hand_over(&self) {
@@ -319,7 +319,7 @@ impl Backend for Threads {
         self.pool.has_answers()
     }
 
-    fn collect(&mut self, answers: &mut Vec<Answer>) -> Result<bool, BackendError> {
+    fn collect(&mut self, answers: &mut Vec<KernelAnswer>) -> Result<bool, BackendError> {
         self.take_answers(answers);
         Ok(false)
     }
@@ -331,16 +331,20 @@ impl Backend for Threads {
         let index = state.jobs.iter().position(|job| job.token == token);
         if index.and_then(|index| state.jobs.remove(index)).is_some() {
             pool.jobs.fetch_sub(1, Ordering::Release);
-            pool.answer(&mut state, Answer { token, raw: -libc::ECANCELED });
+            pool.answer(&mut state, KernelAnswer { token, raw: -libc::ECANCELED });
         }
     }
 
-    fn exchange(&mut self, sleep: Sleep, answers: &mut Vec<Answer>) -> Result<(), BackendError> {
+    fn exchange(
+        &mut self,
+        sleep: Sleep,
+        answers: &mut Vec<KernelAnswer>,
+    ) -> Result<(), BackendError> {
         if sleep == Sleep::UntilAnswered && !self.has_answers() {
             self.pool.carry_one();
         }
         self.pool.hand_over();
-        let is_to_wait = |state: &mut State| state.answers.is_empty() && state.unanswered > 0;
+        let is_to_wait = |state: &mut PoolState| state.answers.is_empty() && state.unanswered > 0;
         self.pool.sleep(sleep, is_to_wait).take_answers(answers);
         Ok(())
     }

@@ -16,24 +16,24 @@ use std::os::fd::RawFd;
 use readpath_core::request::{Completion, DeviceError, Op, Outcome, RequestId};
 use readpath_core::unit::Time;
 
-use crate::backend::{Answer, Backend, BackendError, Sleep, Transfer, carry};
+use crate::backend::{Backend, BackendError, KernelAnswer, Sleep, Transfer, carry};
 use crate::clock::Clock;
-use crate::outcome::{AGAIN_MAX, Asked, Verdict, verdict};
+use crate::outcome::{AGAIN_MAX, AnsweredTransfer, Verdict, verdict};
 use crate::target::{Mode, Target};
 
 /// An open file, and what there is to know of it to judge an answer.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct TransferFile {
     fd: RawFd,
     file_bytes: u64,
     alignment_bytes: u64,
     is_direct: bool,
 }
 
-impl Place {
+impl TransferFile {
     /// The place for transfers on `target`, which stays open as long as they last.
-    pub(crate) fn of(target: &Target) -> Place {
-        Place {
+    pub(crate) fn of(target: &Target) -> TransferFile {
+        TransferFile {
             fd: target.transfer_fd(),
             file_bytes: target.bytes(),
             alignment_bytes: u64::from(target.alignment_bytes()),
@@ -42,18 +42,18 @@ impl Place {
     }
 
     /// The same file, which now has so many bytes.
-    pub(crate) fn with_bytes(self, file_bytes: u64) -> Place {
-        Place { file_bytes, ..self }
+    pub(crate) fn with_bytes(self, file_bytes: u64) -> TransferFile {
+        TransferFile { file_bytes, ..self }
     }
 }
 
 /// What is asked of [`Transfers::start`].
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Start {
+pub(crate) struct TransferStart {
     /// The name under which the end is reported; no other transfer in flight has it.
     pub id: RequestId,
     /// On which file.
-    pub place: Place,
+    pub place: TransferFile,
     /// The direction.
     pub op: Op,
     /// The first byte in the file.
@@ -68,7 +68,7 @@ pub(crate) struct Start {
 pub(crate) struct Progress {
     fd: RawFd,
     is_direct: bool,
-    asked: Asked,
+    asked: AnsweredTransfer,
     /// The memory that is still to be moved, in the order of the file.
     segments: Vec<libc::iovec>,
     is_withdrawn: bool,
@@ -81,7 +81,7 @@ unsafe impl Send for Progress {}
 impl Progress {
     /// Nothing is asked for.
     fn idle() -> Progress {
-        let asked = Asked {
+        let asked = AnsweredTransfer {
             op: Op::Read,
             offset: 0,
             bytes: 0,
@@ -96,13 +96,13 @@ impl Progress {
     }
 
     /// At its begin, over the memory of `segments`.
-    pub(crate) fn begun(start: &Start, segments: Vec<libc::iovec>) -> Progress {
+    pub(crate) fn begun(start: &TransferStart, segments: Vec<libc::iovec>) -> Progress {
         let mut progress = Progress { segments, ..Progress::idle() };
         progress.begin(start);
         progress
     }
 
-    fn begin(&mut self, start: &Start) {
+    fn begin(&mut self, start: &TransferStart) {
         debug_assert_eq!(
             self.segments.iter().map(|segment| segment.iov_len as u64).sum::<u64>(),
             start.bytes
@@ -110,7 +110,7 @@ impl Progress {
         self.fd = start.place.fd;
         self.is_direct = start.place.is_direct;
         self.is_withdrawn = false;
-        self.asked = Asked {
+        self.asked = AnsweredTransfer {
             op: start.op,
             offset: start.offset,
             bytes: start.bytes,
@@ -186,7 +186,7 @@ impl Progress {
 
 /// A transfer that has ended, with what was kept for it.
 #[derive(Debug)]
-pub(crate) struct Ended<K> {
+pub(crate) struct EndedTransfer<K> {
     /// The end, for the core.
     pub completion: Completion,
     /// The direction.
@@ -201,13 +201,13 @@ pub(crate) struct Ended<K> {
 pub(crate) struct Transfers<K> {
     // Dropped before the slots, whose segments the kernel may refer to.
     backend: Box<dyn Backend>,
-    slots: Vec<Slot<K>>,
+    slots: Vec<TransferSlot<K>>,
     /// Those that are not taken.
     free: Vec<u32>,
     /// The slot of each request that is in flight, by its name; grows where names go beyond the depth.
     slot_of: Vec<u32>,
-    answers: Vec<Answer>,
-    ended: VecDeque<Ended<K>>,
+    answers: Vec<KernelAnswer>,
+    ended: VecDeque<EndedTransfer<K>>,
     clock: Clock,
     /// No answer was there that has not been taken in.
     looked: Time,
@@ -215,7 +215,7 @@ pub(crate) struct Transfers<K> {
     is_again: bool,
 }
 
-struct Slot<K> {
+struct TransferSlot<K> {
     id: RequestId,
     progress: Progress,
     /// Present while the slot is taken.
@@ -225,7 +225,7 @@ struct Slot<K> {
 impl<K> Transfers<K> {
     /// Room for `depth` transfers at once, carried by `backend`.
     pub(crate) fn over(backend: Box<dyn Backend>, depth: u32, clock: Clock) -> Transfers<K> {
-        let slot = |_| Slot { id: RequestId(0), progress: Progress::idle(), kept: None };
+        let slot = |_| TransferSlot { id: RequestId(0), progress: Progress::idle(), kept: None };
         Transfers {
             backend,
             slots: (0..depth).map(slot).collect(),
@@ -265,7 +265,7 @@ impl<K> Transfers<K> {
     /// As many transfers as there is room for are in flight.
     pub(crate) unsafe fn start(
         &mut self,
-        start: Start,
+        start: TransferStart,
         kept: K,
         describe: impl FnOnce(&K, &mut Vec<libc::iovec>),
     ) {
@@ -307,7 +307,7 @@ impl<K> Transfers<K> {
     }
 
     /// The next transfer that has ended, among those taken in.
-    pub(crate) fn next_ended(&mut self) -> Option<Ended<K>> {
+    pub(crate) fn next_ended(&mut self) -> Option<EndedTransfer<K>> {
         self.ended.pop_front()
     }
 
@@ -332,9 +332,9 @@ impl<K> Transfers<K> {
     /// Hands over what was started, and takes in what has ended. What is to be asked again is handed over too: its owner
     /// may sleep elsewhere from here on.
     pub(crate) fn exchange(&mut self, sleep: Sleep) -> Result<(), BackendError> {
-        let is_awaited = sleep != Sleep::Never && !self.backend.has_answers();
+        let is_demand = sleep != Sleep::Never && !self.backend.has_answers();
         self.is_again = false;
-        self.take_in(is_awaited, |backend, answers| backend.exchange(sleep, answers))?;
+        self.take_in(is_demand, |backend, answers| backend.exchange(sleep, answers))?;
         while std::mem::take(&mut self.is_again) {
             self.take_in(false, |backend, answers| backend.exchange(Sleep::Never, answers))?;
         }
@@ -355,14 +355,14 @@ impl<K> Transfers<K> {
 
     fn take_in(
         &mut self,
-        is_awaited: bool,
-        take: impl FnOnce(&mut dyn Backend, &mut Vec<Answer>) -> Result<(), BackendError>,
+        is_demand: bool,
+        take: impl FnOnce(&mut dyn Backend, &mut Vec<KernelAnswer>) -> Result<(), BackendError>,
     ) -> Result<(), BackendError> {
         let mut answers = std::mem::take(&mut self.answers);
         let result = take(&mut *self.backend, &mut answers);
         let now = self.clock.now();
         let looked = std::mem::replace(&mut self.looked, now);
-        let not_before = if is_awaited { now } else { looked };
+        let not_before = if is_demand { now } else { looked };
         for answer in answers.drain(..) {
             self.handle_answer(now, not_before, answer);
         }
@@ -370,7 +370,7 @@ impl<K> Transfers<K> {
         result
     }
 
-    fn handle_answer(&mut self, now: Time, not_before: Time, answer: Answer) {
+    fn handle_answer(&mut self, now: Time, not_before: Time, answer: KernelAnswer) {
         let id = RequestId(answer.token as u32);
         let index = self.slot_of[id.0 as usize];
         let slot = &mut self.slots[index as usize];
@@ -379,14 +379,14 @@ impl<K> Transfers<K> {
             return self.queue(id);
         };
         let kept = slot.kept.take().expect("only a slot that is taken is answered");
-        let Asked { op, bytes, .. } = slot.progress.asked;
+        let AnsweredTransfer { op, bytes, .. } = slot.progress.asked;
         let completion = Completion { id, at: now, not_before, outcome };
         let bytes = match outcome {
             Outcome::Done => bytes,
             Outcome::Short { bytes } => bytes,
             Outcome::Failed(_) => 0,
         };
-        self.ended.push_back(Ended { completion, op, bytes, kept });
+        self.ended.push_back(EndedTransfer { completion, op, bytes, kept });
         self.free.push(index);
     }
 
@@ -441,7 +441,7 @@ mod tests {
     struct Scripted {
         raws: VecDeque<i32>,
         asked: Arc<Mutex<Vec<(u64, u64)>>>,
-        answers: Vec<Answer>,
+        answers: Vec<KernelAnswer>,
     }
 
     impl Backend for Scripted {
@@ -449,12 +449,16 @@ mod tests {
             let bytes = transfer.segments.iter().map(|segment| segment.iov_len as u64).sum();
             self.asked.lock().unwrap().push((transfer.offset, bytes));
             let raw = self.raws.pop_front().expect("an answer for each transfer");
-            self.answers.push(Answer { token: transfer.token, raw });
+            self.answers.push(KernelAnswer { token: transfer.token, raw });
         }
 
         fn cancel(&mut self, _token: u64) {}
 
-        fn exchange(&mut self, _: Sleep, answers: &mut Vec<Answer>) -> Result<(), BackendError> {
+        fn exchange(
+            &mut self,
+            _: Sleep,
+            answers: &mut Vec<KernelAnswer>,
+        ) -> Result<(), BackendError> {
             answers.append(&mut self.answers);
             Ok(())
         }
@@ -475,8 +479,9 @@ mod tests {
         let raws = raws.iter().copied().collect();
         let script = Scripted { raws, asked: Arc::clone(&asked), answers: Vec::new() };
         let mut transfers = Transfers::over(Box::new(script), 1, Clock::start());
-        let place = Place::of(&target);
-        let start = Start { id: RequestId(9), place, op: Op::Read, offset: 4_096, bytes: 16_384 };
+        let place = TransferFile::of(&target);
+        let start =
+            TransferStart { id: RequestId(9), place, op: Op::Read, offset: 4_096, bytes: 16_384 };
         // SAFETY: the scripted backend touches no memory.
         unsafe { transfers.start(start, (), |(), list| *list = pieces(&[4_096, 12_288])) };
         assert_eq!((transfers.in_flight(), transfers.room()), (1, 0));
@@ -505,8 +510,9 @@ mod tests {
         let script = Scripted { raws, asked: Arc::default(), answers: Vec::new() };
         let clock = Clock::start();
         let mut transfers = Transfers::over(Box::new(script), 1, clock);
-        let place = Place::of(&target);
-        let start = Start { id: RequestId(9), place, op: Op::Read, offset: 0, bytes: 16_384 };
+        let place = TransferFile::of(&target);
+        let start =
+            TransferStart { id: RequestId(9), place, op: Op::Read, offset: 0, bytes: 16_384 };
         transfers.watched();
         let before = clock.now();
         // SAFETY: the scripted backend touches no memory.
@@ -520,9 +526,9 @@ mod tests {
     fn an_answer_came_between_two_looks_and_one_that_was_slept_for_when_it_was_seen() {
         let (before, unseen, after) = looked_at(Sleep::Never);
         assert!(unseen.not_before <= before && before < unseen.at && unseen.at <= after);
-        let (before, awaited, _) = looked_at(Sleep::UntilAnswered);
-        assert_eq!(awaited.not_before, awaited.at);
-        assert!(before < awaited.at);
+        let (before, demand, _) = looked_at(Sleep::UntilAnswered);
+        assert_eq!(demand.not_before, demand.at);
+        assert!(before < demand.at);
     }
 
     #[test]

@@ -14,9 +14,12 @@ use support::*;
 
 const FILE_BYTES: usize = 3 * (1 << 20) + 1234;
 
-fn path(memory: u64, law: &str, scheduler: &str, backend: BackendKind) -> ReadPath {
-    let builder =
-        ReadPath::builder().kernel_cache(false).memory(memory).readahead(law).scheduler(scheduler);
+fn path(memory: u64, policy: &str, scheduler: &str, backend: BackendKind) -> ReadPath {
+    let builder = ReadPath::builder()
+        .kernel_cache(false)
+        .memory(memory)
+        .readahead(policy)
+        .scheduler(scheduler);
     builder.backend(backend).depth(16).build().unwrap()
 }
 
@@ -38,9 +41,9 @@ fn every_byte_is_the_files_for_many_readers_at_once() {
     let content = std::fs::read(&temp.path).unwrap();
     let rounds = std::env::var("READPATH_ROUNDS").map_or(150, |text| text.parse().unwrap());
     for backend in BACKENDS {
-        for (law, scheduler) in [("none", "noop"), ("ondemand", "cfq"), ("window", "deadline")] {
+        for (policy, scheduler) in [("none", "noop"), ("ondemand", "cfq"), ("window", "deadline")] {
             for memory in [40 * 4096, 1 << 20, 8 << 20] {
-                let path = path(memory, law, scheduler, backend);
+                let path = path(memory, policy, scheduler, backend);
                 let file = path.open(&temp.path).unwrap();
                 std::thread::scope(|scope| {
                     for thread in 0..4 {
@@ -162,7 +165,7 @@ fn futures_are_woken_once_they_can_go_on_and_may_be_dropped_at_any_time() {
 fn the_end_comes_with_reads_under_way() {
     let temp = TempFile::new(FILE_BYTES);
     for backend in BACKENDS {
-        for is_awaited in [false, true] {
+        for is_demand in [false, true] {
             let path = path(4 << 20, "ondemand", "noop", backend);
             let file = path.open(&temp.path).unwrap();
             let mut batch = path.batch();
@@ -172,7 +175,7 @@ fn the_end_comes_with_reads_under_way() {
             batch.start();
             file.prefetch(0, 1 << 20);
             let mut future = pin!(file.read_at_async(vec![0; 5000], 2_900_000));
-            if is_awaited {
+            if is_demand {
                 assert!(future.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
             }
             drop((file.clone(), batch, path, file));

@@ -268,7 +268,7 @@ fn a_mapping_is_left_to_the_kernel_only_where_nothing_is_set() {
 
 /// To name what a path would keep pages by itself with is to have it keep them.
 #[test]
-fn who_names_a_memory_a_law_or_a_depth_has_pages_of_his_own() {
+fn who_names_a_memory_a_policy_or_a_depth_has_pages_of_his_own() {
     let Some((temp, ..)) = cold() else { return };
     let builder = ReadPath::builder;
     let kept = [builder(), builder().readahead("adaptive"), builder().log_decisions(true)];
@@ -277,7 +277,7 @@ fn who_names_a_memory_a_law_or_a_depth_has_pages_of_his_own() {
         builder().held_memory(1 << 20),
         builder().readahead("none"),
         builder().scheduler("deadline"),
-        builder().reclaim("lru"),
+        builder().eviction("lru"),
         builder().depth(64),
         builder().kernel_cache(false),
     ];
@@ -290,7 +290,7 @@ fn who_names_a_memory_a_law_or_a_depth_has_pages_of_his_own() {
 }
 
 #[test]
-fn the_law_says_what_it_has_advised_and_why() {
+fn the_policy_says_what_it_has_advised_and_why() {
     let Some((_temp, ..)) = cold() else { return };
     let temp = TempFile::new(FILE_BYTES);
     readpath_peers::cold::drop_pages(&temp.path).unwrap();

@@ -23,17 +23,17 @@ fn map(file: &TempFile, options: MappingBuilder) -> Mapping {
 
 /// Random pieces by several threads at once, with memory for a fifth of the file.
 #[test]
-fn every_byte_is_the_files_for_several_threads_under_every_law_and_backend() {
+fn every_byte_is_the_files_for_several_threads_under_every_policy_and_backend() {
     if !can_serve() {
         return;
     }
     let bytes = 5 * (1 << 20) + 1234;
     let file = TempFile::new(bytes);
     let content = std::fs::read(&file.path).unwrap();
-    for law in readahead::LAWS {
+    for policy in readahead::POLICIES {
         for backend in BACKENDS {
             let options =
-                Mapping::builder().kernel_cache(false).readahead(law.name).backend(backend);
+                Mapping::builder().kernel_cache(false).readahead(policy.name).backend(backend);
             let mapping = map(&file, options.memory(1 << 20));
             std::thread::scope(|scope| {
                 for thread in 0..3 {
@@ -237,17 +237,17 @@ fn touches_what_is_gone() {
 }
 
 #[test]
-fn an_unknown_law_and_an_empty_file_are_refused_by_name() {
+fn an_unknown_policy_and_an_empty_file_are_refused_by_name() {
     if !can_serve() {
         return;
     }
-    let open = |file: &TempFile, law| {
+    let open = |file: &TempFile, policy| {
         // SAFETY: nothing is mapped.
         let opened =
-            unsafe { Mapping::builder().kernel_cache(false).readahead(law).open(&file.path) };
+            unsafe { Mapping::builder().kernel_cache(false).readahead(policy).open(&file.path) };
         opened.unwrap_err().to_string()
     };
-    assert!(open(&TempFile::new(10), "guess").contains("no readahead law `guess`"));
+    assert!(open(&TempFile::new(10), "guess").contains("no readahead policy `guess`"));
     assert!(open(&TempFile::new(0), "runs").contains("empty"));
 }
 

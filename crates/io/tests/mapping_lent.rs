@@ -200,7 +200,7 @@ fn nothing_is_lent_while_the_program_has_memory_locked() {
 }
 
 #[test]
-fn a_law_that_is_named_or_a_cache_that_is_forbidden_keeps_every_page() {
+fn a_policy_that_is_named_or_a_cache_that_is_forbidden_keeps_every_page() {
     if !can_serve() {
         return;
     }

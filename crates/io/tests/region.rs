@@ -85,15 +85,15 @@ fn settled(region: &Region, budget_pages: u64) {
 }
 
 #[test]
-fn what_was_written_is_read_back_under_every_law_and_backend() {
+fn what_was_written_is_read_back_under_every_policy_and_backend() {
     if !can_serve() {
         return;
     }
     let pages = 768;
-    for law in swapin::LAWS {
+    for policy in swapin::POLICIES {
         for backend in BACKENDS {
             let options = Region::builder().memory(256 * PAGE as u64).backend(backend);
-            let options = options.swapin(law.name);
+            let options = options.swapin(policy.name);
             let region = options.in_folder((pages * PAGE) as u64, folder()).unwrap();
             let region = torture(region, pages, 3, 1_500, 11);
             settled(&region, 256);
@@ -102,17 +102,17 @@ fn what_was_written_is_read_back_under_every_law_and_backend() {
 }
 
 #[test]
-fn what_was_written_is_read_back_under_every_reclaim_law() {
+fn what_was_written_is_read_back_under_every_eviction_policy() {
     if !can_serve() {
         return;
     }
     let pages = 768;
-    for law in readpath_core::reclaim::LAWS {
-        let options = Region::builder().memory(256 * PAGE as u64).reclaim(law.name);
+    for policy in readpath_core::eviction::POLICIES {
+        let options = Region::builder().memory(256 * PAGE as u64).eviction(policy.name);
         let region = options.in_folder((pages * PAGE) as u64, folder()).unwrap();
         settled(&torture(region, pages, 3, 1_500, 11), 256);
     }
-    let unknown = Region::builder().reclaim("guess").in_folder(1 << 20, folder());
+    let unknown = Region::builder().eviction("guess").in_folder(1 << 20, folder());
     assert!(unknown.unwrap_err().to_string().contains("`guess`"));
 }
 
@@ -120,13 +120,13 @@ fn what_was_written_is_read_back_under_every_reclaim_law() {
 /// first, a third of the pages less what is kept ready: of 8 rounds of 3,072 pages it reads back less by
 /// 7 rounds of half of the memory at least.
 #[test]
-fn the_reclaim_law_says_which_pages_of_a_sweep_stay() {
+fn the_eviction_policy_says_which_pages_of_a_sweep_stay() {
     if !can_serve() {
         return;
     }
     let (pages, memory_pages) = (3_072, 1_024);
-    let read_back = |law: &str| {
-        let options = Region::builder().memory(memory_pages * PAGE as u64).reclaim(law);
+    let read_back = |policy: &str| {
+        let options = Region::builder().memory(memory_pages * PAGE as u64).eviction(policy);
         let options = options.swapin("none");
         let mut region = options.in_folder((pages * PAGE) as u64, folder()).unwrap();
         for _ in 0..8 {
@@ -148,13 +148,13 @@ fn what_was_written_is_read_back_for_minutes() {
     let start = std::time::Instant::now();
     while start.elapsed().as_secs() < minutes * 60 {
         let mut state = seed;
-        let law = swapin::LAWS[splitmix(&mut state) as usize % swapin::LAWS.len()].name;
+        let policy = swapin::POLICIES[splitmix(&mut state) as usize % swapin::POLICIES.len()].name;
         let budget = 64 + splitmix(&mut state) % 2_000;
         let pages = (3 * budget) as usize;
         let threads = 1 + splitmix(&mut state) as usize % 6;
         let touches = 20_000;
-        println!("seed {seed}: {law}, {budget} of {pages} pages, {threads} threads");
-        let options = Region::builder().memory(budget * PAGE as u64).swapin(law);
+        println!("seed {seed}: {policy}, {budget} of {pages} pages, {threads} threads");
+        let options = Region::builder().memory(budget * PAGE as u64).swapin(policy);
         let region = options.in_folder((pages * PAGE) as u64, folder()).unwrap();
         settled(&torture(region, pages, threads, touches, seed), budget);
         seed += 1;
@@ -258,8 +258,8 @@ fn what_can_not_be_had_is_an_error_with_a_next_step() {
     assert!(matches!(error, PagerError::Space { .. }), "{error}");
     let error = Region::builder().in_folder(u64::MAX, folder()).unwrap_err();
     assert!(matches!(error, PagerError::Space { .. }), "{error}");
-    let law = Region::builder().swapin("guess");
-    let error = law.in_folder(1 << 20, folder()).unwrap_err().to_string();
+    let policy = Region::builder().swapin("guess");
+    let error = policy.in_folder(1 << 20, folder()).unwrap_err().to_string();
     assert!(error.contains("`guess`"), "{error}");
     // What is no block device is not overwritten.
     let file = support::TempFile::new(4 << 20);
@@ -355,9 +355,9 @@ fn what_is_loaded_is_there_without_a_fault() {
 
 /// Version 1 in every page of a region of four times its memory, of which the last quarter is in memory: the oldest
 /// leave first.
-fn filled(pages: usize, law: &str) -> Region {
+fn filled(pages: usize, policy: &str) -> Region {
     let options = Region::builder().memory((pages / 4 * PAGE) as u64);
-    let options = options.swapin(law).reclaim("two-lists");
+    let options = options.swapin(policy).eviction("two-lists");
     let mut region = options.in_folder((pages * PAGE) as u64, folder()).unwrap();
     let memory = region.as_mut_slice().chunks_mut(PAGE).enumerate();
     memory.for_each(|(at, page)| fill(at as u64, 1, page));
@@ -428,7 +428,7 @@ fn what_the_program_gave_up_by_itself_is_in_use_once_and_leaves() {
     if !can_serve() {
         return;
     }
-    let options = Region::builder().memory(256 * PAGE as u64).reclaim("lru");
+    let options = Region::builder().memory(256 * PAGE as u64).eviction("lru");
     let mut region = options.in_folder(1024 * PAGE as u64, folder()).unwrap();
     region.as_mut_slice().fill(1);
     let (last, bytes) = (1024 - 32, 32 * PAGE);

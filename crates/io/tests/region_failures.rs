@@ -156,7 +156,7 @@ fn pages_that_can_not_be_read_back_are_errors_and_the_others_are_whole() {
     let backing = TempFile::new(8 << 20);
     let Some(device) = Loop::over(&backing.path) else { return };
     // The oldest leave first.
-    let options = Region::builder().memory(64 * PAGE as u64).reclaim("two-lists");
+    let options = Region::builder().memory(64 * PAGE as u64).eviction("two-lists");
     let mut region = options.on_device(2 << 20, &device.0).unwrap();
     let content = TempFile::new(2 << 20);
     assert_eq!(fill(&mut region, &content), 512);

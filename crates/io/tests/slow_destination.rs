@@ -5,7 +5,7 @@ mod support;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use readpath::inside::{Uffd, Watch};
+use readpath::inside::{RangeRegistration, Uffd};
 use readpath::{File, ReadPath};
 use rustix::mm::{MapFlags, ProtFlags};
 use support::*;
@@ -30,7 +30,7 @@ impl Absent {
             rustix::mm::mmap_anonymous(null, bytes, protection, MapFlags::PRIVATE).unwrap() as usize
         };
         // SAFETY: the mapping made above.
-        unsafe { uffd.register(address, bytes, Watch::Missing).unwrap() };
+        unsafe { uffd.register(address, bytes, RangeRegistration::Missing).unwrap() };
         Absent { uffd, address, bytes }
     }
 

@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
 
 use readpath::Mapping;
-use readpath::inside::{Uffd, Watch};
+use readpath::inside::{RangeRegistration, Uffd};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
@@ -130,7 +130,8 @@ impl Server {
 fn by_threads(server: &Server, way: Way, free: &CpuSet) -> f64 {
     let uffd = Uffd::open().expect("userfaultfd");
     // SAFETY: the range belongs to `measure`.
-    unsafe { uffd.register(server.range, BYTES, Watch::Missing) }.expect("the range is new");
+    unsafe { uffd.register(server.range, BYTES, RangeRegistration::Missing) }
+        .expect("the range is new");
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
     let (threads, is_over) = (if way == Way::EachCore { cores } else { 1 }, AtomicBool::new(false));
     std::thread::scope(|scope| {

@@ -128,8 +128,9 @@ pub fn cached(
     rounds: usize,
 ) -> Vec<(&'static str, Option<Cost>)> {
     let places = (size.cached_bytes / bytes) as u64;
-    let open = |law: &str| {
-        let path = ReadPath::builder().memory(size.cached_bytes as u64 * 2).readahead(law).build();
+    let open = |policy: &str| {
+        let path =
+            ReadPath::builder().memory(size.cached_bytes as u64 * 2).readahead(policy).build();
         let file = path.expect("there is a ring").open(name).expect("the file is there");
         let mut all = vec![0; size.cached_bytes];
         file.read_exact_at(&mut all, 0).expect("the file is as long");
@@ -138,7 +139,7 @@ pub fn cached(
         (file, all)
     };
     let (file, memory) = open("ondemand");
-    let (without_law, _) = open("none");
+    let (without_policy, _) = open("none");
     let (by_evidence, _) = open("adaptive");
     let plain = std::fs::File::open(name).expect("the file is there");
     plain.read_exact_at(&mut vec![0; size.cached_bytes], 0).expect("the file is as long");
@@ -162,17 +163,17 @@ pub fn cached(
             }),
         ),
         (
-            "read_at, law none",
+            "read_at, policy none",
             Box::new(|| {
                 Some(timed(reads, |random| {
-                    without_law
+                    without_policy
                         .read_exact_at(bare, random % places * bytes as u64)
                         .expect("cached");
                 }))
             }),
         ),
         (
-            "read_at, law adaptive",
+            "read_at, policy adaptive",
             Box::new(|| {
                 Some(timed(reads, |random| {
                     by_evidence
@@ -282,15 +283,15 @@ pub fn random(
 pub fn stream(name: &Path, size: Size, rounds: usize) -> Vec<(&'static str, Option<Cost>)> {
     const BYTES: u64 = 1 << 20;
     let reads = (size.stream_bytes / BYTES) as u32;
-    let ours = |law: Option<&'static str>| {
+    let ours = |policy: Option<&'static str>| {
         move || {
-            let path = match law {
-                Some(law) => ReadPath::builder().readahead(law).build(),
+            let path = match policy {
+                Some(policy) => ReadPath::builder().readahead(policy).build(),
                 None => ReadPath::builder().build(),
             };
             forget(name);
             let file = path.expect("a ring").open(name).expect("the file is there");
-            if law.is_some() {
+            if policy.is_some() {
                 file.advise(Advice::Sequential);
             }
             let mut buffer = vec![0; BYTES as usize];

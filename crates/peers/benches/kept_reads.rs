@@ -1,6 +1,6 @@
 //! What a law of what to keep is worth on real storage: a skewed working set beside a scan.
 //!
-//! `cargo bench -p readpath-peers --bench kept_reads -- WANTED SCANNED kernel|trace|LAW[/READAHEAD] MEMORY_MIB READS EVERY`
+//! `cargo bench -p readpath-peers --bench kept_reads -- WANTED SCANNED kernel|trace|POLICY[/READAHEAD] MEMORY_MIB READS EVERY`
 //!
 //! Two files of 1 GiB, or twice the same, of 2: of the first GiB of WANTED pages of 4 KiB are read at random, skewed as Zipf has
 //! it (0.9), and after EVERY of these reads the next 64 KiB of the last GiB of SCANNED, from its end on from its start.
@@ -26,19 +26,19 @@ const SKEW: f64 = 0.9;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let words: Vec<String> = std::env::args().skip(1).filter(|word| word != "--bench").collect();
-    let [wanted, scanned, law, memory_mib, reads, every] = &words[..] else {
-        return Err("give WANTED, SCANNED, kernel or a law, MEMORY_MIB, READS, EVERY".into());
+    let [wanted, scanned, policy, memory_mib, reads, every] = &words[..] else {
+        return Err("give WANTED, SCANNED, kernel or a policy, MEMORY_MIB, READS, EVERY".into());
     };
     let (reads, every): (u64, u64) = (reads.parse()?, every.parse()?);
     let mut load = Load { skewed: Skewed::new(GIB / PAGE), every, asked: 0 };
-    if law == "trace" {
+    if policy == "trace" {
         let mut lines = io::stdout().lock();
         return Ok(load.ask(reads, |gib, place, bytes| {
             let first = (gib as u64 * GIB + place) / PAGE;
             (first..first + bytes / PAGE).try_for_each(|page| writeln!(lines, "{page}"))
         })?);
     }
-    if law == "kernel" {
+    if policy == "kernel" {
         let files = [File::open(wanted)?, File::open(scanned)?];
         let scan_from = files[1].metadata()?.len() - GIB;
         return run(load, reads, scan_from, |file, buffer, place| {
@@ -46,8 +46,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         });
     }
     let memory = memory_mib.parse::<u64>()? << 20;
-    let (law, readahead) = law.split_once('/').unwrap_or((law, "adaptive"));
-    let path = ReadPath::builder().memory(memory).reclaim(law).readahead(readahead).build()?;
+    let (policy, readahead) = policy.split_once('/').unwrap_or((policy, "adaptive"));
+    let path = ReadPath::builder().memory(memory).eviction(policy).readahead(readahead).build()?;
     let files = [path.open(wanted)?, path.open(scanned)?];
     let scan_from = files[1].len() - GIB;
     run(load, reads, scan_from, |file, buffer, place| files[file].read_exact_at(buffer, place))

@@ -23,7 +23,8 @@ use server::Server;
 
 const FILE_BYTES: u64 = 64 << 20;
 
-const LAWS: [(&str, &str); 2] = [("a page at a time", "window,read_ahead_kb=0"), ("whole", "none")];
+const POLICIES: [(&str, &str); 2] =
+    [("a page at a time", "window,read_ahead_kb=0"), ("whole", "none")];
 
 fn main() {
     let rounds = std::env::args()
@@ -33,13 +34,13 @@ fn main() {
     let server = Server::start((0..FILE_BYTES).map(|at| ((at * 31) >> 7) as u8).collect(), 32_768);
     let proxy = Proxy::to(server.port);
     for round in 0..rounds {
-        let [slow, fast] = LAWS.map(|(_, law)| {
+        let [slow, fast] = POLICIES.map(|(_, policy)| {
             proxy.weather(Weather { delay: Duration::from_millis(1), ..Weather::default() });
-            let file = open(proxy.port, "rsize=32768", law);
+            let file = open(proxy.port, "rsize=32768", policy);
             let megabytes = random(&file, round);
             (megabytes, proxy.reads().len())
         });
-        for ((label, _), (megabytes, reads)) in LAWS.into_iter().zip([slow, fast]) {
+        for ((label, _), (megabytes, reads)) in POLICIES.into_iter().zip([slow, fast]) {
             println!("round {round}  {label:<18} {megabytes:8.2} MB/s  {reads:5} READs");
         }
         println!("round {round}  whole ÷ page at a time {:.2}", fast.0 / slow.0);
@@ -56,9 +57,9 @@ fn main() {
     }
 }
 
-fn open(port: u16, options: &str, law: &str) -> File {
+fn open(port: u16, options: &str, policy: &str) -> File {
     let url = format!("nfs://127.0.0.1:{port}/data/file?{options}");
-    let path = ReadPath::builder().memory(128 << 20).readahead(law);
+    let path = ReadPath::builder().memory(128 << 20).readahead(policy);
     path.open(&url).unwrap_or_else(|error| panic!("{error}"))
 }
 

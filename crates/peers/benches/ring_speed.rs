@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 
 use readpath::BackendKind;
-use readpath::inside::{Clock as DeviceClock, Files, OpenOptions, Sleep, Storage, Target};
+use readpath::inside::{Clock as DeviceClock, FileStorage, OpenOptions, Sleep, Storage, Target};
 use readpath::raw::RawMemory;
 use readpath_core::readahead::Advice;
 use readpath_core::request::{DeviceRequest, Op, Outcome, RequestId};
@@ -45,7 +45,7 @@ pub enum Layout {
     /// One after the other: one piece of memory a read.
     Contiguous,
     /// All apart: as many pieces as pages, as in a cache that is in use.
-    Scattered,
+    RandomAccess,
 }
 
 /// Reads `load` from `path` through a storage of ours.
@@ -64,16 +64,16 @@ pub fn ours(path: &Path, load: Load, backend: BackendKind, layout: Layout) -> Sp
     let pieces: Vec<Vec<libc::iovec>> = (0..depth)
         .map(|id| match layout {
             Layout::Contiguous => vec![piece(id * pages, load.block_bytes as usize)],
-            Layout::Scattered => {
+            Layout::RandomAccess => {
                 (0..pages).map(|page| piece(page * depth + id, PAGE_BYTES as usize)).collect()
             }
         })
         .collect();
     let clock = DeviceClock::start();
     // Declared after the memory, and so dropped before it.
-    let mut storage = Files::one(target, backend, clock).expect("the backend is there");
+    let mut storage = FileStorage::one(target, backend, clock).expect("the backend is there");
     let mut state = 0x9e37_79b9_7f4a_7c15u64;
-    let mut submit = |storage: &mut Files, id: u32| {
+    let mut submit = |storage: &mut FileStorage, id: u32| {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         let block = (state >> 32) % blocks;
         let request = DeviceRequest {
@@ -205,7 +205,7 @@ fn main() -> ExitCode {
     let threads = || Some(ours(path, load, BackendKind::Threads, Layout::Contiguous));
     let contenders: [Contender<'_>; 5] = [
         ("ring, contiguous frames", Box::new(ring(Layout::Contiguous))),
-        ("ring, scattered frames", Box::new(ring(Layout::Scattered))),
+        ("ring, scattered frames", Box::new(ring(Layout::RandomAccess))),
         ("threads", Box::new(threads)),
         ("peer io_uring", Box::new(|| Some(peer(path, load)))),
         ("fio io_uring", Box::new(|| fio(path, load))),

@@ -26,8 +26,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         Err(_) => conform::parse_steps(&std::fs::read_to_string(list)?)?,
     };
     let kernel = oracle::record(Path::new(file), &steps).map_err(|error| error.to_string())?;
-    let law = conform::play(&conform::kernel_law(&kernel), &steps, &kernel)?;
-    let report = conform::compare(&steps, &kernel, &law);
+    let policy = conform::play(&conform::kernel_policy(&kernel), &steps, &kernel)?;
+    let report = conform::compare(&steps, &kernel, &policy);
     println!("seed {seed}: {} reads, {} equal", report.reads, report.equal);
     for difference in report.differences.iter().take(5) {
         println!("{difference}");

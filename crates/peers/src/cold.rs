@@ -54,12 +54,12 @@ pub fn drop_pages(path: &Path) -> io::Result<Residency> {
 ///
 /// # Errors
 /// As [`drop_pages`]; [`Interrupted`](io::ErrorKind::Interrupted) once it is not wanted.
-pub fn drop_pages_while(path: &Path, is_wanted: Wanted<'_>) -> io::Result<Residency> {
+pub fn drop_pages_while(path: &Path, is_wanted: ContinueFn<'_>) -> io::Result<Residency> {
     make_cold_while(&File::open(path)?, is_wanted)
 }
 
 /// Whether what takes a while is still wanted.
-pub type Wanted<'a> = &'a mut dyn FnMut() -> bool;
+pub type ContinueFn<'a> = &'a mut dyn FnMut() -> bool;
 
 /// As [`drop_pages`], for a file that is open. Where pages stay it is tried
 /// again for two seconds: they may be on their way.
@@ -70,7 +70,7 @@ pub fn make_cold(file: &File) -> io::Result<Residency> {
     make_cold_while(file, &mut || true)
 }
 
-fn make_cold_while(file: &File, is_wanted: Wanted<'_>) -> io::Result<Residency> {
+fn make_cold_while(file: &File, is_wanted: ContinueFn<'_>) -> io::Result<Residency> {
     rustix::fs::fsync(file)?;
     let pages = pages_of(file)?;
     let mut residency = Residency { pages, resident: 0 };
@@ -99,14 +99,14 @@ pub fn residency(path: &Path) -> io::Result<Residency> {
     Ok(Residency { pages, resident })
 }
 
-fn resident_pages(file: &File, pages: u64, is_wanted: Wanted<'_>) -> io::Result<u64> {
+fn resident_pages(file: &File, pages: u64, is_wanted: ContinueFn<'_>) -> io::Result<u64> {
     match counted(file, pages)? {
         Some(resident) => Ok(resident),
         None => looked_at(file, pages, is_wanted),
     }
 }
 
-fn ask(is_wanted: Wanted<'_>) -> io::Result<()> {
+fn ask(is_wanted: ContinueFn<'_>) -> io::Result<()> {
     match is_wanted() {
         true => Ok(()),
         false => Err(io::ErrorKind::Interrupted.into()),
@@ -150,7 +150,7 @@ pub(crate) fn cached_pages(file: &File, offset: u64, bytes: u64) -> io::Result<u
 }
 
 /// The same by looking at them: those of holes aside, which nobody brings in from a device.
-fn looked_at(file: &File, pages: u64, is_wanted: Wanted<'_>) -> io::Result<u64> {
+fn looked_at(file: &File, pages: u64, is_wanted: ContinueFn<'_>) -> io::Result<u64> {
     let mut count = 0;
     let mut first = 0;
     while first < pages {

@@ -1,7 +1,7 @@
 //! What programs do with files every day, written once for whatever gives them the bytes.
 //!
 //! A row of `readpath everyday` is one of these families of accesses, over something that
-//! [reads at places](ReadAt) or [from a place of its own](Stream): the library, or one of its
+//! [reads at places](ReadAt) or [from a place of its own](SequentialFile): the library, or one of its
 //! [peers](Peer). All of them make the same accesses in the same order, and each pass gives a
 //! [`Checksum`] over what was read, which must be the same for all.
 //!
@@ -54,9 +54,9 @@ pub trait ReadAt: Send + Sync {
 }
 
 /// A file that is read from a place of its own.
-pub trait Stream: Read + Seek {}
+pub trait SequentialFile: Read + Seek {}
 
-impl<T: Read + Seek> Stream for T {}
+impl<T: Read + Seek> SequentialFile for T {}
 
 /// Accesses that can be made again and again over what they have open.
 pub trait Accesses {

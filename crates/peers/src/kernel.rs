@@ -29,11 +29,11 @@ mod mapped;
 mod ring;
 mod under_way;
 
-use buffer::Buffer;
+use buffer::FixedBuffer;
 use calls::Calls;
 use mapped::Mapped;
-use ring::Ring;
-use under_way::{Ended, Engine, UnderWay};
+use ring::UringEngine;
+use under_way::{EndedKernelTransfer, FileTransfers, TransferEngine};
 
 /// The system calls that a program uses to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -102,15 +102,15 @@ pub struct KernelOptions {
 /// [`wait`](KernelFile::wait); [`poll`](KernelFile::poll) until it gives nothing.
 pub struct KernelFile {
     // Dropped before the file, which its transfers read.
-    under_way: UnderWay,
+    under_way: FileTransfers,
     _file: File,
     bytes: u64,
     is_direct: bool,
     engine: KernelEngine,
     /// Buffers of no transfer: as many as may still be started.
-    spare: Vec<Buffer>,
+    spare: Vec<FixedBuffer>,
     /// The last transfer that was given back, whose bytes may still be lent.
-    polled: Option<Ended>,
+    polled: Option<EndedKernelTransfer>,
 }
 
 impl KernelFile {
@@ -149,10 +149,10 @@ impl KernelFile {
             KernelEngine::IoUring => options.depth.max(1),
         };
         // One more than are in flight: the last one given back is still lent.
-        let spare = Buffer::several(depth + 1, bytes_max)
+        let spare = FixedBuffer::several(depth + 1, bytes_max)
             .ok_or(KernelError::Memory { bytes: bytes_max, count: depth + 1 })?;
         let errno_of = |error: io::Error| error.raw_os_error().unwrap_or(0);
-        let carrier: Box<dyn Engine> = match engine {
+        let carrier: Box<dyn TransferEngine> = match engine {
             KernelEngine::Psync => Box::new(Calls::new(file.as_raw_fd())),
             KernelEngine::Mmap => {
                 let mapped = Mapped::new(&file, bytes, is_writable, mapping_advice);
@@ -162,11 +162,11 @@ impl KernelFile {
                 })?)
             }
             KernelEngine::IoUring => {
-                let ring = Ring::new(file.as_raw_fd(), depth);
+                let ring = UringEngine::new(file.as_raw_fd(), depth);
                 Box::new(ring.map_err(|error| KernelError::Ring { errno: errno_of(error) })?)
             }
         };
-        let under_way = UnderWay::over(carrier, depth, clock);
+        let under_way = FileTransfers::over(carrier, depth, clock);
         Ok(KernelFile { under_way, _file: file, bytes, is_direct, engine, spare, polled: None })
     }
 
@@ -244,11 +244,11 @@ impl KernelFile {
         Some((ended.completion, &ended.buffer.bytes()[..brought]))
     }
 
-    fn take_buffer(&mut self) -> Buffer {
+    fn take_buffer(&mut self) -> FixedBuffer {
         self.spare.pop().expect("no more than the depth are in flight")
     }
 
-    fn start(&mut self, id: RequestId, op: Op, offset: u64, bytes: u32, buffer: Buffer) {
+    fn start(&mut self, id: RequestId, op: Op, offset: u64, bytes: u32, buffer: FixedBuffer) {
         self.under_way.start(id, op, offset, bytes as usize, buffer);
     }
 }

@@ -9,13 +9,13 @@
 //! Nothing: each piece is undone when its value is dropped, in a panic as well. A run that was
 //! killed can't drop anything. So everything that has a name in the system starts with
 //! `readpath-` and is locked (`flock(2)`) as long as its run lives; the next run in the same place
-//! removes what nobody holds the lock of, and says so ([`Leftover`]). So does the next run of any
-//! command, by the records that are kept of it ([`crate::leftover`]).
+//! removes what nobody holds the lock of, and says so ([`CleanupEntry`]). So does the next run of any
+//! command, by the records that are kept of it ([`crate::cleanup_entry`]).
 //!
 //! # What it does to others
 //! A swap area serves the whole machine: while it is there, anybody's memory may be swapped to it
 //! if the *machine* runs short, or if something else reclaims in advance (DAMON).
-//! [`counters::swapped_bytes_of_others`] shows it. One run at a time has its [`Turn`]. `page_cluster` is the whole machine's too, and is set only
+//! [`counters::swapped_bytes_of_others`] shows it. One run at a time has its [`SwapTurn`]. `page_cluster` is the whole machine's too, and is set only
 //! when a run asks for it by name.
 
 pub mod area;
@@ -31,7 +31,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::FlockOperation;
 
-pub use crate::leftover::Leftover;
+pub use crate::cleanup_entry::CleanupEntry;
 
 /// What everything starts with that a run makes.
 const PREFIX: &str = "readpath-";
@@ -39,26 +39,26 @@ const PREFIX: &str = "readpath-";
 /// The turn of one run. Swap areas of one priority are filled by turns, and the kernel counts
 /// pages of all together: two runs at once would measure each other.
 #[derive(Debug)]
-pub struct Turn {
+pub struct SwapTurn {
     path: PathBuf,
     /// Holds the lock.
     _file: File,
 }
 
-impl Turn {
+impl SwapTurn {
     /// Takes it; None while another run has it.
     ///
     /// # Errors
     /// The lock can't be made.
-    pub fn take() -> Result<Option<Turn>, SwapError> {
+    pub fn take() -> Result<Option<SwapTurn>, SwapError> {
         let path = PathBuf::from("/run/readpath-kernel-swap");
         let file = File::create(&path)
             .map_err(|error| SwapError::refused("make", &path, error, area::NEEDS_ROOT))?;
-        Ok(claim_at(&file, &path).then_some(Turn { path, _file: file }))
+        Ok(claim_at(&file, &path).then_some(SwapTurn { path, _file: file }))
     }
 }
 
-impl Drop for Turn {
+impl Drop for SwapTurn {
     fn drop(&mut self) {
         // Where it can't be removed it is an empty file without a lock: free to be taken.
         let _ = std::fs::remove_file(&self.path);

@@ -17,7 +17,7 @@ use readpath_core::unit::PAGE_BYTES;
 use rustix::fs::{major, minor};
 
 use crate::tracefs::Instance;
-pub use crate::tracefs::TraceError;
+pub use crate::tracefs::TracefsError;
 
 /// Buffer per processor. One event takes about 48 bytes, a read of 4 MiB in
 /// single pages with a window of 16 MiB makes 5,120 of them: 240 KiB.
@@ -37,8 +37,8 @@ impl PageCacheTrace {
     /// Starts to record what is added for inode `inode` of device `device` (`st_ino`, `st_dev`).
     ///
     /// # Errors
-    /// [`TraceError::Unavailable`] without root or without tracefs.
-    pub fn start(device: u64, inode: u64) -> Result<PageCacheTrace, TraceError> {
+    /// [`TracefsError::Unavailable`] without root or without tracefs.
+    pub fn start(device: u64, inode: u64) -> Result<PageCacheTrace, TracefsError> {
         let instance = Instance::create()?;
         // The kernel's own device number: 12 bits of major, 20 of minor.
         let kernel_device = u64::from(major(device)) << 20 | u64::from(minor(device));
@@ -53,8 +53,8 @@ impl PageCacheTrace {
     /// The folios that were added since the last call, in order.
     ///
     /// # Errors
-    /// [`TraceError::LostEvents`] when the buffer overflowed in between.
-    pub fn drain(&mut self) -> Result<Vec<Folio>, TraceError> {
+    /// [`TracefsError::LostEvents`] when the buffer overflowed in between.
+    pub fn drain(&mut self) -> Result<Vec<Folio>, TracefsError> {
         let mut chunk = [0; 1 << 16];
         loop {
             match self.pipe.read(&mut chunk) {
@@ -64,7 +64,7 @@ impl PageCacheTrace {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(source) => {
                     let path = self.instance.path().join("trace_pipe");
-                    return Err(TraceError::Unavailable { action: "read", path, source });
+                    return Err(TracefsError::Unavailable { action: "read", path, source });
                 }
             }
         }
@@ -75,20 +75,20 @@ impl PageCacheTrace {
     /// Ends the recording, and says whether it was whole.
     ///
     /// # Errors
-    /// [`TraceError::LostEvents`] when any event was lost since the start.
-    pub fn finish(self) -> Result<(), TraceError> {
+    /// [`TracefsError::LostEvents`] when any event was lost since the start.
+    pub fn finish(self) -> Result<(), TracefsError> {
         match self.instance.lost() {
             0 => Ok(()),
-            count => Err(TraceError::LostEvents { count }),
+            count => Err(TracefsError::LostEvents { count }),
         }
     }
 }
 
 /// One line of the pipe: an event, a notice of loss, or nothing of interest.
-fn parse(line: &str) -> Result<Option<Folio>, TraceError> {
+fn parse(line: &str) -> Result<Option<Folio>, TracefsError> {
     if let Some((_, lost)) = line.split_once("[LOST ") {
         let count = lost.split(' ').next().and_then(|number| number.parse().ok()).unwrap_or(1);
-        return Err(TraceError::LostEvents { count });
+        return Err(TracefsError::LostEvents { count });
     }
     let Some((_, fields)) = line.split_once("mm_filemap_add_to_page_cache: ") else {
         return Ok(None);
@@ -101,7 +101,7 @@ fn parse(line: &str) -> Result<Option<Folio>, TraceError> {
     };
     match (field("ofs="), field("order=").map(u8::try_from)) {
         (Some(offset), Some(Ok(order))) => Ok(Some(Folio { first: offset / PAGE_BYTES, order })),
-        _ => Err(TraceError::UnknownEvent { line: line.trim().to_owned() }),
+        _ => Err(TracefsError::UnknownEvent { line: line.trim().to_owned() }),
     }
 }
 
@@ -121,7 +121,7 @@ mod tests {
     #[test]
     fn lost_and_strange_events_are_errors() {
         let lost = parse("CPU:1 [LOST 17 EVENTS]").unwrap_err();
-        assert!(matches!(lost, TraceError::LostEvents { count: 17 }), "{lost}");
+        assert!(matches!(lost, TracefsError::LostEvents { count: 17 }), "{lost}");
         let strange = parse("x: mm_filemap_add_to_page_cache: dev 1:2 page=7").unwrap_err();
         assert!(strange.to_string().contains("dev 1:2 page=7"), "{strange}");
     }

@@ -10,17 +10,17 @@
 //! - [`watch`]: what any program reads, recorded by the kernel's tracepoints;
 //! - [`cold`]: a cold start, checked;
 //! - [`mapping`]: a file as the kernel maps it;
-//! - [`leftover`]: what a run makes on the machine, undone by the next one if it is killed;
+//! - [`cleanup_entry`]: what a run makes on the machine, undone by the next one if it is killed;
 //! - [`queue`]: what the kernel decides by for a device;
 //! - [`clock`], [`usage`]: wall-clock and processor time.
 
+pub mod cleanup_entry;
 pub mod clock;
 pub mod cold;
 pub mod everyday;
 pub mod kernel;
 pub mod kernel_swap;
 pub mod kernel_trace;
-pub mod leftover;
 pub mod mapping;
 pub mod oracle;
 pub mod queue;
@@ -41,7 +41,7 @@ mod book {
         Start "start.md";
         Doors "doors.md";
         Observe "observe.md";
-        WriteALaw "write-a-law.md";
+        WriteAPolicy "write-a-policy.md";
         WriteADevice "write-a-device.md";
     }
 }

@@ -10,22 +10,22 @@ use readpath_core::readahead::Advice;
 ///
 /// Invariant: `address` is the start of a live mapping of `length` bytes, more than 0.
 #[derive(Debug)]
-pub struct Mapping {
+pub struct PlainMapping {
     address: *mut libc::c_void,
     length: usize,
 }
 
 // SAFETY: the memory is the process's, whichever thread reads it, and is never written to.
-unsafe impl Send for Mapping {}
+unsafe impl Send for PlainMapping {}
 // SAFETY: as above.
-unsafe impl Sync for Mapping {}
+unsafe impl Sync for PlainMapping {}
 
-impl Mapping {
+impl PlainMapping {
     /// Maps the whole file; `None` when it is empty.
     ///
     /// # Errors
     /// What `fstat` or `mmap` answered.
-    pub fn of(file: &File) -> io::Result<Option<Mapping>> {
+    pub fn of(file: &File) -> io::Result<Option<PlainMapping>> {
         let length =
             usize::try_from(file.metadata()?.len()).map_err(|_| io::ErrorKind::FileTooLarge)?;
         if length == 0 {
@@ -39,7 +39,7 @@ impl Mapping {
         if address == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        Ok(Some(Mapping { address, length }))
+        Ok(Some(PlainMapping { address, length }))
     }
 
     /// Reads the byte at `offset`, through a page fault where the page is not
@@ -88,7 +88,7 @@ impl Mapping {
     }
 }
 
-impl Drop for Mapping {
+impl Drop for PlainMapping {
     fn drop(&mut self) {
         // SAFETY: a mapping of ours, which nobody uses any more.
         unsafe { libc::munmap(self.address, self.length) };

@@ -10,14 +10,14 @@ use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use readpath_core::readahead::{Advice, Folio, ReadaheadLimits, Recording, Step};
+use readpath_core::readahead::{Advice, Folio, HandleStep, ReadaheadLimits, Recording};
 use readpath_core::unit::{PAGE_BYTES, PageRange};
 use rustix::fs::{fadvise, major, minor};
 
 use crate::cold::{ATTEMPTS, PAUSE, make_cold, pages_of, resident};
 use crate::kernel::on_file;
-use crate::kernel_trace::{PageCacheTrace, TraceError};
-use crate::mapping::Mapping;
+use crate::kernel_trace::{PageCacheTrace, TracefsError};
+use crate::mapping::PlainMapping;
 
 /// How often a list is run when the system takes pages away in between. With
 /// proactive reclaim (DAMON) on, one run in six of 2,000 reads lost a page.
@@ -36,7 +36,7 @@ const PROBE_PAGES: u64 = 16;
 #[derive(Debug)]
 pub enum OracleError {
     /// Tracing is not to be had, or failed.
-    Trace(TraceError),
+    Trace(TracefsError),
     /// The file could not be used.
     File {
         /// What was tried.
@@ -85,7 +85,7 @@ impl OracleError {
     /// Whether this system can't be asked at all (no root, no tracefs), as
     /// opposed to a run that failed.
     pub fn is_unavailable(&self) -> bool {
-        matches!(self, OracleError::Trace(TraceError::Unavailable { .. }))
+        matches!(self, OracleError::Trace(TracefsError::Unavailable { .. }))
     }
 }
 
@@ -119,7 +119,7 @@ impl std::fmt::Display for OracleError {
             OracleError::Reclaimed { pages } => write!(
                 f,
                 "the system took {pages} pages away during each of {RUNS} runs; free some memory, \
-                 turn proactive reclaim (DAMON) off, or use a shorter list"
+                 turn proactive eviction (DAMON) off, or use a shorter list"
             ),
             OracleError::Interrupted => f.write_str("interrupted"),
         }
@@ -136,8 +136,8 @@ impl std::error::Error for OracleError {
     }
 }
 
-impl From<TraceError> for OracleError {
-    fn from(error: TraceError) -> OracleError {
+impl From<TracefsError> for OracleError {
+    fn from(error: TracefsError) -> OracleError {
         OracleError::Trace(error)
     }
 }
@@ -149,7 +149,7 @@ impl From<TraceError> for OracleError {
 ///
 /// # Errors
 /// [`OracleError`]; nothing is left behind in any case.
-pub fn record(path: &Path, steps: &[Step]) -> Result<Recording, OracleError> {
+pub fn record(path: &Path, steps: &[HandleStep]) -> Result<Recording, OracleError> {
     let signals = HeldSignals::hold();
     let mut run = 1;
     loop {
@@ -162,7 +162,7 @@ pub fn record(path: &Path, steps: &[Step]) -> Result<Recording, OracleError> {
 
 fn record_once(
     path: &Path,
-    steps: &[Step],
+    steps: &[HandleStep],
     signals: &HeldSignals,
 ) -> Result<Recording, OracleError> {
     // Looked at before it is opened: opening a pipe would wait for its writer.
@@ -206,7 +206,7 @@ struct Session<'a> {
     path: &'a Path,
     file: File,
     /// Made by the first touch, from the file as it is open then.
-    mapping: Option<Mapping>,
+    mapping: Option<PlainMapping>,
     /// What the file was last advised, for a mapping that is made later.
     advice: Advice,
     trace: PageCacheTrace,
@@ -225,30 +225,30 @@ impl Session<'_> {
         let mut has_large = false;
         for stream in [vec![(0, quarter)], pages.collect()] {
             self.drop_pages()?;
-            self.play(Step::Reopen)?;
+            self.play(HandleStep::Reopen)?;
             for (offset, bytes) in stream {
-                let added = self.play(Step::Read { offset, bytes })?;
+                let added = self.play(HandleStep::Read { offset, bytes })?;
                 has_large |= added.iter().any(|folio| folio.order > 0);
             }
         }
-        self.play(Step::Reopen)?;
+        self.play(HandleStep::Reopen)?;
         Ok(if has_large { FOLIO_ORDER_MAX } else { 0 })
     }
 
-    fn play(&mut self, step: Step) -> Result<Vec<Folio>, OracleError> {
+    fn play(&mut self, step: HandleStep) -> Result<Vec<Folio>, OracleError> {
         match step {
-            Step::Read { offset, bytes } => self.read(offset, bytes)?,
-            Step::Touch { offset } => self.touch(offset)?,
-            Step::Reopen => {
+            HandleStep::Read { offset, bytes } => self.read(offset, bytes)?,
+            HandleStep::Touch { offset } => self.touch(offset)?,
+            HandleStep::Reopen => {
                 self.mapping = None;
                 self.advice = Advice::Normal;
                 self.file = open(self.path)?;
             }
-            Step::Advise(Advice::DontNeed) => {
+            HandleStep::Advise(Advice::DontNeed) => {
                 self.check_residence()?;
                 self.drop_pages()?;
             }
-            Step::Advise(advice) => self.advise(advice)?,
+            HandleStep::Advise(advice) => self.advise(advice)?,
         }
         let added = self.trace.drain()?;
         for page in added.iter().flat_map(|folio| folio.range().pages()) {
@@ -282,7 +282,7 @@ impl Session<'_> {
     fn touch(&mut self, offset: u64) -> Result<(), OracleError> {
         let failed = |source| failed("map", self.path, source);
         if self.mapping.is_none() {
-            self.mapping = Mapping::of(&self.file).map_err(failed)?;
+            self.mapping = PlainMapping::of(&self.file).map_err(failed)?;
             if let Some(mapping) = &self.mapping {
                 mapping.advise(self.advice).map_err(failed)?;
             }

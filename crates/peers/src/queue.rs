@@ -8,7 +8,7 @@ use rustix::fs::{major, minor};
 
 /// The laws of the kernel over one device.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Queue {
+pub struct KernelQueue {
     /// How far it reads ahead, in bytes (`read_ahead_kb`).
     pub read_ahead_bytes: u64,
     /// The largest request that it makes, in bytes (`max_sectors_kb`).
@@ -17,10 +17,10 @@ pub struct Queue {
     pub scheduler: Option<String>,
 }
 
-impl Queue {
+impl KernelQueue {
     /// The queue below a file: of the device that it is, or that holds its file system. `None`
     /// where there is no such device, or sysfs doesn't show it.
-    pub fn of(metadata: &Metadata) -> Option<Queue> {
+    pub fn of(metadata: &Metadata) -> Option<KernelQueue> {
         let device = match metadata.file_type().is_block_device() {
             true => metadata.rdev(),
             false => metadata.dev(),
@@ -32,7 +32,7 @@ impl Queue {
         let text = |name: &str| std::fs::read_to_string(folder.join(name)).ok();
         let bytes = |name: &str| Some(text(name)?.trim().parse::<u64>().ok()? << 10);
         let scheduler = text("scheduler").and_then(|line| chosen(&line).map(str::to_owned));
-        Some(Queue {
+        Some(KernelQueue {
             read_ahead_bytes: bytes("read_ahead_kb")?,
             request_bytes_max: bytes("max_sectors_kb")?,
             scheduler,

@@ -9,7 +9,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::leftover::{Kind, Record};
+use crate::cleanup_entry::{CleanupKind, Record};
 
 /// Where tracefs lies when the system has mounted it.
 const USUAL_PLACES: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
@@ -19,7 +19,7 @@ const INSTANCE_PREFIX: &str = "readpath-";
 
 /// Why the kernel can't be watched.
 #[derive(Debug)]
-pub enum TraceError {
+pub enum TracefsError {
     /// A file of tracefs, or tracefs itself, could not be used.
     Unavailable {
         /// What was tried.
@@ -41,29 +41,29 @@ pub enum TraceError {
     },
 }
 
-impl std::fmt::Display for TraceError {
+impl std::fmt::Display for TracefsError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            TraceError::Unavailable { action, path, source } => {
+            TracefsError::Unavailable { action, path, source } => {
                 write!(f, "cannot {action} {}: {source}", path.display())?;
                 f.write_str("; watching the kernel needs root and tracefs (CONFIG_FTRACE)")
             }
-            TraceError::LostEvents { count } => write!(
+            TracefsError::LostEvents { count } => write!(
                 f,
                 "the kernel's trace buffer overflowed, {count} events are missing; \
                  use shorter reads, or raise BUFFER_KIB"
             ),
-            TraceError::UnknownEvent { line } => {
+            TracefsError::UnknownEvent { line } => {
                 write!(f, "this kernel writes the event in a form that is not known here: `{line}`")
             }
         }
     }
 }
 
-impl std::error::Error for TraceError {
+impl std::error::Error for TracefsError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            TraceError::Unavailable { source, .. } => Some(source),
+            TracefsError::Unavailable { source, .. } => Some(source),
             _ => None,
         }
     }
@@ -82,13 +82,13 @@ impl Instance {
     /// Makes one.
     ///
     /// # Errors
-    /// [`TraceError::Unavailable`] without root or without tracefs.
-    pub fn create() -> Result<Instance, TraceError> {
+    /// [`TracefsError::Unavailable`] without root or without tracefs.
+    pub fn create() -> Result<Instance, TracefsError> {
         let tracefs = Tracefs::find()?;
         let instances = tracefs.path.join("instances");
         remove_abandoned(&instances);
         let path = create_instance(&instances)?;
-        match record(Kind::KernelFolder, &path) {
+        match record(CleanupKind::KernelFolder, &path) {
             Ok(_record) => Ok(Instance { path, _record, _tracefs: tracefs }),
             Err(error) => {
                 let _ = fs::remove_dir(&path);
@@ -103,14 +103,14 @@ impl Instance {
     }
 
     /// Writes to one of its files.
-    pub fn write(&self, file: &str, text: &str) -> Result<(), TraceError> {
+    pub fn write(&self, file: &str, text: &str) -> Result<(), TracefsError> {
         write(&self.path.join(file), text)
     }
 
     /// Reads one of its files.
-    pub fn read(&self, file: &str) -> Result<String, TraceError> {
+    pub fn read(&self, file: &str) -> Result<String, TracefsError> {
         let path = self.path.join(file);
-        fs::read_to_string(&path).map_err(|source| TraceError::Unavailable {
+        fs::read_to_string(&path).map_err(|source| TracefsError::Unavailable {
             action: "read",
             path,
             source,
@@ -118,11 +118,11 @@ impl Instance {
     }
 
     /// Opens one of its files, to be read without waiting.
-    pub fn open(&self, file: &str) -> Result<fs::File, TraceError> {
+    pub fn open(&self, file: &str) -> Result<fs::File, TracefsError> {
         let path = self.path.join(file);
         let mut options = fs::OpenOptions::new();
         options.read(true).custom_flags(libc::O_NONBLOCK);
-        options.open(&path).map_err(|source| TraceError::Unavailable {
+        options.open(&path).map_err(|source| TracefsError::Unavailable {
             action: "open",
             path,
             source,
@@ -163,7 +163,7 @@ struct Tracefs {
 }
 
 impl Tracefs {
-    fn find() -> Result<Tracefs, TraceError> {
+    fn find() -> Result<Tracefs, TracefsError> {
         for place in USUAL_PLACES.map(PathBuf::from) {
             if place.join("instances").is_dir() {
                 return Ok(Tracefs { path: place, ours: None });
@@ -174,10 +174,10 @@ impl Tracefs {
         let name = format!("{INSTANCE_PREFIX}tracefs-{}-{count}", std::process::id());
         let path = std::env::temp_dir().join(name);
         let unavailable =
-            |action, source| TraceError::Unavailable { action, path: path.clone(), source };
+            |action, source| TracefsError::Unavailable { action, path: path.clone(), source };
         fs::create_dir(&path).map_err(|source| unavailable("create", source))?;
         let flags = rustix::mount::MountFlags::empty();
-        let mounted = record(Kind::Tracefs, &path).and_then(|record| {
+        let mounted = record(CleanupKind::Tracefs, &path).and_then(|record| {
             rustix::mount::mount("nodev", &path, "tracefs", flags, None)
                 .map_err(|errno| unavailable("mount tracefs on", errno.into()))?;
             Ok(record)
@@ -202,8 +202,8 @@ impl Drop for Tracefs {
 }
 
 /// Has the next run undo what is at `path` if this one is killed.
-fn record(kind: Kind, path: &Path) -> Result<Record, TraceError> {
-    Record::keep(kind, path).map_err(|source| TraceError::Unavailable {
+fn record(kind: CleanupKind, path: &Path) -> Result<Record, TracefsError> {
+    Record::keep(kind, path).map_err(|source| TracefsError::Unavailable {
         action: "keep a record of",
         path: path.to_owned(),
         source,
@@ -225,21 +225,23 @@ fn remove_abandoned(instances: &Path) {
     }
 }
 
-fn create_instance(instances: &Path) -> Result<PathBuf, TraceError> {
+fn create_instance(instances: &Path) -> Result<PathBuf, TracefsError> {
     // One process may watch several files: the first free number is ours.
     for count in 0.. {
         let path = instances.join(format!("{INSTANCE_PREFIX}{}-{count}", std::process::id()));
         match fs::create_dir(&path) {
             Ok(()) => return Ok(path),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(source) => return Err(TraceError::Unavailable { action: "create", path, source }),
+            Err(source) => {
+                return Err(TracefsError::Unavailable { action: "create", path, source });
+            }
         }
     }
     unreachable!("some number is free")
 }
 
-fn write(path: &Path, text: &str) -> Result<(), TraceError> {
-    fs::write(path, text).map_err(|source| TraceError::Unavailable {
+fn write(path: &Path, text: &str) -> Result<(), TracefsError> {
+    fs::write(path, text).map_err(|source| TracefsError::Unavailable {
         action: "write to",
         path: path.to_owned(),
         source,

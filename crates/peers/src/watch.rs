@@ -9,7 +9,7 @@
 //! recording. Both instances go when the watch is dropped; those of a killed process go with the
 //! next run.
 //!
-//! While a program is watched it can be helped ([`Watch::advise`]): what it will read is brought into the
+//! While a program is watched it can be helped ([`Recorder::advise`]): what it will read is brought into the
 //! page cache before it asks.
 //!
 //! Needs root, and tracefs with the events of system calls (CONFIG_FTRACE_SYSCALLS).
@@ -20,11 +20,13 @@ use std::path::Path;
 use std::process::{Child, Command};
 use std::time::Duration;
 
-use readpath_sim::recording::{End, Lost, Record, Source, Start, Writer};
+use readpath_sim::recording::{
+    EventsLost, Record, RecordingEnd, RecordingMethod, RecordingStart, RecordingWriter,
+};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::tracefs::{Instance, TraceError};
+use crate::tracefs::{Instance, TracefsError};
 
 mod advise;
 mod event;
@@ -40,7 +42,7 @@ mod tables;
 pub use advise::{Help, Waits};
 
 use advise::Advisor;
-use event::{Decoder, Event, What};
+use event::{Decoder, TraceEvent, What};
 use follow::Follow;
 use names::System;
 
@@ -64,12 +66,12 @@ const LOOK: Duration = Duration::from_micros(150);
 
 /// A running watch.
 #[derive(Debug)]
-pub struct Watch {
+pub struct Recorder {
     tasks: Side,
     all: Side,
     follow: Follow<System>,
     /// Events that are not taken yet, because earlier ones may come.
-    events: Vec<Event>,
+    events: Vec<TraceEvent>,
     buffer: Vec<u8>,
     start_ns: u64,
     wall_ns: u64,
@@ -92,18 +94,18 @@ struct Side {
     instance: Instance,
 }
 
-impl Watch {
+impl Recorder {
     /// Prepares to watch; nobody is watched yet.
     ///
     /// # Errors
-    /// [`TraceError::Unavailable`] without root, without tracefs, or without the events.
-    pub fn start() -> Result<Watch, TraceError> {
+    /// [`TracefsError::Unavailable`] without root, without tracefs, or without the events.
+    pub fn start() -> Result<Recorder, TracefsError> {
         let system = System::new();
         let tasks = Side::start(Decoder::of_tasks, true)?;
         let all = Side::start(Decoder::of_all, false)?;
         let wall_ns = wall_ns();
         let start_ns = now_ns();
-        Ok(Watch {
+        Ok(Recorder {
             tasks,
             all,
             follow: Follow::new(system, start_ns),
@@ -127,7 +129,7 @@ impl Watch {
 
     /// The first record; `program` is the name of its file.
     pub fn first_record(&self, program: &str) -> Record {
-        first_record(Source::Tracepoints, self.wall_ns, program)
+        first_record(RecordingMethod::Tracepoints, self.wall_ns, program)
     }
 
     /// Starts a program and watches it, and all that it starts.
@@ -161,7 +163,7 @@ impl Watch {
             let number = path.file_name().and_then(|name| name.to_str()?.parse().ok());
             tasks.extend(number.map(|number: u32| (number, name.trim_end().to_owned())));
         }
-        tasks.retain(|(number, _)| !self.follow.is_watched(*number));
+        tasks.retain(|(number, _)| !self.follow.has_length_marks(*number));
         if tasks.is_empty() {
             return Ok(());
         }
@@ -257,7 +259,7 @@ impl Watch {
     ///
     /// # Errors
     /// The recording can't be written, or the buffers not be read.
-    pub fn record<W: Write>(&mut self, writer: &mut Writer<W>) -> io::Result<()> {
+    pub fn record<W: Write>(&mut self, writer: &mut RecordingWriter<W>) -> io::Result<()> {
         let now = now_ns();
         self.react()?;
         self.read_all()?;
@@ -281,13 +283,13 @@ impl Watch {
     /// Ends the watch, and the recording. `processor_ns` is the processor time of the program.
     ///
     /// # Errors
-    /// As for [`record`](Watch::record).
+    /// As for [`record`](Recorder::record).
     pub fn finish<W: Write>(
         mut self,
-        mut writer: Writer<W>,
+        mut writer: RecordingWriter<W>,
         processor_ns: Option<u64>,
         has_exited: bool,
-    ) -> io::Result<Summary> {
+    ) -> io::Result<RecordingSummary> {
         let end_ns = now_ns();
         for side in [&mut self.tasks, &mut self.all] {
             side.instance.write("tracing_on", "0").map_err(io::Error::other)?;
@@ -300,11 +302,11 @@ impl Watch {
         self.count_lost(&mut writer)?;
         // Whoever waits for a program's end hears of it later, and then waits for the last events.
         let at_ns = self.ended_ns.unwrap_or(end_ns).saturating_sub(self.start_ns);
-        writer.put(Record::End(End { at_ns, processor_ns, has_exited }))?;
+        writer.put(Record::End(RecordingEnd { at_ns, processor_ns, has_exited }))?;
         writer.finish()?.flush()?;
         let unplaced = self.follow.unplaced();
         let help = self.advisor.map(Advisor::finish);
-        Ok(Summary { seconds: at_ns as f64 / 1e9, lost: self.lost, unplaced, help })
+        Ok(RecordingSummary { seconds: at_ns as f64 / 1e9, lost: self.lost, unplaced, help })
     }
 
     /// Takes in what happens in nobody's context.
@@ -318,7 +320,11 @@ impl Watch {
         Ok(())
     }
 
-    fn put<W: Write>(&mut self, records: Vec<Record>, writer: &mut Writer<W>) -> io::Result<()> {
+    fn put<W: Write>(
+        &mut self,
+        records: Vec<Record>,
+        writer: &mut RecordingWriter<W>,
+    ) -> io::Result<()> {
         for record in records {
             if let Some(advisor) = &mut self.advisor {
                 advisor.note(&record);
@@ -340,11 +346,11 @@ impl Watch {
         }
     }
 
-    fn count_lost<W: Write>(&mut self, writer: &mut Writer<W>) -> io::Result<()> {
+    fn count_lost<W: Write>(&mut self, writer: &mut RecordingWriter<W>) -> io::Result<()> {
         let lost = self.tasks.instance.lost() + self.all.instance.lost();
         if lost > self.lost {
             let at_ns = now_ns() - self.start_ns;
-            writer.put(Record::Lost(Lost { at_ns, count: lost - self.lost }))?;
+            writer.put(Record::Lost(EventsLost { at_ns, count: lost - self.lost }))?;
             self.lost = lost;
         }
         Ok(())
@@ -353,7 +359,7 @@ impl Watch {
 
 /// How a watch went.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Summary {
+pub struct RecordingSummary {
     /// How long it was.
     pub seconds: f64,
     /// How many events the kernel dropped.
@@ -367,9 +373,9 @@ pub struct Summary {
 
 impl Side {
     fn start(
-        decoder: fn(&Instance) -> Result<Decoder, TraceError>,
+        decoder: fn(&Instance) -> Result<Decoder, TracefsError>,
         is_of_tasks: bool,
-    ) -> Result<Side, TraceError> {
+    ) -> Result<Side, TracefsError> {
         let instance = Instance::create()?;
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let kib = (BUFFERS_KIB_MAX / processors).clamp(BUFFER_KIB_MIN, BUFFER_KIB_MAX);
@@ -385,14 +391,14 @@ impl Side {
         }
         let decoder = decoder(&instance)?;
         let folder = instance.path().join("per_cpu");
-        let folders = fs::read_dir(&folder).map_err(|source| TraceError::Unavailable {
+        let folders = fs::read_dir(&folder).map_err(|source| TracefsError::Unavailable {
             action: "list",
             path: folder,
             source,
         })?;
         let names = folders.flatten().filter_map(|entry| entry.file_name().into_string().ok());
         let pipes = names.map(|name| instance.open(&format!("per_cpu/{name}/trace_pipe_raw")));
-        let pipes = pipes.collect::<Result<Vec<File>, TraceError>>()?;
+        let pipes = pipes.collect::<Result<Vec<File>, TracefsError>>()?;
         Ok(Side { pipes, decoder, instance })
     }
 
@@ -408,7 +414,7 @@ impl Side {
     }
 
     /// Reads what is in the buffers of all processors.
-    fn read(&mut self, buffer: &mut [u8], events: &mut Vec<Event>) -> io::Result<()> {
+    fn read(&mut self, buffer: &mut [u8], events: &mut Vec<TraceEvent>) -> io::Result<()> {
         for pipe in &mut self.pipes {
             loop {
                 let length = match pipe.read(buffer) {
@@ -444,11 +450,11 @@ fn wall_ns() -> u64 {
 }
 
 /// How a recording begins that is made on this machine; `program` is the name of the program's file.
-fn first_record(source: Source, wall_ns: u64, program: &str) -> Record {
+fn first_record(source: RecordingMethod, wall_ns: u64, program: &str) -> Record {
     let uname = rustix::system::uname();
     let part = |part: &std::ffi::CStr| part.to_string_lossy().into_owned();
     let memory = rustix::system::sysinfo();
-    Record::Start(Start {
+    Record::Start(RecordingStart {
         source,
         wall_ns,
         page_bytes: rustix::param::page_size() as u64,

@@ -8,7 +8,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use readpath_core::readahead::{Recording, Step};
+use readpath_core::readahead::{HandleStep, Recording};
 use readpath_peers::oracle::{self, OracleError};
 use readpath_sim::conform;
 
@@ -42,7 +42,7 @@ fn what_can_not_be_recorded_is_refused() {
     assert!(!missing.is_unavailable());
     let Some(room) = Room::new("refused") else { return };
     let file = room.make_file(&room.path);
-    match oracle::record(&file, &[Step::Touch { offset: FILE_BYTES }]) {
+    match oracle::record(&file, &[HandleStep::Touch { offset: FILE_BYTES }]) {
         Err(error @ OracleError::TouchPastEnd { .. }) => {
             assert!(error.to_string().ends_with("it lies past the end of the file"), "{error}");
         }
@@ -60,10 +60,10 @@ fn hold_against_the_kernel(file: &Path, seed: u64) {
     hold_list_against_the_kernel(file, seed, &conform::generate_mapped(1000, seed, FILE_BYTES));
 }
 
-fn hold_list_against_the_kernel(file: &Path, seed: u64, steps: &[Step]) {
+fn hold_list_against_the_kernel(file: &Path, seed: u64, steps: &[HandleStep]) {
     let Some(kernel) = record(file, steps) else { return };
-    let law = conform::play(&conform::kernel_law(&kernel), steps, &kernel).unwrap();
-    let report = conform::compare(steps, &kernel, &law);
+    let policy = conform::play(&conform::kernel_policy(&kernel), steps, &kernel).unwrap();
+    let report = conform::compare(steps, &kernel, &policy);
     let window = kernel.limits.window_pages_max;
     println!("window {window} pages, seed {seed}: {} of {} equal", report.equal, report.reads);
     assert_eq!(report.reads, 1000);
@@ -72,7 +72,7 @@ fn hold_list_against_the_kernel(file: &Path, seed: u64, steps: &[Step]) {
     }
 }
 
-fn record(file: &Path, steps: &[Step]) -> Option<Recording> {
+fn record(file: &Path, steps: &[HandleStep]) -> Option<Recording> {
     match oracle::record(file, steps) {
         Ok(recording) => Some(recording),
         Err(error @ OracleError::NoQueue { .. }) => skip(&error.to_string()),

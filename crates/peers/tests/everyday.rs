@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use readpath_core::splitmix;
 use readpath_peers::everyday::batches::InRing;
-use readpath_peers::everyday::formats::{Format, Ranges};
-use readpath_peers::everyday::places::{AtPlaces, Order, Places, Taking};
+use readpath_peers::everyday::formats::{FileFormat, Ranges};
+use readpath_peers::everyday::places::{AccessOrder, AccessPattern, AtPlaces, Taking};
 use readpath_peers::everyday::streams::{Blocks, Copied};
 use readpath_peers::everyday::whole_files::{FILE_BYTES_MAX, WholeFiles, lengths};
 use readpath_peers::everyday::{Accesses, Checksum, Peer};
@@ -79,14 +79,14 @@ fn hold(wanted: Checksum, mut by: impl FnMut(Peer) -> Option<Checksum>, what: &s
 fn reads_at_places_bring_the_bytes_of_these_places() {
     let scratch = Scratch::new("places");
     let (path, content) = scratch.file("data", MIB, 1);
-    let stride = Order::Stride { step_bytes: 65_536 };
+    let stride = AccessOrder::Stride { step_bytes: 65_536 };
     for places in [
-        Places::all(Order::Forward, MIB, 4096),
-        Places::all(Order::Forward, MIB, MIB),
-        Places::all(Order::Backward, MIB, 65_536),
-        Places::all(stride, MIB, 8192),
-        Places::random(MIB, 16_384, 64, 8),
-        Places::random(MIB, 8, 64, 1),
+        AccessPattern::all(AccessOrder::Forward, MIB, 4096),
+        AccessPattern::all(AccessOrder::Forward, MIB, MIB),
+        AccessPattern::all(AccessOrder::Backward, MIB, 65_536),
+        AccessPattern::all(stride, MIB, 8192),
+        AccessPattern::random(MIB, 16_384, 64, 8),
+        AccessPattern::random(MIB, 8, 64, 1),
     ] {
         let all = (0..places.threads).flat_map(|thread| places.of_thread(thread));
         let wanted = expected(&content, all.map(|at| (at, places.read_bytes)), false);
@@ -120,7 +120,7 @@ fn streams_bring_the_whole_file_whoever_reads_it() {
 fn formats_bring_their_ranges() {
     let scratch = Scratch::new("formats");
     let (path, content) = scratch.file("data", 4 * MIB, 3);
-    for format in Format::ALL {
+    for format in FileFormat::ALL {
         let ranges = format.ranges(4 * MIB);
         let wanted = expected(&content, ranges.iter().copied(), true);
         let by = |peer: Peer| {
@@ -160,7 +160,7 @@ fn small_files_are_read_whole_by_any_number_of_threads() {
 fn a_ring_brings_the_same() {
     let scratch = Scratch::new("ring");
     let (path, content) = scratch.file("data", MIB, 5);
-    let places = Places::random(MIB, 4096, 200, 1);
+    let places = AccessPattern::random(MIB, 4096, 200, 1);
     let wanted = expected(&content, places.of_thread(0).map(|at| (at, 4096)), false);
     for is_direct in [false, true] {
         match InRing::open(&path, places, 32, is_direct) {

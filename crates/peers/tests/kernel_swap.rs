@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use readpath_peers::kernel_swap::area::SwapArea;
 use readpath_peers::kernel_swap::group::{MemoryGroup, Version};
-use readpath_peers::kernel_swap::{SwapError, Turn};
+use readpath_peers::kernel_swap::{SwapError, SwapTurn};
 
 const MIB: u64 = 1 << 20;
 
@@ -37,9 +37,9 @@ impl Drop for Folder {
 }
 
 /// Waits for the machine's swap; None where it can't be had.
-fn turn(test: &str) -> Option<Turn> {
+fn turn(test: &str) -> Option<SwapTurn> {
     loop {
-        match Turn::take() {
+        match SwapTurn::take() {
             Ok(Some(turn)) => return Some(turn),
             Ok(None) => std::thread::sleep(std::time::Duration::from_millis(20)),
             Err(error) => {
@@ -67,18 +67,18 @@ fn an_area_has_the_size_that_was_asked_for_and_goes_with_its_file() {
     for name in ["readpath-4194304-0.swap", "readpath-notes.swap", "readpath-7-0.swap.bak"] {
         fs::write(folder.0.join(name), "").unwrap();
     }
-    let (area, leftovers) = match SwapArea::on(&folder.0, 10 * MIB) {
+    let (area, cleanup_journal) = match SwapArea::on(&folder.0, 10 * MIB) {
         Ok(made) => made,
         Err(error) => return println!("skipped: {test}: {error}"),
     };
-    assert_eq!(leftovers.len(), 1);
-    assert_eq!(leftovers[0].path, folder.0.join("readpath-4194304-0.swap"));
+    assert_eq!(cleanup_journal.len(), 1);
+    assert_eq!(cleanup_journal[0].path, folder.0.join("readpath-4194304-0.swap"));
     // The kernel counts the pages behind the header: all that was asked for.
     assert_eq!(listed(area.path()), Some((10 * 1024, 32_767)));
     assert_eq!(area.device(), None);
     // A second run in the same folder leaves the first one's file alone.
-    let (second, leftovers) = SwapArea::on(&folder.0, MIB).unwrap();
-    assert_eq!((leftovers.len(), listed(second.path())), (0, Some((1024, 32_767))));
+    let (second, cleanup_journal) = SwapArea::on(&folder.0, MIB).unwrap();
+    assert_eq!((cleanup_journal.len(), listed(second.path())), (0, Some((1024, 32_767))));
     let path = area.path().to_path_buf();
     drop((area, second));
     assert_eq!(listed(&path), None);
@@ -122,8 +122,8 @@ fn a_group_holds_its_limit_and_is_removed() {
     assert_eq!(fs::read_to_string(path.join(knob)).unwrap().trim(), (8 * MIB).to_string());
     assert_eq!(group.counts().oom_kills, 0);
     // A second group, as of another run, leaves this one alone, though it is empty.
-    let (second, leftovers) = MemoryGroup::new(8 * MIB).unwrap();
-    assert!(leftovers.iter().all(|leftover| leftover.path != path));
+    let (second, cleanup_journal) = MemoryGroup::new(8 * MIB).unwrap();
+    assert!(cleanup_journal.iter().all(|cleanup_entry| cleanup_entry.path != path));
     drop(second);
     assert!(path.exists());
     drop(group);

@@ -19,7 +19,7 @@ fn the_benchmark_measures_both_sides() {
     let file = TempFile::new(1 << 20);
     let load = Load { block_bytes: 16_384, depth: 4, reads: 40 };
     for backend in [BackendKind::Aio, BackendKind::Ring, BackendKind::Threads] {
-        for layout in [Layout::Contiguous, Layout::Scattered] {
+        for layout in [Layout::Contiguous, Layout::RandomAccess] {
             let speed = ours(&file.path, load, backend, layout);
             assert!(speed.mib_per_s > 0.0 && speed.cpu_us >= 0.0, "{speed:?}");
         }

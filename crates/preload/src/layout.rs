@@ -1,6 +1,6 @@
 //! The memory that a watched program and its watcher share: a ring of reads, and the names of files.
 //!
-//! A file of [`BYTES`] bytes that both map: the [`Head`], then [`SLOTS`] times a [`Slot`], then names. All programs
+//! A file of [`BYTES`] bytes that both map: the [`Head`], then [`SLOTS`] times a [`RingSlot`], then names. All programs
 //! that the watched one starts write to it as well. This file is a part of both crates, so that the two agree.
 //!
 //! **The ring** is bounded, with many who write and one who reads (after D. Vyukov): a slot's `turn` says whose it is. It begins
@@ -31,7 +31,7 @@ pub const PATH_BYTES_MAX: usize = 4096;
 const HEAD_BYTES: u64 = 4096;
 
 /// The length of the file.
-pub const BYTES: u64 = HEAD_BYTES + SLOTS * size_of::<Slot>() as u64 + NAMES_BYTES;
+pub const BYTES: u64 = HEAD_BYTES + SLOTS * size_of::<RingSlot>() as u64 + NAMES_BYTES;
 
 /// The ways in a slot: 0 `read`, 1 `pread`, 2 `readv`, 3 `preadv`, 4 `sendfile` and `copy_file_range`; and from here
 /// on advice: this, and the number of `posix_fadvise(2)`.
@@ -55,7 +55,7 @@ pub struct Head {
 /// One read that has ended.
 #[repr(C)]
 #[derive(Default)]
-pub struct Slot {
+pub struct RingSlot {
     /// Whose it is.
     pub turn: AtomicU64,
     /// When it began and ended, by `CLOCK_MONOTONIC`.
@@ -83,13 +83,13 @@ pub struct Slot {
 pub struct Name {
     /// How long this and its path are in words; 0: not written yet.
     pub words: AtomicU64,
-    /// The device, as in [`Slot`].
+    /// The device, as in [`RingSlot`].
     pub device: AtomicU64,
     /// The inode.
     pub inode: AtomicU64,
     /// The file's length in bytes.
     pub bytes: AtomicU64,
-    /// The task, as in [`Slot`].
+    /// The task, as in [`RingSlot`].
     pub task: AtomicU64,
     /// The flags of `open(2)` × 2³² + the descriptor.
     pub opened: AtomicU64,
@@ -99,18 +99,18 @@ pub struct Name {
 
 /// The file, mapped.
 #[derive(Clone, Copy, Debug)]
-pub struct Ring(*const u8);
+pub struct RecordRing(*const u8);
 
 // SAFETY: all that is behind the pointer are atomics, but for paths, of which each is written once by who owns it.
-unsafe impl Send for Ring {}
+unsafe impl Send for RecordRing {}
 // SAFETY: as above.
-unsafe impl Sync for Ring {}
+unsafe impl Sync for RecordRing {}
 
-impl Ring {
+impl RecordRing {
     /// # Safety
     /// `address` is that of a writable mapping of [`BYTES`] bytes, which stays.
-    pub const unsafe fn new(address: *const u8) -> Ring {
-        Ring(address)
+    pub const unsafe fn new(address: *const u8) -> RecordRing {
+        RecordRing(address)
     }
 
     /// The beginning.
@@ -120,8 +120,8 @@ impl Ring {
     }
 
     /// The slot of a ticket.
-    pub fn slot(&self, ticket: u64) -> &Slot {
-        let at = HEAD_BYTES + ticket % SLOTS * size_of::<Slot>() as u64;
+    pub fn slot(&self, ticket: u64) -> &RingSlot {
+        let at = HEAD_BYTES + ticket % SLOTS * size_of::<RingSlot>() as u64;
         // SAFETY: it lies in the mapping, at a multiple of eight.
         unsafe { &*self.0.add(at as usize).cast() }
     }

@@ -22,7 +22,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 mod layout;
 
-use layout::{ADVICE, BYTES, MAGIC, PATH_BYTES_MAX, Ring, Slot, VARIABLE};
+use layout::{ADVICE, BYTES, MAGIC, PATH_BYTES_MAX, RecordRing, RingSlot, VARIABLE};
 
 type off64_t = i64;
 type ssize_t = isize;
@@ -188,7 +188,7 @@ extern "C" fn begin() {
         if address.is_null() || address as isize == -1 {
             return;
         }
-        let ring = Ring::new(address.cast());
+        let ring = RecordRing::new(address.cast());
         if ring.head().magic.load(Ordering::Acquire) == MAGIC {
             pthread_atfork(None, None, Some(forked));
             ring.head().programs.fetch_add(1, Ordering::Relaxed);
@@ -201,14 +201,14 @@ extern "C" fn forked() {
     GENERATION.fetch_add(1, Ordering::Relaxed);
 }
 
-fn ring() -> Option<Ring> {
+fn ring() -> Option<RecordRing> {
     let address = RING.load(Ordering::Acquire);
     // SAFETY: it was mapped as a whole, and is never unmapped.
-    (!address.is_null()).then(|| unsafe { Ring::new(address) })
+    (!address.is_null()).then(|| unsafe { RecordRing::new(address) })
 }
 
 /// Draws a ticket for a slot that is free; `None` where there is none.
-fn draw(ring: &Ring) -> Option<(u64, &Slot)> {
+fn draw(ring: &RecordRing) -> Option<(u64, &RingSlot)> {
     let head = ring.head();
     let mut ticket = head.ticket.load(Ordering::Relaxed);
     loop {
@@ -251,17 +251,17 @@ fn task() -> u64 {
 }
 
 /// A call that is told.
-struct Call {
+struct RecordedCall {
     way: u64,
     descriptor: c_int,
-    from: Place,
+    from: ReadPosition,
     /// How many bytes it asks for; `None` for a list of pieces, which only the kernel may look at: a wrong address is an
     /// error for it, and would end the program here. Then what it gave stands for it.
     asked: Option<usize>,
 }
 
 /// From which byte a call reads.
-enum Place {
+enum ReadPosition {
     /// From this.
     At(u64),
     /// From where the descriptor stands, which the call moves.
@@ -270,7 +270,7 @@ enum Place {
     Told(*const off64_t),
 }
 
-impl Call {
+impl RecordedCall {
     /// Makes the call, and tells of it.
     fn make(self, real: impl FnOnce() -> ssize_t) -> ssize_t {
         let Some(ring) = ring() else { return real() };
@@ -285,15 +285,21 @@ impl Call {
         result
     }
 
-    fn tell(&self, ring: Ring, (begin_ns, end_ns): (u64, u64), result: ssize_t, errno: c_int) {
+    fn tell(
+        &self,
+        ring: RecordRing,
+        (begin_ns, end_ns): (u64, u64),
+        result: ssize_t,
+        errno: c_int,
+    ) {
         if self.way >= ADVICE && result != 0 {
             // It answers with an error's number, and the kernel took no notice.
             return;
         }
         let moved = result.max(0) as u64;
         let offset = match self.from {
-            Place::At(offset) => offset,
-            Place::Here => {
+            ReadPosition::At(offset) => offset,
+            ReadPosition::Here => {
                 // SAFETY: it only answers.
                 let stands = unsafe { lseek64(self.descriptor, 0, SEEK_CUR) };
                 if stands < 0 {
@@ -301,9 +307,9 @@ impl Call {
                 }
                 (stands as u64).saturating_sub(moved)
             }
-            Place::Told(_) if result < 0 => return,
+            ReadPosition::Told(_) if result < 0 => return,
             // SAFETY: the kernel has read it, and written to it.
-            Place::Told(place) => (unsafe { *place } as u64).saturating_sub(moved),
+            ReadPosition::Told(place) => (unsafe { *place } as u64).saturating_sub(moved),
         };
         let Some((device, inode)) = file_of(ring, self.descriptor, end_ns) else { return };
         let Some((ticket, slot)) = draw(&ring) else { return };
@@ -323,7 +329,7 @@ impl Call {
 }
 
 /// The file of a descriptor, as it is believed or as the kernel says.
-fn file_of(ring: Ring, descriptor: c_int, now_ns: u64) -> Option<(u64, u64)> {
+fn file_of(ring: RecordRing, descriptor: c_int, now_ns: u64) -> Option<(u64, u64)> {
     let believed = BELIEVED.get(descriptor as usize);
     if let Some(known) = believed.filter(|known| now_ns < known.until_ns.load(Ordering::Acquire)) {
         return Some((known.device.load(Ordering::Relaxed), known.inode.load(Ordering::Relaxed)));
@@ -339,7 +345,7 @@ fn file_of(ring: Ring, descriptor: c_int, now_ns: u64) -> Option<(u64, u64)> {
 
 /// The file of a descriptor as the kernel says, whose name is told if it is seen for the first time; `None` where it is none that
 /// has places.
-fn named(ring: Ring, descriptor: c_int) -> Option<(u64, u64)> {
+fn named(ring: RecordRing, descriptor: c_int) -> Option<(u64, u64)> {
     // SAFETY: it writes to what it is given; the name is terminated.
     let about = unsafe {
         let mut about: statx_buffer = core::mem::zeroed();
@@ -360,7 +366,7 @@ fn named(ring: Ring, descriptor: c_int) -> Option<(u64, u64)> {
     Some(file)
 }
 
-fn tell_name(ring: Ring, descriptor: c_int, (device, inode): (u64, u64), bytes: u64) {
+fn tell_name(ring: RecordRing, descriptor: c_int, (device, inode): (u64, u64), bytes: u64) {
     let mut path = [0u8; PATH_BYTES_MAX];
     let mut link = *b"/proc/self/fd/\0\0\0\0\0\0\0\0\0\0\0";
     let (mut digits, mut left) = (0, descriptor as u32);
@@ -439,31 +445,31 @@ macro_rules! before {
     )*};
 }
 
-fn call(way: u64, descriptor: c_int, from: Place, asked: Option<usize>) -> Call {
-    Call { way, descriptor, from, asked }
+fn call(way: u64, descriptor: c_int, from: ReadPosition, asked: Option<usize>) -> RecordedCall {
+    RecordedCall { way, descriptor, from, asked }
 }
 
-fn at(way: u64, descriptor: c_int, offset: off64_t, asked: usize) -> Call {
-    call(way, descriptor, Place::At(offset as u64), Some(asked))
+fn at(way: u64, descriptor: c_int, offset: off64_t, asked: usize) -> RecordedCall {
+    call(way, descriptor, ReadPosition::At(offset as u64), Some(asked))
 }
 
-fn here(way: u64, descriptor: c_int, asked: usize) -> Call {
-    call(way, descriptor, Place::Here, Some(asked))
+fn here(way: u64, descriptor: c_int, asked: usize) -> RecordedCall {
+    call(way, descriptor, ReadPosition::Here, Some(asked))
 }
 
 /// A list of pieces, from an offset on, or, at -1 as of `preadv2`, from where the descriptor stands.
-fn pieces(descriptor: c_int, offset: off64_t) -> Call {
-    let from = if offset == -1 { Place::Here } else { Place::At(offset as u64) };
+fn pieces(descriptor: c_int, offset: off64_t) -> RecordedCall {
+    let from = if offset == -1 { ReadPosition::Here } else { ReadPosition::At(offset as u64) };
     call(3, descriptor, from, None)
 }
 
 /// A copy within the kernel, from where it is told, or from where the descriptor stands.
-fn copied(descriptor: c_int, offset: *const off64_t, asked: usize) -> Call {
-    let from = if offset.is_null() { Place::Here } else { Place::Told(offset) };
+fn copied(descriptor: c_int, offset: *const off64_t, asked: usize) -> RecordedCall {
+    let from = if offset.is_null() { ReadPosition::Here } else { ReadPosition::Told(offset) };
     call(4, descriptor, from, Some(asked))
 }
 
-fn advice(descriptor: c_int, offset: off64_t, bytes: off64_t, what: c_int) -> Call {
+fn advice(descriptor: c_int, offset: off64_t, bytes: off64_t, what: c_int) -> RecordedCall {
     at(ADVICE + what.max(0) as u64, descriptor, offset, bytes.max(0) as usize)
 }
 
@@ -480,7 +486,7 @@ before! {
     fn __pread64_chk(fd: c_int, to: *mut c_void, bytes: usize, offset: off64_t, room: usize) -> ssize_t
         = |real| at(1, fd, offset, bytes).make(real);
     fn readv(fd: c_int, list: *const iovec, count: c_int) -> ssize_t
-        = |real| call(2, fd, Place::Here, None).make(real);
+        = |real| call(2, fd, ReadPosition::Here, None).make(real);
     fn preadv(fd: c_int, list: *const iovec, count: c_int, offset: off64_t) -> ssize_t
         = |real| pieces(fd, offset).make(real);
     fn preadv64(fd: c_int, list: *const iovec, count: c_int, offset: off64_t) -> ssize_t

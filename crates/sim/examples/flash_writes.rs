@@ -9,7 +9,7 @@
 
 use std::collections::BTreeMap;
 
-use readpath_core::law::Spec;
+use readpath_core::policy::Spec;
 use readpath_core::request::{DeviceRequest, Op, RequestId};
 use readpath_core::unit::Time;
 use readpath_sim::device::{BoxedDevice, registry};
@@ -32,13 +32,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let sequential = per_s(writes(build(), count / 20, 256, 32, false)) * 131_072.0 / 1e6;
         println!("{name}: {random:.0} random writes/s, {sequential:.0} MB/s in sequence");
         for writes_per_s in [0, 10_000, 30_000] {
-            let load = Beside { writes_per_s, ..RANDOM_PAGES };
+            let load = ReadWriteLoad { writes_per_s, ..SINGLE_PAGE_READS };
             let latencies = beside(build(), count / 20, load);
             println!("  reads beside {writes_per_s} writes/s: {}", percentiles(latencies));
         }
         for (reads_per_s, percent) in [(13_436, 0), (13_436, 5), (13_436, 40), (67_389, 70)] {
             let writes_per_s = sequential * 1e6 / 131_072.0 * f64::from(percent) / 100.0;
-            let load = Beside {
+            let load = ReadWriteLoad {
                 reads_per_s: Some(reads_per_s),
                 read_sectors: 1,
                 writes_per_s: writes_per_s as u64,
@@ -95,7 +95,7 @@ fn writes(
 
 /// Reads, and the writes beside them.
 #[derive(Clone, Copy)]
-struct Beside {
+struct ReadWriteLoad {
     /// How many come a second, at random times; `None`: the next when one is done.
     reads_per_s: Option<u32>,
     read_sectors: u32,
@@ -105,7 +105,7 @@ struct Beside {
     is_random: bool,
 }
 
-const RANDOM_PAGES: Beside = Beside {
+const SINGLE_PAGE_READS: ReadWriteLoad = ReadWriteLoad {
     reads_per_s: None,
     read_sectors: 8,
     writes_per_s: 0,
@@ -114,7 +114,7 @@ const RANDOM_PAGES: Beside = Beside {
 };
 
 /// Latencies of `count` random reads.
-fn beside(mut device: BoxedDevice, count: u32, load: Beside) -> Vec<Time> {
+fn beside(mut device: BoxedDevice, count: u32, load: ReadWriteLoad) -> Vec<Time> {
     const NEVER: Time = Time(u64::MAX);
     const WRITE: u32 = 1 << 31;
     let (sectors, depth) = (device.caps().sectors, device.caps().depth_max);

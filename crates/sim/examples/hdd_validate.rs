@@ -5,9 +5,9 @@
 
 use std::path::{Path, PathBuf};
 
-use readpath_core::law::Spec;
+use readpath_core::policy::Spec;
 use readpath_sim::device::hdd::{Hdd, drive_of};
-use readpath_sim::validate::{Validation, ablate, read_trace, validate};
+use readpath_sim::validate::{ModelAccuracy, ablate, read_trace, validate};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let directory = std::env::args().nth(1).ok_or("name the directory of the traces")?;
@@ -71,7 +71,7 @@ fn traces(directory: &Path) -> std::io::Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-fn line(validation: &Validation) -> String {
+fn line(validation: &ModelAccuracy) -> String {
     format!(
         "mean {:6.3} / {:6.3} ms, rms distance {:.3} ms ({:.1} %), error {:+.3} ± {:.3} ms, {:.0} % within 0.5 ms",
         validation.measured_mean_ms,
@@ -80,6 +80,6 @@ fn line(validation: &Validation) -> String {
         100.0 * validation.distance_relative,
         validation.error_mean_ms,
         validation.error_deviation_ms,
-        100.0 * validation.met_part
+        100.0 * validation.within_half_ms
     )
 }

@@ -11,8 +11,9 @@ use std::io::{self, BufWriter, Write};
 
 use readpath_core::splitmix;
 use readpath_sim::recording::{
-    Device, End, Evict, File, Insert, Open, Outcome, Read, Record, Request, Start, Thread, Way,
-    Work, Writer,
+    DeviceOperation, DeviceRecord, FileRecord, OpenRecord, PagesEvicted, PagesInserted, ReadMethod,
+    ReadOutcome, ReadRecord, Record, RecordingEnd, RecordingStart, RecordingWriter, RequestRecord,
+    ThreadName,
 };
 
 const THREADS: u64 = 8;
@@ -26,8 +27,8 @@ fn main() -> io::Result<()> {
     let &[events, files, seed] = numbers.as_slice() else {
         return Err(io::Error::other("give the numbers of events and of files, and a seed"));
     };
-    let mut recording = Recording {
-        writer: Writer::new(BufWriter::new(io::stdout().lock()))?,
+    let mut recording = RecordingWriterState {
+        writer: RecordingWriter::new(BufWriter::new(io::stdout().lock()))?,
         events: 0,
         now_ns: 0,
     };
@@ -63,32 +64,32 @@ fn length(file: u64) -> u64 {
     if file.is_multiple_of(1000) { LARGE_BYTES } else { SMALL_BYTES }
 }
 
-struct Recording<W> {
-    writer: Writer<W>,
+struct RecordingWriterState<W> {
+    writer: RecordingWriter<W>,
     events: u64,
     now_ns: u64,
 }
 
-impl<W: Write> Recording<W> {
+impl<W: Write> RecordingWriterState<W> {
     fn put(&mut self, record: Record) -> io::Result<()> {
         self.events += 1;
         self.writer.put(record)
     }
 
     fn begin(&mut self, seed: u64) -> io::Result<()> {
-        self.put(Record::Start(Start {
+        self.put(Record::Start(RecordingStart {
             wall_ns: 1_700_000_000_000_000_000 + seed,
             page_bytes: PAGE,
             memory_bytes: 8 << 30,
             program: "large".to_owned(),
-            ..Start::default()
+            ..RecordingStart::default()
         }))?;
         let name = "sda".to_owned();
-        self.put(Record::Device(Device { device: DEVICE, name, ..Device::default() }))?;
+        self.put(Record::Device(DeviceRecord { device: DEVICE, name, ..DeviceRecord::default() }))?;
         for thread in 0..THREADS as u32 {
             let name = format!("thread {thread}");
             let task = 1000 + thread;
-            self.put(Record::Thread(Thread { thread, task, process: 1000, name }))?;
+            self.put(Record::Thread(ThreadName { thread, task, process: 1000, name }))?;
         }
         Ok(())
     }
@@ -96,9 +97,10 @@ impl<W: Write> Recording<W> {
     fn name(&mut self, file: u32, thread: u32) -> io::Result<()> {
         let path = format!("/data/folder-{}/file-{file}", file / 1000);
         let (inode, bytes) = (u64::from(file) + 2, Some(length(u64::from(file))));
-        self.put(Record::File(File { file, device: DEVICE, inode, bytes, path }))?;
+        self.put(Record::File(FileRecord { file, device: DEVICE, inode, bytes, path }))?;
         let (at_ns, descriptor, is_readable) = (self.now_ns, u64::from(thread) + 3, true);
-        let open = Open { at_ns, thread, file, descriptor, is_readable, ..Open::default() };
+        let open =
+            OpenRecord { at_ns, thread, file, descriptor, is_readable, ..OpenRecord::default() };
         self.put(Record::Open(open))
     }
 
@@ -115,20 +117,28 @@ impl<W: Write> Recording<W> {
         self.now_ns += 2_000 + waited_ns;
         let (end_ns, bytes) = (self.now_ns, PAGE);
         if has_write {
-            let work = Work::Write;
-            let write = Request { end_ns, begin_ns, work, place: offset, bytes, ..self.request() };
+            let work = DeviceOperation::Write;
+            let write =
+                RequestRecord { end_ns, begin_ns, work, place: offset, bytes, ..self.request() };
             self.put(Record::Request(write))?;
         }
         if waits {
-            self.put(Record::Insert(Insert { at_ns: begin_ns, thread, file, offset, bytes }))?;
+            self.put(Record::Insert(PagesInserted {
+                at_ns: begin_ns,
+                thread,
+                file,
+                offset,
+                bytes,
+            }))?;
             let thread = Some(u64::from(thread));
-            let read = Request { end_ns, begin_ns, thread, place: offset, bytes, ..self.request() };
+            let read =
+                RequestRecord { end_ns, begin_ns, thread, place: offset, bytes, ..self.request() };
             self.put(Record::Request(read))?;
-            self.put(Record::Evict(Evict { at_ns: end_ns, file, offset, bytes }))?;
+            self.put(Record::Evict(PagesEvicted { at_ns: end_ns, file, offset, bytes }))?;
         }
-        let (way, descriptor) = (Way::Pread, Some(u64::from(thread) + 3));
-        let (asked_bytes, outcome) = (bytes, Outcome::Bytes(bytes));
-        self.put(Record::Read(Read {
+        let (way, descriptor) = (ReadMethod::Pread, Some(u64::from(thread) + 3));
+        let (asked_bytes, outcome) = (bytes, ReadOutcome::Bytes(bytes));
+        self.put(Record::Read(ReadRecord {
             end_ns,
             begin_ns,
             waited_ns,
@@ -142,13 +152,13 @@ impl<W: Write> Recording<W> {
         }))
     }
 
-    fn request(&self) -> Request {
-        Request { device: DEVICE, ..Request::default() }
+    fn request(&self) -> RequestRecord {
+        RequestRecord { device: DEVICE, ..RequestRecord::default() }
     }
 
     fn end(mut self) -> io::Result<()> {
         let at_ns = self.now_ns;
-        self.put(Record::End(End { at_ns, processor_ns: None, has_exited: true }))?;
+        self.put(Record::End(RecordingEnd { at_ns, processor_ns: None, has_exited: true }))?;
         self.writer.finish()?.flush()
     }
 }

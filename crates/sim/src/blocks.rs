@@ -17,21 +17,21 @@
 
 use std::fmt;
 
-use readpath_core::readahead::Step;
+use readpath_core::readahead::HandleStep;
 use readpath_core::unit::{PAGE_BYTES, PageRange};
 
 use crate::conform::parse_steps;
 use crate::trace;
 
 mod curves;
-mod guess;
+mod detect_format;
 
-pub use curves::{Curve, OPTIMUM, Point, belady, misses};
-pub use guess::guess;
+pub use curves::{MissCurve, MissCurvePoint, OPTIMUM, belady, misses};
+pub use detect_format::detect_format;
 
 /// How a trace is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
+pub enum BlockTraceFormat {
     /// A block's number a line.
     Lirs,
     /// First block and count, a line.
@@ -48,27 +48,30 @@ pub enum Format {
     Reads,
 }
 
-impl Format {
+impl BlockTraceFormat {
     /// The formats by name.
-    pub const ALL: [(&'static str, Format); 7] = [
-        ("lirs", Format::Lirs),
-        ("arc", Format::Arc),
-        ("cloudphysics", Format::CloudPhysics),
-        ("oracle-general", Format::OracleGeneral),
-        ("blkparse", Format::Blkparse),
-        ("msr", Format::Msr),
-        ("reads", Format::Reads),
+    pub const ALL: [(&'static str, BlockTraceFormat); 7] = [
+        ("lirs", BlockTraceFormat::Lirs),
+        ("arc", BlockTraceFormat::Arc),
+        ("cloudphysics", BlockTraceFormat::CloudPhysics),
+        ("oracle-general", BlockTraceFormat::OracleGeneral),
+        ("blkparse", BlockTraceFormat::Blkparse),
+        ("msr", BlockTraceFormat::Msr),
+        ("reads", BlockTraceFormat::Reads),
     ];
 
     /// The format of this name.
-    pub fn named(name: &str) -> Option<Format> {
-        Format::ALL.into_iter().find(|(known, _)| *known == name).map(|(_, format)| format)
+    pub fn named(name: &str) -> Option<BlockTraceFormat> {
+        BlockTraceFormat::ALL
+            .into_iter()
+            .find(|(known, _)| *known == name)
+            .map(|(_, format)| format)
     }
 }
 
 /// What is wrong with a trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum TraceError {
+pub enum BlockTraceError {
     /// A line can't be read.
     Line {
         /// The line, counted from 1.
@@ -96,60 +99,66 @@ pub enum TraceError {
     TooManyBlocks,
 }
 
-impl fmt::Display for TraceError {
+impl fmt::Display for BlockTraceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            TraceError::Line { line, reason } => write!(f, "line {line}: {reason}"),
-            TraceError::Request(error) => error.fmt(f),
-            TraceError::Cut { bytes, record_bytes } => write!(
+            BlockTraceError::Line { line, reason } => write!(f, "line {line}: {reason}"),
+            BlockTraceError::Request(error) => error.fmt(f),
+            BlockTraceError::Cut { bytes, record_bytes } => write!(
                 f,
                 "{bytes} bytes are no whole number of records of {record_bytes} bytes: \
                  the trace is cut off, or in another format"
             ),
-            TraceError::NotText { line } => {
+            BlockTraceError::NotText { line } => {
                 write!(f, "line {line} is not text: name the format that the trace is in")
             }
-            TraceError::Empty => f.write_str("there is no reference in it"),
-            TraceError::TooManyBlocks => f.write_str("it has more than 4,294,967,294 blocks"),
+            BlockTraceError::Empty => f.write_str("there is no reference in it"),
+            BlockTraceError::TooManyBlocks => f.write_str("it has more than 4,294,967,294 blocks"),
         }
     }
 }
 
-impl std::error::Error for TraceError {}
+impl std::error::Error for BlockTraceError {}
 
 /// A trace: blocks in the order in which they were wanted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Trace {
+pub struct BlockTrace {
     /// The blocks, numbered anew from 0 in the order of their numbers.
     pub references: Vec<u32>,
     /// How many different ones there are.
     pub blocks: u32,
 }
 
-impl Trace {
+impl BlockTrace {
     /// Reads a trace, to its end, or until there are `most` references.
     ///
     /// # Errors
     /// The first line or record that can't be read, or there is none.
-    pub fn parse(bytes: &[u8], format: Format, most: usize) -> Result<Trace, TraceError> {
-        let mut wanted = Wanted { blocks: Vec::new(), most };
+    pub fn parse(
+        bytes: &[u8],
+        format: BlockTraceFormat,
+        most: usize,
+    ) -> Result<BlockTrace, BlockTraceError> {
+        let mut wanted = TraceBlocks { blocks: Vec::new(), most };
         match format {
-            Format::CloudPhysics => {
+            BlockTraceFormat::CloudPhysics => {
                 for &record in records::<4>(bytes)? {
                     wanted.add(u32::from_be_bytes(record).into());
                 }
             }
-            Format::OracleGeneral => {
+            BlockTraceFormat::OracleGeneral => {
                 for record in records::<24>(bytes)? {
                     let number = record[4..12].try_into().expect("a record has 24 bytes");
                     wanted.add(u64::from_le_bytes(number));
                 }
             }
-            Format::Reads => of_reads(bytes, &mut wanted)?,
-            Format::Lirs => each_line(bytes, &mut wanted, lirs)?,
-            Format::Arc => each_line(bytes, &mut wanted, arc)?,
-            Format::Blkparse => of_requests(bytes, trace::Format::Blkparse, &mut wanted)?,
-            Format::Msr => of_requests(bytes, trace::Format::Msr, &mut wanted)?,
+            BlockTraceFormat::Reads => add_reads(bytes, &mut wanted)?,
+            BlockTraceFormat::Lirs => each_line(bytes, &mut wanted, lirs)?,
+            BlockTraceFormat::Arc => each_line(bytes, &mut wanted, arc)?,
+            BlockTraceFormat::Blkparse => {
+                of_requests(bytes, trace::TraceFormat::Blkparse, &mut wanted)?
+            }
+            BlockTraceFormat::Msr => of_requests(bytes, trace::TraceFormat::Msr, &mut wanted)?,
         }
         wanted.numbered()
     }
@@ -158,18 +167,18 @@ impl Trace {
     ///
     /// # Errors
     /// There is none, or there are more than can be numbered.
-    pub fn of(blocks: Vec<u64>) -> Result<Trace, TraceError> {
-        Wanted { blocks, most: usize::MAX }.numbered()
+    pub fn of(blocks: Vec<u64>) -> Result<BlockTrace, BlockTraceError> {
+        TraceBlocks { blocks, most: usize::MAX }.numbered()
     }
 }
 
 /// A trace while it is read: the blocks as they are called in it.
-struct Wanted {
+struct TraceBlocks {
     blocks: Vec<u64>,
     most: usize,
 }
 
-impl Wanted {
+impl TraceBlocks {
     fn add(&mut self, block: u64) {
         if !self.is_full() {
             self.blocks.push(block);
@@ -180,7 +189,7 @@ impl Wanted {
         self.blocks.len() >= self.most
     }
 
-    fn numbered(self) -> Result<Trace, TraceError> {
+    fn numbered(self) -> Result<BlockTrace, BlockTraceError> {
         let mut names = self.blocks.clone();
         names.sort_unstable();
         names.dedup();
@@ -188,35 +197,37 @@ impl Wanted {
         let count = u32::try_from(names.len()).ok().filter(is_countable);
         let number =
             |block: &u64| names.binary_search(block).expect("every name is among all names") as u32;
-        match count.ok_or(TraceError::TooManyBlocks)? {
-            0 => Err(TraceError::Empty),
-            blocks => Ok(Trace { references: self.blocks.iter().map(number).collect(), blocks }),
+        match count.ok_or(BlockTraceError::TooManyBlocks)? {
+            0 => Err(BlockTraceError::Empty),
+            blocks => {
+                Ok(BlockTrace { references: self.blocks.iter().map(number).collect(), blocks })
+            }
         }
     }
 }
 
-fn records<const BYTES: usize>(bytes: &[u8]) -> Result<&[[u8; BYTES]], TraceError> {
+fn records<const BYTES: usize>(bytes: &[u8]) -> Result<&[[u8; BYTES]], BlockTraceError> {
     match bytes.as_chunks() {
         (records, []) => Ok(records),
-        _ => Err(TraceError::Cut { bytes: bytes.len(), record_bytes: BYTES }),
+        _ => Err(BlockTraceError::Cut { bytes: bytes.len(), record_bytes: BYTES }),
     }
 }
 
 /// What a line asks for: blocks from one on.
-type Blocks = Result<PageRange, String>;
+type LineBlocks = Result<PageRange, String>;
 
 fn each_line(
     bytes: &[u8],
-    trace: &mut Wanted,
-    blocks: fn(&str) -> Blocks,
-) -> Result<(), TraceError> {
+    trace: &mut TraceBlocks,
+    blocks: fn(&str) -> LineBlocks,
+) -> Result<(), BlockTraceError> {
     for (line, text) in (1..).zip(bytes.split(|&byte| byte == b'\n')) {
-        let text = str::from_utf8(text).map_err(|_| TraceError::NotText { line })?;
+        let text = str::from_utf8(text).map_err(|_| BlockTraceError::NotText { line })?;
         let text = text.trim();
         if text.is_empty() || text.starts_with('#') {
             continue;
         }
-        let blocks = blocks(text).map_err(|reason| TraceError::Line { line, reason })?;
+        let blocks = blocks(text).map_err(|reason| BlockTraceError::Line { line, reason })?;
         for block in blocks.pages() {
             if trace.is_full() {
                 return Ok(());
@@ -227,14 +238,14 @@ fn each_line(
     Ok(())
 }
 
-fn lirs(text: &str) -> Blocks {
+fn lirs(text: &str) -> LineBlocks {
     match text {
         "*" => Ok(PageRange::default()),
         _ => Ok(PageRange::new(number(text, "a block's number")?, 1)),
     }
 }
 
-fn arc(text: &str) -> Blocks {
+fn arc(text: &str) -> LineBlocks {
     let mut words = text.split_whitespace();
     let (Some(first), Some(count)) = (words.next(), words.next()) else {
         return Err(format!("`{text}` is not `FIRST COUNT …`"));
@@ -243,12 +254,16 @@ fn arc(text: &str) -> Blocks {
 }
 
 /// The pages of requests, those of each device apart from those of others.
-fn of_requests(bytes: &[u8], format: trace::Format, trace: &mut Wanted) -> Result<(), TraceError> {
-    let mut reader = trace::Reader::new(bytes, format);
+fn of_requests(
+    bytes: &[u8],
+    format: trace::TraceFormat,
+    trace: &mut TraceBlocks,
+) -> Result<(), BlockTraceError> {
+    let mut reader = trace::TraceReader::new(bytes, format);
     while let Some(request) = reader.next() {
-        let request = request.map_err(TraceError::Request)?;
+        let request = request.map_err(BlockTraceError::Request)?;
         let line = reader.line() as usize;
-        let wrong = |reason| TraceError::Line { line, reason };
+        let wrong = |reason| BlockTraceError::Line { line, reason };
         let pages = bytes_range(request.offset, request.bytes).map_err(wrong)?;
         if pages.end > DEVICE_PAGES {
             let reason = format!("offset {}: no disk is so large", request.offset);
@@ -268,18 +283,18 @@ fn of_requests(bytes: &[u8], format: trace::Format, trace: &mut Wanted) -> Resul
 /// How far apart devices are.
 const DEVICE_PAGES: u64 = 1 << 40;
 
-fn of_reads(bytes: &[u8], trace: &mut Wanted) -> Result<(), TraceError> {
+fn add_reads(bytes: &[u8], trace: &mut TraceBlocks) -> Result<(), BlockTraceError> {
     let text = str::from_utf8(bytes).map_err(|error| {
         let before = &bytes[..error.valid_up_to()];
-        TraceError::NotText { line: 1 + before.iter().filter(|&&byte| byte == b'\n').count() }
+        BlockTraceError::NotText { line: 1 + before.iter().filter(|&&byte| byte == b'\n').count() }
     })?;
     let steps = parse_steps(text)
-        .map_err(|error| TraceError::Line { line: error.line, reason: error.reason })?;
+        .map_err(|error| BlockTraceError::Line { line: error.line, reason: error.reason })?;
     for step in steps {
         let pages = match step {
-            Step::Read { offset, bytes } => PageRange::covering(offset, bytes),
-            Step::Touch { offset } => PageRange::covering(offset, 1),
-            Step::Advise(_) | Step::Reopen => PageRange::default(),
+            HandleStep::Read { offset, bytes } => PageRange::covering(offset, bytes),
+            HandleStep::Touch { offset } => PageRange::covering(offset, 1),
+            HandleStep::Advise(_) | HandleStep::Reopen => PageRange::default(),
         };
         pages.pages().for_each(|page| trace.add(page));
     }
@@ -290,18 +305,18 @@ fn number(text: &str, what: &str) -> Result<u64, String> {
     text.parse().map_err(|_| format!("`{text}` is not {what}: a whole number is expected"))
 }
 
-fn range(first: u64, count: u64) -> Blocks {
+fn range(first: u64, count: u64) -> LineBlocks {
     // A range that no program ever asked for at once is a sign of another format.
-    match first.checked_add(count).filter(|_| count <= BLOCKS_AT_ONCE_MAX) {
+    match first.checked_add(count).filter(|_| count <= REQUEST_BLOCKS_MAX) {
         Some(end) => Ok(PageRange { first, end }),
         None => Err(format!("{count} blocks from {first} on are more than one request can be for")),
     }
 }
 
-const BLOCKS_AT_ONCE_MAX: u64 = 1 << 20;
+const REQUEST_BLOCKS_MAX: u64 = 1 << 20;
 
-fn bytes_range(offset: u64, bytes: u64) -> Blocks {
-    match offset.checked_add(bytes).filter(|_| bytes <= BLOCKS_AT_ONCE_MAX * PAGE_BYTES) {
+fn bytes_range(offset: u64, bytes: u64) -> LineBlocks {
+    match offset.checked_add(bytes).filter(|_| bytes <= REQUEST_BLOCKS_MAX * PAGE_BYTES) {
         Some(_) => Ok(PageRange::covering(offset, bytes)),
         None => Err(format!("{bytes} bytes from {offset} on are more than one request can be for")),
     }
@@ -311,61 +326,64 @@ fn bytes_range(offset: u64, bytes: u64) -> Blocks {
 mod tests {
     use super::*;
 
-    fn parsed(format: Format, bytes: impl AsRef<[u8]>) -> Result<Vec<u32>, TraceError> {
-        Trace::parse(bytes.as_ref(), format, usize::MAX).map(|trace| trace.references)
+    fn parsed(
+        format: BlockTraceFormat,
+        bytes: impl AsRef<[u8]>,
+    ) -> Result<Vec<u32>, BlockTraceError> {
+        BlockTrace::parse(bytes.as_ref(), format, usize::MAX).map(|trace| trace.references)
     }
 
     #[test]
     fn each_format_names_its_blocks_in_their_order() {
-        assert_eq!(parsed(Format::Lirs, "*\n7\n\n9\n7\n*\n"), Ok(vec![0, 1, 0]));
-        assert_eq!(parsed(Format::Arc, "100 3 0 1\n101 1 0 2\n"), Ok(vec![0, 1, 2, 1]));
+        assert_eq!(parsed(BlockTraceFormat::Lirs, "*\n7\n\n9\n7\n*\n"), Ok(vec![0, 1, 0]));
+        assert_eq!(parsed(BlockTraceFormat::Arc, "100 3 0 1\n101 1 0 2\n"), Ok(vec![0, 1, 2, 1]));
         let numbers = [0, 0, 1, 0, 0, 0, 0, 1, 0, 0, 1, 0];
-        assert_eq!(parsed(Format::CloudPhysics, numbers), Ok(vec![1, 0, 1]));
+        assert_eq!(parsed(BlockTraceFormat::CloudPhysics, numbers), Ok(vec![1, 0, 1]));
         let mut records = Vec::new();
         for object in [5_u64, 1 << 40, 5] {
             records.extend([[1; 4].as_slice(), &object.to_le_bytes(), &[2; 12]].concat());
         }
-        assert_eq!(parsed(Format::OracleGeneral, records), Ok(vec![0, 1, 0]));
+        assert_eq!(parsed(BlockTraceFormat::OracleGeneral, records), Ok(vec![0, 1, 0]));
         // 20 sectors from 4 on are three pages; what is issued (D) was queued before.
         let events = "  8,0    1        1     0.000000000   123  Q   R 4 + 20 [fio]\n\
                         8,0    1        2     0.000001000   123  D   R 4 + 20 [fio]\n\
                         8,0    1        3     0.000002000   123  Q  WS 8 + 8 [fio]\n\
                       CPU0 (8,0):\n Reads Queued:           1,       10KiB\n";
-        assert_eq!(parsed(Format::Blkparse, events), Ok(vec![0, 1, 2, 1]));
+        assert_eq!(parsed(BlockTraceFormat::Blkparse, events), Ok(vec![0, 1, 2, 1]));
         let requests = "128166372003061629,usr,0,Read,4095,2,413\n\
                         128166372016382155,usr,1,Write,0,4096,9\n";
-        assert_eq!(parsed(Format::Msr, requests), Ok(vec![0, 1, 2]));
+        assert_eq!(parsed(BlockTraceFormat::Msr, requests), Ok(vec![0, 1, 2]));
         let reads = "4096 8192 # two pages\nadvice random\ntouch 8192\n";
-        assert_eq!(parsed(Format::Reads, reads), Ok(vec![0, 1, 1]));
+        assert_eq!(parsed(BlockTraceFormat::Reads, reads), Ok(vec![0, 1, 1]));
     }
 
     #[test]
     fn what_cannot_be_read_is_told_with_its_line() {
         let wrong = |format, text: &str| parsed(format, text).unwrap_err().to_string();
         for (format, text, line, word) in [
-            (Format::Lirs, "1\n\nx\n", 3, "a block's number"),
-            (Format::Arc, "1 2\n5\n", 2, "FIRST COUNT"),
-            (Format::Arc, "1 99999999\n", 1, "more than one request"),
-            (Format::Blkparse, "8,0 1 1 0.0 9 Q R x + 8 [p]\n", 1, "SECTOR + SECTORS"),
-            (Format::Blkparse, "hello\n", 1, "blkparse's `MAJOR,MINOR"),
-            (Format::Msr, "1,usr,0,Read,1,2\n1,usr,0,Trim,1,2,3\n", 2, "Read|Write"),
-            (Format::Msr, "1,usr,0\n", 1, "TICKS,HOST,DISK"),
-            (Format::Reads, "1 2\nrewind\n", 2, "is no step"),
+            (BlockTraceFormat::Lirs, "1\n\nx\n", 3, "a block's number"),
+            (BlockTraceFormat::Arc, "1 2\n5\n", 2, "FIRST COUNT"),
+            (BlockTraceFormat::Arc, "1 99999999\n", 1, "more than one request"),
+            (BlockTraceFormat::Blkparse, "8,0 1 1 0.0 9 Q R x + 8 [p]\n", 1, "SECTOR + SECTORS"),
+            (BlockTraceFormat::Blkparse, "hello\n", 1, "blkparse's `MAJOR,MINOR"),
+            (BlockTraceFormat::Msr, "1,usr,0,Read,1,2\n1,usr,0,Trim,1,2,3\n", 2, "Read|Write"),
+            (BlockTraceFormat::Msr, "1,usr,0\n", 1, "TICKS,HOST,DISK"),
+            (BlockTraceFormat::Reads, "1 2\nrewind\n", 2, "is no step"),
         ] {
             let error = wrong(format, text);
             assert!(error.starts_with(&format!("line {line}: ")), "{error}");
             assert!(error.contains(word), "{error}");
         }
-        assert_eq!(wrong(Format::Lirs, "*\n"), "there is no reference in it");
-        let cut = parsed(Format::CloudPhysics, [0; 6]).unwrap_err().to_string();
+        assert_eq!(wrong(BlockTraceFormat::Lirs, "*\n"), "there is no reference in it");
+        let cut = parsed(BlockTraceFormat::CloudPhysics, [0; 6]).unwrap_err().to_string();
         assert!(cut.contains("6 bytes") && cut.contains("cut off"), "{cut}");
-        let binary = parsed(Format::Lirs, b"1\n\xff\xfe\n").unwrap_err().to_string();
+        let binary = parsed(BlockTraceFormat::Lirs, b"1\n\xff\xfe\n").unwrap_err().to_string();
         assert!(binary.contains("line 2 is not text"), "{binary}");
     }
 
     #[test]
     fn a_trace_is_read_up_to_as_many_references_as_are_asked_for() {
-        let trace = Trace::parse(b"10 5\n", Format::Arc, 3).unwrap();
-        assert_eq!(trace, Trace { references: vec![0, 1, 2], blocks: 3 });
+        let trace = BlockTrace::parse(b"10 5\n", BlockTraceFormat::Arc, 3).unwrap();
+        assert_eq!(trace, BlockTrace { references: vec![0, 1, 2], blocks: 3 });
     }
 }

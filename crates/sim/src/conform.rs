@@ -1,6 +1,6 @@
 //! Conformance: the law `ondemand` held against the running kernel, read by read.
 //!
-//! A list of [`Step`]s (from a file: [`parse_steps`]; made: [`generate`],
+//! A list of [`HandleStep`]s (from a file: [`parse_steps`]; made: [`generate`],
 //! [`generate_mapped`]) is
 //! played by the kernel (crate `readpath`, module `oracle`) and by our law
 //! ([`play`]). Each gives a [`Recording`]: for each step the folios that came
@@ -13,8 +13,10 @@
 
 use std::fmt;
 
-use readpath_core::law::{Spec, SpecError};
-use readpath_core::readahead::{self, Advice, Ask, Folio, PageTable, Pages, Recording, Step};
+use readpath_core::policy::{Spec, SpecError};
+use readpath_core::readahead::{
+    self, Advice, Folio, HandleStep, PageTable, PageView, ReadRequest, Recording,
+};
 use readpath_core::unit::PAGE_BYTES;
 
 mod generate;
@@ -29,31 +31,35 @@ pub use text::{FolioRuns, TextError, format_recording, format_step, parse_record
 ///
 /// # Errors
 /// There is no such law, or a parameter can't be used.
-pub fn play(spec: &Spec, steps: &[Step], kernel: &Recording) -> Result<Recording, SpecError> {
-    let mut law = readahead::build(spec, &kernel.limits)?;
+pub fn play(spec: &Spec, steps: &[HandleStep], kernel: &Recording) -> Result<Recording, SpecError> {
+    let mut policy = readahead::build(spec, &kernel.limits)?;
     let mut pages = PageTable::default();
     let mut added = Vec::with_capacity(steps.len());
-    let ask =
-        |offset, bytes| Ask { offset, bytes, file_bytes: kernel.file_bytes, is_congested: false };
+    let ask = |offset, bytes| ReadRequest {
+        offset,
+        bytes,
+        file_bytes: kernel.file_bytes,
+        is_congested: false,
+    };
     for step in steps {
         match *step {
-            Step::Read { offset, bytes } => {
+            HandleStep::Read { offset, bytes } => {
                 let ask = ask(offset, bytes);
-                law.read(&ask, &mut pages);
+                policy.read(&ask, &mut pages);
                 add_absent(&ask, &mut pages);
             }
-            Step::Touch { offset } => {
+            HandleStep::Touch { offset } => {
                 let ask = ask(offset, 1);
-                law.fault(offset / PAGE_BYTES, &ask, &mut pages);
+                policy.fault(offset / PAGE_BYTES, &ask, &mut pages);
                 add_absent(&ask, &mut pages);
             }
-            Step::Advise(advice) => {
-                law.advise(advice);
+            HandleStep::Advise(advice) => {
+                policy.advise(advice);
                 if advice == Advice::DontNeed {
                     pages.clear();
                 }
             }
-            Step::Reopen => law = readahead::build(spec, &kernel.limits)?,
+            HandleStep::Reopen => policy = readahead::build(spec, &kernel.limits)?,
         }
         added.push(pages.take_added().into_iter().map(|(folio, _)| folio).collect());
     }
@@ -61,7 +67,7 @@ pub fn play(spec: &Spec, steps: &[Step], kernel: &Recording) -> Result<Recording
 }
 
 /// Adds what is still absent of the request; one past the end of the file gets nothing.
-fn add_absent(ask: &Ask, pages: &mut PageTable) {
+fn add_absent(ask: &ReadRequest, pages: &mut PageTable) {
     if ask.offset >= ask.file_bytes {
         return;
     }
@@ -73,7 +79,7 @@ fn add_absent(ask: &Ask, pages: &mut PageTable) {
 }
 
 /// The law that stands for the kernel under the conditions of a recording.
-pub fn kernel_law(kernel: &Recording) -> Spec {
+pub fn kernel_policy(kernel: &Recording) -> Spec {
     let mut spec = Spec::plain("ondemand");
     spec.parameters.insert("folio_order".to_owned(), kernel.folio_order_max.to_string());
     spec
@@ -81,67 +87,69 @@ pub fn kernel_law(kernel: &Recording) -> Spec {
 
 /// One step in which two recordings differ.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Difference {
+pub struct StepDifference {
     /// Which step, counted from 0.
     pub index: usize,
     /// The step.
-    pub step: Step,
+    pub step: HandleStep,
     /// What the kernel added.
     pub kernel: Vec<Folio>,
     /// What our law added.
-    pub law: Vec<Folio>,
+    pub policy: Vec<Folio>,
 }
 
-impl fmt::Display for Difference {
+impl fmt::Display for StepDifference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (kernel, law) = (FolioRuns(&self.kernel), FolioRuns(&self.law));
+        let (kernel, policy) = (FolioRuns(&self.kernel), FolioRuns(&self.policy));
         write!(f, "step {}: {}: ", self.index + 1, format_step(&self.step))?;
-        write!(f, "the kernel read {kernel}, the law {law}")
+        write!(f, "the kernel read {kernel}, the policy {policy}")
     }
 }
 
 /// How two recordings of one list compare.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Report {
+pub struct ConformanceReport {
     /// How many reads and touches there were; advice and reopening are not counted.
     pub reads: usize,
     /// How many of them brought in the same folios.
     pub equal: usize,
     /// The steps that differ. After the first, the states have parted: what
     /// follows may be its consequence.
-    pub differences: Vec<Difference>,
+    pub differences: Vec<StepDifference>,
     /// Pages that the kernel added in all.
     pub kernel_pages: u64,
     /// Pages that the law added in all.
-    pub law_pages: u64,
+    pub policy_pages: u64,
 }
 
-/// Holds what `law` added against what `kernel` added, step by step.
+/// Holds what `policy` added against what `kernel` added, step by step.
 ///
 /// # Panics
 /// When the three lists have different lengths: they belong to different runs.
-pub fn compare(steps: &[Step], kernel: &Recording, law: &Recording) -> Report {
+pub fn compare(steps: &[HandleStep], kernel: &Recording, policy: &Recording) -> ConformanceReport {
     assert_eq!(steps.len(), kernel.added.len(), "the kernel's recording is of another list");
-    assert_eq!(steps.len(), law.added.len(), "the law's recording is of another list");
-    let differences: Vec<Difference> = (0..steps.len())
-        .filter(|&index| kernel.added[index] != law.added[index])
-        .map(|index| Difference {
+    assert_eq!(steps.len(), policy.added.len(), "the policy's recording is of another list");
+    let differences: Vec<StepDifference> = (0..steps.len())
+        .filter(|&index| kernel.added[index] != policy.added[index])
+        .map(|index| StepDifference {
             index,
             step: steps[index],
             kernel: kernel.added[index].clone(),
-            law: law.added[index].clone(),
+            policy: policy.added[index].clone(),
         })
         .collect();
-    let reads =
-        steps.iter().filter(|step| matches!(step, Step::Read { .. } | Step::Touch { .. })).count();
+    let reads = steps
+        .iter()
+        .filter(|step| matches!(step, HandleStep::Read { .. } | HandleStep::Touch { .. }))
+        .count();
     let pages = |recording: &Recording| -> u64 {
         recording.added.iter().flatten().map(|folio| folio.range().count()).sum()
     };
-    Report {
+    ConformanceReport {
         reads,
         equal: reads - differences.len(),
         kernel_pages: pages(kernel),
-        law_pages: pages(law),
+        policy_pages: pages(policy),
         differences,
     }
 }
@@ -156,13 +164,14 @@ mod tests {
                     folio_order_max 9\n0 4096 -> 0..4\nadvice normal -> nothing\n\
                     4096 4096 -> 4..12x4\n";
         let (steps, kernel) = parse_recording(text).unwrap();
-        let same = compare(&steps, &kernel, &play(&kernel_law(&kernel), &steps, &kernel).unwrap());
+        let same =
+            compare(&steps, &kernel, &play(&kernel_policy(&kernel), &steps, &kernel).unwrap());
         assert_eq!((same.reads, same.equal, same.kernel_pages), (2, 2, 12));
         let none = compare(&steps, &kernel, &play(&Spec::plain("none"), &steps, &kernel).unwrap());
-        assert_eq!((none.reads, none.equal, none.law_pages), (2, 0, 2));
+        assert_eq!((none.reads, none.equal, none.policy_pages), (2, 0, 2));
         assert_eq!(
             none.differences[1].to_string(),
-            "step 3: 4096 4096: the kernel read 4..12x4, the law 1..2"
+            "step 3: 4096 4096: the kernel read 4..12x4, the policy 1..2"
         );
     }
 
@@ -170,7 +179,7 @@ mod tests {
     fn a_read_past_the_end_gets_nothing() {
         let text = "file_bytes 5000\n4096 10 -> 1..2\n5000 10 -> nothing\n8192 1 -> nothing\n";
         let (steps, kernel) = parse_recording(text).unwrap();
-        let law = play(&Spec::plain("none"), &steps, &kernel).unwrap();
-        assert_eq!(law.added, kernel.added);
+        let policy = play(&Spec::plain("none"), &steps, &kernel).unwrap();
+        assert_eq!(policy.added, kernel.added);
     }
 }

@@ -4,13 +4,13 @@
 //! cell. What the sources left out is given as modelled, without a published
 //! figure beside it.
 
-use readpath_core::law::Spec;
+use readpath_core::policy::Spec;
 use serde::Serialize;
 
 use crate::job::JobFile;
-use crate::report::Row;
-use crate::run::{Go, Progress};
-use crate::simulate::{Setup, SimulateError, simulate};
+use crate::report::ResultRow;
+use crate::run::{Progress, ProgressAnswer};
+use crate::simulate::{SimulateError, SimulationSetup, simulate};
 
 mod a;
 mod b;
@@ -25,11 +25,11 @@ pub struct Experiment {
     pub name: &'static str,
     /// What it shows, in one line.
     pub title: &'static str,
-    run: fn(u64, u32, &mut Tell<'_>) -> Result<Vec<Reproduced>, SimulateError>,
+    run: fn(u64, u32, &mut ProgressCallback<'_>) -> Result<Vec<ReproducedTable>, SimulateError>,
 }
 
 /// Hears of the progress of a run.
-pub type Tell<'a> = dyn FnMut(Progress) -> Go + 'a;
+pub type ProgressCallback<'a> = dyn FnMut(Progress) -> ProgressAnswer + 'a;
 
 /// The tables that there are.
 pub const EXPERIMENTS: &[Experiment] =
@@ -45,15 +45,15 @@ impl Experiment {
         &self,
         seed: u64,
         shortened: u32,
-        tell: &mut Tell<'_>,
-    ) -> Result<Vec<Reproduced>, SimulateError> {
+        tell: &mut ProgressCallback<'_>,
+    ) -> Result<Vec<ReproducedTable>, SimulateError> {
         (self.run)(seed, shortened.max(1), tell)
     }
 }
 
 /// A table: published beside modelled.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Reproduced {
+pub struct ReproducedTable {
     /// Its letter.
     pub table: String,
     /// What it shows.
@@ -64,7 +64,7 @@ pub struct Reproduced {
     pub unit: String,
     /// The rows, the first of which is the one that ratios refer to; none in a
     /// table with a grid.
-    pub rows: Vec<Comparison>,
+    pub rows: Vec<TableRow>,
     /// The figures of a table over a number, such as that of the processes.
     pub grid: Option<Grid>,
 }
@@ -86,7 +86,7 @@ pub struct GridRow {
     /// What was measured.
     pub label: String,
     /// The laws that stand for it.
-    pub laws: String,
+    pub policies: String,
     /// The source's figures; null where the source leaves them out.
     pub published: Vec<Option<f64>>,
     /// Our figures.
@@ -95,11 +95,11 @@ pub struct GridRow {
 
 /// One row of a table.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Comparison {
+pub struct TableRow {
     /// What was measured.
     pub label: String,
     /// The laws that stand for it.
-    pub laws: String,
+    pub policies: String,
     /// The source's figure; null where the source leaves it out.
     pub published: Option<f64>,
     /// The source's figure ÷ that of the first row.
@@ -119,27 +119,27 @@ pub struct Comparison {
 }
 
 /// A row to be run: what it is called, what stands for it, and the source's figure.
-struct Case {
+struct SimulatedRow {
     label: &'static str,
     job: String,
-    setup: Setup,
+    setup: SimulationSetup,
     published: Option<f64>,
 }
 
 /// Runs the cases in MB/s (10⁶ bytes), ratios to the first.
 fn megabytes_per_second(
-    cases: Vec<Case>,
-    tell: &mut Tell<'_>,
-) -> Result<Vec<Comparison>, SimulateError> {
+    cases: Vec<SimulatedRow>,
+    tell: &mut ProgressCallback<'_>,
+) -> Result<Vec<TableRow>, SimulateError> {
     let published_first = cases.first().and_then(|case| case.published);
-    let mut rows: Vec<Comparison> = Vec::new();
+    let mut rows: Vec<TableRow> = Vec::new();
     for case in cases {
         let job = JobFile::parse(&case.job).expect("the experiment's job is well formed");
-        let row: Row = simulate(case.label, &job, &case.setup, tell)?;
+        let row: ResultRow = simulate(case.label, &job, &case.setup, tell)?;
         let modelled = row.bytes as f64 / 1e6 / row.seconds;
-        rows.push(Comparison {
+        rows.push(TableRow {
             label: case.label.to_owned(),
-            laws: format!("{} {}", case.setup.readahead, case.setup.scheduler),
+            policies: format!("{} {}", case.setup.readahead, case.setup.scheduler),
             published: case.published,
             published_ratio: case.published.zip(published_first).map(|(this, first)| this / first),
             modelled,
@@ -153,6 +153,6 @@ fn megabytes_per_second(
     Ok(rows)
 }
 
-fn law(text: &str) -> Spec {
-    Spec::parse(text).expect("the experiment's law is well formed")
+fn policy(text: &str) -> Spec {
+    Spec::parse(text).expect("the experiment's policy is well formed")
 }

@@ -6,26 +6,26 @@
 //! in which its bytes were in memory, is not lost by reading. So each read that waited is asked *why*
 //! it did, and its wait is charged to one cause: the first of these that holds.
 //!
-//! 1. [`Again`](Cause::Again): most of what was fetched for it had been fetched before.
-//! 2. [`PageFaults`](Cause::PageFaults): it is a touch of a mapping, and one page was fetched for it.
-//! 3. [`Advice`](Cause::Advice): the kernel had been told to expect random reads, and this one goes
+//! 1. [`Again`](WaitCause::Again): most of what was fetched for it had been fetched before.
+//! 2. [`PageFaults`](WaitCause::PageFaults): it is a touch of a mapping, and one page was fetched for it.
+//! 3. [`Advice`](WaitCause::Advice): the kernel had been told to expect random reads, and this one goes
 //!    on where the last one ended; or sequential ones, and it does not.
-//! 4. [`Small`](Cause::Small): it goes on where the last one ended, nothing was read ahead, and it is
+//! 4. [`Small`](WaitCause::Small): it goes on where the last one ended, nothing was read ahead, and it is
 //!    of less than [`SMALL_BYTES`]: the device is paid for a request, and moves little.
-//! 5. [`Depth`](Cause::Depth): it is somewhere else than the last one ended, neither it nor what was fetched for it
-//!    is large, and the device had little else to do: less than [`DEPTH_LOW`] requests on average.
+//! 5. [`Depth`](WaitCause::Depth): it is somewhere else than the last one ended, neither it nor what was fetched for it
+//!    is large, and the device had little else to do: less than [`LOW_DEPTH`] requests on average.
 //!
 //! Three causes show in the whole alone, and take their part of those charges:
 //!
-//! - [`OverRead`](Cause::OverRead): of what was fetched of a file, at least half was not asked for.
+//! - [`OverRead`](WaitCause::OverRead): of what was fetched of a file, at least half was not asked for.
 //!   Its waits that have no cause yet, or `Depth`, are lost to that, in that proportion.
-//! - [`SlowFile`](Cause::SlowFile): each wait for a file, and each byte of it, takes
+//! - [`SlowFile`](WaitCause::SlowFile): each wait for a file, and each byte of it, takes
 //!   [`SLOW_FACTOR`] times as long as for the median of the others.
-//! - [`Writers`](Cause::Writers): waits that met writes on the device were twice as long as those
+//! - [`Writers`](WaitCause::Writers): waits that met writes on the device were twice as long as those
 //!   that did not, or as the fastest tenth where all did.
 //!
 //! Charges of threads that waited at the same time are scaled to the time that passed. A cause is
-//! told from [`SHARE_LEAST`] of the recording's length on. Where none is, nothing is wrong: the
+//! told from [`REPORTED_SHARE_MIN`] of the recording's length on. Where none is, nothing is wrong: the
 //! device is the limit, or it is not reading that takes the time.
 
 use std::collections::BTreeMap;
@@ -43,9 +43,9 @@ mod spans;
 mod writes;
 
 pub use reuse::ReusePoint;
-pub use shape::{FileShape, Shape, SizeCount, Stride, ThreadShape};
+pub use shape::{FileStatistics, ReadShape, SizeCount, StrideCount, ThreadStatistics};
 
-use gather::Gathered;
+use gather::RecordingData;
 
 /// What is less is a small request: up to there a device of today takes much the same
 /// time for any (a drive of 1 GB/s and 60 µs a request: 60 KB).
@@ -55,18 +55,18 @@ pub const SMALL_BYTES: u64 = 64 << 10;
 pub const LARGE_BYTES: u64 = 512 << 10;
 
 /// Fewer requests at a device on average are a low depth.
-pub const DEPTH_LOW: f64 = 2.0;
+pub const LOW_DEPTH: f64 = 2.0;
 
 /// So many times as slow as others is a slow file.
 pub const SLOW_FACTOR: f64 = 4.0;
 
 /// The part of the time from which on a cause is told.
-pub const SHARE_LEAST: f64 = 0.05;
+pub const REPORTED_SHARE_MIN: f64 = 0.05;
 
 /// Why a program waits longer than it must.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Cause {
+pub enum WaitCause {
     /// One request at a time, at places that nobody could foresee.
     Depth,
     /// Requests that are smaller than what the device is paid for.
@@ -89,7 +89,7 @@ pub enum Cause {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Finding {
     /// The cause.
-    pub cause: Cause,
+    pub cause: WaitCause,
     /// How long the program waited for it, in seconds.
     pub seconds: f64,
     /// The part of the recording's length.
@@ -105,7 +105,7 @@ pub struct Finding {
 /// What limits the program where nothing is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Limit {
+pub enum ProgramLimit {
     /// Nothing was read.
     Nothing,
     /// It hardly ever waited for a device: what it read was in memory, or came in time.
@@ -130,11 +130,11 @@ pub struct Explanation {
     /// What is wrong, the most costly first.
     pub findings: Vec<Finding>,
     /// What limits it where nothing is.
-    pub limit: Limit,
+    pub limit: ProgramLimit,
     /// That in a line.
     pub limit_text: String,
     /// What its reads are like.
-    pub shape: Shape,
+    pub shape: ReadShape,
 }
 
 /// Takes the records of a recording one after the other, in memory that grows with the files'
@@ -142,7 +142,7 @@ pub struct Explanation {
 /// where pages are fetched again.
 #[derive(Debug, Default)]
 pub struct Explainer {
-    gathered: Gathered,
+    gathered: RecordingData,
 }
 
 impl Explainer {
@@ -156,7 +156,7 @@ impl Explainer {
         self.gathered.end();
         let gathered = &self.gathered;
         let length_ns = gathered.length_ns.max(1) as f64;
-        let mut charges: BTreeMap<Cause, f64> = BTreeMap::new();
+        let mut charges: BTreeMap<WaitCause, f64> = BTreeMap::new();
         let charged = cause::charge(gathered);
         for &(cause, ns) in &charged.by_cause {
             *charges.entry(cause).or_default() += ns;
@@ -166,7 +166,7 @@ impl Explainer {
         for (cause, ns) in charges {
             let ns = ns * scale.min(1.0);
             let share = ns / length_ns;
-            if share >= SHARE_LEAST {
+            if share >= REPORTED_SHARE_MIN {
                 findings.push(cause::told(cause, ns, share, gathered, &charged));
             }
         }

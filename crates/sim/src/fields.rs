@@ -1,7 +1,7 @@
 //! Fields of a parameter file, whatever its syntax, read with bounds and units.
 //!
 //! A parsed file is a tree of blocks, each with named values, each with the line
-//! it stands on. A [`Block`] is read field by field; whatever is wrong is told with
+//! it stands on. A [`FieldBlock`] is read field by field; whatever is wrong is told with
 //! file, line, field, unit and the bound that it breaks. A field that nobody asked
 //! for is an error too: a misspelt name must not silently leave a default in force.
 
@@ -12,40 +12,40 @@ use std::fmt;
 
 /// What a field holds.
 #[derive(Clone, Debug)]
-pub enum Value {
+pub enum FieldValue {
     /// A number.
     Number(f64),
     /// A word, a name or a text.
     Text(String),
     /// A list.
-    List(Vec<(usize, Value)>),
+    List(Vec<(usize, FieldValue)>),
     /// A block, with the word before its brace, if any.
-    Block(Block),
+    Block(FieldBlock),
 }
 
 /// One named value.
 #[derive(Clone, Debug)]
-pub struct Field {
+pub struct NamedValue {
     /// Its name.
     pub key: String,
     /// The line it stands on, from 1.
     pub line: usize,
     /// What it holds.
-    pub value: Value,
+    pub value: FieldValue,
     /// Where its author has it from.
     pub source: Option<String>,
     is_read: Cell<bool>,
     unit: Cell<&'static str>,
 }
 
-impl Field {
+impl NamedValue {
     /// A field as the parser found it.
-    pub fn new(key: String, line: usize, value: Value, source: Option<String>) -> Field {
-        Field { key, line, value, source, is_read: Cell::new(false), unit: Cell::new("") }
+    pub fn new(key: String, line: usize, value: FieldValue, source: Option<String>) -> NamedValue {
+        NamedValue { key, line, value, source, is_read: Cell::new(false), unit: Cell::new("") }
     }
 }
 
-impl Field {
+impl NamedValue {
     /// The unit in which it was read; empty before, and for what is no number.
     pub fn unit(&self) -> &'static str {
         self.unit.get()
@@ -54,7 +54,7 @@ impl Field {
 
 /// Named values between braces, or under a heading.
 #[derive(Clone, Debug)]
-pub struct Block {
+pub struct FieldBlock {
     /// The file it stands in.
     pub file: String,
     /// The line it starts on.
@@ -64,14 +64,14 @@ pub struct Block {
     /// The word after that: its name, if it has one.
     pub name: String,
     /// Its fields.
-    pub fields: Vec<Field>,
+    pub fields: Vec<NamedValue>,
     /// What was asked for and not there, with the default that is in force.
-    pub defaults: RefCell<Vec<InForce>>,
+    pub defaults: RefCell<Vec<DefaultUsed>>,
 }
 
 /// A field that a block leaves out, and what holds in its place.
 #[derive(Clone, Debug)]
-pub struct InForce {
+pub struct DefaultUsed {
     /// Its name.
     pub key: String,
     /// The value in force.
@@ -110,7 +110,7 @@ impl std::error::Error for FileError {}
 
 /// The numbers that a field may hold, and their unit.
 #[derive(Clone, Copy, Debug)]
-pub struct Bounds {
+pub struct NumberBounds {
     /// The least.
     pub least: f64,
     /// The most.
@@ -120,11 +120,11 @@ pub struct Bounds {
 }
 
 /// Bounds from `least` to `most`, both included.
-pub const fn bounds(least: f64, most: f64, unit: &'static str) -> Bounds {
-    Bounds { least, most, unit }
+pub const fn bounds(least: f64, most: f64, unit: &'static str) -> NumberBounds {
+    NumberBounds { least, most, unit }
 }
 
-impl Block {
+impl FieldBlock {
     /// The error that `field`, on its line, has this problem.
     pub fn error(&self, key: &str, problem: String) -> FileError {
         let line = self.fields.iter().find(|field| field.key == key).map_or(self.line, |f| f.line);
@@ -132,13 +132,13 @@ impl Block {
     }
 
     /// The field `key`, if it is there; it counts as read.
-    pub fn find(&self, key: &str) -> Option<&Field> {
+    pub fn find(&self, key: &str) -> Option<&NamedValue> {
         let field = self.fields.iter().find(|field| field.key == key)?;
         field.is_read.set(true);
         Some(field)
     }
 
-    fn need(&self, key: &str) -> Result<&Field, FileError> {
+    fn need(&self, key: &str) -> Result<&NamedValue, FileError> {
         self.find(key).ok_or_else(|| self.error(key, "is missing".to_owned()))
     }
 
@@ -146,7 +146,7 @@ impl Block {
     ///
     /// # Errors
     /// It is missing, no number, or out of bounds.
-    pub fn number(&self, key: &str, bounds: Bounds) -> Result<f64, FileError> {
+    pub fn number(&self, key: &str, bounds: NumberBounds) -> Result<f64, FileError> {
         let field = self.need(key)?;
         self.checked(field, &field.value, bounds)
     }
@@ -155,18 +155,23 @@ impl Block {
     ///
     /// # Errors
     /// It is no number, or out of bounds.
-    pub fn number_or(&self, key: &str, default: f64, bounds: Bounds) -> Result<f64, FileError> {
+    pub fn number_or(
+        &self,
+        key: &str,
+        default: f64,
+        bounds: NumberBounds,
+    ) -> Result<f64, FileError> {
         if self.find(key).is_some() {
             return self.number(key, bounds);
         }
-        self.note_default(key, default.to_string(), unit_word(bounds.unit));
+        self.record_default(key, default.to_string(), unit_word(bounds.unit));
         Ok(default)
     }
 
-    fn note_default(&self, key: &str, value: String, unit: &'static str) {
+    fn record_default(&self, key: &str, value: String, unit: &'static str) {
         let mut defaults = self.defaults.borrow_mut();
         if defaults.iter().all(|noted| noted.key != key) {
-            defaults.push(InForce { key: key.to_owned(), value, unit });
+            defaults.push(DefaultUsed { key: key.to_owned(), value, unit });
         }
     }
 
@@ -174,7 +179,7 @@ impl Block {
     ///
     /// # Errors
     /// It is missing, not whole, or out of bounds.
-    pub fn integer(&self, key: &str, bounds: Bounds) -> Result<u64, FileError> {
+    pub fn integer(&self, key: &str, bounds: NumberBounds) -> Result<u64, FileError> {
         let number = self.number(key, bounds)?;
         if number.fract() != 0.0 {
             let problem = format!("{number} is not a whole number of {}", bounds.unit);
@@ -187,11 +192,16 @@ impl Block {
     ///
     /// # Errors
     /// It is not whole, or out of bounds.
-    pub fn integer_or(&self, key: &str, default: u64, bounds: Bounds) -> Result<u64, FileError> {
+    pub fn integer_or(
+        &self,
+        key: &str,
+        default: u64,
+        bounds: NumberBounds,
+    ) -> Result<u64, FileError> {
         if self.find(key).is_some() {
             return self.integer(key, bounds);
         }
-        self.note_default(key, default.to_string(), unit_word(bounds.unit));
+        self.record_default(key, default.to_string(), unit_word(bounds.unit));
         Ok(default)
     }
 
@@ -202,13 +212,13 @@ impl Block {
     pub fn switch_or(&self, key: &str, default: bool) -> Result<bool, FileError> {
         match self.find(key).map(|field| &field.value) {
             None => {
-                self.note_default(key, u8::from(default).to_string(), "");
+                self.record_default(key, u8::from(default).to_string(), "");
                 Ok(default)
             }
-            Some(Value::Number(0.0)) => Ok(false),
-            Some(Value::Number(1.0)) => Ok(true),
-            Some(Value::Text(word)) if word == "false" => Ok(false),
-            Some(Value::Text(word)) if word == "true" => Ok(true),
+            Some(FieldValue::Number(0.0)) => Ok(false),
+            Some(FieldValue::Number(1.0)) => Ok(true),
+            Some(FieldValue::Text(word)) if word == "false" => Ok(false),
+            Some(FieldValue::Text(word)) if word == "true" => Ok(true),
             Some(_) => Err(self.error(key, "expected false (0) or true (1)".to_owned())),
         }
     }
@@ -220,7 +230,7 @@ impl Block {
     pub fn text(&self, key: &str) -> Result<Option<&str>, FileError> {
         match self.find(key).map(|field| &field.value) {
             None => Ok(None),
-            Some(Value::Text(text)) => Ok(Some(text)),
+            Some(FieldValue::Text(text)) => Ok(Some(text)),
             Some(_) => Err(self.error(key, "expected a word or a text".to_owned())),
         }
     }
@@ -245,7 +255,7 @@ impl Block {
     ) -> Result<T, FileError> {
         let Some(word) = self.text(key)? else {
             let name = choices.iter().find(|(_, choice)| *choice == default);
-            self.note_default(key, name.map_or("", |(name, _)| name).to_owned(), "");
+            self.record_default(key, name.map_or("", |(name, _)| name).to_owned(), "");
             return Ok(default);
         };
         choices.iter().find(|(name, _)| *name == word).map(|(_, choice)| *choice).ok_or_else(|| {
@@ -258,9 +268,9 @@ impl Block {
     ///
     /// # Errors
     /// It is missing or no block.
-    pub fn block(&self, key: &str) -> Result<&Block, FileError> {
+    pub fn block(&self, key: &str) -> Result<&FieldBlock, FileError> {
         match &self.need(key)?.value {
-            Value::Block(block) => Ok(block),
+            FieldValue::Block(block) => Ok(block),
             _ => Err(self.error(key, "expected a block of fields".to_owned())),
         }
     }
@@ -269,14 +279,14 @@ impl Block {
     ///
     /// # Errors
     /// It is missing, or not a list of blocks.
-    pub fn blocks(&self, key: &str) -> Result<Vec<&Block>, FileError> {
-        let Value::List(items) = &self.need(key)?.value else {
+    pub fn blocks(&self, key: &str) -> Result<Vec<&FieldBlock>, FileError> {
+        let FieldValue::List(items) = &self.need(key)?.value else {
             return Err(self.error(key, "expected a list of blocks".to_owned()));
         };
         items
             .iter()
             .map(|(line, item)| match item {
-                Value::Block(block) => Ok(block),
+                FieldValue::Block(block) => Ok(block),
                 _ => Err(FileError {
                     line: *line,
                     ..self.error(key, "expected a block of fields".to_owned())
@@ -289,9 +299,9 @@ impl Block {
     ///
     /// # Errors
     /// It is not a list of numbers, or one is out of bounds.
-    pub fn numbers(&self, key: &str, bounds: Bounds) -> Result<Vec<f64>, FileError> {
+    pub fn numbers(&self, key: &str, bounds: NumberBounds) -> Result<Vec<f64>, FileError> {
         let Some(field) = self.find(key) else { return Ok(Vec::new()) };
-        let Value::List(items) = &field.value else {
+        let FieldValue::List(items) = &field.value else {
             return Err(self.error(key, format!("expected a list of {}", bounds.unit)));
         };
         items
@@ -303,8 +313,13 @@ impl Block {
             .collect()
     }
 
-    fn checked(&self, field: &Field, value: &Value, bounds: Bounds) -> Result<f64, FileError> {
-        let Bounds { least, most, unit } = bounds;
+    fn checked(
+        &self,
+        field: &NamedValue,
+        value: &FieldValue,
+        bounds: NumberBounds,
+    ) -> Result<f64, FileError> {
+        let NumberBounds { least, most, unit } = bounds;
         field.unit.set(unit_word(unit));
         let error = |problem| FileError {
             file: self.file.clone(),
@@ -313,11 +328,11 @@ impl Block {
             problem,
         };
         match value {
-            Value::Number(number) if (least..=most).contains(number) => Ok(*number),
-            Value::Number(number) if *number < least => {
+            FieldValue::Number(number) if (least..=most).contains(number) => Ok(*number),
+            FieldValue::Number(number) if *number < least => {
                 Err(error(format!("{number} {unit} is less than {least} {unit}")))
             }
-            Value::Number(number) => {
+            FieldValue::Number(number) => {
                 Err(error(format!("{number} {unit} is more than {most} {unit}")))
             }
             _ => Err(error(format!("expected a number of {unit}, from {least} to {most}"))),
@@ -328,7 +343,7 @@ impl Block {
     ///
     /// # Errors
     /// The first such field.
-    pub fn all_read(&self) -> Result<(), FileError> {
+    pub fn reject_unread(&self) -> Result<(), FileError> {
         match self.fields.iter().find(|field| !field.is_read.get()) {
             None => Ok(()),
             Some(field) => Err(self.error(&field.key, "is no field of this block".to_owned())),

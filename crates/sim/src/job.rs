@@ -36,7 +36,7 @@ pub use engines::{ENGINES, EngineClass, FioEngine};
 pub use error::{JobError, shown};
 pub use kinds::*;
 pub use options::{FioOption, OptionClass, options};
-pub use parse::{Inclusion, Surroundings, Variables};
+pub use parse::{Environment, Inclusion, Variables};
 
 /// A job file, read and checked.
 #[derive(Clone, Debug, PartialEq)]
@@ -55,7 +55,7 @@ pub struct Job {
     /// The line of the section, counted from 1.
     pub line: usize,
     /// Where and in which direction (`rw`).
-    pub pattern: Pattern,
+    pub pattern: JobPattern,
     /// The sizes of reads and of writes (`bs`, `bsrange`, `bssplit`); at least 1 byte.
     pub block_sizes: [BlockSizes; 2],
     /// Whether a size need not be a multiple of the smallest (`bs_unaligned`).
@@ -67,13 +67,13 @@ pub struct Job {
     /// size.
     pub align_bytes: [Option<u64>; 2],
     /// How much of its files a process covers in one pass (`size`), for all its files together.
-    pub size: Option<Extent>,
+    pub size: Option<BytesOrPercent>,
     /// How much is moved in total, when that is not one pass (`io_size`).
-    pub io_size: Option<Extent>,
+    pub io_size: Option<BytesOrPercent>,
     /// Where in each file the area begins (`offset`).
-    pub offset: Extent,
+    pub offset: BytesOrPercent,
     /// By how much further each process begins than the one before (`offset_increment`).
-    pub offset_increment: Extent,
+    pub offset_increment: BytesOrPercent,
     /// To what an offset in percent is rounded up (`offset_align`); `None`: to the smallest size.
     pub offset_align_bytes: Option<u64>,
     /// How many operations end a pass (`number_ios`).
@@ -102,7 +102,7 @@ pub struct Job {
     /// Down to how many in flight a full queue is drained (`iodepth_low`); 1 to `depth`.
     pub low: u32,
     /// By which system call (`ioengine`).
-    pub engine: Engine,
+    pub engine: JobEngine,
     /// The engine that the file names, where another one of ours stands in for it.
     pub engine_named: Option<&'static str>,
     /// Whether the page cache is bypassed (`direct`, or `buffered=0`).
@@ -114,19 +114,19 @@ pub struct Job {
     /// How long it runs before anything is measured (`ramp_time`).
     pub ramp: Time,
     /// When a process pauses (`thinktime`).
-    pub pauses: Pauses,
+    pub pauses: PauseRule,
     /// How fast it goes at most, and must go at least (`rate`).
-    pub rate: Rate,
+    pub rate: RateLimits,
     /// The longest that an operation may take: one that takes longer ends the job (`max_latency`).
     pub latency_max: Option<Time>,
     /// How the depth follows the latency (`latency_target`).
     pub latency_target: Option<LatencyTarget>,
     /// Its share of a flow (`flow`).
-    pub flow: Option<Flow>,
+    pub flow: Option<FlowShareRule>,
     /// When its rate counts as steady (`steadystate`).
-    pub steady: Option<Steady>,
+    pub steady: Option<SteadyStateRule>,
     /// What the kernel is told of the pattern (`fadvise_hint`).
-    pub hint: Hint,
+    pub hint: AdviceHint,
     /// The seed of the random places (`randseed`).
     pub seed: u64,
     /// Whether the file gives that seed.
@@ -138,9 +138,9 @@ pub struct Job {
     /// Of a hundred places of a random job, how many are random (`percentage_random`); reads, writes.
     pub random_percent: [u8; 2],
     /// Where places between the random ones lie, and gaps between sequential ones (`rw=…:N`).
-    pub sequence: Sequence,
+    pub sequence: RandomSequence,
     /// Zones with gaps (`zonemode=strided`).
-    pub strides: Option<Strides>,
+    pub strides: Option<StridedZones>,
     /// How random places are spread (`random_distribution`).
     pub distribution: Distribution,
     /// Whether a random pass takes each block once (unless `norandommap`).
@@ -150,27 +150,27 @@ pub struct Job {
     /// How long after the start of the run it may begin (`startdelay`).
     pub start_delay: Time,
     /// Whether it waits for all jobs before it to end (`stonewall`).
-    pub is_barrier: bool,
+    pub has_stonewall: bool,
     /// The job whose end it waits for (`wait_for`).
     pub wait_for: Option<String>,
     /// Whether a group of reports begins with it (`new_group`).
     pub is_new_group: bool,
     /// Whom it takes along when it ends (`exitall`).
-    pub takes_along: TakesAlong,
+    pub takes_along: ExitScope,
     /// Whether it only has its files made, and moves nothing (`create_only`).
     pub is_creation_only: bool,
     /// Whether what is cached of a file is dropped before it is used (`invalidate`).
     pub invalidates: bool,
     /// Whether, and when, what was written is read back (`verify`).
-    pub verify: Option<Verify>,
+    pub verify: Option<VerifyRule>,
     /// The trace that is replayed in place of a pattern (`read_iolog`).
-    pub replay: Option<Replay>,
+    pub replay: Option<ReplayOptions>,
     /// What is written down of its operations (`write_lat_log` and others).
-    pub logs: Logs,
+    pub logs: LogOptions,
     /// How many times the work is done (`loops`); at least 1.
     pub loops: u32,
     /// How often, and how, what was written is put on the medium.
-    pub sync: Sync,
+    pub sync: SyncRule,
     /// The I/O priority (`prioclass`, `prio`); `None`: that of the caller.
     pub priority: Option<Priority>,
     /// The options of the file that change nothing here, each once, in the order of the file.
@@ -204,14 +204,14 @@ impl Job {
 /// # Errors
 /// What a time must be, where this is none.
 pub fn span(text: &str) -> Result<Time, String> {
-    let value = value::Value { text, is_given: true, kilo: value::Kilo::default() };
+    let value = value::OptionValue { text, is_given: true, kilo: value::ByteUnits::default() };
     value.span(Time::from_s(1))
 }
 
 impl JobFile {
     /// Whether any of its jobs has the engine `raw`.
     pub fn has_raw(&self) -> bool {
-        self.jobs.iter().any(|job| job.engine == Engine::Raw)
+        self.jobs.iter().any(|job| job.engine == JobEngine::Raw)
     }
 
     /// Reads the text of a job file that stands for itself: nothing of the machine or its
@@ -220,22 +220,22 @@ impl JobFile {
     /// # Errors
     /// The first thing that is wrong, with its line.
     pub fn parse(text: &str) -> Result<JobFile, JobError> {
-        JobFile::parse_in(text, &Surroundings::default())
+        JobFile::parse_in(text, &Environment::default())
     }
 
     /// Reads the text of a job file, with the files and variables that it brings in.
     ///
     /// # Errors
     /// The first thing that is wrong, with its line.
-    pub fn parse_in(text: &str, surroundings: &Surroundings<'_>) -> Result<JobFile, JobError> {
-        parse::job_file(text, surroundings)
+    pub fn parse_in(text: &str, environment: &Environment<'_>) -> Result<JobFile, JobError> {
+        parse::job_file(text, environment)
     }
 
     /// The same jobs, each process of which runs for so long at most: a time as `runtime` takes it.
     ///
     /// # Errors
     /// What a time must be, where this is none.
-    pub fn limited_to(mut self, most: &str) -> Result<JobFile, String> {
+    pub fn with_runtime_limit(mut self, most: &str) -> Result<JobFile, String> {
         let most = span(most)?;
         for job in &mut self.jobs {
             job.runtime = Some(job.runtime.map_or(most, |runtime| runtime.min(most)));

@@ -31,9 +31,9 @@ pub use report::LoadRow;
 pub use run::{LoadSetup, check_load, observe_load, simulate_load, simulate_load_with};
 pub use touches::{Touch, Touches};
 
-/// One load. A [`Load`] that [`Load::check`] accepts can be run anywhere.
+/// One load. A [`MemoryLoad`] that [`MemoryLoad::check`] accepts can be run anywhere.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Load {
+pub struct MemoryLoad {
     /// Its name in the rows.
     pub name: String,
     /// Bytes that a process maps, in whole pages; shared: that all of them map together.
@@ -43,13 +43,13 @@ pub struct Load {
     /// Room for what memory doesn't hold, in whole pages.
     pub swap_bytes: u64,
     /// The order in which a process touches its pages.
-    pub pattern: Pattern,
+    pub pattern: TouchPattern,
     /// How many touches each process makes, after filling.
     pub touches: u64,
     /// How many touches of a hundred write; the others read.
     pub writes_percent: u32,
     /// Whose memory it is.
-    pub share: Share,
+    pub share: MemorySharing,
     /// How many processes run at once.
     pub processes: u32,
     /// Mixed with the seed of the run, so that loads of one file draw different pages.
@@ -58,7 +58,7 @@ pub struct Load {
 
 /// The order of touches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Pattern {
+pub enum TouchPattern {
     /// Page after page, and from the start again after the last: sweeps.
     Sequential,
     /// Any page, each as likely as the others, repeats allowed.
@@ -72,7 +72,7 @@ pub enum Pattern {
 
 /// Whose memory a mapping is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Share {
+pub enum MemorySharing {
     /// The process's own: private anonymous memory (`Anon`).
     Private,
     /// An object in memory that processes share: tmpfs, memfd (`Shmem`).
@@ -84,19 +84,19 @@ pub const MEMORY_BYTES_MIN: u64 = 256 * PAGE_BYTES;
 /// The most processes of a load.
 pub const PROCESSES_MAX: u32 = 1024;
 
-impl Load {
+impl MemoryLoad {
     /// A load of one process that reads its own memory, swept once, with as much swap as it
     /// maps.
-    pub fn new(name: &str, mapping_bytes: u64, memory_bytes: u64) -> Load {
-        Load {
+    pub fn new(name: &str, mapping_bytes: u64, memory_bytes: u64) -> MemoryLoad {
+        MemoryLoad {
             name: name.to_owned(),
             mapping_bytes,
             memory_bytes,
             swap_bytes: mapping_bytes,
-            pattern: Pattern::Sequential,
+            pattern: TouchPattern::Sequential,
             touches: mapping_bytes / PAGE_BYTES,
             writes_percent: 0,
-            share: Share::Private,
+            share: MemorySharing::Private,
             processes: 1,
             seed: 0,
         }
@@ -110,8 +110,8 @@ impl Load {
     /// How many mappings there are: one a process, or one for all.
     pub fn mappings(&self) -> u32 {
         match self.share {
-            Share::Private => self.processes,
-            Share::Shared => 1,
+            MemorySharing::Private => self.processes,
+            MemorySharing::Shared => 1,
         }
     }
 
@@ -129,29 +129,29 @@ impl Load {
     ///
     /// # Errors
     /// The first field that can't be so, with what it may be.
-    pub fn check(&self) -> Result<(), LoadError> {
+    pub fn check(&self) -> Result<(), MemoryLoadError> {
         let sizes = [
-            (Key::Mapping, self.mapping_bytes, PAGE_BYTES),
-            (Key::Memory, self.memory_bytes, MEMORY_BYTES_MIN),
-            (Key::Swap, self.swap_bytes, PAGE_BYTES),
+            (LoadKey::Mapping, self.mapping_bytes, PAGE_BYTES),
+            (LoadKey::Memory, self.memory_bytes, MEMORY_BYTES_MIN),
+            (LoadKey::Swap, self.swap_bytes, PAGE_BYTES),
         ];
         for (key, bytes, bytes_min) in sizes {
             if bytes < bytes_min || bytes > BYTES_MAX || bytes % PAGE_BYTES != 0 {
-                return Err(LoadError::Size { key, bytes, bytes_min });
+                return Err(MemoryLoadError::Size { key, bytes, bytes_min });
             }
         }
         if !(1..=PROCESSES_MAX).contains(&self.processes) {
-            return Err(LoadError::Processes { processes: self.processes });
+            return Err(MemoryLoadError::Processes { processes: self.processes });
         }
         if self.touches == 0 {
-            return Err(LoadError::NoTouches);
+            return Err(MemoryLoadError::NoTouches);
         }
         if self.writes_percent > 100 {
-            return Err(LoadError::Writes { percent: self.writes_percent });
+            return Err(MemoryLoadError::Writes { percent: self.writes_percent });
         }
         let (mapped_bytes, room_bytes) = (self.mapped_bytes(), self.memory_bytes + self.swap_bytes);
         if mapped_bytes > room_bytes {
-            return Err(LoadError::NoRoom { mapped_bytes, room_bytes });
+            return Err(MemoryLoadError::NoRoom { mapped_bytes, room_bytes });
         }
         Ok(())
     }
@@ -160,9 +160,9 @@ impl Load {
 /// The most bytes of a field: so that their sums and products stay far from the end of 64 bits.
 const BYTES_MAX: u64 = 1 << 50;
 
-/// The fields that [`Load::check`] finds fault with, by their names in a file.
+/// The fields that [`MemoryLoad::check`] finds fault with, by their names in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Key {
+pub enum LoadKey {
     /// `mapping`.
     Mapping,
     /// `memory`.
@@ -177,27 +177,27 @@ pub enum Key {
     Writes,
 }
 
-impl Key {
+impl LoadKey {
     /// Its name in a file.
     pub fn name(self) -> &'static str {
         match self {
-            Key::Mapping => "mapping",
-            Key::Memory => "memory",
-            Key::Swap => "swap",
-            Key::Processes => "processes",
-            Key::Touches => "touches",
-            Key::Writes => "writes",
+            LoadKey::Mapping => "mapping",
+            LoadKey::Memory => "memory",
+            LoadKey::Swap => "swap",
+            LoadKey::Processes => "processes",
+            LoadKey::Touches => "touches",
+            LoadKey::Writes => "writes",
         }
     }
 }
 
 /// Why a load can't be run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum LoadError {
+pub enum MemoryLoadError {
     /// A size is not made of whole pages, too small or too large.
     Size {
         /// Which.
-        key: Key,
+        key: LoadKey,
         /// What it is.
         bytes: u64,
         /// The least that it may be.
@@ -224,35 +224,35 @@ pub enum LoadError {
     },
 }
 
-impl LoadError {
+impl MemoryLoadError {
     /// The field that is at fault.
-    pub fn key(&self) -> Key {
+    pub fn key(&self) -> LoadKey {
         match self {
-            LoadError::Size { key, .. } => *key,
-            LoadError::Processes { .. } => Key::Processes,
-            LoadError::NoTouches => Key::Touches,
-            LoadError::Writes { .. } => Key::Writes,
-            LoadError::NoRoom { .. } => Key::Swap,
+            MemoryLoadError::Size { key, .. } => *key,
+            MemoryLoadError::Processes { .. } => LoadKey::Processes,
+            MemoryLoadError::NoTouches => LoadKey::Touches,
+            MemoryLoadError::Writes { .. } => LoadKey::Writes,
+            MemoryLoadError::NoRoom { .. } => LoadKey::Swap,
         }
     }
 }
 
-impl fmt::Display for LoadError {
+impl fmt::Display for MemoryLoadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            LoadError::Size { bytes, bytes_min, .. } => write!(
+            MemoryLoadError::Size { bytes, bytes_min, .. } => write!(
                 f,
                 "{bytes} bytes; expected whole pages of {PAGE_BYTES} bytes, from {bytes_min} bytes \
                  to {BYTES_MAX}, such as \"512MiB\""
             ),
-            LoadError::Processes { processes } => {
+            MemoryLoadError::Processes { processes } => {
                 write!(f, "{processes} processes; expected 1 to {PROCESSES_MAX}")
             }
-            LoadError::NoTouches => f.write_str("no page is touched; expected at least 1"),
-            LoadError::Writes { percent } => {
+            MemoryLoadError::NoTouches => f.write_str("no page is touched; expected at least 1"),
+            MemoryLoadError::Writes { percent } => {
                 write!(f, "{percent} of a hundred touches; expected at most 100")
             }
-            LoadError::NoRoom { mapped_bytes, room_bytes } => write!(
+            MemoryLoadError::NoRoom { mapped_bytes, room_bytes } => write!(
                 f,
                 "all mappings together have {mapped_bytes} bytes, memory and swap {room_bytes}; \
                  give at least {} bytes more swap",
@@ -262,4 +262,4 @@ impl fmt::Display for LoadError {
     }
 }
 
-impl std::error::Error for LoadError {}
+impl std::error::Error for MemoryLoadError {}

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use readpath_core::machine::{Done, Machine};
 use readpath_core::readahead::{
-    Advice, Ask, Demand, DeviceEvidence, Evidence, Folio, Pages, ReadaheadLaw,
+    Advice, Demand, DeviceEvidence, Evidence, Folio, PageView, ReadRequest, ReadaheadPolicy,
 };
 use readpath_core::request::{Completion, DeviceRequest, Op, RequestId};
 use readpath_core::unit::Time;
@@ -50,7 +50,7 @@ pub struct RequestEvent {
 
 /// One call of a readahead law.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct WindowEvent {
+pub struct PolicyCallEvent {
     /// When.
     pub now_ns: u64,
     /// Which opening of a file, counted from 0.
@@ -73,13 +73,13 @@ pub struct Events {
     /// The device's requests, in the order in which it was given them.
     pub requests: Vec<RequestEvent>,
     /// The calls of the laws, in their order.
-    pub windows: Vec<WindowEvent>,
+    pub windows: Vec<PolicyCallEvent>,
     /// Events that came when a list was full, and are in none.
     pub dropped: u64,
 }
 
 #[derive(Debug)]
-struct Log {
+struct ObserverLog {
     now: Time,
     events: Events,
     /// The most events in each of the lists.
@@ -91,21 +91,27 @@ struct Log {
 
 /// Sees a run; its copies share one log.
 #[derive(Clone, Debug)]
-pub struct Observer(Arc<Mutex<Log>>);
+pub struct Observer(Arc<Mutex<ObserverLog>>);
 
 impl Observer {
     /// An empty log with room for `events_max` events of each kind, of about 40 bytes each.
     pub fn new(events_max: usize) -> Observer {
         let (now, events, under_way) = (Time::ZERO, Events::default(), BTreeMap::new());
-        Observer(Arc::new(Mutex::new(Log { now, events, events_max, under_way, handles: 0 })))
+        Observer(Arc::new(Mutex::new(ObserverLog {
+            now,
+            events,
+            events_max,
+            under_way,
+            handles: 0,
+        })))
     }
 
     /// The law of a file that is opened now, seen by this observer.
-    pub fn watch(&self, law: Box<dyn ReadaheadLaw>) -> Box<dyn ReadaheadLaw> {
+    pub fn watch(&self, policy: Box<dyn ReadaheadPolicy>) -> Box<dyn ReadaheadPolicy> {
         let mut log = self.log();
         let handle = log.handles;
         log.handles += 1;
-        Box::new(Watched { law, observer: self.clone(), handle })
+        Box::new(ObservedPolicy { policy, observer: self.clone(), handle })
     }
 
     /// What was seen since the last call.
@@ -123,7 +129,7 @@ impl Observer {
             done_ns: None,
         };
         let mut log = self.log();
-        let Log { events, events_max, under_way, .. } = &mut *log;
+        let ObserverLog { events, events_max, under_way, .. } = &mut *log;
         if let Some(at) = note(&mut events.requests, &mut events.dropped, *events_max, event) {
             under_way.insert(request.id, at);
         }
@@ -139,15 +145,15 @@ impl Observer {
             done_ns: now.ns(),
         };
         let mut log = self.log();
-        let Log { events, events_max, .. } = &mut *log;
+        let ObserverLog { events, events_max, .. } = &mut *log;
         note(&mut events.reads, &mut events.dropped, *events_max, event);
     }
 
     /// It is now `now`, and these were completed.
-    pub(crate) fn advanced(&self, now: Time, completed: &VecDeque<Completion>) {
+    pub(crate) fn on_time(&self, now: Time, completed: &VecDeque<Completion>) {
         let mut log = self.log();
         log.now = now;
-        let Log { events, under_way, .. } = &mut *log;
+        let ObserverLog { events, under_way, .. } = &mut *log;
         for completion in completed {
             if let Some(at) = under_way.remove(&completion.id) {
                 events.requests[at].done_ns = Some(completion.at.ns());
@@ -155,7 +161,7 @@ impl Observer {
         }
     }
 
-    fn log(&self) -> MutexGuard<'_, Log> {
+    fn log(&self) -> MutexGuard<'_, ObserverLog> {
         self.0.lock().expect("nobody panics while holding the log")
     }
 }
@@ -171,79 +177,80 @@ fn note<T>(list: &mut Vec<T>, dropped: &mut u64, events_max: usize, event: T) ->
 }
 
 /// A law that an observer looks at.
-struct Watched {
-    law: Box<dyn ReadaheadLaw>,
+struct ObservedPolicy {
+    policy: Box<dyn ReadaheadPolicy>,
     observer: Observer,
     handle: u32,
 }
 
-impl Watched {
+impl ObservedPolicy {
     /// Has the law look at some pages, and notes what it added if `is_noted` says so of its answer.
     fn call<T>(
         &mut self,
         page: u64,
         count: u64,
-        pages: &mut dyn Pages,
-        call: impl FnOnce(&mut dyn ReadaheadLaw, &mut dyn Pages) -> T,
+        pages: &mut dyn PageView,
+        call: impl FnOnce(&mut dyn ReadaheadPolicy, &mut dyn PageView) -> T,
         is_noted: impl FnOnce(&T) -> bool,
     ) -> T {
-        let mut counting = Counting { pages, page, end: page + count, demand: 0, ahead: 0 };
-        let answer = call(&mut *self.law, &mut counting);
+        let mut counting = CountingPages { pages, page, end: page + count, demand: 0, ahead: 0 };
+        let answer = call(&mut *self.policy, &mut counting);
         let (demand_pages, ahead_pages) = (counting.demand, counting.ahead);
         if is_noted(&answer) {
             let mut log = self.observer.log();
             let (now_ns, handle) = (log.now.ns(), self.handle);
             let event =
-                WindowEvent { now_ns, handle, page, pages: count, demand_pages, ahead_pages };
-            let Log { events, events_max, .. } = &mut *log;
+                PolicyCallEvent { now_ns, handle, page, pages: count, demand_pages, ahead_pages };
+            let ObserverLog { events, events_max, .. } = &mut *log;
             note(&mut events.windows, &mut events.dropped, *events_max, event);
         }
         answer
     }
 }
 
-impl ReadaheadLaw for Watched {
-    fn read(&mut self, ask: &Ask, pages: &mut dyn Pages) {
+impl ReadaheadPolicy for ObservedPolicy {
+    fn read(&mut self, ask: &ReadRequest, pages: &mut dyn PageView) {
         let request = ask.request().clipped(ask.file_pages());
         self.call(
             request.first,
             request.count(),
             pages,
-            |law, pages| law.read(ask, pages),
+            |policy, pages| policy.read(ask, pages),
             |()| true,
         );
     }
 
-    fn fault(&mut self, page: u64, ask: &Ask, pages: &mut dyn Pages) {
-        self.call(page, 1, pages, |law, pages| law.fault(page, ask, pages), |()| true);
+    fn fault(&mut self, page: u64, ask: &ReadRequest, pages: &mut dyn PageView) {
+        self.call(page, 1, pages, |policy, pages| policy.fault(page, ask, pages), |()| true);
     }
 
-    fn demand(&mut self, page: u64, ask: &Ask, pages: &mut dyn Pages) -> Demand {
-        let demand =
-            |law: &mut dyn ReadaheadLaw, pages: &mut dyn Pages| law.demand(page, ask, pages);
+    fn demand(&mut self, page: u64, ask: &ReadRequest, pages: &mut dyn PageView) -> Demand {
+        let demand = |policy: &mut dyn ReadaheadPolicy, pages: &mut dyn PageView| {
+            policy.demand(page, ask, pages)
+        };
         self.call(page, 1, pages, demand, |&demand| demand == Demand::Page)
     }
 
     fn advise(&mut self, advice: Advice) {
-        self.law.advise(advice);
+        self.policy.advise(advice);
     }
 
     fn sees_every_hit(&self) -> bool {
-        self.law.sees_every_hit()
+        self.policy.sees_every_hit()
     }
 
     fn passed(&mut self, end: u64) {
-        self.law.passed(end);
+        self.policy.passed(end);
     }
 
     fn closed(&mut self, last_page: Option<u64>, file_pages: u64, device: &mut DeviceEvidence) {
-        self.law.closed(last_page, file_pages, device);
+        self.policy.closed(last_page, file_pages, device);
     }
 }
 
 /// Pages that count what is added to them, inside and outside of the demand.
-struct Counting<'a> {
-    pages: &'a mut dyn Pages,
+struct CountingPages<'a> {
+    pages: &'a mut dyn PageView,
     page: u64,
     /// The page after the demand: exclusive.
     end: u64,
@@ -251,7 +258,7 @@ struct Counting<'a> {
     ahead: u64,
 }
 
-impl Pages for Counting<'_> {
+impl PageView for CountingPages<'_> {
     fn is_cached(&self, page: u64) -> bool {
         self.pages.is_cached(page)
     }

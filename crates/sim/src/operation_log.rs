@@ -19,11 +19,11 @@ use std::fmt;
 use readpath_core::request::{Class, Op, Priority};
 use readpath_core::unit::Time;
 
-use crate::job::{Job, Logs};
-use crate::workload::{File, FileId, Operation};
+use crate::job::{Job, LogOptions};
+use crate::workload::{FileId, ProcessOperation, WorkloadFile};
 
 /// Where the lines of a log go. It keeps what goes wrong to itself until it is asked.
-pub trait Sink: fmt::Debug + Send {
+pub trait LogSink: fmt::Debug + Send {
     /// Takes a line, without its end.
     fn line(&mut self, line: fmt::Arguments<'_>);
 
@@ -36,7 +36,7 @@ pub const TRACE_HEADER: &str = "fio version 3 iolog";
 
 /// What a log is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum LogKind {
     /// Latencies.
     Latency,
     /// Latencies from submission to completion.
@@ -53,14 +53,14 @@ pub enum Kind {
 
 /// The file of a log of the process that is the `number`th of all, counted from 1. `row` is put
 /// behind the name that the job gives, where a run has several rows.
-fn file_name(kind: Kind, prefix: &str, row: &str, logs: &Logs, number: u32) -> String {
+fn file_name(kind: LogKind, prefix: &str, row: &str, logs: &LogOptions, number: u32) -> String {
     let kind = match kind {
-        Kind::Latency => "lat",
-        Kind::Completion => "clat",
-        Kind::Submission => "slat",
-        Kind::Bandwidth => "bw",
-        Kind::Operations => "iops",
-        Kind::Trace => return format!("{prefix}{row}"),
+        LogKind::Latency => "lat",
+        LogKind::Completion => "clat",
+        LogKind::Submission => "slat",
+        LogKind::Bandwidth => "bw",
+        LogKind::Operations => "iops",
+        LogKind::Trace => return format!("{prefix}{row}"),
     };
     match logs.is_of_all {
         true => format!("{prefix}{row}_{kind}.log"),
@@ -69,15 +69,15 @@ fn file_name(kind: Kind, prefix: &str, row: &str, logs: &Logs, number: u32) -> S
 }
 
 /// The logs that a process of `job`, the `number`th of all, counted from 1, writes.
-pub fn files_of(job: &Job, row: &str, number: u32) -> Vec<(Kind, String)> {
+pub fn files_of(job: &Job, row: &str, number: u32) -> Vec<(LogKind, String)> {
     let logs = &job.logs;
     let kinds = [
-        (Kind::Latency, &logs.latency),
-        (Kind::Completion, &logs.latency),
-        (Kind::Submission, &logs.latency),
-        (Kind::Bandwidth, &logs.bandwidth),
-        (Kind::Operations, &logs.operations),
-        (Kind::Trace, &logs.trace),
+        (LogKind::Latency, &logs.latency),
+        (LogKind::Completion, &logs.latency),
+        (LogKind::Submission, &logs.latency),
+        (LogKind::Bandwidth, &logs.bandwidth),
+        (LogKind::Operations, &logs.operations),
+        (LogKind::Trace, &logs.trace),
     ];
     let named = kinds.into_iter().filter_map(|(kind, prefix)| Some((kind, prefix.as_ref()?)));
     named.map(|(kind, prefix)| (kind, file_name(kind, prefix, row, logs, number))).collect()
@@ -87,24 +87,24 @@ pub fn files_of(job: &Job, row: &str, number: u32) -> Vec<(Kind, String)> {
 #[derive(Debug)]
 pub struct ProcessLog {
     begun: Option<Time>,
-    values: Vec<Values>,
-    trace: Option<Trace>,
-    columns: Columns,
+    values: Vec<ValueLog>,
+    trace: Option<TraceLog>,
+    columns: LogColumns,
     window_ms: u64,
-    is_most: bool,
+    logs_maximum: bool,
 }
 
 /// What stands behind the value in a line.
 #[derive(Clone, Copy, Debug)]
-struct Columns {
+struct LogColumns {
     has_offset: bool,
     has_issue_time: bool,
-    priority: Shown,
+    priority: PriorityForm,
 }
 
 /// A priority as logs have it.
 #[derive(Clone, Copy, Debug)]
-enum Shown {
+enum PriorityForm {
     /// Whether it is the highest.
     IsHigh(bool),
     /// As the kernel has it: class and level.
@@ -112,17 +112,17 @@ enum Shown {
 }
 
 #[derive(Debug)]
-struct Values {
-    kind: Kind,
-    sink: Box<dyn Sink>,
+struct ValueLog {
+    kind: LogKind,
+    sink: Box<dyn LogSink>,
     /// What has come in since the last line, of reads and of writes.
-    gathered: [Gathered; 2],
+    gathered: [WindowSums; 2],
     /// Where the window begins that is not over yet.
     window_start_ms: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Gathered {
+struct WindowSums {
     count: u64,
     sum_ns: u128,
     most_ns: u64,
@@ -130,8 +130,8 @@ struct Gathered {
 }
 
 #[derive(Debug)]
-struct Trace {
-    sink: Box<dyn Sink>,
+struct TraceLog {
+    sink: Box<dyn LogSink>,
     files: Vec<(FileId, String)>,
     opened: Vec<FileId>,
     counted_from: Time,
@@ -143,8 +143,8 @@ impl ProcessLog {
     pub fn new(
         job: &Job,
         files: &[FileId],
-        all_files: &[File],
-        sinks: Vec<(Kind, Box<dyn Sink>)>,
+        all_files: &[WorkloadFile],
+        sinks: Vec<(LogKind, Box<dyn LogSink>)>,
     ) -> Option<ProcessLog> {
         if sinks.is_empty() {
             return None;
@@ -153,12 +153,13 @@ impl ProcessLog {
         let mut values = Vec::new();
         let mut trace = None;
         for (kind, sink) in sinks {
-            if kind == Kind::Trace {
+            if kind == LogKind::Trace {
                 let name = |file: &FileId| all_files[file.0 as usize].name.clone();
                 let files = files.iter().map(|file| (*file, name(file))).collect();
-                trace = Some(Trace { sink, files, opened: Vec::new(), counted_from: Time::ZERO });
+                trace =
+                    Some(TraceLog { sink, files, opened: Vec::new(), counted_from: Time::ZERO });
             } else {
-                values.push(Values {
+                values.push(ValueLog {
                     kind,
                     sink,
                     gathered: Default::default(),
@@ -166,13 +167,20 @@ impl ProcessLog {
                 });
             }
         }
-        let columns = Columns {
+        let columns = LogColumns {
             has_offset: logs.has_offset,
             has_issue_time: logs.has_issue_time,
-            priority: Shown::of(job.priority, logs.has_priority),
+            priority: PriorityForm::of(job.priority, logs.has_priority),
         };
         let window_ms = logs.window.ns() / 1_000_000;
-        Some(ProcessLog { begun: None, values, trace, columns, window_ms, is_most: logs.is_most })
+        Some(ProcessLog {
+            begun: None,
+            values,
+            trace,
+            columns,
+            window_ms,
+            logs_maximum: logs.logs_maximum,
+        })
     }
 
     /// The process begins.
@@ -188,10 +196,10 @@ impl ProcessLog {
     }
 
     /// An operation is issued.
-    pub fn issued(&mut self, now: Time, operation: &Operation) {
+    pub fn issued(&mut self, now: Time, operation: &ProcessOperation) {
         let Some(trace) = &mut self.trace else { return };
         let us = trace.us(now);
-        let Operation { file, offset, bytes, op, .. } = *operation;
+        let ProcessOperation { file, offset, bytes, op, .. } = *operation;
         let Some((_, name)) = trace.files.iter().find(|known| known.0 == file) else { return };
         if !trace.opened.contains(&file) {
             trace.opened.push(file);
@@ -207,13 +215,13 @@ impl ProcessLog {
     /// What was written is put on the medium.
     pub fn synced(&mut self, now: Time, is_data_enough: bool) {
         let action = if is_data_enough { "datasync" } else { "sync" };
-        self.tell_of_opened(now, |us, name, sink| {
+        self.for_each_opened(now, |us, name, sink| {
             sink.line(format_args!("{us} {name} {action} 0 0"));
         });
     }
 
     /// An operation has ended well.
-    pub fn ended(&mut self, issued: Time, ended: Time, operation: &Operation) {
+    pub fn ended(&mut self, issued: Time, ended: Time, operation: &ProcessOperation) {
         let begun = self.begun.unwrap_or(Time::ZERO);
         let ms = ended.since(begun).ns() / 1_000_000;
         let ns = ended.since(issued).ns();
@@ -221,24 +229,24 @@ impl ProcessLog {
             if self.window_ms > 0 {
                 values.gathered[operation.op as usize].add(ns, operation.bytes);
                 if ms.saturating_sub(values.window_start_ms) >= self.window_ms {
-                    values.write_window(ms, self.is_most, self.columns);
+                    values.write_window(ms, self.logs_maximum, self.columns);
                     values.window_start_ms = ms - ms % self.window_ms;
                 }
                 continue;
             }
             let value = match values.kind {
-                Kind::Bandwidth => {
+                LogKind::Bandwidth => {
                     let per_s = u128::from(operation.bytes) * 1_000_000 / u128::from(ns.max(1));
                     u64::try_from(per_s).unwrap_or(u64::MAX)
                 }
-                Kind::Operations => 1,
-                Kind::Submission => continue,
+                LogKind::Operations => 1,
+                LogKind::Submission => continue,
                 _ => ns,
             };
             let since = issued.since(begun);
             let size_and_place = Some((operation.bytes, operation.offset));
             let (op, columns) = (operation.op, self.columns);
-            let line = Line { ms, value, op, size_and_place, issued: Some(since), columns };
+            let line = LogValue { ms, value, op, size_and_place, issued: Some(since), columns };
             values.sink.line(format_args!("{line}"));
         }
     }
@@ -248,12 +256,12 @@ impl ProcessLog {
         let begun = self.begun.unwrap_or(Time::ZERO);
         let ms = now.since(begun).ns() / 1_000_000;
         for values in self.values.iter_mut().filter(|_| self.window_ms > 0) {
-            values.write_window(ms, self.is_most, self.columns);
+            values.write_window(ms, self.logs_maximum, self.columns);
         }
-        self.tell_of_opened(now, |us, name, sink| sink.line(format_args!("{us} {name} close")));
+        self.for_each_opened(now, |us, name, sink| sink.line(format_args!("{us} {name} close")));
     }
 
-    fn tell_of_opened(&mut self, now: Time, mut tell: impl FnMut(u64, &str, &mut dyn Sink)) {
+    fn for_each_opened(&mut self, now: Time, mut tell: impl FnMut(u64, &str, &mut dyn LogSink)) {
         let Some(trace) = &mut self.trace else { return };
         let us = trace.us(now);
         for (file, name) in &trace.files {
@@ -264,31 +272,31 @@ impl ProcessLog {
     }
 }
 
-impl Trace {
+impl TraceLog {
     fn us(&self, now: Time) -> u64 {
         now.since(self.counted_from).ns() / 1_000
     }
 }
 
-impl Shown {
-    fn of(priority: Option<Priority>, is_number: bool) -> Shown {
+impl PriorityForm {
+    fn of(priority: Option<Priority>, is_number: bool) -> PriorityForm {
         let is_high = priority.is_some_and(|priority| priority.class == Class::RealTime);
         match (is_number, priority) {
-            (false, _) => Shown::IsHigh(is_high),
-            (true, None) => Shown::Number(0),
+            (false, _) => PriorityForm::IsHigh(is_high),
+            (true, None) => PriorityForm::Number(0),
             (true, Some(Priority { class, level })) => {
                 let class = match class {
                     Class::RealTime => 1,
                     Class::BestEffort => 2,
                     Class::Idle => 3,
                 };
-                Shown::Number(class << 13 | u32::from(level))
+                PriorityForm::Number(class << 13 | u32::from(level))
             }
         }
     }
 }
 
-impl Gathered {
+impl WindowSums {
     fn add(&mut self, ns: u64, bytes: u64) {
         self.count += 1;
         self.sum_ns += u128::from(ns);
@@ -297,39 +305,39 @@ impl Gathered {
     }
 }
 
-impl Values {
+impl ValueLog {
     /// Writes a line for each direction in which anything has come in since the last.
-    fn write_window(&mut self, ms: u64, is_most: bool, columns: Columns) {
+    fn write_window(&mut self, ms: u64, logs_maximum: bool, columns: LogColumns) {
         let window_ms = ms.saturating_sub(self.window_start_ms).max(1);
         for op in [Op::Read, Op::Write] {
-            let Gathered { count, sum_ns, most_ns, bytes } =
+            let WindowSums { count, sum_ns, most_ns, bytes } =
                 std::mem::take(&mut self.gathered[op as usize]);
-            if count == 0 || self.kind == Kind::Submission {
+            if count == 0 || self.kind == LogKind::Submission {
                 continue;
             }
             let value = match self.kind {
-                Kind::Bandwidth => bytes * 1000 / 1024 / window_ms,
-                Kind::Operations => count * 1000 / window_ms,
-                _ if is_most => most_ns,
+                LogKind::Bandwidth => bytes * 1000 / 1024 / window_ms,
+                LogKind::Operations => count * 1000 / window_ms,
+                _ if logs_maximum => most_ns,
                 _ => (sum_ns / u128::from(count)) as u64,
             };
-            let line = Line { ms, value, op, size_and_place: None, issued: None, columns };
+            let line = LogValue { ms, value, op, size_and_place: None, issued: None, columns };
             self.sink.line(format_args!("{line}"));
         }
     }
 }
 
 /// A line of a log of values.
-struct Line {
+struct LogValue {
     ms: u64,
     value: u64,
     op: Op,
     size_and_place: Option<(u64, u64)>,
     issued: Option<Time>,
-    columns: Columns,
+    columns: LogColumns,
 }
 
-impl fmt::Display for Line {
+impl fmt::Display for LogValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (bytes, offset) = self.size_and_place.unwrap_or_default();
         write!(f, "{}, {}, {}, {bytes}", self.ms, self.value, self.op as usize)?;
@@ -337,8 +345,8 @@ impl fmt::Display for Line {
             write!(f, ", {offset}")?;
         }
         match self.columns.priority {
-            Shown::IsHigh(is_high) => write!(f, ", {}", u8::from(is_high))?,
-            Shown::Number(number) => write!(f, ", 0x{number:04x}")?,
+            PriorityForm::IsHigh(is_high) => write!(f, ", {}", u8::from(is_high))?,
+            PriorityForm::Number(number) => write!(f, ", 0x{number:04x}")?,
         }
         match self.issued.filter(|_| self.columns.has_issue_time) {
             Some(issued) => write!(f, ", {}", issued.ns()),
@@ -357,7 +365,7 @@ mod tests {
     #[derive(Clone, Debug, Default)]
     struct Lines(Arc<Mutex<Vec<String>>>);
 
-    impl Sink for Lines {
+    impl LogSink for Lines {
         fn line(&mut self, line: fmt::Arguments<'_>) {
             self.0.lock().unwrap().push(line.to_string());
         }
@@ -372,12 +380,12 @@ mod tests {
     fn written(options: &str) -> Vec<(String, Vec<String>)> {
         let text = format!("[j]\nsize=1m\n{options}\n");
         let job = &JobFile::parse(&text).unwrap().jobs[0];
-        let files = [File { name: "data".to_owned(), bytes: 1 << 20 }];
+        let files = [WorkloadFile { name: "data".to_owned(), bytes: 1 << 20 }];
         let named = files_of(job, "", 7);
         let lines: Vec<Lines> = named.iter().map(|_| Lines::default()).collect();
         let sinks = named.iter().zip(&lines);
         let sinks =
-            sinks.map(|((kind, _), lines)| (*kind, Box::new(lines.clone()) as Box<dyn Sink>));
+            sinks.map(|((kind, _), lines)| (*kind, Box::new(lines.clone()) as Box<dyn LogSink>));
         let mut log = ProcessLog::new(job, &[FileId(0)], &files, sinks.collect()).unwrap();
         let begun = Time::from_s(1);
         log.begin(begun);
@@ -385,7 +393,7 @@ mod tests {
             let issued = begun + Time::from_ms(10 * nth);
             let op = if nth % 2 == 0 { Op::Read } else { Op::Write };
             let offset = nth * 8192;
-            let operation = Operation {
+            let operation = ProcessOperation {
                 file: FileId(0),
                 offset,
                 bytes: 4096,

@@ -6,15 +6,15 @@
 use std::collections::BTreeMap;
 
 /// Pages of a piece: 32 MiB of a file.
-const PIECE_PAGES: u64 = 1 << 13;
-const WORDS: usize = PIECE_PAGES as usize / 64;
+const CHUNK_PAGES: u64 = 1 << 13;
+const WORDS: usize = CHUNK_PAGES as usize / 64;
 
 /// Bytes of a page here, whatever memory's pages are.
 pub(crate) const PAGE_BYTES: u64 = 4096;
 
 /// The pages of a piece.
 #[derive(Clone, Debug)]
-enum Piece {
+enum PagePiece {
     /// Those of its first 64 whose bits are set: all that a small file has, of which there may be millions.
     Few(u64),
     /// Those whose bits are set, up to the last word that has one.
@@ -23,66 +23,66 @@ enum Piece {
     Whole,
 }
 
-impl Default for Piece {
+impl Default for PagePiece {
     fn default() -> Self {
-        Piece::Few(0)
+        PagePiece::Few(0)
     }
 }
 
-impl Piece {
+impl PagePiece {
     /// How many words there may be a page in.
     fn words(&self) -> usize {
         match self {
-            Piece::Few(_) => 1,
-            Piece::Bits(words) => words.len(),
-            Piece::Whole => WORDS,
+            PagePiece::Few(_) => 1,
+            PagePiece::Bits(words) => words.len(),
+            PagePiece::Whole => WORDS,
         }
     }
 
     fn word(&self, at: usize) -> u64 {
         match self {
-            Piece::Few(word) if at == 0 => *word,
-            Piece::Few(_) => 0,
-            Piece::Bits(words) => words.get(at).copied().unwrap_or(0),
-            Piece::Whole => u64::MAX,
+            PagePiece::Few(word) if at == 0 => *word,
+            PagePiece::Few(_) => 0,
+            PagePiece::Bits(words) => words.get(at).copied().unwrap_or(0),
+            PagePiece::Whole => u64::MAX,
         }
     }
 
     /// Adds the pages from `first` up to, without, `end`; says how many were not there.
     fn add(&mut self, first: u64, end: u64) -> u64 {
-        let added = masks(first, end).map(|(at, mask)| (mask & !self.word(at)).count_ones());
+        let added = word_masks(first, end).map(|(at, mask)| (mask & !self.word(at)).count_ones());
         let added = u64::from(added.sum::<u32>());
         if added == 0 {
             return 0;
         }
-        if end - first == PIECE_PAGES {
-            *self = Piece::Whole;
+        if end - first == CHUNK_PAGES {
+            *self = PagePiece::Whole;
             return added;
         }
         match self {
-            Piece::Few(word) if end > 64 => *self = Piece::Bits(vec![*word]),
+            PagePiece::Few(word) if end > 64 => *self = PagePiece::Bits(vec![*word]),
             _ => {}
         }
         let words = match self {
-            Piece::Few(word) => std::slice::from_mut(word),
-            Piece::Bits(words) => {
+            PagePiece::Few(word) => std::slice::from_mut(word),
+            PagePiece::Bits(words) => {
                 words.resize(words.len().max(end.div_ceil(64) as usize), 0);
                 words
             }
-            Piece::Whole => return 0,
+            PagePiece::Whole => return 0,
         };
-        for (at, mask) in masks(first, end) {
+        for (at, mask) in word_masks(first, end) {
             words[at] |= mask;
         }
         if words.len() == WORDS && words.iter().all(|&word| word == u64::MAX) {
-            *self = Piece::Whole;
+            *self = PagePiece::Whole;
         }
         added
     }
 }
 
 /// The words of a piece's pages from `first` up to, without, `end`, with their bits.
-fn masks(first: u64, end: u64) -> impl Iterator<Item = (usize, u64)> {
+fn word_masks(first: u64, end: u64) -> impl Iterator<Item = (usize, u64)> {
     let words = if first < end { first / 64..end.div_ceil(64) } else { 0..0 };
     words.map(move |word| {
         let from = first.max(word * 64) - word * 64;
@@ -93,23 +93,23 @@ fn masks(first: u64, end: u64) -> impl Iterator<Item = (usize, u64)> {
 
 /// The pieces of a range of pages, each with the pages of it, from its beginning, that are in the range.
 fn pieces(first: u64, end: u64) -> impl Iterator<Item = (u64, u64, u64)> {
-    let numbers = if first < end { first / PIECE_PAGES..end.div_ceil(PIECE_PAGES) } else { 0..0 };
+    let numbers = if first < end { first / CHUNK_PAGES..end.div_ceil(CHUNK_PAGES) } else { 0..0 };
     numbers.map(move |number| {
-        let start = number * PIECE_PAGES;
-        (number, first.max(start) - start, end.min(start + PIECE_PAGES) - start)
+        let start = number * CHUNK_PAGES;
+        (number, first.max(start) - start, end.min(start + CHUNK_PAGES) - start)
     })
 }
 
 /// A set of pages of one file. A small file's takes no memory beside this.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Pages {
-    first: Piece,
+pub(crate) struct PageSet {
+    first: PagePiece,
     /// The others, by their numbers.
-    pieces: BTreeMap<u64, Piece>,
+    pieces: BTreeMap<u64, PagePiece>,
 }
 
-impl Pages {
-    fn piece(&self, number: u64) -> Option<&Piece> {
+impl PageSet {
+    fn piece(&self, number: u64) -> Option<&PagePiece> {
         if number == 0 { Some(&self.first) } else { self.pieces.get(&number) }
     }
 
@@ -134,13 +134,14 @@ impl Pages {
     /// Whether one of the pages from `first` up to, without, `end` is in it.
     pub fn has_any(&self, first: u64, end: u64) -> bool {
         pieces(first, end).any(|(number, first, end)| {
-            self.piece(number)
-                .is_some_and(|piece| masks(first, end).any(|(at, mask)| piece.word(at) & mask != 0))
+            self.piece(number).is_some_and(|piece| {
+                word_masks(first, end).any(|(at, mask)| piece.word(at) & mask != 0)
+            })
         })
     }
 
     /// How many are in it that are not in `other`.
-    pub fn count_without(&self, other: &Pages) -> u64 {
+    pub fn count_without(&self, other: &PageSet) -> u64 {
         let pieces = std::iter::once((0, &self.first))
             .chain(self.pieces.iter().map(|(&number, piece)| (number, piece)));
         let counts = pieces.map(|(number, piece)| {
@@ -153,7 +154,7 @@ impl Pages {
 
     /// How many are in it.
     pub fn count(&self) -> u64 {
-        self.count_without(&Pages::default())
+        self.count_without(&PageSet::default())
     }
 }
 
@@ -165,26 +166,26 @@ mod tests {
 
     #[test]
     fn pages_are_counted_once() {
-        let mut pages = Pages::default();
+        let mut pages = PageSet::default();
         assert_eq!(pages.add(60, 70), 10);
         assert_eq!(pages.add(0, 64), 60);
-        assert_eq!(pages.add(PIECE_PAGES - 1, PIECE_PAGES + 1), 2);
+        assert_eq!(pages.add(CHUNK_PAGES - 1, CHUNK_PAGES + 1), 2);
         assert_eq!(pages.add(3, 3), 0);
         assert_eq!(pages.count(), 72);
-        let mut others = Pages::default();
+        let mut others = PageSet::default();
         others.add(0, 70);
         assert_eq!((pages.count_without(&others), others.count_without(&pages)), (2, 0));
-        let there = [0, 63, 64, 69, PIECE_PAGES - 1, PIECE_PAGES].map(|page| pages.has(page));
+        let there = [0, 63, 64, 69, CHUNK_PAGES - 1, CHUNK_PAGES].map(|page| pages.has(page));
         assert_eq!(there, [true; 6]);
-        let others = [70, 128, PIECE_PAGES + 1, 9 * PIECE_PAGES].map(|page| pages.has(page));
+        let others = [70, 128, CHUNK_PAGES + 1, 9 * CHUNK_PAGES].map(|page| pages.has(page));
         assert_eq!(others, [false; 4]);
     }
 
     #[test]
     fn a_small_file_takes_no_memory() {
-        let mut pages = Pages::default();
+        let mut pages = PageSet::default();
         pages.add(0, 64);
-        assert!(pages.pieces.is_empty() && matches!(pages.first, Piece::Few(u64::MAX)));
+        assert!(pages.pieces.is_empty() && matches!(pages.first, PagePiece::Few(u64::MAX)));
     }
 
     /// Beside a set of single pages.
@@ -193,10 +194,10 @@ mod tests {
         let mut state = 7;
         let mut below = |end: u64| readpath_core::splitmix::next(&mut state) % end;
         for _ in 0..20 {
-            let (mut pages, mut single) = (Pages::default(), BTreeSet::new());
+            let (mut pages, mut single) = (PageSet::default(), BTreeSet::new());
             for _ in 0..60 {
-                let first = below(5 * PIECE_PAGES);
-                let end = first + [below(3), below(100), below(3 * PIECE_PAGES)][below(3) as usize];
+                let first = below(5 * CHUNK_PAGES);
+                let end = first + [below(3), below(100), below(3 * CHUNK_PAGES)][below(3) as usize];
                 let is_there = single.range(first..end.max(first)).next().is_some();
                 assert_eq!(pages.has_any(first, end), is_there, "{first}..{end}");
                 let before = single.len();
@@ -210,10 +211,10 @@ mod tests {
     /// 2 GiB of each of many places: a word for each piece, and no bit.
     #[test]
     fn what_is_there_whole_takes_no_bits() {
-        let mut pages = Pages::default();
+        let mut pages = PageSet::default();
         assert_eq!(pages.add(0, 1 << 19), 1 << 19);
-        assert!(matches!(pages.first, Piece::Whole));
-        assert!(pages.pieces.values().all(|piece| matches!(piece, Piece::Whole)));
-        assert_eq!(pages.pieces.len() as u64 + 1, (1 << 19) / PIECE_PAGES);
+        assert!(matches!(pages.first, PagePiece::Whole));
+        assert!(pages.pieces.values().all(|piece| matches!(piece, PagePiece::Whole)));
+        assert_eq!(pages.pieces.len() as u64 + 1, (1 << 19) / CHUNK_PAGES);
     }
 }

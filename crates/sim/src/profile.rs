@@ -6,22 +6,22 @@
 //! in the mean, by Little's law the number under way times the time measured over the requests
 //! that ended in it; the first few, while the loop fills, are left out.
 //!
-//! [`measure`] drives whatever carries requests and has a clock ([`Probe`]): a modelled device,
+//! [`measure`] drives whatever carries requests and has a clock ([`RequestExecutor`]): a modelled device,
 //! or real storage. [`describe`] makes of what was measured what `--on measured` takes.
 
 use readpath_core::unit::Time;
 
-use crate::device::random::Draw;
+use crate::device::random::SeededRng;
 
 mod fit;
 
-pub use fit::{Shape, describe};
+pub use fit::{StorageShape, describe};
 
 /// The size of the requests that say what a place costs.
 pub const PROBE_BYTES: u64 = 4096;
 
 /// No cell has more bytes under way: gentle, and beyond what any storage gains from.
-const UNDER_WAY_BYTES_MAX: u64 = 16 << 20;
+const IN_FLIGHT_BYTES_MAX: u64 = 16 << 20;
 
 const SIZES: [u64; 5] = [4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20];
 const DEPTHS: [u32; 7] = [1, 2, 4, 8, 16, 32, 64];
@@ -29,11 +29,11 @@ const STREAMS: u32 = 8;
 const STREAM_BYTES: u64 = 128 << 10;
 /// The nearest distance; each is so many times as far as the one before.
 const NEAREST_BYTES: u64 = 64 << 10;
-const FARTHER: u64 = 4;
+const DISTANCE_RATIO: u64 = 4;
 
 /// Where the requests of a cell go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
+pub enum ProfileAccess {
     /// Anywhere.
     Random,
     /// Each where the last one ended.
@@ -46,9 +46,9 @@ pub enum Access {
 
 /// One thing that is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cell {
+pub struct MeasurementCell {
     /// Where the requests go.
-    pub access: Access,
+    pub access: ProfileAccess,
     /// The size of each.
     pub bytes: u64,
     /// How many are under way.
@@ -57,9 +57,9 @@ pub struct Cell {
 
 /// What was measured in a cell.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Sample {
+pub struct ProfileSample {
     /// The cell.
-    pub cell: Cell,
+    pub cell: MeasurementCell,
     /// How many requests count.
     pub requests: u64,
     /// The mean time of a request, in ns.
@@ -68,7 +68,7 @@ pub struct Sample {
     pub latencies_ns: Vec<u64>,
 }
 
-impl Sample {
+impl ProfileSample {
     /// The latency that a share of the requests doesn't exceed, in ns.
     pub fn quantile_ns(&self, share: f64) -> u64 {
         let last = self.latencies_ns.len() - 1;
@@ -77,7 +77,7 @@ impl Sample {
 
     /// Several measurements of one cell as one: the mean is the middle one's, so that what else
     /// the storage did during one of them counts for nothing. `None` of none.
-    pub fn middle(mut rounds: Vec<Sample>) -> Option<Sample> {
+    pub fn middle(mut rounds: Vec<ProfileSample>) -> Option<ProfileSample> {
         rounds.sort_unstable_by(|a, b| a.mean_ns.total_cmp(&b.mean_ns));
         let middle = rounds.get((rounds.len().max(1) - 1) / 2)?;
         let (cell, mean_ns) = (middle.cell, middle.mean_ns);
@@ -85,7 +85,7 @@ impl Sample {
             rounds.iter().flat_map(|round| &round.latencies_ns).copied().collect();
         latencies_ns.sort_unstable();
         let requests = rounds.iter().map(|round| round.requests).sum();
-        Some(Sample { cell, requests, mean_ns, latencies_ns })
+        Some(ProfileSample { cell, requests, mean_ns, latencies_ns })
     }
 
     /// Requests a second.
@@ -96,7 +96,7 @@ impl Sample {
 
 /// What one cell may cost.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct CellLimits {
     /// Begin no request after so long, once a round of them has ended.
     pub span_ns: u64,
     /// Begin no request after so many bytes, once a round of them has ended.
@@ -104,7 +104,7 @@ pub struct Limits {
 }
 
 /// What carries requests, each under a ticket, and knows the time.
-pub trait Probe {
+pub trait RequestExecutor {
     /// Why a request failed, or the run is to end.
     type Error;
 
@@ -125,13 +125,13 @@ pub trait Probe {
 }
 
 /// The cells of a profile of storage of so many bytes, in the order in which they are measured.
-pub fn cells(storage_bytes: u64) -> Vec<Cell> {
+pub fn cells(storage_bytes: u64) -> Vec<MeasurementCell> {
     let mut cells = Vec::new();
-    for access in [Access::Random, Access::Following] {
+    for access in [ProfileAccess::Random, ProfileAccess::Following] {
         for bytes in SIZES {
             for depth in DEPTHS {
-                if depth == 1 || u64::from(depth) * bytes <= UNDER_WAY_BYTES_MAX {
-                    cells.push(Cell { access, bytes, depth });
+                if depth == 1 || u64::from(depth) * bytes <= IN_FLIGHT_BYTES_MAX {
+                    cells.push(MeasurementCell { access, bytes, depth });
                 }
             }
         }
@@ -139,11 +139,19 @@ pub fn cells(storage_bytes: u64) -> Vec<Cell> {
     let mut distance = NEAREST_BYTES;
     while distance * 8 <= storage_bytes {
         for distance in [distance as i64, -(distance as i64)] {
-            cells.push(Cell { access: Access::Near(distance), bytes: PROBE_BYTES, depth: 1 });
+            cells.push(MeasurementCell {
+                access: ProfileAccess::Near(distance),
+                bytes: PROBE_BYTES,
+                depth: 1,
+            });
         }
-        distance *= FARTHER;
+        distance *= DISTANCE_RATIO;
     }
-    cells.push(Cell { access: Access::Streams(STREAMS), bytes: STREAM_BYTES, depth: 1 });
+    cells.push(MeasurementCell {
+        access: ProfileAccess::Streams(STREAMS),
+        bytes: STREAM_BYTES,
+        depth: 1,
+    });
     cells
 }
 
@@ -152,21 +160,21 @@ pub const STORAGE_BYTES_MIN: u64 = 64 << 20;
 
 /// The places of a cell's requests, one after the other; never past the end.
 #[derive(Clone, Debug)]
-pub struct Walk {
-    cell: Cell,
+pub struct PositionGenerator {
+    cell: MeasurementCell,
     storage_bytes: u64,
-    draw: Draw,
+    draw: SeededRng,
     /// Where the last request of each stream ended.
     ends: Vec<u64>,
     turn: usize,
 }
 
-impl Walk {
+impl PositionGenerator {
     /// The places on storage of so many bytes; where they begin follows from `seed`.
-    pub fn new(cell: Cell, storage_bytes: u64, seed: u64) -> Walk {
-        let mut draw = Draw::new(seed);
+    pub fn new(cell: MeasurementCell, storage_bytes: u64, seed: u64) -> PositionGenerator {
+        let mut draw = SeededRng::new(seed);
         let streams = match cell.access {
-            Access::Streams(count) => u64::from(count),
+            ProfileAccess::Streams(count) => u64::from(count),
             _ => 1,
         };
         // Streams don't run into each other: each begins in a part of its own. One alone begins
@@ -177,7 +185,7 @@ impl Walk {
         };
         let begin = |stream| aligned(first + stream * part + draw.below(part / 2), cell.bytes);
         let ends = (0..streams).map(begin).collect();
-        Walk { cell, storage_bytes, draw, ends, turn: 0 }
+        PositionGenerator { cell, storage_bytes, draw, ends, turn: 0 }
     }
 
     /// The next place.
@@ -187,9 +195,9 @@ impl Walk {
         let end = self.ends[self.turn];
         let last = self.storage_bytes - self.cell.bytes;
         let offset = match self.cell.access {
-            Access::Random => self.draw.below(places) * self.cell.bytes,
-            Access::Following | Access::Streams(_) => end,
-            Access::Near(distance) => {
+            ProfileAccess::Random => self.draw.below(places) * self.cell.bytes,
+            ProfileAccess::Following | ProfileAccess::Streams(_) => end,
+            ProfileAccess::Near(distance) => {
                 let span = distance.unsigned_abs();
                 let far = aligned(span + self.draw.below(span), PROBE_BYTES);
                 if distance > 0 { end + far } else { end.wrapping_sub(far) }
@@ -210,24 +218,24 @@ fn aligned(offset: u64, unit: u64) -> u64 {
 }
 
 /// Once so many requests have ended and the mean is known to a hundredth, a cell is done.
-const ENOUGH_REQUESTS: u64 = 200;
+const MIN_REQUESTS: u64 = 200;
 /// Requests that go on where others ended must also reach beyond what was read ahead for them.
-const ENOUGH_FOLLOWING_BYTES: u64 = 8 << 20;
+const MIN_FOLLOWING_BYTES: u64 = 8 << 20;
 
 /// Measures a cell.
 ///
 /// # Errors
 /// The probe's.
-pub fn measure<P: Probe>(
-    cell: Cell,
-    mut walk: Walk,
-    limits: Limits,
+pub fn measure<P: RequestExecutor>(
+    cell: MeasurementCell,
+    mut walk: PositionGenerator,
+    limits: CellLimits,
     probe: &mut P,
-) -> Result<Sample, P::Error> {
+) -> Result<ProfileSample, P::Error> {
     let round = u64::from(cell.depth);
     let enough = match cell.access {
-        Access::Following => ENOUGH_REQUESTS.max(ENOUGH_FOLLOWING_BYTES / cell.bytes),
-        _ => ENOUGH_REQUESTS,
+        ProfileAccess::Following => MIN_REQUESTS.max(MIN_FOLLOWING_BYTES / cell.bytes),
+        _ => MIN_REQUESTS,
     };
     let mut started_ns = vec![0; cell.depth as usize];
     for (ticket, started) in started_ns.iter_mut().enumerate() {
@@ -237,14 +245,14 @@ pub fn measure<P: Probe>(
     let begun_ns = probe.now_ns();
     let (mut ended, mut counted_from_ns, mut last_ns) = (0u64, begun_ns, begun_ns);
     let mut latencies_ns = Vec::new();
-    let mut spread = Spread::default();
+    let mut spread = RunningStatistics::default();
     let mut under_way = round;
-    let mut is_over = false;
+    let mut is_finished = false;
     while under_way > 0 {
         let ticket = probe.wait()?;
         let now_ns = probe.now_ns();
         under_way -= 1;
-        if is_over {
+        if is_finished {
             continue;
         }
         ended += 1;
@@ -258,8 +266,8 @@ pub fn measure<P: Probe>(
         }
         let is_spent = now_ns - begun_ns >= limits.span_ns || ended * cell.bytes >= limits.bytes;
         let is_known = ended >= enough.max(16 * round) && spread.is_known();
-        is_over = ended >= 3 * round && (is_spent || is_known);
-        if !is_over {
+        is_finished = ended >= 3 * round && (is_spent || is_known);
+        if !is_finished {
             started_ns[ticket] = probe.now_ns();
             probe.start(walk.step(), cell.bytes, ticket)?;
             under_way += 1;
@@ -269,18 +277,18 @@ pub fn measure<P: Probe>(
     let requests = ended - round;
     let span = Time(last_ns).since(Time(counted_from_ns));
     let mean_ns = (span.ns().max(1) * round) as f64 / requests as f64;
-    Ok(Sample { cell, requests, mean_ns, latencies_ns })
+    Ok(ProfileSample { cell, requests, mean_ns, latencies_ns })
 }
 
 /// Mean and variance as they come (Welford, 1962).
 #[derive(Clone, Copy, Debug, Default)]
-struct Spread {
+struct RunningStatistics {
     count: f64,
     mean: f64,
     squares: f64,
 }
 
-impl Spread {
+impl RunningStatistics {
     fn add(&mut self, value: f64) {
         self.count += 1.0;
         let from_mean = value - self.mean;

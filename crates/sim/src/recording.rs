@@ -23,8 +23,8 @@
 //! | … | records, each whole |
 //!
 //! So a file that is cut off gives all blocks that stand before the cut, and a byte that was changed
-//! is noticed in its block. A block can be understood with the names alone ([`File`], [`Thread`],
-//! [`Device`]) that came before it.
+//! is noticed in its block. A block can be understood with the names alone ([`FileRecord`], [`ThreadName`],
+//! [`DeviceRecord`]) that came before it.
 //!
 //! # A record
 //!
@@ -43,16 +43,16 @@
 //! | offset | the difference to where the last range of the same file in this block ended, 0 at first |
 //! | result of a read | the number `(asked - got) × 2`, or `error number × 2 + 1` |
 //!
-//! The first record is [`Record::Start`]. The last is [`Record::End`], unless the recorder was
+//! The first record is [`Record::RecordingStart`]. The last is [`Record::RecordingEnd`], unless the recorder was
 //! killed. Records of reads and requests stand in the order in which these *ended*, and times are
 //! counted from the start.
 //!
 //! # What may be relied on
 //!
-//! A [`Reader`] has checked of each record that its files, threads and devices have been named
+//! A [`RecordingReader`] has checked of each record that its files, threads and devices have been named
 //! before, that it doesn't end before it begins, that no range goes beyond 2⁶³ bytes, and that no call was given more than
 //! a call can be ([`CALL_BYTES_MAX`]). All times together, all bytes and all counts of a recording are at most
-//! [`TOGETHER_MAX`], so that whoever sums them up needs no more than 64 bits.
+//! [`RECALL_BATCH_MAX`], so that whoever sums them up needs no more than 64 bits.
 
 use serde::Serialize;
 
@@ -64,9 +64,9 @@ pub mod strace;
 mod sums;
 mod write;
 
-pub use merge::{Merge, MergeError};
-pub use read::{Reader, RecordingError};
-pub use write::Writer;
+pub use merge::{MergeError, MergedRecords};
+pub use read::{RecordingError, RecordingReader};
+pub use write::RecordingWriter;
 
 /// The first bytes of a recording.
 pub const MAGIC: [u8; 8] = *b"\xd2readrec";
@@ -89,12 +89,12 @@ pub const CALL_BYTES_MAX: u64 = 1 << 32;
 
 /// What the lengths of all reads, of all requests and of all waits may be together in nanoseconds (36 years of threads that
 /// wait), their bytes, and how many events were lost.
-pub const TOGETHER_MAX: u64 = 1 << 60;
+pub const RECALL_BATCH_MAX: u64 = 1 << 60;
 
 /// How reads were seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Source {
+pub enum RecordingMethod {
     /// By the kernel's tracepoints: reads, faults, the page cache and the device.
     #[default]
     Tracepoints,
@@ -108,9 +108,9 @@ pub enum Source {
 
 /// How the recording began.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Start {
+pub struct RecordingStart {
     /// How reads were seen.
-    pub source: Source,
+    pub source: RecordingMethod,
     /// When, in nanoseconds since 1970.
     pub wall_ns: u64,
     /// The length of a page of memory in bytes.
@@ -125,7 +125,7 @@ pub struct Start {
 
 /// A block device, named.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Device {
+pub struct DeviceRecord {
     /// The kernel's number: major × 2²⁰ + minor.
     pub device: u64,
     /// Its name, as in `/sys/block`; empty when it is none there (a network's file system).
@@ -140,7 +140,7 @@ pub struct Device {
 
 /// A file, named.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct File {
+pub struct FileRecord {
     /// Its number in the recording.
     pub file: u32,
     /// The device that it lies on: major × 2²⁰ + minor; 0 when that is not known.
@@ -155,7 +155,7 @@ pub struct File {
 
 /// A thread, named.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Thread {
+pub struct ThreadName {
     /// Its number in the recording.
     pub thread: u32,
     /// The kernel's number of it.
@@ -168,7 +168,7 @@ pub struct Thread {
 
 /// A file was opened, or was open when the recording began.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Open {
+pub struct OpenRecord {
     /// When.
     pub at_ns: u64,
     /// By which thread.
@@ -187,7 +187,7 @@ pub struct Open {
 
 /// A file was mapped.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Map {
+pub struct FileMapped {
     /// When.
     pub at_ns: u64,
     /// By which thread.
@@ -203,7 +203,7 @@ pub struct Map {
 /// What the kernel was told of a range to come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Hint {
+pub enum AdviceType {
     /// `FADV_NORMAL`, `MADV_NORMAL`.
     #[default]
     Normal,
@@ -221,7 +221,7 @@ pub enum Hint {
 
 /// The kernel was told of a range to come.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Advice {
+pub struct AdviceGiven {
     /// When.
     pub at_ns: u64,
     /// By which thread.
@@ -233,7 +233,7 @@ pub struct Advice {
     /// How many bytes; 0 for all up to the end.
     pub bytes: u64,
     /// What.
-    pub hint: Hint,
+    pub hint: AdviceType,
     /// Whether it was said of a mapping (`madvise`), not of the file.
     pub is_of_mapping: bool,
 }
@@ -241,7 +241,7 @@ pub struct Advice {
 /// By which way a read went.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Way {
+pub enum ReadMethod {
     /// `read`.
     #[default]
     Read,
@@ -262,22 +262,22 @@ pub enum Way {
 /// What came of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Outcome {
+pub enum ReadOutcome {
     /// So many bytes, at most as many as were asked for.
     Bytes(u64),
     /// This error number; 0 when it is not known which.
     Error(u32),
 }
 
-impl Default for Outcome {
-    fn default() -> Outcome {
-        Outcome::Bytes(0)
+impl Default for ReadOutcome {
+    fn default() -> ReadOutcome {
+        ReadOutcome::Bytes(0)
     }
 }
 
 /// A read of a program.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Read {
+pub struct ReadRecord {
     /// When its bytes were there.
     pub end_ns: u64,
     /// When it began; at most `end_ns`.
@@ -287,7 +287,7 @@ pub struct Read {
     /// By which thread.
     pub thread: u32,
     /// By which way.
-    pub way: Way,
+    pub way: ReadMethod,
     /// The descriptor; none for a touch of a mapping.
     pub descriptor: Option<u64>,
     /// Of which file.
@@ -297,15 +297,15 @@ pub struct Read {
     /// How many bytes it asked for.
     pub asked_bytes: u64,
     /// What it was given.
-    pub outcome: Outcome,
+    pub outcome: ReadOutcome,
 }
 
-impl Read {
+impl ReadRecord {
     /// How many bytes it was given.
     pub fn got_bytes(&self) -> u64 {
         match self.outcome {
-            Outcome::Bytes(bytes) => bytes,
-            Outcome::Error(_) => 0,
+            ReadOutcome::Bytes(bytes) => bytes,
+            ReadOutcome::Error(_) => 0,
         }
     }
 
@@ -317,7 +317,7 @@ impl Read {
 
 /// Pages came into the page cache, one beside the other, by one thread within one call.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Insert {
+pub struct PagesInserted {
     /// When the first came.
     pub at_ns: u64,
     /// The thread that put them there. Between a read's beginning and its end by the same thread it
@@ -333,7 +333,7 @@ pub struct Insert {
 
 /// Pages left the page cache, one beside the other.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Evict {
+pub struct PagesEvicted {
     /// When the first left.
     pub at_ns: u64,
     /// Of which file.
@@ -347,7 +347,7 @@ pub struct Evict {
 /// What a request asks a device for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Work {
+pub enum DeviceOperation {
     /// To read.
     #[default]
     Read,
@@ -359,7 +359,7 @@ pub enum Work {
 
 /// A request of a block device, whoever made it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Request {
+pub struct RequestRecord {
     /// When the device was done with it.
     pub end_ns: u64,
     /// When the device was given it; at most `end_ns`.
@@ -369,7 +369,7 @@ pub struct Request {
     /// Which device.
     pub device: u64,
     /// What it was asked for.
-    pub work: Work,
+    pub work: DeviceOperation,
     /// Whether the kernel has it as reading ahead.
     pub is_ahead: bool,
     /// Its first byte on the device.
@@ -380,7 +380,7 @@ pub struct Request {
 
 /// Events were lost, since the last such record.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Lost {
+pub struct EventsLost {
     /// When that was noticed.
     pub at_ns: u64,
     /// How many, as far as the kernel counted.
@@ -389,7 +389,7 @@ pub struct Lost {
 
 /// How the recording ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct End {
+pub struct RecordingEnd {
     /// When: the length of the recording.
     pub at_ns: u64,
     /// Processor time of the program and what it started, in nanoseconds; none when not known.
@@ -403,31 +403,31 @@ pub struct End {
 #[serde(rename_all = "snake_case")]
 pub enum Record {
     /// The first record.
-    Start(Start),
+    Start(RecordingStart),
     /// A device's name.
-    Device(Device),
+    Device(DeviceRecord),
     /// A file's name.
-    File(File),
+    File(FileRecord),
     /// A thread's name; one that is named again has another name since.
-    Thread(Thread),
+    Thread(ThreadName),
     /// A file was opened.
-    Open(Open),
+    Open(OpenRecord),
     /// A file was mapped.
-    Map(Map),
+    Map(FileMapped),
     /// The kernel was told of a range to come.
-    Advice(Advice),
+    Advice(AdviceGiven),
     /// A read.
-    Read(Read),
+    Read(ReadRecord),
     /// Pages came into the page cache.
-    Insert(Insert),
+    Insert(PagesInserted),
     /// Pages left the page cache.
-    Evict(Evict),
+    Evict(PagesEvicted),
     /// A device's request.
-    Request(Request),
+    Request(RequestRecord),
     /// Events were lost.
-    Lost(Lost),
+    Lost(EventsLost),
     /// The last record.
-    End(End),
+    End(RecordingEnd),
 }
 
 impl Record {
@@ -451,21 +451,21 @@ impl Record {
     }
 
     /// An empty record of the kind that a byte tells.
-    const fn of_tag(tag: u8) -> Option<fn() -> Record> {
+    const fn constructor_of(tag: u8) -> Option<fn() -> Record> {
         Some(match tag {
-            1 => || Record::Start(Start::default()),
-            2 => || Record::Device(Device::default()),
-            3 => || Record::File(File::default()),
-            4 => || Record::Thread(Thread::default()),
-            5 => || Record::Open(Open::default()),
-            6 => || Record::Map(Map::default()),
-            7 => || Record::Advice(Advice::default()),
-            8 => || Record::Read(Read::default()),
-            9 => || Record::Insert(Insert::default()),
-            10 => || Record::Evict(Evict::default()),
-            11 => || Record::Request(Request::default()),
-            12 => || Record::Lost(Lost::default()),
-            13 => || Record::End(End::default()),
+            1 => || Record::Start(RecordingStart::default()),
+            2 => || Record::Device(DeviceRecord::default()),
+            3 => || Record::File(FileRecord::default()),
+            4 => || Record::Thread(ThreadName::default()),
+            5 => || Record::Open(OpenRecord::default()),
+            6 => || Record::Map(FileMapped::default()),
+            7 => || Record::Advice(AdviceGiven::default()),
+            8 => || Record::Read(ReadRecord::default()),
+            9 => || Record::Insert(PagesInserted::default()),
+            10 => || Record::Evict(PagesEvicted::default()),
+            11 => || Record::Request(RequestRecord::default()),
+            12 => || Record::Lost(EventsLost::default()),
+            13 => || Record::End(RecordingEnd::default()),
             _ => return None,
         })
     }

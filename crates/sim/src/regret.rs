@@ -16,15 +16,15 @@
 //!
 //! The same seeds give the same cells to the bit.
 
-use readpath_core::decision::Decided;
-use readpath_core::law::Spec;
+use readpath_core::decision::LoggedDecision;
+use readpath_core::policy::Spec;
 use serde::{Deserialize, Serialize};
 
 use crate::device::array::TWELVE_DISKS;
 use crate::load::{LoadRow, LoadSetup, simulate_load};
-use crate::report::Row;
-use crate::run::{Go, Watch};
-use crate::simulate::{Setup, SimulateError, simulate_workload};
+use crate::report::ResultRow;
+use crate::run::{ProgressAnswer, RunObserver};
+use crate::simulate::{SimulateError, SimulationSetup, simulate_workload};
 
 #[cfg(test)]
 mod bars;
@@ -35,12 +35,12 @@ mod summary;
 pub mod work;
 mod workloads;
 
-pub use cause::Cause;
-pub use held_out::{Part, drawn};
-use memory::{LOADS, SWAPINS, Touching, setup_under, takes_swap};
+pub use cause::RegretCause;
+pub use held_out::{CellSet, drawn};
+use memory::{LOADS, MatrixMemoryLoad, SWAPINS, setup_under, supports_swap};
 pub(crate) use summary::geometric_mean;
-pub use summary::{Fixed, OfWorkload, Summary};
-use workloads::{Pattern, WORKLOADS};
+pub use summary::{FixedPairResult, MatrixSummary, WorkloadSummary};
+use workloads::{ReadPattern, WORKLOADS};
 
 /// The devices: names in the matrix, and what they are.
 pub const DEVICES: &[(&str, &str)] = &[
@@ -72,7 +72,7 @@ pub const REGRET: f64 = 0.95;
 
 /// The laws that are judged together.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Laws {
+pub struct Policies {
     /// The readahead law.
     pub readahead: Spec,
     /// The swap-in law.
@@ -81,17 +81,17 @@ pub struct Laws {
     pub scheduler: Spec,
 }
 
-impl Default for Laws {
+impl Default for Policies {
     /// As they ship: `adaptive` everywhere.
-    fn default() -> Laws {
+    fn default() -> Policies {
         let adaptive = || Spec::plain("adaptive");
-        Laws { readahead: adaptive(), swapin: adaptive(), scheduler: adaptive() }
+        Policies { readahead: adaptive(), swapin: adaptive(), scheduler: adaptive() }
     }
 }
 
 /// One workload of so many processes on one device.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Cell {
+pub struct MatrixCell {
     /// The device's name in the matrix.
     pub device: String,
     /// What it is, as [`crate::device::registry`] reads it.
@@ -99,23 +99,23 @@ pub struct Cell {
     /// The workload's name in the matrix.
     pub workload: &'static str,
     /// What its processes do.
-    task: Task,
+    task: MatrixTask,
     /// How many processes.
     pub processes: u32,
 }
 
 /// What the processes of a cell do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Task {
+enum MatrixTask {
     /// They read files.
-    Reads(Pattern),
+    Reads(ReadPattern),
     /// They touch more memory than there is.
-    Touches(Touching),
+    Touches(MatrixMemoryLoad),
 }
 
 /// How a cell is run.
 #[derive(Clone, Copy, Debug)]
-pub struct Size {
+pub struct CellSize {
     /// The first seed of everything that is random.
     pub seed: u64,
     /// How many seeds, one after the other, a run is the mean of; at least 1.
@@ -126,7 +126,7 @@ pub struct Size {
 
 /// A cell under two laws; where it was run with several seeds, the mean of them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Run {
+pub struct MatrixResult {
     /// The readahead law; null where it has no say.
     pub readahead: Option<String>,
     /// The swap-in law; null where files are read.
@@ -156,7 +156,7 @@ pub struct Run {
 
 /// A cell of the matrix, run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Judged {
+pub struct JudgedCell {
     /// The device's name in the matrix.
     pub device: String,
     /// The workload's.
@@ -167,11 +167,11 @@ pub struct Judged {
     pub ratio: f64,
     /// Where the loss comes from; null where the ratio is no regret.
     #[serde(default)]
-    pub cause: Option<Cause>,
+    pub cause: Option<RegretCause>,
     /// The laws under test: `adaptive`, unless others were named.
-    pub adaptive: Run,
+    pub adaptive: MatrixResult,
     /// The rivals, the best one first.
-    pub rivals: Vec<Run>,
+    pub baselines: Vec<MatrixResult>,
 }
 
 /// Whether a name, between slashes, contains each of `parts`.
@@ -181,24 +181,27 @@ pub(crate) fn has_parts(name: &str, parts: &[&str]) -> bool {
 }
 
 /// The cells whose name `device/workload/processes` contains each of `parts`, in the matrix's order.
-pub fn cells(parts: &[&str]) -> Vec<Cell> {
+pub fn cells(parts: &[&str]) -> Vec<MatrixCell> {
     cells_on(DEVICES.iter().copied(), parts)
 }
 
 /// The same on the devices that `seed` draws.
-pub fn cells_drawn(seed: u64, parts: &[&str]) -> Vec<Cell> {
+pub fn cells_drawn(seed: u64, parts: &[&str]) -> Vec<MatrixCell> {
     let devices = drawn(seed);
     cells_on(devices.iter().map(|(name, text)| (name.as_str(), text.as_str())), parts)
 }
 
-fn cells_on<'a>(devices: impl Iterator<Item = (&'a str, &'a str)>, parts: &[&str]) -> Vec<Cell> {
+fn cells_on<'a>(
+    devices: impl Iterator<Item = (&'a str, &'a str)>,
+    parts: &[&str],
+) -> Vec<MatrixCell> {
     let mut cells = Vec::new();
     for (device, device_text) in devices {
-        let reads = WORKLOADS.iter().map(|&(name, pattern)| (name, Task::Reads(pattern)));
-        let touches = LOADS.iter().map(|&(name, touching)| (name, Task::Touches(touching)));
-        for (workload, task) in reads.chain(touches.filter(|_| takes_swap(device))) {
+        let reads = WORKLOADS.iter().map(|&(name, pattern)| (name, MatrixTask::Reads(pattern)));
+        let touches = LOADS.iter().map(|&(name, touching)| (name, MatrixTask::Touches(touching)));
+        for (workload, task) in reads.chain(touches.filter(|_| supports_swap(device))) {
             for &processes in PROCESSES {
-                let cell = Cell {
+                let cell = MatrixCell {
                     device: device.to_owned(),
                     device_text: device_text.to_owned(),
                     workload,
@@ -214,7 +217,7 @@ fn cells_on<'a>(devices: impl Iterator<Item = (&'a str, &'a str)>, parts: &[&str
     cells
 }
 
-impl Cell {
+impl MatrixCell {
     /// `device/workload/processes`.
     pub fn name(&self) -> String {
         format!("{}/{}/{}", self.device, self.workload, self.processes)
@@ -224,46 +227,48 @@ impl Cell {
     ///
     /// # Errors
     /// A law or a device is refused: a fault of the matrix itself.
-    pub fn rivals(&self, size: Size) -> Result<Vec<Run>, SimulateError> {
+    pub fn baselines(&self, size: CellSize) -> Result<Vec<MatrixResult>, SimulateError> {
         let names: &[&str] = match self.task {
-            Task::Reads(pattern) if pattern.is_direct() => &["none"],
-            Task::Reads(_) => &READAHEADS,
-            Task::Touches(_) => &SWAPINS,
+            MatrixTask::Reads(pattern) if pattern.is_direct() => &["none"],
+            MatrixTask::Reads(_) => &READAHEADS,
+            MatrixTask::Touches(_) => &SWAPINS,
         };
-        let mut rivals = Vec::new();
+        let mut baselines = Vec::new();
         for name in names {
             for scheduler in SCHEDULERS {
-                let laws = Laws { scheduler: Spec::plain(scheduler), ..Laws::default() };
-                rivals.push(self.run(&self.with_law(&laws, Spec::plain(name)), size)?);
+                let policies =
+                    Policies { scheduler: Spec::plain(scheduler), ..Policies::default() };
+                baselines.push(self.run(&self.with_policy(&policies, Spec::plain(name)), size)?);
             }
         }
-        rivals.sort_by(|one, two| two.mib_per_s.total_cmp(&one.mib_per_s));
-        Ok(rivals)
+        baselines.sort_by(|one, two| two.mib_per_s.total_cmp(&one.mib_per_s));
+        Ok(baselines)
     }
 
-    /// Runs `laws` and holds them against `rivals`, the best one first; where that is a
+    /// Runs `policies` and holds them against `baselines`, the best one first; where that is a
     /// regret, finds out which of the two laws it comes from.
     ///
     /// # Errors
-    /// As [`run`](Cell::run).
+    /// As [`run`](MatrixCell::run).
     pub fn judge(
         &self,
-        laws: &Laws,
-        rivals: Vec<Run>,
-        size: Size,
-    ) -> Result<Judged, SimulateError> {
-        let adaptive = self.run(laws, size)?;
-        let ratio = adaptive.mib_per_s / rivals[0].mib_per_s;
+        policies: &Policies,
+        baselines: Vec<MatrixResult>,
+        size: CellSize,
+    ) -> Result<JudgedCell, SimulateError> {
+        let adaptive = self.run(policies, size)?;
+        let ratio = adaptive.mib_per_s / baselines[0].mib_per_s;
         let is_regret = ratio < REGRET;
-        let cause = is_regret.then(|| Cause::find(self, laws, &adaptive, &rivals[0], size));
-        Ok(Judged {
+        let cause =
+            is_regret.then(|| RegretCause::find(self, policies, &adaptive, &baselines[0], size));
+        Ok(JudgedCell {
             device: self.device.clone(),
             workload: self.workload.to_owned(),
             processes: self.processes,
             ratio,
             cause: cause.transpose()?,
             adaptive,
-            rivals,
+            baselines,
         })
     }
 
@@ -271,45 +276,58 @@ impl Cell {
     ///
     /// # Errors
     /// A law is unknown, or one of its parameters is wrong.
-    pub fn run(&self, laws: &Laws, size: Size) -> Result<Run, SimulateError> {
+    pub fn run(&self, policies: &Policies, size: CellSize) -> Result<MatrixResult, SimulateError> {
         let seeds = size.seed..size.seed + size.seeds.max(1);
-        let runs: Result<Vec<Run>, SimulateError> =
-            seeds.map(|seed| self.run_once(laws, seed, size.part)).collect();
-        Ok(Run::mean(runs?))
+        let runs: Result<Vec<MatrixResult>, SimulateError> =
+            seeds.map(|seed| self.run_once(policies, seed, size.part)).collect();
+        Ok(MatrixResult::mean(runs?))
     }
 
     /// The cell under these laws, with the first seed alone; `decided` hears of every decision of
     /// those that keep a log. False where none does: the laws of swap-in have none.
     ///
     /// # Errors
-    /// As [`run`](Cell::run).
+    /// As [`run`](MatrixCell::run).
     pub fn explain(
         &self,
-        laws: &Laws,
-        size: Size,
-        decided: &mut dyn FnMut(&Decided),
+        policies: &Policies,
+        size: CellSize,
+        decided: &mut dyn FnMut(&LoggedDecision),
     ) -> Result<bool, SimulateError> {
-        let Task::Reads(pattern) = self.task else { return Ok(false) };
-        let watch = Watch { tell: &mut |_| Go::On, decided: Some(decided), prepare: None };
-        self.read(pattern, laws, size.seed, size.part, watch)?;
+        let MatrixTask::Reads(pattern) = self.task else { return Ok(false) };
+        let watch = RunObserver {
+            tell: &mut |_| ProgressAnswer::On,
+            decided: Some(decided),
+            prepare: None,
+        };
+        self.read(pattern, policies, size.seed, size.part, watch)?;
         Ok(true)
     }
 
-    fn run_once(&self, laws: &Laws, seed: u64, part: u64) -> Result<Run, SimulateError> {
+    fn run_once(
+        &self,
+        policies: &Policies,
+        seed: u64,
+        part: u64,
+    ) -> Result<MatrixResult, SimulateError> {
         match self.task {
-            Task::Reads(pattern) => {
-                self.read(pattern, laws, seed, part, Watch::progress(&mut |_| Go::On))
-            }
-            Task::Touches(touching) => {
+            MatrixTask::Reads(pattern) => self.read(
+                pattern,
+                policies,
+                seed,
+                part,
+                RunObserver::progress(&mut |_| ProgressAnswer::On),
+            ),
+            MatrixTask::Touches(touching) => {
                 let load = touching.load(self.processes, part);
                 let setup = LoadSetup {
-                    scheduler: laws.scheduler.clone(),
+                    scheduler: policies.scheduler.clone(),
                     seed,
-                    ..setup_under(&laws.swapin, self.device()?)
+                    ..setup_under(&policies.swapin, self.device()?)
                 };
-                let mut go_on = |_| Go::On;
-                let row = simulate_load(&load, &setup, Watch::progress(&mut go_on))?;
-                Ok(Run::of_load(&row))
+                let mut go_on = |_| ProgressAnswer::On;
+                let row = simulate_load(&load, &setup, RunObserver::progress(&mut go_on))?;
+                Ok(MatrixResult::of_load(&row))
             }
         }
     }
@@ -320,37 +338,37 @@ impl Cell {
 
     fn read(
         &self,
-        pattern: Pattern,
-        laws: &Laws,
+        pattern: ReadPattern,
+        policies: &Policies,
         seed: u64,
         part: u64,
-        watch: Watch<'_>,
-    ) -> Result<Run, SimulateError> {
-        let setup = Setup {
-            readahead: laws.readahead.clone(),
-            scheduler: laws.scheduler.clone(),
+        watch: RunObserver<'_>,
+    ) -> Result<MatrixResult, SimulateError> {
+        let setup = SimulationSetup {
+            readahead: policies.readahead.clone(),
+            scheduler: policies.scheduler.clone(),
             seed,
-            ..Setup::new(self.device()?)
+            ..SimulationSetup::new(self.device()?)
         };
         let workload = pattern.workload(self.processes.into(), part, seed);
         let row = simulate_workload(None, workload, &setup, watch)?;
-        Ok(Run::of_row(&row, pattern.is_direct()))
+        Ok(MatrixResult::of_row(&row, pattern.is_direct()))
     }
 
     /// These laws with another readahead law or, where memory is touched, another swap-in law.
-    fn with_law(&self, laws: &Laws, law: Spec) -> Laws {
+    fn with_policy(&self, policies: &Policies, policy: Spec) -> Policies {
         match self.task {
-            Task::Reads(_) => Laws { readahead: law, ..laws.clone() },
-            Task::Touches(_) => Laws { swapin: law, ..laws.clone() },
+            MatrixTask::Reads(_) => Policies { readahead: policy, ..policies.clone() },
+            MatrixTask::Touches(_) => Policies { swapin: policy, ..policies.clone() },
         }
     }
 }
 
-impl Run {
-    fn of_row(row: &Row, is_direct: bool) -> Run {
+impl MatrixResult {
+    fn of_row(row: &ResultRow, is_direct: bool) -> MatrixResult {
         let count = |value: Option<u64>| value.map(|value| value as f64);
         let readahead = row.readahead.clone().filter(|_| !is_direct);
-        Run {
+        MatrixResult {
             readahead,
             swapin: None,
             scheduler: row.scheduler.clone().unwrap_or_default(),
@@ -366,9 +384,9 @@ impl Run {
         }
     }
 
-    fn of_load(row: &LoadRow) -> Run {
+    fn of_load(row: &LoadRow) -> MatrixResult {
         let count = |value: Option<u64>| value.map(|value| value as f64);
-        Run {
+        MatrixResult {
             readahead: None,
             swapin: row.swapin.clone(),
             scheduler: row.scheduler.clone().unwrap_or_default(),
@@ -386,18 +404,19 @@ impl Run {
 
     /// Several runs of the same work as one: what stands in each is averaged. The
     /// throughput is that of the mean time.
-    fn mean(mut runs: Vec<Run>) -> Run {
+    fn mean(mut runs: Vec<MatrixResult>) -> MatrixResult {
         if runs.len() == 1 {
             return runs.remove(0);
         }
         let count = runs.len() as f64;
-        let over = |value: &dyn Fn(&Run) -> f64| runs.iter().map(value).sum::<f64>() / count;
-        let of = |value: &dyn Fn(&Run) -> Option<f64>| {
+        let over =
+            |value: &dyn Fn(&MatrixResult) -> f64| runs.iter().map(value).sum::<f64>() / count;
+        let of = |value: &dyn Fn(&MatrixResult) -> Option<f64>| {
             let values: Option<Vec<f64>> = runs.iter().map(value).collect();
             values.map(|values| values.iter().sum::<f64>() / count)
         };
         let seconds = over(&|run| run.seconds);
-        Run {
+        MatrixResult {
             readahead: runs[0].readahead.clone(),
             swapin: runs[0].swapin.clone(),
             scheduler: runs[0].scheduler.clone(),
@@ -414,15 +433,15 @@ impl Run {
     }
 
     /// The laws by name.
-    pub fn laws(&self) -> String {
+    pub fn policies(&self) -> String {
         match self.readahead.as_ref().or(self.swapin.as_ref()) {
-            Some(law) => format!("{law} {}", self.scheduler),
+            Some(policy) => format!("{policy} {}", self.scheduler),
             None => self.scheduler.clone(),
         }
     }
 }
 
-impl Judged {
+impl JudgedCell {
     /// `device/workload/processes`.
     pub fn name(&self) -> String {
         format!("{}/{}/{}", self.device, self.workload, self.processes)
@@ -441,7 +460,7 @@ mod tests {
     /// 100 MiB in 1 s and in 4 s are 200 MiB in 5 s: 40 MiB/s, not the mean of 100 and 25.
     #[test]
     fn several_seeds_are_one_run_of_the_mean_time() {
-        let run = |mib_per_s: f64, coverage| Run {
+        let run = |mib_per_s: f64, coverage| MatrixResult {
             readahead: None,
             swapin: None,
             scheduler: "noop".to_owned(),
@@ -455,10 +474,10 @@ mod tests {
             coverage,
             waste_bytes: None,
         };
-        let mean = Run::mean(vec![run(100.0, Some(0.5)), run(25.0, Some(1.0))]);
+        let mean = MatrixResult::mean(vec![run(100.0, Some(0.5)), run(25.0, Some(1.0))]);
         assert_eq!((mean.mib_per_s, mean.seconds, mean.coverage), (40.0, 2.5, Some(0.75)));
         assert_eq!(mean.mib_per_s_by_seed, [100.0, 25.0]);
-        assert_eq!(Run::mean(vec![run(100.0, Some(0.5)), run(25.0, None)]).coverage, None);
+        assert_eq!(MatrixResult::mean(vec![run(100.0, Some(0.5)), run(25.0, None)]).coverage, None);
     }
 
     #[test]
@@ -467,6 +486,6 @@ mod tests {
         let touches = (DEVICES.len() - 1) * LOADS.len();
         assert_eq!(cells(&[]).len(), (reads + touches) * PROCESSES.len(), "no swap on objects");
         let one = cells(&["/hdd-1/", "/seq-4k/", "/64/"]);
-        assert_eq!(one.iter().map(Cell::name).collect::<Vec<_>>(), ["hdd-1/seq-4k/64"]);
+        assert_eq!(one.iter().map(MatrixCell::name).collect::<Vec<_>>(), ["hdd-1/seq-4k/64"]);
     }
 }

@@ -12,12 +12,12 @@ use serde::Serialize;
 mod direction;
 mod fairness;
 
-pub use direction::{Direction, PERCENTILES, Spread};
-pub use fairness::{Stream, StreamRow, jain_index, stream_rows};
+pub use direction::{DirectionResults, PERCENTILES, Statistics};
+pub use fairness::{ProcessRow, ProcessShare, jain_index, stream_rows};
 
 /// One run: one job on one storage under one set of laws.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Row {
+pub struct ResultRow {
     /// The job file's name without its folder and extension.
     pub job: String,
     /// The storage, as it was named.
@@ -41,7 +41,7 @@ pub struct Row {
     /// Operations per second.
     pub iops: Option<f64>,
     /// From the issue of an operation to its end.
-    pub latency_us: Latency,
+    pub latency_us: LatencySummary,
     /// Requests that the device was given.
     pub device_requests: Option<u64>,
     /// Bytes that the device was asked for.
@@ -73,7 +73,7 @@ pub struct Row {
     /// The same per job section, in the order of the file.
     pub sections: Vec<SectionRow>,
     /// What each process got, in the order of the sections.
-    pub streams: Vec<StreamRow>,
+    pub streams: Vec<ProcessRow>,
     /// How evenly the processes were served: Jain's index of their rates, from 1
     /// ÷ their number (one got everything) to 1; null where none compete.
     pub jain_index: Option<f64>,
@@ -95,15 +95,15 @@ pub struct SectionRow {
     /// Operations per second.
     pub iops: Option<f64>,
     /// From the issue of an operation to its end.
-    pub latency_us: Latency,
+    pub latency_us: LatencySummary,
     /// Its reads and its writes in detail; not in the document.
     #[serde(skip)]
-    pub directions: [Direction; 2],
+    pub directions: [DirectionResults; 2],
 }
 
 /// Latencies in microseconds; null when no operation ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Latency {
+pub struct LatencySummary {
     /// The median.
     pub p50: Option<f64>,
     /// The 99th percentile.
@@ -114,7 +114,7 @@ pub struct Latency {
 
 /// What was counted of a set of operations. Memory does not grow with their number.
 #[derive(Clone, Debug)]
-pub struct Tally {
+pub struct ReadCounters {
     /// Bytes moved.
     pub bytes: u64,
     /// Operations that ended well.
@@ -128,9 +128,9 @@ pub struct Tally {
     latency_ns: Histogram<u64>,
 }
 
-impl Default for Tally {
-    fn default() -> Tally {
-        Tally {
+impl Default for ReadCounters {
+    fn default() -> ReadCounters {
+        ReadCounters {
             bytes: 0,
             operations: 0,
             errors: 0,
@@ -143,7 +143,7 @@ impl Default for Tally {
     }
 }
 
-impl Tally {
+impl ReadCounters {
     /// An operation that was issued at `issued` ended at `ended`, with so many bytes.
     pub fn record(&mut self, issued: Time, ended: Time, bytes: u64) {
         self.reach(issued, ended);
@@ -169,7 +169,7 @@ impl Tally {
     }
 
     /// How many operations took how many nanoseconds, each to the three digits that are kept:
-    /// what [`Tally::record_latencies`] takes in another process.
+    /// what [`ReadCounters::record_latencies`] takes in another process.
     pub fn latencies(&self) -> Vec<(u64, u64)> {
         let recorded = self.latency_ns.iter_recorded();
         recorded.map(|value| (value.value_iterated_to(), value.count_at_value())).collect()
@@ -182,7 +182,7 @@ impl Tally {
     }
 
     /// Takes another tally's operations in.
-    pub fn add(&mut self, other: &Tally) {
+    pub fn add(&mut self, other: &ReadCounters) {
         self.bytes += other.bytes;
         self.operations += other.operations;
         self.errors += other.errors;
@@ -195,12 +195,12 @@ impl Tally {
     }
 
     /// The latencies in microseconds.
-    pub fn latency(&self) -> Latency {
+    pub fn latency(&self) -> LatencySummary {
         if self.latency_ns.is_empty() {
-            return Latency::default();
+            return LatencySummary::default();
         }
         let us = |ns: u64| Some(ns as f64 / 1e3);
-        Latency {
+        LatencySummary {
             p50: us(self.latency_ns.value_at_quantile(0.5)),
             p99: us(self.latency_ns.value_at_quantile(0.99)),
             max: us(self.latency_ns.max()),
@@ -208,10 +208,10 @@ impl Tally {
     }
 
     /// The row of a section of which these are the reads and the writes, and what both are together.
-    pub fn section(tallies: &[Tally; 2], name: &str, processes: u32) -> SectionRow {
+    pub fn section(tallies: &[ReadCounters; 2], name: &str, processes: u32) -> SectionRow {
         let mut both = tallies[0].clone();
         both.add(&tallies[1]);
-        let directions = [Direction::of(&tallies[0]), Direction::of(&tallies[1])];
+        let directions = [DirectionResults::of(&tallies[0]), DirectionResults::of(&tallies[1])];
         SectionRow { directions, ..both.section_of_both(name, processes) }
     }
 
@@ -230,11 +230,11 @@ impl Tally {
     }
 }
 
-impl Row {
+impl ResultRow {
     /// The row of a run of which only the operations are known so far.
-    pub fn new(job: &str, storage: &str, tally: &Tally) -> Row {
-        let seconds = tally.last.seconds();
-        Row {
+    pub fn new(job: &str, storage: &str, read_counters: &ReadCounters) -> ResultRow {
+        let seconds = read_counters.last.seconds();
+        ResultRow {
             job: job.to_owned(),
             storage: storage.to_owned(),
             readahead: None,
@@ -242,11 +242,11 @@ impl Row {
             scheduler: None,
             raw: None,
             engine: None,
-            bytes: tally.bytes,
+            bytes: read_counters.bytes,
             seconds,
-            mib_per_s: per_second(mib(tally.bytes), seconds),
-            iops: per_second(tally.operations as f64, seconds),
-            latency_us: tally.latency(),
+            mib_per_s: per_second(mib(read_counters.bytes), seconds),
+            iops: per_second(read_counters.operations as f64, seconds),
+            latency_us: read_counters.latency(),
             device_requests: None,
             device_bytes: None,
             device_request_kib_mean: None,
@@ -257,7 +257,7 @@ impl Row {
             waste_bytes: None,
             cpu_seconds: None,
             host_seconds: None,
-            errors: tally.errors,
+            errors: read_counters.errors,
             first_error: None,
             decisions: None,
             note: None,
@@ -268,7 +268,7 @@ impl Row {
     }
 
     /// Adds what the machine and its cache have counted.
-    pub fn with_meter(mut self, meter: &Meter, cache: &CacheCounters) -> Row {
+    pub fn with_meter(mut self, meter: &Meter, cache: &CacheCounters) -> ResultRow {
         let requests = meter.device_reads + meter.device_writes;
         let bytes = meter.device_read_bytes + meter.device_write_bytes;
         self.device_requests = Some(requests);
@@ -302,12 +302,12 @@ mod tests {
 
     #[test]
     fn rates_are_bytes_and_operations_per_second_and_latencies_are_in_microseconds() {
-        let mut tally = Tally::default();
+        let mut read_counters = ReadCounters::default();
         for nth in 0..100 {
             let issued = Time::from_ms(10 * nth);
-            tally.record(issued, issued + Time::from_ms(10), 1 << 20);
+            read_counters.record(issued, issued + Time::from_ms(10), 1 << 20);
         }
-        let row = Row::new("job", "hdd", &tally);
+        let row = ResultRow::new("job", "hdd", &read_counters);
         assert_eq!(row.seconds, 1.0);
         assert_eq!(row.mib_per_s, Some(100.0));
         assert_eq!(row.iops, Some(100.0));
@@ -318,20 +318,23 @@ mod tests {
     /// 0.3 % of 12.345 ms would be 37 µs.
     #[test]
     fn latencies_survive_the_way_to_another_process() {
-        let mut tally = Tally::default();
+        let mut read_counters = ReadCounters::default();
         for us in [100, 100, 100, 12_345] {
-            tally.record(Time::ZERO, Time::from_us(us), 4096);
+            read_counters.record(Time::ZERO, Time::from_us(us), 4096);
         }
-        let mut other = Tally::default();
-        tally.latencies().into_iter().for_each(|(ns, count)| other.record_latencies(ns, count));
-        assert_eq!((other.operations, other.latency()), (4, tally.latency()));
+        let mut other = ReadCounters::default();
+        read_counters
+            .latencies()
+            .into_iter()
+            .for_each(|(ns, count)| other.record_latencies(ns, count));
+        assert_eq!((other.operations, other.latency()), (4, read_counters.latency()));
         let max = other.latency().max.unwrap();
         assert!((12_310.0..=12_380.0).contains(&max), "{max}");
     }
 
     #[test]
     fn what_was_not_measured_is_null() {
-        let row = Row::new("job", "hdd", &Tally::default());
+        let row = ResultRow::new("job", "hdd", &ReadCounters::default());
         assert_eq!((row.mib_per_s, row.latency_us.max), (None, None));
         let row = row.with_meter(&Meter::default(), &CacheCounters::default());
         assert_eq!((row.amplification, row.device_depth_max), (None, None));

@@ -10,35 +10,35 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use readpath_core::cache::FileId;
-use readpath_core::decision::Decided;
+use readpath_core::decision::LoggedDecision;
 use readpath_core::machine::{
-    Access, BeyondDevice, Carrier, Done, Driver, HandleId, Machine, ReadError, Transfer,
+    BeyondDevice, Done, Driver, HandleId, IoBackend, Machine, ReadAccess, ReadError, Transfer,
 };
 use readpath_core::readahead::Advice;
 use readpath_core::request::{Completion, DeviceRequest, Op, ProcessId};
 use readpath_core::unit::{PAGE_BYTES, PageRange, SECTOR_BYTES, Time};
 use slab::Slab;
 
-use crate::job::{Engine, JobFile};
-use crate::report::{Row, Stream, Tally, jain_index, stream_rows};
-use crate::workload::{self, Lateness, Next, Operation, Process, Workload};
-use crate::world::ModelledWorld;
+use crate::job::{JobEngine, JobFile};
+use crate::report::{ProcessShare, ReadCounters, ResultRow, jain_index, stream_rows};
+use crate::workload::{self, Lateness, NextAction, Process, ProcessOperation, Workload};
+use crate::world::SimulatedEnvironment;
 
 mod raw;
 mod writes;
 
-use raw::{Chunks, RawOperation};
+use raw::{ChunksInFlight, RawOperation};
 use writes::{flush_of, process_of_flush};
 
 /// What a run has measured of its operations.
 #[derive(Debug)]
-pub struct Measured {
+pub struct RunMeasurements {
     /// All operations.
-    pub total: Tally,
+    pub total: ReadCounters,
     /// Per job of the job file, in its order: its reads, its writes.
-    pub jobs: Vec<[Tally; 2]>,
+    pub jobs: Vec<[ReadCounters; 2]>,
     /// Per process, in the order of the jobs.
-    pub streams: Vec<Stream>,
+    pub streams: Vec<ProcessShare>,
     /// The first error, in words.
     pub first_error: Option<String>,
     /// Whether the run was cut short by its caller.
@@ -47,10 +47,10 @@ pub struct Measured {
     pub late: Lateness,
 }
 
-impl Measured {
+impl RunMeasurements {
     /// The row of the run, as far as its operations go.
-    pub fn row(&self, name: &str, storage: &str, job_file: &JobFile) -> Row {
-        let mut row = Row::new(name, storage, &self.total);
+    pub fn row(&self, name: &str, storage: &str, job_file: &JobFile) -> ResultRow {
+        let mut row = ResultRow::new(name, storage, &self.total);
         row.first_error = self.first_error.clone();
         row.note = self.is_interrupted.then(|| "interrupted before its end".to_owned());
         let Lateness { operations, longest } = self.late;
@@ -66,7 +66,7 @@ impl Measured {
             .jobs
             .iter()
             .zip(&self.jobs)
-            .map(|(job, tallies)| Tally::section(tallies, &job.name, job.processes))
+            .map(|(job, tallies)| ReadCounters::section(tallies, &job.name, job.processes))
             .collect();
         row.streams = stream_rows(&self.streams, job_file);
         row.jain_index = jain_index(&self.streams);
@@ -100,7 +100,7 @@ pub struct Progress {
 
 /// Whether a run goes on after it has told its progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Go {
+pub enum ProgressAnswer {
     /// It does.
     On,
     /// It stops issuing, waits for what is under way, and reports.
@@ -108,20 +108,20 @@ pub enum Go {
 }
 
 /// Who looks on while a run goes on.
-pub struct Watch<'a> {
+pub struct RunObserver<'a> {
     /// Hears of the progress now and then.
-    pub tell: &'a mut dyn FnMut(Progress) -> Go,
+    pub tell: &'a mut dyn FnMut(Progress) -> ProgressAnswer,
     /// Hears of every decision of the laws that keep a log of them.
     /// `None`: the log stays off.
-    pub decided: Option<&'a mut dyn FnMut(&Decided)>,
+    pub decided: Option<&'a mut dyn FnMut(&LoggedDecision)>,
     /// Sees the workload before it runs, and may give its processes logs.
     pub prepare: Option<&'a mut dyn FnMut(&mut Workload)>,
 }
 
-impl<'a> Watch<'a> {
+impl<'a> RunObserver<'a> {
     /// Hears of the progress alone.
-    pub fn progress(tell: &'a mut dyn FnMut(Progress) -> Go) -> Watch<'a> {
-        Watch { tell, decided: None, prepare: None }
+    pub fn progress(tell: &'a mut dyn FnMut(Progress) -> ProgressAnswer) -> RunObserver<'a> {
+        RunObserver { tell, decided: None, prepare: None }
     }
 
     /// Has the laws keep their decisions, if anybody hears of them.
@@ -136,9 +136,9 @@ impl<'a> Watch<'a> {
     }
 
     /// Takes the decisions of the last turn out of the laws' logs, in the order of time.
-    pub(crate) fn hand_out_decisions(&mut self, path: &mut Machine) {
+    pub(crate) fn forward_decisions(&mut self, path: &mut Machine) {
         let Some(decided) = &mut self.decided else { return };
-        let mut all: Vec<Decided> = Vec::new();
+        let mut all: Vec<LoggedDecision> = Vec::new();
         let readahead = path.readahead_decisions();
         all.extend(std::iter::from_fn(|| readahead.poll()));
         if let Some(scheduler) = path.scheduler_decisions() {
@@ -150,13 +150,13 @@ impl<'a> Watch<'a> {
 }
 
 /// One process of the workload, as the runner sees it.
-struct Running {
+struct RunningProcess {
     process: Process,
-    stream: Stream,
+    stream: ProcessShare,
     /// The files that it has opened.
     handles: Vec<(workload::FileId, HandleId)>,
     /// Issued, and held back until the batch is full.
-    batch: Vec<Operation>,
+    batch: Vec<ProcessOperation>,
     /// Its raw operation, while there is one.
     raw: Option<RawOperation>,
     busy_until: Time,
@@ -167,9 +167,9 @@ struct Running {
 
 /// One operation under way.
 #[derive(Clone, Copy, Debug)]
-struct Under {
+struct OperationInFlight {
     process: u32,
-    operation: Operation,
+    operation: ProcessOperation,
     issued: Time,
     /// The next byte that a mapped operation will touch.
     next_byte: u64,
@@ -183,14 +183,14 @@ struct Under {
 pub fn run(
     machine: &mut Machine,
     mut workload: Workload,
-    world: &mut ModelledWorld,
-    mut watch: Watch<'_>,
-) -> Result<Measured, BeyondDevice> {
+    world: &mut SimulatedEnvironment,
+    mut watch: RunObserver<'_>,
+) -> Result<RunMeasurements, BeyondDevice> {
     if let Some(prepare) = &mut watch.prepare {
         prepare(&mut workload);
     }
     watch.begin(machine);
-    let mut run = Run::new(machine, workload, world)?;
+    let mut run = RunningJob::new(machine, workload, world)?;
     run.go(machine, &mut watch);
     Ok(run.measured())
 }
@@ -205,12 +205,12 @@ pub(crate) fn add_files(
     files.map(|(file, start)| path.add_file(file.bytes, start / SECTOR_BYTES)).collect()
 }
 
-struct Run<'a> {
-    world: &'a mut ModelledWorld,
+struct RunningJob<'a> {
+    world: &'a mut SimulatedEnvironment,
     files: Vec<FileId>,
-    processes: Vec<Running>,
-    under: Slab<Under>,
-    chunks: Chunks,
+    processes: Vec<RunningProcess>,
+    under: Slab<OperationInFlight>,
+    chunks: ChunksInFlight,
     /// Processes that can do something now.
     ready: Vec<u32>,
     /// Processes that can do something later.
@@ -219,7 +219,7 @@ struct Run<'a> {
     held_back: Vec<u32>,
     /// Processes of this phase and before that have not ended.
     running: usize,
-    jobs: Vec<[Tally; 2]>,
+    jobs: Vec<[ReadCounters; 2]>,
     flushes_under_way: u32,
     bytes: u64,
     bytes_total: Option<u64>,
@@ -228,14 +228,14 @@ struct Run<'a> {
 }
 
 /// After how many turns of a run its progress is told: a turn takes about a microsecond.
-pub(crate) const TURNS_PER_PROGRESS: u32 = 4096;
+pub(crate) const STEPS_PER_PROGRESS: u32 = 4096;
 
-impl<'a> Run<'a> {
+impl<'a> RunningJob<'a> {
     fn new(
         machine: &mut Machine,
         workload: Workload,
-        world: &'a mut ModelledWorld,
-    ) -> Result<Run<'a>, BeyondDevice> {
+        world: &'a mut SimulatedEnvironment,
+    ) -> Result<RunningJob<'a>, BeyondDevice> {
         let files = add_files(machine, &workload)?;
         let job_count = workload.processes.iter().map(|process| process.job() + 1).max();
         let bytes_total = workload.bytes_planned();
@@ -244,8 +244,8 @@ impl<'a> Run<'a> {
             if let Some(priority) = process.priority() {
                 machine.set_priority(process.id(), priority);
             }
-            processes.push(Running {
-                stream: Stream::new(&process),
+            processes.push(RunningProcess {
+                stream: ProcessShare::new(&process),
                 process,
                 handles: Vec::new(),
                 batch: Vec::new(),
@@ -255,7 +255,7 @@ impl<'a> Run<'a> {
                 has_ended: false,
             });
         }
-        Ok(Run {
+        Ok(RunningJob {
             world,
             files,
             ready: Vec::new(),
@@ -263,7 +263,7 @@ impl<'a> Run<'a> {
             held_back: (0..processes.len() as u32).rev().collect(),
             processes,
             under: Slab::new(),
-            chunks: Chunks::default(),
+            chunks: ChunksInFlight::default(),
             later: BinaryHeap::new(),
             running: 0,
             jobs: vec![Default::default(); job_count.unwrap_or(0)],
@@ -275,16 +275,16 @@ impl<'a> Run<'a> {
         })
     }
 
-    fn go(&mut self, machine: &mut Machine, watch: &mut Watch<'_>) {
+    fn go(&mut self, machine: &mut Machine, watch: &mut RunObserver<'_>) {
         let mut turns: u32 = 0;
         loop {
             let is_more = self.turn(machine);
-            watch.hand_out_decisions(machine);
+            watch.forward_decisions(machine);
             turns = turns.wrapping_add(1);
-            if turns.is_multiple_of(TURNS_PER_PROGRESS) {
+            if turns.is_multiple_of(STEPS_PER_PROGRESS) {
                 let now = self.world.now();
                 let progress = Progress { now, bytes: self.bytes, bytes_total: self.bytes_total };
-                if (watch.tell)(progress) == Go::Stop && !self.is_stopping {
+                if (watch.tell)(progress) == ProgressAnswer::Stop && !self.is_stopping {
                     self.stop();
                     continue;
                 }
@@ -340,7 +340,7 @@ impl<'a> Run<'a> {
 
     /// Lets the processes of the next phase start, each after its delay.
     fn next_phase(&mut self, now: Time) {
-        let phase_of = |run: &Run<'_>, id: u32| run.processes[id as usize].process.phase();
+        let phase_of = |run: &RunningJob<'_>, id: u32| run.processes[id as usize].process.phase();
         let Some(phase) = self.held_back.last().map(|&id| phase_of(self, id)) else { return };
         while let Some(&id) = self.held_back.last()
             && phase_of(self, id) == phase
@@ -370,13 +370,13 @@ impl<'a> Run<'a> {
                 return self.end_process(machine, now, id);
             }
             match running.process.next(now) {
-                Next::Operation(operation) => {
+                NextAction::Operation(operation) => {
                     running.batch.push(operation);
                     if operation.is_batch_end {
                         self.submit_batch(machine, now, id);
                     }
                 }
-                Next::WaitUntil(time) => {
+                NextAction::WaitUntil(time) => {
                     self.submit_batch(machine, now, id);
                     // Completions may ask again before it is woken: one alarm is enough.
                     let running = &mut self.processes[id as usize];
@@ -385,15 +385,15 @@ impl<'a> Run<'a> {
                     }
                     return;
                 }
-                Next::Sync { .. } => {
+                NextAction::Sync { .. } => {
                     self.submit_batch(machine, now, id);
                     self.flushes_under_way += 1;
                     self.world.flush(flush_of(id));
                     return;
                 }
-                Next::WaitForCompletion if running.batch.is_empty() => return,
-                Next::WaitForCompletion => return self.submit_batch(machine, now, id),
-                Next::Ended => return self.end_process(machine, now, id),
+                NextAction::WaitForCompletion if running.batch.is_empty() => return,
+                NextAction::WaitForCompletion => return self.submit_batch(machine, now, id),
+                NextAction::Ended => return self.end_process(machine, now, id),
             }
         }
     }
@@ -416,8 +416,15 @@ impl<'a> Run<'a> {
         self.running -= 1;
     }
 
-    fn start(&mut self, machine: &mut Machine, now: Time, process: u32, operation: Operation) {
-        let under = Under { process, operation, issued: now, next_byte: operation.offset };
+    fn start(
+        &mut self,
+        machine: &mut Machine,
+        now: Time,
+        process: u32,
+        operation: ProcessOperation,
+    ) {
+        let under =
+            OperationInFlight { process, operation, issued: now, next_byte: operation.offset };
         let tag = self.under.insert(under) as u32;
         self.step(machine, now, tag);
     }
@@ -426,7 +433,7 @@ impl<'a> Run<'a> {
     fn step(&mut self, machine: &mut Machine, now: Time, tag: u32) {
         let under = self.under[tag as usize];
         let operation = under.operation;
-        if self.processes[under.process as usize].process.engine() == Engine::Raw {
+        if self.processes[under.process as usize].process.engine() == JobEngine::Raw {
             return self.start_raw(machine, now, tag);
         }
         let handle = self.handle_of(machine, now, under.process, operation.file);
@@ -445,14 +452,14 @@ impl<'a> Run<'a> {
                 }
                 machine.write(now, transfer, true)
             }
-            (Op::Read, Engine::Mmap, _) => {
+            (Op::Read, JobEngine::Mmap, _) => {
                 transfer.offset = under.next_byte;
                 let page_end = (under.next_byte / PAGE_BYTES + 1) * PAGE_BYTES;
                 transfer.bytes = page_end.min(operation.offset + operation.bytes) - under.next_byte;
-                machine.read(now, Access::Fault, transfer)
+                machine.read(now, ReadAccess::Fault, transfer)
             }
-            (Op::Read, _, true) => machine.read(now, Access::Direct, transfer),
-            (Op::Read, _, false) => machine.read(now, Access::Buffered, transfer),
+            (Op::Read, _, true) => machine.read(now, ReadAccess::Direct, transfer),
+            (Op::Read, _, false) => machine.read(now, ReadAccess::Buffered, transfer),
         };
         if let Err(error) = started {
             self.end(machine, now, tag, Err(error));
@@ -464,7 +471,7 @@ impl<'a> Run<'a> {
         let process = &self.processes[under.process as usize].process;
         let end = under.operation.offset + under.operation.bytes;
         let is_write = under.operation.op == Op::Write;
-        let is_mapped = process.engine() == Engine::Mmap && !is_write;
+        let is_mapped = process.engine() == JobEngine::Mmap && !is_write;
         match done.result {
             Ok(bytes) if is_mapped && bytes > 0 && under.next_byte + bytes < end => {
                 under.next_byte += bytes;
@@ -491,18 +498,18 @@ impl<'a> Run<'a> {
         }
         let running = &mut self.processes[under.process as usize];
         let ended = running.busy_until.max(now);
-        let tally = &mut self.jobs[running.process.job()][under.operation.op as usize];
+        let read_counters = &mut self.jobs[running.process.job()][under.operation.op as usize];
         match result {
             Ok(bytes) => {
                 running.process.took(ended, under.issued, &under.operation, bytes);
                 if running.process.is_measured(under.issued) {
-                    tally.record(under.issued, ended, bytes);
+                    read_counters.record(under.issued, ended, bytes);
                     running.stream.record(under.issued, ended, bytes);
                 }
                 self.bytes += bytes;
             }
             Err(error) => {
-                tally.record_error(under.issued, ended);
+                read_counters.record_error(under.issued, ended);
                 running.stream.record_error(under.issued, ended);
                 self.first_error.get_or_insert_with(|| error.to_string());
             }
@@ -529,7 +536,7 @@ impl<'a> Run<'a> {
         running.handles.push((file, handle));
         let process_of = &running.process;
         let advice = match process_of.engine() {
-            Engine::Mmap => process_of.mapping_advice(),
+            JobEngine::Mmap => process_of.mapping_advice(),
             _ => process_of.advice(),
         };
         let whole = PageRange::covering(0, machine.file_bytes(handle));
@@ -544,7 +551,8 @@ impl<'a> Run<'a> {
 
     /// The process closes its handle on a file, unless it has more under way.
     fn close(&mut self, machine: &mut Machine, process: u32, file: workload::FileId) {
-        let is_of_it = |under: &Under| (under.process, under.operation.file) == (process, file);
+        let is_of_it =
+            |under: &OperationInFlight| (under.process, under.operation.file) == (process, file);
         let handles = &mut self.processes[process as usize].handles;
         if let Some(at) = handles.iter().position(|opened| opened.0 == file)
             && !self.under.iter().any(|(_, under)| is_of_it(under))
@@ -553,12 +561,12 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn measured(self) -> Measured {
-        let mut total = Tally::default();
-        self.jobs.iter().flatten().for_each(|tally| total.add(tally));
+    fn measured(self) -> RunMeasurements {
+        let mut total = ReadCounters::default();
+        self.jobs.iter().flatten().for_each(|read_counters| total.add(read_counters));
         let mut late = Lateness::default();
         self.processes.iter().for_each(|running| late.join(running.process.lateness()));
-        Measured {
+        RunMeasurements {
             total,
             jobs: self.jobs,
             streams: self.processes.iter().map(|running| running.stream).collect(),
@@ -569,7 +577,7 @@ impl<'a> Run<'a> {
     }
 }
 
-impl Carrier for Run<'_> {
+impl IoBackend for RunningJob<'_> {
     fn submit(&mut self, machine: &Machine, now: Time, request: DeviceRequest) {
         self.world.submit(machine, now, request);
     }
@@ -585,7 +593,7 @@ impl Carrier for Run<'_> {
     }
 }
 
-impl Driver for Run<'_> {
+impl Driver for RunningJob<'_> {
     fn done(&mut self, machine: &mut Machine, now: Time, done: Done) {
         if raw::is_chunk(&done) {
             return self.take_chunk(machine, now, &done);

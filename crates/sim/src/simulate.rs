@@ -2,23 +2,23 @@
 
 use std::fmt;
 
-use readpath_core::law::{Spec, SpecError};
-use readpath_core::machine::{BeyondDevice, Config, ConfigError, LawMaker, Machine, SwapError};
+use readpath_core::machine::{BeyondDevice, Config, ConfigError, Machine, PolicyMaker, SwapError};
+use readpath_core::policy::{Spec, SpecError};
 use readpath_core::readahead::{self, ReadaheadLimits};
 use readpath_core::request::DeviceCaps;
 use readpath_core::unit::{PAGE_BYTES, PAGE_SECTORS, SECTOR_BYTES};
 
 use crate::device::{BoxedDevice, registry};
-use crate::job::{Engine, Job, JobFile};
+use crate::job::{Job, JobEngine, JobFile};
 use crate::observe::Observer;
-use crate::report::Row;
-use crate::run::{Go, Progress, Watch, add_files, run};
-use crate::workload::{Placement, Workload, WorkloadError};
-use crate::world::{Host, ModelledWorld};
+use crate::report::ResultRow;
+use crate::run::{Progress, ProgressAnswer, RunObserver, add_files, run};
+use crate::workload::{FileSource, Workload, WorkloadError};
+use crate::world::{HostCosts, SimulatedEnvironment};
 
 /// What a row is of, beside the job.
 #[derive(Clone, Debug)]
-pub struct Setup {
+pub struct SimulationSetup {
     /// The modelled device.
     pub device: Spec,
     /// The readahead law.
@@ -26,7 +26,7 @@ pub struct Setup {
     /// The scheduler.
     pub scheduler: Spec,
     /// What stays in memory.
-    pub reclaim: Spec,
+    pub eviction: Spec,
     /// How the transfers of raw jobs are cut.
     pub raw: Spec,
     /// Whether the scheduler merges neighbours.
@@ -41,25 +41,25 @@ pub struct Setup {
     /// Seed of everything that is random.
     pub seed: u64,
     /// What the host's processor costs.
-    pub host: Host,
+    pub host: HostCosts,
 }
 
-impl Setup {
+impl SimulationSetup {
     /// The kernel's defaults over this device: `ondemand` with 128 KiB, `deadline`, 256 MiB; what
     /// stays in memory is `adaptive`'s to say.
-    pub fn new(device: Spec) -> Setup {
-        Setup {
+    pub fn new(device: Spec) -> SimulationSetup {
+        SimulationSetup {
             device,
             readahead: Spec::plain("ondemand"),
             scheduler: Spec::plain("deadline"),
-            reclaim: Spec::plain("adaptive"),
+            eviction: Spec::plain("adaptive"),
             raw: Spec::plain("ring"),
             merges: true,
             queue_requests: 128,
             memory_bytes: 256 << 20,
             window_bytes: 128 << 10,
             seed: 1,
-            host: Host::default(),
+            host: HostCosts::default(),
         }
     }
 
@@ -73,7 +73,7 @@ impl Setup {
                 request_pages_max: u64::from(caps.request_sectors_max) / PAGE_SECTORS,
             },
             scheduler: self.scheduler.clone(),
-            reclaim: self.reclaim.clone(),
+            eviction: self.eviction.clone(),
             raw: self.raw.clone(),
             merges: self.merges,
             queue_requests: self.queue_requests,
@@ -82,11 +82,11 @@ impl Setup {
     }
 }
 
-/// Who takes part in a run beside what a [`Setup`] can name.
+/// Who takes part in a run beside what a [`SimulationSetup`] can name.
 #[derive(Default)]
-pub struct Guests {
+pub struct Participants {
     /// Makes the readahead laws, in place of the setup's.
-    pub law_maker: Option<LawMaker>,
+    pub policy_maker: Option<PolicyMaker>,
     /// Sees each read, request and decision.
     pub observer: Option<Observer>,
 }
@@ -108,22 +108,22 @@ pub enum SimulateError {
 
 /// What a [`SimulateError`] is about, for those who name it in front of the error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum About {
+pub enum ErrorSubject {
     /// The job file.
     Job,
     /// The laws, which the error names itself.
-    Laws,
+    Policies,
     /// The device.
     Storage,
 }
 
 impl SimulateError {
     /// What is to be changed.
-    pub fn about(&self) -> About {
+    pub fn about(&self) -> ErrorSubject {
         match self {
-            SimulateError::Workload(_) => About::Job,
-            SimulateError::Config(ConfigError::Law(_)) => About::Laws,
-            _ => About::Storage,
+            SimulateError::Workload(_) => ErrorSubject::Job,
+            SimulateError::Config(ConfigError::Policy(_)) => ErrorSubject::Policies,
+            _ => ErrorSubject::Storage,
         }
     }
 }
@@ -135,46 +135,46 @@ impl SimulateError {
 pub fn simulate(
     job: &str,
     job_file: &JobFile,
-    setup: &Setup,
-    tell: &mut dyn FnMut(Progress) -> Go,
-) -> Result<Row, SimulateError> {
-    simulate_watched(job, job_file, setup, Watch::progress(tell))
+    setup: &SimulationSetup,
+    tell: &mut dyn FnMut(Progress) -> ProgressAnswer,
+) -> Result<ResultRow, SimulateError> {
+    simulate_with_callbacks(job, job_file, setup, RunObserver::progress(tell))
 }
 
 /// As [`simulate`], with more than the progress told.
 ///
 /// # Errors
 /// As [`simulate`].
-pub fn simulate_watched(
+pub fn simulate_with_callbacks(
     job: &str,
     job_file: &JobFile,
-    setup: &Setup,
-    watch: Watch<'_>,
-) -> Result<Row, SimulateError> {
-    simulate_with(job, job_file, setup, Guests::default(), watch)
+    setup: &SimulationSetup,
+    watch: RunObserver<'_>,
+) -> Result<ResultRow, SimulateError> {
+    simulate_with(job, job_file, setup, Participants::default(), watch)
 }
 
-/// As [`simulate_watched`], with guests.
+/// As [`simulate_with_callbacks`], with guests.
 ///
 /// # Errors
 /// As [`simulate`].
 pub fn simulate_with(
     job: &str,
     job_file: &JobFile,
-    setup: &Setup,
-    guests: Guests,
-    watch: Watch<'_>,
-) -> Result<Row, SimulateError> {
+    setup: &SimulationSetup,
+    guests: Participants,
+    watch: RunObserver<'_>,
+) -> Result<ResultRow, SimulateError> {
     let (device, workload, mut path) = prepare(job_file, setup)?;
-    let mut world = ModelledWorld::new(device, setup.host);
-    let Guests { law_maker, observer } = guests;
+    let mut world = SimulatedEnvironment::new(device, setup.host);
+    let Participants { policy_maker, observer } = guests;
     if let Some(observer) = observer {
-        let mut make = law_maker.unwrap_or_else(|| named_laws(setup.readahead.clone()));
+        let mut make = policy_maker.unwrap_or_else(|| named_policies(setup.readahead.clone()));
         let watcher = observer.clone();
-        path.set_law_maker(Box::new(move |limits| watcher.watch(make(limits))));
+        path.set_policy_maker(Box::new(move |limits| watcher.watch(make(limits))));
         world = world.observed_by(observer);
-    } else if let Some(make) = law_maker {
-        path.set_law_maker(make);
+    } else if let Some(make) = policy_maker {
+        path.set_policy_maker(make);
     }
     let measured = run(&mut path, workload, &mut world, watch).map_err(SimulateError::TooLarge)?;
     let mut row = measured
@@ -196,17 +196,17 @@ pub fn simulate_with(
 pub(crate) fn simulate_workload(
     job: Option<(&str, &JobFile)>,
     workload: Workload,
-    setup: &Setup,
-    watch: Watch<'_>,
-) -> Result<Row, SimulateError> {
+    setup: &SimulationSetup,
+    watch: RunObserver<'_>,
+) -> Result<ResultRow, SimulateError> {
     let device = registry::build(&setup.device, setup.seed).map_err(SimulateError::Device)?;
     let mut path = Machine::new(setup.config(device.caps())).map_err(SimulateError::Config)?;
-    let mut world = ModelledWorld::new(device, setup.host);
+    let mut world = SimulatedEnvironment::new(device, setup.host);
     let measured = run(&mut path, workload, &mut world, watch).map_err(SimulateError::TooLarge)?;
     let device = setup.device.to_string();
     let mut row = match job {
         Some((name, job_file)) => measured.row(name, &device, job_file),
-        None => Row::new("listed", &device, &measured.total),
+        None => ResultRow::new("listed", &device, &measured.total),
     };
     row = row.with_meter(path.meter(), &path.cache_counters());
     row.readahead = Some(setup.readahead.to_string());
@@ -221,7 +221,7 @@ pub(crate) fn simulate_workload(
 ///
 /// # Errors
 /// There is no such device.
-pub fn device_bytes(setup: &Setup) -> Result<u64, SimulateError> {
+pub fn device_bytes(setup: &SimulationSetup) -> Result<u64, SimulateError> {
     let device = registry::build(&setup.device, setup.seed).map_err(SimulateError::Device)?;
     Ok(device.caps().sectors.saturating_mul(SECTOR_BYTES))
 }
@@ -231,7 +231,7 @@ pub fn device_bytes(setup: &Setup) -> Result<u64, SimulateError> {
 ///
 /// # Errors
 /// As [`simulate`].
-pub fn check(job_file: &JobFile, setup: &Setup) -> Result<(), SimulateError> {
+pub fn check(job_file: &JobFile, setup: &SimulationSetup) -> Result<(), SimulateError> {
     let (_, workload, mut path) = prepare(job_file, setup)?;
     add_files(&mut path, &workload).map(drop).map_err(SimulateError::TooLarge)
 }
@@ -241,31 +241,36 @@ pub fn check(job_file: &JobFile, setup: &Setup) -> Result<(), SimulateError> {
 pub const ASSUMED_FILE_BYTES: u64 = 1 << 30;
 
 /// The workload, with files of an assumed size where a job gives none.
-fn laid_out(job_file: &JobFile, device_bytes: u64, seed: u64) -> Result<Workload, WorkloadError> {
-    match Workload::new(job_file, Placement::Modelled, seed) {
+fn build_workload(
+    job_file: &JobFile,
+    device_bytes: u64,
+    seed: u64,
+) -> Result<Workload, WorkloadError> {
+    match Workload::new(job_file, FileSource::Modelled, seed) {
         Err(WorkloadError::UnknownSize { .. }) => {
             let file_bytes = ASSUMED_FILE_BYTES.min(device_bytes / PAGE_BYTES * PAGE_BYTES);
-            Workload::new(job_file, Placement::Assumed { file_bytes }, seed)
+            Workload::new(job_file, FileSource::Assumed { file_bytes }, seed)
         }
-        laid_out => laid_out,
+        build_workload => build_workload,
     }
 }
 
 /// Everything that a run needs, from its description.
 fn prepare(
     job_file: &JobFile,
-    setup: &Setup,
+    setup: &SimulationSetup,
 ) -> Result<(BoxedDevice, Workload, Machine), SimulateError> {
     let device = registry::build(&setup.device, setup.seed).map_err(SimulateError::Device)?;
     let device_bytes = device.caps().sectors.saturating_mul(SECTOR_BYTES);
-    let workload = laid_out(job_file, device_bytes, setup.seed).map_err(SimulateError::Workload)?;
+    let workload =
+        build_workload(job_file, device_bytes, setup.seed).map_err(SimulateError::Workload)?;
     let path = Machine::new(setup.config(device.caps())).map_err(SimulateError::Config)?;
     Ok((device, workload, path))
 }
 
-fn named_laws(spec: Spec) -> LawMaker {
-    let law = move |limits: &ReadaheadLimits| readahead::build(&spec, limits);
-    Box::new(move |limits| law(limits).expect("the path was built with this law"))
+fn named_policies(spec: Spec) -> PolicyMaker {
+    let policy = move |limits: &ReadaheadLimits| readahead::build(&spec, limits);
+    Box::new(move |limits| policy(limits).expect("the path was built with this policy"))
 }
 
 /// The memory of a cache is too small for a job: one of its reads needs more at once.
@@ -284,7 +289,7 @@ pub struct SmallMemory {
 /// The first job that has too little.
 pub fn check_memory(job_file: &JobFile, memory_bytes: u64) -> Result<(), SmallMemory> {
     let needs_more = |job: &&Job| {
-        let is_cached = !job.is_direct && job.engine != Engine::Mmap;
+        let is_cached = !job.is_direct && job.engine != JobEngine::Mmap;
         is_cached && job.reads() && job.block_bytes_read() > memory_bytes
     };
     job_file.jobs.iter().find(needs_more).map_or(Ok(()), |job| {
@@ -295,8 +300,8 @@ pub fn check_memory(job_file: &JobFile, memory_bytes: u64) -> Result<(), SmallMe
 /// The largest memory of a cache whose books, 64 bytes a page, fit into half
 /// of a machine with so much memory.
 pub fn memory_bytes_max(machine_bytes: u64) -> u64 {
-    const BOOK_BYTES: u64 = 64;
-    machine_bytes / 2 / BOOK_BYTES * PAGE_BYTES
+    const BOOKKEEPING_BYTES: u64 = 64;
+    machine_bytes / 2 / BOOKKEEPING_BYTES * PAGE_BYTES
 }
 
 impl fmt::Display for SmallMemory {

@@ -5,7 +5,7 @@
 //! | `iolog` | fio's own, versions 2 and 3: `[us] file read\|write offset bytes`; `wait us` |
 //! | `blkparse` | blkparse's text: `8,0 3 1 0.000000001 697 Q W 223490 + 8 [name]` |
 //! | `blktrace` | the records that blktrace writes and `blkparse -d` joins |
-//! | `msr` | MSR Cambridge: `100-ns-ticks,host,disk,Read\|Write,offset,bytes,response` |
+//! | `msr` | MSR Cambridge: `100-ns-ticks,host,disk,TraceRead\|Write,offset,bytes,response` |
 //! | `mqsim` | MQSim: `ns device sector sectors 0\|1` (1 is a read) |
 //! | `disksim` | DiskSim's ASCII: `ms device block blocks flags` (bit 0 of the flags: a read) |
 //! | `spc` | Storage Performance Council: `unit,block,bytes,R\|W,s` |
@@ -31,11 +31,11 @@ mod fields;
 mod iolog;
 mod replay;
 
-pub use replay::{OPEN_DEPTH, Placed, Survey, simulate_trace};
+pub use replay::{OPEN_DEPTH, TracePlacement, TraceSummary, simulate_trace};
 
 /// One request of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Request {
+pub struct TraceRequest {
     /// When it was made, counted from the first.
     pub at: Time,
     /// Of which device, disk or file: their number in the order in which they first appear.
@@ -50,7 +50,7 @@ pub struct Request {
 
 /// The format of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
+pub enum TraceFormat {
     /// fio's iolog, version 2 or 3.
     Iolog,
     /// blkparse's text.
@@ -72,29 +72,29 @@ pub enum Format {
 }
 
 /// The formats by name.
-pub const FORMATS: [(&str, Format); 9] = [
-    ("iolog", Format::Iolog),
-    ("blkparse", Format::Blkparse),
-    ("blktrace", Format::Blktrace),
-    ("msr", Format::Msr),
-    ("mqsim", Format::Mqsim),
-    ("disksim", Format::Disksim),
-    ("spc", Format::Spc),
-    ("alibaba", Format::Alibaba),
-    ("tencent", Format::Tencent),
+pub const FORMATS: [(&str, TraceFormat); 9] = [
+    ("iolog", TraceFormat::Iolog),
+    ("blkparse", TraceFormat::Blkparse),
+    ("blktrace", TraceFormat::Blktrace),
+    ("msr", TraceFormat::Msr),
+    ("mqsim", TraceFormat::Mqsim),
+    ("disksim", TraceFormat::Disksim),
+    ("spc", TraceFormat::Spc),
+    ("alibaba", TraceFormat::Alibaba),
+    ("tencent", TraceFormat::Tencent),
 ];
 
-impl Format {
+impl TraceFormat {
     /// The format that the first bytes of a file speak for; `None`: they speak for none, and
     /// perhaps for a job file.
-    pub fn detect(start: &[u8]) -> Option<Format> {
+    pub fn detect(start: &[u8]) -> Option<TraceFormat> {
         if blktrace::is_start(start) {
-            return Some(Format::Blktrace);
+            return Some(TraceFormat::Blktrace);
         }
         let is_said = |line: &&[u8]| !line.trim_ascii().is_empty() && !line.starts_with(b"#");
         let line = start.split(|byte| *byte == b'\n').find(is_said)?;
         if line.starts_with(b"fio version") {
-            return Some(Format::Iolog);
+            return Some(TraceFormat::Iolog);
         }
         columns::detect(line)
     }
@@ -150,23 +150,23 @@ impl fmt::Display for TraceError {
 impl std::error::Error for TraceError {}
 
 /// Reads the requests of a trace, one after the other.
-pub struct Reader<R> {
+pub struct TraceReader<R> {
     source: R,
-    format: Format,
+    format: TraceFormat,
     /// A line that does not stand in the source's buffer whole, or what stands behind a record.
     line: Vec<u8>,
     /// Bytes of the source's buffer that were read and are still in it.
     read_bytes: usize,
     number: u64,
-    iolog: iolog::State,
-    counted: Counted,
+    iolog: iolog::IologState,
+    counted: TraceOrigin,
     skipped: u64,
     has_failed: bool,
 }
 
 /// What is counted from the start of a trace on: devices in the order in which they appear, and the time.
 #[derive(Default)]
-struct Counted {
+struct TraceOrigin {
     devices: BTreeMap<Vec<u8>, u32>,
     /// The device of the last request, which is the next one's as a rule.
     newest: Option<(Vec<u8>, u32)>,
@@ -176,7 +176,7 @@ struct Counted {
 }
 
 /// A request with the time and the device as they stand in the trace.
-struct Raw<'a> {
+struct RawRequest<'a> {
     at: Time,
     device: &'a [u8],
     op: Op,
@@ -185,23 +185,23 @@ struct Raw<'a> {
 }
 
 /// What a line is.
-enum Line<'a> {
-    Request(Raw<'a>),
+enum TraceLine<'a> {
+    Request(RawRequest<'a>),
     /// It moves no data.
     Nothing,
 }
 
-impl<R: BufRead> Reader<R> {
+impl<R: BufRead> TraceReader<R> {
     /// Reads `source` in this format.
-    pub fn new(source: R, format: Format) -> Reader<R> {
-        Reader {
+    pub fn new(source: R, format: TraceFormat) -> TraceReader<R> {
+        TraceReader {
             source,
             format,
             line: Vec::new(),
             read_bytes: 0,
             number: 0,
-            iolog: iolog::State::default(),
-            counted: Counted::default(),
+            iolog: iolog::IologState::default(),
+            counted: TraceOrigin::default(),
             skipped: 0,
             has_failed: false,
         }
@@ -217,40 +217,40 @@ impl<R: BufRead> Reader<R> {
         self.number
     }
 
-    fn read(&mut self) -> Result<Option<Request>, TraceError> {
+    fn read(&mut self) -> Result<Option<TraceRequest>, TraceError> {
         loop {
             let request = match self.format {
-                Format::Blktrace => self.read_record()?,
+                TraceFormat::Blktrace => self.read_record()?,
                 _ => self.read_line()?,
             };
             match request {
-                Read::Request(request) => return Ok(Some(request)),
-                Read::Nothing => self.skipped += 1,
-                Read::Blank => {}
-                Read::End => return Ok(None),
+                TraceRead::Request(request) => return Ok(Some(request)),
+                TraceRead::Nothing => self.skipped += 1,
+                TraceRead::Blank => {}
+                TraceRead::End => return Ok(None),
             }
         }
     }
 
-    fn read_record(&mut self) -> Result<Read, TraceError> {
+    fn read_record(&mut self) -> Result<TraceRead, TraceError> {
         let record = blktrace::next(&mut self.source, &mut self.line).map_err(unread)?;
         self.number += 1;
         Ok(match record {
-            blktrace::Record::End => Read::End,
-            blktrace::Record::Bad => {
+            blktrace::BlktraceRecord::End => TraceRead::End,
+            blktrace::BlktraceRecord::Bad => {
                 let (text, expected) = ("a record".to_owned(), blktrace::EXPECTED);
                 return Err(TraceError::Bad { line: self.number, text, expected });
             }
-            blktrace::Record::Nothing => Read::Nothing,
-            blktrace::Record::Request { at, device, op, offset, bytes } => {
-                let raw = Raw { at, device: &device.to_le_bytes(), op, offset, bytes };
-                Read::Request(self.counted.request(raw, self.number)?)
+            blktrace::BlktraceRecord::Nothing => TraceRead::Nothing,
+            blktrace::BlktraceRecord::Request { at, device, op, offset, bytes } => {
+                let raw = RawRequest { at, device: &device.to_le_bytes(), op, offset, bytes };
+                TraceRead::Request(self.counted.request(raw, self.number)?)
             }
         })
     }
 
     /// Reads a line where it stands in the source's buffer; one that does not end there is put together.
-    fn read_line(&mut self) -> Result<Read, TraceError> {
+    fn read_line(&mut self) -> Result<TraceRead, TraceError> {
         self.source.consume(std::mem::take(&mut self.read_bytes));
         let buffer = self.source.fill_buf().map_err(unread)?;
         let line = match fields::line_end(buffer) {
@@ -262,7 +262,7 @@ impl<R: BufRead> Reader<R> {
                 self.line.clear();
                 let mut limited = std::io::Read::take(&mut self.source, LINE_BYTES_MAX);
                 if limited.read_until(b'\n', &mut self.line).map_err(unread)? == 0 {
-                    return Ok(Read::End);
+                    return Ok(TraceRead::End);
                 }
                 &self.line[..]
             }
@@ -270,15 +270,17 @@ impl<R: BufRead> Reader<R> {
         self.number += 1;
         let text = line.trim_ascii();
         if text.is_empty() || text.starts_with(b"#") {
-            return Ok(Read::Blank);
+            return Ok(TraceRead::Blank);
         }
         let line = match self.format {
-            Format::Iolog => self.iolog.line(text),
+            TraceFormat::Iolog => self.iolog.line(text),
             format => columns::line(format, text),
         };
         match line {
-            Some(Line::Request(raw)) => self.counted.request(raw, self.number).map(Read::Request),
-            Some(Line::Nothing) => Ok(Read::Nothing),
+            Some(TraceLine::Request(raw)) => {
+                self.counted.request(raw, self.number).map(TraceRead::Request)
+            }
+            Some(TraceLine::Nothing) => Ok(TraceRead::Nothing),
             None => {
                 let (line, expected) = (self.number, columns::expected(self.format));
                 let text = shown(&String::from_utf8_lossy(text));
@@ -289,8 +291,8 @@ impl<R: BufRead> Reader<R> {
 }
 
 /// What was read.
-enum Read {
-    Request(Request),
+enum TraceRead {
+    Request(TraceRequest),
     /// It moves no data.
     Nothing,
     /// An empty line, or a remark.
@@ -303,9 +305,9 @@ fn unread(error: std::io::Error) -> TraceError {
     TraceError::Unread { because: error.to_string() }
 }
 
-impl Counted {
+impl TraceOrigin {
     /// The request with the time since the first, and the number of its device; it stands in this line.
-    fn request(&mut self, raw: Raw<'_>, line: u64) -> Result<Request, TraceError> {
+    fn request(&mut self, raw: RawRequest<'_>, line: u64) -> Result<TraceRequest, TraceError> {
         let device = match &self.newest {
             Some((name, number)) if name == raw.device => *number,
             _ => self.device(raw.device, line)?,
@@ -313,7 +315,7 @@ impl Counted {
         let first = *self.first.get_or_insert(raw.at);
         self.latest = self.latest.max(raw.at);
         let at = self.latest.since(first);
-        Ok(Request { at, device, op: raw.op, offset: raw.offset, bytes: raw.bytes })
+        Ok(TraceRequest { at, device, op: raw.op, offset: raw.offset, bytes: raw.bytes })
     }
 
     fn device(&mut self, name: &[u8], line: u64) -> Result<u32, TraceError> {
@@ -331,8 +333,8 @@ impl Counted {
     }
 }
 
-impl<R: BufRead> Iterator for Reader<R> {
-    type Item = Result<Request, TraceError>;
+impl<R: BufRead> Iterator for TraceReader<R> {
+    type Item = Result<TraceRequest, TraceError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.has_failed {
@@ -348,12 +350,12 @@ impl<R: BufRead> Iterator for Reader<R> {
 mod tests {
     use super::*;
 
-    fn all(format: Format, text: &str) -> Vec<Request> {
-        Reader::new(text.as_bytes(), format).map(Result::unwrap).collect()
+    fn all(format: TraceFormat, text: &str) -> Vec<TraceRequest> {
+        TraceReader::new(text.as_bytes(), format).map(Result::unwrap).collect()
     }
 
-    fn one(us: u64, device: u32, op: Op, offset: u64, bytes: u64) -> Request {
-        Request { at: Time::from_us(us), device, op, offset, bytes }
+    fn one(us: u64, device: u32, op: Op, offset: u64, bytes: u64) -> TraceRequest {
+        TraceRequest { at: Time::from_us(us), device, op, offset, bytes }
     }
 
     /// Lines as the projects that made the formats publish them; numbers worked out by hand.
@@ -361,33 +363,33 @@ mod tests {
     fn each_format_is_read() {
         let cases = [
             (
-                Format::Msr,
+                TraceFormat::Msr,
                 "128166372003061629,hm,1,Read,383496192,32768,413\n\
                  128166372003061639,hm,1,Write,4096,512,13\n",
                 [one(0, 0, Op::Read, 383_496_192, 32_768), one(1, 0, Op::Write, 4096, 512)],
             ),
             (
-                Format::Mqsim,
+                TraceFormat::Mqsim,
                 "938513000 4 264719034 16 0\n938828000 3 8 16 1\n",
                 [one(0, 0, Op::Write, 264_719_034 * 512, 8192), one(315, 1, Op::Read, 4096, 8192)],
             ),
             (
-                Format::Disksim,
+                TraceFormat::Disksim,
                 "0.500000 0 100 8 1\n0.750000 1 16 8 0\n",
                 [one(0, 0, Op::Read, 51_200, 4096), one(250, 1, Op::Write, 8192, 4096)],
             ),
             (
-                Format::Spc,
+                TraceFormat::Spc,
                 "0,20941264,8192,W,0.551706\n1,8,1024,r,0.551806,1\n",
                 [one(0, 0, Op::Write, 20_941_264 * 512, 8192), one(100, 1, Op::Read, 4096, 1024)],
             ),
             (
-                Format::Alibaba,
+                TraceFormat::Alibaba,
                 "419,W,8192,4096,1577808000000046\n725,R,0,512,1577808000000100\n",
                 [one(0, 0, Op::Write, 8192, 4096), one(54, 1, Op::Read, 0, 512)],
             ),
             (
-                Format::Tencent,
+                TraceFormat::Tencent,
                 "1538323200,12910952,128,0,1063\n1538323201,8,8,1,1071\n",
                 [
                     one(0, 0, Op::Read, 12_910_952 * 512, 65_536),
@@ -395,7 +397,7 @@ mod tests {
                 ],
             ),
             (
-                Format::Blkparse,
+                TraceFormat::Blkparse,
                 "  8,0    3        1     0.000000000   697  Q   W 223490 + 8 [kjournald]\n\
                  8,0    3        2     0.000001829   697  G   W 223490 + 8 [kjournald]\n\
                  8,16   1        3     0.000015000   697  Q  RA 8 + 16 [dd]\n\
@@ -403,22 +405,22 @@ mod tests {
                 [one(0, 0, Op::Write, 223_490 * 512, 4096), one(15, 1, Op::Read, 4096, 8192)],
             ),
             (
-                Format::Iolog,
+                TraceFormat::Iolog,
                 "fio version 2 iolog\na add\na open\na read 4096 512\na wait 30\nb write 0 1024\na close\n",
                 [one(0, 0, Op::Read, 4096, 512), one(30, 1, Op::Write, 0, 1024)],
             ),
             (
-                Format::Iolog,
+                TraceFormat::Iolog,
                 "fio version 3 iolog\n0 a add\n0 a open\n2000 a read 4096 512\n5000 b write 0 1024\n5000 a sync 0 0\n",
                 [one(0, 0, Op::Read, 4096, 512), one(3_000, 1, Op::Write, 0, 1024)],
             ),
         ];
         for (format, text, requests) in cases {
             assert_eq!(all(format, text), requests, "{format:?}");
-            assert_eq!(Format::detect(text.as_bytes()), Some(format), "{text}");
+            assert_eq!(TraceFormat::detect(text.as_bytes()), Some(format), "{text}");
         }
-        assert_eq!(Format::detect(b"[job]\nrw=read\n"), None);
-        assert_eq!(Format::detect(b"; a comment\n[job]\n"), None);
+        assert_eq!(TraceFormat::detect(b"[job]\nrw=read\n"), None);
+        assert_eq!(TraceFormat::detect(b"; a comment\n[job]\n"), None);
     }
 
     /// A record as `linux/blktrace_api.h` lays it out, in both orders of bytes.
@@ -447,15 +449,15 @@ mod tests {
                 put(3, 2);
                 put(0, 3);
             }
-            assert_eq!(Format::detect(&bytes), Some(Format::Blktrace));
-            let mut reader = Reader::new(&bytes[..], Format::Blktrace);
-            let requests: Vec<Request> = reader.by_ref().map(Result::unwrap).collect();
+            assert_eq!(TraceFormat::detect(&bytes), Some(TraceFormat::Blktrace));
+            let mut reader = TraceReader::new(&bytes[..], TraceFormat::Blktrace);
+            let requests: Vec<TraceRequest> = reader.by_ref().map(Result::unwrap).collect();
             assert_eq!(
                 requests,
                 [one(0, 0, Op::Read, 4096, 4096), one(4, 0, Op::Write, 8192, 512)]
             );
             assert_eq!(reader.skipped(), 1);
-            let cut = Reader::new(&bytes[..60], Format::Blktrace).last().unwrap();
+            let cut = TraceReader::new(&bytes[..60], TraceFormat::Blktrace).last().unwrap();
             assert!(cut.is_err(), "a record is cut off");
         }
     }
@@ -463,15 +465,15 @@ mod tests {
     #[test]
     fn what_is_no_request_is_told_with_its_line() {
         let told = |format, text: &str| {
-            Reader::new(text.as_bytes(), format).find_map(Result::err).unwrap().to_string()
+            TraceReader::new(text.as_bytes(), format).find_map(Result::err).unwrap().to_string()
         };
-        let error = told(Format::Mqsim, "1 0 8 8 1\n2 0 x 8 1\n");
+        let error = told(TraceFormat::Mqsim, "1 0 8 8 1\n2 0 x 8 1\n");
         assert!(error.starts_with("line 2: `2 0 x 8 1`: expected"), "{error}");
         let huge = format!("1 0 {} 8 1\n", u64::MAX);
-        assert!(told(Format::Mqsim, &huge).starts_with("line 1"), "an offset past 2^64");
-        assert!(told(Format::Spc, "0,1,512,X,0.1\n").contains("R or W"));
-        assert!(told(Format::Iolog, "fio version 9 iolog\n").contains("2 or 3"));
-        let long = told(Format::Msr, &"9".repeat(1 << 20));
+        assert!(told(TraceFormat::Mqsim, &huge).starts_with("line 1"), "an offset past 2^64");
+        assert!(told(TraceFormat::Spc, "0,1,512,X,0.1\n").contains("R or W"));
+        assert!(told(TraceFormat::Iolog, "fio version 9 iolog\n").contains("2 or 3"));
+        let long = told(TraceFormat::Msr, &"9".repeat(1 << 20));
         assert!(long.len() < 400, "{}", long.len());
     }
 }

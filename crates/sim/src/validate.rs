@@ -24,11 +24,11 @@ use readpath_core::unit::Time;
 
 use crate::device::Device;
 use crate::device::hdd::Hdd;
-use crate::device::hdd::drive::Drive;
+use crate::device::hdd::drive::DriveDescription;
 
-pub use self::ablation::{Ablation, ablate};
-pub use self::phase::{Coherence, CoherenceAt, Gap, coherence, coherence_by_distance};
-pub use self::trace::{TraceError, Traced, read_trace};
+pub use self::ablation::{AblationRow, ablate};
+pub use self::phase::{Coherence, CoherenceAt, GapMeaning, coherence, coherence_by_distance};
+pub use self::trace::{ServiceTraceError, TracedRequest, read_trace};
 
 mod ablation;
 mod distribution;
@@ -43,7 +43,7 @@ const REQUEST_SECTORS_MAX: u32 = 2560;
 
 /// How well a model meets a trace. Times are in ms.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Validation {
+pub struct ModelAccuracy {
     /// Requests replayed.
     pub requests: usize,
     /// Mean service time on the drive.
@@ -59,16 +59,16 @@ pub struct Validation {
     /// Standard deviation of that.
     pub error_deviation_ms: f64,
     /// The part of the requests whose error is less than half a ms.
-    pub met_part: f64,
+    pub within_half_ms: f64,
 }
 
 /// Both replays of a trace on a drive.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Report {
+pub struct ValidationReport {
     /// With the description alone.
-    pub free: Validation,
+    pub free: ModelAccuracy,
     /// With the platter's phase observed from past completions.
-    pub observed: Validation,
+    pub observed: ModelAccuracy,
     /// What the trace says of its gap column.
     pub coherence: Coherence,
     /// How far the description's angles carry, under that reading.
@@ -82,13 +82,17 @@ pub struct Report {
 ///
 /// # Errors
 /// The trace can't be used.
-pub fn validate(path: &Path, drive: &Drive, seed: u64) -> Result<Report, TraceError> {
+pub fn validate(
+    path: &Path,
+    drive: &DriveDescription,
+    seed: u64,
+) -> Result<ValidationReport, ServiceTraceError> {
     let hdd = Hdd::new(drive, seed);
     let requests = read_trace(path, hdd.sectors())?;
     let coherence = coherence(&requests, &hdd);
     let run = |gap, is_observed| replay(&requests, drive, gap, is_observed, seed);
-    Ok(Report {
-        free: compare(&requests, &run(Gap::After, false)),
+    Ok(ValidationReport {
+        free: compare(&requests, &run(GapMeaning::After, false)),
         observed: compare(&requests, &run(coherence.gap(), true)),
         coherence,
         by_distance: coherence_by_distance(&requests, &hdd, coherence.gap()),
@@ -99,7 +103,11 @@ pub fn validate(path: &Path, drive: &Drive, seed: u64) -> Result<Report, TraceEr
 ///
 /// # Errors
 /// The trace can't be used.
-pub fn ablate_trace(path: &Path, drive: &Drive, seed: u64) -> Result<Vec<Ablation>, TraceError> {
+pub fn ablate_trace(
+    path: &Path,
+    drive: &DriveDescription,
+    seed: u64,
+) -> Result<Vec<AblationRow>, ServiceTraceError> {
     let requests = read_trace(path, Hdd::new(drive, seed).sectors())?;
     Ok(ablate(&requests, drive, seed))
 }
@@ -109,9 +117,9 @@ pub fn ablate_trace(path: &Path, drive: &Drive, seed: u64) -> Result<Vec<Ablatio
 /// With `is_observed` each comes when it was measured to come, and the phase is corrected after
 /// each request that used the medium; without, the gaps are counted from the model's own ends.
 pub fn replay(
-    requests: &[Traced],
-    drive: &Drive,
-    gap: Gap,
+    requests: &[TracedRequest],
+    drive: &DriveDescription,
+    gap: GapMeaning,
     is_observed: bool,
     seed: u64,
 ) -> Vec<f64> {
@@ -120,7 +128,7 @@ pub fn replay(
     let mut now_ns = 0u64;
     let mut services = Vec::with_capacity(requests.len());
     for (index, request) in requests.iter().enumerate() {
-        if gap == Gap::Before {
+        if gap == GapMeaning::Before {
             now_ns += request.gap_ns;
         }
         let id = RequestId(index as u32);
@@ -135,7 +143,7 @@ pub fn replay(
             let half = revolution_ns / 2;
             hdd.shift_phase((late_ns + half).rem_euclid(revolution_ns) - half);
         }
-        if gap == Gap::After {
+        if gap == GapMeaning::After {
             now_ns += request.gap_ns;
         }
     }
@@ -155,12 +163,12 @@ fn until_done(hdd: &mut Hdd, id: RequestId) -> u64 {
 }
 
 /// Compares the service times of the model with those that were measured.
-pub fn compare(requests: &[Traced], modelled_ms: &[f64]) -> Validation {
+pub fn compare(requests: &[TracedRequest], modelled_ms: &[f64]) -> ModelAccuracy {
     let measured: Vec<f64> = requests.iter().map(measured_ms).collect();
     let errors: Vec<f64> = modelled_ms.iter().zip(&measured).map(|(a, b)| a - b).collect();
     let measured_mean_ms = distribution::mean(&measured);
     let distance_ms = distribution::horizontal_distance(&measured, modelled_ms);
-    Validation {
+    ModelAccuracy {
         requests: requests.len(),
         measured_mean_ms,
         modelled_mean_ms: distribution::mean(modelled_ms),
@@ -168,25 +176,26 @@ pub fn compare(requests: &[Traced], modelled_ms: &[f64]) -> Validation {
         distance_relative: distance_ms / measured_mean_ms,
         error_mean_ms: distribution::mean(&errors),
         error_deviation_ms: distribution::deviation(&errors),
-        met_part: met_part(requests, modelled_ms),
+        within_half_ms: within_half_ms(requests, modelled_ms),
     }
 }
 
-fn measured_ms(request: &Traced) -> f64 {
+fn measured_ms(request: &TracedRequest) -> f64 {
     request.service_ns as f64 / 1e6
 }
 
 /// The part of the requests whose service time is met within half a ms.
-fn met_part(requests: &[Traced], modelled_ms: &[f64]) -> f64 {
-    let is_met =
-        |(request, modelled): &(&Traced, &f64)| (measured_ms(request) - **modelled).abs() < 0.5;
+fn within_half_ms(requests: &[TracedRequest], modelled_ms: &[f64]) -> f64 {
+    let is_met = |(request, modelled): &(&TracedRequest, &f64)| {
+        (measured_ms(request) - **modelled).abs() < 0.5
+    };
     let met = requests.iter().zip(modelled_ms).filter(is_met).count();
     met as f64 / requests.len().max(1) as f64
 }
 
 #[cfg(test)]
 mod tests {
-    use readpath_core::law::Spec;
+    use readpath_core::policy::Spec;
     use readpath_core::request::Op;
 
     use super::*;
@@ -196,7 +205,7 @@ mod tests {
     fn the_free_replay_takes_nothing_from_the_times_that_were_measured() {
         let drive = drive_of(&Spec::parse("hdd").expect("a spec")).expect("a drive");
         let traced = |service_ns| {
-            let request = |line: usize| Traced {
+            let request = |line: usize| TracedRequest {
                 op: Op::Read,
                 start: 1_000_003 * line as u64,
                 sectors: 8,
@@ -206,7 +215,7 @@ mod tests {
             };
             (1..=20).map(request).collect::<Vec<_>>()
         };
-        let run = |service_ns| replay(&traced(service_ns), &drive, Gap::After, false, 1);
+        let run = |service_ns| replay(&traced(service_ns), &drive, GapMeaning::After, false, 1);
         assert_eq!(run(1_000_000), run(9_876_543));
     }
 }

@@ -19,43 +19,43 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use readpath_core::unit::{PAGE_BYTES, Time};
 
-use crate::job::Engine;
-use crate::page_set::Pages;
-use crate::recording::{self, Read, Record, Source, Way};
-use crate::report::Row;
-use crate::run::Watch;
-use crate::simulate::{Setup, SimulateError, simulate_workload};
-use crate::workload::{File, FileId, Listed, Reading, Workload};
-use crate::world::Host;
+use crate::job::JobEngine;
+use crate::page_set::PageSet;
+use crate::recording::{self, ReadMethod, ReadRecord, Record, RecordingMethod};
+use crate::report::ResultRow;
+use crate::run::RunObserver;
+use crate::simulate::{SimulateError, SimulationSetup, simulate_workload};
+use crate::workload::{FileId, GivenRead, ReadList, Workload, WorkloadFile};
+use crate::world::HostCosts;
 
 mod costs;
 
-use costs::Costs;
+use costs::RecordedCosts;
 
 /// A recording, as it is taken in.
 #[derive(Clone, Debug, Default)]
-pub struct Gathered {
+pub struct RecordingInput {
     program: String,
-    source: Source,
+    source: RecordingMethod,
     memory_bytes: u64,
     /// How far the kernel reads ahead on each device.
     readahead_bytes: BTreeMap<u64, u64>,
     /// By the recording's number.
-    files: BTreeMap<u32, recording::File>,
-    threads: BTreeMap<u32, Vec<Read>>,
+    files: BTreeMap<u32, recording::FileRecord>,
+    threads: BTreeMap<u32, Vec<ReadRecord>>,
     /// What is open past the page cache: by file and descriptor.
     direct: BTreeSet<(u32, u64)>,
     /// When a thread last had pages come in.
     last_insert_ns: BTreeMap<u32, u64>,
     /// By file: pages that have come in.
-    came_in: BTreeMap<u32, Pages>,
-    costs: Costs,
+    inserted_pages: BTreeMap<u32, PageSet>,
+    costs: RecordedCosts,
     end_ns: u64,
     lost: u64,
-    found_before: u64,
+    cached_before: u64,
 }
 
-impl Gathered {
+impl RecordingInput {
     /// Takes the next record in.
     pub fn take(&mut self, record: &Record) {
         match record {
@@ -79,7 +79,7 @@ impl Gathered {
             Record::Insert(insert) => {
                 self.last_insert_ns.insert(insert.thread, insert.at_ns);
                 let (first, end) = pages(insert.offset, insert.bytes);
-                self.came_in.entry(insert.file).or_default().add(first, end);
+                self.inserted_pages.entry(insert.file).or_default().add(first, end);
                 self.end_ns = self.end_ns.max(insert.at_ns);
             }
             Record::Read(read) => self.take_read(read),
@@ -93,20 +93,20 @@ impl Gathered {
         }
     }
 
-    fn take_read(&mut self, read: &Read) {
+    fn take_read(&mut self, read: &ReadRecord) {
         self.end_ns = self.end_ns.max(read.end_ns);
         if read.got_bytes() == 0 {
             return;
         }
-        if self.source == Source::Tracepoints && !self.is_direct(read) {
+        if self.source == RecordingMethod::Tracepoints && !self.is_direct(read) {
             let since_insert = self.last_insert_ns.get(&read.thread);
             let has_fetched = since_insert.is_some_and(|&at_ns| at_ns >= read.begin_ns);
             if read.waited_ns == 0 && !has_fetched {
                 self.costs.add(read);
                 let (first, end) = pages(read.offset, read.got_bytes());
-                let came_in = self.came_in.get(&read.file);
-                if came_in.is_none_or(|came_in| !came_in.has_any(first, end)) {
-                    self.found_before += 1;
+                let inserted_pages = self.inserted_pages.get(&read.file);
+                if inserted_pages.is_none_or(|inserted_pages| !inserted_pages.has_any(first, end)) {
+                    self.cached_before += 1;
                     return;
                 }
             }
@@ -114,12 +114,12 @@ impl Gathered {
         self.threads.entry(read.thread).or_default().push(read.clone());
     }
 
-    fn is_direct(&self, read: &Read) -> bool {
+    fn is_direct(&self, read: &ReadRecord) -> bool {
         read.descriptor.is_some_and(|descriptor| self.direct.contains(&(read.file, descriptor)))
     }
 
     /// What is to be made again; `None` where nothing was read that could be.
-    pub fn finish(self) -> Option<Recorded> {
+    pub fn finish(self) -> Option<RecordedProgram> {
         let (mut names, mut places): (Vec<u32>, BTreeMap<u32, usize>) = Default::default();
         for read in self.threads.values().flatten() {
             places.entry(read.file).or_insert_with(|| {
@@ -128,11 +128,11 @@ impl Gathered {
             });
         }
         let file = |&number: &u32| {
-            let recording::File { path, bytes, .. } =
+            let recording::FileRecord { path, bytes, .. } =
                 self.files.get(&number).cloned().unwrap_or_default();
-            File { name: path, bytes: bytes.unwrap_or(0).next_multiple_of(PAGE_BYTES) }
+            WorkloadFile { name: path, bytes: bytes.unwrap_or(0).next_multiple_of(PAGE_BYTES) }
         };
-        let mut files: Vec<File> = names.iter().map(file).collect();
+        let mut files: Vec<WorkloadFile> = names.iter().map(file).collect();
         let readahead_bytes = self.usual_readahead_bytes();
         let mut last_ns = 0;
         let mut lists = Vec::new();
@@ -140,7 +140,7 @@ impl Gathered {
             last_ns = reads.iter().map(|read| read.end_ns).fold(last_ns, u64::max);
             lists.push(self.list(reads, &places, &mut files));
         }
-        let recorded = Recorded {
+        let recorded = RecordedProgram {
             program: self.program,
             total: Time(self.end_ns),
             after_last: Time(self.end_ns - last_ns),
@@ -148,7 +148,7 @@ impl Gathered {
             readahead_bytes,
             host: self.costs.host(),
             lost: self.lost,
-            found_before: self.found_before,
+            cached_before: self.cached_before,
             reads: lists.iter().map(|list| list.readings.len() as u64).sum(),
             files,
             lists,
@@ -168,8 +168,13 @@ impl Gathered {
     }
 
     /// What one thread reads, and what it does between.
-    fn list(&self, reads: &[Read], places: &BTreeMap<u32, usize>, files: &mut [File]) -> Listed {
-        let mut reads: Vec<&Read> = reads.iter().collect();
+    fn list(
+        &self,
+        reads: &[ReadRecord],
+        places: &BTreeMap<u32, usize>,
+        files: &mut [WorkloadFile],
+    ) -> ReadList {
+        let mut reads: Vec<&ReadRecord> = reads.iter().collect();
         reads.sort_by_key(|read| (read.begin_ns, read.end_ns));
         let mut ends: Vec<u64> = reads.iter().map(|read| read.end_ns).collect();
         ends.sort_unstable();
@@ -184,7 +189,7 @@ impl Gathered {
             thinks.push(Time(read.begin_ns - freed_ns.max(begun_ns).min(read.begin_ns)));
             begun_ns = read.begin_ns;
             depth = depth.max(at - ended + 1);
-            let is_fault = read.way == Way::Fault;
+            let is_fault = read.way == ReadMethod::Fault;
             faults += usize::from(is_fault);
             direct += usize::from(self.is_direct(read));
             let (offset, bytes) = match is_fault {
@@ -194,14 +199,14 @@ impl Gathered {
             let place = places[&read.file];
             let end = (offset + bytes).next_multiple_of(PAGE_BYTES);
             files[place].bytes = files[place].bytes.max(end);
-            readings.push(Reading { file: FileId(place as u32), offset, bytes });
+            readings.push(GivenRead { file: FileId(place as u32), offset, bytes });
         }
         let engine = match () {
-            () if faults * 2 > reads.len() => Engine::Mmap,
-            () if depth > 1 => Engine::IoUring,
-            () => Engine::Psync,
+            () if faults * 2 > reads.len() => JobEngine::Mmap,
+            () if depth > 1 => JobEngine::IoUring,
+            () => JobEngine::Psync,
         };
-        Listed {
+        ReadList {
             engine,
             is_direct: direct * 2 > reads.len(),
             depth: depth as u32,
@@ -218,7 +223,7 @@ fn pages(offset: u64, bytes: u64) -> (u64, u64) {
 
 /// A program's reads, ready to be made again.
 #[derive(Clone, Debug)]
-pub struct Recorded {
+pub struct RecordedProgram {
     /// The program's name.
     pub program: String,
     /// How long it took.
@@ -231,30 +236,30 @@ pub struct Recorded {
     /// is not known.
     pub readahead_bytes: u64,
     /// What calls and copies cost there.
-    pub host: Host,
+    pub host: HostCosts,
     /// Events that were lost.
     pub lost: u64,
     /// Reads that found what had been in memory before.
-    pub found_before: u64,
+    pub cached_before: u64,
     /// How many reads are made again.
     pub reads: u64,
-    files: Vec<File>,
-    lists: Vec<Listed>,
+    files: Vec<WorkloadFile>,
+    lists: Vec<ReadList>,
 }
 
-impl Recorded {
+impl RecordedProgram {
     /// The bytes of all files that it reads: more memory than that for its pages changes nothing.
     pub fn file_bytes(&self) -> u64 {
         self.files.iter().fold(0, |sum, file| file.bytes.saturating_add(sum))
     }
 
     /// The files that it reads, each as long as it was, in whole pages.
-    pub fn files(&self) -> &[File] {
+    pub fn files(&self) -> &[WorkloadFile] {
         &self.files
     }
 
     /// What each of its threads reads, and for how long it thinks before each read.
-    pub fn threads(&self) -> &[Listed] {
+    pub fn threads(&self) -> &[ReadList] {
         &self.lists
     }
 
@@ -263,9 +268,13 @@ impl Recorded {
     ///
     /// # Errors
     /// As [`simulate`](crate::simulate::simulate).
-    pub fn simulate(&self, setup: &Setup, watch: Watch<'_>) -> Result<(Row, Time), SimulateError> {
+    pub fn simulate(
+        &self,
+        setup: &SimulationSetup,
+        watch: RunObserver<'_>,
+    ) -> Result<(ResultRow, Time), SimulateError> {
         let workload = Workload::listed(self.files.clone(), self.lists.clone());
-        let setup = Setup { host: self.host, ..setup.clone() };
+        let setup = SimulationSetup { host: self.host, ..setup.clone() };
         let row = simulate_workload(None, workload, &setup, watch)?;
         let reads = Time((row.seconds * 1e9) as u64);
         Ok((row, reads + self.after_last))

@@ -14,7 +14,7 @@ use std::fmt;
 use readpath_core::request::ProcessId;
 use readpath_core::unit::{PAGE_BYTES, Time};
 
-use crate::job::{Engine, Job, JobFile, shown};
+use crate::job::{Job, JobEngine, JobFile, shown};
 
 mod block_map;
 mod chance;
@@ -31,10 +31,10 @@ mod skew;
 mod together;
 
 pub(crate) use chance::below;
-pub(crate) use process::Step;
+pub(crate) use process::ScriptStep;
 pub(crate) use process::seed_of;
-pub use process::{Lateness, Next, Operation, Process, Reading};
-pub(crate) use skew::Skew;
+pub use process::{GivenRead, Lateness, NextAction, Process, ProcessOperation};
+pub(crate) use skew::SkewedPositions;
 
 /// Names a file of the workload: its place in [`Workload::files`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -42,7 +42,7 @@ pub struct FileId(pub u32);
 
 /// A file that the processes use.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct File {
+pub struct WorkloadFile {
     /// Its path as fio would name it: `directory/name`, or `job.process.0` when the job names none.
     pub name: String,
     /// Its size.
@@ -51,7 +51,7 @@ pub struct File {
 
 /// Where the files come from, and so what is known of their sizes.
 #[derive(Clone, Copy)]
-pub enum Placement<'a> {
+pub enum FileSource<'a> {
     /// Files that are made for the run, each as large as its jobs need.
     Modelled,
     /// The same, where a file whose size nobody gave has so many bytes.
@@ -74,7 +74,7 @@ pub enum Placement<'a> {
 #[derive(Debug)]
 pub struct Workload {
     /// The files.
-    pub files: Vec<File>,
+    pub files: Vec<WorkloadFile>,
     /// The processes, in the order of the jobs; each is named by its place.
     pub processes: Vec<Process>,
 }
@@ -155,19 +155,19 @@ impl Workload {
     /// An area does not fit into its file, or a size can't be known.
     pub fn new(
         job_file: &JobFile,
-        placement: Placement<'_>,
+        placement: FileSource<'_>,
         seed: u64,
     ) -> Result<Workload, WorkloadError> {
         let asked: u64 = job_file.jobs.iter().map(|job| u64::from(job.processes)).sum();
         if asked > PROCESSES_MAX {
             return Err(WorkloadError::TooManyProcesses { asked });
         }
-        let mut layout = layout::Layout::new(placement);
-        let mut knots = together::Knots::default();
+        let mut layout = layout::FileLayout::new(placement);
+        let mut knots = together::DependencyBuilder::default();
         let mut processes = Vec::new();
         let mut phase = 0;
         for (index, job) in job_file.jobs.iter().enumerate() {
-            if job.is_barrier && index > 0 {
+            if job.has_stonewall && index > 0 {
                 phase += 1;
             }
             let ties = knots.job(job, phase).map_err(|waits_for| WorkloadError::NoSuchJob {
@@ -177,7 +177,7 @@ impl Workload {
             for clone in 0..job.processes {
                 let areas = layout.areas(job, clone)?;
                 let id = ProcessId(processes.len() as u32);
-                let place = process::Place { id, job: index, clone, phase };
+                let place = process::JobProcess { id, job: index, clone, phase };
                 let process = Process::new(job, place, &areas, ties.clone(), seed);
                 let too_many = |error: places::TooManyBlocks| WorkloadError::TooManyBlocks {
                     job: job.name.clone(),
@@ -213,21 +213,21 @@ impl Workload {
 
 /// What one process reads, where no job file says it.
 #[derive(Clone, Debug)]
-pub struct Listed {
+pub struct ReadList {
     /// By which system call.
-    pub engine: Engine,
+    pub engine: JobEngine,
     /// Whether it bypasses the page cache.
     pub is_direct: bool,
     /// How many reads it keeps in flight, for an engine that can.
     pub depth: u32,
     /// What it reads, in this order; at least one.
-    pub readings: Vec<Reading>,
+    pub readings: Vec<GivenRead>,
     /// For how long it does something else before each of them, once it could begin it; empty
     /// where it never does.
     pub thinks: Vec<Time>,
 }
 
-impl Listed {
+impl ReadList {
     /// How many bytes it reads.
     pub fn bytes(&self) -> u64 {
         self.readings.iter().map(|reading| reading.bytes).sum()
@@ -236,7 +236,7 @@ impl Listed {
 
 impl Workload {
     /// Processes that each read a list of places in `files`, and give no hints.
-    pub(crate) fn listed(files: Vec<File>, lists: Vec<Listed>) -> Workload {
+    pub(crate) fn listed(files: Vec<WorkloadFile>, lists: Vec<ReadList>) -> Workload {
         let processes = lists.into_iter().enumerate().map(|(at, list)| {
             let text = format!(
                 "[list]\nrw=read\nsize=4k\nfadvise_hint=0\nioengine={}\ndirect={}\niodepth={}",
@@ -245,15 +245,19 @@ impl Workload {
                 list.depth
             );
             let job = JobFile::parse(&text).expect("the text is well formed").jobs.remove(0);
-            let place =
-                process::Place { id: ProcessId(at as u32), job: 0, clone: at as u32, phase: 0 };
-            let area = layout::Area {
+            let place = process::JobProcess {
+                id: ProcessId(at as u32),
+                job: 0,
+                clone: at as u32,
+                phase: 0,
+            };
+            let area = layout::FileArea {
                 file: list.readings[0].file,
                 offset: 0,
                 bytes: PAGE_BYTES,
                 name_hash: 0,
             };
-            let ties = together::Ties::default();
+            let ties = together::ProcessDependencies::default();
             let mut process =
                 Process::new(&job, place, &[area], ties, 0).expect("one block is not too many");
             process.follow(list.readings, list.thinks);
@@ -271,15 +275,15 @@ impl Workload {
         file_bytes: u64,
         largest_bytes: u64,
         all_bytes: u64,
-        steps: Box<dyn Iterator<Item = Step> + Send>,
+        steps: Box<dyn Iterator<Item = ScriptStep> + Send>,
     ) -> Workload {
-        let place = process::Place { id: ProcessId(0), job: 0, clone: 0, phase: 0 };
-        let area = layout::Area { file: FileId(0), offset: 0, bytes: PAGE_BYTES, name_hash: 0 };
-        let ties = together::Ties::default();
+        let place = process::JobProcess { id: ProcessId(0), job: 0, clone: 0, phase: 0 };
+        let area = layout::FileArea { file: FileId(0), offset: 0, bytes: PAGE_BYTES, name_hash: 0 };
+        let ties = together::ProcessDependencies::default();
         let mut process =
             Process::new(job, place, &[area], ties, 0).expect("one block is not too many");
-        process.follow_script(steps, largest_bytes, all_bytes);
-        let file = File { name: "trace".to_owned(), bytes: file_bytes };
+        process.set_steps(steps, largest_bytes, all_bytes);
+        let file = WorkloadFile { name: "trace".to_owned(), bytes: file_bytes };
         Workload { files: vec![file], processes: vec![process] }
     }
 }

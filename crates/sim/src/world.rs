@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use readpath_core::machine::{Carrier, Done, Machine};
+use readpath_core::machine::{Done, IoBackend, Machine};
 use readpath_core::request::{Completion, DeviceError, DeviceRequest, Outcome, RequestId};
 use readpath_core::unit::{PAGE_BYTES, SECTOR_BYTES, Time};
 
@@ -14,7 +14,7 @@ use crate::observe::Observer;
 /// machine (Linux 6.18) with `pread` of cached pages spread over 1 GiB: 1.07 µs
 /// for 4 KiB, 6.0 µs for 64 KiB; and 2.4 µs for a minor fault on a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Host {
+pub struct HostCosts {
     /// Per operation, in nanoseconds: 740.
     pub operation_ns: u64,
     /// Per byte copied, in picoseconds: 80 (12.5 GB/s).
@@ -28,23 +28,29 @@ pub struct Host {
     pub pin_page_ns: u64,
 }
 
-impl Default for Host {
-    fn default() -> Host {
-        Host { operation_ns: 740, byte_ps: 80, fault_ns: 2_400, chunk_ns: 740, pin_page_ns: 57 }
+impl Default for HostCosts {
+    fn default() -> HostCosts {
+        HostCosts {
+            operation_ns: 740,
+            byte_ps: 80,
+            fault_ns: 2_400,
+            chunk_ns: 740,
+            pin_page_ns: 57,
+        }
     }
 }
 
 /// A modelled device in virtual time.
-pub struct ModelledWorld {
+pub struct SimulatedEnvironment {
     now: Time,
     device: BoxedDevice,
-    host: Host,
+    host: HostCosts,
     /// What the processes were charged for the host's processor.
     host_time: Time,
     /// Of every request given to the device, and every completion, in order.
-    decisions: Digest,
+    decisions: DecisionHash,
     /// What was given to the device, or what of it is asked again, by the request's name.
-    requests: Vec<Asked>,
+    requests: Vec<QueuedRequest>,
     /// What was completed by now and not polled yet.
     completed: VecDeque<Completion>,
     observer: Option<Observer>,
@@ -52,7 +58,7 @@ pub struct ModelledWorld {
 
 /// A request as the device has it.
 #[derive(Clone, Copy, Debug)]
-struct Asked {
+struct QueuedRequest {
     request: DeviceRequest,
     /// How often it was asked again without a byte moved.
     retries: u32,
@@ -61,15 +67,15 @@ struct Asked {
 /// How often Linux asks a disk again for what moves no byte (`SD_MAX_RETRIES`).
 const RETRIES_MAX: u32 = 5;
 
-impl ModelledWorld {
+impl SimulatedEnvironment {
     /// Time 0, over this device.
-    pub fn new(device: BoxedDevice, host: Host) -> ModelledWorld {
-        ModelledWorld {
+    pub fn new(device: BoxedDevice, host: HostCosts) -> SimulatedEnvironment {
+        SimulatedEnvironment {
             now: Time::ZERO,
             device,
             host,
             host_time: Time::ZERO,
-            decisions: Digest::default(),
+            decisions: DecisionHash::default(),
             requests: Vec::new(),
             completed: VecDeque::new(),
             observer: None,
@@ -77,8 +83,8 @@ impl ModelledWorld {
     }
 
     /// The same, looked at by an observer.
-    pub fn observed_by(self, observer: Observer) -> ModelledWorld {
-        ModelledWorld { observer: Some(observer), ..self }
+    pub fn observed_by(self, observer: Observer) -> SimulatedEnvironment {
+        SimulatedEnvironment { observer: Some(observer), ..self }
     }
 
     /// The time since the start of the run.
@@ -163,7 +169,7 @@ impl ModelledWorld {
             }
         }
         if let Some(observer) = &self.observer {
-            observer.advanced(self.now, &self.completed);
+            observer.on_time(self.now, &self.completed);
         }
     }
 
@@ -188,20 +194,20 @@ impl ModelledWorld {
     }
 }
 
-impl Carrier for ModelledWorld {
+impl IoBackend for SimulatedEnvironment {
     fn submit(&mut self, _machine: &Machine, _now: Time, request: DeviceRequest) {
         let index = request.id.0 as usize;
         if index >= self.requests.len() {
-            self.requests.resize(index + 1, Asked { request, retries: 0 });
+            self.requests.resize(index + 1, QueuedRequest { request, retries: 0 });
         }
-        self.requests[index] = Asked { request, retries: 0 };
+        self.requests[index] = QueuedRequest { request, retries: 0 };
         if let Some(observer) = &self.observer {
             observer.submitted(self.now, &request);
         }
         self.give(request);
     }
 
-    /// Of those that were completed when time last [advanced](ModelledWorld::advance): what was
+    /// Of those that were completed when time last [advanced](SimulatedEnvironment::advance): what was
     /// submitted since is not looked for, whatever its device.
     fn poll_completion(&mut self, _now: Time) -> Option<Completion> {
         self.completed.pop_front()
@@ -211,15 +217,15 @@ impl Carrier for ModelledWorld {
 /// A running hash: FNV-1a's multiplication over whole words, with a final mix
 /// of the high bits into the low ones at each step.
 #[derive(Clone, Copy, Debug)]
-struct Digest(u64);
+struct DecisionHash(u64);
 
-impl Default for Digest {
-    fn default() -> Digest {
-        Digest(0xcbf2_9ce4_8422_2325)
+impl Default for DecisionHash {
+    fn default() -> DecisionHash {
+        DecisionHash(0xcbf2_9ce4_8422_2325)
     }
 }
 
-impl Digest {
+impl DecisionHash {
     fn add(&mut self, words: [u64; 4]) {
         for word in words {
             self.0 = (self.0 ^ word).wrapping_mul(0x0000_0100_0000_01b3);

@@ -4,10 +4,10 @@
 //! The published runs read 4 GiB a process; here each process reads less of as
 //! large a file, which costs the model some of its plateau to the start.
 
-use readpath_core::law::Spec;
+use readpath_core::policy::Spec;
 use readpath_sim::job::JobFile;
-use readpath_sim::run::Go;
-use readpath_sim::simulate::{Setup, simulate};
+use readpath_sim::run::ProgressAnswer;
+use readpath_sim::simulate::{SimulationSetup, simulate};
 
 /// Drives that sort four commands, of 10,000 rpm, with the files side by side: with sixteen as the
 /// drive has alone, 64 readers lose nothing here, where published ones lose a third. Table D
@@ -17,8 +17,12 @@ const ARRAY: &str = "array:12xhdd,hdd.window=4";
 /// Bytes a second of so many processes that each read `mib` of a file of 4 GiB.
 fn bytes_per_second(job: &str, processes: u32, mib: u32) -> f64 {
     let text = format!("[j]\nbs=64k\nsize=4g\nnumjobs={processes}\nio_size={mib}m\n{job}\n");
-    let setup = Setup { memory_bytes: 1 << 30, ..Setup::new(Spec::parse(ARRAY).unwrap()) };
-    let row = simulate("d", &JobFile::parse(&text).unwrap(), &setup, &mut |_| Go::On).unwrap();
+    let setup = SimulationSetup {
+        memory_bytes: 1 << 30,
+        ..SimulationSetup::new(Spec::parse(ARRAY).unwrap())
+    };
+    let row = simulate("d", &JobFile::parse(&text).unwrap(), &setup, &mut |_| ProgressAnswer::On)
+        .unwrap();
     row.bytes as f64 / row.seconds
 }
 

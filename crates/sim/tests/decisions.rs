@@ -11,11 +11,11 @@
 
 use std::fmt::Write;
 
-use readpath_core::law::Spec;
+use readpath_core::policy::Spec;
 use readpath_sim::job::JobFile;
-use readpath_sim::load::{Load, LoadSetup, Pattern, Share, simulate_load};
-use readpath_sim::run::{Go, Watch};
-use readpath_sim::simulate::{Setup, simulate};
+use readpath_sim::load::{LoadSetup, MemoryLoad, MemorySharing, TouchPattern, simulate_load};
+use readpath_sim::run::{ProgressAnswer, RunObserver};
+use readpath_sim::simulate::{SimulationSetup, simulate};
 
 const RECORDED: &str = include_str!("recorded/decisions.txt");
 
@@ -88,8 +88,8 @@ fn runs() -> String {
                 for step in 0..2 {
                     let (name, job) = JOBS[(at * 7 + step * 4) % JOBS.len()];
                     let decisions = job_decisions(device, readahead, scheduler, job);
-                    let laws = format!("{readahead} {scheduler}");
-                    writeln!(text, "{device} {laws} {name}: {decisions}").expect("memory");
+                    let policies = format!("{readahead} {scheduler}");
+                    writeln!(text, "{device} {policies} {name}: {decisions}").expect("memory");
                 }
                 at += 1;
             }
@@ -109,29 +109,34 @@ fn runs() -> String {
 fn job_decisions(device: &str, readahead: &str, scheduler: &str, job: &str) -> String {
     let job = JobFile::parse(&format!("[j]\n{job}")).expect("a job of this file");
     let spec = |text| Spec::parse(text).expect("a name of this file");
-    let setup = Setup {
+    let setup = SimulationSetup {
         readahead: spec(readahead),
         scheduler: spec(scheduler),
         memory_bytes: 6 << 20,
-        ..Setup::new(spec(device))
+        ..SimulationSetup::new(spec(device))
     };
-    simulate("decisions", &job, &setup, &mut |_| Go::On)
+    simulate("decisions", &job, &setup, &mut |_| ProgressAnswer::On)
         .map_or_else(|error| error.to_string(), |row| row.decisions.expect("a modelled run"))
 }
 
-fn load_decisions(device: &str, swapin: &str, load: &Load) -> String {
+fn load_decisions(device: &str, swapin: &str, load: &MemoryLoad) -> String {
     let spec = |text| Spec::parse(text).expect("a name of this file");
     let setup = LoadSetup { swapin: spec(swapin), ..LoadSetup::new(spec(device)) };
-    simulate_load(load, &setup, Watch::progress(&mut |_| Go::On))
+    simulate_load(load, &setup, RunObserver::progress(&mut |_| ProgressAnswer::On))
         .map_or_else(|error| error.to_string(), |row| row.decisions.expect("a modelled run"))
 }
 
-fn loads() -> [(&'static str, Load); 4] {
+fn loads() -> [(&'static str, MemoryLoad); 4] {
     const MIB: u64 = 1 << 20;
-    let sweep = Load { touches: 6_000, ..Load::new("sweep", 8 * MIB, 6 * MIB) };
-    let random = Load { pattern: Pattern::Random, touches: 3_000, ..sweep.clone() };
-    let shared = Load { share: Share::Shared, writes_percent: 30, processes: 2, ..random.clone() };
-    let many = Load {
+    let sweep = MemoryLoad { touches: 6_000, ..MemoryLoad::new("sweep", 8 * MIB, 6 * MIB) };
+    let random = MemoryLoad { pattern: TouchPattern::Random, touches: 3_000, ..sweep.clone() };
+    let shared = MemoryLoad {
+        share: MemorySharing::Shared,
+        writes_percent: 30,
+        processes: 2,
+        ..random.clone()
+    };
+    let many = MemoryLoad {
         processes: 4,
         mapping_bytes: 3 * MIB,
         swap_bytes: 12 * MIB,

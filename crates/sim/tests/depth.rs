@@ -4,24 +4,24 @@
 //! a depth the first one waits behind all that the device takes of the second's, and where that
 //! is more than the device takes, behind the rest too.
 
-use readpath_core::decision::{Decided, Decision};
-use readpath_core::law::Spec;
+use readpath_core::decision::{Decision, LoggedDecision};
+use readpath_core::policy::Spec;
 use readpath_core::unit::Time;
 use readpath_sim::job::JobFile;
-use readpath_sim::report::Row;
-use readpath_sim::run::{Go, Watch};
-use readpath_sim::simulate::{Setup, simulate, simulate_watched};
+use readpath_sim::report::ResultRow;
+use readpath_sim::run::{ProgressAnswer, RunObserver};
+use readpath_sim::simulate::{SimulationSetup, simulate, simulate_with_callbacks};
 
 const READS: &str = "[global]\nioengine=io_uring\ndirect=1\nrw=randread\nrandom_generator=permutation\nbs=4k\nfilename=f\n\
     size=16g\ntime_based\nruntime=4s\n";
 
-fn run(sections: &str, device: &str, scheduler: &str) -> Row {
-    let setup = Setup {
+fn run(sections: &str, device: &str, scheduler: &str) -> ResultRow {
+    let setup = SimulationSetup {
         scheduler: Spec::parse(scheduler).unwrap(),
-        ..Setup::new(Spec::parse(device).unwrap())
+        ..SimulationSetup::new(Spec::parse(device).unwrap())
     };
     let job = JobFile::parse(&format!("{READS}{sections}")).unwrap();
-    simulate("reads", &job, &setup, &mut |_| Go::On).unwrap()
+    simulate("reads", &job, &setup, &mut |_| ProgressAnswer::On).unwrap()
 }
 
 /// On a drive that serves a request in 100 µs and 50,000 a second, seven eighths of these
@@ -75,21 +75,25 @@ fn knee(device: &str, milliseconds: u64) -> u32 {
 
 /// The depths that `adaptive` allows beside a foreground reader: since when, and how many.
 fn depths(device: &str, seconds: u64) -> Vec<(Time, u32)> {
-    let setup = Setup {
+    let setup = SimulationSetup {
         scheduler: Spec::parse("adaptive").unwrap(),
-        ..Setup::new(Spec::parse(device).unwrap())
+        ..SimulationSetup::new(Spec::parse(device).unwrap())
     };
     let sections =
         format!("runtime={seconds}s\n[foreground]\niodepth=1\n[background]\niodepth=128\n");
     let job = JobFile::parse(&format!("{READS}{sections}")).unwrap();
     let mut depths = Vec::new();
-    let mut decided = |decided: &Decided| {
+    let mut decided = |decided: &LoggedDecision| {
         if let Decision::Depth { depth, .. } = decided.decision {
             depths.push((decided.at, depth));
         }
     };
-    let watch = Watch { tell: &mut |_| Go::On, decided: Some(&mut decided), prepare: None };
-    simulate_watched("reads", &job, &setup, watch).unwrap();
+    let watch = RunObserver {
+        tell: &mut |_| ProgressAnswer::On,
+        decided: Some(&mut decided),
+        prepare: None,
+    };
+    simulate_with_callbacks("reads", &job, &setup, watch).unwrap();
     depths
 }
 

@@ -5,10 +5,10 @@
 //! of the largest size work; an idle device expects nothing; and the same
 //! requests with the same seed take the same times, to the nanosecond.
 
-use readpath_core::law::Spec;
+use readpath_core::policy::Spec;
 use readpath_core::request::{DeviceRequest, Op, Outcome, RequestId};
 use readpath_core::unit::Time;
-use readpath_sim::device::parameter::Origin;
+use readpath_sim::device::parameter::ParameterOrigin;
 use readpath_sim::device::{BoxedDevice, registry};
 
 /// Every device that the registry has, alone and composed.
@@ -207,7 +207,8 @@ fn every_parameter_has_a_source_and_reads_back() {
         for parameter in registry::describe(&spec).unwrap() {
             assert!(parameter.source.len() > 4, "{name}: {parameter:?}");
             let is_given = name.contains(parameter.name.rsplit('.').next().unwrap());
-            let is_named = parameter.origin != Origin::Given || parameter.name.ends_with("name");
+            let is_named =
+                parameter.origin != ParameterOrigin::Given || parameter.name.ends_with("name");
             assert!(is_named || is_given, "{name}: how come by? {parameter:?}");
             let mut again = spec.clone();
             again.parameters.insert(parameter.name.clone(), parameter.value.clone());

@@ -1,9 +1,10 @@
 //! Recordings that were worked out by hand, and what is wrong in them.
 
-use readpath_sim::explain::{Cause, Explainer, Explanation, Limit};
+use readpath_sim::explain::{Explainer, Explanation, ProgramLimit, WaitCause};
 use readpath_sim::recording::{
-    Advice, Device, End, File, Hint, Insert, Open, Outcome, Read, Record, Request, Source, Start,
-    Thread, Way, Work,
+    AdviceGiven, AdviceType, DeviceOperation, DeviceRecord, FileRecord, OpenRecord, PagesInserted,
+    ReadMethod, ReadOutcome, ReadRecord, Record, RecordingEnd, RecordingMethod, RecordingStart,
+    RequestRecord, ThreadName,
 };
 
 const US: u64 = 1000;
@@ -17,32 +18,38 @@ struct Made {
 
 impl Made {
     fn new() -> Made {
-        let device = Device { device: 7, name: "disk".to_owned(), ..Device::default() };
+        let device = DeviceRecord { device: 7, name: "disk".to_owned(), ..DeviceRecord::default() };
         let mut records = vec![
-            Record::Start(Start { page_bytes: 4096, ..Start::default() }),
+            Record::Start(RecordingStart { page_bytes: 4096, ..RecordingStart::default() }),
             Record::Device(device),
         ];
         for file in 0..4 {
             let path = format!("/file-{file}");
-            records.push(Record::File(File { file, device: 7, path, ..File::default() }));
-            records.push(Record::Open(Open {
+            records.push(Record::File(FileRecord {
+                file,
+                device: 7,
+                path,
+                ..FileRecord::default()
+            }));
+            records.push(Record::Open(OpenRecord {
                 file,
                 descriptor: 3,
                 is_direct: file == 1,
-                ..Open::default()
+                ..OpenRecord::default()
             }));
         }
-        records.push(Record::Thread(Thread { name: "one".to_owned(), ..Thread::default() }));
+        records
+            .push(Record::Thread(ThreadName { name: "one".to_owned(), ..ThreadName::default() }));
         Made { records, now: 0 }
     }
 
-    fn hint(&mut self, hint: Hint, is_of_mapping: bool) {
+    fn hint(&mut self, hint: AdviceType, is_of_mapping: bool) {
         let at_ns = self.now;
-        self.records.push(Record::Advice(Advice {
+        self.records.push(Record::Advice(AdviceGiven {
             at_ns,
             hint,
             is_of_mapping,
-            ..Advice::default()
+            ..AdviceGiven::default()
         }));
     }
 
@@ -54,7 +61,7 @@ impl Made {
     fn read(
         &mut self,
         file: u32,
-        way: Way,
+        way: ReadMethod,
         (offset, bytes): (u64, u64),
         fetched: u64,
         waits_us: u64,
@@ -62,35 +69,35 @@ impl Made {
         let begin_ns = self.now;
         self.now += waits_us * US + US;
         if fetched > 0 {
-            let insert = Insert { at_ns: begin_ns, thread: 0, file, offset, bytes: fetched };
+            let insert = PagesInserted { at_ns: begin_ns, thread: 0, file, offset, bytes: fetched };
             self.records.push(Record::Insert(insert));
         }
         if waits_us > 0 {
-            self.records.push(Record::Request(Request {
+            self.records.push(Record::Request(RequestRecord {
                 begin_ns: begin_ns + 1,
                 end_ns: self.now - 1,
                 thread: Some(0),
                 device: 7,
                 bytes: fetched.max(bytes),
-                ..Request::default()
+                ..RequestRecord::default()
             }));
         }
-        self.records.push(Record::Read(Read {
+        self.records.push(Record::Read(ReadRecord {
             begin_ns,
             end_ns: self.now,
             waited_ns: waits_us * US,
             way,
-            descriptor: (way != Way::Fault).then_some(3),
+            descriptor: (way != ReadMethod::Fault).then_some(3),
             file,
             offset,
             asked_bytes: bytes,
-            outcome: Outcome::Bytes(bytes),
-            ..Read::default()
+            outcome: ReadOutcome::Bytes(bytes),
+            ..ReadRecord::default()
         }));
     }
 
     fn explained(mut self) -> Explanation {
-        let end = End { at_ns: self.now, processor_ns: None, has_exited: true };
+        let end = RecordingEnd { at_ns: self.now, processor_ns: None, has_exited: true };
         self.records.push(Record::End(end));
         let mut explainer = Explainer::default();
         self.records.iter().for_each(|record| explainer.take(record));
@@ -99,7 +106,7 @@ impl Made {
 }
 
 /// The causes with their seconds, in milliseconds.
-fn found(explanation: &Explanation) -> Vec<(Cause, u64)> {
+fn found(explanation: &Explanation) -> Vec<(WaitCause, u64)> {
     let ms = |seconds: f64| (seconds * 1e3).round() as u64;
     explanation.findings.iter().map(|finding| (finding.cause, ms(finding.seconds))).collect()
 }
@@ -112,10 +119,10 @@ fn far(at: u64) -> u64 {
 #[test]
 fn one_at_a_time() {
     let mut made = Made::new();
-    made.hint(Hint::Random, false);
-    (0..200).for_each(|at| made.read(0, Way::Pread, (far(at), 4 * KIB), 4 * KIB, 100));
+    made.hint(AdviceType::Random, false);
+    (0..200).for_each(|at| made.read(0, ReadMethod::Pread, (far(at), 4 * KIB), 4 * KIB, 100));
     let explanation = made.explained();
-    assert_eq!(found(&explanation), [(Cause::Depth, 20)]);
+    assert_eq!(found(&explanation), [(WaitCause::Depth, 20)]);
     assert!((explanation.shape.depth - 1.0).abs() < 0.01, "{}", explanation.shape.depth);
     assert!(explanation.findings[0].evidence.contains("200 reads of 4 KiB"), "{explanation:?}");
 }
@@ -128,11 +135,11 @@ fn many_at_a_time_are_no_fault() {
         let begin = made.now;
         for thread in 0..8 {
             made.now = begin;
-            made.read(0, Way::Pread, (far(round * 8 + thread), 4 * KIB), 4 * KIB, 100);
+            made.read(0, ReadMethod::Pread, (far(round * 8 + thread), 4 * KIB), 4 * KIB, 100);
         }
     }
     let explanation = made.explained();
-    assert_eq!((found(&explanation), explanation.limit), (vec![], Limit::Device));
+    assert_eq!((found(&explanation), explanation.limit), (vec![], ProgramLimit::Device));
 }
 
 /// Touches of a mapping at changing places, for each of which the kernel fetches 4 MiB that are then used: it is the bytes
@@ -142,31 +149,31 @@ fn what_is_large_in_all_is_no_fault_of_depth() {
     let mut made = Made::new();
     for at in 0..50 {
         let place = far(at * 8);
-        made.read(0, Way::Fault, (place, 4 * KIB), 4 << 20, 10_000);
+        made.read(0, ReadMethod::Fault, (place, 4 * KIB), 4 << 20, 10_000);
         for part in 1..64 {
-            made.read(0, Way::Fault, (place + part * 64 * KIB, 64 * KIB), 0, 0);
+            made.read(0, ReadMethod::Fault, (place + part * 64 * KIB, 64 * KIB), 0, 0);
         }
     }
     let explanation = made.explained();
-    assert_eq!((found(&explanation), explanation.limit), (vec![], Limit::Device));
+    assert_eq!((found(&explanation), explanation.limit), (vec![], ProgramLimit::Device));
 }
 
 #[test]
 fn small_requests_in_a_row() {
     let mut made = Made::new();
     // The file that is read past the page cache: nothing comes into it.
-    (0..500).for_each(|at| made.read(1, Way::Pread, (at * 4 * KIB, 4 * KIB), 0, 60));
+    (0..500).for_each(|at| made.read(1, ReadMethod::Pread, (at * 4 * KIB, 4 * KIB), 0, 60));
     // The first goes on from nothing.
-    assert_eq!(found(&made.explained()), [(Cause::Small, 30)]);
+    assert_eq!(found(&made.explained()), [(WaitCause::Small, 30)]);
 }
 
 /// 256 KiB for 4 KiB that are used: 63 of 64 parts of the waits are lost.
 #[test]
 fn more_is_read_than_used() {
     let mut made = Made::new();
-    (0..100).for_each(|at| made.read(0, Way::Fault, (far(at), 4 * KIB), 256 * KIB, 640));
+    (0..100).for_each(|at| made.read(0, ReadMethod::Fault, (far(at), 4 * KIB), 256 * KIB, 640));
     let explanation = made.explained();
-    assert_eq!(found(&explanation), [(Cause::OverRead, 63)]);
+    assert_eq!(found(&explanation), [(WaitCause::OverRead, 63)]);
     assert!(explanation.findings[0].evidence.contains("64 times as much"), "{explanation:?}");
     assert_eq!(explanation.shape.unused_bytes, 100 * 252 * KIB);
 }
@@ -174,25 +181,26 @@ fn more_is_read_than_used() {
 #[test]
 fn a_mapping_page_by_page() {
     let mut made = Made::new();
-    made.hint(Hint::Random, true);
-    (0..400).for_each(|at| made.read(0, Way::Fault, (at * 4 * KIB, 4 * KIB), 4 * KIB, 50));
+    made.hint(AdviceType::Random, true);
+    (0..400).for_each(|at| made.read(0, ReadMethod::Fault, (at * 4 * KIB, 4 * KIB), 4 * KIB, 50));
     let explanation = made.explained();
-    assert_eq!(found(&explanation), [(Cause::PageFaults, 20)]);
+    assert_eq!(found(&explanation), [(WaitCause::PageFaults, 20)]);
     assert!(explanation.findings[0].evidence.contains("MADV_RANDOM"), "{explanation:?}");
 }
 
 #[test]
 fn a_stream_under_random_advice_and_the_other_way_round() {
     let mut made = Made::new();
-    made.hint(Hint::Random, false);
-    (0..101).for_each(|at| made.read(0, Way::Read, (at * 16 * KIB, 16 * KIB), 16 * KIB, 100));
+    made.hint(AdviceType::Random, false);
+    (0..101)
+        .for_each(|at| made.read(0, ReadMethod::Read, (at * 16 * KIB, 16 * KIB), 16 * KIB, 100));
     // The first does not go on; it is one request at a time, and too little to be told.
-    assert_eq!(found(&made.explained()), [(Cause::Advice, 10)]);
+    assert_eq!(found(&made.explained()), [(WaitCause::Advice, 10)]);
 
     let mut made = Made::new();
-    made.hint(Hint::Sequential, false);
-    (0..100).for_each(|at| made.read(0, Way::Pread, (far(at), 4 * KIB), 12 * KIB, 100));
-    assert_eq!(found(&made.explained()), [(Cause::Advice, 10)]);
+    made.hint(AdviceType::Sequential, false);
+    (0..100).for_each(|at| made.read(0, ReadMethod::Pread, (far(at), 4 * KIB), 12 * KIB, 100));
+    assert_eq!(found(&made.explained()), [(WaitCause::Advice, 10)]);
 }
 
 /// Four rounds: the first fetches what there is, the others again.
@@ -200,10 +208,10 @@ fn a_stream_under_random_advice_and_the_other_way_round() {
 fn the_same_bytes_again() {
     let mut made = Made::new();
     for _ in 0..4 {
-        (0..10).for_each(|at| made.read(0, Way::Read, (at << 20, 1 << 20), 1 << 20, 1000));
+        (0..10).for_each(|at| made.read(0, ReadMethod::Read, (at << 20, 1 << 20), 1 << 20, 1000));
     }
     let explanation = made.explained();
-    assert_eq!(found(&explanation), [(Cause::Again, 30)]);
+    assert_eq!(found(&explanation), [(WaitCause::Again, 30)]);
     assert_eq!(explanation.shape.again_bytes, 30 << 20);
     let last = explanation.shape.reuse.last().unwrap();
     assert_eq!((last.bytes, last.miss_ratio), (10 << 20, 0.25));
@@ -215,13 +223,16 @@ fn the_same_bytes_again() {
 #[test]
 fn a_wait_is_for_its_own_pages() {
     let mut made = Made::new();
-    made.read(0, Way::Pread, (0, 4 * KIB), 4 * KIB, 100);
+    made.read(0, ReadMethod::Pread, (0, 4 * KIB), 4 * KIB, 100);
     for at in 0..100 {
-        made.read(0, Way::Pread, (0, 4 * KIB), 4 * KIB, 0);
-        made.read(0, Way::Pread, (far(at), 4 * KIB), 0, 100);
+        made.read(0, ReadMethod::Pread, (0, 4 * KIB), 4 * KIB, 0);
+        made.read(0, ReadMethod::Pread, (far(at), 4 * KIB), 0, 100);
     }
     let explanation = made.explained();
-    assert!(found(&explanation).iter().all(|(cause, _)| *cause != Cause::Again), "{explanation:?}");
+    assert!(
+        found(&explanation).iter().all(|(cause, _)| *cause != WaitCause::Again),
+        "{explanation:?}"
+    );
 }
 
 #[test]
@@ -229,10 +240,11 @@ fn one_slow_file() {
     let mut made = Made::new();
     for file in [0, 1, 2, 3] {
         let waits = if file == 2 { 10_000 } else { 1000 };
-        (0..20).for_each(|at| made.read(file, Way::Pread, (at << 20, 1 << 20), 1 << 20, waits));
+        (0..20)
+            .for_each(|at| made.read(file, ReadMethod::Pread, (at << 20, 1 << 20), 1 << 20, waits));
     }
     let explanation = made.explained();
-    assert_eq!(found(&explanation), [(Cause::SlowFile, 180)]);
+    assert_eq!(found(&explanation), [(WaitCause::SlowFile, 180)]);
     assert!(explanation.findings[0].title.contains("10 times"), "{explanation:?}");
     assert!(explanation.findings[0].title.contains("/file-2"), "{explanation:?}");
 }
@@ -241,34 +253,35 @@ fn one_slow_file() {
 #[test]
 fn writes_in_the_way() {
     let mut made = Made::new();
-    (0..40).for_each(|at| made.read(0, Way::Pread, (at << 20, 1 << 20), 1 << 20, 1000));
+    (0..40).for_each(|at| made.read(0, ReadMethod::Pread, (at << 20, 1 << 20), 1 << 20, 1000));
     for at in 40..80 {
         let begin_ns = made.now;
-        made.read(0, Way::Pread, (at << 20, 1 << 20), 1 << 20, 4000);
-        let (end_ns, work, bytes) = (made.now, Work::Write, 1 << 20);
-        let write = Request { begin_ns, end_ns, device: 7, work, bytes, ..Request::default() };
+        made.read(0, ReadMethod::Pread, (at << 20, 1 << 20), 1 << 20, 4000);
+        let (end_ns, work, bytes) = (made.now, DeviceOperation::Write, 1 << 20);
+        let write =
+            RequestRecord { begin_ns, end_ns, device: 7, work, bytes, ..RequestRecord::default() };
         made.records.push(Record::Request(write));
     }
     let explanation = made.explained();
-    assert_eq!(found(&explanation), [(Cause::Writers, 120)]);
+    assert_eq!(found(&explanation), [(WaitCause::Writers, 120)]);
     assert!(explanation.findings[0].evidence.contains("40 MiB in all"), "{explanation:?}");
 }
 
 #[test]
 fn nothing_is_wrong_with_a_stream_nor_with_what_is_in_memory() {
     let mut made = Made::new();
-    (0..100).for_each(|at| made.read(0, Way::Read, (at << 20, 1 << 20), 1 << 20, 1000));
+    (0..100).for_each(|at| made.read(0, ReadMethod::Read, (at << 20, 1 << 20), 1 << 20, 1000));
     let explanation = made.explained();
-    assert_eq!((found(&explanation), explanation.limit), (vec![], Limit::Device));
+    assert_eq!((found(&explanation), explanation.limit), (vec![], ProgramLimit::Device));
 
     let mut made = Made::new();
     for at in 0..100 {
-        made.read(0, Way::Pread, (far(at), 4 * KIB), 0, 0);
+        made.read(0, ReadMethod::Pread, (far(at), 4 * KIB), 0, 0);
         made.compute(10);
     }
     let explanation = made.explained();
-    assert_eq!((found(&explanation), explanation.limit), (vec![], Limit::Program));
-    assert_eq!(Made::new().explained().limit, Limit::Nothing);
+    assert_eq!((found(&explanation), explanation.limit), (vec![], ProgramLimit::Program));
+    assert_eq!(Made::new().explained().limit, ProgramLimit::Nothing);
 }
 
 /// What few waits cost is not told, and what costs more comes first.
@@ -276,26 +289,30 @@ fn nothing_is_wrong_with_a_stream_nor_with_what_is_in_memory() {
 fn the_most_costly_comes_first_and_little_is_not_told() {
     let mut made = Made::new();
     made.compute(20_000);
-    (0..20).for_each(|at| made.read(0, Way::Pread, (far(at), 4 * KIB), 4 * KIB, 100));
-    (0..300).for_each(|at| made.read(1, Way::Pread, (at * 4 * KIB, 4 * KIB), 0, 50));
-    (0..11).for_each(|at| made.read(3, Way::Fault, (at * 4 * KIB, 4 * KIB), 4 * KIB, 50));
+    (0..20).for_each(|at| made.read(0, ReadMethod::Pread, (far(at), 4 * KIB), 4 * KIB, 100));
+    (0..300).for_each(|at| made.read(1, ReadMethod::Pread, (at * 4 * KIB, 4 * KIB), 0, 50));
+    (0..11).for_each(|at| made.read(3, ReadMethod::Fault, (at * 4 * KIB, 4 * KIB), 4 * KIB, 50));
     let explanation = made.explained();
     // 2 ms of 39.2 are 5 %; half a millisecond of faults is not told.
-    assert_eq!(found(&explanation), [(Cause::Small, 15), (Cause::Depth, 2)]);
+    assert_eq!(found(&explanation), [(WaitCause::Small, 15), (WaitCause::Depth, 2)]);
 }
 
 /// Where nobody saw what a read waited for, what it took beyond a call and a copy is a wait.
 #[test]
 fn a_recording_of_system_calls_alone_is_explained_too() {
     let mut made = Made::new();
-    let start = Start { page_bytes: 4096, source: Source::Strace, ..Start::default() };
+    let start = RecordingStart {
+        page_bytes: 4096,
+        source: RecordingMethod::Strace,
+        ..RecordingStart::default()
+    };
     made.records[0] = Record::Start(start);
     for at in 0..100 {
-        made.read(0, Way::Pread, (far(at), 4 * KIB), 0, 0);
+        made.read(0, ReadMethod::Pread, (far(at), 4 * KIB), 0, 0);
         made.now += 100 * US;
         let Some(Record::Read(read)) = made.records.last_mut() else { unreachable!() };
         read.end_ns = made.now;
     }
     // 101 µs, less 20 for the call and 4.096 for the copy: 76.904 of each.
-    assert_eq!(found(&made.explained()), [(Cause::Depth, 8)]);
+    assert_eq!(found(&made.explained()), [(WaitCause::Depth, 8)]);
 }

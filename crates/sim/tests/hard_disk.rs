@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use readpath_core::law::Spec;
+use readpath_core::policy::Spec;
 use readpath_core::request::{DeviceRequest, Op, RequestId};
 use readpath_core::unit::Time;
 use readpath_sim::device::Device;
-use readpath_sim::device::hdd::drive::{Drive, ReadAhead, WriteCacheSpec};
+use readpath_sim::device::hdd::drive::{DriveDescription, ReadAhead, WriteCacheSpec};
 use readpath_sim::device::hdd::{Hdd, build_hdd, drive_of, parameters};
 
 /// What a run of one kind of request gives.
@@ -232,7 +232,7 @@ impl Draw {
     }
 }
 
-fn drawn_drive(draw: &mut Draw) -> Drive {
+fn drawn_drive(draw: &mut Draw) -> DriveDescription {
     let name = ["scsi2001", "scsi2002", "sata2010", "sata"][draw.below(4) as usize];
     let spec = Spec::parse(&format!("hdd,drive={name}")).expect("a spec");
     let mut drive = drive_of(&spec).expect("a drive");

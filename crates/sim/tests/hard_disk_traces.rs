@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use readpath_core::law::Spec;
-use readpath_sim::device::hdd::drive::Drive;
+use readpath_core::policy::Spec;
+use readpath_sim::device::hdd::drive::DriveDescription;
 use readpath_sim::device::hdd::{Hdd, drive_of};
-use readpath_sim::validate::{Gap, Report, ablate, read_trace, validate};
+use readpath_sim::validate::{GapMeaning, ValidationReport, ablate, read_trace, validate};
 
 /// The traces' directory; `None`, with the reason said, where it is absent.
 fn traces() -> Option<PathBuf> {
@@ -18,13 +18,13 @@ fn traces() -> Option<PathBuf> {
     None
 }
 
-fn drive(directory: &Path, name: &str, more: &str) -> Drive {
+fn drive(directory: &Path, name: &str, more: &str) -> DriveDescription {
     let file = directory.join(name).with_extension("diskspecs");
     let spec = Spec::parse(&format!("hdd,disksim={}{more}", file.display())).expect("a spec");
     drive_of(&spec).unwrap_or_else(|error| panic!("{error}"))
 }
 
-fn report(directory: &Path, name: &str, more: &str, seed: u64) -> Report {
+fn report(directory: &Path, name: &str, more: &str, seed: u64) -> ValidationReport {
     let trace = directory.join(name).with_extension("trace");
     validate(&trace, &drive(directory, name, more), seed).unwrap_or_else(|error| panic!("{error}"))
 }
@@ -34,7 +34,7 @@ fn drives_meet_their_measured_distributions_as_their_files_load() {
     let Some(directory) = traces() else { return };
     // DiskSim's root mean square horizontal distances, ms. Of the Cheetah 9LP it is 0.107, which
     // is missed: the drive reads on into the next track after any read, its file says that it
-    // does so in streams only. (Without the settling of `settles_anew` it is 0.109.)
+    // does so in streams only. (Without the settling of `settles_on_return` it is 0.109.)
     let published =
         [("atlas10k", 0.268), ("barracuda", 0.349), ("cheetah9LP", 0.161), ("ibm18es", 0.135)];
     for (name, disksim_ms) in published {
@@ -54,7 +54,7 @@ fn without_settling_drives_err_as_disksim_does() {
     // a read's first sector is kept here wherever the head came down.
     for (name, disksim_ms) in [("barracuda", 0.349), ("cheetah9LP", 0.107), ("ibm18es", 0.135)] {
         let mut drive = drive(&directory, name, "");
-        drive.mechanics.settles_anew = false;
+        drive.mechanics.settles_on_return = false;
         let trace = directory.join(name).with_extension("trace");
         for seed in [1, 5] {
             let free_ms = validate(&trace, &drive, seed).expect("a trace").free.distance_ms;
@@ -74,8 +74,8 @@ fn the_fifth_needs_its_bus_which_its_files_leave_out() {
     assert!(with.free.distance_ms < 0.098, "{}", with.free.distance_ms);
     // Where the trace carries the phase a model that is right of one request meets the next in
     // phase: nine in ten within half a ms, and so the parameters of the bus one by one.
-    assert!(with.free.met_part > 0.9 && without.free.met_part < 0.5);
-    assert!(with.observed.met_part > 0.85);
+    assert!(with.free.within_half_ms > 0.9 && without.free.within_half_ms < 0.5);
+    assert!(with.observed.within_half_ms > 0.85);
 }
 
 #[test]
@@ -83,10 +83,10 @@ fn the_gap_column_is_read_as_the_phase_supports_it() {
     let Some(directory) = traces() else { return };
     for name in ["atlas10k", "barracuda", "cheetah9LP", "ibm18es"] {
         let coherence = report(&directory, name, "", 1).coherence;
-        assert_eq!(coherence.gap(), Gap::Before, "{name}: {coherence:?}");
+        assert_eq!(coherence.gap(), GapMeaning::Before, "{name}: {coherence:?}");
         assert!(coherence.after < 2.5 * coherence.noise(), "{name}: {coherence:?}");
     }
-    assert_eq!(report(&directory, "hp_c2247a", "", 1).coherence.gap(), Gap::After);
+    assert_eq!(report(&directory, "hp_c2247a", "", 1).coherence.gap(), GapMeaning::After);
 }
 
 #[test]

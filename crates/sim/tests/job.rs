@@ -2,7 +2,9 @@
 
 use readpath_core::request::{Class, Priority};
 use readpath_core::unit::Time;
-use readpath_sim::job::{Distribution, Engine, Extent, Hint, Job, JobFile, Pattern, Surroundings};
+use readpath_sim::job::{
+    AdviceHint, BytesOrPercent, Distribution, Environment, Job, JobEngine, JobFile, JobPattern,
+};
 
 fn one(options: &str) -> Job {
     let file = JobFile::parse(&format!("[j]\nrw=read\n{options}\n")).unwrap();
@@ -19,10 +21,13 @@ fn what_is_not_said_is_fios_default() {
     let job = one("");
     assert_eq!((job.block_bytes_read(), job.block_bytes_write()), (4096, 4096));
     assert_eq!((job.processes, job.depth, job.batch, job.loops), (1, 1, 1, 1));
-    assert_eq!((job.engine, job.is_direct, job.hint), (Engine::Psync, false, Hint::Pattern));
+    assert_eq!(
+        (job.engine, job.is_direct, job.hint),
+        (JobEngine::Psync, false, AdviceHint::Pattern)
+    );
     assert_eq!((job.seed, job.has_random_map), (0x89, true));
     assert_eq!((job.runtime, job.pauses.time, job.pauses.blocks), (None, Time::ZERO, 1));
-    assert_eq!((job.size, job.io_size, job.offset), (None, None, Extent::Bytes(0)));
+    assert_eq!((job.size, job.io_size, job.offset), (None, None, BytesOrPercent::Bytes(0)));
     assert_eq!(job.priority, None);
 }
 
@@ -48,7 +53,7 @@ bs=32k
         .iter()
         .map(|job| (job.name.as_str(), job.line, job.block_bytes_read(), job.size, job.is_direct))
         .collect();
-    let mib = Some(Extent::Bytes(1 << 20));
+    let mib = Some(BytesOrPercent::Bytes(1 << 20));
     assert_eq!(
         seen,
         [
@@ -61,7 +66,7 @@ bs=32k
 
 #[test]
 fn each_option_reaches_its_field() {
-    assert_eq!(one("rw=randrw").pattern, Pattern { is_random: true, reads_percent: 50 });
+    assert_eq!(one("rw=randrw").pattern, JobPattern { is_random: true, reads_percent: 50 });
     assert_eq!(one("readwrite=rw\nrwmixread=70").pattern.reads_percent, 70);
     assert_eq!(one("rwmixwrite=70\nrw=randrw").pattern.reads_percent, 30);
     assert_eq!(one("rw=randwrite\nrwmixread=70").pattern.reads_percent, 0);
@@ -69,24 +74,24 @@ fn each_option_reaches_its_field() {
     assert_eq!((job.block_bytes_read(), job.block_bytes_write()), (4 << 10, 8 << 10));
     let job = one("blocksize=64k\nbs=,8k");
     assert_eq!((job.block_bytes_read(), job.block_bytes_write()), (64 << 10, 8 << 10));
-    assert_eq!(one("size=50%").size, Some(Extent::Percent(50)));
-    assert_eq!(one("io_size=2m").io_size, Some(Extent::Bytes(2 << 20)));
-    assert_eq!(one("offset=25%").offset, Extent::Percent(25));
+    assert_eq!(one("size=50%").size, Some(BytesOrPercent::Percent(50)));
+    assert_eq!(one("io_size=2m").io_size, Some(BytesOrPercent::Bytes(2 << 20)));
+    assert_eq!(one("offset=25%").offset, BytesOrPercent::Percent(25));
     assert_eq!(one("filesize=1g").file_bytes, Some((1 << 30, 1 << 30)));
     assert_eq!(one(r"filename=a:b\:c").file_names, ["a", "b:c"]);
     assert_eq!(one("directory=/data").directories, ["/data"]);
     assert_eq!(one("numjobs=4").processes, 4);
-    assert_eq!(one("ioengine=mmap").engine, Engine::Mmap);
+    assert_eq!(one("ioengine=mmap").engine, JobEngine::Mmap);
     assert!(one("buffered=0").is_direct);
     let raw = one("ioengine=raw\niodepth=8");
-    assert_eq!((raw.engine, raw.is_direct, raw.depth), (Engine::Raw, true, 1));
+    assert_eq!((raw.engine, raw.is_direct, raw.depth), (JobEngine::Raw, true, 1));
     assert!(!one("direct=1\nbuffered=1").is_direct);
     assert_eq!(one("runtime=1500ms").runtime, Some(Time::from_ms(1500)));
     assert_eq!(one("runtime=0").runtime, None);
     assert!(one("runtime=10\ntime_based").is_time_based);
     assert_eq!(one("thinktime=100").pauses.time, Time::from_us(100));
     assert_eq!(one("thinktime_blocks=8").pauses.blocks, 8);
-    assert_eq!(one("fadvise_hint=sequential").hint, Hint::Sequential);
+    assert_eq!(one("fadvise_hint=sequential").hint, AdviceHint::Sequential);
     assert_eq!(one("randseed=42").seed, 42);
     assert_eq!(
         one("random_distribution=zipf").distribution,
@@ -100,7 +105,7 @@ fn each_option_reaches_its_field() {
     assert!(one("norandommap=0").has_random_map);
     assert!(one("group_reporting").is_group_reported);
     assert_eq!(one("startdelay=2s").start_delay, Time::from_s(2));
-    assert!(one("wait_for_previous").is_barrier);
+    assert!(one("wait_for_previous").has_stonewall);
     assert_eq!(one("description=to see").description.as_deref(), Some("to see"));
     assert_eq!(one("name=other").name, "other");
     assert_eq!(one("loops=3").loops, 3);
@@ -186,11 +191,11 @@ fn files_and_variables_come_in() {
         _ => Err("No such file".to_owned()),
     };
     let variable = |name: &str| (name == "WAY").then(|| "randread".to_owned());
-    let around = Surroundings {
+    let around = Environment {
         file: Some(&file),
         variable: Some(&variable),
         processors: Some(6),
-        ..Surroundings::default()
+        ..Environment::default()
     };
     let text = "[first]\ninclude common\nnumjobs=$ncpus*2\n";
     let jobs = JobFile::parse_in(text, &around).unwrap().jobs;

@@ -3,11 +3,11 @@
 use std::path::Path;
 
 use proptest::prelude::*;
-use readpath_sim::load::{Load, Pattern, Share, file};
+use readpath_sim::load::{MemoryLoad, MemorySharing, TouchPattern, file};
 
 const MIB: u64 = 1 << 20;
 
-fn parse(text: &str) -> Result<Vec<Load>, String> {
+fn parse(text: &str) -> Result<Vec<MemoryLoad>, String> {
     file::parse(text, Path::new("load.toml")).map_err(|error| error.to_string())
 }
 
@@ -34,24 +34,24 @@ fn the_example_says_what_its_comments_say() {
         seed = 7
     "#;
     let loads = parse(text).unwrap();
-    let sweeps = Load {
+    let sweeps = MemoryLoad {
         name: "sweeps".to_owned(),
         mapping_bytes: 1000 * MIB,
         memory_bytes: 900 * MIB,
         swap_bytes: 1024 * MIB,
-        pattern: Pattern::Sequential,
+        pattern: TouchPattern::Sequential,
         touches: 1_280_000,
         writes_percent: 0,
-        share: Share::Private,
+        share: MemorySharing::Private,
         processes: 1,
         seed: 0,
     };
-    let random = Load {
+    let random = MemoryLoad {
         name: "random".to_owned(),
-        pattern: Pattern::Random,
+        pattern: TouchPattern::Random,
         touches: 5_000_000,
         writes_percent: 30,
-        share: Share::Shared,
+        share: MemorySharing::Shared,
         processes: 4,
         seed: 7,
         ..sweeps.clone()
@@ -103,7 +103,10 @@ fn values_take_the_forms_that_people_write() {
 fn the_nearer_value_holds() {
     let text = format!("sweeps = 9\nmemory = '1GiB'\nshare = 'shared'\n{}", with(&[]));
     let load = parse(&text).unwrap().remove(0);
-    assert_eq!((load.touches, load.memory_bytes, load.share), (100, 48 * MIB, Share::Shared));
+    assert_eq!(
+        (load.touches, load.memory_bytes, load.share),
+        (100, 48 * MIB, MemorySharing::Shared)
+    );
 }
 
 #[test]
@@ -169,7 +172,7 @@ fn what_is_wrong_with_the_file_as_a_whole_is_told() {
     }
 }
 
-fn any_load() -> impl Strategy<Value = Load> {
+fn any_load() -> impl Strategy<Value = MemoryLoad> {
     let sizes = (1u64..1 << 20, 256u64..1 << 20, 0u64..1 << 20);
     let touches = (any::<bool>(), 1u64..1_000_000_000);
     let others = (0u32..=100, any::<bool>(), 1u32..=1024, 0u64..1 << 53);
@@ -178,15 +181,15 @@ fn any_load() -> impl Strategy<Value = Load> {
         let (writes_percent, is_shared, processes, seed) = others;
         let mappings = if is_shared { 1 } else { u64::from(processes) };
         let needed_pages = (mapping_pages * mappings).saturating_sub(memory_pages);
-        Load {
+        MemoryLoad {
             name: "any".to_owned(),
             mapping_bytes: mapping_pages * 4096,
             memory_bytes: memory_pages * 4096,
             swap_bytes: (needed_pages + more_pages).max(1) * 4096,
-            pattern: if is_random { Pattern::Random } else { Pattern::Sequential },
+            pattern: if is_random { TouchPattern::Random } else { TouchPattern::Sequential },
             touches,
             writes_percent,
-            share: if is_shared { Share::Shared } else { Share::Private },
+            share: if is_shared { MemorySharing::Shared } else { MemorySharing::Private },
             processes,
             seed,
         }
@@ -194,7 +197,7 @@ fn any_load() -> impl Strategy<Value = Load> {
 }
 
 /// A load as a person would write it, sizes in the largest unit that says them.
-fn written(load: &Load) -> String {
+fn written(load: &MemoryLoad) -> String {
     let size = |bytes: u64| match bytes {
         _ if bytes.is_multiple_of(1 << 30) => format!("'{}GiB'", bytes >> 30),
         _ if bytes.is_multiple_of(1 << 20) => format!("'{}m'", bytes >> 20),
@@ -208,11 +211,11 @@ fn written(load: &Load) -> String {
         load.name,
         size(load.mapping_bytes),
         size(load.memory_bytes),
-        if load.pattern == Pattern::Random { "random" } else { "sequential" },
+        if load.pattern == TouchPattern::Random { "random" } else { "sequential" },
         load.touches,
         load.writes_percent / 100,
         load.writes_percent % 100,
-        if load.share == Share::Shared { "shared" } else { "private" },
+        if load.share == MemorySharing::Shared { "shared" } else { "private" },
         load.processes,
         load.seed,
     )

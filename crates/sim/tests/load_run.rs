@@ -1,27 +1,29 @@
 //! Loads on memory in the modelled world: what they cost, and what they swap.
 
-use readpath_core::law::Spec;
-use readpath_sim::load::{Load, LoadRow, LoadSetup, Pattern, Share, check_load, simulate_load};
-use readpath_sim::run::{Go, Watch};
+use readpath_core::policy::Spec;
+use readpath_sim::load::{
+    LoadRow, LoadSetup, MemoryLoad, MemorySharing, TouchPattern, check_load, simulate_load,
+};
+use readpath_sim::run::{ProgressAnswer, RunObserver};
 
 const MIB: u64 = 1 << 20;
 
 /// With the kernel's reclaim.
-fn run(load: &Load, swapin: &str) -> LoadRow {
+fn run(load: &MemoryLoad, swapin: &str) -> LoadRow {
     run_under(load, swapin, Some("two-lists"))
 }
 
-fn run_under(load: &Load, swapin: &str, reclaim: Option<&str>) -> LoadRow {
+fn run_under(load: &MemoryLoad, swapin: &str, eviction: Option<&str>) -> LoadRow {
     let mut setup =
         LoadSetup { swapin: Spec::parse(swapin).unwrap(), ..LoadSetup::new(Spec::plain("ssd")) };
-    setup.reclaim = reclaim.map_or(setup.reclaim, Spec::plain);
-    simulate_load(load, &setup, Watch::progress(&mut |_| Go::On)).unwrap()
+    setup.eviction = eviction.map_or(setup.eviction, Spec::plain);
+    simulate_load(load, &setup, RunObserver::progress(&mut |_| ProgressAnswer::On)).unwrap()
 }
 
 /// 2,000 touches at 100 ns, all of them in memory since they were filled.
 #[test]
 fn what_fits_costs_its_touches_and_no_io() {
-    let load = Load { touches: 2_000, ..Load::new("fits", 2 * MIB, 4 * MIB) };
+    let load = MemoryLoad { touches: 2_000, ..MemoryLoad::new("fits", 2 * MIB, 4 * MIB) };
     let row = run(&load, "hits");
     assert_eq!(row.seconds, Some(0.000_2));
     assert_eq!((row.major_faults, row.minor_faults), (Some(0), Some(0)));
@@ -33,17 +35,19 @@ fn what_fits_costs_its_touches_and_no_io() {
 /// 67.1 (private) and 68.7 thousand (shared) one by one.
 #[test]
 fn as_many_pages_are_read_in_as_a_running_kernel_reads() {
-    let sweeps = Load { touches: 45_000, ..Load::new("sweeps", 9_008 * 4096, 32 * MIB) };
-    for law in ["none", "cluster", "hits", "vma"] {
-        let pages_in = run(&sweeps, law).pages_in.unwrap() as f64;
-        assert!((0.98..1.02).contains(&(pages_in / 45_000.0)), "{law}: {pages_in}");
+    let sweeps =
+        MemoryLoad { touches: 45_000, ..MemoryLoad::new("sweeps", 9_008 * 4096, 32 * MIB) };
+    for policy in ["none", "cluster", "hits", "vma"] {
+        let pages_in = run(&sweeps, policy).pages_in.unwrap() as f64;
+        assert!((0.98..1.02).contains(&(pages_in / 45_000.0)), "{policy}: {pages_in}");
     }
-    for (share, measured) in [(Share::Private, 67_100.0), (Share::Shared, 68_700.0)] {
-        let random = Load { pattern: Pattern::Random, share, ..sweeps.clone() };
-        for law in ["none", "hits"] {
-            let pages_in = run(&random, law).pages_in.unwrap() as f64 * 16.0;
+    for (share, measured) in [(MemorySharing::Private, 67_100.0), (MemorySharing::Shared, 68_700.0)]
+    {
+        let random = MemoryLoad { pattern: TouchPattern::Random, share, ..sweeps.clone() };
+        for policy in ["none", "hits"] {
+            let pages_in = run(&random, policy).pages_in.unwrap() as f64 * 16.0;
             let ratio = pages_in / measured;
-            assert!((0.9..1.1).contains(&ratio), "{law}: {pages_in} for {measured}");
+            assert!((0.9..1.1).contains(&ratio), "{policy}: {pages_in} for {measured}");
         }
     }
 }
@@ -51,8 +55,8 @@ fn as_many_pages_are_read_in_as_a_running_kernel_reads() {
 /// Pages that are only read leave again for nothing: their slots still hold them.
 #[test]
 fn a_load_that_reads_writes_nothing_after_it_was_filled() {
-    let reads = Load { touches: 20_000, ..Load::new("reads", 16 * MIB, 12 * MIB) };
-    let writes = Load { writes_percent: 100, ..reads.clone() };
+    let reads = MemoryLoad { touches: 20_000, ..MemoryLoad::new("reads", 16 * MIB, 12 * MIB) };
+    let writes = MemoryLoad { writes_percent: 100, ..reads.clone() };
     let (reads, writes) = (run(&reads, "hits"), run(&writes, "hits"));
     // What had not been written when the filling ended, once: less than fits into memory.
     assert!(reads.pages_out.unwrap() <= 12 * MIB / 4096, "{:?}", reads.pages_out);
@@ -63,7 +67,7 @@ fn a_load_that_reads_writes_nothing_after_it_was_filled() {
 /// 20,000 touches miss. Whoever keeps what he has misses 1,024 in a turn, a quarter.
 #[test]
 fn of_a_loop_larger_than_memory_a_part_is_kept() {
-    let sweeps = Load { touches: 20_000, ..Load::new("sweeps", 16 * MIB, 12 * MIB) };
+    let sweeps = MemoryLoad { touches: 20_000, ..MemoryLoad::new("sweeps", 16 * MIB, 12 * MIB) };
     assert!(run(&sweeps, "none").pages_in.unwrap() >= 19_900);
     let pages_in = run_under(&sweeps, "none", None).pages_in.unwrap();
     assert!((5_000..8_000).contains(&pages_in), "{pages_in}");
@@ -71,23 +75,26 @@ fn of_a_loop_larger_than_memory_a_part_is_kept() {
 
 #[test]
 fn the_same_seed_decides_the_same_and_another_does_not() {
-    let load = Load { pattern: Pattern::Random, ..Load::new("random", 16 * MIB, 12 * MIB) };
+    let load = MemoryLoad {
+        pattern: TouchPattern::Random,
+        ..MemoryLoad::new("random", 16 * MIB, 12 * MIB)
+    };
     assert_eq!(run(&load, "hits"), run(&load, "hits"));
-    let other = Load { seed: 1, ..load.clone() };
+    let other = MemoryLoad { seed: 1, ..load.clone() };
     assert_ne!(run(&load, "hits").decisions, run(&other, "hits").decisions);
 }
 
 #[test]
 fn processes_share_memory_and_each_ends() {
-    for share in [Share::Private, Share::Shared] {
-        let load = Load {
+    for share in [MemorySharing::Private, MemorySharing::Shared] {
+        let load = MemoryLoad {
             processes: 3,
             share,
-            pattern: Pattern::Random,
+            pattern: TouchPattern::Random,
             writes_percent: 30,
             touches: 5_000,
             swap_bytes: 24 * MIB,
-            ..Load::new("three", 8 * MIB, 6 * MIB)
+            ..MemoryLoad::new("three", 8 * MIB, 6 * MIB)
         };
         let row = run(&load, "vma");
         assert_eq!(row.touches, Some(15_000), "{share:?}");
@@ -97,7 +104,7 @@ fn processes_share_memory_and_each_ends() {
 
 #[test]
 fn what_can_not_be_run_is_refused_before_it_is() {
-    let load = Load::new("l", 16 * MIB, 12 * MIB);
+    let load = MemoryLoad::new("l", 16 * MIB, 12 * MIB);
     let error = |device: &str, swapin: &str| {
         let setup = LoadSetup {
             swapin: Spec::parse(swapin).unwrap(),
@@ -107,7 +114,7 @@ fn what_can_not_be_run_is_refused_before_it_is() {
     };
     assert!(error("floppy", "hits").contains("there is no device `floppy`"));
     assert!(
-        error("ssd", "lru").contains("there is no swap-in law `lru`; there are: none, cluster")
+        error("ssd", "lru").contains("there is no swap-in policy `lru`; there are: none, cluster")
     );
     assert!(error("ssd", "hits,page_cluster=99").contains("a whole number from 0 to 10"));
     assert!(error("ssd,size=8m", "hits").contains("the swap area does not fit"));

@@ -6,12 +6,12 @@
 
 use std::collections::BTreeSet;
 
-use readpath_core::law::Spec;
+use readpath_core::policy::Spec;
 use readpath_core::request::{Completion, DeviceCaps, DeviceRequest, Op, RequestId};
 use readpath_core::unit::Time;
 use readpath_sim::device::array::{Controller, ControllerParts};
 use readpath_sim::device::changing::Changing;
-use readpath_sim::device::faulty::{Effect, Fault, Faulty, Strikes};
+use readpath_sim::device::faulty::{FaultEffect, FaultRule, FaultSelector, Faulty};
 use readpath_sim::device::nfs::Nfs;
 use readpath_sim::device::raid0::Raid0;
 use readpath_sim::device::{BoxedDevice, Device, registry};
@@ -81,28 +81,30 @@ impl Device for Strict {
 
 fn users() -> Vec<(&'static str, BoxedDevice)> {
     let members = |text, count| (0..count).map(|_| strict(text)).collect();
-    let controller = |readahead_sectors, keeps_all, inner| {
+    let controller = |readahead_sectors, caches_all_reads, inner| {
         let parts = ControllerParts {
             overhead: Time::from_us(30),
             miss: Time::from_us(200),
             link_bytes_per_second: Some(400_000_000),
             cache_bytes: 1 << 20,
-            keeps_all,
+            caches_all_reads,
             line_sectors: 128,
             readahead_sectors,
             readahead_all_sectors: 2_048,
             readahead_after_sectors: 1,
             streams: 4,
-            silent_requests: 192,
+            inactive_after_requests: 192,
             write_cache_bytes: 1 << 20,
-            keeps_writes: keeps_all,
+            write_cache_survives_power_loss: caches_all_reads,
             depth_max: 100,
         };
         Box::new(Controller::new(inner, parts))
     };
-    let faults =
-        [(Strikes::Every(3), Effect::Delay(Time::from_ms(2))), (Strikes::Every(5), Effect::Halve)]
-            .map(|(strikes, effect)| Fault { strikes, effect, since: Time::ZERO });
+    let faults = [
+        (FaultSelector::Every(3), FaultEffect::Delay(Time::from_ms(2))),
+        (FaultSelector::Every(5), FaultEffect::Halve),
+    ]
+    .map(|(strikes, effect)| FaultRule { strikes, effect, since: Time::ZERO });
     let turns = Spec::parse("changing,at=20ms").unwrap();
     let changing = Changing::from_spec(&turns, strict("nvme"), strict("hdd")).unwrap();
     let striped = Raid0::new(members("hdd", 3), 128);

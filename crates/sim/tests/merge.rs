@@ -1,7 +1,8 @@
 //! Recordings merged, worked out by hand.
 
 use readpath_sim::recording::{
-    Device, End, File, Merge, MergeError, Outcome, Read, Record, Request, Source, Start, Thread,
+    DeviceRecord, FileRecord, MergeError, MergedRecords, ReadOutcome, ReadRecord, Record,
+    RecordingEnd, RecordingMethod, RecordingStart, RequestRecord, ThreadName,
 };
 
 const DISK: u64 = 8 << 20;
@@ -9,46 +10,60 @@ const DISK: u64 = 8 << 20;
 fn start(wall_ns: u64, program: &str) -> Record {
     let (page_bytes, system) = (4096, "Linux 6.18".to_owned());
     let program = program.to_owned();
-    Record::Start(Start { wall_ns, page_bytes, program, system, ..Start::default() })
+    Record::Start(RecordingStart {
+        wall_ns,
+        page_bytes,
+        program,
+        system,
+        ..RecordingStart::default()
+    })
 }
 
 fn device(name: &str) -> Record {
-    Record::Device(Device { device: DISK, name: name.to_owned(), ..Device::default() })
+    Record::Device(DeviceRecord { device: DISK, name: name.to_owned(), ..DeviceRecord::default() })
 }
 
 fn file(file: u32, inode: u64, path: &str) -> Record {
-    Record::File(File { file, device: DISK, inode, bytes: None, path: path.to_owned() })
+    Record::File(FileRecord { file, device: DISK, inode, bytes: None, path: path.to_owned() })
 }
 
 fn thread(thread: u32) -> Record {
-    Record::Thread(Thread { thread, task: 70, process: 70, name: "cat".to_owned() })
+    Record::Thread(ThreadName { thread, task: 70, process: 70, name: "cat".to_owned() })
 }
 
 fn read(end_ns: u64, thread: u32, file: u32) -> Record {
     let (begin_ns, asked_bytes) = (end_ns - 50, 4096);
-    let outcome = Outcome::Bytes(4096);
-    Record::Read(Read { end_ns, begin_ns, thread, file, asked_bytes, outcome, ..Read::default() })
+    let outcome = ReadOutcome::Bytes(4096);
+    Record::Read(ReadRecord {
+        end_ns,
+        begin_ns,
+        thread,
+        file,
+        asked_bytes,
+        outcome,
+        ..ReadRecord::default()
+    })
 }
 
 fn request(end_ns: u64, place: u64, thread: Option<u64>) -> Record {
     let (begin_ns, device, bytes) = (end_ns - 100, DISK, 4096);
-    Record::Request(Request {
+    Record::Request(RequestRecord {
         end_ns,
         begin_ns,
         thread,
         device,
         place,
         bytes,
-        ..Request::default()
+        ..RequestRecord::default()
     })
 }
 
 fn end(at_ns: u64, processor_ns: u64, has_exited: bool) -> Record {
-    Record::End(End { at_ns, processor_ns: Some(processor_ns), has_exited })
+    Record::End(RecordingEnd { at_ns, processor_ns: Some(processor_ns), has_exited })
 }
 
 fn merged(parts: Vec<Vec<Record>>) -> Vec<Record> {
-    Merge::new(parts.into_iter().map(Vec::into_iter).collect()).unwrap().collect()
+    MergedRecords::new(parts.into_iter().map(Vec::into_iter).collect()).unwrap().collect()
 }
 
 /// The second began 1,000 ns after the first. Both saw the request at 500; the file /a is one, the files /b are two.
@@ -117,9 +132,9 @@ fn devices_that_differ_are_told_apart_and_a_cut_recording_ends_nothing() {
 #[test]
 fn what_does_not_fit_together_is_refused() {
     let error = |parts: Vec<Vec<Record>>| {
-        Merge::new(parts.into_iter().map(Vec::into_iter).collect()).unwrap_err()
+        MergedRecords::new(parts.into_iter().map(Vec::into_iter).collect()).unwrap_err()
     };
-    let other = |change: fn(&mut Start)| match start(7, "p") {
+    let other = |change: fn(&mut RecordingStart)| match start(7, "p") {
         Record::Start(mut start) => {
             change(&mut start);
             vec![Record::Start(start)]
@@ -130,7 +145,7 @@ fn what_does_not_fit_together_is_refused() {
     assert_eq!(error(vec![good(), vec![]]), MergeError::NoStart(1));
     assert_eq!(error(vec![other(|start| start.wall_ns = 0), good()]), MergeError::NoTime(0));
     assert_eq!(error(vec![good(), other(|start| start.page_bytes = 65536)]), MergeError::Pages(1));
-    let strace = other(|start| start.source = Source::Strace);
-    let sources = MergeError::Sources(1, Source::Strace, Source::Tracepoints);
+    let strace = other(|start| start.source = RecordingMethod::Strace);
+    let sources = MergeError::Sources(1, RecordingMethod::Strace, RecordingMethod::Tracepoints);
     assert_eq!(error(vec![good(), strace]), sources);
 }

@@ -1,30 +1,37 @@
 //! An observed run is the run that it would have been, and what was seen of it adds up.
 
-use readpath_core::law::Spec;
+use readpath_core::policy::Spec;
 use readpath_core::readahead::NoReadahead;
 use readpath_sim::job::JobFile;
 use readpath_sim::observe::{Events, Observer};
-use readpath_sim::report::Row;
-use readpath_sim::run::{Go, Watch};
-use readpath_sim::simulate::{Guests, Setup, simulate, simulate_with};
+use readpath_sim::report::ResultRow;
+use readpath_sim::run::{ProgressAnswer, RunObserver};
+use readpath_sim::simulate::{Participants, SimulationSetup, simulate, simulate_with};
 
 const SEQUENTIAL: &str = "[a]\nrw=read\nbs=64k\nsize=1m\n";
 
-fn setup(device: &str, readahead: &str) -> Setup {
+fn setup(device: &str, readahead: &str) -> SimulationSetup {
     let readahead = Spec::parse(readahead).unwrap();
-    Setup { readahead, ..Setup::new(Spec::parse(device).unwrap()) }
+    SimulationSetup { readahead, ..SimulationSetup::new(Spec::parse(device).unwrap()) }
 }
 
-fn observed(job: &str, setup: &Setup, events_max: usize) -> (Row, Events) {
+fn observed(job: &str, setup: &SimulationSetup, events_max: usize) -> (ResultRow, Events) {
     let observer = Observer::new(events_max);
-    let guests = Guests { observer: Some(observer.clone()), law_maker: None };
+    let guests = Participants { observer: Some(observer.clone()), policy_maker: None };
     let job = JobFile::parse(job).unwrap();
-    let row = simulate_with("job", &job, setup, guests, Watch::progress(&mut |_| Go::On)).unwrap();
+    let row = simulate_with(
+        "job",
+        &job,
+        setup,
+        guests,
+        RunObserver::progress(&mut |_| ProgressAnswer::On),
+    )
+    .unwrap();
     (row, observer.take())
 }
 
-fn plain(job: &str, setup: &Setup) -> Row {
-    simulate("job", &JobFile::parse(job).unwrap(), setup, &mut |_| Go::On).unwrap()
+fn plain(job: &str, setup: &SimulationSetup) -> ResultRow {
+    simulate("job", &JobFile::parse(job).unwrap(), setup, &mut |_| ProgressAnswer::On).unwrap()
 }
 
 #[test]
@@ -32,12 +39,12 @@ fn looking_on_changes_nothing() {
     let mapped = "[m]\nrw=randread\nbs=64k\nsize=64m\nio_size=4m\nioengine=mmap\nnumjobs=3\n";
     let direct = "[d]\nrw=randrw\nbs=16k\nsize=16m\ndirect=1\nioengine=libaio\niodepth=8\n";
     for job in [SEQUENTIAL, mapped, direct] {
-        for (device, law) in [("hdd", "ondemand"), ("ssd", "window"), ("nvme", "none")] {
-            let setup = setup(device, law);
+        for (device, policy) in [("hdd", "ondemand"), ("ssd", "window"), ("nvme", "none")] {
+            let setup = setup(device, policy);
             assert_eq!(
                 observed(job, &setup, 1 << 20).0,
                 plain(job, &setup),
-                "{job} {device} {law}"
+                "{job} {device} {policy}"
             );
         }
     }
@@ -45,7 +52,7 @@ fn looking_on_changes_nothing() {
 
 /// 16 reads of 16 pages each; without readahead each is one request of 128 sectors.
 #[test]
-fn every_read_request_and_call_of_the_law_is_seen() {
+fn every_read_request_and_call_of_the_policy_is_seen() {
     let (row, events) = observed(SEQUENTIAL, &setup("ssd", "none"), 1 << 20);
     let offsets: Vec<u64> = events.reads.iter().map(|read| read.offset).collect();
     assert_eq!(offsets, (0..16).map(|nth| nth * 65_536).collect::<Vec<u64>>());
@@ -66,7 +73,7 @@ fn every_read_request_and_call_of_the_law_is_seen() {
 /// twice the request; the next, at the mark, is the largest (KERNEL.md, section
 /// 2: initial and next size).
 #[test]
-fn what_a_law_adds_is_told_apart_in_demand_and_ahead() {
+fn what_a_policy_adds_is_told_apart_in_demand_and_ahead() {
     let (_, events) = observed(SEQUENTIAL, &setup("ssd", "ondemand"), 1 << 20);
     let first: Vec<_> =
         events.windows[..2].iter().map(|call| (call.demand_pages, call.ahead_pages)).collect();
@@ -81,15 +88,21 @@ fn a_full_log_drops_and_counts_what_comes_after() {
 }
 
 #[test]
-fn a_law_from_outside_runs_in_place_of_the_named_one() {
+fn a_policy_from_outside_runs_in_place_of_the_named_one() {
     let job = JobFile::parse(SEQUENTIAL).unwrap();
-    let guests = || Guests {
-        law_maker: Some(Box::new(|_| Box::new(NoReadahead))),
+    let guests = || Participants {
+        policy_maker: Some(Box::new(|_| Box::new(NoReadahead))),
         observer: Some(Observer::new(0)),
     };
-    for guests in [guests(), Guests { observer: None, ..guests() }] {
+    for guests in [guests(), Participants { observer: None, ..guests() }] {
         let setup = setup("ssd", "ondemand");
-        let row = simulate_with("job", &job, &setup, guests, Watch::progress(&mut |_| Go::On));
+        let row = simulate_with(
+            "job",
+            &job,
+            &setup,
+            guests,
+            RunObserver::progress(&mut |_| ProgressAnswer::On),
+        );
         let expected = plain(SEQUENTIAL, &self::setup("ssd", "none"));
         assert_eq!(row.unwrap().decisions, expected.decisions);
     }

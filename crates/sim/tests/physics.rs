@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use readpath_core::law::Spec;
+use readpath_core::policy::Spec;
 use readpath_core::request::{DeviceRequest, Op, RequestId};
 use readpath_core::unit::{SECTOR_BYTES, Time};
 use readpath_sim::device::hdd::drive_of;

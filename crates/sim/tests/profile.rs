@@ -7,15 +7,16 @@
 use std::convert::Infallible;
 use std::path::Path;
 
-use readpath_core::law::Spec;
+use readpath_core::policy::Spec;
 use readpath_core::request::{DeviceRequest, Op, RequestId};
 use readpath_core::unit::{SECTOR_BYTES, Time};
-use readpath_sim::device::measured::Measured;
-use readpath_sim::device::measured::description::Description;
+use readpath_sim::device::measured::MeasuredDevice;
+use readpath_sim::device::measured::description::StorageDescription;
 use readpath_sim::device::{BoxedDevice, registry};
 use readpath_sim::fields::toml_text;
 use readpath_sim::profile::{
-    Access, Cell, Limits, Probe, Sample, Shape, Walk, cells, describe, measure,
+    CellLimits, MeasurementCell, PositionGenerator, ProfileAccess, ProfileSample, RequestExecutor,
+    StorageShape, cells, describe, measure,
 };
 
 /// A modelled device as what is measured.
@@ -24,7 +25,7 @@ struct Modelled {
     now: Time,
 }
 
-impl Probe for Modelled {
+impl RequestExecutor for Modelled {
     type Error = Infallible;
 
     fn now_ns(&self) -> u64 {
@@ -48,11 +49,11 @@ impl Probe for Modelled {
     }
 }
 
-fn sample(device: BoxedDevice, cell: Cell, seed: u64) -> Sample {
+fn sample(device: BoxedDevice, cell: MeasurementCell, seed: u64) -> ProfileSample {
     let bytes = device.caps().sectors * SECTOR_BYTES;
-    let limits = Limits { span_ns: 60_000_000_000, bytes: 4 << 30 };
+    let limits = CellLimits { span_ns: 60_000_000_000, bytes: 4 << 30 };
     let mut probe = Modelled { device, now: Time::ZERO };
-    let Ok(sample) = measure(cell, Walk::new(cell, bytes, seed), limits, &mut probe);
+    let Ok(sample) = measure(cell, PositionGenerator::new(cell, bytes, seed), limits, &mut probe);
     sample
 }
 
@@ -60,31 +61,37 @@ fn truth(text: &str) -> BoxedDevice {
     registry::build(&Spec::parse(text).unwrap(), 1).unwrap()
 }
 
-fn profile(text: &str) -> Description {
+fn profile(text: &str) -> StorageDescription {
     let caps = truth(text).caps();
     let bytes = caps.sectors * SECTOR_BYTES;
-    let samples: Vec<Sample> = cells(bytes)
+    let samples: Vec<ProfileSample> = cells(bytes)
         .into_iter()
         .filter(|cell| cell.depth <= caps.depth_max)
         .enumerate()
         .map(|(index, cell)| sample(truth(text), cell, index as u64 + 100))
         .collect();
-    let shape =
-        Shape { name: text.to_owned(), bytes, request_bytes_max: 1 << 20, alignment_bytes: 512 };
+    let shape = StorageShape {
+        name: text.to_owned(),
+        bytes,
+        request_bytes_max: 1 << 20,
+        alignment_bytes: 512,
+    };
     let described = describe(shape, &samples).expect("all cells were measured");
     // What is written is what is read.
     let toml = described.to_toml(&["a comment".to_owned()]);
-    let read = Description::of(&toml_text::parse(&toml, Path::new("described")).unwrap()).unwrap();
+    let read =
+        StorageDescription::of(&toml_text::parse(&toml, Path::new("described")).unwrap()).unwrap();
     assert_eq!(read.to_toml(&[]), described.to_toml(&[]));
     read
 }
 
 /// Checks that in each of these cells the described storage takes what the device takes.
-fn agrees(text: &str, within: f64, between: &[(Access, u64, u32)]) -> Description {
+fn agrees(text: &str, within: f64, between: &[(ProfileAccess, u64, u32)]) -> StorageDescription {
     let described = profile(text);
     let depth_max = truth(text).caps().depth_max;
     let measured = cells(described.bytes).into_iter().filter(|cell| cell.depth <= depth_max);
-    let between = between.iter().map(|&(access, bytes, depth)| Cell { access, bytes, depth });
+    let between =
+        between.iter().map(|&(access, bytes, depth)| MeasurementCell { access, bytes, depth });
     let mut worst = (1.0f64, None);
     for cell in measured.chain(between) {
         // A disk that reads ahead falls into one of several rhythms with two or four requests
@@ -92,7 +99,7 @@ fn agrees(text: &str, within: f64, between: &[(Access, u64, u32)]) -> Descriptio
         let theirs = (0..4).map(|seed| sample(truth(text), cell, seed).mean_ns);
         let (least, most) =
             theirs.fold((f64::MAX, 0.0f64), |(least, most), ns| (least.min(ns), most.max(ns)));
-        let ours = sample(Box::new(Measured::new(&described, 3)), cell, 8).mean_ns;
+        let ours = sample(Box::new(MeasuredDevice::new(&described, 3)), cell, 8).mean_ns;
         println!("{text} {cell:?}: {least:.0} to {most:.0} ns, described {ours:.0} ns");
         let ratio = (ours / most).max(least / ours);
         if ratio > worst.0 {
@@ -103,12 +110,12 @@ fn agrees(text: &str, within: f64, between: &[(Access, u64, u32)]) -> Descriptio
     described
 }
 
-const BETWEEN: [(Access, u64, u32); 5] = [
-    (Access::Random, 32 << 10, 1),
-    (Access::Random, 128 << 10, 6),
-    (Access::Random, 4 << 10, 24),
-    (Access::Following, 128 << 10, 1),
-    (Access::Following, 512 << 10, 3),
+const BETWEEN: [(ProfileAccess, u64, u32); 5] = [
+    (ProfileAccess::Random, 32 << 10, 1),
+    (ProfileAccess::Random, 128 << 10, 6),
+    (ProfileAccess::Random, 4 << 10, 24),
+    (ProfileAccess::Following, 128 << 10, 1),
+    (ProfileAccess::Following, 512 << 10, 3),
 ];
 
 #[test]

@@ -1,18 +1,20 @@
 //! Raw jobs in virtual time.
 
-use readpath_core::law::Spec;
+use readpath_core::policy::Spec;
 use readpath_sim::job::JobFile;
-use readpath_sim::report::Row;
-use readpath_sim::run::Go;
-use readpath_sim::simulate::{Setup, SimulateError, simulate};
+use readpath_sim::report::ResultRow;
+use readpath_sim::run::ProgressAnswer;
+use readpath_sim::simulate::{SimulateError, SimulationSetup, simulate};
 
-fn try_run(job: &str, raw: &str, device: &str) -> Result<Row, SimulateError> {
-    let setup =
-        Setup { raw: Spec::parse(raw).unwrap(), ..Setup::new(Spec::parse(device).unwrap()) };
-    simulate("test", &JobFile::parse(job).unwrap(), &setup, &mut |_| Go::On)
+fn try_run(job: &str, raw: &str, device: &str) -> Result<ResultRow, SimulateError> {
+    let setup = SimulationSetup {
+        raw: Spec::parse(raw).unwrap(),
+        ..SimulationSetup::new(Spec::parse(device).unwrap())
+    };
+    simulate("test", &JobFile::parse(job).unwrap(), &setup, &mut |_| ProgressAnswer::On)
 }
 
-fn run(job: &str, raw: &str, device: &str) -> Row {
+fn run(job: &str, raw: &str, device: &str) -> ResultRow {
     try_run(job, raw, device).unwrap()
 }
 
@@ -21,7 +23,7 @@ const READ: &str = "[r]\nrw=read\nbs=4m\nsize=8m\nioengine=raw\n";
 /// 8 MiB are 128 chunks of 64 KiB or 16 of 512 KiB, each one request; how many
 /// are in the device at once is the law's.
 #[test]
-fn each_chunk_is_a_request_and_the_law_decides_how_many_there_are_at_once() {
+fn each_chunk_is_a_request_and_the_policy_decides_how_many_there_are_at_once() {
     for (raw, requests, depth) in [
         ("kiobuf,chunk=64KiB", 128, 1),
         ("kiobuf", 16, 1),
@@ -87,9 +89,9 @@ fn a_device_error_fails_the_operation_that_needed_the_chunk() {
 }
 
 #[test]
-fn a_bad_law_is_refused_before_the_run() {
+fn a_bad_policy_is_refused_before_the_run() {
     let error = try_run(READ, "rings", "ssd").unwrap_err().to_string();
-    assert!(error.contains("there is no raw I/O law `rings`"), "{error}");
+    assert!(error.contains("there is no raw I/O policy `rings`"), "{error}");
 }
 
 #[test]

@@ -6,8 +6,8 @@
 //! of 35 small changes to the law. With root and tracefs the same comparison runs
 //! live, in the crate `readpath-peers`.
 
-use readpath_core::law::Spec;
-use readpath_sim::conform::{compare, kernel_law, parse_recording, play};
+use readpath_core::policy::Spec;
+use readpath_sim::conform::{compare, kernel_policy, parse_recording, play};
 
 const RECORDINGS: [(&str, &str); 14] = [
     ("read_ahead_kb 128, seed 11", include_str!("recorded/read_ahead_kb-128-seed-11.txt")),
@@ -31,8 +31,8 @@ fn every_read_brings_in_the_folios_that_it_brought_in_on_linux() {
     for (name, text) in RECORDINGS {
         let (steps, kernel) =
             parse_recording(text).unwrap_or_else(|error| panic!("{name}: {error}"));
-        let law = play(&kernel_law(&kernel), &steps, &kernel).unwrap();
-        let report = compare(&steps, &kernel, &law);
+        let policy = play(&kernel_policy(&kernel), &steps, &kernel).unwrap();
+        let report = compare(&steps, &kernel, &policy);
         if let Some(first) = report.differences.first() {
             panic!("{name}: {} of {} equal; first: {first}", report.equal, report.reads);
         }
@@ -40,11 +40,11 @@ fn every_read_brings_in_the_folios_that_it_brought_in_on_linux() {
 }
 
 #[test]
-fn another_law_or_window_is_found_out() {
+fn another_policy_or_window_is_found_out() {
     let (steps, kernel) = parse_recording(RECORDINGS[0].1).unwrap();
     for text in ["none", "ondemand,read_ahead_kb=64", "ondemand,folio_order=0"] {
-        let law = play(&Spec::parse(text).unwrap(), &steps, &kernel).unwrap();
-        let report = compare(&steps, &kernel, &law);
+        let policy = play(&Spec::parse(text).unwrap(), &steps, &kernel).unwrap();
+        let report = compare(&steps, &kernel, &policy);
         assert!(!report.differences.is_empty(), "{text} passed for the kernel");
     }
 }

@@ -4,11 +4,11 @@
 //! Where `recorded_kernel.rs` drives the law alone, here it sits in the machine,
 //! with its cache, its plug and its requests, over a device that answers at once.
 
-use readpath_core::machine::{Access, Config, HandleId, Machine, Transfer};
-use readpath_core::readahead::{Advice, Recording, Step};
+use readpath_core::machine::{Config, HandleId, Machine, ReadAccess, Transfer};
+use readpath_core::readahead::{Advice, HandleStep, Recording};
 use readpath_core::request::{Completion, DeviceCaps, Outcome, ProcessId};
 use readpath_core::unit::{PAGE_BYTES, PAGE_SECTORS, PageRange, Time};
-use readpath_sim::conform::{format_step, kernel_law, parse_recording};
+use readpath_sim::conform::{format_step, kernel_policy, parse_recording};
 
 const RECORDINGS: [(&str, &str); 7] = [
     ("read_ahead_kb 128, seed 12", include_str!("recorded/read_ahead_kb-128-seed-12.txt")),
@@ -56,7 +56,7 @@ impl Path {
         };
         let config = Config {
             memory_bytes: 2 * file_pages * PAGE_BYTES,
-            readahead: kernel_law(kernel),
+            readahead: kernel_policy(kernel),
             limits: kernel.limits,
             ..Config::new(caps)
         };
@@ -67,17 +67,17 @@ impl Path {
     }
 
     /// The pages that one step had read, in order of their number.
-    fn play(&mut self, step: &Step) -> Vec<u64> {
+    fn play(&mut self, step: &HandleStep) -> Vec<u64> {
         match *step {
-            Step::Read { offset, bytes } => self.read(Access::Buffered, offset, bytes),
-            Step::Touch { offset } => self.read(Access::Fault, offset, 1),
-            Step::Advise(advice) => self.advise(advice),
-            Step::Reopen => self.handle = self.machine.open(self.file),
+            HandleStep::Read { offset, bytes } => self.read(ReadAccess::Buffered, offset, bytes),
+            HandleStep::Touch { offset } => self.read(ReadAccess::Fault, offset, 1),
+            HandleStep::Advise(advice) => self.advise(advice),
+            HandleStep::Reopen => self.handle = self.machine.open(self.file),
         }
         self.serve()
     }
 
-    fn read(&mut self, access: Access, offset: u64, bytes: u64) {
+    fn read(&mut self, access: ReadAccess, offset: u64, bytes: u64) {
         let (handle, process) = (self.handle, ProcessId(0));
         let transfer = Transfer { handle, process, offset, bytes, tag: 0 };
         self.machine.read(Time::ZERO, access, transfer).unwrap();

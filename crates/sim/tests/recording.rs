@@ -2,13 +2,14 @@
 
 use proptest::prelude::*;
 use readpath_sim::recording::{
-    Advice, CALL_BYTES_MAX, Device, End, Evict, File, Hint, Insert, Lost, MAGIC, Map, Open,
-    Outcome, Read, Reader, Record, RecordingError, Request, Source, Start, TOGETHER_MAX, Thread,
-    Way, Work, Writer,
+    AdviceGiven, AdviceType, CALL_BYTES_MAX, DeviceOperation, DeviceRecord, EventsLost, FileMapped,
+    FileRecord, MAGIC, OpenRecord, PagesEvicted, PagesInserted, RECALL_BATCH_MAX, ReadMethod,
+    ReadOutcome, ReadRecord, Record, RecordingEnd, RecordingError, RecordingMethod,
+    RecordingReader, RecordingStart, RecordingWriter, RequestRecord, ThreadName,
 };
 
 fn written(records: &[Record]) -> Vec<u8> {
-    let mut writer = Writer::new(Vec::new()).unwrap();
+    let mut writer = RecordingWriter::new(Vec::new()).unwrap();
     for record in records {
         writer.put(record.clone()).unwrap();
     }
@@ -17,7 +18,7 @@ fn written(records: &[Record]) -> Vec<u8> {
 
 fn read(bytes: &[u8]) -> (Vec<Record>, Option<RecordingError>) {
     let mut records = Vec::new();
-    let reader = match Reader::new(bytes) {
+    let reader = match RecordingReader::new(bytes) {
         Ok(reader) => reader,
         Err(error) => return (records, Some(error)),
     };
@@ -31,11 +32,17 @@ fn read(bytes: &[u8]) -> (Vec<Record>, Option<RecordingError>) {
 }
 
 fn names() -> Vec<Record> {
-    let start = Start { page_bytes: 4096, program: "cat".to_owned(), ..Start::default() };
-    let device = Device { device: 1 << 20 | 2, name: "vdä".to_owned(), ..Device::default() };
-    let file =
-        |file| File { file, device: 1 << 20 | 2, path: "/a b".to_owned(), ..File::default() };
-    let thread = Thread { thread: 3, task: 70, process: 70, name: "cat".to_owned() };
+    let start =
+        RecordingStart { page_bytes: 4096, program: "cat".to_owned(), ..RecordingStart::default() };
+    let device =
+        DeviceRecord { device: 1 << 20 | 2, name: "vdä".to_owned(), ..DeviceRecord::default() };
+    let file = |file| FileRecord {
+        file,
+        device: 1 << 20 | 2,
+        path: "/a b".to_owned(),
+        ..FileRecord::default()
+    };
+    let thread = ThreadName { thread: 3, task: 70, process: 70, name: "cat".to_owned() };
     vec![
         Record::Start(start),
         Record::Device(device),
@@ -56,8 +63,15 @@ fn any_span() -> impl Strategy<Value = (u64, u64)> {
 }
 
 fn any_read() -> impl Strategy<Value = Record> {
-    let ways =
-        [Way::Read, Way::Pread, Way::Readv, Way::Preadv, Way::Fault, Way::Uring, Way::Copied];
+    let ways = [
+        ReadMethod::Read,
+        ReadMethod::Pread,
+        ReadMethod::Readv,
+        ReadMethod::Preadv,
+        ReadMethod::Fault,
+        ReadMethod::Uring,
+        ReadMethod::Copied,
+    ];
     let way = prop::sample::select(ways.to_vec());
     let file = prop::sample::select(vec![0_u32, 900]);
     let descriptor = prop::option::of(0..u64::MAX);
@@ -65,10 +79,10 @@ fn any_read() -> impl Strategy<Value = Record> {
     (any_span(), any_range(), way, file, descriptor, outcome, 0..1_u64 << 50).prop_map(
         |((begin_ns, end_ns), (offset, asked_bytes), way, file, descriptor, outcome, waited_ns)| {
             let outcome = match outcome {
-                Ok(bytes) => Outcome::Bytes(bytes.min(asked_bytes).min(CALL_BYTES_MAX)),
-                Err(error) => Outcome::Error(error),
+                Ok(bytes) => ReadOutcome::Bytes(bytes.min(asked_bytes).min(CALL_BYTES_MAX)),
+                Err(error) => ReadOutcome::Error(error),
             };
-            Record::Read(Read {
+            Record::Read(ReadRecord {
                 end_ns,
                 begin_ns,
                 waited_ns,
@@ -85,45 +99,51 @@ fn any_read() -> impl Strategy<Value = Record> {
 }
 
 fn any_event() -> impl Strategy<Value = Record> {
-    let hints = vec![Hint::Normal, Hint::Random, Hint::WillNeed, Hint::DontNeed, Hint::Other];
-    let works = vec![Work::Read, Work::Write, Work::Other];
-    let at = 0..=TOGETHER_MAX;
+    let hints = vec![
+        AdviceType::Normal,
+        AdviceType::Random,
+        AdviceType::WillNeed,
+        AdviceType::DontNeed,
+        AdviceType::Other,
+    ];
+    let works = vec![DeviceOperation::Read, DeviceOperation::Write, DeviceOperation::Other];
+    let at = 0..=RECALL_BATCH_MAX;
     let (thread, file) = (3, 900);
     prop_oneof![
         6 => any_read(),
         1 => (at.clone(), any::<[bool; 3]>()).prop_map(move |(at_ns, [is_direct, is_readable, is_writable])| {
             let descriptor = at_ns / 2;
-            Record::Open(Open { at_ns, thread, file, descriptor, is_direct, is_readable, is_writable })
+            Record::Open(OpenRecord { at_ns, thread, file, descriptor, is_direct, is_readable, is_writable })
         }),
         1 => (at.clone(), any_range()).prop_map(move |(at_ns, (offset, bytes))| {
-            Record::Map(Map { at_ns, thread, file, offset, bytes })
+            Record::Map(FileMapped { at_ns, thread, file, offset, bytes })
         }),
         1 => (at.clone(), any_range(), prop::sample::select(hints), any::<bool>()).prop_map(
             move |(at_ns, (offset, bytes), hint, is_of_mapping)| {
-                Record::Advice(Advice { at_ns, thread, file, offset, bytes, hint, is_of_mapping })
+                Record::Advice(AdviceGiven { at_ns, thread, file, offset, bytes, hint, is_of_mapping })
             }
         ),
         2 => (at.clone(), any_range()).prop_map(move |(at_ns, (offset, bytes))| {
             let bytes = bytes.min(CALL_BYTES_MAX);
-            Record::Insert(Insert { at_ns, thread, file, offset, bytes })
+            Record::Insert(PagesInserted { at_ns, thread, file, offset, bytes })
         }),
         1 => (at.clone(), any_range()).prop_map(move |(at_ns, (offset, bytes))| {
-            Record::Evict(Evict { at_ns, file, offset, bytes })
+            Record::Evict(PagesEvicted { at_ns, file, offset, bytes })
         }),
         2 => (any_span(), any_range(), prop::sample::select(works), any::<bool>()).prop_map(
             |((begin_ns, end_ns), (place, bytes), work, is_ahead)| {
                 let bytes = bytes.min(1 << 50);
                 let thread = is_ahead.then_some(3);
                 let device = 1 << 20 | 2;
-                Record::Request(Request { end_ns, begin_ns, thread, device, work, is_ahead, place, bytes })
+                Record::Request(RequestRecord { end_ns, begin_ns, thread, device, work, is_ahead, place, bytes })
             }
         ),
-        1 => (at, 0..1_u64 << 50).prop_map(|(at_ns, count)| Record::Lost(Lost { at_ns, count })),
+        1 => (at, 0..1_u64 << 50).prop_map(|(at_ns, count)| Record::Lost(EventsLost { at_ns, count })),
     ]
 }
 
 fn end() -> Record {
-    Record::End(End { at_ns: 9, processor_ns: Some(7), has_exited: true })
+    Record::End(RecordingEnd { at_ns: 9, processor_ns: Some(7), has_exited: true })
 }
 
 proptest! {
@@ -154,19 +174,25 @@ proptest! {
 /// What can't have been: each would have whoever counts count for years, or past 64 bits.
 #[test]
 fn what_no_call_gives_is_damage() {
-    let read = Read { thread: 3, file: 900, ..Read::default() };
+    let read = ReadRecord { thread: 3, file: 900, ..ReadRecord::default() };
     let given = |bytes| {
-        Record::Read(Read { asked_bytes: bytes, outcome: Outcome::Bytes(bytes), ..read.clone() })
+        Record::Read(ReadRecord {
+            asked_bytes: bytes,
+            outcome: ReadOutcome::Bytes(bytes),
+            ..read.clone()
+        })
     };
-    let came_in =
-        |bytes| Record::Insert(Insert { thread: 3, file: 900, bytes, ..Insert::default() });
-    let waited = |waited_ns| Record::Read(Read { waited_ns, ..read.clone() });
-    let lost = |count| Record::Lost(Lost { at_ns: 0, count });
+    let inserted_pages = |bytes| {
+        Record::Insert(PagesInserted { thread: 3, file: 900, bytes, ..PagesInserted::default() })
+    };
+    let waited = |waited_ns| Record::Read(ReadRecord { waited_ns, ..read.clone() });
+    let lost = |count| Record::Lost(EventsLost { at_ns: 0, count });
     let device = 1 << 20 | 2;
-    let request = |bytes| Record::Request(Request { device, bytes, ..Request::default() });
+    let request =
+        |bytes| Record::Request(RequestRecord { device, bytes, ..RequestRecord::default() });
     for (records, words) in [
         (vec![given(1 << 62)], "a read that was given more than 4 GiB"),
-        (vec![came_in(1 << 62)], "a call that had more than 4 GiB come in"),
+        (vec![inserted_pages(1 << 62)], "a call that had more than 4 GiB come in"),
         (vec![waited(1 << 59), waited(1 << 59), waited(1)], "waits of more than 36 years together"),
         (vec![lost(u64::MAX)], "more than 2⁶⁰ lost events"),
         (vec![request(1 << 59), request(u64::MAX)], "requests for more than 2⁶⁰ bytes together"),
@@ -178,31 +204,40 @@ fn what_no_call_gives_is_damage() {
         assert!(records.len() >= names().len());
     }
     // What can be.
-    let all = [names(), vec![given(CALL_BYTES_MAX), waited(TOGETHER_MAX), end()]].concat();
+    let all = [names(), vec![given(CALL_BYTES_MAX), waited(RECALL_BATCH_MAX), end()]].concat();
     assert_eq!(self::read(&written(&all)), (all, None));
 }
 
 /// One read in one file, byte by byte as the format has it: worked out by hand from its description.
 #[test]
 fn the_bytes_are_those_of_the_description() {
-    let start =
-        Start { source: Source::Strace, wall_ns: 300, page_bytes: 4096, ..Start::default() };
+    let start = RecordingStart {
+        source: RecordingMethod::Strace,
+        wall_ns: 300,
+        page_bytes: 4096,
+        ..RecordingStart::default()
+    };
     let records = [
-        Record::Start(Start { program: "a".to_owned(), ..start }),
-        Record::File(File { file: 0, bytes: Some(200), path: "/f".to_owned(), ..File::default() }),
-        Record::Thread(Thread { thread: 0, task: 5, process: 5, name: String::new() }),
-        Record::Read(Read {
+        Record::Start(RecordingStart { program: "a".to_owned(), ..start }),
+        Record::File(FileRecord {
+            file: 0,
+            bytes: Some(200),
+            path: "/f".to_owned(),
+            ..FileRecord::default()
+        }),
+        Record::Thread(ThreadName { thread: 0, task: 5, process: 5, name: String::new() }),
+        Record::Read(ReadRecord {
             end_ns: 1000,
             begin_ns: 900,
             waited_ns: 60,
-            way: Way::Pread,
+            way: ReadMethod::Pread,
             descriptor: Some(3),
             offset: 64,
             asked_bytes: 256,
-            outcome: Outcome::Bytes(136),
-            ..Read::default()
+            outcome: ReadOutcome::Bytes(136),
+            ..ReadRecord::default()
         }),
-        Record::End(End { at_ns: 990, processor_ns: None, has_exited: true }),
+        Record::End(RecordingEnd { at_ns: 990, processor_ns: None, has_exited: true }),
     ];
     let body = [
         // Start: strace, 300, 4096, memory not known, "a", "".
@@ -227,10 +262,10 @@ fn the_bytes_are_those_of_the_description() {
 #[test]
 fn a_recording_that_is_cut_off_gives_what_stands_before_and_names_the_byte() {
     // Two blocks: 12 bytes, 8 and the names, 8 and the rest.
-    let mut writer = Writer::new(Vec::new()).unwrap();
+    let mut writer = RecordingWriter::new(Vec::new()).unwrap();
     names().into_iter().for_each(|record| writer.put(record).unwrap());
     writer.flush().unwrap();
-    writer.put(Record::Read(Read { thread: 3, ..Read::default() })).unwrap();
+    writer.put(Record::Read(ReadRecord { thread: 3, ..ReadRecord::default() })).unwrap();
     writer.put(end()).unwrap();
     let bytes = writer.finish().unwrap();
     let second = written(&names()).len();
@@ -262,18 +297,19 @@ fn each_changed_byte_is_noticed() {
 
 #[test]
 fn what_cannot_be_is_refused_by_the_writer_and_told_by_the_reader() {
-    let wrong_read = Read { asked_bytes: 5, outcome: Outcome::Bytes(6), ..Read::default() };
-    let mut writer = Writer::new(Vec::new()).unwrap();
+    let wrong_read =
+        ReadRecord { asked_bytes: 5, outcome: ReadOutcome::Bytes(6), ..ReadRecord::default() };
+    let mut writer = RecordingWriter::new(Vec::new()).unwrap();
     names().into_iter().for_each(|record| writer.put(record).unwrap());
-    writer.put(Record::Lost(Lost { at_ns: 5, count: 1 })).unwrap();
-    let refused = writer.put(Record::Read(Read { thread: 3, ..wrong_read })).unwrap_err();
+    writer.put(Record::Lost(EventsLost { at_ns: 5, count: 1 })).unwrap();
+    let refused = writer.put(Record::Read(ReadRecord { thread: 3, ..wrong_read })).unwrap_err();
     assert_eq!(refused.to_string(), "a record with a read that was given more than it asked for");
     writer.put(end()).unwrap();
     let (records, error) = read(&writer.finish().unwrap());
     assert_eq!((records.len(), records.last(), error), (7, Some(&end()), None));
 
     let told = |records: &[Record]| read(&written(records)).1.unwrap().to_string();
-    let nameless = Record::Read(Read { thread: 3, file: 7, ..Read::default() });
+    let nameless = Record::Read(ReadRecord { thread: 3, file: 7, ..ReadRecord::default() });
     let error = told(&[names(), vec![nameless]].concat());
     assert_eq!(error, "the recording is damaged in the block at byte 12: a file that has no name");
     assert!(told(&names()[1..]).contains("the first record is not a start"));

@@ -1,10 +1,10 @@
 //! The regret matrix runs, repeats, and holds what `adaptive` promises of what it reads.
 
-use readpath_sim::regret::{Cell, Laws, Run, Size, cells};
+use readpath_sim::regret::{CellSize, MatrixCell, MatrixResult, Policies, cells};
 
-const WHOLE: Size = Size { seed: 1, seeds: 1, part: 1 };
+const WHOLE: CellSize = CellSize { seed: 1, seeds: 1, part: 1 };
 
-fn cell(name: &str) -> Cell {
+fn cell(name: &str) -> MatrixCell {
     let parts: Vec<String> = name.split('/').map(|part| format!("/{part}/")).collect();
     let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
     let found = cells(&parts);
@@ -12,45 +12,45 @@ fn cell(name: &str) -> Cell {
     found[0].clone()
 }
 
-fn adaptive(name: &str) -> Run {
-    cell(name).run(&Laws::default(), WHOLE).unwrap()
+fn adaptive(name: &str) -> MatrixResult {
+    cell(name).run(&Policies::default(), WHOLE).unwrap()
 }
 
 #[test]
-fn a_cell_repeats_from_its_seed_and_every_rival_is_in_it() {
-    let smoke = Size { seed: 7, seeds: 1, part: 64 };
+fn a_cell_repeats_from_its_seed_and_every_baseline_is_in_it() {
+    let smoke = CellSize { seed: 7, seeds: 1, part: 64 };
     let judge = |name: &str| {
-        let rivals = cell(name).rivals(smoke).unwrap();
-        cell(name).judge(&Laws::default(), rivals, smoke).unwrap()
+        let baselines = cell(name).baselines(smoke).unwrap();
+        cell(name).judge(&Policies::default(), baselines, smoke).unwrap()
     };
     let one = judge("hdd-1/mixed/4");
     assert_eq!(one, judge("hdd-1/mixed/4"));
-    assert_eq!(one.rivals.len(), 12, "four readahead laws under three schedulers");
-    assert!(one.rivals.iter().all(|rival| rival.mib_per_s <= one.rivals[0].mib_per_s));
+    assert_eq!(one.baselines.len(), 12, "four readahead policies under three schedulers");
+    assert!(one.baselines.iter().all(|baseline| baseline.mib_per_s <= one.baselines[0].mib_per_s));
     let direct = judge("ssd/direct-seq-64k/4");
-    assert_eq!(direct.rivals.len(), 3, "past the cache the schedulers alone");
+    assert_eq!(direct.baselines.len(), 3, "past the cache the schedulers alone");
 }
 
 #[test]
 fn every_workload_runs_on_every_device() {
     for cell in cells(&["/4/"]) {
-        let run = cell.run(&Laws::default(), Size { seed: 1, seeds: 1, part: 64 });
+        let run = cell.run(&Policies::default(), CellSize { seed: 1, seeds: 1, part: 64 });
         assert!(run.unwrap().mib_per_s > 0.0, "{}", cell.name());
     }
 }
 
 #[test]
-fn loads_on_memory_are_judged_by_the_swap_in_laws() {
-    let smoke = Size { seed: 7, seeds: 1, part: 64 };
+fn loads_on_memory_are_judged_by_the_swap_in_policies() {
+    let smoke = CellSize { seed: 7, seeds: 1, part: 64 };
     let judge = || {
         let cell = cell("ssd/swap-seq-anon/4");
-        cell.judge(&Laws::default(), cell.rivals(smoke).unwrap(), smoke).unwrap()
+        cell.judge(&Policies::default(), cell.baselines(smoke).unwrap(), smoke).unwrap()
     };
     let one = judge();
     assert_eq!(one, judge());
-    assert_eq!(one.rivals.len(), 12, "four swap-in laws under three schedulers");
-    let named = |run: &Run| run.swapin.is_some() && run.readahead.is_none();
-    assert!(one.rivals.iter().chain([&one.adaptive]).all(named), "{one:?}");
+    assert_eq!(one.baselines.len(), 12, "four swap-in policies under three schedulers");
+    let named = |run: &MatrixResult| run.swapin.is_some() && run.readahead.is_none();
+    assert!(one.baselines.iter().chain([&one.adaptive]).all(named), "{one:?}");
     assert!(cells(&["/object/", "/swap"]).is_empty(), "objects are written whole");
 }
 

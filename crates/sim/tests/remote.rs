@@ -1,6 +1,6 @@
 //! Devices behind a network or a controller, against numbers worked by hand.
 
-use readpath_core::law::Spec;
+use readpath_core::policy::Spec;
 use readpath_core::request::{DeviceError, DeviceRequest, Op, Outcome, RequestId};
 use readpath_core::unit::Time;
 use readpath_sim::device::{BoxedDevice, registry};

@@ -2,18 +2,18 @@
 
 use std::sync::LazyLock;
 
-use readpath_sim::experiment::{Comparison, EXPERIMENTS, Grid, Reproduced};
-use readpath_sim::run::Go;
+use readpath_sim::experiment::{EXPERIMENTS, Grid, ReproducedTable, TableRow};
+use readpath_sim::run::ProgressAnswer;
 
-fn tables(name: &str, shortened: u32) -> Vec<Reproduced> {
+fn tables(name: &str, shortened: u32) -> Vec<ReproducedTable> {
     let experiment = EXPERIMENTS.iter().find(|experiment| experiment.name == name).unwrap();
-    experiment.run(1, shortened, &mut |_| Go::On).unwrap()
+    experiment.run(1, shortened, &mut |_| ProgressAnswer::On).unwrap()
 }
 
 /// The device reads of the laws alone, as a model of their rules has them
 /// (12,287, 262,144 and 12,256); and the order of the published rates.
 #[test]
-fn table_a_makes_the_published_laws_requests() {
+fn table_a_makes_the_published_policies_requests() {
     let tables = tables("A", 1);
     let rows = &tables[0].rows;
     let published = [(12_287, 85.0), (262_144, 4.0), (12_256, 85.6)];
@@ -43,7 +43,7 @@ fn table_b_shows_what_the_detector_saves_and_what_it_costs() {
     assert_eq!(tables.len(), 8);
     for table in &tables {
         let [cluster, mapping, early, detector, none, .., ours] = &table.rows[..] else {
-            panic!("{} has its laws", table.title)
+            panic!("{} has its policies", table.title)
         };
         let what = &table.title;
         let classic = [cluster, mapping, detector, none].map(|row| row.modelled);
@@ -74,7 +74,7 @@ fn table_b_shows_what_the_detector_saves_and_what_it_costs() {
             true => assert!((0.98..1.02).contains(&mapping_saves), "{what}: {mapping_saves}"),
             false => assert!(mapping_saves > 1.0, "{what}: {mapping_saves}"),
         }
-        let wasted = |row: &Comparison| row.pages_in.unwrap() - none.pages_in.unwrap();
+        let wasted = |row: &TableRow| row.pages_in.unwrap() - none.pages_in.unwrap();
         assert!(early.modelled > detector.modelled, "{what}: one page too many costs");
         assert!(wasted(early) > 10 * wasted(detector), "{what}: {early:?}");
     }
@@ -160,12 +160,12 @@ fn table_d_adaptive_has_the_better_of_idling_and_not_idling() {
 }
 
 /// A third of the published figures' length; it is run once for all tests.
-fn table_d() -> &'static [Reproduced] {
-    static TABLES: LazyLock<Vec<Reproduced>> = LazyLock::new(|| tables("D", 3));
+fn table_d() -> &'static [ReproducedTable] {
+    static TABLES: LazyLock<Vec<ReproducedTable>> = LazyLock::new(|| tables("D", 3));
     &TABLES
 }
 
-fn grid(table: &Reproduced) -> &Grid {
+fn grid(table: &ReproducedTable) -> &Grid {
     table.grid.as_ref().expect("all of table D is over the number of processes")
 }
 
@@ -176,7 +176,7 @@ fn table_e_halves_the_time_with_large_chunks_and_again_with_a_ring() {
     let tables = tables("E", 1);
     let [elapsed, system] = &tables[..] else { panic!("elapsed and system time") };
     let [before, large, larger, ring, small_ring] = &elapsed.rows[..] else { panic!("five rows") };
-    let faster = |row: &Comparison| before.modelled / row.modelled;
+    let faster = |row: &TableRow| before.modelled / row.modelled;
     // Of 1.98, within what each modelled cell is held to.
     let published = 10.3 / 5.2;
     let off = faster(large) / published;

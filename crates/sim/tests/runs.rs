@@ -1,17 +1,17 @@
 //! Whole runs in virtual time.
 
-use readpath_core::law::Spec;
+use readpath_core::policy::Spec;
 use readpath_sim::job::JobFile;
-use readpath_sim::report::Row;
-use readpath_sim::run::Go;
-use readpath_sim::simulate::{Setup, simulate};
+use readpath_sim::report::ResultRow;
+use readpath_sim::run::ProgressAnswer;
+use readpath_sim::simulate::{SimulationSetup, simulate};
 
-fn run(job: &str, setup: &Setup) -> Row {
-    simulate("test", &JobFile::parse(job).unwrap(), setup, &mut |_| Go::On).unwrap()
+fn run(job: &str, setup: &SimulationSetup) -> ResultRow {
+    simulate("test", &JobFile::parse(job).unwrap(), setup, &mut |_| ProgressAnswer::On).unwrap()
 }
 
-fn setup(device: &str) -> Setup {
-    Setup::new(Spec::parse(device).unwrap())
+fn setup(device: &str) -> SimulationSetup {
+    SimulationSetup::new(Spec::parse(device).unwrap())
 }
 
 const RANDOM: &str = "[r]\nrw=randread\nbs=16k\nsize=64m\nioengine=libaio\niodepth=16\n";
@@ -20,7 +20,7 @@ const RANDOM: &str = "[r]\nrw=randread\nbs=16k\nsize=64m\nioengine=libaio\niodep
 fn the_same_seed_gives_the_same_decisions_and_another_seed_gives_others() {
     let first = run(RANDOM, &setup("ssd"));
     assert_eq!(first, run(RANDOM, &setup("ssd")));
-    let other = run(RANDOM, &Setup { seed: 2, ..setup("ssd") });
+    let other = run(RANDOM, &SimulationSetup { seed: 2, ..setup("ssd") });
     assert_ne!(first.decisions, other.decisions);
     assert_eq!(first.bytes, other.bytes);
 }
@@ -30,7 +30,7 @@ fn the_same_seed_gives_the_same_decisions_and_another_seed_gives_others() {
 #[test]
 fn without_readahead_each_block_is_one_request() {
     for direct in [0, 1] {
-        let none = Setup { readahead: Spec::plain("none"), ..setup("ssd") };
+        let none = SimulationSetup { readahead: Spec::plain("none"), ..setup("ssd") };
         let row = run(&format!("{RANDOM}direct={direct}\n"), &none);
         assert_eq!(row.bytes, 64 << 20);
         assert_eq!(row.device_requests, Some(4096));
@@ -60,7 +60,7 @@ fn a_barrier_and_a_delay_hold_jobs_back() {
 
 #[test]
 fn a_mapped_job_faults_page_by_page_and_counts_whole_blocks() {
-    let none = Setup { readahead: Spec::plain("none"), ..setup("ssd") };
+    let none = SimulationSetup { readahead: Spec::plain("none"), ..setup("ssd") };
     let row = run("[m]\nrw=randread\nbs=64k\nsize=4m\nioengine=mmap\n", &none);
     assert_eq!(row.bytes, 4 << 20);
     assert_eq!(row.device_requests, Some(1024));
@@ -110,7 +110,7 @@ fn a_sync_waits_for_what_the_drive_has_in_its_cache() {
 #[test]
 fn a_stopped_run_says_so() {
     let job = JobFile::parse("[r]\nrw=randread\nbs=4k\nsize=1g\ndirect=1\n").unwrap();
-    let row = simulate("test", &job, &setup("ssd"), &mut |_| Go::Stop).unwrap();
+    let row = simulate("test", &job, &setup("ssd"), &mut |_| ProgressAnswer::Stop).unwrap();
     assert!(row.bytes < 1 << 30);
     assert_eq!(row.note.as_deref(), Some("interrupted before its end"));
 }
@@ -121,7 +121,7 @@ fn a_run_that_is_told_to_stop_waits_for_what_is_under_way_and_begins_nothing() {
     let job = "[global]\nrw=randread\nbs=4k\nsize=64m\nioengine=libaio\niodepth=8\n\
                [a]\n[b]\nstonewall\n";
     let job = JobFile::parse(job).unwrap();
-    let row = simulate("test", &job, &setup("ssd"), &mut |_| Go::Stop).unwrap();
+    let row = simulate("test", &job, &setup("ssd"), &mut |_| ProgressAnswer::Stop).unwrap();
     assert_eq!(row.note.as_deref(), Some("interrupted before its end"));
     assert!(row.sections[0].bytes > 0 && row.sections[0].bytes < 64 << 20);
     assert_eq!((row.sections[1].bytes, row.errors), (0, 0));

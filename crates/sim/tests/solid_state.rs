@@ -1,6 +1,6 @@
 //! Solid-state drives against what is published of them.
 
-use readpath_core::law::Spec;
+use readpath_core::policy::Spec;
 use readpath_core::request::{DeviceRequest, Op, RequestId};
 use readpath_core::unit::Time;
 use readpath_sim::device::{BoxedDevice, registry};

@@ -1,12 +1,14 @@
 //! What nobody wants delays those who wait by next to nothing, however much of it a law reads ahead.
 
-use readpath_core::law::Spec;
-use readpath_core::readahead::{Advice, Ask, NoReadahead, Pages, ReadaheadLaw, ReadaheadLimits};
+use readpath_core::policy::Spec;
+use readpath_core::readahead::{
+    Advice, NoReadahead, PageView, ReadRequest, ReadaheadLimits, ReadaheadPolicy,
+};
 use readpath_core::unit::PageRange;
 use readpath_sim::job::JobFile;
 use readpath_sim::regret::DEVICES;
-use readpath_sim::run::{Go, Watch};
-use readpath_sim::simulate::{Guests, Setup, simulate_with};
+use readpath_sim::run::{ProgressAnswer, RunObserver};
+use readpath_sim::simulate::{Participants, SimulationSetup, simulate_with};
 
 /// Pages that the law adds at each place.
 const WINDOW: u64 = 1024;
@@ -21,8 +23,8 @@ struct Junk {
     is_behind_too: bool,
 }
 
-impl ReadaheadLaw for Junk {
-    fn read(&mut self, ask: &Ask, pages: &mut dyn Pages) {
+impl ReadaheadPolicy for Junk {
+    fn read(&mut self, ask: &ReadRequest, pages: &mut dyn PageView) {
         pages.add_absent(PageRange::new(self.next, WINDOW), false);
         self.next = (self.next + 7 * WINDOW) % (HALF - WINDOW);
         if self.is_behind_too {
@@ -30,7 +32,7 @@ impl ReadaheadLaw for Junk {
         }
     }
 
-    fn fault(&mut self, _page: u64, ask: &Ask, pages: &mut dyn Pages) {
+    fn fault(&mut self, _page: u64, ask: &ReadRequest, pages: &mut dyn PageView) {
         self.read(ask, pages);
     }
 
@@ -38,24 +40,26 @@ impl ReadaheadLaw for Junk {
 }
 
 /// The 99th percentile of 40,000 reads of 4 KiB at random by so many processes, in microseconds.
-fn p99_us(device: &str, processes: u32, law: Law) -> f64 {
+fn p99_us(device: &str, processes: u32, policy: Policy) -> f64 {
     let job = format!(
         "[a]\nrw=randread\nbs=4k\nfilename=f\noffset=4g\nsize=4g\nio_size={}k\nnumjobs={processes}\ngroup_reporting\n",
         4 * 40_000 / processes,
     );
-    let setup =
-        Setup { scheduler: Spec::plain("adaptive"), ..Setup::new(Spec::parse(device).unwrap()) };
-    let law_maker = Some(Box::new(move |_: &ReadaheadLimits| law()) as _);
-    let guests = Guests { law_maker, observer: None };
-    let mut go = |_: _| Go::On;
-    let watch = Watch::progress(&mut go);
+    let setup = SimulationSetup {
+        scheduler: Spec::plain("adaptive"),
+        ..SimulationSetup::new(Spec::parse(device).unwrap())
+    };
+    let policy_maker = Some(Box::new(move |_: &ReadaheadLimits| policy()) as _);
+    let guests = Participants { policy_maker, observer: None };
+    let mut go = |_: _| ProgressAnswer::On;
+    let watch = RunObserver::progress(&mut go);
     let row = simulate_with("j", &JobFile::parse(&job).unwrap(), &setup, guests, watch).unwrap();
     row.sections[0].latency_us.p99.unwrap()
 }
 
-type Law = fn() -> Box<dyn ReadaheadLaw>;
+type Policy = fn() -> Box<dyn ReadaheadPolicy>;
 
-fn delays_by_less_than_a_tenth(devices: &[&str], processes: u32, junk: Law) {
+fn delays_by_less_than_a_tenth(devices: &[&str], processes: u32, junk: Policy) {
     for name in devices {
         let (_, device) = DEVICES.iter().find(|device| device.0 == *name).unwrap();
         let without = p99_us(device, processes, || Box::new(NoReadahead));
@@ -66,14 +70,14 @@ fn delays_by_less_than_a_tenth(devices: &[&str], processes: u32, junk: Law) {
 }
 
 #[test]
-fn a_law_that_reads_what_nobody_wants_delays_nobody_by_a_tenth() {
+fn a_policy_that_reads_what_nobody_wants_delays_nobody_by_a_tenth() {
     let names: Vec<&str> = DEVICES.iter().map(|device| device.0).collect();
     delays_by_less_than_a_tenth(&names, 8, || Box::new(Junk { next: 0, is_behind_too: true }));
 }
 
 #[test]
 fn nor_does_it_elsewhere_in_the_file_or_beside_one_reader() {
-    let far = || -> Box<dyn ReadaheadLaw> { Box::new(Junk { next: 0, is_behind_too: false }) };
+    let far = || -> Box<dyn ReadaheadPolicy> { Box::new(Junk { next: 0, is_behind_too: false }) };
     delays_by_less_than_a_tenth(&["hdd-2", "ssd", "nfs-1ms"], 8, far);
     delays_by_less_than_a_tenth(&["hdd-1", "nvme", "nfs-0.2ms"], 1, far);
 }

@@ -1,64 +1,74 @@
 //! What if, on recordings made by hand whose time on another device a calculator says.
 
-use readpath_core::law::Spec;
+use readpath_core::policy::Spec;
 use readpath_core::unit::Time;
-use readpath_sim::recording::{End, File, Insert, Open, Outcome, Read, Record, Start, Thread, Way};
-use readpath_sim::run::{Go, Watch};
-use readpath_sim::simulate::Setup;
-use readpath_sim::what_if::{Gathered, Recorded};
+use readpath_sim::recording::{
+    FileRecord, OpenRecord, PagesInserted, ReadMethod, ReadOutcome, ReadRecord, Record,
+    RecordingEnd, RecordingStart, ThreadName,
+};
+use readpath_sim::run::{ProgressAnswer, RunObserver};
+use readpath_sim::simulate::SimulationSetup;
+use readpath_sim::what_if::{RecordedProgram, RecordingInput};
 
 const MS: u64 = 1_000_000;
 const KIB: u64 = 1024;
 
 /// Each request takes 5 ms for its first byte and nothing to speak of for its bytes.
-fn five_ms() -> Setup {
+fn five_ms() -> SimulationSetup {
     let times = ["min", "p50", "p90", "p99", "max"].map(|at| format!("first_byte_{at}=5ms"));
     let device =
         format!("object,connection=60000m,bandwidth=60000m,get_rate=1000000,{}", times.join(","));
-    Setup {
+    SimulationSetup {
         readahead: Spec::plain("none"),
         scheduler: Spec::plain("noop"),
-        ..Setup::new(Spec::parse(&device).unwrap())
+        ..SimulationSetup::new(Spec::parse(&device).unwrap())
     }
 }
 
 fn start() -> Vec<Record> {
-    let file = File { file: 0, bytes: Some(1 << 30), path: "/data".to_owned(), ..File::default() };
-    let thread = |thread| Record::Thread(Thread { thread, task: thread + 10, ..Thread::default() });
-    vec![Record::Start(Start::default()), Record::File(file), thread(0), thread(1)]
+    let file = FileRecord {
+        file: 0,
+        bytes: Some(1 << 30),
+        path: "/data".to_owned(),
+        ..FileRecord::default()
+    };
+    let thread =
+        |thread| Record::Thread(ThreadName { thread, task: thread + 10, ..ThreadName::default() });
+    vec![Record::Start(RecordingStart::default()), Record::File(file), thread(0), thread(1)]
 }
 
 /// A read of 4 KiB that fetched its page.
 fn read(thread: u32, begin_ns: u64, end_ns: u64, offset: u64) -> [Record; 2] {
     let bytes = 4 * KIB;
-    let insert = Insert { at_ns: begin_ns, thread, file: 0, offset, bytes };
-    let read = Read {
+    let insert = PagesInserted { at_ns: begin_ns, thread, file: 0, offset, bytes };
+    let read = ReadRecord {
         begin_ns,
         end_ns,
         waited_ns: end_ns - begin_ns,
         thread,
-        way: Way::Pread,
+        way: ReadMethod::Pread,
         descriptor: Some(3),
         file: 0,
         offset,
         asked_bytes: bytes,
-        outcome: Outcome::Bytes(bytes),
+        outcome: ReadOutcome::Bytes(bytes),
     };
     [Record::Insert(insert), Record::Read(read)]
 }
 
 fn end(at_ns: u64) -> Record {
-    Record::End(End { at_ns, processor_ns: None, has_exited: true })
+    Record::End(RecordingEnd { at_ns, processor_ns: None, has_exited: true })
 }
 
-fn gathered(records: &[Record]) -> Option<Recorded> {
-    let mut gathered = Gathered::default();
+fn gathered(records: &[Record]) -> Option<RecordedProgram> {
+    let mut gathered = RecordingInput::default();
     records.iter().for_each(|record| gathered.take(record));
     gathered.finish()
 }
 
-fn seconds(recorded: &Recorded, setup: &Setup) -> f64 {
-    let (_, time) = recorded.simulate(setup, Watch::progress(&mut |_| Go::On)).unwrap();
+fn seconds(recorded: &RecordedProgram, setup: &SimulationSetup) -> f64 {
+    let (_, time) =
+        recorded.simulate(setup, RunObserver::progress(&mut |_| ProgressAnswer::On)).unwrap();
     time.seconds()
 }
 
@@ -119,7 +129,7 @@ fn what_stays_in_memory_is_read_once_and_what_was_there_before_never() {
     }
     records.push(end(40 * MS));
     let recorded = gathered(&records).unwrap();
-    assert_eq!((recorded.reads, recorded.found_before), (20, 5));
+    assert_eq!((recorded.reads, recorded.cached_before), (20, 5));
     // 1 ms of thought, 5 of the device, and the 38 that were left.
     near(seconds(&recorded, &five_ms()), 0.044);
 }
@@ -128,7 +138,7 @@ fn what_stays_in_memory_is_read_once_and_what_was_there_before_never() {
 #[test]
 fn what_was_in_flight_together_is_so_again() {
     let mut records = start();
-    let open = Open {
+    let open = OpenRecord {
         at_ns: 0,
         thread: 0,
         file: 0,
@@ -146,7 +156,7 @@ fn what_was_in_flight_together_is_so_again() {
             else {
                 panic!()
             };
-            one.way = Way::Uring;
+            one.way = ReadMethod::Uring;
             records.push(Record::Read(one));
         }
     }

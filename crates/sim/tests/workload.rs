@@ -5,10 +5,12 @@ use readpath_core::readahead::Advice;
 use readpath_core::request::Op;
 use readpath_core::unit::Time;
 use readpath_sim::job::JobFile;
-use readpath_sim::workload::{File, Next, Operation, Placement, Process, Workload, WorkloadError};
+use readpath_sim::workload::{
+    FileSource, NextAction, Process, ProcessOperation, Workload, WorkloadError, WorkloadFile,
+};
 
 fn workload(text: &str) -> Workload {
-    Workload::new(&JobFile::parse(text).unwrap(), Placement::Modelled, 1).unwrap()
+    Workload::new(&JobFile::parse(text).unwrap(), FileSource::Modelled, 1).unwrap()
 }
 
 fn process(options: &str) -> Process {
@@ -17,27 +19,27 @@ fn process(options: &str) -> Process {
 
 /// Runs a process to its end: operations take `service` each, all in parallel.
 /// Gives each operation with the time of its issue, and the time of the end.
-fn run(mut process: Process, service: Time, most: usize) -> (Vec<(Time, Operation)>, Time) {
+fn run(mut process: Process, service: Time, most: usize) -> (Vec<(Time, ProcessOperation)>, Time) {
     let (mut now, mut issued, mut ends) = (Time::ZERO, Vec::new(), Vec::<Time>::new());
     loop {
         match process.next(now) {
-            Next::Operation(operation) => {
+            NextAction::Operation(operation) => {
                 issued.push((now, operation));
                 ends.push(now + service);
                 if issued.len() == most {
                     return (issued, now);
                 }
             }
-            Next::WaitForCompletion => {
+            NextAction::WaitForCompletion => {
                 now = now.max(ends.remove(0));
                 process.completed(now);
             }
-            Next::WaitUntil(time) => {
+            NextAction::WaitUntil(time) => {
                 assert!(ends.is_empty() && time > now, "it sleeps with nothing in flight");
                 now = time;
             }
-            Next::Sync { .. } => unreachable!("the job never syncs"),
-            Next::Ended => {
+            NextAction::Sync { .. } => unreachable!("the job never syncs"),
+            NextAction::Ended => {
                 assert!(ends.is_empty(), "it ends with nothing in flight");
                 return (issued, now);
             }
@@ -45,7 +47,7 @@ fn run(mut process: Process, service: Time, most: usize) -> (Vec<(Time, Operatio
     }
 }
 
-fn operations(options: &str) -> Vec<Operation> {
+fn operations(options: &str) -> Vec<ProcessOperation> {
     let (issued, _) = run(process(options), Time::from_us(100), 1_000_000);
     issued.into_iter().map(|(_, operation)| operation).collect()
 }
@@ -54,8 +56,8 @@ fn offsets(options: &str) -> Vec<u64> {
     operations(options).iter().map(|operation| operation.offset).collect()
 }
 
-fn file(name: &str, bytes: u64) -> File {
-    File { name: name.to_owned(), bytes }
+fn file(name: &str, bytes: u64) -> WorkloadFile {
+    WorkloadFile { name: name.to_owned(), bytes }
 }
 
 #[test]
@@ -74,7 +76,7 @@ fn files_are_named_as_fio_names_them() {
 #[test]
 fn one_file_stands_in_for_all() {
     let jobs = JobFile::parse("[j]\nrw=read\nfilename=x:y\nnumjobs=3\n").unwrap();
-    let placement = Placement::One { name: "real", bytes: 1 << 20 };
+    let placement = FileSource::One { name: "real", bytes: 1 << 20 };
     let workload = Workload::new(&jobs, placement, 1).unwrap();
     assert_eq!(workload.files, [file("real", 1 << 20)]);
     assert_eq!(workload.processes[2].bytes_planned(), Some(1 << 20));
@@ -85,7 +87,7 @@ fn a_job_that_does_not_fit_is_refused() {
     let lay = |options: &str, bytes: Option<u64>| {
         let jobs = JobFile::parse(&format!("[j]\nrw=read\n{options}\n")).unwrap();
         let size = move |_: &str| bytes;
-        Workload::new(&jobs, Placement::Existing(&size), 1).map(|_| ()).map_err(|e| e.to_string())
+        Workload::new(&jobs, FileSource::Existing(&size), 1).map(|_| ()).map_err(|e| e.to_string())
     };
     assert_eq!(lay("size=64k", Some(65_536)), Ok(()));
     assert_eq!(
@@ -103,13 +105,13 @@ fn a_job_that_does_not_fit_is_refused() {
          `j.0.0`; make `bs` smaller or `size` larger"
     );
     let jobs = JobFile::parse("[j]\nrw=read\nsize=50%\n").unwrap();
-    let unknown = Workload::new(&jobs, Placement::Modelled, 1).unwrap_err();
+    let unknown = Workload::new(&jobs, FileSource::Modelled, 1).unwrap_err();
     assert_eq!(
         unknown,
         WorkloadError::UnknownSize { job: "j".to_owned(), file: "j.0.0".to_owned() }
     );
     let many = JobFile::parse("[j]\nrw=read\nsize=4k\nnumjobs=5000\n").unwrap();
-    assert!(Workload::new(&many, Placement::Modelled, 1).is_err());
+    assert!(Workload::new(&many, FileSource::Modelled, 1).is_err());
 }
 
 /// fio 3.33 on a file of 102 400 bytes: the offsets of its iologs.
@@ -118,7 +120,7 @@ fn percentages_are_of_the_whole_file() {
     let offsets = |options: &str| {
         let jobs = JobFile::parse(&format!("[j]\nrw=read\nbs=4k\n{options}\n")).unwrap();
         let mut workload =
-            Workload::new(&jobs, Placement::Existing(&|_| Some(102_400)), 1).unwrap();
+            Workload::new(&jobs, FileSource::Existing(&|_| Some(102_400)), 1).unwrap();
         let (issued, _) = run(workload.processes.remove(0), Time::ZERO, 1000);
         issued.iter().map(|(_, operation)| operation.offset).collect::<Vec<_>>()
     };
@@ -168,7 +170,7 @@ fn batches_are_submitted_as_fio_submits_them() {
         loop {
             let next = process.next(Time::ZERO);
             let is_submitted = match next {
-                Next::Operation(operation) => {
+                NextAction::Operation(operation) => {
                     batch += 1;
                     in_flight += 1;
                     operation.is_batch_end
@@ -179,14 +181,16 @@ fn batches_are_submitted_as_fio_submits_them() {
                 sizes.push(std::mem::take(&mut batch));
             }
             match next {
-                Next::Operation(_) => {}
-                Next::WaitForCompletion => {
+                NextAction::Operation(_) => {}
+                NextAction::WaitForCompletion => {
                     for _ in 0..std::mem::take(&mut in_flight) {
                         process.completed(Time::ZERO);
                     }
                 }
-                Next::WaitUntil(_) | Next::Sync { .. } => unreachable!("the job never pauses"),
-                Next::Ended => return sizes,
+                NextAction::WaitUntil(_) | NextAction::Sync { .. } => {
+                    unreachable!("the job never pauses")
+                }
+                NextAction::Ended => return sizes,
             }
         }
     };
@@ -208,14 +212,14 @@ fn files_are_put_on_the_medium_when_fio_does_it() {
         let mut calls = String::new();
         loop {
             match process.next(Time::ZERO) {
-                Next::Operation(_) => calls.push('w'),
-                Next::WaitForCompletion => process.completed(Time::ZERO),
-                Next::Sync { is_data_enough } => {
+                NextAction::Operation(_) => calls.push('w'),
+                NextAction::WaitForCompletion => process.completed(Time::ZERO),
+                NextAction::Sync { is_data_enough } => {
                     calls.push(if is_data_enough { 'd' } else { 's' });
                     process.synced(Time::ZERO);
                 }
-                Next::WaitUntil(_) => unreachable!("the job never pauses"),
-                Next::Ended => return calls,
+                NextAction::WaitUntil(_) => unreachable!("the job never pauses"),
+                NextAction::Ended => return calls,
             }
         }
     };
@@ -271,7 +275,7 @@ fn completions_are_collected() {
     let job = "rw=read\nsize=1m\nioengine=io_uring\niodepth=8\niodepth_batch_complete=4";
     let mut process = process(job);
     let issued = |process: &mut Process| {
-        (0..).take_while(|_| matches!(process.next(Time::ZERO), Next::Operation(_))).count()
+        (0..).take_while(|_| matches!(process.next(Time::ZERO), NextAction::Operation(_))).count()
     };
     assert_eq!(issued(&mut process), 8);
     for _ in 0..3 {
@@ -313,7 +317,7 @@ fn the_seed_and_only_the_seed_decides() {
         let text =
             format!("[j]\nrw=randread\nsize=1m\nrandrepeat=0\nrandseed={randseed}\nnumjobs=2\n");
         let jobs = JobFile::parse(&text).unwrap();
-        let workload = Workload::new(&jobs, Placement::Modelled, run_seed).unwrap();
+        let workload = Workload::new(&jobs, FileSource::Modelled, run_seed).unwrap();
         let all = workload.processes.into_iter();
         all.map(|process| run(process, Time::ZERO, 1000).0).collect::<Vec<_>>()
     };
@@ -367,7 +371,7 @@ proptest! {
         let (mut now, mut in_flight) = (Time::ZERO, 0);
         loop {
             match process.next(now) {
-                Next::Operation(Operation { offset: at, bytes, op, .. }) => {
+                NextAction::Operation(ProcessOperation { offset: at, bytes, op, .. }) => {
                     let want = if op == Op::Read { read_bytes } else { write_bytes };
                     prop_assert!(at >= offset && at + bytes <= offset + size);
                     // Where reads and writes of two sizes share a map, an operation may be cut
@@ -381,14 +385,14 @@ proptest! {
                     in_flight += 1;
                     prop_assert!(in_flight <= depth);
                 }
-                Next::WaitForCompletion => {
+                NextAction::WaitForCompletion => {
                     prop_assert!(in_flight > 0);
                     in_flight -= 1;
                     process.completed(now);
                 }
-                Next::WaitUntil(time) => now = time,
-                Next::Sync { .. } => process.synced(now),
-                Next::Ended => break,
+                NextAction::WaitUntil(time) => now = time,
+                NextAction::Sync { .. } => process.synced(now),
+                NextAction::Ended => break,
             }
         }
         prop_assert_eq!(in_flight, 0);

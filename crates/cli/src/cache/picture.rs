@@ -5,24 +5,24 @@ use std::path::Path;
 use plotters::prelude::*;
 use readpath_sim::blocks::OPTIMUM;
 
-use super::Cell;
+use super::MissCell;
 use crate::exit::Failure;
 
 /// What the picture is written as.
 #[derive(Clone, Copy, Debug)]
-pub enum Kind {
+pub enum PictureFormat {
     /// One SVG.
     Svg,
     /// A page with the SVG in it.
     Html,
 }
 
-impl Kind {
+impl PictureFormat {
     /// What the name of a file asks for.
-    pub fn of(path: &Path) -> Result<Kind, Failure> {
+    pub fn of(path: &Path) -> Result<PictureFormat, Failure> {
         match path.extension().and_then(|ending| ending.to_str()) {
-            Some("svg") => Ok(Kind::Svg),
-            Some("html") => Ok(Kind::Html),
+            Some("svg") => Ok(PictureFormat::Svg),
+            Some("html") => Ok(PictureFormat::Html),
             _ => Err(Failure::Usage(format!(
                 "--picture {}: end the name with .svg or .html",
                 path.display()
@@ -35,8 +35,8 @@ const WIDTH: u32 = 860;
 const HEIGHT_OF_TRACE: u32 = 380;
 
 /// The curves of each trace, one above the other.
-pub fn draw(cells: &[Cell], kind: Kind) -> String {
-    let traces: Vec<&[Cell]> = cells.chunk_by(|a, b| a.trace == b.trace).collect();
+pub fn draw(cells: &[MissCell], kind: PictureFormat) -> String {
+    let traces: Vec<&[MissCell]> = cells.chunk_by(|a, b| a.trace == b.trace).collect();
     let mut text = String::new();
     {
         let height = HEIGHT_OF_TRACE * traces.len() as u32;
@@ -47,17 +47,17 @@ pub fn draw(cells: &[Cell], kind: Kind) -> String {
         }
     }
     match kind {
-        Kind::Svg => text,
-        Kind::Html => format!(
+        PictureFormat::Svg => text,
+        PictureFormat::Html => format!(
             "<!doctype html>\n<html lang=\"en\">\n<head><meta charset=\"utf-8\">\
              <title>Miss ratios</title></head>\n<body>\n{text}\n</body>\n</html>\n"
         ),
     }
 }
 
-fn curves(area: &DrawingArea<SVGBackend<'_>, plotters::coord::Shift>, cells: &[Cell]) {
+fn curves(area: &DrawingArea<SVGBackend<'_>, plotters::coord::Shift>, cells: &[MissCell]) {
     const DRAWN: &str = "text takes what is drawn";
-    let pages = |cell: &Cell| f64::from(cell.pages);
+    let pages = |cell: &MissCell| f64::from(cell.pages);
     let (least, most) = cells
         .iter()
         .map(pages)
@@ -82,17 +82,18 @@ fn curves(area: &DrawingArea<SVGBackend<'_>, plotters::coord::Shift>, cells: &[C
         .light_line_style(WHITE)
         .draw()
         .expect(DRAWN);
-    let mut laws: Vec<&str> = Vec::new();
+    let mut policies: Vec<&str> = Vec::new();
     for cell in cells {
-        if !laws.contains(&cell.reclaim.as_str()) {
-            laws.push(&cell.reclaim);
+        if !policies.contains(&cell.eviction.as_str()) {
+            policies.push(&cell.eviction);
         }
     }
-    for (nth, law) in laws.into_iter().enumerate() {
-        let color = if law == OPTIMUM { BLACK.to_rgba() } else { Palette99::pick(nth).to_rgba() };
+    for (nth, policy) in policies.into_iter().enumerate() {
+        let color =
+            if policy == OPTIMUM { BLACK.to_rgba() } else { Palette99::pick(nth).to_rgba() };
         let mut points: Vec<(f64, f64)> = cells
             .iter()
-            .filter(|cell| cell.reclaim == law)
+            .filter(|cell| cell.eviction == policy)
             .map(|cell| (pages(cell), cell.miss_ratio))
             .collect();
         points.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -101,7 +102,7 @@ fn curves(area: &DrawingArea<SVGBackend<'_>, plotters::coord::Shift>, cells: &[C
         chart
             .draw_series(LineSeries::new(points, color.stroke_width(2)))
             .expect(DRAWN)
-            .label(law)
+            .label(policy)
             .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], color.stroke_width(2)));
     }
     chart

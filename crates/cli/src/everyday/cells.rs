@@ -3,17 +3,17 @@
 use readpath_peers::everyday::Peer;
 use serde::Serialize;
 
-use super::one::Way;
-use super::rounds::{BrokenOff, Cell, Runs};
-use super::states::State;
+use super::one::ReadWay;
+use super::rounds::{BrokenOff, ContenderRuns, RowState};
+use super::states::CacheState;
 
 /// A cell of the table and of the JSON document.
 #[derive(Clone, Debug, Serialize)]
-pub struct Judged {
+pub struct BenchCell {
     /// The row's name.
     pub row: String,
     /// The state.
-    pub state: State,
+    pub state: CacheState,
     /// What the accesses ask for in one pass.
     pub bytes: u64,
     /// The library.
@@ -65,9 +65,9 @@ pub struct Figures {
 
 /// The cells of one state in a few figures.
 #[derive(Clone, Debug, Serialize)]
-pub struct Summary {
+pub struct StateSummary {
     /// The state.
-    pub state: State,
+    pub state: CacheState,
     /// How many cells have a ratio.
     pub cells: usize,
     /// Of the ratios to the fastest peer.
@@ -81,10 +81,11 @@ pub struct Summary {
 }
 
 /// Judges a cell.
-pub fn judge(cell: &Cell<'_>) -> Judged {
+pub fn judge(cell: &RowState<'_>) -> BenchCell {
     let [_, measured_passes] = cell.state.passes();
     let bytes = cell.row.bytes();
-    let figures = |runs: &Runs| Figures::of(runs, cell.state, bytes * u64::from(measured_passes));
+    let figures =
+        |runs: &ContenderRuns| Figures::of(runs, cell.state, bytes * u64::from(measured_passes));
     let [ours, pread, mmap, o_direct] = std::array::from_fn(|at| figures(&cell.ways[at]));
     let peers = [(Peer::Pread, &pread), (Peer::Mmap, &mmap), (Peer::Direct, &o_direct)];
     let best = peers
@@ -111,7 +112,7 @@ pub fn judge(cell: &Cell<'_>) -> Judged {
         None => best.is_some().then_some(false).filter(|_| ours.broken_off.is_some()),
     };
     let note = note(cell);
-    Judged {
+    BenchCell {
         row: cell.row.name.clone(),
         state: cell.state,
         bytes,
@@ -130,7 +131,7 @@ pub fn judge(cell: &Cell<'_>) -> Judged {
     }
 }
 
-fn note(cell: &Cell<'_>) -> Option<String> {
+fn note(cell: &RowState<'_>) -> Option<String> {
     let said = cell.ways[0].measured.iter().find_map(|run| run.note.clone());
     let stray = (cell.stray_pages > 0).then(|| match cell.state.is_cold() {
         true => format!("not cold: up to {} pages stayed in memory", cell.stray_pages),
@@ -138,10 +139,10 @@ fn note(cell: &Cell<'_>) -> Option<String> {
             format!("not all in the kernel's cache: up to {} pages were not", cell.stray_pages)
         }
     });
-    let of_ways = Way::ALL.iter().zip(&cell.ways).filter_map(|(way, runs)| {
+    let of_ways = ReadWay::ALL.iter().zip(&cell.ways).filter_map(|(way, runs)| {
         let words = match &runs.broken_off {
             // Of a peer that says the table.
-            Some(BrokenOff::TooSlow { .. }) if *way != Way::Ours => None,
+            Some(BrokenOff::TooSlow { .. }) if *way != ReadWay::Ours => None,
             Some(reason) => Some(reason.words()),
             None if runs.oom_kills > 0 => Some(format!(
                 "{} more runs were killed: the group's memory did not suffice",
@@ -167,15 +168,15 @@ impl BrokenOff {
 }
 
 impl Figures {
-    fn of(runs: &Runs, state: State, bytes: u64) -> Figures {
+    fn of(runs: &ContenderRuns, state: CacheState, bytes: u64) -> Figures {
         let measured = &runs.measured;
-        let median = |of: &dyn Fn(&super::one::Measured) -> Option<f64>| {
+        let median = |of: &dyn Fn(&super::one::Measurement) -> Option<f64>| {
             let values: Option<Vec<f64>> = measured.iter().map(of).collect();
             values.and_then(median)
         };
         let bound = match runs.broken_off {
             // It may not have come to its second pass: nothing is known of that one.
-            Some(BrokenOff::TooSlow { seconds }) if state != State::Second => Some(seconds),
+            Some(BrokenOff::TooSlow { seconds }) if state != CacheState::Second => Some(seconds),
             _ => None,
         };
         let seconds = bound.or_else(|| median(&|run| Some(run.seconds)));
@@ -203,16 +204,16 @@ fn median(mut values: Vec<f64>) -> Option<f64> {
     }
 }
 
-impl Summary {
+impl StateSummary {
     /// Of the cells of one state.
-    pub fn of(state: State, cells: &[Judged]) -> Summary {
+    pub fn of(state: CacheState, cells: &[BenchCell]) -> StateSummary {
         let of_state = || cells.iter().filter(|cell| cell.state == state);
         let ratios: Vec<f64> = of_state().filter_map(|cell| cell.ratio).collect();
         let least = of_state()
             .filter(|cell| cell.ratio.is_some())
             .min_by(|one, two| one.ratio.unwrap_or(0.0).total_cmp(&two.ratio.unwrap_or(0.0)));
         let mean = ratios.iter().map(|ratio| ratio.ln()).sum::<f64>() / ratios.len() as f64;
-        Summary {
+        StateSummary {
             state,
             cells: ratios.len(),
             geometric_mean: (!ratios.is_empty()).then(|| mean.exp()),
@@ -225,12 +226,12 @@ impl Summary {
 
 #[cfg(test)]
 mod tests {
-    use super::super::one::Measured;
+    use super::super::one::Measurement;
     use super::super::rows::{Row, Scale};
     use super::*;
 
-    fn runs(seconds: &[f64], cpu_seconds: f64) -> Runs {
-        let measured = seconds.iter().map(|&seconds| Measured {
+    fn runs(seconds: &[f64], cpu_seconds: f64) -> ContenderRuns {
+        let measured = seconds.iter().map(|&seconds| Measurement {
             seconds,
             cpu_seconds,
             peak_bytes: Some(1 << 20),
@@ -238,21 +239,23 @@ mod tests {
             checksum: 1,
             note: None,
         });
-        Runs { measured: measured.collect(), ..Runs::default() }
+        ContenderRuns { measured: measured.collect(), ..ContenderRuns::default() }
     }
 
-    fn judged(state: State, row: &str, ways: [Runs; 4]) -> Judged {
+    fn judged(state: CacheState, row: &str, ways: [ContenderRuns; 4]) -> BenchCell {
         let row = Row::of(row, Scale::Usual).unwrap();
-        judge(&Cell { row: &row, state, ways, stray_pages: 0 })
+        judge(&RowState { row: &row, state, ways, stray_pages: 0 })
     }
 
     /// 16 MiB: medians 0.5 s of ours, 0.4 and 0.2 s of peers, one broken off.
     #[test]
     fn the_ratio_is_to_the_fastest_peer_that_ended() {
-        let slow =
-            Runs { broken_off: Some(BrokenOff::TooSlow { seconds: 0.1 }), ..Runs::default() };
+        let slow = ContenderRuns {
+            broken_off: Some(BrokenOff::TooSlow { seconds: 0.1 }),
+            ..ContenderRuns::default()
+        };
         let ways = [runs(&[0.9, 0.5, 0.1], 0.3), runs(&[0.4], 0.1), runs(&[0.3, 0.1], 0.2), slow];
-        let cell = judged(State::Cold, "stream/16MiB/4KiB", ways);
+        let cell = judged(CacheState::Cold, "stream/16MiB/4KiB", ways);
         assert_eq!((cell.best, cell.ratio), (Some("mmap"), Some(0.2 / 0.5)));
         assert_eq!(cell.cpu_ratio, Some(0.3 / 0.2));
         assert_eq!((cell.ours.mib_per_s, cell.is_met), (Some(32.0), Some(false)));
@@ -262,10 +265,10 @@ mod tests {
     #[test]
     fn cached_copies_are_judged_beside_pread_and_mappings_beside_mmap() {
         let ways = || [runs(&[1.0], 0.1), runs(&[0.95], 0.1), runs(&[0.5], 0.1), runs(&[9.0], 0.1)];
-        let copy = judged(State::Cached, "stream/16MiB/4KiB", ways());
+        let copy = judged(CacheState::Cached, "stream/16MiB/4KiB", ways());
         assert_eq!((copy.judged_beside, copy.judged_ratio), (Some("pread"), Some(0.95)));
         assert_eq!((copy.ratio, copy.is_met), (Some(0.5), Some(true)));
-        let mapping = judged(State::Cached, "map/touches", ways());
+        let mapping = judged(CacheState::Cached, "map/touches", ways());
         assert_eq!((mapping.judged_beside, mapping.is_met), (None, Some(false)));
     }
 
@@ -273,23 +276,29 @@ mod tests {
     fn processor_time_counts_where_a_cold_cell_is_not_faster() {
         let ways =
             |ours| [runs(&[ours], 0.2), runs(&[1.0], 0.1), runs(&[2.0], 0.1), runs(&[2.0], 0.1)];
-        assert_eq!(judged(State::Cold, "copy/16MiB", ways(1.0)).is_met, Some(false));
-        assert_eq!(judged(State::Cold, "copy/16MiB", ways(0.9)).is_met, Some(true));
+        assert_eq!(judged(CacheState::Cold, "copy/16MiB", ways(1.0)).is_met, Some(false));
+        assert_eq!(judged(CacheState::Cold, "copy/16MiB", ways(0.9)).is_met, Some(true));
     }
 
     #[test]
     fn a_cell_of_which_ours_was_killed_is_below_and_in_no_mean() {
-        let killed = Runs { broken_off: Some(BrokenOff::OutOfMemory), ..Runs::default() };
+        let killed =
+            ContenderRuns { broken_off: Some(BrokenOff::OutOfMemory), ..ContenderRuns::default() };
         let peers = || [runs(&[1.0], 0.1), runs(&[2.0], 0.1), runs(&[2.0], 0.1)];
         let [pread, mmap, direct] = peers();
-        let lost = judged(State::Short, "random/64KiB/1-threads", [killed, pread, mmap, direct]);
+        let lost =
+            judged(CacheState::Short, "random/64KiB/1-threads", [killed, pread, mmap, direct]);
         assert_eq!((lost.ratio, lost.is_met), (None, Some(false)));
         assert!(lost.note.as_ref().is_some_and(|note| note.contains("killed")));
         let won = |seconds: f64| {
             let [pread, mmap, direct] = peers();
-            judged(State::Short, "stream/256MiB/4KiB", [runs(&[seconds], 0.1), pread, mmap, direct])
+            judged(
+                CacheState::Short,
+                "stream/256MiB/4KiB",
+                [runs(&[seconds], 0.1), pread, mmap, direct],
+            )
         };
-        let summary = Summary::of(State::Short, &[lost, won(0.25), won(1.0)]);
+        let summary = StateSummary::of(CacheState::Short, &[lost, won(0.25), won(1.0)]);
         assert_eq!((summary.cells, summary.below), (2, 1));
         // The root of 4 × 1.
         assert!((summary.geometric_mean.unwrap() - 2.0).abs() < 1e-9);

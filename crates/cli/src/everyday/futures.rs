@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 
 use readpath::File;
-use readpath_peers::everyday::places::Places;
+use readpath_peers::everyday::places::AccessPattern;
 use readpath_peers::everyday::{Accesses, Checksum, PageBuffer, ReadAt};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::{JoinHandle, spawn_blocking};
@@ -13,29 +13,29 @@ use tokio::task::{JoinHandle, spawn_blocking};
 /// Tasks on a runtime as tokio makes it by itself, each with places of its own, one read at a time.
 pub struct Tasks {
     runtime: Runtime,
-    places: Places,
-    reading: Reading,
+    places: AccessPattern,
+    reading: TaskRead,
 }
 
 /// How a task reads.
 #[derive(Clone)]
-enum Reading {
-    Awaited(File),
+enum TaskRead {
+    Demand(File),
     Blocking(Arc<dyn ReadAt>),
 }
 
 impl Tasks {
     /// By futures of the library.
-    pub fn ours(file: File, places: Places) -> io::Result<Tasks> {
-        Tasks::new(places, Reading::Awaited(file))
+    pub fn ours(file: File, places: AccessPattern) -> io::Result<Tasks> {
+        Tasks::new(places, TaskRead::Demand(file))
     }
 
     /// By threads that may block.
-    pub fn blocking(file: Arc<dyn ReadAt>, places: Places) -> io::Result<Tasks> {
-        Tasks::new(places, Reading::Blocking(file))
+    pub fn blocking(file: Arc<dyn ReadAt>, places: AccessPattern) -> io::Result<Tasks> {
+        Tasks::new(places, TaskRead::Blocking(file))
     }
 
-    fn new(places: Places, reading: Reading) -> io::Result<Tasks> {
+    fn new(places: AccessPattern, reading: TaskRead) -> io::Result<Tasks> {
         Ok(Tasks { runtime: Builder::new_multi_thread().build()?, places, reading })
     }
 }
@@ -57,14 +57,14 @@ impl Accesses for Tasks {
     }
 }
 
-async fn read_each(reading: Reading, places: Places, task: u64) -> io::Result<Checksum> {
+async fn read_each(reading: TaskRead, places: AccessPattern, task: u64) -> io::Result<Checksum> {
     let mut sum = Checksum::default();
     let mut buffer = PageBuffer::of(places.read_bytes);
     for offset in places.of_thread(task) {
         let result;
         (result, buffer) = match &reading {
-            Reading::Awaited(file) => file.read_at_async(buffer, offset).await,
-            Reading::Blocking(file) => {
+            TaskRead::Demand(file) => file.read_at_async(buffer, offset).await,
+            TaskRead::Blocking(file) => {
                 let file = Arc::clone(file);
                 let read = spawn_blocking(move || (file.read_at(&mut buffer, offset), buffer));
                 read.await.expect("a read doesn't panic")

@@ -14,16 +14,16 @@ use readpath_peers::everyday::formats::Ranges;
 use readpath_peers::everyday::places::{AtPlaces, Taking};
 use readpath_peers::everyday::streams::{Blocks, Copied};
 use readpath_peers::everyday::whole_files::WholeFiles;
-use readpath_peers::everyday::{Accesses, Checksum, Peer, ReadAt, Stream};
+use readpath_peers::everyday::{Accesses, Checksum, Peer, ReadAt, SequentialFile};
 use readpath_peers::usage::{CpuTime, peak_memory_bytes, storage_read_bytes};
 use serde::{Deserialize, Serialize};
 
 use super::futures::Tasks;
 use super::ours::Ours;
 use super::refused::{self, Refused};
-use super::rows::{Row, Scale, Work};
-use super::states::State;
-use crate::exit::{Ended, Failure};
+use super::rows::{Row, RowAccesses, Scale};
+use super::states::CacheState;
+use crate::exit::{CommandResult, Failure};
 use crate::part::{Orders, say};
 
 /// The subcommand.
@@ -32,7 +32,7 @@ pub const NAME: &str = "everyday-one";
 /// Who reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Way {
+pub enum ReadWay {
     /// The library.
     Ours,
     /// `pread(2)`.
@@ -43,17 +43,17 @@ pub enum Way {
     Direct,
 }
 
-impl Way {
+impl ReadWay {
     /// The library first.
-    pub const ALL: [Way; 4] = [Way::Ours, Way::Pread, Way::Mmap, Way::Direct];
+    pub const ALL: [ReadWay; 4] = [ReadWay::Ours, ReadWay::Pread, ReadWay::Mmap, ReadWay::Direct];
 
     /// Which peer it is.
     pub const fn peer(self) -> Option<Peer> {
         match self {
-            Way::Ours => None,
-            Way::Pread => Some(Peer::Pread),
-            Way::Mmap => Some(Peer::Mmap),
-            Way::Direct => Some(Peer::Direct),
+            ReadWay::Ours => None,
+            ReadWay::Pread => Some(Peer::Pread),
+            ReadWay::Mmap => Some(Peer::Mmap),
+            ReadWay::Direct => Some(Peer::Direct),
         }
     }
 
@@ -68,15 +68,15 @@ impl Way {
 
 /// What is to be measured.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Order {
+pub struct MeasurementOrder {
     /// The row's name, of the rows of that scale.
     pub row: String,
     /// The scale.
     pub scale: Scale,
     /// Who reads.
-    pub way: Way,
+    pub way: ReadWay,
     /// In which state; it has been brought about.
-    pub state: State,
+    pub state: CacheState,
     /// The folder of the run, with the data in it.
     pub folder: PathBuf,
     /// What is refused to whoever reads.
@@ -85,16 +85,16 @@ pub struct Order {
 
 /// What came of it.
 #[derive(Debug, Serialize, Deserialize)]
-pub enum Answer {
+pub enum MeasurementOutcome {
     /// All was read.
-    Measured(Measured),
+    Measured(Measurement),
     /// It can't be read so, and why.
     Failed(String),
 }
 
 /// One measurement.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Measured {
+pub struct Measurement {
     /// How long it took.
     pub seconds: f64,
     /// User and system time.
@@ -110,30 +110,30 @@ pub struct Measured {
 }
 
 /// Takes the order and carries it out.
-pub fn run() -> Ended {
-    let order: Order = Orders::take(NAME, "everyday").next()?;
+pub fn run() -> CommandResult {
+    let order: MeasurementOrder = Orders::take(NAME, "everyday").next()?;
     let row = Row::of(&order.row, order.scale)
         .ok_or_else(|| Failure::about(&order.row, "there is no such row"))?;
     refused::refuse(&order.refused)
         .map_err(|error| Failure::Unavailable(format!("--refuse: {error}")))?;
     say(&match measure(&order, &row) {
-        Ok(measured) => Answer::Measured(measured),
-        Err(error) => Answer::Failed(error.to_string()),
+        Ok(measured) => MeasurementOutcome::Measured(measured),
+        Err(error) => MeasurementOutcome::Failed(error.to_string()),
     })
 }
 
-fn measure(order: &Order, row: &Row) -> io::Result<Measured> {
+fn measure(order: &MeasurementOrder, row: &Row) -> io::Result<Measurement> {
     let files: Vec<PathBuf> =
         row.data.files(&order.folder).into_iter().map(|(path, _)| path).collect();
     let [before, measured] = order.state.passes();
-    let mut start = Start::now();
+    let mut start = MeasurementStart::now();
     let mut opened = Opened::by(order.way, row, &files)?;
     let mut sum = Checksum::default();
     if before > 0 {
         for _ in 0..before {
             opened.accesses().pass()?;
         }
-        start = Start::now();
+        start = MeasurementStart::now();
     }
     for _ in 0..measured {
         sum = opened.accesses().pass()?;
@@ -143,30 +143,30 @@ fn measure(order: &Order, row: &Row) -> io::Result<Measured> {
     let note = opened.note();
     drop(opened);
     let figures = passed.unwrap_or_else(|| start.end());
-    Ok(Measured { checksum: sum.0, note, ..figures })
+    Ok(Measurement { checksum: sum.0, note, ..figures })
 }
 
 /// Where a measurement begins.
-struct Start {
+struct MeasurementStart {
     device_bytes: Option<u64>,
     cpu: CpuTime,
     clock: Instant,
 }
 
-impl Start {
-    fn now() -> Start {
-        Start {
+impl MeasurementStart {
+    fn now() -> MeasurementStart {
+        MeasurementStart {
             device_bytes: storage_read_bytes(),
             cpu: CpuTime::of_process(),
             clock: Instant::now(),
         }
     }
 
-    fn end(&self) -> Measured {
+    fn end(&self) -> Measurement {
         let seconds = self.clock.elapsed().as_secs_f64();
         let cpu_seconds = CpuTime::of_process().since(self.cpu).seconds();
         let read = storage_read_bytes().zip(self.device_bytes);
-        Measured {
+        Measurement {
             seconds,
             cpu_seconds,
             peak_bytes: peak_memory_bytes(),
@@ -184,7 +184,7 @@ enum Opened {
 }
 
 impl Opened {
-    fn by(way: Way, row: &Row, files: &[PathBuf]) -> io::Result<Opened> {
+    fn by(way: ReadWay, row: &Row, files: &[PathBuf]) -> io::Result<Opened> {
         Ok(match way.peer() {
             None => Opened::Ours(Ours::open(row.work, row.data, files)?),
             Some(peer) => Opened::Peers(by_peer(peer, row, files)?),
@@ -213,22 +213,26 @@ fn by_peer(peer: Peer, row: &Row, files: &[PathBuf]) -> io::Result<Box<dyn Acces
         // SAFETY: a file of this run, which nobody changes once it is made.
         Ok(Arc::from(unsafe { peer.open(first) }?))
     };
-    let stream = || -> io::Result<Box<dyn Stream>> {
+    let stream = || -> io::Result<Box<dyn SequentialFile>> {
         // SAFETY: as above.
         unsafe { peer.open_stream(first) }
     };
     Ok(match row.work {
-        Work::Places(places) => Box::new(AtPlaces::over(file()?, places, Taking::Copied)),
-        Work::Mapped { places, taking, .. } => Box::new(AtPlaces::over(file()?, places, taking)),
-        Work::Blocks { bytes } => Box::new(Blocks::over(stream()?, bytes)),
-        Work::Copied => Box::new(Copied::over(stream()?)),
-        Work::Format(format) => Box::new(Ranges::over(stream()?, format.ranges(row.data.bytes()))),
-        Work::WholeFiles { threads } => {
+        RowAccesses::Places(places) => Box::new(AtPlaces::over(file()?, places, Taking::Copied)),
+        RowAccesses::Mapped { places, taking, .. } => {
+            Box::new(AtPlaces::over(file()?, places, taking))
+        }
+        RowAccesses::Blocks { bytes } => Box::new(Blocks::over(stream()?, bytes)),
+        RowAccesses::Copied => Box::new(Copied::over(stream()?)),
+        RowAccesses::Format(format) => {
+            Box::new(Ranges::over(stream()?, format.ranges(row.data.bytes())))
+        }
+        RowAccesses::WholeFiles { threads } => {
             // SAFETY: as above.
             let open = move |path: &std::path::Path| unsafe { peer.open(path) };
             Box::new(WholeFiles::over(Box::new(open), files.to_vec(), threads))
         }
-        Work::Batch { places, depth } => match peer {
+        RowAccesses::Batch { places, depth } => match peer {
             // Touches have no depth.
             Peer::Mmap => Box::new(AtPlaces::over(file()?, places, Taking::Copied)),
             Peer::Pread | Peer::Direct => {
@@ -237,6 +241,6 @@ fn by_peer(peer: Peer, row: &Row, files: &[PathBuf]) -> io::Result<Box<dyn Acces
                 Box::new(ring.map_err(io::Error::other)?)
             }
         },
-        Work::Futures(places) => Box::new(Tasks::blocking(file()?, places)?),
+        RowAccesses::Futures(places) => Box::new(Tasks::blocking(file()?, places)?),
     })
 }

@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use readpath::{Batch, File, Mapping, Mode, ReadPath};
 use readpath_peers::everyday::formats::Ranges;
-use readpath_peers::everyday::places::{AtPlaces, Places, Taking};
+use readpath_peers::everyday::places::{AccessPattern, AtPlaces, Taking};
 use readpath_peers::everyday::streams::{Blocks, Copied};
 use readpath_peers::everyday::whole_files::WholeFiles;
 use readpath_peers::everyday::{Accesses, Checksum, InMemory, PageBuffer, ReadAt};
 
 use super::futures::Tasks;
-use super::rows::{Data, Work};
+use super::rows::{Data, RowAccesses};
 use crate::note;
 
 /// A row's accesses through the library, open.
@@ -29,9 +29,9 @@ enum Through {
 
 impl Ours {
     /// Opens what the work is done to.
-    pub fn open(work: Work, data: Data, files: &[PathBuf]) -> io::Result<Ours> {
+    pub fn open(work: RowAccesses, data: Data, files: &[PathBuf]) -> io::Result<Ours> {
         let first = &files[0];
-        if let Work::Mapped { places, taking, memory_bytes } = work {
+        if let RowAccesses::Mapped { places, taking, memory_bytes } = work {
             let mut builder = Mapping::builder();
             if let Some(bytes) = memory_bytes {
                 builder = builder.memory(bytes);
@@ -44,7 +44,7 @@ impl Ours {
             return Ok(Ours { accesses: Box::new(accesses), through });
         }
         let path = ReadPath::builder().build().map_err(io::Error::other)?;
-        if let Work::WholeFiles { threads } = work {
+        if let RowAccesses::WholeFiles { threads } = work {
             let through = Through::Path { path: path.clone(), mode: None };
             let open = move |name: &Path| Ok(Box::new(OurFile(open(&path, name)?)) as _);
             let accesses = WholeFiles::over(Box::new(open), files.to_vec(), threads);
@@ -53,17 +53,21 @@ impl Ours {
         let file = open(&path, first)?;
         let through = Through::Path { path: path.clone(), mode: Some(file.mode()) };
         let accesses: Box<dyn Accesses> = match work {
-            Work::Places(places) => {
+            RowAccesses::Places(places) => {
                 Box::new(AtPlaces::over(Arc::new(OurFile(file)), places, Taking::Copied))
             }
-            Work::Blocks { bytes } => Box::new(Blocks::over(Box::new(file.reader()), bytes)),
-            Work::Copied => Box::new(Copied::over(Box::new(file.reader()))),
-            Work::Format(format) => {
+            RowAccesses::Blocks { bytes } => Box::new(Blocks::over(Box::new(file.reader()), bytes)),
+            RowAccesses::Copied => Box::new(Copied::over(Box::new(file.reader()))),
+            RowAccesses::Format(format) => {
                 Box::new(Ranges::over(Box::new(file.reader()), format.ranges(data.bytes())))
             }
-            Work::Batch { places, depth } => Box::new(InBatch::over(&path, file, places, depth)),
-            Work::Futures(places) => Box::new(Tasks::ours(file, places)?),
-            Work::Mapped { .. } | Work::WholeFiles { .. } => unreachable!("opened above"),
+            RowAccesses::Batch { places, depth } => {
+                Box::new(InBatch::over(&path, file, places, depth))
+            }
+            RowAccesses::Futures(places) => Box::new(Tasks::ours(file, places)?),
+            RowAccesses::Mapped { .. } | RowAccesses::WholeFiles { .. } => {
+                unreachable!("opened above")
+            }
         };
         Ok(Ours { accesses, through })
     }
@@ -104,13 +108,13 @@ impl ReadAt for OurFile {
 struct InBatch {
     batch: Batch,
     file: File,
-    places: Places,
+    places: AccessPattern,
     depth: usize,
     buffer: PageBuffer,
 }
 
 impl InBatch {
-    fn over(path: &ReadPath, file: File, places: Places, depth: u32) -> InBatch {
+    fn over(path: &ReadPath, file: File, places: AccessPattern, depth: u32) -> InBatch {
         let buffer = PageBuffer::of(places.read_bytes);
         InBatch { batch: path.batch(), file, places, depth: depth as usize, buffer }
     }

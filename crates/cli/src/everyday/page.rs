@@ -1,12 +1,12 @@
 //! The matrix as a page.
 
-use super::cells::Judged;
-use super::{Document, picture, tell};
+use super::cells::BenchCell;
+use super::{BenchDocument, picture, tell};
 use crate::html::Page;
 
 /// All of it: the picture, a table for each state, the notes.
-pub fn of(document: &Document<'_>) -> Page {
-    let Document { notes, summary, results, .. } = document;
+pub fn of(document: &BenchDocument<'_>) -> Page {
+    let BenchDocument { notes, summary, results, .. } = document;
     let title = document.title();
     let lead = "The same accesses by the library with nothing set, pread, mmap and O_DIRECT, each in a \
                 process of its own; ratio: time of the fastest of the three to ours, above 1 ours is \
@@ -16,7 +16,7 @@ pub fn of(document: &Document<'_>) -> Page {
     page.picture_on_white(caption, &picture::svg(results, summary, &title));
     page.notes(notes.iter().cloned());
     for summary in *summary {
-        let rows: Vec<&Judged> =
+        let rows: Vec<&BenchCell> =
             results.iter().filter(|cell| cell.state == summary.state).collect();
         page.heading(summary.state.name());
         page.paragraph(&tell::line(summary));

@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-use super::cells::{Judged, Summary};
+use super::cells::{BenchCell, StateSummary};
 use crate::html::escaped;
 use crate::table::number;
 
@@ -26,7 +26,7 @@ const BELOW: &str = "#cf222e";
 const UNJUDGED: &str = "#6e7781";
 
 /// The picture's text.
-pub fn svg(cells: &[Judged], summaries: &[Summary], title: &str) -> String {
+pub fn svg(cells: &[BenchCell], summaries: &[StateSummary], title: &str) -> String {
     let mut names: Vec<&str> = Vec::new();
     for cell in cells {
         if !names.contains(&cell.row.as_str()) {
@@ -81,7 +81,7 @@ pub fn svg(cells: &[Judged], summaries: &[Summary], title: &str) -> String {
     svg + "</svg>\n"
 }
 
-fn header(svg: &mut String, left: f64, bottom: f64, summary: &Summary) {
+fn header(svg: &mut String, left: f64, bottom: f64, summary: &StateSummary) {
     let middle = left + FIELD_WIDTH / 2.0;
     let mut centred = |y: f64, size: u32, text: &str| {
         put(
@@ -116,7 +116,7 @@ fn header(svg: &mut String, left: f64, bottom: f64, summary: &Summary) {
 }
 
 /// The cell's dot, with its figures for who points at it; a cross at the edge where ours gave none.
-fn dot(svg: &mut String, left: f64, y: f64, cell: &Judged) {
+fn dot(svg: &mut String, left: f64, y: f64, cell: &BenchCell) {
     let colour = match cell.is_met {
         Some(true) => MET,
         Some(false) => BELOW,

@@ -17,16 +17,16 @@ use readpath_peers::kernel_swap::SwapError;
 use readpath_peers::kernel_swap::group::MemoryGroup;
 use rustix::process::Signal;
 
-use super::one::{self, Answer, Measured, Order, Way};
+use super::one::{self, Measurement, MeasurementOrder, MeasurementOutcome, ReadWay};
 use super::refused::Refused;
 use super::rows::{Data, Row, Scale};
-use super::states::{self, State};
+use super::states::{self, CacheState};
 use crate::exit::Failure;
-use crate::part::{Gone, Part};
+use crate::part::{Gone, WorkerProcess};
 use crate::progress::Interrupt;
 
 /// How many times as long as the fastest peer of the cell so far a peer may take, and ours.
-const PATIENCE: [u32; 2] = [3, 10];
+const IDLE_TIMEOUT: [u32; 2] = [3, 10];
 
 /// What is given on top of it: the start of the process, and noise where a cell is short.
 const GRACE: Duration = Duration::from_millis(500);
@@ -36,7 +36,7 @@ const LONGEST: Duration = Duration::from_secs(60);
 
 /// How many times as long as a cold pass a pass may take with little memory: one that reads what it has
 /// read before, and that was pushed out meanwhile, over and over, has no end that can be waited for.
-const SHORT_PATIENCE: u32 = 4;
+const SHORT_IDLE_TIMEOUT: u32 = 4;
 
 /// So many runs of a way in a cell are ended by the OOM killer of a memory group before it is believed
 /// that there is no memory for it: one or two may be, when reclaim is slower than reads.
@@ -49,7 +49,7 @@ pub struct Matrix<'a, 'r> {
     /// The scale that they are of.
     pub scale: Scale,
     /// The states.
-    pub states: &'a [State],
+    pub states: &'a [CacheState],
     /// How many times each.
     pub runs: u32,
     /// When to stop; `None`: when all is done.
@@ -63,22 +63,22 @@ pub struct Matrix<'a, 'r> {
 }
 
 /// A row in a state, with what was measured.
-pub struct Cell<'r> {
+pub struct RowState<'r> {
     /// The row.
     pub row: &'r Row,
     /// The state.
-    pub state: State,
-    /// Of each way, in the order of [`Way::ALL`].
-    pub ways: [Runs; 4],
+    pub state: CacheState,
+    /// Of each way, in the order of [`ReadWay::ALL`].
+    pub ways: [ContenderRuns; 4],
     /// The most pages of the data that were not as the state wants them when a measurement began.
     pub stray_pages: u64,
 }
 
 /// What was measured of one way.
 #[derive(Default)]
-pub struct Runs {
+pub struct ContenderRuns {
     /// Those that came to their end.
-    pub measured: Vec<Measured>,
+    pub measured: Vec<Measurement>,
     /// Why there is no more.
     pub broken_off: Option<BrokenOff>,
     /// How many the OOM killer of the memory group has ended.
@@ -101,13 +101,13 @@ pub enum BrokenOff {
 
 impl<'r> Matrix<'_, 'r> {
     /// Every cell, not measured yet.
-    pub fn cells(&self) -> Vec<Cell<'r>> {
-        let cell = |state: State, row| {
-            let ways = std::array::from_fn(|_| Runs::default());
-            Cell { row, state, ways, stray_pages: 0 }
+    pub fn cells(&self) -> Vec<RowState<'r>> {
+        let cell = |state: CacheState, row| {
+            let ways = std::array::from_fn(|_| ContenderRuns::default());
+            RowState { row, state, ways, stray_pages: 0 }
         };
-        let suits = |state: State| move |row: &&Row| state.suits(row, self.scale);
-        let of_state = |&state: &State| {
+        let suits = |state: CacheState| move |row: &&Row| state.suits(row, self.scale);
+        let of_state = |&state: &CacheState| {
             let rows = self.rows.iter().filter(suits(state));
             rows.map(move |row| cell(state, row))
         };
@@ -119,16 +119,16 @@ impl<'r> Matrix<'_, 'r> {
     /// # Errors
     /// A way has read other bytes than the others, or the run was interrupted. The cells have what
     /// was measured until then.
-    pub fn measure(&self, cells: &mut [Cell<'r>]) -> Result<(), Failure> {
+    pub fn measure(&self, cells: &mut [RowState<'r>]) -> Result<(), Failure> {
         let bar = ProgressBar::new(cells.len() as u64 * u64::from(self.runs));
         let measured = self.measure_by(cells, &bar);
         bar.finish_and_clear();
         measured
     }
 
-    fn measure_by(&self, cells: &mut [Cell<'r>], bar: &ProgressBar) -> Result<(), Failure> {
+    fn measure_by(&self, cells: &mut [RowState<'r>], bar: &ProgressBar) -> Result<(), Failure> {
         let mut files: HashMap<Data, Vec<(PathBuf, u64)>> = HashMap::new();
-        let mut sums: HashMap<&str, (u64, Way)> = HashMap::new();
+        let mut sums: HashMap<&str, (u64, ReadWay)> = HashMap::new();
         // A cold pass of a row by its fastest peer: in this round it comes before what it is needed for.
         let mut cold: HashMap<&str, f64> = HashMap::new();
         for round in 0..self.runs {
@@ -141,10 +141,10 @@ impl<'r> Matrix<'_, 'r> {
                         return Ok(());
                     }
                     if let Some(sum) = self.turn(cell, at, files, cold_pass)? {
-                        check(&mut sums, cell.row, Way::ALL[at], sum)?;
+                        check(&mut sums, cell.row, ReadWay::ALL[at], sum)?;
                     }
                 }
-                if let (State::Cold, Some(fastest)) = (cell.state, cell.fastest_peer()) {
+                if let (CacheState::Cold, Some(fastest)) = (cell.state, cell.fastest_peer()) {
                     cold.insert(&cell.row.name, fastest);
                 }
                 bar.inc(1);
@@ -156,13 +156,13 @@ impl<'r> Matrix<'_, 'r> {
     /// Measures one way once more, unless it was broken off before; gives the sum over what was read.
     fn turn(
         &self,
-        cell: &mut Cell<'r>,
+        cell: &mut RowState<'r>,
         at: usize,
         files: &[(PathBuf, u64)],
         cold_pass: Option<f64>,
     ) -> Result<Option<u64>, Failure> {
         while cell.ways[at].broken_off.is_none() {
-            let ended = self.one(cell, Way::ALL[at], files, cold_pass)?;
+            let ended = self.one(cell, ReadWay::ALL[at], files, cold_pass)?;
             let runs = &mut cell.ways[at];
             match ended {
                 Ok(measured) => {
@@ -184,24 +184,25 @@ impl<'r> Matrix<'_, 'r> {
     /// One measurement.
     fn one(
         &self,
-        cell: &mut Cell<'r>,
-        way: Way,
+        cell: &mut RowState<'r>,
+        way: ReadWay,
         files: &[(PathBuf, u64)],
         cold_pass: Option<f64>,
-    ) -> Result<Result<Measured, BrokenOff>, Failure> {
+    ) -> Result<Result<Measurement, BrokenOff>, Failure> {
         let cannot = |what: &str, error: &dyn std::fmt::Display| {
             Failure::Run(format!("{}: {what}: {error}", cell.row.name))
         };
         let group = cell.state.group_bytes(cell.row).map(MemoryGroup::new).transpose();
         let group = group.map_err(|error| cannot("a memory group", &error))?;
         // What comes later is dropped first: the process has ended before its group goes.
-        let mut part = Part::start(one::NAME).map_err(|error| cannot("a process", &error))?;
+        let mut part =
+            WorkerProcess::start(one::NAME).map_err(|error| cannot("a process", &error))?;
         if let Some((group, _)) = &group {
             group.add(part.id()).map_err(|error| cannot("a memory group", &error))?;
         }
         let stray_pages = states::prepare(cell.state, files, self.interrupt)?;
         cell.stray_pages = cell.stray_pages.max(stray_pages);
-        let order = Order {
+        let order = MeasurementOrder {
             row: cell.row.name.clone(),
             scale: self.scale,
             way,
@@ -213,8 +214,8 @@ impl<'r> Matrix<'_, 'r> {
         let _ = part.tell(&order);
         let start = Instant::now();
         match part.answer(Some(start + cell.longest(way, cold_pass)), self.interrupt) {
-            Ok(Answer::Measured(measured)) => Ok(Ok(measured)),
-            Ok(Answer::Failed(reason)) => Ok(Err(BrokenOff::Failed(reason))),
+            Ok(MeasurementOutcome::Measured(measured)) => Ok(Ok(measured)),
+            Ok(MeasurementOutcome::Failed(reason)) => Ok(Err(BrokenOff::Failed(reason))),
             Err(Gone::Interrupted) => Err(Failure::Interrupted),
             Err(Gone::TooLate) => {
                 let seconds = start.elapsed().as_secs_f64();
@@ -233,29 +234,29 @@ impl<'r> Matrix<'_, 'r> {
     }
 }
 
-impl Cell<'_> {
+impl RowState<'_> {
     /// How long the fastest peer has taken, if one has come to its end.
     fn fastest_peer(&self) -> Option<f64> {
-        let peers = Way::ALL.iter().zip(&self.ways).filter(|(way, _)| way.peer().is_some());
+        let peers = ReadWay::ALL.iter().zip(&self.ways).filter(|(way, _)| way.peer().is_some());
         let seconds = peers.flat_map(|(_, runs)| runs.measured.iter().map(|run| run.seconds));
         seconds.min_by(f64::total_cmp)
     }
 
     /// How long a measurement may take, by what is known: how long a peer takes for the same, or else for a
     /// cold pass, in seconds.
-    fn longest(&self, way: Way, cold_pass: Option<f64>) -> Duration {
-        let patience = PATIENCE[usize::from(way == Way::Ours)];
+    fn longest(&self, way: ReadWay, cold_pass: Option<f64>) -> Duration {
+        let idle_timeout = IDLE_TIMEOUT[usize::from(way == ReadWay::Ours)];
         let longest = match (self.fastest_peer(), cold_pass) {
             (Some(fastest), _) => {
                 // What is waited for includes the first pass, which may take far longer.
                 let data = self.row.data.bytes() as f64;
                 let first = cold_pass.unwrap_or(data / COLD_BYTES_PER_SECOND);
-                let first = if self.state == State::Second { first } else { 0.0 };
-                Duration::from_secs_f64(fastest + first) * patience
+                let first = if self.state == CacheState::Second { first } else { 0.0 };
+                Duration::from_secs_f64(fastest + first) * idle_timeout
             }
             (None, Some(cold_pass)) => {
                 let passes: u32 = self.state.passes().iter().sum();
-                Duration::from_secs_f64(cold_pass) * passes * SHORT_PATIENCE
+                Duration::from_secs_f64(cold_pass) * passes * SHORT_IDLE_TIMEOUT
             }
             (None, None) => LONGEST,
         };
@@ -275,9 +276,9 @@ const COLD_BYTES_PER_SECOND: f64 = 100e6;
 
 /// All ways to a row read the same bytes, in all states.
 fn check<'a>(
-    sums: &mut HashMap<&'a str, (u64, Way)>,
+    sums: &mut HashMap<&'a str, (u64, ReadWay)>,
     row: &'a Row,
-    way: Way,
+    way: ReadWay,
     sum: u64,
 ) -> Result<(), Failure> {
     let (first, by) = *sums.entry(&row.name).or_insert((sum, way));
@@ -306,9 +307,9 @@ mod tests {
     fn other_bytes_are_told_with_who_read_them() {
         let row = &rows::rows(Scale::Small)[0];
         let mut sums = HashMap::new();
-        check(&mut sums, row, Way::Pread, 7).unwrap();
-        check(&mut sums, row, Way::Ours, 7).unwrap();
-        let Err(Failure::Run(told)) = check(&mut sums, row, Way::Mmap, 8) else { panic!() };
+        check(&mut sums, row, ReadWay::Pread, 7).unwrap();
+        check(&mut sums, row, ReadWay::Ours, 7).unwrap();
+        let Err(Failure::Run(told)) = check(&mut sums, row, ReadWay::Mmap, 8) else { panic!() };
         assert_eq!(told, format!("{}: mmap has read other bytes than pread", row.name));
     }
 
@@ -335,8 +336,8 @@ mod tests {
     fn who_is_out_of_the_race_is_not_waited_for() {
         let row = Row::of("stream/256MiB/4KiB", Scale::Usual).unwrap();
         let longest = |state, seconds: Option<f64>, way, cold_pass| {
-            let mut ways: [Runs; 4] = std::array::from_fn(|_| Runs::default());
-            ways[1].measured.extend(seconds.map(|seconds| Measured {
+            let mut ways: [ContenderRuns; 4] = std::array::from_fn(|_| ContenderRuns::default());
+            ways[1].measured.extend(seconds.map(|seconds| Measurement {
                 seconds,
                 cpu_seconds: 0.0,
                 peak_bytes: None,
@@ -344,17 +345,17 @@ mod tests {
                 checksum: 0,
                 note: None,
             }));
-            let cell = Cell { row: &row, state, ways, stray_pages: 0 };
+            let cell = RowState { row: &row, state, ways, stray_pages: 0 };
             cell.longest(way, cold_pass).as_secs_f64()
         };
-        assert_eq!(longest(State::Cold, None, Way::Direct, None), 60.0);
-        assert_eq!(longest(State::Cold, Some(2.0), Way::Direct, Some(2.0)), 6.5);
-        assert_eq!(longest(State::Cold, Some(2.0), Way::Ours, Some(2.0)), 20.5);
+        assert_eq!(longest(CacheState::Cold, None, ReadWay::Direct, None), 60.0);
+        assert_eq!(longest(CacheState::Cold, Some(2.0), ReadWay::Direct, Some(2.0)), 6.5);
+        assert_eq!(longest(CacheState::Cold, Some(2.0), ReadWay::Ours, Some(2.0)), 20.5);
         // The first pass takes 3 s, or 2.68 s at 100 MB/s, where that isn't known.
-        assert_eq!(longest(State::Second, Some(1.0), Way::Direct, Some(3.0)), 12.5);
-        let second = longest(State::Second, Some(1.0), Way::Direct, None);
+        assert_eq!(longest(CacheState::Second, Some(1.0), ReadWay::Direct, Some(3.0)), 12.5);
+        let second = longest(CacheState::Second, Some(1.0), ReadWay::Direct, None);
         assert!((second - 11.553).abs() < 0.001, "{second}");
         // Two passes of 1 s each.
-        assert_eq!(longest(State::Short, None, Way::Direct, Some(1.0)), 8.5);
+        assert_eq!(longest(CacheState::Short, None, ReadWay::Direct, Some(1.0)), 8.5);
     }
 }

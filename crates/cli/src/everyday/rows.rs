@@ -5,8 +5,8 @@
 
 use std::path::{Path, PathBuf};
 
-use readpath_peers::everyday::formats::Format;
-use readpath_peers::everyday::places::{Order, Places, Taking};
+use readpath_peers::everyday::formats::FileFormat;
+use readpath_peers::everyday::places::{AccessOrder, AccessPattern, Taking};
 use readpath_peers::everyday::whole_files;
 use serde::{Deserialize, Serialize};
 
@@ -52,7 +52,7 @@ pub struct Row {
     /// What it is done to.
     pub data: Data,
     /// How.
-    pub work: Work,
+    pub work: RowAccesses,
 }
 
 /// The files of a row.
@@ -72,9 +72,9 @@ pub enum Data {
 
 /// The accesses of a row. Ours are made with nothing set, unless it is said here.
 #[derive(Clone, Copy, Debug)]
-pub enum Work {
+pub enum RowAccesses {
     /// `File::read_at`.
-    Places(Places),
+    Places(AccessPattern),
     /// `Reader`: calls of `read`.
     Blocks {
         /// The buffer of each.
@@ -88,11 +88,11 @@ pub enum Work {
         threads: usize,
     },
     /// `Reader`: seeks, and reads of what is to be there.
-    Format(Format),
+    Format(FileFormat),
     /// `Mapping`.
     Mapped {
         /// Where.
-        places: Places,
+        places: AccessPattern,
         /// Whether copied out of it.
         taking: Taking,
         /// What [`memory`](readpath::pager::MappingBuilder::memory) is set to.
@@ -101,13 +101,13 @@ pub enum Work {
     /// `Batch`, beside io_uring.
     Batch {
         /// Where.
-        places: Places,
+        places: AccessPattern,
         /// How many reads are under way.
         depth: u32,
     },
     /// `File::read_at_async` on tokio, a task for each of the places' threads, beside
     /// `spawn_blocking`.
-    Futures(Places),
+    Futures(AccessPattern),
 }
 
 impl Row {
@@ -119,12 +119,14 @@ impl Row {
     /// How many bytes the accesses ask for; a touch, for its page.
     pub fn bytes(&self) -> u64 {
         match self.work {
-            Work::Mapped { places, .. } => places.count * places.read_bytes.max(4 * KIB),
-            Work::Places(places) | Work::Batch { places, .. } | Work::Futures(places) => {
-                places.bytes()
+            RowAccesses::Mapped { places, .. } => places.count * places.read_bytes.max(4 * KIB),
+            RowAccesses::Places(places)
+            | RowAccesses::Batch { places, .. }
+            | RowAccesses::Futures(places) => places.bytes(),
+            RowAccesses::Blocks { .. } | RowAccesses::Copied | RowAccesses::WholeFiles { .. } => {
+                self.data.bytes()
             }
-            Work::Blocks { .. } | Work::Copied | Work::WholeFiles { .. } => self.data.bytes(),
-            Work::Format(format) => {
+            RowAccesses::Format(format) => {
                 format.ranges(self.data.bytes()).iter().map(|&(_, bytes)| bytes).sum()
             }
         }
@@ -133,14 +135,14 @@ impl Row {
     /// The largest piece of memory that the program itself takes, in bytes.
     pub fn buffer_bytes(&self) -> u64 {
         match self.work {
-            Work::Mapped { places, taking: Taking::Copied, .. } => places.read_bytes,
+            RowAccesses::Mapped { places, taking: Taking::Copied, .. } => places.read_bytes,
             _ => 0,
         }
     }
 
     /// Whether the library's part is a mapping.
     pub fn is_mapping(&self) -> bool {
-        matches!(self.work, Work::Mapped { .. })
+        matches!(self.work, RowAccesses::Mapped { .. })
     }
 }
 
@@ -181,45 +183,51 @@ pub fn rows(scale: Scale) -> Vec<Row> {
     for threads in [1, 8] {
         let count = (2000 / part) as usize;
         let name = format!("files/{count}/{threads}-threads");
-        rows.push(Row { name, data: Data::Files { count }, work: Work::WholeFiles { threads } });
+        rows.push(Row {
+            name,
+            data: Data::Files { count },
+            work: RowAccesses::WholeFiles { threads },
+        });
     }
     let of_large = |name: String, work| Row { name, data: Data::File { bytes: large }, work };
-    for format in Format::ALL {
-        rows.push(of_large(format!("format/{}", format.name()), Work::Format(format)));
+    for format in FileFormat::ALL {
+        rows.push(of_large(format!("format/{}", format.name()), RowAccesses::Format(format)));
     }
     rows.extend(mapped(large, part));
     for (read_bytes, count) in [(4 * KIB, 8192), (64 * KIB, 2048)] {
-        let places = Places::random(large, read_bytes, count / part, 1);
-        let work = Work::Batch { places, depth: 32 };
+        let places = AccessPattern::random(large, read_bytes, count / part, 1);
+        let work = RowAccesses::Batch { places, depth: 32 };
         rows.push(of_large(format!("batch/{}/32-deep", size(read_bytes)), work));
     }
     for (read_bytes, count) in [(4 * KIB, 8192), (64 * KIB, 2048)] {
-        let places = Places::random(large, read_bytes, count / part, 32);
-        let work = Work::Futures(places);
+        let places = AccessPattern::random(large, read_bytes, count / part, 32);
+        let work = RowAccesses::Futures(places);
         rows.push(of_large(format!("futures/{}/32-tasks", size(read_bytes)), work));
     }
-    let work = Work::Futures(Places::all(Order::Forward, large, 64 * KIB));
+    let work = RowAccesses::Futures(AccessPattern::all(AccessOrder::Forward, large, 64 * KIB));
     rows.push(of_large("futures/stream/64KiB".to_owned(), work));
     rows
 }
 
 fn streams(sizes: &[u64]) -> Vec<Row> {
     let mut rows = Vec::new();
-    let mut add = |name: &str, bytes: u64, work: &dyn Fn(u64) -> Work| {
+    let mut add = |name: &str, bytes: u64, work: &dyn Fn(u64) -> RowAccesses| {
         for block in [4 * KIB, 64 * KIB, MIB] {
             let name = format!("{name}/{}/{}", size(bytes), size(block));
             rows.push(Row { name, data: Data::File { bytes }, work: work(block) });
         }
     };
     for &bytes in sizes {
-        add("stream", bytes, &|block| Work::Places(Places::all(Order::Forward, bytes, block)));
+        add("stream", bytes, &|block| {
+            RowAccesses::Places(AccessPattern::all(AccessOrder::Forward, bytes, block))
+        });
     }
     for &bytes in sizes {
-        add("reader", bytes, &|block| Work::Blocks { bytes: block });
+        add("reader", bytes, &|block| RowAccesses::Blocks { bytes: block });
     }
     let copied = |&bytes| {
         let name = format!("copy/{}", size(bytes));
-        Row { name, data: Data::File { bytes }, work: Work::Copied }
+        Row { name, data: Data::File { bytes }, work: RowAccesses::Copied }
     };
     rows.extend(sizes.iter().map(copied));
     rows
@@ -229,9 +237,13 @@ fn at_random(large: u64, part: u64) -> Vec<Row> {
     let mut rows = Vec::new();
     for (read_bytes, count) in [(4 * KIB, 8192), (16 * KIB, 4096), (64 * KIB, 2048)] {
         for threads in [1, 8, 32] {
-            let places = Places::random(large, read_bytes, count / part, threads);
+            let places = AccessPattern::random(large, read_bytes, count / part, threads);
             let name = format!("random/{}/{threads}-threads", size(read_bytes));
-            rows.push(Row { name, data: Data::File { bytes: large }, work: Work::Places(places) });
+            rows.push(Row {
+                name,
+                data: Data::File { bytes: large },
+                work: RowAccesses::Places(places),
+            });
         }
     }
     rows
@@ -240,37 +252,37 @@ fn at_random(large: u64, part: u64) -> Vec<Row> {
 fn with_gaps(small: u64, large: u64) -> Vec<Row> {
     let row = |order, bytes, block| {
         let name = match order {
-            Order::Stride { step_bytes } => {
+            AccessOrder::Stride { step_bytes } => {
                 format!("stride/{}-of-{}", size(block), size(step_bytes))
             }
             _ => format!("backward/{}/{}", size(bytes), size(block)),
         };
-        let work = Work::Places(Places::all(order, bytes, block));
+        let work = RowAccesses::Places(AccessPattern::all(order, bytes, block));
         Row { name, data: Data::File { bytes }, work }
     };
-    let stride = |step_bytes| Order::Stride { step_bytes };
+    let stride = |step_bytes| AccessOrder::Stride { step_bytes };
     vec![
         row(stride(64 * KIB), large, 4 * KIB),
         row(stride(256 * KIB), large, 64 * KIB),
-        row(Order::Backward, small, 4 * KIB),
-        row(Order::Backward, large, 64 * KIB),
+        row(AccessOrder::Backward, small, 4 * KIB),
+        row(AccessOrder::Backward, large, 64 * KIB),
     ]
 }
 
 fn mapped(large: u64, part: u64) -> Vec<Row> {
     let row = |name: String, places, taking, memory_bytes| {
-        let work = Work::Mapped { places, taking, memory_bytes };
+        let work = RowAccesses::Mapped { places, taking, memory_bytes };
         Row { name, data: Data::File { bytes: large }, work }
     };
-    let stream = |block| Places::all(Order::Forward, large, block);
+    let stream = |block| AccessPattern::all(AccessOrder::Forward, large, block);
     let mut rows = Vec::new();
     for block in [4 * KIB, 64 * KIB, MIB] {
         let name = format!("map/stream/{}", size(block));
         rows.push(row(name, stream(block), Taking::Copied, None));
     }
     rows.push(row("map/stream/whole".to_owned(), stream(large), Taking::Copied, None));
-    let touches = Places::random(large, 8, 8192 / part, 1);
-    let slices = Places::random(large, 64 * KIB, 2048 / part, 1);
+    let touches = AccessPattern::random(large, 8, 8192 / part, 1);
+    let slices = AccessPattern::random(large, 64 * KIB, 2048 / part, 1);
     rows.push(row("map/touches".to_owned(), touches, Taking::Lent, None));
     rows.push(row("map/slices/64KiB".to_owned(), slices, Taking::Lent, None));
     // More than its memory: it is told to do with a quarter.
@@ -313,8 +325,9 @@ mod tests {
     fn no_access_reaches_past_its_data() {
         for row in [Scale::Small, Scale::Usual, Scale::Full].into_iter().flat_map(rows) {
             assert!((1..=row.data.bytes()).contains(&row.bytes()), "{}", row.name);
-            let (Work::Places(places) | Work::Mapped { places, .. } | Work::Futures(places)) =
-                row.work
+            let (RowAccesses::Places(places)
+            | RowAccesses::Mapped { places, .. }
+            | RowAccesses::Futures(places)) = row.work
             else {
                 continue;
             };

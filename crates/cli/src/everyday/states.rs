@@ -9,7 +9,7 @@ use readpath_peers::cold;
 use readpath_peers::everyday::Peer;
 use serde::{Deserialize, Serialize};
 
-use super::rows::{Row, Scale, Work};
+use super::rows::{Row, RowAccesses, Scale};
 use crate::exit::Failure;
 use crate::progress::Interrupt;
 use crate::real_file::make_cold;
@@ -21,7 +21,7 @@ const GROUP_BYTES_MIN: u64 = 16 << 20;
 /// What of a file is in memory, and how much memory there is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum State {
+pub enum CacheState {
     /// The kernel's cache has nothing of it
     Cold,
     /// The kernel's cache has all of it, read by another process
@@ -32,27 +32,28 @@ pub enum State {
     Short,
 }
 
-impl State {
+impl CacheState {
     /// All of them, in the order of the table.
-    pub const ALL: [State; 4] = [State::Cold, State::Cached, State::Second, State::Short];
+    pub const ALL: [CacheState; 4] =
+        [CacheState::Cold, CacheState::Cached, CacheState::Second, CacheState::Short];
 
     /// Its name.
     pub const fn name(self) -> &'static str {
         match self {
-            State::Cold => "cold",
-            State::Cached => "cached",
-            State::Second => "second",
-            State::Short => "short",
+            CacheState::Cold => "cold",
+            CacheState::Cached => "cached",
+            CacheState::Second => "second",
+            CacheState::Short => "short",
         }
     }
 
     /// What it is, for a table's title.
     pub const fn words(self) -> &'static str {
         match self {
-            State::Cold => "nothing of the file is in memory",
-            State::Cached => "another process has read it: the kernel's cache has all of it",
-            State::Second => "the second pass over it in one process",
-            State::Short => {
+            CacheState::Cold => "nothing of the file is in memory",
+            CacheState::Cached => "another process has read it: the kernel's cache has all of it",
+            CacheState::Second => "the second pass over it in one process",
+            CacheState::Short => {
                 "two passes with a quarter of the memory that they touch, the kernel's cache included"
             }
         }
@@ -60,50 +61,54 @@ impl State {
 
     /// Whether it begins with nothing in memory.
     pub const fn is_cold(self) -> bool {
-        !matches!(self, State::Cached)
+        !matches!(self, CacheState::Cached)
     }
 
     /// Passes before the measurement, and passes that are measured.
     pub const fn passes(self) -> [u32; 2] {
         match self {
-            State::Cold | State::Cached => [0, 1],
-            State::Second => [1, 1],
-            State::Short => [0, 2],
+            CacheState::Cold | CacheState::Cached => [0, 1],
+            CacheState::Second => [1, 1],
+            CacheState::Short => [0, 2],
         }
     }
 
     /// Whether the row says anything in this state.
     pub fn suits(self, row: &Row, scale: Scale) -> bool {
-        if self != State::Short {
+        if self != CacheState::Short {
             return true;
         }
         let is_short = scale == Scale::Small || row.bytes() >= 2 * GROUP_BYTES_MIN;
         let has_room = row.buffer_bytes() * 8 <= row.bytes();
         // Who says how much memory it takes doesn't say all that the process is given.
-        let says_how_much = matches!(row.work, Work::Mapped { memory_bytes: Some(_), .. });
+        let says_how_much = matches!(row.work, RowAccesses::Mapped { memory_bytes: Some(_), .. });
         is_short && has_room && !says_how_much
     }
 
     /// How much memory the process is given, in bytes; `None`: as much as there is.
     pub fn group_bytes(self, row: &Row) -> Option<u64> {
-        (self == State::Short).then(|| (row.bytes() / 4).max(GROUP_BYTES_MIN))
+        (self == CacheState::Short).then(|| (row.bytes() / 4).max(GROUP_BYTES_MIN))
     }
 
     /// How a cell of it is judged.
-    pub const fn bar(self, is_mapping: bool) -> Bar {
+    pub const fn bar(self, is_mapping: bool) -> CellGoal {
         let copies = if is_mapping { Peer::Mmap } else { Peer::Pread };
         match self {
-            State::Cold => Bar { peer: None, ratio_min: 0.97, cpu_ratio_max: Some(1.1) },
-            State::Cached => Bar { peer: Some(copies), ratio_min: 0.9, cpu_ratio_max: None },
-            State::Second => Bar { peer: Some(Peer::Pread), ratio_min: 0.97, cpu_ratio_max: None },
-            State::Short => Bar { peer: None, ratio_min: 1.0, cpu_ratio_max: None },
+            CacheState::Cold => CellGoal { peer: None, ratio_min: 0.97, cpu_ratio_max: Some(1.1) },
+            CacheState::Cached => {
+                CellGoal { peer: Some(copies), ratio_min: 0.9, cpu_ratio_max: None }
+            }
+            CacheState::Second => {
+                CellGoal { peer: Some(Peer::Pread), ratio_min: 0.97, cpu_ratio_max: None }
+            }
+            CacheState::Short => CellGoal { peer: None, ratio_min: 1.0, cpu_ratio_max: None },
         }
     }
 }
 
 /// What a cell has to reach.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Bar {
+pub struct CellGoal {
     /// Beside whom; `None`: the fastest of all peers.
     pub peer: Option<Peer>,
     /// The least ratio of its time to ours.
@@ -118,7 +123,7 @@ pub struct Bar {
 /// takes as the others do. A machine that gives its free memory back to its host would have who comes behind
 /// a way without pages pay for fetching it again, 5 us a page.
 pub fn prepare(
-    state: State,
+    state: CacheState,
     files: &[(PathBuf, u64)],
     interrupt: &Interrupt,
 ) -> Result<u64, Failure> {

@@ -1,11 +1,11 @@
 //! The matrix for people: a table for each state, notes, and a summary.
 
-use super::cells::{Figures, Judged, Summary};
-use super::states::State;
+use super::cells::{BenchCell, Figures, StateSummary};
+use super::states::CacheState;
 use crate::table::{Column, Table, mib, number};
 
 /// The text that is printed.
-pub fn text(cells: &[Judged], summaries: &[Summary], notes: &[String]) -> String {
+pub fn text(cells: &[BenchCell], summaries: &[StateSummary], notes: &[String]) -> String {
     let mut text = String::new();
     for summary in summaries {
         text += &table(summary.state, cells);
@@ -21,8 +21,8 @@ pub fn text(cells: &[Judged], summaries: &[Summary], notes: &[String]) -> String
 }
 
 /// The cells of one state.
-pub fn cells_table(rows: &[&Judged]) -> Table {
-    let columns: [Column<&Judged>; 12] = [
+pub fn cells_table(rows: &[&BenchCell]) -> Table {
+    let columns: [Column<&BenchCell>; 12] = [
         ("row", |cell| cell.row.clone()),
         ("ours MiB/s", |cell| rate(&cell.ours)),
         ("pread", |cell| rate(&cell.pread)),
@@ -39,8 +39,8 @@ pub fn cells_table(rows: &[&Judged]) -> Table {
     Table::of(rows, &columns, 1)
 }
 
-fn table(state: State, cells: &[Judged]) -> String {
-    let rows: Vec<&Judged> = cells.iter().filter(|cell| cell.state == state).collect();
+fn table(state: CacheState, cells: &[BenchCell]) -> String {
+    let rows: Vec<&BenchCell> = cells.iter().filter(|cell| cell.state == state).collect();
     let table = cells_table(&rows);
     let mut text = format!("{}: {}\n\n{table}\n", state.name(), state.words());
     for cell in rows {
@@ -60,7 +60,7 @@ fn rate(figures: &Figures) -> String {
     }
 }
 
-fn below(cell: &Judged) -> String {
+fn below(cell: &BenchCell) -> String {
     if cell.is_met != Some(false) {
         return String::new();
     }
@@ -73,7 +73,7 @@ fn below(cell: &Judged) -> String {
 }
 
 /// A state in a sentence.
-pub fn line(summary: &Summary) -> String {
+pub fn line(summary: &StateSummary) -> String {
     let least = match (summary.minimum, &summary.minimum_row) {
         (Some(ratio), Some(row)) => format!("{ratio:.2} ({row})"),
         _ => "-".to_owned(),

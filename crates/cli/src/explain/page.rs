@@ -1,15 +1,15 @@
 //! An explanation as a page: what is wrong, and pictures of what the reads are like.
 
-use readpath_sim::explain::{Explanation, Shape};
+use readpath_sim::explain::{Explanation, ReadShape};
 use readpath_sim::job::shown;
 
 use super::pictures::{Drawn, Pictures};
 use super::{head, tables, verdict};
 use crate::html::Page;
-use crate::html::axes::{Axis, Field, percent, plain, time};
-use crate::html::bars::{self, Bar};
-use crate::html::dots::{self, Kind};
-use crate::html::lines::{self, Line};
+use crate::html::axes::{Axis, PlotField, percent, plain, time};
+use crate::html::bars::{self, ChartBar};
+use crate::html::dots::{self, DotSeries};
+use crate::html::lines::{self, ChartLine};
 
 /// The reads of so many files are drawn by their place.
 const FILES_MAX: usize = 4;
@@ -44,8 +44,8 @@ pub fn of(explanation: &Explanation, pictures: &Pictures) -> Page {
 
 fn findings(page: &mut Page, explanation: &Explanation) {
     let findings = &explanation.findings;
-    let bars: Vec<Bar> =
-        findings.iter().map(|finding| Bar::new(&finding.title, finding.seconds, 1)).collect();
+    let bars: Vec<ChartBar> =
+        findings.iter().map(|finding| ChartBar::new(&finding.title, finding.seconds, 1)).collect();
     let caption = "Seconds that the program waited for each.";
     page.picture(caption, &bars::draw("What costs how much", "s", &bars));
     for finding in findings {
@@ -59,20 +59,20 @@ fn findings(page: &mut Page, explanation: &Explanation) {
 }
 
 /// Reads that waited, and those that didn't.
-fn kinds(reads: &[&Drawn], piece: impl Fn(&Drawn) -> [f64; 4]) -> [Kind; 2] {
+fn kinds(reads: &[&Drawn], piece: impl Fn(&Drawn) -> [f64; 4]) -> [DotSeries; 2] {
     let pieces = |waited: bool| {
         let reads = reads.iter().filter(|read| (read.waited_ns > 0) == waited);
         reads.map(|read| piece(read)).collect()
     };
     let kind = |name: &str, series, waited| {
         let name = name.to_owned();
-        Kind { name, series, is_thin: waited, pieces: pieces(waited) }
+        DotSeries { name, series, is_thin: waited, pieces: pieces(waited) }
     };
     [kind("waited for a device", 1, true), kind("did not wait", 2, false)]
 }
 
 /// Where in each file was read when.
-fn places(page: &mut Page, shape: &Shape, pictures: &Pictures) {
+fn places(page: &mut Page, shape: &ReadShape, pictures: &Pictures) {
     page.heading("Where it reads");
     for file in shape.files.iter().take(FILES_MAX) {
         let is_it = |read: &&Drawn| pictures.paths.get(&read.file) == Some(&file.path);
@@ -87,7 +87,7 @@ fn places(page: &mut Page, shape: &Shape, pictures: &Pictures) {
         };
         let most = reads.iter().map(|read| piece(read)[3]).fold(0.0, f64::max);
         let field =
-            Field::new(seconds(pictures), Axis::linear("MiB in the file", most, plain), 260.0);
+            PlotField::new(seconds(pictures), Axis::linear("MiB in the file", most, plain), 260.0);
         let each = match pictures.each {
             1 => String::new(),
             each => format!(" One of {each} reads is drawn."),
@@ -108,7 +108,7 @@ fn times(page: &mut Page, pictures: &Pictures) {
     let all = || reads.iter().map(|read| took_us(read));
     let (least, most) = (all().fold(f64::MAX, f64::min), all().fold(0.0, f64::max));
     let field =
-        Field::new(seconds(pictures), Axis::logarithmic("it took", least, most, time), 260.0);
+        PlotField::new(seconds(pictures), Axis::logarithmic("it took", least, most, time), 260.0);
     let piece = |read: &Drawn| {
         let at = read.begin_ns as f64 / 1e9;
         [at, at, took_us(read), took_us(read)]
@@ -125,40 +125,40 @@ fn depth(page: &mut Page, pictures: &Pictures) {
     }
     page.heading("How much it asks for at a time");
     let most = points.iter().map(|point| point.1).fold(1.0, f64::max);
-    let field = Field::new(seconds(pictures), Axis::linear("requests", most, plain), 200.0);
+    let field = PlotField::new(seconds(pictures), Axis::linear("requests", most, plain), 200.0);
     let name = "reading requests at the devices".to_owned();
-    let line = Line { name, points, series: 0, is_dashed: false, has_steps: true };
+    let line = ChartLine { name, points, series: 0, is_dashed: false, has_steps: true };
     let caption = "Requests to read that devices had, on average over each span of time.";
     page.picture(caption, &lines::draw("Depth over time", &field, &[line]));
 }
 
 /// What became of the bytes that were fetched.
-fn use_of_bytes(page: &mut Page, shape: &Shape) {
+fn use_of_bytes(page: &mut Page, shape: &ReadShape) {
     page.heading("What was read, and what of it was used");
     let mib = |bytes: u64| bytes as f64 / MIB;
     let bars = [
-        Bar::new("given to the program", mib(shape.got_bytes), 2),
-        Bar::new("fetched from devices", mib(shape.fetched_bytes), 0),
-        Bar::new("of that, fetched before", mib(shape.again_bytes), 1),
-        Bar::new("of that, not asked for", mib(shape.unused_bytes), 1),
+        ChartBar::new("given to the program", mib(shape.got_bytes), 2),
+        ChartBar::new("fetched from devices", mib(shape.fetched_bytes), 0),
+        ChartBar::new("of that, fetched before", mib(shape.again_bytes), 1),
+        ChartBar::new("of that, not asked for", mib(shape.unused_bytes), 1),
     ];
     let caption = "MiB. What was given and not fetched was in memory.";
     page.picture(caption, &bars::draw("Bytes given, fetched, and in vain", "MiB", &bars));
 }
 
 /// What a memory of each size would not hold.
-fn working_set(page: &mut Page, shape: &Shape) {
+fn working_set(page: &mut Page, shape: &ReadShape) {
     let points: Vec<(f64, f64)> =
         shape.reuse.iter().map(|point| (point.bytes as f64 / MIB, point.miss_ratio)).collect();
     let Some(most) = points.last().map(|point| point.0) else { return };
     page.heading("What it uses again");
-    let field = Field::new(
+    let field = PlotField::new(
         Axis::logarithmic("MiB of memory", points[0].0, most, plain),
         Axis::linear("not found in memory", 1.0, percent),
         260.0,
     );
     let name = "pages that a memory of that size would not hold".to_owned();
-    let line = Line { name, points, series: 0, is_dashed: false, has_steps: true };
+    let line = ChartLine { name, points, series: 0, is_dashed: false, has_steps: true };
     let caption =
         "Where the line falls, a memory of that size holds what the program comes back to.";
     page.picture(caption, &lines::draw("Working set", &field, &[line]));

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use readpath_sim::recording::{Outcome, Record, Work};
+use readpath_sim::recording::{DeviceOperation, ReadOutcome, Record};
 
 /// So many reads are kept at most: of more, each second, fourth, …
 const READS_MAX: usize = 8_192;
@@ -63,7 +63,7 @@ impl Pictures {
             }
             Record::Read(read) => {
                 self.end_ns = self.end_ns.max(read.end_ns);
-                if let Outcome::Bytes(bytes) = read.outcome {
+                if let ReadOutcome::Bytes(bytes) = read.outcome {
                     self.keep(Drawn {
                         file: read.file,
                         begin_ns: read.begin_ns,
@@ -74,7 +74,7 @@ impl Pictures {
                     });
                 }
             }
-            Record::Request(request) if request.work == Work::Read => {
+            Record::Request(request) if request.work == DeviceOperation::Read => {
                 self.end_ns = self.end_ns.max(request.end_ns);
                 self.busy(request.begin_ns, request.end_ns);
             }
@@ -126,12 +126,12 @@ impl Pictures {
 
 #[cfg(test)]
 mod tests {
-    use readpath_sim::recording::{Read, Request};
+    use readpath_sim::recording::{ReadRecord, RequestRecord};
 
     use super::*;
 
     fn request(begin_ns: u64, end_ns: u64) -> Record {
-        Record::Request(Request { begin_ns, end_ns, ..Request::default() })
+        Record::Request(RequestRecord { begin_ns, end_ns, ..RequestRecord::default() })
     }
 
     /// Spans of 1 ms: two requests of 2 ms from 0 and from 1 ms on. Then one after 600 ms, more than 512 spans.
@@ -152,7 +152,7 @@ mod tests {
     fn of_many_reads_each_of_some_number_is_kept() {
         let mut pictures = Pictures::default();
         for end_ns in 0..100_000 {
-            pictures.take(&Record::Read(Read { end_ns, ..Read::default() }));
+            pictures.take(&Record::Read(ReadRecord { end_ns, ..ReadRecord::default() }));
         }
         assert!((READS_MAX / 2..=READS_MAX).contains(&pictures.reads.len()));
         let places = (0..).zip(&pictures.reads);

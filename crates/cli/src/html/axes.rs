@@ -57,7 +57,7 @@ fn nice_step(least: f64) -> f64 {
 
 /// A field with an axis below and one to the left.
 #[derive(Clone, Debug)]
-pub struct Field {
+pub struct PlotField {
     x: Axis,
     y: Axis,
     height: f64,
@@ -70,10 +70,10 @@ const TOP: f64 = 10.0;
 const BELOW: f64 = 44.0;
 const LEGEND_LINE: f64 = 18.0;
 
-impl Field {
+impl PlotField {
     /// A field so many pixels high.
-    pub fn new(x: Axis, y: Axis, height: f64) -> Field {
-        Field { x, y, height }
+    pub fn new(x: Axis, y: Axis, height: f64) -> PlotField {
+        PlotField { x, y, height }
     }
 
     /// Where a value stands from the left.
@@ -193,7 +193,7 @@ mod tests {
         let axis = Axis::linear("", 1_000.0, plain);
         assert_eq!(axis.marks(), [0.0, 200.0, 400.0, 600.0, 800.0, 1000.0]);
         assert_eq!((axis.share(-5.0), axis.share(2_000.0)), (0.0, 1.0));
-        let field = Field::new(axis.clone(), axis, 100.0);
+        let field = PlotField::new(axis.clone(), axis, 100.0);
         assert_eq!((field.x(0.0), field.y(0.0)), (LEFT, 100.0));
     }
 }

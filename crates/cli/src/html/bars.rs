@@ -5,16 +5,16 @@ use super::escaped;
 
 /// One bar.
 #[derive(Clone, Debug)]
-pub struct Bar {
+pub struct ChartBar {
     label: String,
     value: Option<f64>,
     series: usize,
 }
 
-impl Bar {
+impl ChartBar {
     /// A bar of one of eight colours.
-    pub fn new(label: &str, value: impl Into<Option<f64>>, series: usize) -> Bar {
-        Bar { label: label.to_owned(), value: value.into(), series: series % 8 }
+    pub fn new(label: &str, value: impl Into<Option<f64>>, series: usize) -> ChartBar {
+        ChartBar { label: label.to_owned(), value: value.into(), series: series % 8 }
     }
 }
 
@@ -24,7 +24,7 @@ const AFTER: f64 = 90.0;
 const LABEL_MAX: usize = 64;
 
 /// The drawing; what was not measured has no bar and says so.
-pub fn draw(label: &str, unit: &str, bars: &[Bar]) -> String {
+pub fn draw(label: &str, unit: &str, bars: &[ChartBar]) -> String {
     let longest = bars.iter().map(|bar| bar.label.chars().count().min(LABEL_MAX)).max();
     let left = 16.0 + 6.8 * longest.unwrap_or(0) as f64;
     let most = bars.iter().filter_map(|bar| bar.value).fold(0.0, f64::max).max(f64::MIN_POSITIVE);

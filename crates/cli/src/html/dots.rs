@@ -1,10 +1,10 @@
 //! Pieces over two axes: what happened where and when.
 
-use super::axes::Field;
+use super::axes::PlotField;
 
 /// Pieces of one kind: from where to where, and from when to when.
 #[derive(Clone, Debug)]
-pub struct Kind {
+pub struct DotSeries {
     /// What they are.
     pub name: String,
     /// One of eight colours.
@@ -19,14 +19,14 @@ pub struct Kind {
 const SIZE_MIN: f64 = 2.0;
 
 /// The drawing, the first kind at the bottom.
-pub fn draw(label: &str, field: &Field, kinds: &[Kind]) -> String {
+pub fn draw(label: &str, field: &PlotField, kinds: &[DotSeries]) -> String {
     const FILLED: [&str; 8] =
         ["fill s0", "fill s1", "fill s2", "fill s3", "fill s4", "fill s5", "fill s6", "fill s7"];
     const THIN: [&str; 8] =
         ["thin s0", "thin s1", "thin s2", "thin s3", "thin s4", "thin s5", "thin s6", "thin s7"];
     let mut inner = String::new();
     let mut legend = Vec::new();
-    for Kind { name, series, is_thin, pieces } in kinds {
+    for DotSeries { name, series, is_thin, pieces } in kinds {
         let class = if *is_thin { THIN[series % 8] } else { FILLED[series % 8] };
         inner += &format!("<path class=\"{class}\" d=\"");
         for [left, right, bottom, top] in pieces {

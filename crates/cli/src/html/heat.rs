@@ -10,12 +10,12 @@ pub struct Map {
     /// The columns' names.
     pub columns: Vec<String>,
     /// What is known: row, column, ratio, and what is told where it is pointed at.
-    pub places: Vec<Place>,
+    pub places: Vec<HeatCell>,
 }
 
 /// One ratio of a map. Several of the same row and column stand side by side.
 #[derive(Clone, Debug)]
-pub struct Place {
+pub struct HeatCell {
     /// The row's number.
     pub row: usize,
     /// The column's number.
@@ -63,7 +63,7 @@ pub fn draw(label: &str, map: &Map) -> String {
         );
     }
     for (number, place) in map.places.iter().enumerate() {
-        let is_beside = |other: &&Place| (other.row, other.column) == (place.row, place.column);
+        let is_beside = |other: &&HeatCell| (other.row, other.column) == (place.row, place.column);
         let together = map.places.iter().filter(is_beside).count();
         let nth = map.places[..number].iter().filter(is_beside).count();
         let part = (column - 2.0) / together as f64;

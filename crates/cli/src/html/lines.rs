@@ -1,11 +1,11 @@
 //! Lines over two axes: how one figure goes with another, for several things at once.
 
-use super::axes::Field;
+use super::axes::PlotField;
 use super::escaped;
 
 /// One line.
 #[derive(Clone, Debug)]
-pub struct Line {
+pub struct ChartLine {
     /// What it is of.
     pub name: String,
     /// Its points, from left to right.
@@ -19,7 +19,7 @@ pub struct Line {
 }
 
 /// The drawing: the lines in a field, a legend below.
-pub fn draw(label: &str, field: &Field, lines: &[Line]) -> String {
+pub fn draw(label: &str, field: &PlotField, lines: &[ChartLine]) -> String {
     const CLASSES: [&str; 8] =
         ["fill s0", "fill s1", "fill s2", "fill s3", "fill s4", "fill s5", "fill s6", "fill s7"];
     let mut inner = String::new();

@@ -6,14 +6,14 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use readpath_sim::report::{Direction, PERCENTILES, Row, SectionRow, Spread};
+use readpath_sim::report::{DirectionResults, PERCENTILES, ResultRow, SectionRow, Statistics};
 use serde_json::{Map, Value, json};
 
 use super::print;
-use crate::exit::Ended;
+use crate::exit::CommandResult;
 
 /// Prints the rows as one document of fio.
-pub fn print_rows(rows: &[Row]) -> Ended {
+pub fn print_rows(rows: &[ResultRow]) -> CommandResult {
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let jobs: Vec<Value> = rows
         .iter()
@@ -32,7 +32,7 @@ pub fn print_rows(rows: &[Row]) -> Ended {
     print(&format!("{text}\n"))
 }
 
-fn job(group: usize, row: &Row, section: &SectionRow) -> Value {
+fn job(group: usize, row: &ResultRow, section: &SectionRow) -> Value {
     let [reads, writes] = &section.directions;
     let errors = reads.errors + writes.errors;
     let runtime_ms = (section.seconds * 1e3).round() as u64;
@@ -57,8 +57,8 @@ fn job(group: usize, row: &Row, section: &SectionRow) -> Value {
         "job options": options,
         "read": direction(reads),
         "write": direction(writes),
-        "trim": direction(&Direction::default()),
-        "sync": { "total_ios": 0, "lat_ns": spread(&Spread::default(), 0) },
+        "trim": direction(&DirectionResults::default()),
+        "sync": { "total_ios": 0, "lat_ns": spread(&Statistics::default(), 0) },
         "job_runtime": runtime_ms,
         "usr_cpu": 0.0,
         "sys_cpu": 0.0,
@@ -83,7 +83,7 @@ fn job(group: usize, row: &Row, section: &SectionRow) -> Value {
 /// fio tells the first error by its number; ours are all of the storage.
 const EIO: u32 = 5;
 
-fn direction(figures: &Direction) -> Value {
+fn direction(figures: &DirectionResults) -> Value {
     let ms = figures.span.ns() as f64 / 1e6;
     let per_s = |amount: f64| if ms > 0.0 { amount * 1e3 / ms } else { 0.0 };
     let bytes_per_s = per_s(figures.bytes as f64);
@@ -103,7 +103,7 @@ fn direction(figures: &Direction) -> Value {
         "total_ios": figures.operations,
         "short_ios": 0,
         "drop_ios": 0,
-        "slat_ns": spread(&Spread::default(), 0),
+        "slat_ns": spread(&Statistics::default(), 0),
         "clat_ns": completion,
         "lat_ns": spread(&figures.latency_ns, figures.operations),
         "bw_min": 0, "bw_max": 0, "bw_agg": 0.0, "bw_mean": bytes_per_s / 1024.0, "bw_dev": 0.0,
@@ -113,8 +113,8 @@ fn direction(figures: &Direction) -> Value {
     })
 }
 
-fn spread(spread: &Spread, count: u64) -> Value {
-    let Spread { min, max, mean, deviation, .. } = spread;
+fn spread(spread: &Statistics, count: u64) -> Value {
+    let Statistics { min, max, mean, deviation, .. } = spread;
     json!({ "min": min, "max": max, "mean": mean, "stddev": deviation, "N": count })
 }
 
@@ -131,7 +131,7 @@ struct Bins {
 }
 
 impl Bins {
-    fn of(directions: [&Direction; 2]) -> Bins {
+    fn of(directions: [&DirectionResults; 2]) -> Bins {
         let mut recorded: Vec<(u64, u64)> =
             directions.iter().flat_map(|direction| direction.recorded.iter().copied()).collect();
         recorded.sort_unstable();

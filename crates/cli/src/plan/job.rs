@@ -5,19 +5,19 @@ use std::path::{Path, PathBuf};
 
 use readpath::BackendKind;
 use readpath::nfs::NfsUrl;
-use readpath_core::law::Spec;
-use readpath_core::reclaim;
+use readpath_core::eviction;
+use readpath_core::policy::Spec;
 use readpath_core::unit::PAGE_BYTES;
-use readpath_sim::job::{Engine, Job, JobFile, shown};
-use readpath_sim::simulate::{self, About, Setup, SimulateError};
-use readpath_sim::workload::{Placement, Workload};
+use readpath_sim::job::{Job, JobEngine, JobFile, shown};
+use readpath_sim::simulate::{self, ErrorSubject, SimulateError, SimulationSetup};
+use readpath_sim::workload::{FileSource, Workload};
 
+use super::environment;
 use super::log::{self, Log};
 use super::storage::Storage;
-use super::surroundings;
 use super::trace::TraceSource;
 use crate::args::RunArgs;
-use crate::exit::{Ended, Failure};
+use crate::exit::{CommandResult, Failure};
 use crate::input;
 
 /// The readahead law where none is named.
@@ -70,7 +70,7 @@ pub struct JobRow {
     /// Who runs it.
     pub runner: JobRunner,
     /// The laws, and the memory.
-    pub setup: Setup,
+    pub setup: SimulationSetup,
     /// Whether it would be an earlier row over again: then it is checked and not run.
     pub is_repeated: bool,
 }
@@ -104,9 +104,9 @@ impl JobPlan {
                 "{region}: is memory, for loads in TOML; name file:PATH or kernel:PATH for a job"
             )));
         }
-        let laws = Laws::of(args)?;
+        let policies = Policies::of(args)?;
         if args.log.is_some() {
-            laws.refuse_without_log(&storages)?;
+            policies.refuse_without_log(&storages)?;
         }
         let run = JobRun::of(args)?;
         let memory = args.memory.as_deref().unwrap_or(MEMORY_DEFAULT);
@@ -120,8 +120,10 @@ impl JobPlan {
             simulate::check_memory(&run.jobs, memory_bytes)
                 .map_err(|error| Failure::about(format!("--memory {memory}"), run.about(error)))?;
         }
-        let rows: Vec<JobRow> =
-            storages.iter().flat_map(|storage| laws.rows(storage, &run, memory_bytes)).collect();
+        let rows: Vec<JobRow> = storages
+            .iter()
+            .flat_map(|storage| policies.rows(storage, &run, memory_bytes))
+            .collect();
         for row in rows.iter().filter(|row| matches!(row.runner, JobRunner::Modelled)) {
             simulate::check(&run.jobs, &row.setup).map_err(|error| row.failure(&run, &error))?;
         }
@@ -131,25 +133,25 @@ impl JobPlan {
 }
 
 /// The laws that are named, each kind in the order of the command line.
-struct Laws {
+struct Policies {
     readaheads: Vec<Spec>,
     schedulers: Vec<Spec>,
-    reclaim: Spec,
+    eviction: Spec,
     raws: Vec<Spec>,
 }
 
-impl Laws {
-    fn of(args: &RunArgs) -> Result<Laws, Failure> {
-        Ok(Laws {
+impl Policies {
+    fn of(args: &RunArgs) -> Result<Policies, Failure> {
+        Ok(Policies {
             readaheads: input::specs(args.readahead.as_deref().unwrap_or(READAHEAD_DEFAULT))?,
             schedulers: input::specs(&args.scheduler)?,
-            reclaim: reclaim_law(args.reclaim.as_deref().unwrap_or("adaptive"))?,
+            eviction: eviction_policy(args.eviction.as_deref().unwrap_or("adaptive"))?,
             raws: input::specs(args.raw.as_deref().unwrap_or(RAW_DEFAULT))?,
         })
     }
 
     /// Each row must have decisions to log.
-    fn refuse_without_log(&self, storages: &[Storage]) -> Ended {
+    fn refuse_without_log(&self, storages: &[Storage]) -> CommandResult {
         for storage in storages {
             for readahead in &self.readaheads {
                 for scheduler in &self.schedulers {
@@ -179,14 +181,14 @@ impl Laws {
                         _ if is_raw => (format!("{storage} {readahead} {scheduler} {raw}"), false),
                         _ => (format!("{storage} {readahead} {scheduler}"), false),
                     };
-                    let setup = Setup {
+                    let setup = SimulationSetup {
                         readahead: readahead.clone(),
                         scheduler: scheduler.clone(),
-                        reclaim: self.reclaim.clone(),
+                        eviction: self.eviction.clone(),
                         raw: raw.clone(),
                         memory_bytes,
                         seed: run.seed,
-                        ..Setup::new(device(storage))
+                        ..SimulationSetup::new(device(storage))
                     };
                     let storage = storage.to_string();
                     rows.push(JobRow { storage, label, runner, setup, is_repeated });
@@ -198,10 +200,10 @@ impl Laws {
 }
 
 /// The reclaim law, which there must be: the kernel's own rows would never ask.
-pub(super) fn reclaim_law(text: &str) -> Result<Spec, Failure> {
-    let law = Spec::parse(text).map_err(Failure::usage)?;
-    reclaim::build(&law, 1).map_err(Failure::usage)?;
-    Ok(law)
+pub(super) fn eviction_policy(text: &str) -> Result<Spec, Failure> {
+    let policy = Spec::parse(text).map_err(Failure::usage)?;
+    eviction::build(&policy, 1).map_err(Failure::usage)?;
+    Ok(policy)
 }
 
 /// The modelled device; a name that stands for storage that is none.
@@ -239,9 +241,9 @@ impl JobRow {
     /// other the storage.
     pub fn failure(&self, run: &JobRun, error: &SimulateError) -> Failure {
         match error.about() {
-            About::Job => Failure::usage(run.about(error)),
-            About::Laws => Failure::usage(error),
-            About::Storage => Failure::about(&self.storage, error),
+            ErrorSubject::Job => Failure::usage(run.about(error)),
+            ErrorSubject::Policies => Failure::usage(error),
+            ErrorSubject::Storage => Failure::about(&self.storage, error),
         }
     }
 }
@@ -265,11 +267,11 @@ impl JobRun {
             });
         }
         let text = input::text(path, "a job file is text in fio's format")?;
-        let jobs = surroundings::parse(&text, path)
+        let jobs = environment::parse(&text, path)
             .map_err(|error| Failure::about(shown(&path.display().to_string()), error))?;
         let jobs = match args.runtime.as_deref() {
             None => jobs,
-            Some(most) => jobs.limited_to(most).map_err(|expected| {
+            Some(most) => jobs.with_runtime_limit(most).map_err(|expected| {
                 Failure::Usage(format!("--runtime {}: expected {expected}", shown(most)))
             })?,
         };
@@ -301,7 +303,7 @@ impl JobRun {
         if let Some(trace) = &self.trace {
             return Ok(trace.bytes());
         }
-        let workload = Workload::new(&self.jobs, Placement::Modelled, self.seed)
+        let workload = Workload::new(&self.jobs, FileSource::Modelled, self.seed)
             .map_err(|error| Failure::usage(self.about(error)))?;
         Ok(workload.side_by_side().1)
     }
@@ -309,10 +311,10 @@ impl JobRun {
 
 /// Refuses a law of raw I/O where nothing is raw; raw jobs on a server's file; and on `file:` raw
 /// jobs beside others, as the two take different ways there.
-fn refuse_raw(run: &JobRun, is_law_named: bool, storages: &[Storage]) -> Ended {
+fn refuse_raw(run: &JobRun, is_policy_named: bool, storages: &[Storage]) -> CommandResult {
     let job_file = run.path.display();
     if !run.jobs.has_raw() {
-        return match is_law_named {
+        return match is_policy_named {
             true => Err(Failure::Usage(format!(
                 "--raw is for jobs with ioengine=raw, and {job_file} has none; leave it out"
             ))),
@@ -325,7 +327,7 @@ fn refuse_raw(run: &JobRun, is_law_named: bool, storages: &[Storage]) -> Ended {
              set direct=1 and another ioengine there, or leave {storage} out"
         )));
     }
-    let cached = run.jobs.jobs.iter().find(|job| job.engine != Engine::Raw);
+    let cached = run.jobs.jobs.iter().find(|job| job.engine != JobEngine::Raw);
     let file = storages.iter().find(|storage| matches!(storage, Storage::File(_)));
     match (cached, file) {
         (Some(job), Some(storage)) => Err(Failure::Usage(format!(
@@ -337,7 +339,7 @@ fn refuse_raw(run: &JobRun, is_law_named: bool, storages: &[Storage]) -> Ended {
     }
 }
 
-fn refuse_overwriting(run: &JobRun, may_overwrite: bool, storages: &[Storage]) -> Ended {
+fn refuse_overwriting(run: &JobRun, may_overwrite: bool, storages: &[Storage]) -> CommandResult {
     let Some(job) = run.jobs.jobs.iter().find(|job| job.writes()) else { return Ok(()) };
     match storages.iter().find(|storage| storage.path().is_some()) {
         Some(storage) if !may_overwrite => Err(Failure::Usage(format!(

@@ -3,19 +3,19 @@
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
-use readpath_core::law::Spec;
 use readpath_core::machine::{ConfigError, SwapError};
+use readpath_core::policy::Spec;
 use readpath_core::swapin;
 use readpath_peers::kernel_swap::area::SwapArea;
 use readpath_peers::kernel_swap::page_cluster::PAGE_CLUSTER_MAX;
-use readpath_sim::load::{Load, LoadSetup, Share, check_load, file};
+use readpath_sim::load::{LoadSetup, MemoryLoad, MemorySharing, check_load, file};
 use readpath_sim::simulate::SimulateError;
 
-use super::job::reclaim_law;
+use super::job::eviction_policy;
 use super::log::{self, Log};
 use super::storage::Storage;
 use crate::args::RunArgs;
-use crate::exit::{Ended, Failure};
+use crate::exit::{CommandResult, Failure};
 use crate::input;
 
 /// The law that the kernel's rows have.
@@ -35,7 +35,7 @@ pub struct LoadPlan {
 /// One row to be.
 pub struct LoadRun {
     /// The load.
-    pub load: Load,
+    pub load: MemoryLoad,
     /// The storage as `--on` names it.
     pub storage: String,
     /// The seed of the run.
@@ -55,7 +55,7 @@ pub enum LoadRunner {
         /// The swap-in law.
         swapin: Spec,
         /// The reclaim law.
-        reclaim: Spec,
+        eviction: Spec,
     },
     /// The kernel's own swap, on a folder, file or block device.
     Kernel {
@@ -74,16 +74,18 @@ impl LoadPlan {
         let swapins = args.swapin.as_deref().map_or(Ok(Vec::new()), input::specs)?;
         let schedulers = input::specs(&args.scheduler)?;
         let loads = read_loads(args)?;
-        refuse_laws_of_nobody(&storages, &swapins)?;
-        if args.reclaim.is_some() && storages.iter().all(|on| matches!(on, Storage::Kernel(_))) {
-            let reason = "--reclaim is for a modelled device or region:PATH, and --on names none";
+        refuse_unused_policies(&storages, &swapins)?;
+        if args.eviction.is_some() && storages.iter().all(|on| matches!(on, Storage::Kernel(_))) {
+            let reason = "--eviction is for a modelled device or region:PATH, and --on names none";
             return Err(Failure::Usage(reason.to_owned()));
         }
         let mut rows = Vec::new();
         for load in &loads {
             for storage in &storages {
                 let on = LoadOn { load, storage, args };
-                for swapin in some_or_default(swapins.iter().filter(|law| is_for(law, storage))) {
+                for swapin in
+                    some_or_default(swapins.iter().filter(|policy| is_for(policy, storage)))
+                {
                     let schedulers = match storage {
                         // A region needs none: its requests are large, and few.
                         Storage::Kernel(_) | Storage::Region(_) => vec![None],
@@ -99,14 +101,14 @@ impl LoadPlan {
     }
 }
 
-fn some_or_default<'a>(laws: impl Iterator<Item = &'a Spec>) -> Vec<Option<&'a Spec>> {
-    let named: Vec<_> = laws.map(Some).collect();
+fn some_or_default<'a>(policies: impl Iterator<Item = &'a Spec>) -> Vec<Option<&'a Spec>> {
+    let named: Vec<_> = policies.map(Some).collect();
     if named.is_empty() { vec![None] } else { named }
 }
 
 /// A load on a storage.
 struct LoadOn<'a> {
-    load: &'a Load,
+    load: &'a MemoryLoad,
     storage: &'a Storage,
     args: &'a RunArgs,
 }
@@ -120,8 +122,8 @@ impl LoadOn<'_> {
             _ => Spec::plain("hdd"),
         };
         let mut setup = LoadSetup { seed: self.args.seed, ..LoadSetup::new(device) };
-        if let Some(law) = &self.args.reclaim {
-            setup.reclaim = reclaim_law(law)?;
+        if let Some(policy) = &self.args.eviction {
+            setup.eviction = eviction_policy(policy)?;
         }
         setup.swapin = swapin.cloned().unwrap_or(setup.swapin);
         setup.scheduler = scheduler.cloned().unwrap_or(setup.scheduler);
@@ -137,7 +139,7 @@ impl LoadOn<'_> {
                 let swapin = swapin.cloned().unwrap_or_else(default);
                 swapin::build(&swapin, false).map_err(Failure::usage)?;
                 refuse_shared_region(self.load)?;
-                LoadRunner::Region { path: path.clone(), swapin, reclaim: setup.reclaim }
+                LoadRunner::Region { path: path.clone(), swapin, eviction: setup.eviction }
             }
             Storage::Kernel(path) => {
                 may_swap_to(path, self.args.overwrite)?;
@@ -166,16 +168,15 @@ impl LoadRun {
     /// The failure that an error is: one in a law names the law, and any other the storage.
     pub fn failure(&self, error: &SimulateError) -> Failure {
         match error {
-            SimulateError::Config(ConfigError::Law(_)) | SimulateError::Swap(SwapError::Law(_)) => {
-                Failure::usage(error)
-            }
+            SimulateError::Config(ConfigError::Policy(_))
+            | SimulateError::Swap(SwapError::Policy(_)) => Failure::usage(error),
             _ => Failure::about(&self.storage, error),
         }
     }
 }
 
 /// What a job takes and a load doesn't.
-fn refuse_options_of_jobs(args: &RunArgs) -> Ended {
+fn refuse_options_of_jobs(args: &RunArgs) -> CommandResult {
     let options = [
         ("--readahead", args.readahead.is_some()),
         ("--raw", args.raw.is_some()),
@@ -190,7 +191,7 @@ fn refuse_options_of_jobs(args: &RunArgs) -> Ended {
     }
 }
 
-fn read_loads(args: &RunArgs) -> Result<Vec<Load>, Failure> {
+fn read_loads(args: &RunArgs) -> Result<Vec<MemoryLoad>, Failure> {
     let text = input::text(&args.job, "loads are text in TOML")?;
     let mut loads = file::parse(&text, &args.job).map_err(Failure::usage)?;
     if let Some(text) = &args.memory {
@@ -207,31 +208,36 @@ fn read_loads(args: &RunArgs) -> Result<Vec<Load>, Failure> {
 }
 
 /// The kernel has its own law; all others are for our own path.
-fn is_for(law: &Spec, storage: &Storage) -> bool {
-    matches!(storage, Storage::Kernel(_)) == (law.name == KERNEL)
+fn is_for(policy: &Spec, storage: &Storage) -> bool {
+    matches!(storage, Storage::Kernel(_)) == (policy.name == KERNEL)
 }
 
 /// A law that no row would have is a slip.
-fn refuse_laws_of_nobody(storages: &[Storage], swapins: &[Spec]) -> Ended {
-    for law in swapins {
-        if law.name == KERNEL {
-            page_cluster(law)?;
+fn refuse_unused_policies(storages: &[Storage], swapins: &[Spec]) -> CommandResult {
+    for policy in swapins {
+        if policy.name == KERNEL {
+            page_cluster(policy)?;
         }
-        if !storages.iter().any(|storage| is_for(law, storage)) {
-            let on =
-                if law.name == KERNEL { "kernel:PATH" } else { "a modelled device or region:PATH" };
-            return Err(Failure::Usage(format!("--swapin {law} is for {on}, and --on names none")));
+        if !storages.iter().any(|storage| is_for(policy, storage)) {
+            let on = if policy.name == KERNEL {
+                "kernel:PATH"
+            } else {
+                "a modelled device or region:PATH"
+            };
+            return Err(Failure::Usage(format!(
+                "--swapin {policy} is for {on}, and --on names none"
+            )));
         }
     }
     Ok(())
 }
 
 /// What `kernel,page_cluster=N` sets; None where it sets nothing.
-fn page_cluster(law: &Spec) -> Result<Option<u32>, Failure> {
-    law.only(&["page_cluster"]).map_err(Failure::usage)?;
+fn page_cluster(policy: &Spec) -> Result<Option<u32>, Failure> {
+    policy.only(&["page_cluster"]).map_err(Failure::usage)?;
     let bounds = 0..=u64::from(PAGE_CLUSTER_MAX);
-    let value = law.integer("page_cluster", 0, bounds).map_err(Failure::usage)? as u32;
-    Ok(law.parameters.contains_key("page_cluster").then_some(value))
+    let value = policy.integer("page_cluster", 0, bounds).map_err(Failure::usage)? as u32;
+    Ok(policy.parameters.contains_key("page_cluster").then_some(value))
 }
 
 /// A region overwrites no file of somebody's.
@@ -269,8 +275,8 @@ fn may_swap_to(path: &Path, may_overwrite: bool) -> Result<(), Failure> {
 }
 
 /// The processes of a load over a region are threads, each with a part of it.
-fn refuse_shared_region(load: &Load) -> Ended {
-    if load.share == Share::Shared && load.processes > 1 {
+fn refuse_shared_region(load: &MemoryLoad) -> CommandResult {
+    if load.share == MemorySharing::Shared && load.processes > 1 {
         return Err(Failure::Usage(format!(
             "load `{}`: {} processes share a mapping, and a region belongs to one; run it on \
              kernel:PATH or a modelled device, or with share = \"private\"",

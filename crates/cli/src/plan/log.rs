@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use readpath_core::law::Spec;
+use readpath_core::policy::Spec;
 use readpath_core::readahead::{self, ReadaheadLimits};
 use readpath_core::request::DeviceCaps;
 use readpath_core::scheduler;
@@ -10,7 +10,7 @@ use readpath_core::swapin;
 
 use super::storage::Storage;
 use crate::args::RunArgs;
-use crate::exit::{Ended, Failure};
+use crate::exit::{CommandResult, Failure};
 
 /// The log that is asked for.
 pub struct Log {
@@ -30,27 +30,27 @@ impl Log {
 }
 
 /// Finds out whether a job would have decisions to log.
-pub fn check_job(storage: &Storage, readahead: &Spec, law: &Spec) -> Ended {
+pub fn check_job(storage: &Storage, readahead: &Spec, policy: &Spec) -> CommandResult {
     refuse_kernel(storage)?;
     // Whether a law keeps a log does not depend on the device.
     let limits = ReadaheadLimits::default();
     let keeps_log = readahead::build(readahead, &limits).map_err(Failure::usage)?.keeps_log();
-    one_keeps_log(keeps_log, ("readahead", readahead), law)
+    one_keeps_log(keeps_log, ("readahead", readahead), policy)
 }
 
 /// Finds out whether a load would have decisions to log.
-pub fn check_load(storage: &Storage, swapin: &Spec, law: &Spec) -> Ended {
+pub fn check_load(storage: &Storage, swapin: &Spec, policy: &Spec) -> CommandResult {
     refuse_kernel(storage)?;
     if let Storage::Region(_) = storage {
         return Err(Failure::Usage(format!(
-            "--log: {storage} keeps no log; name a modelled device, on which the same laws decide"
+            "--log: {storage} keeps no log; name a modelled device, on which the same policies decide"
         )));
     }
     let keeps_log = swapin::build(swapin, false).map_err(Failure::usage)?.keeps_log();
-    one_keeps_log(keeps_log, ("swap-in", swapin), law)
+    one_keeps_log(keeps_log, ("swap-in", swapin), policy)
 }
 
-fn refuse_kernel(storage: &Storage) -> Ended {
+fn refuse_kernel(storage: &Storage) -> CommandResult {
     match storage {
         Storage::Kernel(_) => Err(Failure::Usage(format!(
             "--log: on {storage} the kernel decides, and tells nobody why; leave out one of the two"
@@ -60,18 +60,18 @@ fn refuse_kernel(storage: &Storage) -> Ended {
 }
 
 /// The law beside the scheduler, of this kind, keeps a log, or the scheduler does.
-fn one_keeps_log(keeps_log: bool, (kind, beside): (&str, &Spec), law: &Spec) -> Ended {
-    if keeps_log || scheduler_keeps_log(law)? {
+fn one_keeps_log(keeps_log: bool, (kind, beside): (&str, &Spec), policy: &Spec) -> CommandResult {
+    if keeps_log || scheduler_keeps_log(policy)? {
         return Ok(());
     }
     Err(Failure::Usage(format!(
-        "--log: neither the scheduler `{}` nor the {kind} law `{}` keeps a log of its \
-         decisions; the schedulers `cfq` and `adaptive` do, and the {kind} law `adaptive`",
-        law.name, beside.name
+        "--log: neither the scheduler `{}` nor the {kind} policy `{}` keeps a log of its \
+         decisions; the schedulers `cfq` and `adaptive` do, and the {kind} policy `adaptive`",
+        policy.name, beside.name
     )))
 }
 
-fn scheduler_keeps_log(law: &Spec) -> Result<bool, Failure> {
+fn scheduler_keeps_log(policy: &Spec) -> Result<bool, Failure> {
     let caps = DeviceCaps {
         sectors: 1 << 20,
         request_sectors_max: 256,
@@ -79,6 +79,6 @@ fn scheduler_keeps_log(law: &Spec) -> Result<bool, Failure> {
         is_rotational: true,
         alignment_sectors: 1,
     };
-    let mut scheduler = scheduler::build(law, &caps).map_err(Failure::usage)?;
+    let mut scheduler = scheduler::build(policy, &caps).map_err(Failure::usage)?;
     Ok(scheduler.decisions().is_some())
 }

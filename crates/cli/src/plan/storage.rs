@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use readpath::nfs::NfsUrl;
-use readpath_core::law::Spec;
+use readpath_core::policy::Spec;
 
 use crate::devices::tell_unmodelled;
 use crate::exit::Failure;

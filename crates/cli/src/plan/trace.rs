@@ -4,13 +4,15 @@ use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
-use readpath_sim::job::{Engine, Job, JobFile, Logs, Replay, shown};
-use readpath_sim::trace::{FORMATS, Format, OPEN_DEPTH, Placed, Reader, Request, Survey};
+use readpath_sim::job::{Job, JobEngine, JobFile, LogOptions, ReplayOptions, shown};
+use readpath_sim::trace::{
+    FORMATS, OPEN_DEPTH, TraceFormat, TracePlacement, TraceReader, TraceRequest, TraceSummary,
+};
 use readpath_sim::workload::Workload;
 
 use super::storage::Storage;
 use crate::args::RunArgs;
-use crate::exit::{Ended, Failure};
+use crate::exit::{CommandResult, Failure};
 
 /// How many requests of a trace may be under way at its times on real storage.
 const OPEN_DEPTH_REAL: u32 = 256;
@@ -23,17 +25,17 @@ const OPEN_BYTES_REAL: u64 = 1 << 30;
 pub struct TraceSource {
     /// The file.
     pub path: PathBuf,
-    format: Format,
+    format: TraceFormat,
     /// What it holds.
-    pub survey: Survey,
+    pub survey: TraceSummary,
     speed_milli: Option<u64>,
     depth: u32,
     change: Change,
     /// Whether all of its devices are one (`replay_redirect`).
     is_redirected: bool,
-    engine: Engine,
+    engine: JobEngine,
     is_direct: bool,
-    logs: Logs,
+    logs: LogOptions,
 }
 
 /// What becomes of each request before it is replayed (`replay_scale` and others).
@@ -47,9 +49,9 @@ struct Change {
 impl Change {
     const NONE: Change = Change { scale: 1, align_bytes: 1, skips: [false; 2] };
 
-    fn of(self, request: Request) -> Option<Request> {
+    fn of(self, request: TraceRequest) -> Option<TraceRequest> {
         let offset = request.offset / self.scale / self.align_bytes * self.align_bytes;
-        (!self.skips[request.op as usize]).then_some(Request { offset, ..request })
+        (!self.skips[request.op as usize]).then_some(TraceRequest { offset, ..request })
     }
 }
 
@@ -58,7 +60,7 @@ impl TraceSource {
     pub fn of(args: &RunArgs) -> Result<Option<TraceSource>, Failure> {
         let format = match &args.trace {
             Some(name) => Some(named(name)?),
-            None => Format::detect(&start(&args.job)?),
+            None => TraceFormat::detect(&start(&args.job)?),
         };
         let Some(format) = format else {
             return match (args.speed, args.closed) {
@@ -84,7 +86,7 @@ impl TraceSource {
     pub fn of_jobs(jobs: &JobFile, job_file: &Path) -> Result<Option<TraceSource>, Failure> {
         let replays = |job: &Job| job.replay.clone();
         let Some(replay) = jobs.jobs.iter().find_map(replays) else { return Ok(None) };
-        let Replay { names, keeps_times, time_percent, scale, align_bytes, redirect, skips } =
+        let ReplayOptions { names, keeps_times, time_percent, scale, align_bytes, redirect, skips } =
             replay;
         let [name] = names.as_slice() else {
             return Err(Failure::about(
@@ -103,7 +105,7 @@ impl TraceSource {
             Some(beside) if !here.exists() => beside,
             _ => here,
         };
-        let format = Format::detect(&start(&path)?).ok_or_else(|| {
+        let format = TraceFormat::detect(&start(&path)?).ok_or_else(|| {
             Failure::about(
                 shown(&path.display().to_string()),
                 "is no trace in a format that is known",
@@ -128,7 +130,7 @@ impl TraceSource {
 
     fn read(
         path: &Path,
-        format: Format,
+        format: TraceFormat,
         speed_milli: Option<u64>,
         depth: u32,
         change: Change,
@@ -137,12 +139,12 @@ impl TraceSource {
             Failure::about(shown(&path.display().to_string()), error)
         };
         let file = File::open(path).map_err(|error| about(&error))?;
-        let reader = Reader::new(buffered(file), format);
+        let reader = TraceReader::new(buffered(file), format);
         let kept = reader.filter_map(|request| match request {
             Ok(request) => change.of(request).map(Ok),
             Err(error) => Some(Err(error)),
         });
-        let survey = Survey::of(kept).map_err(|error| about(&error))?;
+        let survey = TraceSummary::of(kept).map_err(|error| about(&error))?;
         Ok(TraceSource {
             path: path.to_owned(),
             format,
@@ -151,9 +153,9 @@ impl TraceSource {
             depth,
             change,
             is_redirected: false,
-            engine: Engine::Libaio,
+            engine: JobEngine::Libaio,
             is_direct: true,
-            logs: Logs::default(),
+            logs: LogOptions::default(),
         })
     }
 
@@ -193,7 +195,7 @@ impl TraceSource {
             job.depth = job.depth.min(most);
             job.low = job.low.min(job.depth);
         }
-        let placed = Placed::new(&self.survey, storage_bytes, self.is_redirected);
+        let placed = TracePlacement::new(&self.survey, storage_bytes, self.is_redirected);
         if placed.bytes < self.survey.largest_bytes {
             return Err(about(&format!(
                 "a request of {} bytes is larger than the storage, which has {}",
@@ -203,7 +205,7 @@ impl TraceSource {
         let note = placed.note.clone();
         let file = File::open(&self.path).map_err(|error| about(&error))?;
         let change = self.change;
-        let requests = Reader::new(buffered(file), self.format)
+        let requests = TraceReader::new(buffered(file), self.format)
             .map_while(Result::ok)
             .filter_map(move |request| change.of(request));
         let workload = Workload::of_trace(&job, &self.survey, placed, self.speed_milli, requests);
@@ -212,11 +214,11 @@ impl TraceSource {
 
     /// The bytes that all of its devices take side by side.
     pub fn bytes(&self) -> u64 {
-        Placed::new(&self.survey, u64::MAX, self.is_redirected).bytes
+        TracePlacement::new(&self.survey, u64::MAX, self.is_redirected).bytes
     }
 
     /// Refuses storages on which it can't be replayed.
-    pub fn refuse(&self, storages: &[Storage]) -> Ended {
+    pub fn refuse(&self, storages: &[Storage]) -> CommandResult {
         for storage in storages {
             if let Storage::Nfs(_) = storage {
                 return Err(Failure::Usage(format!(
@@ -234,7 +236,7 @@ fn buffered(file: File) -> BufReader<File> {
     BufReader::with_capacity(64 << 10, file)
 }
 
-fn named(name: &str) -> Result<Format, Failure> {
+fn named(name: &str) -> Result<TraceFormat, Failure> {
     let found = FORMATS.iter().find(|(known, _)| *known == name);
     found.map(|(_, format)| *format).ok_or_else(|| {
         let names = FORMATS.map(|(name, _)| name).join(", ");

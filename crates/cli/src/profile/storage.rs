@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use readpath::raw::{RawBatch, RawFile, RawMemory};
-use readpath_sim::profile::{Cell, Probe};
+use readpath_sim::profile::{MeasurementCell, RequestExecutor};
 
 use crate::exit::Failure;
 use crate::progress::Interrupt;
@@ -22,7 +22,7 @@ impl<'f> RealStorage<'f> {
     /// Ready for the requests of `cell`.
     pub fn new(
         file: &'f RawFile,
-        cell: Cell,
+        cell: MeasurementCell,
         interrupt: &'f Interrupt,
     ) -> Result<RealStorage<'f>, Failure> {
         let bytes = cell.bytes as usize;
@@ -37,7 +37,7 @@ impl<'f> RealStorage<'f> {
     }
 }
 
-impl Probe for RealStorage<'_> {
+impl RequestExecutor for RealStorage<'_> {
     type Error = Failure;
 
     fn now_ns(&self) -> u64 {

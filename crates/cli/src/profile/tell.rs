@@ -1,30 +1,32 @@
 //! What was measured, as tables and as a document.
 
-use readpath_sim::device::measured::description::{Description, Line};
-use readpath_sim::profile::{Access, Cell, Sample};
+use readpath_sim::device::measured::description::{SizeCosts, StorageDescription};
+use readpath_sim::profile::{MeasurementCell, ProfileAccess, ProfileSample};
 use serde::Serialize;
 
-use crate::exit::Ended;
+use crate::exit::CommandResult;
 use crate::output::print_json;
 use crate::table::{Column, Table, duration, number};
 
 /// What a cell measures, in a few words.
-pub fn name(cell: &Cell) -> String {
-    let Cell { access, bytes, depth } = cell;
+pub fn name(cell: &MeasurementCell) -> String {
+    let MeasurementCell { access, bytes, depth } = cell;
     let size = size(*bytes);
     match access {
-        Access::Random => format!("random {size}, {depth} under way"),
-        Access::Following => format!("following {size}, {depth} under way"),
-        Access::Near(distance) if *distance < 0 => {
+        ProfileAccess::Random => format!("random {size}, {depth} under way"),
+        ProfileAccess::Following => format!("following {size}, {depth} under way"),
+        ProfileAccess::Near(distance) if *distance < 0 => {
             format!("{size}, {} back", self::size(distance.unsigned_abs()))
         }
-        Access::Near(distance) => format!("{size}, {} on", self::size(distance.unsigned_abs())),
-        Access::Streams(count) => format!("{size}, {count} streams in turn"),
+        ProfileAccess::Near(distance) => {
+            format!("{size}, {} on", self::size(distance.unsigned_abs()))
+        }
+        ProfileAccess::Streams(count) => format!("{size}, {count} streams in turn"),
     }
 }
 
 /// The tables for people, and what they come to.
-pub fn tables(description: &Description, samples: &[Sample]) -> String {
+pub fn tables(description: &StorageDescription, samples: &[ProfileSample]) -> String {
     let mut text = summary(description);
     for (what, lines) in [
         ("at random", &description.random),
@@ -33,10 +35,11 @@ pub fn tables(description: &Description, samples: &[Sample]) -> String {
         text += &format!("\ntime of a request, {what}, by how many are under way\n");
         text += &by_depth(description, lines);
     }
-    let alone =
-        |sample: &&Sample| matches!(sample.cell.access, Access::Near(_) | Access::Streams(_));
-    let rows: Vec<&Sample> = samples.iter().filter(alone).collect();
-    let columns: [Column<&Sample>; 4] = [
+    let alone = |sample: &&ProfileSample| {
+        matches!(sample.cell.access, ProfileAccess::Near(_) | ProfileAccess::Streams(_))
+    };
+    let rows: Vec<&ProfileSample> = samples.iter().filter(alone).collect();
+    let columns: [Column<&ProfileSample>; 4] = [
         ("one under way", |sample| name(&sample.cell)),
         ("mean", |sample| duration(Some(sample.mean_ns / 1e3))),
         ("p50", |sample| duration(Some(sample.quantile_ns(0.5) as f64 / 1e3))),
@@ -46,7 +49,7 @@ pub fn tables(description: &Description, samples: &[Sample]) -> String {
     text + &Table::of(&rows, &columns, 1).to_string()
 }
 
-fn by_depth(description: &Description, lines: &[Line]) -> String {
+fn by_depth(description: &StorageDescription, lines: &[SizeCosts]) -> String {
     let depths = description.depths.iter().map(u32::to_string);
     let header = std::iter::once("size".to_owned()).chain(depths).chain(["most MB/s".to_owned()]);
     let mut table = Table::with_header(header.collect(), 1);
@@ -60,13 +63,13 @@ fn by_depth(description: &Description, lines: &[Line]) -> String {
 }
 
 /// Bytes a µs are MB a second.
-fn most_bytes_per_us(description: &Description, line: &Line) -> f64 {
+fn most_bytes_per_us(description: &StorageDescription, line: &SizeCosts) -> f64 {
     let rates = description.depths.iter().zip(&line.us);
     rates.map(|(depth, us)| f64::from(*depth) * line.bytes as f64 / us).fold(0.0, f64::max)
 }
 
 /// What a request costs, what a byte does, what depth and distance bring.
-fn summary(description: &Description) -> String {
+fn summary(description: &StorageDescription) -> String {
     let (first, last) = (&description.random[0], description.random.last());
     let last = last.unwrap_or(first);
     let byte_ns = (last.us[0] - first.us[0]) * 1e3 / (last.bytes - first.bytes).max(1) as f64;
@@ -101,7 +104,7 @@ fn summary(description: &Description) -> String {
 
 /// One cell in the JSON document.
 #[derive(Serialize)]
-struct Measured {
+struct MeasuredCell {
     access: &'static str,
     /// Of cells by distance: bytes from the end of the last request, once to twice so many.
     distance_bytes: Option<i64>,
@@ -124,18 +127,18 @@ struct Latency {
 }
 
 /// Prints the JSON document: a result for each cell.
-pub fn document(samples: &[Sample]) -> Ended {
-    let result = |sample: &Sample| {
+pub fn document(samples: &[ProfileSample]) -> CommandResult {
+    let result = |sample: &ProfileSample| {
         let cell = sample.cell;
         let (access, distance_bytes, streams) = match cell.access {
-            Access::Random => ("random", None, None),
-            Access::Following => ("following", None, None),
-            Access::Near(distance) => ("near", Some(distance), None),
-            Access::Streams(count) => ("streams", None, Some(count)),
+            ProfileAccess::Random => ("random", None, None),
+            ProfileAccess::Following => ("following", None, None),
+            ProfileAccess::Near(distance) => ("near", Some(distance), None),
+            ProfileAccess::Streams(count) => ("streams", None, Some(count)),
         };
         let us = |share| sample.quantile_ns(share) as f64 / 1e3;
         let mean = sample.mean_ns / 1e3;
-        Measured {
+        MeasuredCell {
             access,
             distance_bytes,
             streams,

@@ -5,25 +5,25 @@ use std::io::Write;
 use std::path::Path;
 
 use readpath_sim::operation_log::TRACE_HEADER;
-use readpath_sim::recording::{Read, Record, Request, Thread};
+use readpath_sim::recording::{ReadRecord, Record, RequestRecord, ThreadName};
 use serde_json::json;
 
-use super::{Format, each_record};
-use crate::exit::{Ended, Failure};
+use super::{ExportFormat, each_record};
+use crate::exit::{CommandResult, Failure};
 
 /// The process under which the requests of devices are shown.
 const DEVICES: u32 = 0;
 
 /// Writes a recording.
-pub(super) fn write(path: &Path, format: Format, out: &mut dyn Write) -> Ended {
+pub(super) fn write(path: &Path, format: ExportFormat, out: &mut dyn Write) -> CommandResult {
     match format {
-        Format::Iolog => iolog(path, out),
-        Format::Chrome => chrome(path, out),
+        ExportFormat::Iolog => iolog(path, out),
+        ExportFormat::Chrome => chrome(path, out),
     }
 }
 
 /// fio's iolog, version 3: a line for a file when it is first read, and one for each read.
-fn iolog(path: &Path, out: &mut dyn Write) -> Ended {
+fn iolog(path: &Path, out: &mut dyn Write) -> CommandResult {
     let mut files: BTreeMap<u32, (String, bool)> = BTreeMap::new();
     let mut last_us = 0;
     let mut line = |text: String| writeln!(out, "{text}").map_err(Failure::usage);
@@ -58,9 +58,9 @@ fn iolog(path: &Path, out: &mut dyn Write) -> Ended {
 }
 
 /// The trace event format: a list of complete events, times in microseconds.
-fn chrome(path: &Path, out: &mut dyn Write) -> Ended {
+fn chrome(path: &Path, out: &mut dyn Write) -> CommandResult {
     let mut files: BTreeMap<u32, String> = BTreeMap::new();
-    let mut threads: BTreeMap<u32, Thread> = BTreeMap::new();
+    let mut threads: BTreeMap<u32, ThreadName> = BTreeMap::new();
     let mut is_first = true;
     let mut event = |event: serde_json::Value| {
         let before = if std::mem::take(&mut is_first) { "[\n" } else { ",\n" };
@@ -94,7 +94,11 @@ fn chrome(path: &Path, out: &mut dyn Write) -> Ended {
     writeln!(out, "\n]").map_err(Failure::usage)
 }
 
-fn read_event(read: &Read, files: &BTreeMap<u32, String>, thread: &Thread) -> serde_json::Value {
+fn read_event(
+    read: &ReadRecord,
+    files: &BTreeMap<u32, String>,
+    thread: &ThreadName,
+) -> serde_json::Value {
     json!({
         "ph": "X", "cat": "read", "name": read.way, "pid": thread.process, "tid": thread.task,
         "ts": micros(read.begin_ns), "dur": micros(read.took_ns()),
@@ -105,7 +109,7 @@ fn read_event(read: &Read, files: &BTreeMap<u32, String>, thread: &Thread) -> se
     })
 }
 
-fn request_event(request: &Request) -> serde_json::Value {
+fn request_event(request: &RequestRecord) -> serde_json::Value {
     json!({
         "ph": "X", "cat": "request", "name": request.work, "pid": DEVICES, "tid": request.device,
         "ts": micros(request.begin_ns), "dur": micros(request.end_ns - request.begin_ns),

@@ -6,22 +6,23 @@ use std::io::{BufRead, BufWriter};
 
 use readpath_core::request::Op;
 use readpath_sim::recording::{
-    self, End, Outcome, Read, Record, Source, Start, Thread, Way, Writer, strace,
+    self, ReadMethod, ReadOutcome, ReadRecord, Record, RecordingEnd, RecordingMethod,
+    RecordingStart, RecordingWriter, ThreadName, strace,
 };
 use readpath_sim::trace;
 
 use super::{ImportArgs, opened};
-use crate::exit::{Ended, Failure};
+use crate::exit::{CommandResult, Failure};
 
 /// Makes a recording.
-pub(super) fn run(args: &ImportArgs) -> Ended {
+pub(super) fn run(args: &ImportArgs) -> CommandResult {
     let about = |error: &dyn std::fmt::Display| Failure::about(args.trace.display(), error);
     let mut source = opened(&args.trace)?;
     let start = source.fill_buf().map_err(|error| about(&error))?.to_owned();
     let records = if strace::is_start(&start) {
         strace::records(source).map_err(|error| about(&error))?
-    } else if let Some(format) = trace::Format::detect(&start) {
-        requests(trace::Reader::new(source, format)).map_err(|error| about(&error))?
+    } else if let Some(format) = trace::TraceFormat::detect(&start) {
+        requests(trace::TraceReader::new(source, format)).map_err(|error| about(&error))?
     } else {
         let names: Vec<&str> = trace::FORMATS.iter().map(|(name, _)| *name).collect();
         let text = format!(
@@ -32,7 +33,7 @@ pub(super) fn run(args: &ImportArgs) -> Ended {
     };
     let about = |error| Failure::about(args.output.display(), error);
     let file = File::create(&args.output).map_err(about)?;
-    let mut writer = Writer::new(BufWriter::new(file)).map_err(about)?;
+    let mut writer = RecordingWriter::new(BufWriter::new(file)).map_err(about)?;
     let reads = records.iter().filter(|record| matches!(record, Record::Read(_))).count();
     for record in records {
         writer.put(record).map_err(about)?;
@@ -43,9 +44,13 @@ pub(super) fn run(args: &ImportArgs) -> Ended {
 }
 
 /// The reads of a trace of requests; how long they took it doesn't say.
-fn requests<R: BufRead>(reader: trace::Reader<R>) -> Result<Vec<Record>, trace::TraceError> {
-    let start = Start { source: Source::Requests, page_bytes: 4096, ..Start::default() };
-    let mut records = vec![Record::Start(start), Record::Thread(Thread::default())];
+fn requests<R: BufRead>(reader: trace::TraceReader<R>) -> Result<Vec<Record>, trace::TraceError> {
+    let start = RecordingStart {
+        source: RecordingMethod::Requests,
+        page_bytes: 4096,
+        ..RecordingStart::default()
+    };
+    let mut records = vec![Record::Start(start), Record::Thread(ThreadName::default())];
     let mut devices = BTreeSet::new();
     let mut at_ns = 0;
     for request in reader {
@@ -57,19 +62,19 @@ fn requests<R: BufRead>(reader: trace::Reader<R>) -> Result<Vec<Record>, trace::
         let file = request.device;
         if devices.insert(file) {
             let path = format!("device-{file}");
-            records.push(Record::File(recording::File { file, path, ..Default::default() }));
+            records.push(Record::File(recording::FileRecord { file, path, ..Default::default() }));
         }
-        records.push(Record::Read(Read {
+        records.push(Record::Read(ReadRecord {
             end_ns: at_ns,
             begin_ns: at_ns,
-            way: Way::Pread,
+            way: ReadMethod::Pread,
             file,
             offset: request.offset,
             asked_bytes: request.bytes,
-            outcome: Outcome::Bytes(request.bytes),
-            ..Read::default()
+            outcome: ReadOutcome::Bytes(request.bytes),
+            ..ReadRecord::default()
         }));
     }
-    records.push(Record::End(End { at_ns, processor_ns: None, has_exited: true }));
+    records.push(Record::End(RecordingEnd { at_ns, processor_ns: None, has_exited: true }));
     Ok(records)
 }

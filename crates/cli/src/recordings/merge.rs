@@ -6,16 +6,16 @@ use std::io::BufWriter;
 use std::path::Path;
 use std::rc::Rc;
 
-use readpath_sim::recording::{Merge, Record, Writer};
+use readpath_sim::recording::{MergedRecords, Record, RecordingWriter};
 
 use super::{MergeArgs, records, same_file};
-use crate::exit::{Ended, Failure};
+use crate::exit::{CommandResult, Failure};
 
 /// What went wrong in one of the recordings, while they are read by turns.
 type Wrong = Rc<RefCell<Option<Failure>>>;
 
 /// Merges them, in the memory of a block of each.
-pub fn run(args: &MergeArgs) -> Ended {
+pub fn run(args: &MergeArgs) -> CommandResult {
     let MergeArgs { recordings, output } = args;
     if recordings.iter().any(|recording| same_file(recording, output)) {
         let why = "it is one of the recordings: name another file";
@@ -24,13 +24,13 @@ pub fn run(args: &MergeArgs) -> Ended {
     let wrong = Wrong::default();
     let parts = recordings.iter().map(|recording| intact(recording, &wrong));
     let parts = parts.collect::<Result<Vec<_>, Failure>>()?;
-    let merged = Merge::new(parts).map_err(|error| match wrong.take() {
+    let merged = MergedRecords::new(parts).map_err(|error| match wrong.take() {
         Some(failure) => failure,
         None => Failure::Usage(error.to_string()),
     })?;
     let about = |error: std::io::Error| Failure::about(output.display(), error);
     let file = File::create(output).map_err(about)?;
-    let mut writer = Writer::new(BufWriter::new(file)).map_err(about)?;
+    let mut writer = RecordingWriter::new(BufWriter::new(file)).map_err(about)?;
     for record in merged {
         writer.put(record).map_err(about)?;
     }

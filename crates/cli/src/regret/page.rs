@@ -1,16 +1,21 @@
 //! The matrix as a page.
 
-use readpath_sim::regret::{Judged, Summary};
+use readpath_sim::regret::{JudgedCell, MatrixSummary};
 
-use super::{cells_table, laws_table, workloads_table};
+use super::{cells_table, policies_table, workloads_table};
 use crate::html::Page;
-use crate::html::heat::{self, Map, Place};
+use crate::html::heat::{self, HeatCell, Map};
 
 /// All cells: a map of them, the tables, what the losses come from.
-pub fn of(judged: &[Judged], summary: &Summary, sentences: &[String], laws: &str) -> Page {
-    let title = format!("{laws}, beside the best classic law of each cell");
+pub fn of(
+    judged: &[JudgedCell],
+    summary: &MatrixSummary,
+    sentences: &[String],
+    policies: &str,
+) -> Page {
+    let title = format!("{policies}, beside the best classic policy of each cell");
     let mut page = Page::new(&title, &format!("{}.", sentences.join("; ")));
-    page.heading("Throughput to that of the best rival");
+    page.heading("Throughput to that of the best baseline");
     let mut processes: Vec<u32> = judged.iter().map(|cell| cell.processes).collect();
     processes.sort_unstable();
     processes.dedup();
@@ -22,7 +27,7 @@ pub fn of(judged: &[Judged], summary: &Summary, sentences: &[String], laws: &str
     );
     page.picture(&caption, &heat::draw(&title, &map(judged)));
     page.heading("Cells");
-    let all: Vec<&Judged> = judged.iter().collect();
+    let all: Vec<&JudgedCell> = judged.iter().collect();
     page.table("A row for each cell", &cells_table(&all));
     let causes = all
         .iter()
@@ -30,12 +35,12 @@ pub fn of(judged: &[Judged], summary: &Summary, sentences: &[String], laws: &str
     page.notes(causes);
     page.heading("Workloads");
     page.table("Over all cells of each", &workloads_table(summary, true));
-    page.heading("One pair of laws everywhere");
-    page.table("Its throughput ÷ that of the best of each cell", &laws_table(summary));
+    page.heading("One pair of policies everywhere");
+    page.table("Its throughput ÷ that of the best of each cell", &policies_table(summary));
     page
 }
 
-fn map(judged: &[Judged]) -> Map {
+fn map(judged: &[JudgedCell]) -> Map {
     let mut map = Map::default();
     let place = |names: &mut Vec<String>, name: &str| {
         names.iter().position(|known| known == name).unwrap_or_else(|| {
@@ -46,16 +51,16 @@ fn map(judged: &[Judged]) -> Map {
     for cell in judged {
         let row = place(&mut map.rows, &cell.workload);
         let column = place(&mut map.columns, &cell.device);
-        let best = &cell.rivals[0];
+        let best = &cell.baselines[0];
         let told = format!(
             "{}: {:.3}; {:.2} MiB/s, {} {:.2}",
             cell.name(),
             cell.ratio,
             cell.adaptive.mib_per_s,
-            best.laws(),
+            best.policies(),
             best.mib_per_s
         );
-        map.places.push(Place { row, column, ratio: cell.ratio, told });
+        map.places.push(HeatCell { row, column, ratio: cell.ratio, told });
     }
     map
 }

@@ -22,19 +22,19 @@ use std::sync::Barrier;
 
 use indicatif::ProgressBar;
 use readpath::{RawFile, ReadPath};
-use readpath_core::law::Spec;
+use readpath_core::policy::Spec;
 use readpath_core::unit::PAGE_BYTES;
 use readpath_peers::clock::Clock;
 use readpath_peers::cold;
-use readpath_sim::regret::work::{Work, classic_readaheads};
-use readpath_sim::regret::{Judged, Laws, Size};
-use readpath_sim::report::{Row, Tally};
-use readpath_sim::workload::{self, FileId, Next, Process, Workload};
+use readpath_sim::regret::work::{MatrixWorkload, classic_readaheads};
+use readpath_sim::regret::{CellSize, JudgedCell, Policies};
+use readpath_sim::report::{ReadCounters, ResultRow};
+use readpath_sim::workload::{self, FileId, NextAction, Process, Workload};
 
 use crate::exit::Failure;
-use crate::made_files::MadeFiles;
 use crate::progress::Interrupt;
 use crate::real_file::{found, queue_of};
+use crate::scratch_files::ScratchFiles;
 
 /// How often a contender runs, twice each time.
 const ROUNDS: usize = 3;
@@ -43,18 +43,18 @@ const ROUNDS: usize = 3;
 #[derive(Debug, Default)]
 pub struct Twice {
     /// Of each cell the first runs of all rounds.
-    pub first: Vec<Judged>,
+    pub first: Vec<JudgedCell>,
     /// Those that came right behind them.
-    pub second: Vec<Judged>,
+    pub second: Vec<JudgedCell>,
 }
 
 /// Judges the work on the storage at `path`: a file or block device, or a folder, in
 /// which files are made for the run: these laws, or a path on which nothing is set.
 pub fn judge_all(
     path: &Path,
-    work: &[Work],
-    laws: Option<&Laws>,
-    size: Size,
+    work: &[MatrixWorkload],
+    policies: Option<&Policies>,
+    size: CellSize,
     interrupt: &Interrupt,
 ) -> Result<Twice, Failure> {
     let is_folder = path.is_dir();
@@ -78,7 +78,7 @@ pub fn judge_all(
                 false => Data::within(path, files),
             }),
         };
-        let [first, second] = race(data, work, laws, size, interrupt)?;
+        let [first, second] = race(data, work, policies, size, interrupt)?;
         judged.first.push(work.judged("file", first));
         judged.second.push(work.judged("file", second));
         bar.inc(1);
@@ -88,8 +88,8 @@ pub fn judge_all(
 }
 
 /// Whether the file or device is large enough for all the work.
-fn check_bytes(path: &Path, work: &[Work], size: Size) -> Result<(), Failure> {
-    let bytes = |work: &Work| work.workload(size.seed, size.part).side_by_side().1;
+fn check_bytes(path: &Path, work: &[MatrixWorkload], size: CellSize) -> Result<(), Failure> {
+    let bytes = |work: &MatrixWorkload| work.workload(size.seed, size.part).side_by_side().1;
     let need_bytes = work.iter().map(bytes).max().unwrap_or(0);
     let (_, have_bytes) = found(path, RawFile::builder())?;
     if have_bytes < need_bytes {
@@ -104,23 +104,23 @@ fn check_bytes(path: &Path, work: &[Work], size: Size) -> Result<(), Failure> {
 
 /// Where the files of a workload lie.
 struct Data {
-    files: Vec<workload::File>,
+    files: Vec<workload::WorkloadFile>,
     paths: Vec<PathBuf>,
     /// Of each file, in which path and from which byte on; of one without bytes, anywhere.
     places: Vec<(usize, u64)>,
-    _made: MadeFiles,
+    _made: ScratchFiles,
 }
 
 impl Data {
     /// Each a file of its own.
     fn made_in(
         folder: &Path,
-        files: Vec<workload::File>,
+        files: Vec<workload::WorkloadFile>,
         seed: u64,
         interrupt: &Interrupt,
     ) -> Result<Data, Failure> {
         let (mut paths, mut places) = (Vec::new(), Vec::new());
-        let mut made = MadeFiles::default();
+        let mut made = ScratchFiles::default();
         for file in &files {
             places.push((paths.len(), 0));
             if file.bytes > 0 {
@@ -133,7 +133,7 @@ impl Data {
     }
 
     /// All of them side by side in one.
-    fn within(path: &Path, files: Vec<workload::File>) -> Data {
+    fn within(path: &Path, files: Vec<workload::WorkloadFile>) -> Data {
         let mut end = 0;
         let places = files.iter().map(|file| {
             let start = end;
@@ -141,12 +141,13 @@ impl Data {
             (0, start)
         });
         let (places, paths) = (places.collect(), vec![path.to_path_buf()]);
-        Data { files, paths, places, _made: MadeFiles::default() }
+        Data { files, paths, places, _made: ScratchFiles::default() }
     }
 
     /// Whether they are of these sizes.
-    fn is_for(&self, files: &[workload::File]) -> bool {
-        let bytes = |files: &[workload::File]| files.iter().map(|file| file.bytes).collect();
+    fn is_for(&self, files: &[workload::WorkloadFile]) -> bool {
+        let bytes =
+            |files: &[workload::WorkloadFile]| files.iter().map(|file| file.bytes).collect();
         let (ours, theirs): (Vec<u64>, Vec<u64>) = (bytes(&self.files), bytes(files));
         ours == theirs
     }
@@ -160,25 +161,25 @@ impl Data {
 /// Who runs.
 enum Contender {
     /// Ours, with these laws, or with nothing set.
-    Ours(Option<Laws>),
+    Ours(Option<Policies>),
     Kernel,
 }
 
 /// The rows of each contender, of the first runs and of the second ones: what is under test first.
 fn race(
     data: &Data,
-    work: &Work,
-    laws: Option<&Laws>,
-    size: Size,
+    work: &MatrixWorkload,
+    policies: Option<&Policies>,
+    size: CellSize,
     interrupt: &Interrupt,
-) -> Result<[Vec<Vec<Row>>; 2], Failure> {
+) -> Result<[Vec<Vec<ResultRow>>; 2], Failure> {
     let classic = |readahead| {
         let scheduler = Spec::plain("noop");
-        Contender::Ours(Some(Laws { readahead, scheduler, ..Laws::default() }))
+        Contender::Ours(Some(Policies { readahead, scheduler, ..Policies::default() }))
     };
-    let mut contenders = vec![Contender::Ours(laws.cloned()), Contender::Kernel];
+    let mut contenders = vec![Contender::Ours(policies.cloned()), Contender::Kernel];
     contenders.extend(classic_readaheads().map(classic));
-    let none_yet: Vec<Vec<Row>> = contenders.iter().map(|_| Vec::new()).collect();
+    let none_yet: Vec<Vec<ResultRow>> = contenders.iter().map(|_| Vec::new()).collect();
     let mut rows = [none_yet.clone(), none_yet];
     for round in 0..ROUNDS {
         for turn in 0..contenders.len() {
@@ -189,7 +190,7 @@ fn race(
             let run = || {
                 let workload = work.workload(size.seed, size.part);
                 let row = match &contenders[at] {
-                    Contender::Ours(laws) => ours(data, workload, laws.as_ref()),
+                    Contender::Ours(policies) => ours(data, workload, policies.as_ref()),
                     Contender::Kernel => kernel(data, workload),
                 };
                 row.map_err(|error| Failure::about(data.paths[0].display(), error))
@@ -208,11 +209,11 @@ type ReadAt = Box<dyn Fn(&mut [u8], u64) -> io::Result<()> + Send>;
 fn ours(
     data: &Data,
     workload: Workload,
-    laws: Option<&Laws>,
-) -> Result<Row, Box<dyn std::error::Error>> {
+    policies: Option<&Policies>,
+) -> Result<ResultRow, Box<dyn std::error::Error>> {
     data.make_cold()?;
     let mut builder = ReadPath::builder();
-    if let Some(Laws { readahead, scheduler, .. }) = laws {
+    if let Some(Policies { readahead, scheduler, .. }) = policies {
         // What is judged is then the law, over pages of our own, also where it is the one by default.
         builder = builder.readahead(&readahead.to_string()).scheduler(&scheduler.to_string());
         builder = builder.kernel_cache(false);
@@ -226,7 +227,7 @@ fn ours(
         Ok(Box::new(move |buffer, offset| file.read_exact_at(buffer, offset)))
     };
     let mut row = read_all(workload, "file", data, &handle)?;
-    let Laws { readahead, scheduler, .. } = laws.cloned().unwrap_or_default();
+    let Policies { readahead, scheduler, .. } = policies.cloned().unwrap_or_default();
     row.readahead = Some(readahead.to_string());
     row.scheduler = Some(scheduler.to_string());
     // Where the kernel keeps the pages it makes requests of its own, which nobody counts here.
@@ -242,7 +243,7 @@ fn ours(
     Ok(row)
 }
 
-fn kernel(data: &Data, workload: Workload) -> Result<Row, Box<dyn std::error::Error>> {
+fn kernel(data: &Data, workload: Workload) -> Result<ResultRow, Box<dyn std::error::Error>> {
     data.make_cold()?;
     let queue = queue_of(&data.paths[0]);
     let handle = |at: usize| -> io::Result<ReadAt> {
@@ -261,7 +262,7 @@ fn read_all(
     storage: &str,
     data: &Data,
     handle: &dyn Fn(usize) -> io::Result<ReadAt>,
-) -> io::Result<Row> {
+) -> io::Result<ResultRow> {
     let start = Barrier::new(workload.processes.len());
     let mut readers = Vec::new();
     for process in workload.processes {
@@ -270,7 +271,7 @@ fn read_all(
         let files: io::Result<Vec<(FileId, ReadAt)>> = files.collect();
         readers.push((process, files?));
     }
-    let tallies: Vec<io::Result<Tally>> = std::thread::scope(|scope| {
+    let tallies: Vec<io::Result<ReadCounters>> = std::thread::scope(|scope| {
         let threads: Vec<_> = readers
             .into_iter()
             .map(|(process, files)| {
@@ -279,13 +280,13 @@ fn read_all(
             })
             .collect();
         let joined = threads.into_iter().map(|thread| thread.join());
-        joined.map(|tally| tally.expect("a reader does not panic")).collect()
+        joined.map(|read_counters| read_counters.expect("a reader does not panic")).collect()
     });
-    let mut total = Tally::default();
-    for tally in tallies {
-        total.add(&tally?);
+    let mut total = ReadCounters::default();
+    for read_counters in tallies {
+        total.add(&read_counters?);
     }
-    Ok(Row::new("listed", storage, &total))
+    Ok(ResultRow::new("listed", storage, &total))
 }
 
 /// What one process reads, one after the other, once all are ready.
@@ -294,15 +295,15 @@ fn read_as(
     mut files: Vec<(FileId, ReadAt)>,
     places: &[(usize, u64)],
     start: &Barrier,
-) -> io::Result<Tally> {
+) -> io::Result<ReadCounters> {
     let mut buffer = vec![1; process.block_bytes_max() as usize];
     start.wait();
     let clock = Clock::start();
-    let mut tally = Tally::default();
+    let mut read_counters = ReadCounters::default();
     loop {
         let issued = clock.now();
         match process.next(issued) {
-            Next::Operation(operation) => {
+            NextAction::Operation(operation) => {
                 let at = files.iter().position(|(id, _)| *id == operation.file);
                 let at = at.expect("the files of a process are known");
                 let read_at = &files[at].1;
@@ -310,14 +311,14 @@ fn read_as(
                 read_at(&mut buffer[..operation.bytes as usize], offset)?;
                 std::hint::black_box(&buffer);
                 let ended = clock.now();
-                tally.record(issued, ended, operation.bytes);
+                read_counters.record(issued, ended, operation.bytes);
                 process.completed(ended);
                 if operation.closes {
                     drop(files.swap_remove(at));
                 }
             }
-            Next::Ended => return Ok(tally),
-            Next::WaitUntil(_) | Next::WaitForCompletion | Next::Sync { .. } => {
+            NextAction::Ended => return Ok(read_counters),
+            NextAction::WaitUntil(_) | NextAction::WaitForCompletion | NextAction::Sync { .. } => {
                 unreachable!("one read at a time, and no pauses")
             }
         }

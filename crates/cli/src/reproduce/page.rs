@@ -1,15 +1,15 @@
 //! The sources' tables as a page.
 
-use readpath_sim::experiment::{Grid, Reproduced};
+use readpath_sim::experiment::{Grid, ReproducedTable};
 
 use super::figures;
 use crate::html::Page;
-use crate::html::axes::{Axis, Field, plain};
-use crate::html::bars::{self, Bar};
-use crate::html::lines::{self, Line};
+use crate::html::axes::{Axis, PlotField, plain};
+use crate::html::bars::{self, ChartBar};
+use crate::html::lines::{self, ChartLine};
 
 /// The tables, each with a picture; what was counted at a server, in words.
-pub fn of(tables: &[Reproduced], counted: Option<String>) -> Page {
+pub fn of(tables: &[ReproducedTable], counted: Option<String>) -> Page {
     let lead = "What the classic threads published, beside what the modelled world gives for the same \
                 workload on the same machine.";
     let mut page = Page::new("Published beside modelled", lead);
@@ -34,21 +34,21 @@ pub fn of(tables: &[Reproduced], counted: Option<String>) -> Page {
     page
 }
 
-fn side_by_side(table: &Reproduced) -> String {
-    let bars: Vec<Bar> = table
+fn side_by_side(table: &ReproducedTable) -> String {
+    let bars: Vec<ChartBar> = table
         .rows
         .iter()
         .flat_map(|row| {
-            let label = format!("{} ({})", row.label, row.laws);
+            let label = format!("{} ({})", row.label, row.policies);
             let published =
-                row.published.map(|value| Bar::new(&format!("{label}, published"), value, 1));
-            published.into_iter().chain([Bar::new(&label, row.modelled, 0)])
+                row.published.map(|value| ChartBar::new(&format!("{label}, published"), value, 1));
+            published.into_iter().chain([ChartBar::new(&label, row.modelled, 0)])
         })
         .collect();
     bars::draw(&table.title, "", &bars)
 }
 
-fn over_numbers(table: &Reproduced, grid: &Grid) -> String {
+fn over_numbers(table: &ReproducedTable, grid: &Grid) -> String {
     let points = |figures: &[Option<f64>]| -> Vec<(f64, f64)> {
         let pairs = grid.columns.iter().zip(figures);
         pairs.filter_map(|(&column, figure)| Some((f64::from(column), (*figure)?))).collect()
@@ -57,16 +57,22 @@ fn over_numbers(table: &Reproduced, grid: &Grid) -> String {
     for (series, row) in grid.rows.iter().enumerate() {
         let modelled: Vec<Option<f64>> = row.modelled.iter().copied().map(Some).collect();
         for (what, figures) in [("published", &row.published), ("modelled", &modelled)] {
-            let name = format!("{} ({}), {what}", row.label, row.laws);
+            let name = format!("{} ({}), {what}", row.label, row.policies);
             let is_dashed = what == "published";
-            drawn.push(Line { name, series, is_dashed, has_steps: false, points: points(figures) });
+            drawn.push(ChartLine {
+                name,
+                series,
+                is_dashed,
+                has_steps: false,
+                points: points(figures),
+            });
         }
     }
     drawn.retain(|line| !line.points.is_empty());
     let all = || drawn.iter().flat_map(|line| &line.points);
     let most_x = all().map(|point| point.0).fold(0.0, f64::max);
     let most_y = all().map(|point| point.1).fold(0.0, f64::max);
-    let field = Field::new(
+    let field = PlotField::new(
         Axis::linear(&grid.over, most_x, plain),
         Axis::linear(&table.unit, most_y, plain),
         300.0,

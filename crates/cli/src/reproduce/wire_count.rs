@@ -24,13 +24,13 @@ const LATE: Duration = Duration::from_millis(20);
 
 /// A row of the table, counted.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Counted {
+pub struct WireRow {
     /// The table's letter.
     pub table: String,
     /// What was measured.
     pub label: String,
     /// The readahead law that stands for it.
-    pub laws: String,
+    pub policies: String,
     /// Where.
     pub server: String,
     /// The source's number of READs.
@@ -44,7 +44,7 @@ pub struct Counted {
 }
 
 /// Carries each case out on the server's file and counts.
-pub fn count(url: &str) -> Result<Vec<Counted>, Failure> {
+pub fn count(url: &str) -> Result<Vec<WireRow>, Failure> {
     let url = NfsUrl::parse(url).map_err(Failure::usage)?;
     let Some(port) = url.port else {
         return Err(Failure::Usage(format!(
@@ -65,10 +65,10 @@ pub fn count(url: &str) -> Result<Vec<Counted>, Failure> {
 }
 
 /// The rows as text.
-pub fn text(rows: &[Counted]) -> String {
-    let columns: [Column<Counted>; 6] = [
+pub fn text(rows: &[WireRow]) -> String {
+    let columns: [Column<WireRow>; 6] = [
         ("", |row| row.label.clone()),
-        ("laws", |row| row.laws.clone()),
+        ("policies", |row| row.policies.clone()),
         ("published", |row| row.published_reads.to_string()),
         ("on the wire", |row| row.counted_reads.to_string()),
         ("KiB mean", |row| number(Some(row.read_kib_mean), 1)),
@@ -81,7 +81,7 @@ pub fn text(rows: &[Counted]) -> String {
     )
 }
 
-fn one(case: &ReadCase, url: &NfsUrl, through: &NfsUrl, tap: &Tap) -> Result<Counted, Failure> {
+fn one(case: &ReadCase, url: &NfsUrl, through: &NfsUrl, tap: &Tap) -> Result<WireRow, Failure> {
     let opened = ReadPath::builder().readahead(case.readahead).open(through.to_string());
     let file = opened.map_err(|error| Failure::about(url, error))?;
     if file.len() < READ_BYTES {
@@ -95,10 +95,10 @@ fn one(case: &ReadCase, url: &NfsUrl, through: &NfsUrl, tap: &Tap) -> Result<Cou
     read.map_err(|what| Failure::Run(format!("{url}: {what}")))?;
     let reads = &tap.reads.lock().expect("nothing panics under this lock").seen;
     let bytes: u64 = reads.iter().map(|read| u64::from(read.bytes)).sum();
-    Ok(Counted {
+    Ok(WireRow {
         table: "C".to_owned(),
         label: case.label.to_owned(),
-        laws: case.readahead.to_owned(),
+        policies: case.readahead.to_owned(),
         server: url.to_string(),
         published_reads: case.reads,
         counted_reads: reads.len(),
@@ -109,7 +109,7 @@ fn one(case: &ReadCase, url: &NfsUrl, through: &NfsUrl, tap: &Tap) -> Result<Cou
 
 /// A READ that went by.
 #[derive(Clone, Copy)]
-struct Seen {
+struct WireRead {
     bytes: u32,
     is_after_answer: bool,
 }
@@ -123,7 +123,7 @@ struct Tap {
 
 #[derive(Default)]
 struct Reads {
-    seen: Vec<Seen>,
+    seen: Vec<WireRead>,
     is_answered: bool,
 }
 
@@ -186,7 +186,7 @@ fn pass_calls(
         if let Some(bytes) = read_size(&call) {
             let mut reads = reads.lock().expect("nothing panics under this lock");
             let is_after_answer = reads.is_answered;
-            reads.seen.push(Seen { bytes, is_after_answer });
+            reads.seen.push(WireRead { bytes, is_after_answer });
         }
         to.write_all(&mark)?;
         to.write_all(&call)?;

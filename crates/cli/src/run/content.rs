@@ -7,13 +7,13 @@
 
 use readpath_core::request::Op;
 use readpath_core::splitmix;
-use readpath_sim::workload::{Operation, Process};
+use readpath_sim::workload::{Process, ProcessOperation};
 
 /// Bytes that follow from the seed and their place together.
 const WORD: u64 = 8;
 
 /// Fills the memory of a write at `offset`, where what is written is compared later.
-pub fn prepare(process: &Process, operation: Operation, offset: u64, memory: &mut [u8]) {
+pub fn prepare(process: &Process, operation: ProcessOperation, offset: u64, memory: &mut [u8]) {
     if let (Op::Write, Some(seed)) = (operation.op, process.content_seed()) {
         fill(seed, offset, &mut memory[..operation.bytes as usize]);
     }
@@ -22,7 +22,7 @@ pub fn prepare(process: &Process, operation: Operation, offset: u64, memory: &mu
 /// Compares what a read at `offset` has brought, where it is of what was written before.
 pub fn check(
     process: &Process,
-    operation: Operation,
+    operation: ProcessOperation,
     offset: u64,
     memory: &[u8],
 ) -> Result<(), String> {

@@ -2,7 +2,7 @@
 
 use readpath_sim::job::{ENGINES, EngineClass, FioEngine, FioOption, OptionClass, options};
 
-use crate::exit::Ended;
+use crate::exit::CommandResult;
 use crate::output::print;
 use crate::table::{Column, Table};
 
@@ -42,7 +42,7 @@ const OF_ENGINES: [Column<FioEngine>; 3] = [
 ];
 
 /// Prints the two tables.
-pub fn print_all() -> Ended {
+pub fn print_all() -> CommandResult {
     let all: Vec<&FioOption> = options().collect();
     print(&Table::of(&all, &OF_OPTIONS, 3).to_string())?;
     print("\n")?;

@@ -7,10 +7,10 @@ use readpath::raw::{RawBatch, RawError, RawFault, RawFile, RawMemory, RawMoved};
 use readpath_core::request::Op;
 use readpath_core::unit::Time;
 use readpath_peers::usage::CpuTime;
-use readpath_sim::workload::{Next, Operation, Process};
+use readpath_sim::workload::{NextAction, Process, ProcessOperation};
 
 use super::content;
-use super::processes::{ProcessFigures, Shared, sleep_until, sync};
+use super::processes::{ProcessFigures, ProcessesShared, sleep_until, sync};
 use crate::exit::Failure;
 
 /// Counts what a raw file has asked its device for.
@@ -23,9 +23,9 @@ pub fn count(figures: &mut ProcessFigures, file: &RawFile) {
 /// Runs a process of whose operations each has ended when the call returns.
 pub fn run_calls(
     mut process: Process,
-    shared: &Shared<'_>,
+    shared: &ProcessesShared<'_>,
     figures: &mut ProcessFigures,
-    mut call: impl FnMut(Operation, u64, &mut [u8]) -> Result<(), String>,
+    mut call: impl FnMut(ProcessOperation, u64, &mut [u8]) -> Result<(), String>,
 ) -> Result<(), Failure> {
     let cpu = CpuTime::of_thread();
     let mut memory = RawMemory::new(process.block_bytes_max() as usize).map_err(Failure::usage)?;
@@ -34,7 +34,7 @@ pub fn run_calls(
     while !(shared.is_stopping)() {
         let now = shared.clock.now();
         match process.next(now) {
-            Next::Operation(operation) => {
+            NextAction::Operation(operation) => {
                 let memory = &mut memory[..operation.bytes as usize];
                 let offset = shared.offset(operation);
                 content::prepare(&process, operation, offset, memory);
@@ -42,10 +42,12 @@ pub fn run_calls(
                     .and_then(|()| content::check(&process, operation, offset, memory));
                 end(&mut process, figures, shared, (operation, now), moved);
             }
-            Next::Sync { is_data_enough } => synced(&mut process, figures, shared, is_data_enough),
-            Next::WaitUntil(time) => sleep_until(time, shared),
-            Next::WaitForCompletion => unreachable!("a call has ended when it returns"),
-            Next::Ended => {
+            NextAction::Sync { is_data_enough } => {
+                synced(&mut process, figures, shared, is_data_enough)
+            }
+            NextAction::WaitUntil(time) => sleep_until(time, shared),
+            NextAction::WaitForCompletion => unreachable!("a call has ended when it returns"),
+            NextAction::Ended => {
                 figures.record_end(&process, now);
                 break;
             }
@@ -58,7 +60,7 @@ pub fn run_calls(
 fn synced(
     process: &mut Process,
     figures: &mut ProcessFigures,
-    shared: &Shared<'_>,
+    shared: &ProcessesShared<'_>,
     is_data_enough: bool,
 ) {
     let synced = sync(shared.path, is_data_enough);
@@ -71,7 +73,7 @@ fn synced(
 pub fn move_raw(
     file: &RawFile,
     memory: &mut [u8],
-    operation: Operation,
+    operation: ProcessOperation,
     offset: u64,
 ) -> Result<(), String> {
     let moved = match operation.op {
@@ -84,7 +86,7 @@ pub fn move_raw(
     })
 }
 
-fn short(bytes_done: u64, operation: Operation) -> String {
+fn short(bytes_done: u64, operation: ProcessOperation) -> String {
     format!(
         "{bytes_done} of {} bytes at {}: the file ends there",
         operation.bytes, operation.offset
@@ -92,22 +94,27 @@ fn short(bytes_done: u64, operation: Operation) -> String {
 }
 
 /// An operation, and when it was issued.
-type Issued = (Operation, Time);
+type Issued = (ProcessOperation, Time);
 
 /// Operations in flight, by ticket.
-type InFlight = slab::Slab<Issued>;
+type IssuedOperations = slab::Slab<Issued>;
 
 /// What a process does next; once the run is stopping it issues nothing more.
-fn next(process: &mut Process, shared: &Shared<'_>, in_flight: &InFlight, now: Time) -> Next {
+fn next(
+    process: &mut Process,
+    shared: &ProcessesShared<'_>,
+    in_flight: &IssuedOperations,
+    now: Time,
+) -> NextAction {
     match (shared.is_stopping)() {
-        true if in_flight.is_empty() => Next::Ended,
-        true => Next::WaitForCompletion,
+        true if in_flight.is_empty() => NextAction::Ended,
+        true => NextAction::WaitForCompletion,
         false => process.next(now),
     }
 }
 
 /// What came of an operation of which so many bytes were moved: it has failed unless all were.
-fn whole(operation: Operation, moved: Result<usize, String>) -> Result<(), String> {
+fn whole(operation: ProcessOperation, moved: Result<usize, String>) -> Result<(), String> {
     match moved? as u64 {
         bytes if bytes < operation.bytes => Err(short(bytes, operation)),
         _ => Ok(()),
@@ -118,7 +125,7 @@ fn whole(operation: Operation, moved: Result<usize, String>) -> Result<(), Strin
 fn end(
     process: &mut Process,
     figures: &mut ProcessFigures,
-    shared: &Shared<'_>,
+    shared: &ProcessesShared<'_>,
     (operation, issued): Issued,
     moved: Result<(), String>,
 ) {
@@ -130,27 +137,30 @@ fn end(
 /// Runs a process with many reads through the cache in flight; each of its writes is a call.
 pub fn run_batch(
     mut process: Process,
-    shared: &Shared<'_>,
+    shared: &ProcessesShared<'_>,
     figures: &mut ProcessFigures,
     file: &File,
     written: Option<&RawFile>,
 ) -> Result<(), Failure> {
     let mut memory = RawMemory::new(process.block_bytes_max() as usize).map_err(Failure::usage)?;
     let mut batch = file.read_path().batch();
-    let mut in_flight = InFlight::new();
+    let mut in_flight = IssuedOperations::new();
     sleep_until(process.start_delay(), shared);
     loop {
         let now = shared.clock.now();
         let next = next(&mut process, shared, &in_flight, now);
         match (next, written) {
-            (Next::Operation(operation @ Operation { op: Op::Write, .. }), Some(written)) => {
+            (
+                NextAction::Operation(operation @ ProcessOperation { op: Op::Write, .. }),
+                Some(written),
+            ) => {
                 let memory = &mut memory[..operation.bytes as usize];
                 let offset = shared.offset(operation);
                 content::prepare(&process, operation, offset, memory);
                 let moved = move_raw(written, memory, operation, offset);
                 end(&mut process, figures, shared, (operation, now), moved);
             }
-            (Next::Operation(operation), _) => {
+            (NextAction::Operation(operation), _) => {
                 let offset = shared.offset(operation);
                 let ticket = in_flight.insert((operation, now)) as u64;
                 batch.read(file, offset, operation.bytes, ticket).map_err(Failure::usage)?;
@@ -158,11 +168,11 @@ pub fn run_batch(
                     batch.start();
                 }
             }
-            (Next::Sync { is_data_enough }, _) => {
+            (NextAction::Sync { is_data_enough }, _) => {
                 synced(&mut process, figures, shared, is_data_enough);
             }
-            (Next::WaitUntil(time), _) => sleep_until(time, shared),
-            (Next::WaitForCompletion, _) => {
+            (NextAction::WaitUntil(time), _) => sleep_until(time, shared),
+            (NextAction::WaitForCompletion, _) => {
                 let read = batch.wait().map_err(|error| Failure::Run(error.to_string()))?;
                 let read = read.expect("what is waited for is in flight");
                 let issued = in_flight.remove(read.ticket() as usize);
@@ -174,7 +184,7 @@ pub fn run_batch(
                     moved.and_then(|()| content::check(&process, issued.0, offset, &memory));
                 end(&mut process, figures, shared, issued, moved);
             }
-            (Next::Ended, _) => {
+            (NextAction::Ended, _) => {
                 figures.record_end(&process, now);
                 return Ok(());
             }
@@ -188,7 +198,7 @@ const INTERRUPT_LOOK: Duration = Duration::from_millis(50);
 /// Runs a process with many transfers past the cache in flight.
 pub fn run_raw_batch(
     mut process: Process,
-    shared: &Shared<'_>,
+    shared: &ProcessesShared<'_>,
     figures: &mut ProcessFigures,
     batch: &mut RawBatch<'_>,
 ) -> Result<(), Failure> {
@@ -196,13 +206,13 @@ pub fn run_raw_batch(
     let spare: Result<Vec<RawMemory>, _> =
         (0..process.depth()).map(|_| RawMemory::new(bytes)).collect();
     let mut spare = spare.map_err(Failure::usage)?;
-    let mut in_flight = InFlight::new();
+    let mut in_flight = IssuedOperations::new();
     sleep_until(process.start_delay(), shared);
     loop {
         let now = shared.clock.now();
         let next = next(&mut process, shared, &in_flight, now);
         match next {
-            Next::Operation(operation) => {
+            NextAction::Operation(operation) => {
                 let offset = shared.offset(operation);
                 let ticket = in_flight.insert((operation, now)) as u64;
                 let mut memory = spare.pop().expect("no more than the depth are in flight");
@@ -214,11 +224,13 @@ pub fn run_raw_batch(
                 };
                 started.map_err(Failure::usage)?;
             }
-            Next::Sync { is_data_enough } => synced(&mut process, figures, shared, is_data_enough),
-            Next::WaitUntil(time) if in_flight.is_empty() => sleep_until(time, shared),
-            Next::WaitUntil(_) | Next::WaitForCompletion => {
+            NextAction::Sync { is_data_enough } => {
+                synced(&mut process, figures, shared, is_data_enough)
+            }
+            NextAction::WaitUntil(time) if in_flight.is_empty() => sleep_until(time, shared),
+            NextAction::WaitUntil(_) | NextAction::WaitForCompletion => {
                 let waited = match next {
-                    Next::WaitUntil(time) => {
+                    NextAction::WaitUntil(time) => {
                         let left = Duration::from_nanos(time.since(now).ns());
                         batch.wait_for(left.min(INTERRUPT_LOOK))
                     }
@@ -236,7 +248,7 @@ pub fn run_raw_batch(
                 figures.counted.bytes += issued.0.bytes;
                 end(&mut process, figures, shared, issued, moved);
             }
-            Next::Ended => {
+            NextAction::Ended => {
                 figures.record_end(&process, now);
                 return Ok(());
             }

@@ -2,22 +2,22 @@
 
 use std::path::{Path, PathBuf};
 
-use readpath_core::decision::Decided;
+use readpath_core::decision::LoggedDecision;
 use readpath_sim::observe::{Events, Observer};
-use readpath_sim::report::Row;
-use readpath_sim::run::Watch;
-use readpath_sim::simulate::{Guests, device_bytes, simulate_with};
+use readpath_sim::report::ResultRow;
+use readpath_sim::run::RunObserver;
+use readpath_sim::simulate::{Participants, device_bytes, simulate_with};
 use readpath_sim::trace::simulate_trace;
 
 use super::processes::Onlookers;
 use super::{kernel, library, raw};
 use crate::decision_log::DecisionFile;
-use crate::exit::{Ended, Failure};
-use crate::made_files::MadeFiles;
+use crate::exit::{CommandResult, Failure};
 use crate::note;
 use crate::operation_logs::OperationLogs;
 use crate::plan::job::{JobPlan, JobRow, JobRun, JobRunner};
-use crate::progress::{Bar, Interrupt};
+use crate::progress::{Interrupt, RunProgress};
+use crate::scratch_files::ScratchFiles;
 
 /// The most events of each kind that are seen of a row.
 const EVENTS_MAX: usize = 20_000;
@@ -25,7 +25,11 @@ const EVENTS_MAX: usize = 20_000;
 /// Runs the job everywhere. What can be wrong with a storage is found out before the first row, so
 /// that bad input costs nobody the rows before it. Where `seen` is given, it gets what was seen of
 /// each row, as far as it goes: nothing of those in real time and of traces.
-pub fn run(plan: &JobPlan, rows: &mut Vec<Row>, mut seen: Option<&mut Vec<Events>>) -> Ended {
+pub fn run(
+    plan: &JobPlan,
+    rows: &mut Vec<ResultRow>,
+    mut seen: Option<&mut Vec<Events>>,
+) -> CommandResult {
     let interrupt = Interrupt::listen();
     let log = plan.log.as_ref().map(|log| DecisionFile::create(&log.path, &log.needed));
     let log = log.transpose()?;
@@ -61,8 +65,8 @@ pub fn run(plan: &JobPlan, rows: &mut Vec<Row>, mut seen: Option<&mut Vec<Events
 }
 
 /// Makes those of the files that don't exist, where that is asked for.
-fn make_files(plan: &JobPlan, interrupt: &Interrupt) -> Result<MadeFiles, Failure> {
-    let mut made = MadeFiles::default();
+fn make_files(plan: &JobPlan, interrupt: &Interrupt) -> Result<ScratchFiles, Failure> {
+    let mut made = ScratchFiles::default();
     let Some(bytes) = plan.made_bytes else { return Ok(made) };
     for path in plan.rows.iter().filter_map(|row| row.runner.path()) {
         if !path.exists() {
@@ -81,7 +85,7 @@ fn needed(plan: &JobPlan) -> Vec<PathBuf> {
 }
 
 /// Finds out whether a row could be run on its storage, without running it.
-fn check(run: &JobRun, row: &JobRow) -> Ended {
+fn check(run: &JobRun, row: &JobRow) -> CommandResult {
     match &row.runner {
         JobRunner::Modelled => Ok(()),
         JobRunner::Nfs(url) => library::check_nfs(run, url, &row.setup),
@@ -98,11 +102,11 @@ fn one(
     (decisions, observer): (Option<&DecisionFile>, Option<&Observer>),
     operations: &OperationLogs,
     interrupt: &Interrupt,
-) -> Result<Row, Failure> {
+) -> Result<ResultRow, Failure> {
     if let Some(log) = decisions {
         log.begin(&row.label);
     }
-    let bar = Bar::new(row.label.clone(), interrupt.clone());
+    let bar = RunProgress::new(row.label.clone(), interrupt.clone());
     let onlookers = &Onlookers { bar: &bar, decisions, operations };
     match &row.runner {
         JobRunner::Modelled => simulate(run, row, onlookers, observer),
@@ -118,12 +122,12 @@ fn simulate(
     row: &JobRow,
     onlookers: &Onlookers<'_>,
     observer: Option<&Observer>,
-) -> Result<Row, Failure> {
+) -> Result<ResultRow, Failure> {
     let mut tell = |progress| onlookers.bar.tell(progress);
-    let mut decided = onlookers.decisions.map(|log| |one: &Decided| log.decided(one));
-    let decided = decided.as_mut().map(|decided| decided as &mut dyn FnMut(&Decided));
+    let mut decided = onlookers.decisions.map(|log| |one: &LoggedDecision| log.decided(one));
+    let decided = decided.as_mut().map(|decided| decided as &mut dyn FnMut(&LoggedDecision));
     let mut prepare = |workload: &mut _| onlookers.operations.attach(&run.jobs, workload);
-    let watch = Watch { tell: &mut tell, decided, prepare: Some(&mut prepare) };
+    let watch = RunObserver { tell: &mut tell, decided, prepare: Some(&mut prepare) };
     if let Some(trace) = &run.trace {
         let device_bytes = device_bytes(&row.setup).map_err(|error| row.failure(run, &error))?;
         let (workload, note) = trace.workload(device_bytes, false)?;
@@ -132,13 +136,13 @@ fn simulate(
         measured.note = note::join(measured.note, note);
         return Ok(measured);
     }
-    let guests = Guests { observer: observer.cloned(), ..Guests::default() };
+    let guests = Participants { observer: observer.cloned(), ..Participants::default() };
     simulate_with(&run.name, &run.jobs, &row.setup, guests, watch)
         .map_err(|error| row.failure(run, &error))
 }
 
 /// Operations that failed are in the rows; the command's exit code says so too.
-fn ended(rows: &[Row]) -> Ended {
+fn ended(rows: &[ResultRow]) -> CommandResult {
     let failed: u64 = rows.iter().map(|row| row.errors).sum();
     let first = rows.iter().find_map(|row| Some((&row.storage, row.first_error.as_ref()?)));
     match first {

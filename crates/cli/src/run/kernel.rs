@@ -6,28 +6,30 @@ use readpath::Direct;
 use readpath_core::request::{Op, Outcome, RequestId};
 use readpath_core::unit::Time;
 use readpath_peers::kernel::{KernelEngine, KernelError, KernelFile, KernelOptions};
-use readpath_peers::queue::Queue;
+use readpath_peers::queue::KernelQueue;
 use readpath_peers::usage::CpuTime;
-use readpath_sim::report::Row;
-use readpath_sim::workload::{Next, Operation, Process};
+use readpath_sim::report::ResultRow;
+use readpath_sim::workload::{NextAction, Process, ProcessOperation};
 
 use super::content;
 use super::layout::open;
-use super::processes::{Onlookers, ProcessFigures, Shared, run_processes, sleep_until, sync};
+use super::processes::{
+    Onlookers, ProcessFigures, ProcessesShared, run_processes, sleep_until, sync,
+};
 use crate::exit::Failure;
 use crate::note;
 use crate::plan::job::JobRun;
 use crate::real_file::{make_cold, queue_of};
 
 /// Runs the job on `path` and gives its row.
-pub fn run(run: &JobRun, path: &Path, onlookers: &Onlookers<'_>) -> Result<Row, Failure> {
+pub fn run(run: &JobRun, path: &Path, onlookers: &Onlookers<'_>) -> Result<ResultRow, Failure> {
     let (mode, workload) = open(run, path, Direct::Never)?;
     let residency = make_cold(path, &mut || onlookers.bar.is_wanted())?;
     let queue = queue_of(path);
     let is_warm = note::start(mode, &residency).filter(|_| residency.resident > 0);
 
     let cpu = CpuTime::of_process();
-    let run_process = |process: Process, shared: &Shared<'_>| {
+    let run_process = |process: Process, shared: &ProcessesShared<'_>| {
         run_process(process, shared).map_err(|error| Failure::about(path.display(), error))
     };
     let ran = run_processes(run, path, workload, onlookers, &mut || {}, &run_process)?;
@@ -40,12 +42,15 @@ pub fn run(run: &JobRun, path: &Path, onlookers: &Onlookers<'_>) -> Result<Row, 
     Ok(row)
 }
 
-fn window_kib(queue: &Queue) -> u64 {
+fn window_kib(queue: &KernelQueue) -> u64 {
     queue.read_ahead_bytes / 1024
 }
 
 /// Runs one process, from its first operation to its last completion.
-fn run_process(mut process: Process, shared: &Shared<'_>) -> Result<ProcessFigures, KernelError> {
+fn run_process(
+    mut process: Process,
+    shared: &ProcessesShared<'_>,
+) -> Result<ProcessFigures, KernelError> {
     let name = process.engine().name();
     let engine = KernelEngine::of_ioengine(name).expect("every engine of a job file has a peer");
     let options = KernelOptions {
@@ -60,7 +65,7 @@ fn run_process(mut process: Process, shared: &Shared<'_>) -> Result<ProcessFigur
     };
     let mut file = KernelFile::open(shared.path, options, shared.clock)?;
     file.touch_buffers();
-    let mut in_flight = InFlight::default();
+    let mut in_flight = KernelOperations::default();
     let mut figures = ProcessFigures::by(file.engine().name());
     sleep_until(process.start_delay(), shared);
     loop {
@@ -68,26 +73,27 @@ fn run_process(mut process: Process, shared: &Shared<'_>) -> Result<ProcessFigur
         if (shared.is_stopping)() && in_flight.is_empty() {
             return Ok(figures);
         }
-        let next = if (shared.is_stopping)() { Next::WaitForCompletion } else { process.next(now) };
+        let next =
+            if (shared.is_stopping)() { NextAction::WaitForCompletion } else { process.next(now) };
         match next {
-            Next::Operation(operation) => {
+            NextAction::Operation(operation) => {
                 start(&mut file, &mut in_flight, operation, now, &process, shared);
             }
-            Next::Sync { is_data_enough } => {
+            NextAction::Sync { is_data_enough } => {
                 let synced = sync(shared.path, is_data_enough);
                 figures.record_sync(shared.clock.now(), synced.map_err(|error| error.to_string()));
                 process.synced(shared.clock.now());
             }
-            Next::WaitUntil(time) if in_flight.is_empty() => sleep_until(time, shared),
-            Next::WaitUntil(time) => {
+            NextAction::WaitUntil(time) if in_flight.is_empty() => sleep_until(time, shared),
+            NextAction::WaitUntil(time) => {
                 file.wait(Some(time))?;
                 collect(&mut file, &mut in_flight, &mut process, &mut figures, shared);
             }
-            Next::WaitForCompletion => {
+            NextAction::WaitForCompletion => {
                 file.wait(None)?;
                 collect(&mut file, &mut in_flight, &mut process, &mut figures, shared);
             }
-            Next::Ended => {
+            NextAction::Ended => {
                 figures.record_end(&process, now);
                 return Ok(figures);
             }
@@ -100,15 +106,15 @@ fn run_process(mut process: Process, shared: &Shared<'_>) -> Result<ProcessFigur
 }
 
 /// The operations of one process that are in flight, each under the number of its request.
-type InFlight = slab::Slab<(Operation, Time)>;
+type KernelOperations = slab::Slab<(ProcessOperation, Time)>;
 
 fn start(
     file: &mut KernelFile,
-    in_flight: &mut InFlight,
-    operation: Operation,
+    in_flight: &mut KernelOperations,
+    operation: ProcessOperation,
     now: Time,
     process: &Process,
-    shared: &Shared<'_>,
+    shared: &ProcessesShared<'_>,
 ) {
     let id = RequestId(in_flight.insert((operation, now)) as u32);
     let offset = shared.offset(operation);
@@ -123,10 +129,10 @@ fn start(
 
 fn collect(
     file: &mut KernelFile,
-    in_flight: &mut InFlight,
+    in_flight: &mut KernelOperations,
     process: &mut Process,
     figures: &mut ProcessFigures,
-    shared: &Shared<'_>,
+    shared: &ProcessesShared<'_>,
 ) {
     while let Some((completion, bytes)) = file.poll() {
         let bytes = std::hint::black_box(bytes);

@@ -17,18 +17,18 @@ use readpath_peers::kernel_swap::counters::{self, DeviceCounts, SwappedPages};
 use readpath_peers::kernel_swap::group::MemoryGroup;
 use readpath_peers::kernel_swap::memory::shared_object;
 use readpath_peers::kernel_swap::page_cluster::{self, PageCluster};
-use readpath_peers::kernel_swap::{SwapError, Turn};
-use readpath_sim::load::{LoadRow, Share};
-use readpath_sim::report::Tally;
+use readpath_peers::kernel_swap::{SwapError, SwapTurn};
+use readpath_sim::load::{LoadRow, MemorySharing};
+use readpath_sim::report::ReadCounters;
 use rustix::process::Signal;
 
 use crate::exit::Failure;
 use crate::note::join;
-use crate::part::{Gone, Part};
+use crate::part::{Gone, WorkerProcess};
 use crate::plan::load::LoadRun;
 use crate::progress::Interrupt;
 use crate::real_file::queue_of;
-use crate::touch_memory::{Answer, Begin, NAME, Order, Touched};
+use crate::touch_memory::{NAME, TouchBegin, TouchReply, TouchTask, Touched};
 
 /// How often a run that the OOM killer ended is made at most: it ended 8 of 80 on the machine
 /// where that was tried, so five in a row have another cause.
@@ -98,14 +98,17 @@ fn with_note(mut row: LoadRow, note: Option<String>) -> LoadRow {
 }
 
 /// What the kernel has counted at one moment.
-struct Counted {
+struct SwapCounts {
     swapped: Option<SwappedPages>,
     device: Option<DeviceCounts>,
 }
 
-impl Counted {
-    fn now(area: &SwapArea) -> Counted {
-        Counted { swapped: SwappedPages::now(), device: area.device().and_then(DeviceCounts::of) }
+impl SwapCounts {
+    fn now(area: &SwapArea) -> SwapCounts {
+        SwapCounts {
+            swapped: SwappedPages::now(),
+            device: area.device().and_then(DeviceCounts::of),
+        }
     }
 }
 
@@ -122,25 +125,25 @@ fn attempt(
     let set = page_cluster.map(PageCluster::set).transpose()?;
     let (area, cleaned) = SwapArea::on(path, load.swap_bytes)?;
     let (group, groups_cleaned) = MemoryGroup::new(load.memory_bytes)?;
-    let left = set.iter().flat_map(|(_, leftover)| leftover.iter());
+    let left = set.iter().flat_map(|(_, cleanup_entry)| cleanup_entry.iter());
     left.chain(&cleaned)
         .chain(&groups_cleaned)
-        .for_each(|leftover| eprintln!("readpath: {leftover}"));
+        .for_each(|cleanup_entry| eprintln!("readpath: {cleanup_entry}"));
 
     let mut processes = Processes::start(run, &group)?;
     let fill_seconds = processes.fill(interrupt).map_err(|gone| looked_at(gone, &group))?;
-    let before = Counted::now(&area);
+    let before = SwapCounts::now(&area);
     let touched = processes.touch(interrupt).map_err(|gone| looked_at(gone, &group))?;
-    let after = Counted::now(&area);
+    let after = SwapCounts::now(&area);
 
     row.swapin = page_cluster::current().map(|value| format!("kernel,page_cluster={value}"));
     row.fill_seconds = Some(fill_seconds);
     row.cpu_seconds = Some(touched.iter().map(|one| one.cpu_seconds).sum());
-    let mut tally = Tally::default();
+    let mut read_counters = ReadCounters::default();
     for (ns, count) in touched.iter().flat_map(|one| &one.latencies) {
-        tally.record_latencies(*ns, *count);
+        read_counters.record_latencies(*ns, *count);
     }
-    row.latency_us = tally.latency();
+    row.latency_us = read_counters.latency();
     row.minor_faults = Some(touched.iter().map(|one| one.minor_faults).sum());
     let seconds = touched.iter().map(|one| one.seconds).fold(0.0, f64::max);
     let major_faults = touched.iter().map(|one| one.major_faults).sum();
@@ -158,10 +161,10 @@ fn attempt(
 }
 
 /// Waits until no other run swaps.
-fn turn(interrupt: &Interrupt) -> Result<Turn, Stopped> {
+fn turn(interrupt: &Interrupt) -> Result<SwapTurn, Stopped> {
     let mut is_told = false;
     loop {
-        if let Some(turn) = Turn::take()? {
+        if let Some(turn) = SwapTurn::take()? {
             return Ok(turn);
         }
         if interrupt.has_come() {
@@ -192,7 +195,7 @@ fn notes(is_page_cluster_set: bool, own: &[u32]) -> Option<String> {
 
 /// The load's processes. They are killed and waited for when this is dropped.
 struct Processes {
-    parts: Vec<Part>,
+    parts: Vec<WorkerProcess>,
 }
 
 /// Why a process that is gone gave no answer: the OOM killer, or something else?
@@ -221,8 +224,8 @@ impl Processes {
             |what: &str, error: std::io::Error| Stopped::Broken(format!("{what}: {error}"));
         // Held until all have their own copy of it; closed before the area is swapped off.
         let object = match load.share {
-            Share::Private => None,
-            Share::Shared => {
+            MemorySharing::Private => None,
+            MemorySharing::Shared => {
                 let made = shared_object(load.mapping_bytes);
                 Some(made.map_err(|error| broken("shared memory", error))?)
             }
@@ -230,11 +233,11 @@ impl Processes {
         let number = object.as_ref().map(|object| object.as_raw_fd());
         let mut processes = Processes { parts: Vec::new() };
         for process in 0..load.processes {
-            let part = Part::start(NAME).map_err(|error| broken("a process", error))?;
+            let part = WorkerProcess::start(NAME).map_err(|error| broken("a process", error))?;
             processes.parts.push(part);
             let part = processes.parts.last_mut().expect("one was pushed");
             group.add(part.id())?;
-            let order = Order { load: load.clone(), process, seed: run.seed, object: number };
+            let order = TouchTask { load: load.clone(), process, seed: run.seed, object: number };
             part.tell(&order).map_err(|error| broken("a process of the load", error))?;
         }
         Ok(processes)
@@ -242,7 +245,7 @@ impl Processes {
 
     /// The numbers by which the system knows them.
     fn numbers(&self) -> Vec<u32> {
-        self.parts.iter().map(Part::id).collect()
+        self.parts.iter().map(WorkerProcess::id).collect()
     }
 
     /// Waits until all have filled; the longest time that it took one.
@@ -250,7 +253,7 @@ impl Processes {
         let mut longest = 0.0_f64;
         for part in &mut self.parts {
             match part.answer(None, interrupt)? {
-                Answer::Filled { seconds } => longest = longest.max(seconds),
+                TouchReply::Filled { seconds } => longest = longest.max(seconds),
                 other => return Err(unexpected(other)),
             }
         }
@@ -261,12 +264,12 @@ impl Processes {
     fn touch(&mut self, interrupt: &Interrupt) -> Result<Vec<Touched>, Gone> {
         for part in &mut self.parts {
             // One that has ended is found out below, with the reason.
-            let _ = part.tell(&Begin);
+            let _ = part.tell(&TouchBegin);
         }
         let mut all = Vec::new();
         for part in &mut self.parts {
             match part.answer(None, interrupt)? {
-                Answer::Touched(touched) => all.push(touched),
+                TouchReply::Touched(touched) => all.push(touched),
                 other => return Err(unexpected(other)),
             }
         }
@@ -274,9 +277,9 @@ impl Processes {
     }
 }
 
-fn unexpected(answer: Answer) -> Gone {
+fn unexpected(answer: TouchReply) -> Gone {
     Gone::Said(match answer {
-        Answer::Failed(words) => words,
+        TouchReply::Failed(words) => words,
         other => format!("unexpected answer {other:?}"),
     })
 }

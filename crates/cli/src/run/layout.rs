@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use readpath::{Direct, Mode, RawFile};
-use readpath_sim::workload::{Placement, Workload, WorkloadError};
+use readpath_sim::workload::{FileSource, Workload, WorkloadError};
 
 use crate::exit::Failure;
 use crate::plan::job::JobRun;
@@ -24,12 +24,12 @@ pub fn lay_out(run: &JobRun, name: &str, have_bytes: u64) -> Result<Workload, Fa
     }
     let about_job = |error| Failure::usage(run.about(error));
     let seed = run.seed;
-    let workload = match Workload::new(&run.jobs, Placement::Modelled, seed) {
+    let workload = match Workload::new(&run.jobs, FileSource::Modelled, seed) {
         Err(WorkloadError::UnknownSize { .. }) => {
-            let one = Placement::One { name, bytes: have_bytes };
+            let one = FileSource::One { name, bytes: have_bytes };
             return Workload::new(&run.jobs, one, seed).map_err(about_job);
         }
-        laid_out => laid_out.map_err(about_job)?,
+        build_workload => build_workload.map_err(about_job)?,
     };
     let (starts, _) = workload.side_by_side();
     let ends = workload.files.iter().zip(starts).map(|(file, start)| start + file.bytes);

@@ -25,21 +25,21 @@ use readpath::{BackendKind, Direct, File, Mapping, ReadPath};
 use readpath_core::request::Op;
 use readpath_peers::kernel::copy_mapped;
 use readpath_peers::usage::{CpuTime, storage_read_bytes};
-use readpath_sim::job::Engine;
-use readpath_sim::report::Row;
-use readpath_sim::simulate::Setup;
+use readpath_sim::job::JobEngine;
+use readpath_sim::report::ResultRow;
+use readpath_sim::simulate::SimulationSetup;
 use readpath_sim::workload::{Process, Workload};
 
 use super::issue::{count, move_raw, run_batch, run_calls, run_raw_batch};
 use super::layout::{lay_out, open};
-use super::processes::{Onlookers, ProcessFigures, Shared, count_device, run_processes};
+use super::processes::{Onlookers, ProcessFigures, ProcessesShared, count_device, run_processes};
 use crate::exit::Failure;
 use crate::note;
 use crate::plan::job::JobRun;
 use crate::real_file::make_cold;
 
 /// Finds out whether [`run`] would begin, without running.
-pub fn check(run: &JobRun, path: &Path, setup: &Setup) -> Result<(), Failure> {
+pub fn check(run: &JobRun, path: &Path, setup: &SimulationSetup) -> Result<(), Failure> {
     refuse_written_mappings(run, path)?;
     open(run, path, Direct::Preferred)?;
     build(run, setup, false).map(drop)
@@ -49,9 +49,9 @@ pub fn check(run: &JobRun, path: &Path, setup: &Setup) -> Result<(), Failure> {
 pub fn run(
     run: &JobRun,
     path: &Path,
-    setup: &Setup,
+    setup: &SimulationSetup,
     onlookers: &Onlookers<'_>,
-) -> Result<Row, Failure> {
+) -> Result<ResultRow, Failure> {
     let about = |error: &dyn std::fmt::Display| Failure::about(path.display(), error);
     let (_, workload) = open(run, path, Direct::Preferred)?;
     let residency = make_cold(path, &mut || onlookers.bar.is_wanted())?;
@@ -59,7 +59,7 @@ pub fn run(
     let read_path = build(run, setup, onlookers.decisions.is_some())?;
     let file = read_path.open(path).map_err(|error| about(&error))?;
     let note = note::start(file.mode(), &residency);
-    let is_mapped = run.jobs.jobs.iter().any(|job| job.engine == Engine::Mmap);
+    let is_mapped = run.jobs.jobs.iter().any(|job| job.engine == JobEngine::Mmap);
     let mapping = match is_mapped {
         true => Some(map(run, path, setup).map_err(|error| about(&error))?),
         false => None,
@@ -76,7 +76,7 @@ pub fn run(
 }
 
 /// Finds out whether [`run_nfs`] would begin, without running.
-pub fn check_nfs(run: &JobRun, url: &NfsUrl, setup: &Setup) -> Result<(), Failure> {
+pub fn check_nfs(run: &JobRun, url: &NfsUrl, setup: &SimulationSetup) -> Result<(), Failure> {
     open_nfs(run, url, builder(run, setup, false)).map(drop)
 }
 
@@ -84,9 +84,9 @@ pub fn check_nfs(run: &JobRun, url: &NfsUrl, setup: &Setup) -> Result<(), Failur
 pub fn run_nfs(
     run: &JobRun,
     url: &NfsUrl,
-    setup: &Setup,
+    setup: &SimulationSetup,
     onlookers: &Onlookers<'_>,
-) -> Result<Row, Failure> {
+) -> Result<ResultRow, Failure> {
     let cpu = CpuTime::of_process();
     let (file, workload) = open_nfs(run, url, builder(run, setup, onlookers.decisions.is_some()))?;
     let note = file.connection().map(|connection| {
@@ -113,7 +113,7 @@ fn open_nfs(
     builder: readpath::Builder,
 ) -> Result<(File, Workload), Failure> {
     let past_the_cache =
-        |job: &&readpath_sim::job::Job| job.is_direct || job.engine == Engine::Mmap;
+        |job: &&readpath_sim::job::Job| job.is_direct || job.engine == JobEngine::Mmap;
     if run.writes() {
         return Err(Failure::Usage(format!(
             "{url}: the job writes, and files on a server are only read; run it on file: or on a \
@@ -137,7 +137,7 @@ fn open_nfs(
     Ok((file, workload))
 }
 
-fn builder(run: &JobRun, setup: &Setup, logs_decisions: bool) -> readpath::Builder {
+fn builder(run: &JobRun, setup: &SimulationSetup, logs_decisions: bool) -> readpath::Builder {
     let builder = match run.is_memory_named {
         true => ReadPath::builder().memory(setup.memory_bytes),
         false => ReadPath::builder(),
@@ -147,15 +147,19 @@ fn builder(run: &JobRun, setup: &Setup, logs_decisions: bool) -> readpath::Build
         .log_decisions(logs_decisions)
         .readahead(&setup.readahead.to_string())
         .scheduler(&setup.scheduler.to_string())
-        .reclaim(&setup.reclaim.to_string())
+        .eviction(&setup.eviction.to_string())
 }
 
-fn build(run: &JobRun, setup: &Setup, logs_decisions: bool) -> Result<ReadPath, Failure> {
+fn build(run: &JobRun, setup: &SimulationSetup, logs_decisions: bool) -> Result<ReadPath, Failure> {
     builder(run, setup, logs_decisions).build().map_err(Failure::usage)
 }
 
 /// Maps the file.
-fn map(run: &JobRun, path: &Path, setup: &Setup) -> Result<Mapping, readpath::PagerError> {
+fn map(
+    run: &JobRun,
+    path: &Path,
+    setup: &SimulationSetup,
+) -> Result<Mapping, readpath::PagerError> {
     let builder = Mapping::builder().memory(setup.memory_bytes).backend(run.backend);
     // SAFETY: nobody changes the file of a run while it runs: a job that maps does not write.
     unsafe { builder.readahead(&setup.readahead.to_string()).open(path) }
@@ -163,7 +167,7 @@ fn map(run: &JobRun, path: &Path, setup: &Setup) -> Result<Mapping, readpath::Pa
 
 /// A mapping of the library is for reading.
 fn refuse_written_mappings(run: &JobRun, path: &Path) -> Result<(), Failure> {
-    let is_mapped = run.jobs.jobs.iter().find(|job| job.engine == Engine::Mmap);
+    let is_mapped = run.jobs.jobs.iter().find(|job| job.engine == JobEngine::Mmap);
     match is_mapped.filter(|_| run.writes()) {
         None => Ok(()),
         Some(job) => Err(Failure::Usage(format!(
@@ -202,9 +206,10 @@ fn run_on(
     stack: Stack,
     workload: Workload,
     onlookers: &Onlookers<'_>,
-) -> Result<Row, Failure> {
+) -> Result<ResultRow, Failure> {
     let read_path = stack.file.read_path();
-    let run_process = |process: Process, shared: &Shared<'_>| run_process(process, shared, &stack);
+    let run_process =
+        |process: Process, shared: &ProcessesShared<'_>| run_process(process, shared, &stack);
     // Each law keeps its last decisions only: they are taken while the job runs.
     let mut look_on = || {
         if let Some(log) = onlookers.decisions {
@@ -254,12 +259,12 @@ fn run_on(
 /// Runs one process, from its first operation to its last.
 fn run_process(
     process: Process,
-    shared: &Shared<'_>,
+    shared: &ProcessesShared<'_>,
     stack: &Stack,
 ) -> Result<ProcessFigures, Failure> {
     let mut figures = ProcessFigures::by(process.engine().name());
     match (process.engine(), process.is_direct()) {
-        (Engine::Mmap, _) => {
+        (JobEngine::Mmap, _) => {
             let mapping = stack.mapping.as_ref().expect("a job that maps has its file mapped");
             mapping.advise(process.mapping_advice(), 0, mapping.len() as u64);
             let mut has_failed = false;
@@ -329,7 +334,7 @@ fn run_process(
 }
 
 /// The way past the cache, of whose writes the read path takes notice.
-fn raw(process: &Process, shared: &Shared<'_>, stack: &Stack) -> Result<RawFile, Failure> {
+fn raw(process: &Process, shared: &ProcessesShared<'_>, stack: &Stack) -> Result<RawFile, Failure> {
     let builder = RawFile::builder().write(process.writes()).backend(stack.backend);
     let file = if process.writes() { stack.file.raw(builder) } else { builder.open(shared.path) };
     file.map_err(Failure::usage)

@@ -1,34 +1,38 @@
 //! The rows of loads on memory.
 
-use readpath_core::decision::Decided;
+use readpath_core::decision::LoggedDecision;
 use readpath_sim::load::{LoadRow, LoadSetup, simulate_load_with};
 use readpath_sim::observe::{Events, Observer};
-use readpath_sim::run::Watch;
+use readpath_sim::run::RunObserver;
 
 use super::kernel_swap;
 use super::region;
 use crate::decision_log::DecisionFile;
-use crate::exit::{Ended, Failure};
+use crate::exit::{CommandResult, Failure};
 use crate::plan::load::{LoadPlan, LoadRun, LoadRunner};
-use crate::progress::{Bar, Interrupt};
+use crate::progress::{Interrupt, RunProgress};
 
 /// The most requests that are seen of a row.
 const EVENTS_MAX: usize = 20_000;
 
 /// Runs the loads everywhere. Where `seen` is given, it gets what was seen of each row; of real storage nothing is.
-pub fn run(plan: &LoadPlan, rows: &mut Vec<LoadRow>, mut seen: Option<&mut Vec<Events>>) -> Ended {
+pub fn run(
+    plan: &LoadPlan,
+    rows: &mut Vec<LoadRow>,
+    mut seen: Option<&mut Vec<Events>>,
+) -> CommandResult {
     let log = plan.log.as_ref().map(|log| DecisionFile::create(&log.path, &log.needed));
     let log = log.transpose()?;
     let interrupt = Interrupt::listen();
     for row in &plan.rows {
-        let bar = Bar::new(format!("{} {}", row.load.name, row.storage), interrupt.clone());
+        let bar = RunProgress::new(format!("{} {}", row.load.name, row.storage), interrupt.clone());
         let observer = seen.is_some().then(|| Observer::new(EVENTS_MAX));
         rows.push(match &row.runner {
             LoadRunner::Modelled(setup) => {
                 simulate(row, setup, &bar, log.as_ref(), observer.clone())
             }
-            LoadRunner::Region { path, swapin, reclaim } => {
-                region::run(row, path, swapin, reclaim, &interrupt)
+            LoadRunner::Region { path, swapin, eviction } => {
+                region::run(row, path, swapin, eviction, &interrupt)
             }
             LoadRunner::Kernel { path, page_cluster } => {
                 kernel_swap::run(row, path, *page_cluster, &interrupt)
@@ -45,7 +49,7 @@ pub fn run(plan: &LoadPlan, rows: &mut Vec<LoadRow>, mut seen: Option<&mut Vec<E
 fn simulate(
     row: &LoadRun,
     setup: &LoadSetup,
-    bar: &Bar,
+    bar: &RunProgress,
     log: Option<&DecisionFile>,
     observer: Option<Observer>,
 ) -> Result<LoadRow, Failure> {
@@ -54,16 +58,16 @@ fn simulate(
         log.begin(&format!("{} {storage} {} {}", load.name, setup.swapin, setup.scheduler));
     }
     let mut tell = |progress| bar.tell(progress);
-    let mut decided = log.map(|log| |one: &Decided| log.decided(one));
-    let decided = decided.as_mut().map(|decided| decided as &mut dyn FnMut(&Decided));
-    let watch = Watch { tell: &mut tell, decided, prepare: None };
+    let mut decided = log.map(|log| |one: &LoggedDecision| log.decided(one));
+    let decided = decided.as_mut().map(|decided| decided as &mut dyn FnMut(&LoggedDecision));
+    let watch = RunObserver { tell: &mut tell, decided, prepare: None };
     let simulated = simulate_load_with(&row.load, setup, observer, watch);
     let simulated = simulated.map_err(|error| row.failure(&error))?;
     if bar.is_wanted() { Ok(simulated) } else { Err(Failure::Interrupted) }
 }
 
 /// A row without figures is not nothing: the command's exit code says so.
-fn unmeasured(rows: &[LoadRow]) -> Ended {
+fn unmeasured(rows: &[LoadRow]) -> CommandResult {
     let row = rows.iter().find(|row| row.seconds.is_none());
     row.map_or(Ok(()), |row| {
         let reason = row.note.as_deref().unwrap_or("it was not measured");

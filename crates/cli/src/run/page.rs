@@ -2,13 +2,13 @@
 
 use readpath_sim::load::LoadRow;
 use readpath_sim::observe::{Events, ReadEvent};
-use readpath_sim::report::Row;
+use readpath_sim::report::ResultRow;
 
 use crate::html::Page;
-use crate::html::axes::{Axis, Field, percent, plain, time};
-use crate::html::bars::{self, Bar};
-use crate::html::dots::{self, Kind};
-use crate::html::lines::{self, Line};
+use crate::html::axes::{Axis, PlotField, percent, plain, time};
+use crate::html::bars::{self, ChartBar};
+use crate::html::dots::{self, DotSeries};
+use crate::html::lines::{self, ChartLine};
 use crate::output::{job_table, load_table};
 
 /// So many rows are shown moment by moment, the first ones.
@@ -19,17 +19,17 @@ const PIECES_MAX: usize = 3_000;
 const MIB: f64 = 1_048_576.0;
 
 /// A job's rows; `seen` has what was seen of each.
-pub fn of_job(rows: &[Row], seen: &[Events]) -> Page {
+pub fn of_job(rows: &[ResultRow], seen: &[Events]) -> Page {
     let job = rows.first().map_or("", |row| row.job.as_str());
-    let lead = "One job under several laws and devices, each a row.";
+    let lead = "One job under several policies and devices, each a row.";
     let mut page = Page::new(&format!("Job {job}"), lead);
     page.heading("Throughput");
-    let bars: Vec<Bar> =
-        rows.iter().map(|row| Bar::new(&name(row), row.mib_per_s, series(row))).collect();
+    let bars: Vec<ChartBar> =
+        rows.iter().map(|row| ChartBar::new(&name(row), row.mib_per_s, series(row))).collect();
     let caption = "MiB/s: blue on a modelled device, green through our read path, orange through the \
                    kernel's own.";
     page.picture(caption, &bars::draw("Throughput of each row", "MiB/s", &bars));
-    let distributions: Vec<Line> =
+    let distributions: Vec<ChartLine> =
         rows.iter().enumerate().filter_map(|(number, row)| distribution(number, row)).collect();
     if !distributions.is_empty() {
         page.heading("Latency");
@@ -39,7 +39,7 @@ pub fn of_job(rows: &[Row], seen: &[Events]) -> Page {
     }
     page.heading("Rows");
     page.table(
-        "A row for each storage and laws; sections of a job stand below it",
+        "A row for each storage and policies; sections of a job stand below it",
         &job_table(rows),
     );
     page.notes(
@@ -55,19 +55,19 @@ pub fn of_job(rows: &[Row], seen: &[Events]) -> Page {
 
 /// The rows of loads on memory; `seen` has what was seen of each.
 pub fn of_loads(rows: &[LoadRow], seen: &[Events]) -> Page {
-    let lead = "Loads on memory that is too small for them, under several swap-in laws.";
+    let lead = "Loads on memory that is too small for them, under several swap-in policies.";
     let mut page = Page::new("Loads on memory", lead);
     page.heading("Time");
-    let bars: Vec<Bar> = rows
+    let bars: Vec<ChartBar> = rows
         .iter()
-        .map(|row| Bar::new(&load_name(row), row.seconds, series_of(&row.storage)))
+        .map(|row| ChartBar::new(&load_name(row), row.seconds, series_of(&row.storage)))
         .collect();
     let caption = "Seconds, less is better: blue on a modelled device, green over a Region, orange under \
                    the kernel's own swap.";
     page.picture(caption, &bars::draw("Time of each row", "s", &bars));
     faults(&mut page, rows);
     page.heading("Rows");
-    page.table("A row for each load, storage and laws", &load_table(rows));
+    page.table("A row for each load, storage and policies", &load_table(rows));
     page.notes(
         rows.iter().filter_map(|row| Some(format!("{}: {}", row.storage, row.note.as_ref()?))),
     );
@@ -81,13 +81,14 @@ pub fn of_loads(rows: &[LoadRow], seen: &[Events]) -> Page {
 
 /// How many faults waited for a device, and how many found their page brought in.
 fn faults(page: &mut Page, rows: &[LoadRow]) {
-    let bars: Vec<Bar> = rows
+    let bars: Vec<ChartBar> = rows
         .iter()
         .filter(|row| row.major_faults.is_some())
         .flat_map(|row| {
             let name = load_name(row);
             let bar = |what: &str, faults: Option<u64>, series| {
-                faults.map(|faults| Bar::new(&format!("{name}, {what}"), faults as f64, series))
+                faults
+                    .map(|faults| ChartBar::new(&format!("{name}, {what}"), faults as f64, series))
             };
             let found = bar("found", row.minor_faults, 2);
             bar("waited", row.major_faults, 1).into_iter().chain(found)
@@ -96,25 +97,26 @@ fn faults(page: &mut Page, rows: &[LoadRow]) {
     if !bars.is_empty() {
         page.heading("Faults");
         let caption = "Orange: faults that waited for a device; green: those that found their page brought in \
-                       by the fault of another, the hits of a swap-in law.";
+                       by the fault of another, the hits of a swap-in policy.";
         page.picture(caption, &bars::draw("Faults of each row", "faults", &bars));
     }
 }
 
 /// What tells a load's row from the others.
 fn load_name(row: &LoadRow) -> String {
-    let laws = [&row.swapin, &row.scheduler].into_iter().flatten().map(String::as_str);
-    let parts = [row.job.as_str(), row.storage.as_str()].into_iter().chain(laws);
+    let policies = [&row.swapin, &row.scheduler].into_iter().flatten().map(String::as_str);
+    let parts = [row.job.as_str(), row.storage.as_str()].into_iter().chain(policies);
     parts.collect::<Vec<_>>().join(" · ")
 }
 
 /// What tells a row from the others.
-fn name(row: &Row) -> String {
-    let laws = [&row.readahead, &row.scheduler, &row.raw].into_iter().flatten().map(String::as_str);
-    std::iter::once(row.storage.as_str()).chain(laws).collect::<Vec<_>>().join(" · ")
+fn name(row: &ResultRow) -> String {
+    let policies =
+        [&row.readahead, &row.scheduler, &row.raw].into_iter().flatten().map(String::as_str);
+    std::iter::once(row.storage.as_str()).chain(policies).collect::<Vec<_>>().join(" · ")
 }
 
-fn series(row: &Row) -> usize {
+fn series(row: &ResultRow) -> usize {
     series_of(&row.storage)
 }
 
@@ -127,7 +129,7 @@ fn series_of(storage: &str) -> usize {
 }
 
 /// The share of a row's operations that took no longer, by the time in µs.
-fn distribution(number: usize, row: &Row) -> Option<Line> {
+fn distribution(number: usize, row: &ResultRow) -> Option<ChartLine> {
     let mut counts: Vec<(u64, u64)> = row
         .sections
         .iter()
@@ -151,7 +153,7 @@ fn distribution(number: usize, row: &Row) -> Option<Line> {
             points.push((ns as f64 / 1e3, share));
         }
     }
-    (all > 0).then(|| Line {
+    (all > 0).then(|| ChartLine {
         name: name(row),
         series: number,
         // Beyond eight the colours come again.
@@ -161,10 +163,10 @@ fn distribution(number: usize, row: &Row) -> Option<Line> {
     })
 }
 
-fn latencies(distributions: &[Line]) -> String {
+fn latencies(distributions: &[ChartLine]) -> String {
     let all = || distributions.iter().flat_map(|line| &line.points).map(|point| point.0);
     let (least, most) = (all().fold(f64::MAX, f64::min), all().fold(0.0, f64::max));
-    let field = Field::new(
+    let field = PlotField::new(
         Axis::logarithmic("latency", least, most, time),
         Axis::linear("share of operations", 1.0, percent),
         300.0,
@@ -180,7 +182,7 @@ fn moment(page: &mut Page, events: &Events) {
     let most_ms = until.fold(0.0, f64::max);
     let field = |what: &str, most: f64| {
         let x = Axis::linear("time in ms", most_ms, plain);
-        Field::new(x, Axis::linear(what, most, plain), 260.0)
+        PlotField::new(x, Axis::linear(what, most, plain), 260.0)
     };
 
     if !events.reads.is_empty() {
@@ -198,10 +200,14 @@ fn moment(page: &mut Page, events: &Events) {
         thinned(events.into_iter().map(request).collect())
     };
     let most = events.requests.iter().map(|event| request(event)[3]).fold(0.0, f64::max);
-    let mut kinds =
-        vec![Kind { name: "read".to_owned(), series: 0, is_thin: true, pieces: pieces(fetched) }];
+    let mut kinds = vec![DotSeries {
+        name: "read".to_owned(),
+        series: 0,
+        is_thin: true,
+        pieces: pieces(fetched),
+    }];
     if !written.is_empty() {
-        kinds.push(Kind {
+        kinds.push(DotSeries {
             name: "written".to_owned(),
             series: 3,
             is_thin: true,
@@ -215,7 +221,7 @@ fn moment(page: &mut Page, events: &Events) {
         &dots::draw("Requests by place and time", &field("MiB on the device", most), &kinds),
     );
 
-    let window = |event: &readpath_sim::observe::WindowEvent| {
+    let window = |event: &readpath_sim::observe::PolicyCallEvent| {
         let (ms, kib) = (event.now_ns as f64 / 1e6, event.ahead_pages as f64 * 4.0);
         [ms, ms, kib, kib]
     };
@@ -223,13 +229,13 @@ fn moment(page: &mut Page, events: &Events) {
         events.windows.iter().filter(|event| event.ahead_pages > 0).map(window).collect();
     if !windows.is_empty() {
         let most = windows.iter().map(|window| window[3]).fold(0.0, f64::max);
-        let kinds = [Kind {
+        let kinds = [DotSeries {
             name: "read ahead".to_owned(),
             series: 6,
             is_thin: false,
             pieces: thinned(windows),
         }];
-        let caption = "Windows: how much a readahead law had read beyond what was asked for.";
+        let caption = "Windows: how much a readahead policy had read beyond what was asked for.";
         page.picture(caption, &dots::draw("Windows by time", &field("KiB ahead", most), &kinds));
     }
     if events.dropped > 0 {
@@ -238,7 +244,7 @@ fn moment(page: &mut Page, events: &Events) {
 }
 
 /// What was read where and when, and what of it was found in memory.
-fn reads(page: &mut Page, events: &Events, field: &dyn Fn(&str, f64) -> Field) {
+fn reads(page: &mut Page, events: &Events, field: &dyn Fn(&str, f64) -> PlotField) {
     // Who took less than the quickest request has waited for none.
     let quickest = events
         .requests
@@ -256,13 +262,13 @@ fn reads(page: &mut Page, events: &Events, field: &dyn Fn(&str, f64) -> Field) {
     let misses = events.reads.iter().filter(has_waited).map(read).collect();
     let most = events.reads.iter().map(|event| read(event)[3]).fold(0.0, f64::max);
     let kinds = [
-        Kind {
+        DotSeries {
             name: "waited for the device".to_owned(),
             series: 1,
             is_thin: true,
             pieces: thinned(misses),
         },
-        Kind {
+        DotSeries {
             name: "found in memory".to_owned(),
             series: 2,
             is_thin: false,

@@ -7,41 +7,41 @@ use std::time::Duration;
 use readpath_core::request::Op;
 use readpath_core::unit::Time;
 use readpath_peers::clock::Clock;
-use readpath_sim::report::{Row, Stream, Tally};
-use readpath_sim::run::{Measured, Progress};
-use readpath_sim::workload::{Lateness, Operation, Process, Workload};
+use readpath_sim::report::{ProcessShare, ReadCounters, ResultRow};
+use readpath_sim::run::{Progress, RunMeasurements};
+use readpath_sim::workload::{Lateness, Process, ProcessOperation, Workload};
 
 use crate::decision_log::DecisionFile;
 use crate::exit::Failure;
 use crate::operation_logs::OperationLogs;
 use crate::plan::job::JobRun;
-use crate::progress::Bar;
+use crate::progress::RunProgress;
 
 /// What one process has measured.
 #[derive(Debug, Default)]
 pub struct ProcessFigures {
     /// Its reads, its writes.
-    tallies: [Tally; 2],
+    tallies: [ReadCounters; 2],
     first_error: Option<String>,
     /// By which engine its operations were carried out.
     engine: Option<&'static str>,
     /// What of a trace went out after its time.
     late: Lateness,
     /// What it asked the device for.
-    pub counted: Counted,
+    pub counted: RequestCounts,
 }
 
 /// Requests to the device, where they are counted, and the bytes in them; and
 /// the processor time that went into a process's own memory before it began.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Counted {
+pub struct RequestCounts {
     pub requests: u64,
     pub bytes: u64,
     pub memory_cpu_seconds: f64,
 }
 
 /// What the threads share.
-pub struct Shared<'a> {
+pub struct ProcessesShared<'a> {
     /// The file that all files of the job are laid out on.
     pub path: &'a Path,
     /// Where each of them begins in it.
@@ -51,9 +51,9 @@ pub struct Shared<'a> {
     pub is_stopping: &'a (dyn Fn() -> bool + Sync),
 }
 
-impl Shared<'_> {
+impl ProcessesShared<'_> {
     /// Where an operation begins in the file that all files are laid out on.
-    pub fn offset(&self, operation: Operation) -> u64 {
+    pub fn offset(&self, operation: ProcessOperation) -> u64 {
         self.starts[operation.file.0 as usize] + operation.offset
     }
 }
@@ -61,7 +61,7 @@ impl Shared<'_> {
 /// Who looks on while a row runs.
 pub struct Onlookers<'a> {
     /// Shows how far it is, and hears that it is to end.
-    pub bar: &'a Bar,
+    pub bar: &'a RunProgress,
     /// Takes the decisions of the laws.
     pub decisions: Option<&'a DecisionFile>,
     /// Take what each operation was.
@@ -70,7 +70,7 @@ pub struct Onlookers<'a> {
 
 /// Runs a process, from its first operation to its last.
 pub type RunProcess<'a> =
-    dyn Fn(Process, &Shared<'_>) -> Result<ProcessFigures, Failure> + Sync + 'a;
+    dyn Fn(Process, &ProcessesShared<'_>) -> Result<ProcessFigures, Failure> + Sync + 'a;
 
 impl ProcessFigures {
     /// The figures of a process that has done nothing yet, with the name of its engine.
@@ -81,11 +81,11 @@ impl ProcessFigures {
     /// An operation has ended: well, or with an error in words.
     fn record(
         &mut self,
-        operation: Operation,
+        operation: ProcessOperation,
         issued: Time,
         ended: Time,
         result: Result<(), String>,
-        shared: &Shared<'_>,
+        shared: &ProcessesShared<'_>,
     ) {
         match result {
             Ok(()) => {
@@ -103,10 +103,10 @@ impl ProcessFigures {
     pub fn record_of(
         &mut self,
         process: &mut Process,
-        (operation, issued): (Operation, Time),
+        (operation, issued): (ProcessOperation, Time),
         ended: Time,
         result: Result<(), String>,
-        shared: &Shared<'_>,
+        shared: &ProcessesShared<'_>,
     ) {
         if result.is_ok() {
             process.took(ended, issued, &operation, operation.bytes);
@@ -135,21 +135,21 @@ impl ProcessFigures {
 
 /// What all processes have measured together.
 pub struct RunFigures {
-    pub measured: Measured,
+    pub measured: RunMeasurements,
     /// The engines that carried their operations out.
     pub engines: String,
-    pub counted: Counted,
+    pub counted: RequestCounts,
 }
 
 impl RunFigures {
     /// The row of the run with the figures of its operations, and none of the device.
-    pub fn row(&self, run: &JobRun, storage: &str) -> Row {
+    pub fn row(&self, run: &JobRun, storage: &str) -> ResultRow {
         self.measured.row(&run.name, storage, &run.jobs)
     }
 }
 
 /// Counts what a row's device was asked for.
-pub fn count_device(row: &mut Row, requests: u64, bytes: u64) {
+pub fn count_device(row: &mut ResultRow, requests: u64, bytes: u64) {
     row.device_requests = Some(requests);
     row.device_bytes = Some(bytes);
     if requests > 0 {
@@ -173,14 +173,14 @@ pub fn run_processes(
     let is_stopping = || !bar.is_wanted();
     let clock = Clock::start();
     let bytes = AtomicU64::new(0);
-    let shared = Shared { path, starts, clock, bytes, is_stopping: &is_stopping };
+    let shared = ProcessesShared { path, starts, clock, bytes, is_stopping: &is_stopping };
 
-    let mut jobs = vec![<[Tally; 2]>::default(); run.jobs.jobs.len()];
+    let mut jobs = vec![<[ReadCounters; 2]>::default(); run.jobs.jobs.len()];
     let mut streams = Vec::new();
     let mut first_error = None;
     let mut late = Lateness::default();
     let mut engines: Vec<String> = Vec::new();
-    let mut counted = Counted::default();
+    let mut counted = RequestCounts::default();
     let mut waiting = workload.processes;
     while let Some(phase) = waiting.first().map(Process::phase) {
         let later = waiting.split_off(waiting.partition_point(|next| next.phase() == phase));
@@ -196,10 +196,10 @@ pub fn run_processes(
             let direct = if process.is_direct { " direct" } else { "" };
             let engine = ended.engine.map(|name| format!("{name}{direct}"));
             engines.extend(engine.filter(|engine| !engines.contains(engine)));
-            let mut both = Tally::default();
-            for (job, tally) in jobs[process.stream.job].iter_mut().zip(&ended.tallies) {
-                job.add(tally);
-                both.add(tally);
+            let mut both = ReadCounters::default();
+            for (job, read_counters) in jobs[process.stream.job].iter_mut().zip(&ended.tallies) {
+                job.add(read_counters);
+                both.add(read_counters);
             }
             streams.push(process.stream.with_tally(&both));
             first_error = first_error.or(ended.first_error);
@@ -210,22 +210,22 @@ pub fn run_processes(
         }
         waiting = later;
     }
-    let mut total = Tally::default();
-    jobs.iter().flatten().for_each(|tally| total.add(tally));
+    let mut total = ReadCounters::default();
+    jobs.iter().flatten().for_each(|read_counters| total.add(read_counters));
     let is_interrupted = is_stopping();
-    let measured = Measured { total, jobs, streams, first_error, is_interrupted, late };
+    let measured = RunMeasurements { total, jobs, streams, first_error, is_interrupted, late };
     Ok(RunFigures { measured, engines: engines.join(", "), counted })
 }
 
 /// What is still known of a process after it has ended.
 struct Past {
-    stream: Stream,
+    stream: ProcessShare,
     is_direct: bool,
 }
 
 fn run_phase(
     processes: Vec<Process>,
-    shared: &Shared<'_>,
+    shared: &ProcessesShared<'_>,
     run_process: &RunProcess<'_>,
     tell: &mut dyn FnMut(),
 ) -> Result<Vec<(Past, ProcessFigures)>, Failure> {
@@ -233,7 +233,8 @@ fn run_phase(
         let threads: Vec<_> = processes
             .into_iter()
             .map(|process| {
-                let past = Past { stream: Stream::new(&process), is_direct: process.is_direct() };
+                let past =
+                    Past { stream: ProcessShare::new(&process), is_direct: process.is_direct() };
                 (past, scope.spawn(|| run_process(process, shared)))
             })
             .collect();
@@ -259,7 +260,7 @@ pub fn sync(path: &Path, is_data_enough: bool) -> std::io::Result<()> {
 }
 
 /// Sleeps until a time of the run, in steps short enough to hear of an interrupt.
-pub fn sleep_until(time: Time, shared: &Shared<'_>) {
+pub fn sleep_until(time: Time, shared: &ProcessesShared<'_>) {
     loop {
         let left = time.since(shared.clock.now());
         if left == Time::ZERO || (shared.is_stopping)() {

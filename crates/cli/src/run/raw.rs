@@ -4,27 +4,27 @@
 use std::path::Path;
 
 use readpath::{BackendKind, Direct, RawFile};
-use readpath_core::law::Spec;
+use readpath_core::policy::Spec;
 use readpath_peers::usage::CpuTime;
-use readpath_sim::job::Engine;
-use readpath_sim::report::Row;
+use readpath_sim::job::JobEngine;
+use readpath_sim::report::ResultRow;
 use readpath_sim::workload::Process;
 
 use super::issue::{count, move_raw, run_calls};
 use super::layout::open;
-use super::processes::{Onlookers, ProcessFigures, Shared, count_device, run_processes};
+use super::processes::{Onlookers, ProcessFigures, ProcessesShared, count_device, run_processes};
 use crate::exit::Failure;
 use crate::note;
 use crate::plan::job::JobRun;
 use crate::real_file::make_cold;
 
-/// Runs the job on `path` under `law`, and gives its row.
+/// Runs the job on `path` under `policy`, and gives its row.
 pub fn run(
     run: &JobRun,
     path: &Path,
-    law: &Spec,
+    policy: &Spec,
     onlookers: &Onlookers<'_>,
-) -> Result<Row, Failure> {
+) -> Result<ResultRow, Failure> {
     let (mode, workload) = open(run, path, Direct::Preferred)?;
     let residency = make_cold(path, &mut || onlookers.bar.is_wanted())?;
     let note = note::start(mode, &residency);
@@ -33,15 +33,16 @@ pub fn run(
     let note = note::join(note, note::carried_by(one.backend()));
     drop(one);
     let cpu = CpuTime::of_process();
-    let process =
-        |process: Process, shared: &Shared<'_>| run_process(process, shared, law, backend);
+    let process = |process: Process, shared: &ProcessesShared<'_>| {
+        run_process(process, shared, policy, backend)
+    };
     let ran = run_processes(run, path, workload, onlookers, &mut || {}, &process)?;
     let counted = ran.counted;
     let mut row = ran.row(run, &format!("file:{}", path.display()));
     // To get a large buffer from the system costs as much as to fill it by a device.
     let cpu_seconds = CpuTime::of_process().since(cpu).seconds() - counted.memory_cpu_seconds;
     row.cpu_seconds = Some(cpu_seconds.max(0.0));
-    row.raw = Some(law.to_string());
+    row.raw = Some(policy.to_string());
     count_device(&mut row, counted.requests, counted.bytes);
     row.note = note::join(row.note, note);
     Ok(row)
@@ -50,13 +51,13 @@ pub fn run(
 /// Runs one process, from its first operation to its last.
 fn run_process(
     process: Process,
-    shared: &Shared<'_>,
-    law: &Spec,
+    shared: &ProcessesShared<'_>,
+    policy: &Spec,
     backend: BackendKind,
 ) -> Result<ProcessFigures, Failure> {
-    let builder = RawFile::builder().write(process.writes()).law(&law.to_string());
+    let builder = RawFile::builder().write(process.writes()).policy(&policy.to_string());
     let file = builder.backend(backend).open(shared.path).map_err(Failure::usage)?;
-    let mut figures = ProcessFigures::by(Engine::Raw.name());
+    let mut figures = ProcessFigures::by(JobEngine::Raw.name());
     run_calls(process, shared, &mut figures, |operation, offset, memory| {
         move_raw(&file, memory, operation, offset)
     })?;

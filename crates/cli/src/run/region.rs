@@ -10,10 +10,10 @@ use std::time::Instant;
 
 use readpath::Region;
 use readpath::pager::RegionStatistics;
-use readpath_core::law::Spec;
+use readpath_core::policy::Spec;
 use readpath_core::unit::PAGE_BYTES;
 use readpath_peers::usage::CpuTime;
-use readpath_sim::load::{Load, LoadRow};
+use readpath_sim::load::{LoadRow, MemoryLoad};
 
 use crate::exit::Failure;
 use crate::plan::load::LoadRun;
@@ -28,7 +28,7 @@ pub fn run(
     run: &LoadRun,
     path: &Path,
     swapin: &Spec,
-    reclaim: &Spec,
+    eviction: &Spec,
     interrupt: &Interrupt,
 ) -> Result<LoadRow, Failure> {
     let load = &run.load;
@@ -36,7 +36,7 @@ pub fn run(
     row.swapin = Some(swapin.to_string());
     row.engine = Some("userfaultfd".to_owned());
     let options = Region::builder().memory(load.memory_bytes).swapin(&swapin.to_string());
-    let options = options.reclaim(&reclaim.to_string());
+    let options = options.eviction(&eviction.to_string());
     let bytes = load.mapped_bytes();
     let region = match path.is_dir() {
         true => options.in_folder(bytes, path),
@@ -60,7 +60,7 @@ pub fn run(
 
 fn figures(
     mut row: LoadRow,
-    load: &Load,
+    load: &MemoryLoad,
     seconds: f64,
     cpu_seconds: f64,
     before: &RegionStatistics,
@@ -84,7 +84,7 @@ fn figures(
 /// Gives each thread the memory of one process; the first failure of any.
 fn on_threads(
     region: &mut Region,
-    load: &Load,
+    load: &MemoryLoad,
     body: impl Fn(u32, &mut [u8]) -> Result<(), Failure> + Sync,
 ) -> Result<(), Failure> {
     let mapping_bytes = load.mapping_bytes as usize;

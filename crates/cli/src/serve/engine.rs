@@ -15,24 +15,24 @@ use readpath_core::request::{DeviceCaps, DeviceError, DeviceRequest, Op, Outcome
 use readpath_core::unit::{SECTOR_BYTES, Time};
 use readpath_peers::clock::Clock;
 use readpath_sim::device::BoxedDevice;
-use readpath_sim::report::Tally;
+use readpath_sim::report::ReadCounters;
 
 /// What is done with the outcome of a request.
-pub type Answer = Box<dyn FnOnce(Result<(), DeviceError>) + Send>;
+pub type AnswerFn = Box<dyn FnOnce(Result<(), DeviceError>) + Send>;
 
 /// A device that answers in real time; dropping it waits for what is in flight.
-pub struct Engine {
-    shared: Arc<Shared>,
+pub struct RealTimeDevice {
+    shared: Arc<EngineShared>,
     thread: Option<JoinHandle<()>>,
 }
 
-struct Shared {
+struct EngineShared {
     clock: Clock,
-    state: Mutex<State>,
+    state: Mutex<ServedState>,
     wake: Condvar,
 }
 
-struct State {
+struct ServedState {
     device: BoxedDevice,
     caps: DeviceCaps,
     in_flight: u32,
@@ -44,7 +44,7 @@ struct State {
     next_number: u32,
     finished: Vec<(Time, Pending)>,
     /// One entry for each answer: from when it was due to when it was given.
-    answered: Tally,
+    answered: ReadCounters,
     is_stopping: bool,
 }
 
@@ -52,16 +52,16 @@ struct Pending {
     parts_left: u32,
     bytes: u64,
     result: Result<(), DeviceError>,
-    answer: Answer,
+    answer: AnswerFn,
 }
 
-impl Engine {
+impl RealTimeDevice {
     /// Starts the clock over `device`.
     ///
     /// # Errors
     /// The thread could not be started.
-    pub fn start(device: BoxedDevice) -> std::io::Result<Engine> {
-        let state = State {
+    pub fn start(device: BoxedDevice) -> std::io::Result<RealTimeDevice> {
+        let state = ServedState {
             caps: device.caps(),
             device,
             in_flight: 0,
@@ -70,10 +70,10 @@ impl Engine {
             requests: BTreeMap::new(),
             next_number: 0,
             finished: Vec::new(),
-            answered: Tally::default(),
+            answered: ReadCounters::default(),
             is_stopping: false,
         };
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(EngineShared {
             clock: Clock::start(),
             state: Mutex::new(state),
             wake: Condvar::new(),
@@ -81,7 +81,7 @@ impl Engine {
         let worker = Arc::clone(&shared);
         let thread =
             std::thread::Builder::new().name("model".to_owned()).spawn(move || worker.work())?;
-        Ok(Engine { shared, thread: Some(thread) })
+        Ok(RealTimeDevice { shared, thread: Some(thread) })
     }
 
     /// Has the model carry out a request of `bytes` bytes, at least one, at
@@ -89,7 +89,7 @@ impl Engine {
     ///
     /// It reaches the model in whole units of the device's alignment, cut
     /// where the device takes no larger requests.
-    pub fn submit(&self, op: Op, offset: u64, bytes: u64, answer: Answer) {
+    pub fn submit(&self, op: Op, offset: u64, bytes: u64, answer: AnswerFn) {
         let mut state = self.shared.lock();
         let now = self.shared.clock.now();
         state.advance(now);
@@ -101,7 +101,7 @@ impl Engine {
 
     /// What has been answered so far: how many requests and bytes; the latencies say how late the
     /// answers were.
-    pub fn answered(&self) -> Tally {
+    pub fn answered(&self) -> ReadCounters {
         self.shared.lock().answered.clone()
     }
 
@@ -115,14 +115,14 @@ impl Engine {
     }
 }
 
-impl Drop for Engine {
+impl Drop for RealTimeDevice {
     fn drop(&mut self) {
         self.join();
     }
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl EngineShared {
+    fn lock(&self) -> MutexGuard<'_, ServedState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -171,7 +171,7 @@ impl Shared {
     }
 }
 
-impl State {
+impl ServedState {
     /// Carries out everything in the model that is due by `now`.
     fn advance(&mut self, now: Time) {
         while let Some(at) = self.device.next_event()
@@ -184,7 +184,7 @@ impl State {
         }
     }
 
-    fn enter(&mut self, op: Op, offset: u64, bytes: u64, answer: Answer) {
+    fn enter(&mut self, op: Op, offset: u64, bytes: u64, answer: AnswerFn) {
         let unit = u64::from(self.caps.alignment_sectors);
         let most = u64::from(self.caps.request_sectors_max) / unit * unit;
         let mut start = offset / SECTOR_BYTES / unit * unit;
@@ -245,18 +245,22 @@ impl State {
 mod tests {
     use std::sync::mpsc;
 
-    use readpath_core::law::Spec;
+    use readpath_core::policy::Spec;
     use readpath_sim::device::registry;
 
     use super::*;
 
-    fn engine(text: &str) -> Engine {
+    fn engine(text: &str) -> RealTimeDevice {
         let spec = Spec::parse(text).unwrap();
-        Engine::start(registry::build(&spec, 1).unwrap()).unwrap()
+        RealTimeDevice::start(registry::build(&spec, 1).unwrap()).unwrap()
     }
 
     /// Submits reads of 4 KiB at these places, all at once; the answers in order of arrival.
-    fn read(engine: &Engine, places: &[u64], bytes: u64) -> Vec<(u64, Result<(), DeviceError>)> {
+    fn read(
+        engine: &RealTimeDevice,
+        places: &[u64],
+        bytes: u64,
+    ) -> Vec<(u64, Result<(), DeviceError>)> {
         let (sender, receiver) = mpsc::channel();
         for &place in places {
             let sender = sender.clone();

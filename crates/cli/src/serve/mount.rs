@@ -19,7 +19,7 @@ use fuser::{
 };
 use readpath_core::request::{DeviceError, Op};
 
-use super::engine::Engine;
+use super::engine::RealTimeDevice;
 
 /// The name of the file.
 pub const FILE_NAME: &str = "device";
@@ -38,7 +38,7 @@ const WRITE_BYTES_MAX: u32 = 1 << 20;
 
 /// A folder with one file.
 pub struct Mount {
-    engine: Arc<Engine>,
+    engine: Arc<RealTimeDevice>,
     backing: File,
     bytes: u64,
     made_at: SystemTime,
@@ -47,7 +47,7 @@ pub struct Mount {
 
 impl Mount {
     /// A file of `bytes` bytes, kept in `backing`, owned by user and group `owner`.
-    pub fn new(engine: Arc<Engine>, backing: File, bytes: u64, owner: (u32, u32)) -> Mount {
+    pub fn new(engine: Arc<RealTimeDevice>, backing: File, bytes: u64, owner: (u32, u32)) -> Mount {
         Mount { engine, backing, bytes, made_at: SystemTime::now(), owner }
     }
 

@@ -10,17 +10,17 @@ use std::time::{Duration, Instant};
 use readpath_peers::usage::CpuTime;
 use readpath_peers::watch::preload::{KernelCounts, Preload, Preloaded, wait_counted};
 use readpath_peers::watch::sampled::Sampled;
-use readpath_sim::recording::Writer;
+use readpath_sim::recording::RecordingWriter;
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
 use super::{OUTPUT, ROUND, WatchArgs, ended, program, sampled, tell};
-use crate::exit::{Ended, Failure};
+use crate::exit::{CommandResult, Failure};
 
 /// The library with these functions; empty where none could be built.
 const LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/preload.so"));
 
 /// Records until the program ends, the time is over, or a signal comes.
-pub fn run(args: &WatchArgs, span: Option<Duration>, is_interrupted: &AtomicBool) -> Ended {
+pub fn run(args: &WatchArgs, span: Option<Duration>, is_interrupted: &AtomicBool) -> CommandResult {
     if LIBRARY.is_empty() {
         return Err(Failure::Unavailable(
             "who isn't root records by a library for Linux with the GNU C library, and this command was not \
@@ -36,7 +36,7 @@ pub fn run(args: &WatchArgs, span: Option<Duration>, is_interrupted: &AtomicBool
     let output = args.output.clone().unwrap_or_else(|| PathBuf::from(OUTPUT));
     let about = |error: std::io::Error| Failure::about(output.display(), error);
     let file = File::create(&output).map_err(about)?;
-    let mut writer = Writer::new(BufWriter::new(file)).map_err(about)?;
+    let mut writer = RecordingWriter::new(BufWriter::new(file)).map_err(about)?;
     let mut watch = Preload::start(LIBRARY)
         .map_err(|error| Failure::about(std::env::temp_dir().display(), error))?;
     let before = CpuTime::of_children();

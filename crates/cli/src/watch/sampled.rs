@@ -9,7 +9,7 @@ use readpath_peers::watch::preload::KernelCounts;
 use readpath_peers::watch::sampled::{Sampled, SampledCache, SampledFile, Samples};
 
 use super::{ROUND, WatchArgs};
-use crate::exit::{Ended, Failure};
+use crate::exit::{CommandResult, Failure};
 use crate::table::{self, Table};
 
 /// So many files stand in the table.
@@ -21,7 +21,7 @@ pub fn run(
     args: &WatchArgs,
     span: Option<Duration>,
     is_interrupted: &AtomicBool,
-) -> Option<Ended> {
+) -> Option<CommandResult> {
     let mut sampled = match Sampled::start(process) {
         Ok(sampled) => sampled,
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return None,

@@ -1,7 +1,7 @@
 //! `readpath replay-one`: one row's reads on real storage, in a process of its own, started by `readpath replay`.
 //!
-//! It is a [`part`](crate::part) of that run: an [`Order`], then [`Answer::Ready`]; [`Begin`], then
-//! [`Answer::Played`].
+//! It is a [`part`](crate::part) of that run: an [`ReplayOrder`], then [`ReplayReply::Ready`]; [`ReplayBegin`], then
+//! [`ReplayReply::Played`].
 //!
 //! The loop is closed, as in the model. A thread that was recorded is a thread here, or several where it had several reads in
 //! flight: one for each. Who has its read done takes the next one, thinks for as long as the program did, and then
@@ -17,13 +17,13 @@ use std::time::Duration;
 use readpath::raw::RawMemory;
 use readpath_core::unit::{PAGE_BYTES, Time};
 use readpath_peers::clock::Clock;
-use readpath_sim::recording::{Reader, RecordingError};
-use readpath_sim::what_if::{Gathered, Recorded};
-use readpath_sim::workload::{FileId, Listed, Reading};
+use readpath_sim::recording::{RecordingError, RecordingReader};
+use readpath_sim::what_if::{RecordedProgram, RecordingInput};
+use readpath_sim::workload::{FileId, GivenRead, ReadList};
 use serde::{Deserialize, Serialize};
 
 use super::ways::{Door, Ways};
-use crate::exit::{Ended, Failure};
+use crate::exit::{CommandResult, Failure};
 use crate::part::{Orders, say};
 use crate::recordings::opened;
 
@@ -39,35 +39,35 @@ const OWN_BYTES: u64 = 4 << 20;
 
 /// What is to be read, and how.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Order {
+pub struct ReplayOrder {
     /// The recording.
     pub recording: PathBuf,
-    /// The scratch files, in the order of [`Recorded::files`].
+    /// The scratch files, in the order of [`RecordedProgram::files`].
     pub files: Vec<PathBuf>,
     /// By the library under these laws, or else by the kernel.
-    pub laws: Option<Laws>,
+    pub policies: Option<Policies>,
     /// The library's memory; the kernel's is limited from outside.
     pub memory_bytes: Option<u64>,
 }
 
 /// The library's laws, in words.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Laws {
+pub struct Policies {
     /// What is read ahead.
     pub readahead: String,
     /// What stays.
-    pub reclaim: String,
+    pub eviction: String,
     /// In which order requests go out.
     pub scheduler: String,
 }
 
 /// Memory is limited, and nothing of the files is held: begin.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Begin;
+pub struct ReplayBegin;
 
 /// What it says.
 #[derive(Debug, Serialize, Deserialize)]
-pub enum Answer {
+pub enum ReplayReply {
     /// It has the recording.
     Ready {
         /// The memory that it will take for itself.
@@ -93,24 +93,24 @@ pub struct Played {
 }
 
 /// Takes the orders and carries them out.
-pub fn run() -> Ended {
+pub fn run() -> CommandResult {
     let mut orders = Orders::take(NAME, "replay");
-    let order: Order = orders.next()?;
+    let order: ReplayOrder = orders.next()?;
     let recorded = recorded(&order)?;
     let own_bytes = OWN_BYTES + recorded.threads().iter().map(buffers_bytes).sum::<u64>();
-    say(&Answer::Ready { own_bytes })?;
-    let _: Begin = orders.next()?;
+    say(&ReplayReply::Ready { own_bytes })?;
+    let _: ReplayBegin = orders.next()?;
     say(&match play(&order, &recorded) {
-        Ok(played) => Answer::Played(played),
-        Err(problem) => Answer::Failed(problem),
+        Ok(played) => ReplayReply::Played(played),
+        Err(problem) => ReplayReply::Failed(problem),
     })
 }
 
 /// Whoever gave the order has told of a recording that is cut off.
-fn recorded(order: &Order) -> Result<Recorded, Failure> {
+fn recorded(order: &ReplayOrder) -> Result<RecordedProgram, Failure> {
     let about = |error: RecordingError| Failure::about(order.recording.display(), error);
-    let mut gathered = Gathered::default();
-    for record in Reader::new(opened(&order.recording)?).map_err(about)? {
+    let mut gathered = RecordingInput::default();
+    for record in RecordingReader::new(opened(&order.recording)?).map_err(about)? {
         match record {
             Ok(record) => gathered.take(&record),
             Err(RecordingError::Cut { .. }) => break,
@@ -121,17 +121,17 @@ fn recorded(order: &Order) -> Result<Recorded, Failure> {
     gathered.finish().ok_or_else(nothing)
 }
 
-fn buffers_bytes(thread: &Listed) -> u64 {
+fn buffers_bytes(thread: &ReadList) -> u64 {
     let largest = thread.readings.iter().map(|reading| reading.bytes).max().unwrap_or(0);
     // A mapping's bytes are copied twice here.
     2 * u64::from(thread.depth) * largest.next_multiple_of(PAGE_BYTES)
 }
 
 /// Makes all reads, and measures.
-fn play(order: &Order, recorded: &Recorded) -> Result<Played, String> {
+fn play(order: &ReplayOrder, recorded: &RecordedProgram) -> Result<Played, String> {
     let ways = Ways::new(order, recorded)?;
-    let lines: Vec<Line<'_>> =
-        recorded.threads().iter().map(|thread| Line::new(thread, &ways)).collect();
+    let lines: Vec<RecordedThread<'_>> =
+        recorded.threads().iter().map(|thread| RecordedThread::new(thread, &ways)).collect();
     let workers: usize = recorded.threads().iter().map(|thread| thread.depth as usize).sum();
     let barrier = Barrier::new(workers + 1);
     let (clock, is_over) = (OnceLock::new(), AtomicBool::new(false));
@@ -164,33 +164,33 @@ fn play(order: &Order, recorded: &Recorded) -> Result<Played, String> {
     Ok(Played { seconds: last.seconds(), device_requests, device_bytes, note: ways.note() })
 }
 
-fn buffer_bytes(thread: &Listed) -> u64 {
+fn buffer_bytes(thread: &ReadList) -> u64 {
     let largest = thread.readings.iter().map(|reading| reading.bytes).max().unwrap_or(1);
     largest.next_multiple_of(PAGE_BYTES)
 }
 
 /// One recorded thread's reads, and who makes them.
-struct Line<'a> {
-    thread: &'a Listed,
+struct RecordedThread<'a> {
+    thread: &'a ReadList,
     ways: &'a Ways<'a>,
     /// By file: the last read of it, after which it is closed.
     last_of: BTreeMap<FileId, usize>,
-    turn: Mutex<Turn>,
+    turn: Mutex<ReplayTurn>,
 }
 
 /// Whose turn it is.
 #[derive(Default)]
-struct Turn {
+struct ReplayTurn {
     next: usize,
     /// When the last read began.
     begun: Time,
     open: BTreeMap<FileId, Arc<Door>>,
 }
 
-impl<'a> Line<'a> {
-    fn new(thread: &'a Listed, ways: &'a Ways<'a>) -> Line<'a> {
+impl<'a> RecordedThread<'a> {
+    fn new(thread: &'a ReadList, ways: &'a Ways<'a>) -> RecordedThread<'a> {
         let ats = thread.readings.iter().enumerate().map(|(at, reading)| (reading.file, at));
-        Line { thread, ways, last_of: ats.collect(), turn: Mutex::default() }
+        RecordedThread { thread, ways, last_of: ats.collect(), turn: Mutex::default() }
     }
 
     /// Makes reads as long as there are any and nobody has failed; gives when the last one ended.
@@ -217,7 +217,11 @@ impl<'a> Line<'a> {
     }
 
     /// The next read, at the time when it is to begin.
-    fn take_turn(&self, freed: Time, clock: Clock) -> Result<Option<(Reading, Arc<Door>)>, String> {
+    fn take_turn(
+        &self,
+        freed: Time,
+        clock: Clock,
+    ) -> Result<Option<(GivenRead, Arc<Door>)>, String> {
         let mut turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let at = turn.next;
         let Some(&reading) = self.thread.readings.get(at) else { return Ok(None) };

@@ -9,18 +9,18 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use readpath::ReadPath;
-use readpath_core::law::Spec;
+use readpath_core::policy::Spec;
 use readpath_peers::kernel_swap::SwapError;
 use readpath_peers::kernel_swap::group::MemoryGroup;
-use readpath_sim::what_if::Recorded;
+use readpath_sim::what_if::RecordedProgram;
 
-use super::player::{Answer, Begin, Laws, NAME, Order, Played};
+use super::player::{NAME, Played, Policies, ReplayBegin, ReplayOrder, ReplayReply};
 use crate::exit::Failure;
-use crate::made_files::MadeFolder;
 use crate::note;
-use crate::part::{Gone, Part};
+use crate::part::{Gone, WorkerProcess};
 use crate::progress::Interrupt;
 use crate::real_file::{make_cold, queue_of};
+use crate::scratch_files::ScratchFolder;
 
 /// What a file system needs beyond its files' bytes, as one part of so many.
 const OVERHEAD_PART: u64 = 64;
@@ -28,10 +28,10 @@ const OVERHEAD_PART: u64 = 64;
 /// The scratch files of a recording, in each folder that is named. They are removed with this.
 pub struct RealStorage<'a> {
     recording: &'a Path,
-    recorded: &'a Recorded,
+    recorded: &'a RecordedProgram,
     seed: u64,
     interrupt: &'a Interrupt,
-    made: BTreeMap<PathBuf, MadeFolder>,
+    made: BTreeMap<PathBuf, ScratchFolder>,
 }
 
 /// How the reads of a row are carried out.
@@ -40,22 +40,22 @@ pub struct RealRow<'a> {
     /// The folder.
     pub folder: &'a Path,
     /// By the library under these laws, or else by the kernel.
-    pub laws: Option<Laws>,
+    pub policies: Option<Policies>,
     /// The memory for pages; `None`: what there is.
     pub memory_bytes: Option<u64>,
 }
 
-impl Laws {
+impl Policies {
     /// The laws of a row, known to the library.
     ///
     /// # Errors
     /// There is no such law, or it has no such parameter.
-    pub fn new(readahead: &Spec, reclaim: &Spec, scheduler: &Spec) -> Result<Laws, Failure> {
-        let [readahead, reclaim, scheduler] =
-            [readahead, reclaim, scheduler].map(ToString::to_string);
-        let laws = Laws { readahead, reclaim, scheduler };
-        laws.apply(ReadPath::builder()).build().map_err(Failure::usage)?;
-        Ok(laws)
+    pub fn new(readahead: &Spec, eviction: &Spec, scheduler: &Spec) -> Result<Policies, Failure> {
+        let [readahead, eviction, scheduler] =
+            [readahead, eviction, scheduler].map(ToString::to_string);
+        let policies = Policies { readahead, eviction, scheduler };
+        policies.apply(ReadPath::builder()).build().map_err(Failure::usage)?;
+        Ok(policies)
     }
 }
 
@@ -63,7 +63,7 @@ impl<'a> RealStorage<'a> {
     /// No folder yet.
     pub fn new(
         recording: &'a Path,
-        recorded: &'a Recorded,
+        recorded: &'a RecordedProgram,
         seed: u64,
         interrupt: &'a Interrupt,
     ) -> RealStorage<'a> {
@@ -98,11 +98,11 @@ impl<'a> RealStorage<'a> {
         let failed = |problem: &dyn std::fmt::Display| {
             Failure::Run(format!("{}: the reads can't be made: {problem}", row.folder.display()))
         };
-        let mut part = Part::start(NAME).map_err(|error| failed(&error))?;
-        let order = Order {
+        let mut part = WorkerProcess::start(NAME).map_err(|error| failed(&error))?;
+        let order = ReplayOrder {
             recording: self.recording.to_owned(),
             files: paths.clone(),
-            laws: row.laws.clone(),
+            policies: row.policies.clone(),
             memory_bytes: row.memory_bytes,
         };
         let gone = |gone: Gone| match gone {
@@ -113,12 +113,12 @@ impl<'a> RealStorage<'a> {
         };
         part.tell(&order).map_err(|error| failed(&error))?;
         let own_bytes = match part.answer(None, self.interrupt).map_err(gone)? {
-            Answer::Ready { own_bytes } => own_bytes,
-            Answer::Played(_) => return Err(failed(&"it answered before it was asked")),
-            Answer::Failed(words) => return Err(failed(&words)),
+            ReplayReply::Ready { own_bytes } => own_bytes,
+            ReplayReply::Played(_) => return Err(failed(&"it answered before it was asked")),
+            ReplayReply::Failed(words) => return Err(failed(&words)),
         };
         // What comes later is dropped first, so the process has ended before its group goes.
-        let group = match (&row.laws, row.memory_bytes) {
+        let group = match (&row.policies, row.memory_bytes) {
             (None, Some(bytes)) => Some(limit(bytes + own_bytes)?),
             _ => None,
         };
@@ -127,11 +127,11 @@ impl<'a> RealStorage<'a> {
             group.add(part.id()).map_err(|error| failed(&error))?;
         }
         let warm = self.make_cold(&paths)?;
-        part.tell(&Begin).map_err(|error| failed(&error))?;
+        part.tell(&ReplayBegin).map_err(|error| failed(&error))?;
         let played = match part.answer(None, self.interrupt).map_err(gone)? {
-            Answer::Played(played) => played,
-            Answer::Ready { .. } => return Err(failed(&"it was ready twice")),
-            Answer::Failed(words) => return Err(failed(&words)),
+            ReplayReply::Played(played) => played,
+            ReplayReply::Ready { .. } => return Err(failed(&"it was ready twice")),
+            ReplayReply::Failed(words) => return Err(failed(&words)),
         };
         drop(part);
         let notes = note::join(warm, played.note.clone());
@@ -141,7 +141,7 @@ impl<'a> RealStorage<'a> {
     /// The files in a folder; they are made when it is first used.
     fn make(&mut self, folder: &Path) -> Result<Vec<PathBuf>, Failure> {
         if !self.made.contains_key(folder) {
-            let made = MadeFolder::new(folder, "readpath-replay")?;
+            let made = ScratchFolder::new(folder, "readpath-replay")?;
             for (at, file) in self.recorded.files().iter().enumerate() {
                 let path = made.path().join(at.to_string());
                 made.add(&path, file.bytes, self.seed.wrapping_add(at as u64), self.interrupt)?;
@@ -174,7 +174,7 @@ fn limit(bytes: u64) -> Result<MemoryGroup, Failure> {
 }
 
 /// The kernel's readahead and scheduler on a folder's device, where it tells.
-pub fn kernel_laws(folder: &Path) -> (String, Option<String>) {
+pub fn kernel_policies(folder: &Path) -> (String, Option<String>) {
     match queue_of(folder) {
         Some(queue) => (format!("kernel, {} KiB", queue.read_ahead_bytes / 1024), queue.scheduler),
         None => ("kernel".to_owned(), None),

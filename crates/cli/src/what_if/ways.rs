@@ -16,13 +16,13 @@ use readpath::pager::MappingMode;
 use readpath::raw::RawFile;
 use readpath::{Builder, File, Mapping, ReadPath};
 use readpath_peers::kernel::copy_mapped;
-use readpath_peers::mapping::Mapping as KernelMapping;
+use readpath_peers::mapping::PlainMapping as KernelMapping;
 use readpath_peers::usage::storage_read_bytes;
-use readpath_sim::job::Engine;
-use readpath_sim::what_if::Recorded;
-use readpath_sim::workload::{FileId, Listed};
+use readpath_sim::job::JobEngine;
+use readpath_sim::what_if::RecordedProgram;
+use readpath_sim::workload::{FileId, ReadList};
 
-use super::player::{Laws, Order};
+use super::player::{Policies, ReplayOrder};
 use crate::note;
 
 /// Fills memory from an offset of one file on, or says why not.
@@ -30,8 +30,8 @@ pub type Door = Box<dyn Fn(&mut [u8], u64) -> Result<(), String> + Send + Sync>;
 
 /// The way of a row.
 pub struct Ways<'a> {
-    order: &'a Order,
-    recorded: &'a Recorded,
+    order: &'a ReplayOrder,
+    recorded: &'a RecordedProgram,
     ours: Option<Ours>,
     kernel_mappings: BTreeMap<FileId, Arc<KernelMapping>>,
     read_before: Option<u64>,
@@ -46,19 +46,23 @@ struct Ours {
     has_raw: bool,
 }
 
-impl Laws {
+impl Policies {
     /// A read path under these laws.
     pub fn apply(&self, builder: Builder) -> Builder {
-        let Laws { readahead, reclaim, scheduler } = self;
-        builder.readahead(readahead).reclaim(reclaim).scheduler(scheduler)
+        let Policies { readahead, eviction, scheduler } = self;
+        builder.readahead(readahead).eviction(eviction).scheduler(scheduler)
     }
 }
 
 impl<'a> Ways<'a> {
     /// What the order says.
-    pub fn new(order: &'a Order, recorded: &'a Recorded) -> Result<Ways<'a>, String> {
+    pub fn new(order: &'a ReplayOrder, recorded: &'a RecordedProgram) -> Result<Ways<'a>, String> {
         raise_open_files();
-        let ours = order.laws.as_ref().map(|laws| Ours::new(order, laws, recorded)).transpose()?;
+        let ours = order
+            .policies
+            .as_ref()
+            .map(|policies| Ours::new(order, policies, recorded))
+            .transpose()?;
         let kernel_mappings = match ours {
             Some(_) => BTreeMap::new(),
             None => mapped(order, recorded, map_by_kernel)?,
@@ -72,15 +76,17 @@ impl<'a> Ways<'a> {
     }
 
     /// Opens a file for a thread that was recorded.
-    pub fn open(&self, file: FileId, thread: &Listed) -> Result<Door, String> {
+    pub fn open(&self, file: FileId, thread: &ReadList) -> Result<Door, String> {
         let path = &self.order.files[file.0 as usize];
         match &self.ours {
             Some(ours) => ours.open(file, path, thread),
             None => match self.kernel_mappings.get(&file) {
-                Some(mapping) if thread.engine == Engine::Mmap => Ok(copied(mapping, |mapping| {
-                    // SAFETY: the file is this run's own, and nobody changes it while it is there.
-                    unsafe { mapping.as_slice() }
-                })),
+                Some(mapping) if thread.engine == JobEngine::Mmap => {
+                    Ok(copied(mapping, |mapping| {
+                        // SAFETY: the file is this run's own, and nobody changes it while it is there.
+                        unsafe { mapping.as_slice() }
+                    }))
+                }
                 _ => open_kernel(path, thread),
             },
         }
@@ -116,14 +122,18 @@ impl<'a> Ways<'a> {
 }
 
 impl Ours {
-    fn new(order: &Order, laws: &Laws, recorded: &Recorded) -> Result<Ours, String> {
-        let builder = laws.apply(ReadPath::builder());
+    fn new(
+        order: &ReplayOrder,
+        policies: &Policies,
+        recorded: &RecordedProgram,
+    ) -> Result<Ours, String> {
+        let builder = policies.apply(ReadPath::builder());
         let builder = match order.memory_bytes {
             Some(bytes) => builder.memory(bytes),
             None => builder,
         };
         let path = builder.build().map_err(|error| error.to_string())?;
-        let mappings = mapped(order, recorded, |path| map(path, order, laws))?;
+        let mappings = mapped(order, recorded, |path| map(path, order, policies))?;
         let has_raw = recorded.threads().iter().any(|thread| thread.is_direct);
         Ok(Ours { path, files: Mutex::default(), mappings, has_raw })
     }
@@ -135,8 +145,8 @@ impl Ours {
             && self.mappings.values().all(|mapping| mapping.mode() == MappingMode::Served)
     }
 
-    fn open(&self, file: FileId, path: &Path, thread: &Listed) -> Result<Door, String> {
-        if thread.engine == Engine::Mmap {
+    fn open(&self, file: FileId, path: &Path, thread: &ReadList) -> Result<Door, String> {
+        if thread.engine == JobEngine::Mmap {
             return Ok(copied(&self.mappings[&file], |mapping| mapping.as_slice()));
         }
         if thread.is_direct {
@@ -163,11 +173,11 @@ impl Ours {
 
 /// Maps each file once that a thread touches so.
 fn mapped<M>(
-    order: &Order,
-    recorded: &Recorded,
+    order: &ReplayOrder,
+    recorded: &RecordedProgram,
     map: impl Fn(&Path) -> Result<M, String>,
 ) -> Result<BTreeMap<FileId, Arc<M>>, String> {
-    let threads = recorded.threads().iter().filter(|thread| thread.engine == Engine::Mmap);
+    let threads = recorded.threads().iter().filter(|thread| thread.engine == JobEngine::Mmap);
     let files: BTreeSet<FileId> =
         threads.flat_map(|thread| thread.readings.iter().map(|reading| reading.file)).collect();
     let one = |file: FileId| Ok((file, Arc::new(map(&order.files[file.0 as usize])?)));
@@ -192,8 +202,8 @@ fn map_by_kernel(path: &Path) -> Result<KernelMapping, String> {
     mapping.ok_or_else(|| "the scratch file is empty".to_owned())
 }
 
-fn map(path: &Path, order: &Order, laws: &Laws) -> Result<Mapping, String> {
-    let builder = Mapping::builder().readahead(&laws.readahead);
+fn map(path: &Path, order: &ReplayOrder, policies: &Policies) -> Result<Mapping, String> {
+    let builder = Mapping::builder().readahead(&policies.readahead);
     let builder = match order.memory_bytes {
         Some(bytes) => builder.memory(bytes),
         None => builder,
@@ -202,7 +212,7 @@ fn map(path: &Path, order: &Order, laws: &Laws) -> Result<Mapping, String> {
     unsafe { builder.open(path) }.map_err(|error| error.to_string())
 }
 
-fn open_kernel(path: &Path, thread: &Listed) -> Result<Door, String> {
+fn open_kernel(path: &Path, thread: &ReadList) -> Result<Door, String> {
     let flags = if thread.is_direct { libc::O_DIRECT } else { 0 };
     let file = fs::File::options().read(true).custom_flags(flags).open(path);
     let file = file.map_err(|error| error.to_string())?;

@@ -14,7 +14,7 @@ mod preload;
 mod programs;
 mod sampled;
 
-use programs::{DATA_BYTES, FEW, FEW_BYTES, PIECES, PROGRAMS, Program};
+use programs::{DATA_BYTES, FEW_BYTES, MIN_SAMPLES, PIECES, PROGRAMS, Program};
 use support::{READPATH, Ran, Scratch, is_root};
 
 /// Says which program this process is.
@@ -113,7 +113,7 @@ fn the_cause_that_costs_most_is_named_and_no_other_where_there_is_none() {
         return;
     }
     scratch.data("data", DATA_BYTES as usize);
-    for number in 0..FEW {
+    for number in 0..MIN_SAMPLES {
         scratch.data(&format!("few-{number}"), FEW_BYTES as usize);
     }
     // What is still to be written to the device would stand in the way of the reads.

@@ -14,7 +14,7 @@ const MIB: u64 = 1 << 20;
 pub const DATA_BYTES: u64 = 256 * MIB;
 
 /// How many files `few-0` and so on there are, and how long they are.
-pub const FEW: usize = 4;
+pub const MIN_SAMPLES: usize = 4;
 pub const FEW_BYTES: u64 = 4 * MIB;
 
 /// A program.
@@ -51,7 +51,7 @@ const PIECE: u64 = MIB;
 fn pieces(folder: &Path) {
     let file = open(&folder.join("slow/device"), 0);
     let mut piece = vec![0; 64 * KIB as usize];
-    for slot in scattered(file.metadata().unwrap().len() / PIECE) {
+    for slot in random_access(file.metadata().unwrap().len() / PIECE) {
         for part in 0..PIECE / (64 * KIB) {
             file.read_exact_at(&mut piece, slot * PIECE + part * 64 * KIB).unwrap();
         }
@@ -90,7 +90,7 @@ fn buffer(bytes: u64) -> &'static mut [u8] {
 }
 
 /// Slots of a file, each once, in an order that nobody foresees. There are a power of two of them.
-fn scattered(slots: u64) -> impl Iterator<Item = u64> {
+fn random_access(slots: u64) -> impl Iterator<Item = u64> {
     (0..slots).scan(1_u64, move |at, _| {
         *at = (*at * 1_664_525 + 1_013_904_223) % slots;
         Some(*at)
@@ -103,7 +103,7 @@ fn read_at(file: &File, memory: &mut [u8], offset: u64) {
 
 fn direct(folder: &Path) {
     let (file, memory) = (data(folder, libc::O_DIRECT), buffer(4 * KIB));
-    for slot in scattered(DATA_BYTES / (4 * KIB)).take(8000) {
+    for slot in random_access(DATA_BYTES / (4 * KIB)).take(8000) {
         read_at(&file, memory, slot * 4 * KIB);
     }
 }
@@ -111,7 +111,7 @@ fn direct(folder: &Path) {
 fn buffered(folder: &Path) {
     let (file, memory) = (data(folder, 0), buffer(16 * KIB));
     advise(&file, libc::POSIX_FADV_RANDOM);
-    for slot in scattered(DATA_BYTES / (16 * KIB)).take(6000) {
+    for slot in random_access(DATA_BYTES / (16 * KIB)).take(6000) {
         read_at(&file, memory, slot * 16 * KIB);
     }
 }
@@ -123,7 +123,7 @@ fn small(folder: &Path) {
 
 fn short_runs(folder: &Path) {
     let (file, memory) = (data(folder, 0), buffer(16 * KIB));
-    for slot in scattered(DATA_BYTES / MIB) {
+    for slot in random_access(DATA_BYTES / MIB) {
         (0..3).for_each(|at| read_at(&file, memory, slot * MIB + at * 16 * KIB));
     }
 }
@@ -148,7 +148,7 @@ fn touch(memory: &[u8], offset: u64) {
 
 fn touches(folder: &Path) {
     let memory = mapped(folder);
-    scattered(DATA_BYTES / MIB).for_each(|slot| touch(memory, slot * MIB + 300 * KIB));
+    random_access(DATA_BYTES / MIB).for_each(|slot| touch(memory, slot * MIB + 300 * KIB));
 }
 
 fn slices(folder: &Path) {
@@ -157,7 +157,7 @@ fn slices(folder: &Path) {
     let result =
         unsafe { libc::madvise(memory.as_ptr() as *mut _, memory.len(), libc::MADV_RANDOM) };
     assert_eq!(result, 0);
-    for slot in scattered(DATA_BYTES / (64 * KIB)).take(600) {
+    for slot in random_access(DATA_BYTES / (64 * KIB)).take(600) {
         (0..16).for_each(|page| touch(memory, slot * 64 * KIB + page * 4 * KIB));
     }
 }
@@ -183,12 +183,12 @@ fn forgotten(folder: &Path) {
 
 fn slow_file(folder: &Path) {
     let memory = buffer(4 * KIB);
-    let few = (0..FEW).map(|number| folder.join(format!("few-{number}")));
+    let few = (0..MIN_SAMPLES).map(|number| folder.join(format!("few-{number}")));
     for path in few.chain([folder.join("slow/device")]) {
         let file = open(&path, 0);
         forget(&file);
         advise(&file, libc::POSIX_FADV_RANDOM);
-        for slot in scattered(FEW_BYTES / (4 * KIB)).take(60) {
+        for slot in random_access(FEW_BYTES / (4 * KIB)).take(60) {
             read_at(&file, memory, slot * 4 * KIB);
         }
     }
@@ -227,7 +227,7 @@ fn in_memory(folder: &Path) {
     let (file, memory) = (open(&folder.join("few-0"), 0), buffer(4 * KIB));
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_millis(700) {
-        for slot in scattered(FEW_BYTES / (4 * KIB)) {
+        for slot in random_access(FEW_BYTES / (4 * KIB)) {
             read_at(&file, memory, slot * 4 * KIB);
         }
     }

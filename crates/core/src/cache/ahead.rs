@@ -3,7 +3,7 @@
 //! Such a page is none that was used once, nor one that nobody wants. What it is worth is known: it
 //! saves a request when its reader comes to it, unless its reader went elsewhere. So none of the
 //! reclaim law's judgements are of use for it, and it is none of its pages until its first use. Under
-//! a law that has pages [enter](crate::reclaim::ReclaimLaw::enters_unused) unused there are no others
+//! a law that has pages [enter](crate::eviction::EvictionPolicy::enters_unused) unused there are no others
 //! than the law's.
 //!
 //! The law in words:
@@ -25,26 +25,26 @@
 //! round on a clock; so of 16 streams beside a hot set nearly half of what was read ahead left before
 //! its reader came (`readpath cache-regret --cells reads/`).
 
-use super::{Cache, CacheCounters, FileId, Frame, FrameId, FrameSet, FrameState, Room};
+use super::{Cache, CacheCounters, FileId, Frame, FrameId, FrameList, FrameSet, FrameState};
+use crate::eviction::PageOrigin;
 use crate::readahead::Credit;
-use crate::reclaim::Entry;
 
 /// Of four pages of memory three may be promised: with a half, one stream of a far server has too little on its way (table C, a
 /// tenth of a second at 10 Gbit/s: 0.74 of the best window's rate).
-const BOUND_PARTS: u32 = 4;
-const BOUND: u32 = 3;
+const PREFETCHED_DENOMINATOR: u32 = 4;
+const PREFETCHED_NUMERATOR: u32 = 3;
 /// Time goes on while one of so many pages of memory is added.
-const TERM_SHARE: u32 = 2;
+const DECAY_TERM_DIVISOR: u32 = 2;
 /// So many times as long as others waited for their first use a promised page lives…
-const LIFE_TIMES: u32 = 2;
+const LIFETIME_FACTOR: u32 = 2;
 /// …and until one of so many pages of memory was added at least.
-const LIFE_SHARE_MIN: u32 = 8;
+const LIFETIME_MIN_DIVISOR: u32 = 8;
 /// The longest wait fades by one of so many parts in each term.
 const FADING: u32 = 4;
 
 /// How long pages that are read ahead wait for their first use, in pages added.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Waits {
+pub(super) struct FirstUseWaits {
     /// Pages that were ever added, round and round.
     now: u32,
     /// The longest wait of late, fading.
@@ -53,10 +53,10 @@ pub(super) struct Waits {
     faded: u32,
 }
 
-impl Waits {
+impl FirstUseWaits {
     /// None is known of a memory of so many pages.
-    pub(super) fn new(pages: u32) -> Waits {
-        Waits { now: 0, longest: pages / TERM_SHARE / LIFE_TIMES, faded: 0 }
+    pub(super) fn new(pages: u32) -> FirstUseWaits {
+        FirstUseWaits { now: 0, longest: pages / DECAY_TERM_DIVISOR / LIFETIME_FACTOR, faded: 0 }
     }
 
     /// How many pages were ever added, round and round.
@@ -67,7 +67,7 @@ impl Waits {
     /// So many pages are added to a memory of `memory_pages`.
     pub(super) fn added(&mut self, count: u32, memory_pages: u32) {
         self.now = self.now.wrapping_add(count);
-        if self.now.wrapping_sub(self.faded) > memory_pages / TERM_SHARE {
+        if self.now.wrapping_sub(self.faded) > memory_pages / DECAY_TERM_DIVISOR {
             self.faded = self.now;
             self.longest -= self.longest / FADING;
         }
@@ -81,7 +81,7 @@ impl Waits {
 
     /// Whether a page that came at `then` has waited for longer than one does that is used.
     fn is_over(&self, then: u32, memory_pages: u32) -> bool {
-        let life = (LIFE_TIMES * self.longest).max(memory_pages / LIFE_SHARE_MIN);
+        let life = (LIFETIME_FACTOR * self.longest).max(memory_pages / LIFETIME_MIN_DIVISOR);
         self.now.wrapping_sub(then) > life
     }
 }
@@ -109,12 +109,12 @@ impl Cache {
     }
 
     /// The page of the frame went where its uses aren't seen: it counts as used, and is no newer for that.
-    pub fn take_as_used(&mut self, id: FrameId) {
+    pub fn count_as_used(&mut self, id: FrameId) {
         self.note_use(id);
     }
 
     /// The page of the frame leaves: if it was read ahead and nobody has used it, it was read in vain.
-    pub(super) fn lose_if_unused(&mut self, id: FrameId) {
+    pub(super) fn count_waste_if_unused(&mut self, id: FrameId) {
         if self.unused.remove(id) {
             let Frame { file, memory, .. } = &self.frames[id.0 as usize];
             self.credits[file.0 as usize].lost();
@@ -124,7 +124,7 @@ impl Cache {
     }
 
     /// The page's request was withdrawn: it leaves the cache, and says nothing of what is read ahead.
-    pub fn withdraw(&mut self, id: FrameId) {
+    pub fn cancel_prefetch(&mut self, id: FrameId) {
         if self.unused.remove(id) {
             self.credits[self.frames[id.0 as usize].file.0 as usize].withdrawn();
             self.counters.withdrawn_pages += 1;
@@ -132,51 +132,52 @@ impl Cache {
         self.fail(id);
     }
 
-    fn promised_max(&self) -> u32 {
-        self.budget_pages() / BOUND_PARTS * BOUND
+    fn prefetched_pages_max(&self) -> u32 {
+        self.budget_pages() / PREFETCHED_DENOMINATOR * PREFETCHED_NUMERATOR
     }
 
     /// Whether a promised page, the oldest of them, was promised in vain, or they are too many.
     pub(super) fn is_stale(&self, id: FrameId) -> bool {
         self.waits.is_over(self.places.note(id), self.budget_pages())
-            || self.places.pages(Room::PROMISED) > self.promised_max()
+            || self.places.pages(FrameList::PROMISED) > self.prefetched_pages_max()
     }
 
     /// The same of a page of memory that was read ahead.
-    pub(super) fn is_stale_memory(&self, id: FrameId) -> bool {
+    pub(super) fn is_expired_memory_prefetch(&self, id: FrameId) -> bool {
         self.waits.is_over(self.places.note(id), self.budget_pages())
-            || self.places.pages(Room::AHEAD) > self.promised_max()
+            || self.places.pages(FrameList::AHEAD) > self.prefetched_pages_max()
     }
 
     /// A promised page has been used: it is the law's from now on.
-    pub(super) fn keep_promised(&mut self, id: FrameId) {
+    pub(super) fn enter_policy_on_first_use(&mut self, id: FrameId) {
         self.waits.ended(self.places.note(id), self.budget_pages());
         self.places.unlink(id);
         let key = self.frame(id).key();
-        self.law.enter(&mut self.places, id, key, Entry::Asked);
+        self.policy.enter(&mut self.places, id, key, PageOrigin::Asked);
     }
 
     /// Has a promised page enter the law's lists if it was used meanwhile.
-    pub(super) fn keep_if_used(&mut self, id: FrameId, asks_left: &mut u32) -> bool {
+    pub(super) fn enter_policy_if_used(&mut self, id: FrameId, asks_left: &mut u32) -> bool {
         if *asks_left == 0 || self.uses(id) == 0 {
             return false;
         }
         *asks_left -= 1;
         self.note_use(id);
-        self.keep_promised(id);
+        self.enter_policy_on_first_use(id);
         true
     }
 
     /// How many of so many more pages may be promised. Those that were used, or were promised in vain,
     /// make room first.
-    pub(super) fn room_for_promised(&mut self, pages: u64) -> u64 {
-        if self.law.enters_unused() {
+    pub(super) fn prefetch_room(&mut self, pages: u64) -> u64 {
+        if self.policy.enters_unused() {
             return pages;
         }
-        let mut asks_left = (2 * pages).min(self.promised_max().into()) as u32;
+        let mut asks_left = (2 * pages).min(self.prefetched_pages_max().into()) as u32;
         loop {
-            let room = self.promised_max().saturating_sub(self.places.pages(Room::PROMISED));
-            if u64::from(room) >= pages || !self.ends_a_promise(&mut asks_left) {
+            let room =
+                self.prefetched_pages_max().saturating_sub(self.places.pages(FrameList::PROMISED));
+            if u64::from(room) >= pages || !self.retire_oldest_prefetched(&mut asks_left) {
                 return pages.min(room.into());
             }
         }
@@ -184,12 +185,12 @@ impl Cache {
 
     /// Takes in that the oldest promised page was used, or has it leave if it was promised in vain;
     /// false if it is neither.
-    fn ends_a_promise(&mut self, asks_left: &mut u32) -> bool {
-        let Some(id) = self.places.oldest(Room::PROMISED) else { return false };
+    fn retire_oldest_prefetched(&mut self, asks_left: &mut u32) -> bool {
+        let Some(id) = self.places.oldest(FrameList::PROMISED) else { return false };
         if self.state(id) != FrameState::Filled || self.frame(id).pins > 0 || *asks_left == 0 {
             return false;
         }
-        if self.keep_if_used(id, asks_left) {
+        if self.enter_policy_if_used(id, asks_left) {
             return true;
         }
         let is_over = self.waits.is_over(self.places.note(id), self.budget_pages());
@@ -222,9 +223,9 @@ mod tests {
     use alloc::boxed::Box;
     use alloc::vec::Vec;
 
-    use super::super::{Entry as Added, FileId};
+    use super::super::{FileId, RunEntry as Added};
     use super::*;
-    use crate::reclaim::{Lru, TwoLists};
+    use crate::eviction::{Lru, TwoLists};
     use crate::unit::PageRange;
 
     const AHEAD: Added = Added { order: 0, marked: 0, is_ahead: true, is_pinned: false };
@@ -246,12 +247,12 @@ mod tests {
 
     /// Of three on their way one is withdrawn, which is neither use nor waste.
     #[test]
-    fn what_is_withdrawn_was_never_read_ahead() {
+    fn cancelled_prefetch_counts_neither_as_used_nor_as_waste() {
         let mut cache = Cache::new(64, Box::new(Lru));
         let file = cache.add_file();
         let mut frames = Vec::new();
         cache.add_run(file, PageRange::new(0, 3), AHEAD, |_, id| frames.push(id));
-        cache.withdraw(frames[1]);
+        cache.cancel_prefetch(frames[1]);
         assert_eq!((cache.find(file, 0), cache.find(file, 1)), (Some(frames[0]), None));
         let counted = cache.counters();
         assert_eq!((counted.withdrawn_pages, counted.waste_pages), (1, 0));
@@ -262,7 +263,7 @@ mod tests {
     /// In 64 pages 48 may be promised. 24 pages that are asked for and used leave before them,
     /// though uses move pages on the lists of `lru`; and once 8 of the 48 are used there is room for 8.
     #[test]
-    fn what_is_read_ahead_has_a_bound_and_outlives_what_is_used_meanwhile() {
+    fn prefetched_pages_are_bounded_and_outlive_pages_used_meanwhile() {
         let mut cache = Cache::new(64, Box::new(Lru));
         let (file, other) = (cache.add_file(), cache.add_file());
         assert_eq!(cache.room_ahead(100), 48);
@@ -283,8 +284,8 @@ mod tests {
     /// The first wait is 10 pages; it fades to a quarter less while 32 of 64 pages are added, but
     /// an eighth of the memory is the least.
     #[test]
-    fn a_page_lives_twice_as_long_as_others_waited_of_late() {
-        let mut waits = Waits { now: 0, longest: 0, faded: 0 };
+    fn a_prefetched_page_lives_twice_the_longest_recent_wait() {
+        let mut waits = FirstUseWaits { now: 0, longest: 0, faded: 0 };
         waits.added(10, 64);
         waits.ended(0, 64);
         assert!(!waits.is_over(u32::MAX - 9, 64) && waits.is_over(u32::MAX - 10, 64));
@@ -297,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn under_a_law_that_takes_them_in_unused_there_is_no_such_bound() {
+    fn two_lists_has_no_bound_on_prefetched_pages() {
         let mut cache = Cache::new(64, Box::new(TwoLists));
         let file = cache.add_file();
         filled(&mut cache, file, 0, 60, AHEAD);

@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_put_in_is_found_word_by_word_until_it_is_taken_out() {
+    fn inserted_frames_are_found_by_word_until_removed() {
         let mut set = FrameSet::new(130);
         let ids = [0, 63, 64, 129].map(FrameId);
         ids.into_iter().for_each(|id| set.insert(id));

@@ -17,7 +17,7 @@ use super::{FileId, FrameId};
 
 /// How a page was used since that was last asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Uses {
+pub enum UseCount {
     /// Not at all.
     None,
     /// Once.
@@ -27,7 +27,7 @@ pub enum Uses {
 }
 
 /// Lends filled pages to readers beside the machine.
-pub trait Lender: Send + fmt::Debug {
+pub trait PageSharer: Send + fmt::Debug {
     /// Pages from `first` on, 64 at the most, are filled, in these frames: they may be lent. One that
     /// carries the mark (its bit is set in `marked`, the lowest for the first) is not: its
     /// reader comes to the machine, so that the law hears of it.
@@ -37,7 +37,7 @@ pub trait Lender: Send + fmt::Debug {
     fn unmark(&mut self, frame: FrameId);
 
     /// How the page in the frame was used since this was last asked.
-    fn uses(&mut self, frame: FrameId) -> Uses;
+    fn uses(&mut self, frame: FrameId) -> UseCount;
 
     /// How pages in the frames from `first` on were used whose bit is set in `wanted`: a bit for each
     /// that was, and one for each that was more than once.
@@ -45,13 +45,13 @@ pub trait Lender: Send + fmt::Debug {
         let mut used = [0; 2];
         for nth in (0..u64::BITS).filter(|nth| wanted >> nth & 1 != 0) {
             let uses = self.uses(FrameId(first.0 + nth));
-            used[0] |= u64::from(uses != Uses::None) << nth;
-            used[1] |= u64::from(uses == Uses::Again) << nth;
+            used[0] |= u64::from(uses != UseCount::None) << nth;
+            used[1] |= u64::from(uses == UseCount::Again) << nth;
         }
         used
     }
 
-    /// Whether [`uses`](Lender::uses) would tell of a use.
+    /// Whether [`uses`](PageSharer::uses) would tell of a use.
     fn is_used(&self, frame: FrameId) -> bool;
 
     /// Lends the page in the frame no more. False, and nothing has changed, if somebody
@@ -66,7 +66,7 @@ pub trait Lender: Send + fmt::Debug {
     }
 
     /// Lends the page in the frame no more, though it is in use: its bytes are out of date.
-    /// Once it isn't, [`take_returned`](Lender::take_returned) names it.
+    /// Once it isn't, [`take_returned`](PageSharer::take_returned) names it.
     fn forget(&mut self, frame: FrameId);
 
     /// The frames whose page was to be forgotten and is not in use any more: each once.

@@ -2,13 +2,13 @@
 //!
 //! A page of a file that was read ahead is *promised* until it is used ([`ahead`](super::ahead)).
 
-use crate::reclaim::List;
+use crate::eviction::List;
 
 /// A list that is no law's.
 #[derive(Debug)]
-pub(super) struct Room;
+pub(super) struct FrameList;
 
-impl Room {
+impl FrameList {
     /// Of a file: read ahead, and not used yet.
     pub(super) const PROMISED: List = List::beside(0);
     /// Of a file: in use when it was to go, and out of the way until the others have been asked.

@@ -9,13 +9,13 @@
 //! Invariant: an unpinned page of memory is on the list that its state names
 //! (`list_memory`), or on none while it is leaving or being written.
 
-use super::{Cache, Entry, FileId, Frame, FrameId, FrameState, Mark, Room};
-use crate::reclaim::{Entry as Entered, List, refill};
+use super::{Cache, FileId, Frame, FrameId, FrameList, FrameState, Mark, RunEntry};
+use crate::eviction::{List, PageOrigin as Entered, refill};
 use crate::unit::PageRange;
 
 /// What a page of memory can be beside what every page can.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Flags {
+pub(super) struct MemoryFlags {
     pub(super) is_memory: bool,
     is_mapped: bool,
     is_dirty: bool,
@@ -28,29 +28,29 @@ pub(super) struct Flags {
     is_told: bool,
 }
 
-impl Flags {
+impl MemoryFlags {
     /// Of a page that comes into the cache.
-    pub(super) fn of(is_memory: bool) -> Flags {
-        Flags { is_memory, ..Flags::default() }
+    pub(super) fn of(is_memory: bool) -> MemoryFlags {
+        MemoryFlags { is_memory, ..MemoryFlags::default() }
     }
 }
 
 impl Frame {
     pub(super) fn is_held(&self) -> bool {
-        let Flags { is_mapped, is_dirty, is_writing, .. } = self.memory;
+        let MemoryFlags { is_mapped, is_dirty, is_writing, .. } = self.memory;
         self.state == FrameState::Filled && self.pins == 0 && (is_mapped || is_dirty || is_writing)
     }
 }
 
 /// How many frames are held, leaving, being written.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Counts {
+pub(super) struct MemoryCounts {
     held: u32,
     leaving: u32,
     writing: u32,
 }
 
-impl Counts {
+impl MemoryCounts {
     pub(super) fn count(&mut self, frame: &Frame) {
         self.held += u32::from(frame.is_held());
         self.leaving += u32::from(frame.memory.is_leaving);
@@ -66,7 +66,7 @@ impl Counts {
 
 /// What became of the oldest page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Leaving {
+pub enum LeavingChoice {
     /// It could go at once: its frame is free.
     Gone,
     /// It is held, and on no list any more: to be unmapped or written first. Its age is how
@@ -88,8 +88,12 @@ impl Cache {
         mark: Mark,
         is_ahead: bool,
     ) -> Option<FrameId> {
-        let entry =
-            Entry { order: 0, marked: u64::from(mark == Mark::Set), is_ahead, ..Entry::default() };
+        let entry = RunEntry {
+            order: 0,
+            marked: u64::from(mark == Mark::Set),
+            is_ahead,
+            ..RunEntry::default()
+        };
         let mut added = None;
         self.add_run_of(file, PageRange::new(page, 1), entry, true, |_, id| added = Some(id));
         added
@@ -97,8 +101,8 @@ impl Cache {
 
     /// Has the reclaim law decide of memory too, unless that has lists apart for it; before the first
     /// page of memory is added.
-    pub fn give_memory_to_law(&mut self) {
-        self.is_memory_apart = self.law.has_memory_apart();
+    pub fn give_memory_to_policy(&mut self) {
+        self.is_memory_apart = self.policy.has_memory_apart();
     }
 
     /// How many frames are held: not pinned, and yet not to be had at once.
@@ -107,13 +111,13 @@ impl Cache {
     }
 
     /// How many frames are on their way to be ready: chosen to leave, or being written.
-    pub fn coming_pages(&self) -> u32 {
+    pub fn becoming_ready_pages(&self) -> u32 {
         self.memory.leaving + self.memory.writing
     }
 
     /// How many frames are free, or hold memory that goes next.
     pub fn ready_pages(&self) -> u32 {
-        self.free_pages() + self.places.pages(Room::COLD)
+        self.free_pages() + self.places.pages(FrameList::COLD)
     }
 
     /// Whose page of memory a frame holds.
@@ -149,7 +153,7 @@ impl Cache {
 
     /// Whether the page is mapped, and neither dirty nor on its way anywhere.
     pub fn is_settled(&self, id: FrameId) -> bool {
-        let Flags { is_mapped, is_dirty, is_leaving, .. } = self.frame(id).memory;
+        let MemoryFlags { is_mapped, is_dirty, is_leaving, .. } = self.frame(id).memory;
         is_mapped && !is_dirty && !is_leaving && !self.is_busy(id)
     }
 
@@ -202,27 +206,30 @@ impl Cache {
     /// Chooses the page, of files and memory, that goes next to make room: by the law, or, where
     /// memory has lists apart, of memory by these and against the page of a file that the law would
     /// look at next. None when there is none that isn't pinned or leaving already.
-    pub fn choose_leaving(&mut self) -> Option<Leaving> {
+    pub fn choose_leaving(&mut self) -> Option<LeavingChoice> {
         match self.is_memory_apart {
             true => self.choose_oldest(),
-            false => self.choose_by_law(),
+            false => self.choose_by_policy(),
         }
     }
 
     /// As the law has it, but for what was read ahead in vain.
-    fn choose_by_law(&mut self) -> Option<Leaving> {
+    fn choose_by_policy(&mut self) -> Option<LeavingChoice> {
         let mut asks_left = self.frames.len() as u32;
         // One that is pinned, or on its way, comes back by itself.
         for _ in 0..=self.frames.len() {
-            if let Some(id) = self.places.oldest(Room::AHEAD).filter(|&id| self.is_stale_memory(id))
+            if let Some(id) = self
+                .places
+                .oldest(FrameList::AHEAD)
+                .filter(|&id| self.is_expired_memory_prefetch(id))
             {
                 self.evict(id);
-                return Some(Leaving::Gone);
+                return Some(LeavingChoice::Gone);
             }
             let Some(id) = self.next_victim(0, &mut asks_left) else {
-                let id = self.places.oldest(Room::AHEAD)?;
+                let id = self.places.oldest(FrameList::AHEAD)?;
                 self.evict(id);
-                return Some(Leaving::Gone);
+                return Some(LeavingChoice::Gone);
             };
             let age = self.places.age(id);
             let frame = self.frame(id);
@@ -231,27 +238,27 @@ impl Cache {
             }
             if frame.memory.is_memory && frame.is_held() {
                 self.set_leaving(id, true);
-                return Some(Leaving::Held { frame: id, age });
+                return Some(LeavingChoice::Held { frame: id, age });
             }
             if self.recall_all(&[id]) == 0 {
-                self.evict_by_law(id);
-                return Some(Leaving::Gone);
+                self.evict_by_policy(id);
+                return Some(LeavingChoice::Gone);
             }
             self.list_file(id);
         }
         None
     }
 
-    fn choose_oldest(&mut self) -> Option<Leaving> {
+    fn choose_oldest(&mut self) -> Option<LeavingChoice> {
         // Each page is spared twice at most: for its referenced bit, or a reader that holds it.
         for _ in 0..2 * self.frames.len() + 1 {
-            let beside = self.places.pages(Room::AHEAD);
-            let (inactive, active) = (Room::MEMORY_INACTIVE, Room::MEMORY_ACTIVE);
+            let beside = self.places.pages(FrameList::AHEAD);
+            let (inactive, active) = (FrameList::MEMORY_INACTIVE, FrameList::MEMORY_ACTIVE);
             let frames = &mut self.frames;
             refill(&mut self.places, inactive, active, beside, |_, id| {
                 frames[id.0 as usize].is_referenced = false;
             });
-            let memory = self.places.oldest_of(&[inactive, Room::AHEAD]);
+            let memory = self.places.oldest_of(&[inactive, FrameList::AHEAD]);
             let file = self.oldest_of_files();
             let older = match (memory, file) {
                 (Some(memory), Some(file)) if self.places.age(memory) > self.places.age(file) => {
@@ -274,21 +281,21 @@ impl Cache {
                 self.places.push(id, active);
             } else if frame.is_held() {
                 self.set_leaving(id, true);
-                return Some(Leaving::Held { frame: id, age });
+                return Some(LeavingChoice::Held { frame: id, age });
             } else {
                 self.evict(id);
-                return Some(Leaving::Gone);
+                return Some(LeavingChoice::Gone);
             }
         }
         None
     }
 
     /// Has a page of memory leave that is held, inactive, was not used again since, and is so
-    /// old at least (see [`Leaving`]). None when it is not so.
+    /// old at least (see [`LeavingChoice`]). None when it is not so.
     pub fn leave_if_old(&mut self, file: FileId, page: u64, age_min: u32) -> Option<FrameId> {
         let id = self.find(file, page)?;
         let frame = self.frame(id);
-        let list = if self.is_memory_apart { Room::MEMORY_INACTIVE } else { List::PROBATION };
+        let list = if self.is_memory_apart { FrameList::MEMORY_INACTIVE } else { List::PROBATION };
         let is_old = self.places.list_of(id) == Some(list)
             && !frame.is_referenced
             && frame.is_held()
@@ -318,24 +325,24 @@ impl Cache {
     /// A page on its way out is unmapped and dirty: it rests before it is written.
     pub fn rest(&mut self, id: FrameId) {
         self.set_leaving(id, false);
-        self.places.push(id, Room::RESTING);
+        self.places.push(id, FrameList::RESTING);
     }
 
     /// The page that has rested for longest is to be written: it is leaving
     /// again, and on no list. None when no more than `resting_max` rest.
-    pub fn pop_rested(&mut self, resting_max: u32) -> Option<FrameId> {
-        if self.places.pages(Room::RESTING) <= resting_max {
+    pub fn end_second_chance(&mut self, resting_max: u32) -> Option<FrameId> {
+        if self.places.pages(FrameList::RESTING) <= resting_max {
             return None;
         }
-        let id = self.places.oldest(Room::RESTING)?;
+        let id = self.places.oldest(FrameList::RESTING)?;
         self.places.unlink(id);
         self.set_leaving(id, true);
         Some(id)
     }
 
     /// How many dirty pages rest, unmapped.
-    pub fn resting_pages(&self) -> u32 {
-        self.places.pages(Room::RESTING)
+    pub fn second_chance_pages(&self) -> u32 {
+        self.places.pages(FrameList::RESTING)
     }
 
     /// A page on its way out is on its way to the device now.
@@ -371,13 +378,13 @@ impl Cache {
         if frame.pins > 0 || self.places.is_listed(id) || frame.memory.is_leaving {
             return;
         }
-        let Flags { is_mapped, is_dirty, is_writing, .. } = frame.memory;
+        let MemoryFlags { is_mapped, is_dirty, is_writing, .. } = frame.memory;
         let list = match (is_mapped || is_dirty, self.unused.contains(id)) {
             (false, _) if is_writing => return,
-            (true, _) if !self.is_memory_apart => return self.give_to_law(id),
-            (true, _) => Room::MEMORY_INACTIVE,
-            (false, true) => Room::AHEAD,
-            (false, false) => Room::COLD,
+            (true, _) if !self.is_memory_apart => return self.give_to_policy(id),
+            (true, _) => FrameList::MEMORY_INACTIVE,
+            (false, true) => FrameList::AHEAD,
+            (false, false) => FrameList::COLD,
         };
         self.places.push(id, list);
     }
@@ -388,23 +395,23 @@ impl Cache {
 
     /// Puts a held page on the law's lists. One that the law knows was about to leave; that it was wanted
     /// before it went is a use of it.
-    fn give_to_law(&mut self, id: FrameId) {
+    fn give_to_policy(&mut self, id: FrameId) {
         let key = self.frame(id).key();
         let is_known = core::mem::replace(&mut self.frame_mut(id).memory.is_known, true);
         if is_known {
-            self.law.put_back(&mut self.places, id, key);
+            self.policy.put_back(&mut self.places, id, key);
             if self.frame(id).memory.is_told {
-                self.law.used(&mut self.places, id, key);
+                self.policy.used(&mut self.places, id, key);
             }
         } else {
-            self.law.enter(&mut self.places, id, key, Entered::Asked);
+            self.policy.enter(&mut self.places, id, key, Entered::Asked);
         }
     }
 
     /// Takes a page of memory off its list, unless that is the law's: there it stays while it is held.
     pub(super) fn unlist_apart(&mut self, id: FrameId) {
         let list = self.places.list_of(id);
-        if list.is_some_and(|list| !List::OF_LAW.contains(&list)) {
+        if list.is_some_and(|list| !List::OF_POLICY.contains(&list)) {
             self.places.unlink(id);
         }
     }
@@ -415,15 +422,15 @@ mod tests {
     use alloc::boxed::Box;
 
     use super::*;
-    use crate::reclaim::Lru;
+    use crate::eviction::Lru;
 
     /// Of four pages that were faulted in and touched by that, 0 is touched once more: where uses are
     /// bits `lru` is a clock, which spares 0, and the next is 1. Were the touch of its fault a use of
     /// its own, each would be spared once, and 0 go.
     #[test]
-    fn the_touch_that_a_fault_is_for_is_no_second_use() {
+    fn the_touch_of_a_fault_is_not_a_second_use() {
         let mut cache = Cache::new(4, Box::new(Lru));
-        cache.give_memory_to_law();
+        cache.give_memory_to_policy();
         let file = cache.add_file();
         for page in 0..4 {
             let id = cache.add_memory(file, page, Mark::Clear, false).unwrap();
@@ -437,6 +444,9 @@ mod tests {
         let ids = [0, 1].map(|page| cache.find(file, page).unwrap());
         cache.touch_mapped(ids[0], false);
         let left = cache.choose_leaving();
-        assert!(matches!(left, Some(Leaving::Held { frame, .. }) if frame == ids[1]), "{left:?}");
+        assert!(
+            matches!(left, Some(LeavingChoice::Held { frame, .. }) if frame == ids[1]),
+            "{left:?}"
+        );
     }
 }

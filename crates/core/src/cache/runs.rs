@@ -3,14 +3,14 @@
 //! A stream brings in hundreds of pages at a time, and drives out as many. What
 //! is the same for all of them is done once: frames are freed for the whole run.
 
-use super::{Cache, FileId, Frame, FrameId, FrameState, Room, memory};
-use crate::reclaim::{Entry as Entered, PageKey};
+use super::{Cache, FileId, Frame, FrameId, FrameList, FrameState, memory};
+use crate::eviction::{PageKey, PageOrigin as Entered};
 use crate::request::RequestId;
 use crate::unit::PageRange;
 
 /// How the pages of a run come in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Entry {
+pub struct RunEntry {
     /// The order of the folios that they belong to.
     pub order: u8,
     /// How many of them, from the first on, carry the readahead mark.
@@ -29,7 +29,7 @@ impl Cache {
         &mut self,
         file: FileId,
         range: PageRange,
-        entry: Entry,
+        entry: RunEntry,
         added: impl FnMut(u64, FrameId),
     ) -> u64 {
         self.add_run_of(file, range, entry, false, added)
@@ -40,22 +40,22 @@ impl Cache {
         &mut self,
         file: FileId,
         range: PageRange,
-        entry: Entry,
+        entry: RunEntry,
         is_memory: bool,
         mut added: impl FnMut(u64, FrameId),
     ) -> u64 {
         let wanted = range.count().min(self.budget_pages().into()) as u32;
         self.settle_next(wanted);
         let count = self.frames_for(wanted, entry.is_pinned);
-        let enters = !entry.is_ahead || self.law.enters_unused();
+        let enters = !entry.is_ahead || self.policy.enters_unused();
         let how = if entry.is_ahead { Entered::Ahead } else { Entered::Asked };
         self.waits.added(count, self.budget_pages());
-        let Cache { frames, supply, table, places, law, unused, returns, waits, .. } = self;
+        let Cache { frames, supply, table, places, policy, unused, refaults, waits, .. } = self;
         let run = PageRange::new(range.first, count.into());
         for (page, home) in table.homes(file, run) {
             let id = supply.take().expect("as many are free as are added");
-            if let Some(returns) = returns {
-                returns.enter(PageKey::of(file, page));
+            if let Some(refaults) = refaults {
+                refaults.enter(PageKey::of(file, page));
             }
             let frame = Frame {
                 file,
@@ -68,7 +68,7 @@ impl Cache {
                 // The use that it is brought in for is to come; memory's is told otherwise.
                 is_referenced: !entry.is_ahead && !is_memory,
                 is_stale: false,
-                memory: memory::Flags::of(is_memory),
+                memory: memory::MemoryFlags::of(is_memory),
             };
             match frames.get_mut(id.0 as usize) {
                 Some(place) => *place = frame,
@@ -77,13 +77,13 @@ impl Cache {
             }
             if is_memory {
                 // It is listed once it has come; ages are counted from here on.
-                places.push(id, Room::COLD);
+                places.push(id, FrameList::COLD);
                 places.unlink(id);
                 places.set_note(id, waits.now());
             } else if enters {
-                law.enter(places, id, PageKey::of(file, page), how);
+                policy.enter(places, id, PageKey::of(file, page), how);
             } else {
-                places.push(id, Room::PROMISED);
+                places.push(id, FrameList::PROMISED);
                 places.set_note(id, waits.now());
             }
             if entry.is_ahead {
@@ -127,7 +127,7 @@ impl Cache {
     }
 
     /// Says which request will deliver pages that are in flight.
-    pub fn carry_run(&mut self, file: FileId, range: PageRange, request: RequestId) {
+    pub fn set_run_request(&mut self, file: FileId, range: PageRange, request: RequestId) {
         let mut id = FrameId(u32::MAX);
         for page in range.pages() {
             id = self.in_flight_after(id, file, page);
@@ -137,7 +137,7 @@ impl Cache {
 
     /// The device has delivered pages that are in flight.
     pub fn fill_run(&mut self, file: FileId, range: PageRange) {
-        let mut come = [FrameId(0); LENT_TOGETHER];
+        let mut come = [FrameId(0); SHARE_BATCH_MAX];
         let (mut first, mut count, mut marked) = (range.first, 0, 0);
         let mut id = FrameId(u32::MAX);
         for page in range.pages() {
@@ -148,7 +148,7 @@ impl Cache {
                 marked |= u64::from(self.frame(id).is_marked) << count;
                 count += 1;
             }
-            if !is_good || count == LENT_TOGETHER {
+            if !is_good || count == SHARE_BATCH_MAX {
                 self.lend(file, first, &come[..count], marked);
                 (first, count, marked) = (page + 1, 0, 0);
             }
@@ -164,7 +164,7 @@ impl Cache {
 }
 
 /// Pages that are lent together at the most.
-const LENT_TOGETHER: usize = 16;
+const SHARE_BATCH_MAX: usize = 16;
 
 #[cfg(test)]
 mod tests {
@@ -172,9 +172,9 @@ mod tests {
     use alloc::vec::Vec;
 
     use super::*;
-    use crate::reclaim::TwoLists;
+    use crate::eviction::TwoLists;
 
-    const AHEAD: Entry = Entry { order: 0, marked: 0, is_ahead: true, is_pinned: false };
+    const AHEAD: RunEntry = RunEntry { order: 0, marked: 0, is_ahead: true, is_pinned: false };
 
     /// Adds a run and has it come in; gives the frames.
     fn filled(cache: &mut Cache, file: FileId, range: PageRange) -> Vec<u32> {
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_lies_side_by_side_in_memory_however_often_it_has_gone_round() {
+    fn a_stream_gets_consecutive_frames_after_many_rounds() {
         let mut cache = Cache::new(300, Box::new(TwoLists));
         let file = cache.add_file();
         for round in 0..20 {
@@ -199,7 +199,7 @@ mod tests {
     fn a_run_stops_where_frames_do_and_marks_its_first_pages() {
         let mut cache = Cache::new(4, Box::new(TwoLists));
         let file = cache.add_file();
-        let entry = Entry { marked: 2, is_pinned: true, ..AHEAD };
+        let entry = RunEntry { marked: 2, is_pinned: true, ..AHEAD };
         assert_eq!(cache.add_run(file, PageRange::new(510, 3), entry, |_, _| {}), 3);
         let marked = [510, 511, 512].map(|page| cache.marked(file, page).is_some());
         assert_eq!(marked, [true, true, false]);

@@ -7,7 +7,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use super::{Cache, Frame, FrameId};
-use crate::reclaim::{Looks, PageKey, ReclaimLaw};
+use crate::eviction::{AccessBits, EvictionPolicy, PageKey};
 
 impl Cache {
     /// Brings up to `frames` more into circulation, as far as there are any.
@@ -19,7 +19,7 @@ impl Cache {
     /// ones, then those whose pages reclaim likes least. Gives those that have held a page: once the world has taken their
     /// memory back it [says so](Cache::withdrawn), and until then they are nobody's.
     pub fn shrink(&mut self, frames: u32) -> Vec<FrameId> {
-        let frames = self.free_beside(frames).min(frames);
+        let frames = self.free_unreserved(frames).min(frames);
         self.supply.shrink(frames)
     }
 
@@ -29,30 +29,30 @@ impl Cache {
     }
 
     /// How many pages have come back that had left to make room, about; 0 where the budget stays.
-    pub fn returned_pages(&self) -> u64 {
-        self.returns.as_ref().map_or(0, |returns| returns.pages())
+    pub fn refault_pages(&self) -> u64 {
+        self.refaults.as_ref().map_or(0, |refaults| refaults.pages())
     }
 
     /// For how many pages the reclaim law was built.
-    pub fn law_pages(&self) -> u32 {
-        self.law_pages
+    pub fn policy_pages(&self) -> u32 {
+        self.policy_pages
     }
 
     /// Has another reclaim law from now on, built for `pages` pages; it takes over what is there, in its order.
-    pub fn refit(&mut self, law: Box<dyn ReclaimLaw>, pages: u32) {
-        let order = self.law.give_up(&mut self.places);
-        (self.law, self.law_pages) = (law, pages);
+    pub fn replace_policy(&mut self, policy: Box<dyn EvictionPolicy>, pages: u32) {
+        let order = self.policy.give_up(&mut self.places);
+        (self.policy, self.policy_pages) = (policy, pages);
         for (id, is_kept) in order {
             let key = self.frame(id).key();
-            self.law.adopt(&mut self.places, id, key, is_kept);
+            self.policy.adopt(&mut self.places, id, key, is_kept);
         }
     }
 
     /// Tells the reclaim law that the cache has `pages` pages from now on; it keeps what it has learned.
-    pub fn resize_law(&mut self, pages: u32) {
-        let Cache { law, places, frames, .. } = self;
-        law.resize(places, &Keys(frames), pages);
-        self.law_pages = pages;
+    pub fn resize_policy(&mut self, pages: u32) {
+        let Cache { policy, places, frames, .. } = self;
+        policy.resize(places, &PageKeys(frames), pages);
+        self.policy_pages = pages;
     }
 
     /// The world has taken back the memory of frames that were given to it.
@@ -62,9 +62,9 @@ impl Cache {
 }
 
 /// Says which pages there are, and of no use.
-struct Keys<'a>(&'a [Frame]);
+struct PageKeys<'a>(&'a [Frame]);
 
-impl Looks for Keys<'_> {
+impl AccessBits for PageKeys<'_> {
     fn uses(&mut self, _id: FrameId) -> u8 {
         0
     }
@@ -82,9 +82,9 @@ impl Looks for Keys<'_> {
 mod tests {
     use super::*;
     use crate::cache::{FileId, Mark};
-    use crate::law::Spec;
+    use crate::eviction::{POLICIES, TwoLists, build};
+    use crate::policy::Spec;
     use crate::readahead::Folio;
-    use crate::reclaim::{LAWS, TwoLists, build};
 
     fn filled(cache: &mut Cache, file: FileId, page: u64) -> Option<FrameId> {
         let id = cache.add(file, page, Folio::holding(page, 0), Mark::Clear, false)?;
@@ -93,8 +93,8 @@ mod tests {
     }
 
     #[test]
-    fn a_cache_that_shrinks_keeps_what_reclaim_would_keep_and_one_that_grows_keeps_all() {
-        let mut cache = Cache::of_up_to(6, 12, Box::new(TwoLists));
+    fn a_shrinking_cache_evicts_in_order_and_a_growing_one_keeps_all() {
+        let mut cache = Cache::with_frames_max(6, 12, Box::new(TwoLists));
         let file = cache.add_file();
         for page in 0..4 {
             filled(&mut cache, file, page);
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_pinned_or_in_flight_stays_in_circulation() {
+    fn pinned_and_in_flight_frames_stay_in_circulation() {
         let mut cache = Cache::new(4, Box::new(TwoLists));
         let file = cache.add_file();
         let pinned = filled(&mut cache, file, 0).unwrap();
@@ -131,29 +131,29 @@ mod tests {
 
     /// Whatever the law, a cache that grew and is fitted anew holds what it held, and gives it up page by page.
     #[test]
-    fn every_law_takes_over_what_is_there_when_the_size_changes() {
-        for law in LAWS {
-            let built = |pages| build(&Spec::plain(law.name), pages).unwrap();
-            let mut cache = Cache::of_up_to(8, 100, built(8));
+    fn every_policy_adopts_the_pages_when_the_size_changes() {
+        for policy in POLICIES {
+            let built = |pages| build(&Spec::plain(policy.name), pages).unwrap();
+            let mut cache = Cache::with_frames_max(8, 100, built(8));
             let file = cache.add_file();
             for page in 0..30 {
                 if page == 8 {
-                    cache.refit(built(32), 32);
+                    cache.replace_policy(built(32), 32);
                     cache.grow(24);
                 }
                 let id = filled(&mut cache, file, page).unwrap();
                 (page % 3 == 0).then(|| cache.touch(id));
             }
-            assert_eq!(cache.counters().evicted_pages, 0, "{}", law.name);
+            assert_eq!(cache.counters().evicted_pages, 0, "{}", policy.name);
             // Two were never used.
-            assert_eq!(cache.shrink(28).len(), 26, "{}", law.name);
-            cache.resize_law(4);
-            assert_eq!(cache.counters().evicted_pages, 26, "{}", law.name);
+            assert_eq!(cache.shrink(28).len(), 26, "{}", policy.name);
+            cache.resize_policy(4);
+            assert_eq!(cache.counters().evicted_pages, 26, "{}", policy.name);
             for page in 100..200 {
                 filled(&mut cache, file, page).unwrap();
             }
             let held = (0..200).filter(|&page| cache.find(file, page).is_some()).count();
-            assert_eq!(held, 4, "{}", law.name);
+            assert_eq!(held, 4, "{}", policy.name);
         }
     }
 }

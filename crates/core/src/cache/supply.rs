@@ -17,29 +17,29 @@ use super::FrameId;
 
 /// See the [module](self).
 #[derive(Debug)]
-pub(super) struct Supply {
+pub(super) struct FreeFrames {
     /// Free, and used before; given out from the end.
     used: Vec<FrameId>,
     /// The first that was never used, and how many from there on are in circulation.
     fresh: u32,
-    fresh_free: u32,
+    never_used_free: u32,
     /// Without memory, and how many of them, from the end, are in circulation again.
     withdrawn: Vec<FrameId>,
-    again_free: u32,
+    withdrawn_free: u32,
     /// Out of circulation, on their way to the world that takes their memory back.
     withdrawing: u32,
     frames_max: u32,
 }
 
-impl Supply {
+impl FreeFrames {
     /// `budget` of `frames_max` frames are in circulation, all free.
-    pub(super) fn new(budget: u32, frames_max: u32) -> Supply {
-        Supply {
+    pub(super) fn new(budget: u32, frames_max: u32) -> FreeFrames {
+        FreeFrames {
             used: Vec::new(),
             fresh: 0,
-            fresh_free: budget,
+            never_used_free: budget,
             withdrawn: Vec::new(),
-            again_free: 0,
+            withdrawn_free: 0,
             withdrawing: 0,
             frames_max,
         }
@@ -47,7 +47,7 @@ impl Supply {
 
     /// How many frames are in circulation.
     pub(super) fn budget(&self) -> u32 {
-        self.backed() + self.fresh_free + self.again_free
+        self.backed() + self.never_used_free + self.withdrawn_free
     }
 
     /// How many frames have memory: they were used, and it was not taken back since.
@@ -57,7 +57,7 @@ impl Supply {
 
     /// How many frames are free.
     pub(super) fn free(&self) -> u32 {
-        self.used.len() as u32 + self.fresh_free + self.again_free
+        self.used.len() as u32 + self.never_used_free + self.withdrawn_free
     }
 
     /// Gives out a free frame.
@@ -66,11 +66,11 @@ impl Supply {
         if let Some(id) = self.used.pop() {
             return Some(id);
         }
-        if self.again_free > 0 {
-            self.again_free -= 1;
+        if self.withdrawn_free > 0 {
+            self.withdrawn_free -= 1;
             return self.withdrawn.pop();
         }
-        self.fresh_free = self.fresh_free.checked_sub(1)?;
+        self.never_used_free = self.never_used_free.checked_sub(1)?;
         self.fresh += 1;
         Some(FrameId(self.fresh - 1))
     }
@@ -81,7 +81,7 @@ impl Supply {
         self.used.push(id);
     }
 
-    /// How many frames wait to be used again; see [`turn`](Supply::turn).
+    /// How many frames wait to be used again; see [`turn`](FreeFrames::turn).
     pub(super) fn mark(&self) -> usize {
         self.used.len()
     }
@@ -93,19 +93,19 @@ impl Supply {
 
     /// Brings up to `frames` more into circulation.
     pub(super) fn grow(&mut self, frames: u32) {
-        let again = (self.withdrawn.len() as u32 - self.again_free).min(frames);
-        self.again_free += again;
-        let left = self.frames_max - self.fresh - self.fresh_free;
-        self.fresh_free += left.min(frames - again);
+        let again = (self.withdrawn.len() as u32 - self.withdrawn_free).min(frames);
+        self.withdrawn_free += again;
+        let left = self.frames_max - self.fresh - self.never_used_free;
+        self.never_used_free += left.min(frames - again);
     }
 
     /// Takes up to `frames` free ones out of circulation, first those that were never used; gives the others, whose
-    /// memory the world is to take back before they are [returned](Supply::withdrawn).
+    /// memory the world is to take back before they are [returned](FreeFrames::withdrawn).
     pub(super) fn shrink(&mut self, frames: u32) -> Vec<FrameId> {
-        let fresh = self.fresh_free.min(frames);
-        self.fresh_free -= fresh;
-        let again = self.again_free.min(frames - fresh);
-        self.again_free -= again;
+        let fresh = self.never_used_free.min(frames);
+        self.never_used_free -= fresh;
+        let again = self.withdrawn_free.min(frames - fresh);
+        self.withdrawn_free -= again;
         let kept = self.used.len().saturating_sub((frames - fresh - again) as usize);
         let withdrawing = self.used.split_off(kept);
         self.withdrawing += withdrawing.len() as u32;
@@ -116,7 +116,7 @@ impl Supply {
     pub(super) fn withdrawn(&mut self, frames: &[FrameId]) {
         self.withdrawing -= frames.len() as u32;
         // Before those that are in circulation again.
-        let place = self.withdrawn.len() - self.again_free as usize;
+        let place = self.withdrawn.len() - self.withdrawn_free as usize;
         self.withdrawn.splice(place..place, frames.iter().copied());
     }
 }
@@ -125,13 +125,13 @@ impl Supply {
 mod tests {
     use super::*;
 
-    fn take(supply: &mut Supply, count: usize) -> Vec<u32> {
+    fn take(supply: &mut FreeFrames, count: usize) -> Vec<u32> {
         (0..count).map_while(|_| supply.take()).map(|id| id.0).collect()
     }
 
     #[test]
     fn frames_are_used_for_the_first_time_in_order_and_the_last_one_back_goes_first() {
-        let mut supply = Supply::new(3, 3);
+        let mut supply = FreeFrames::new(3, 3);
         assert_eq!(take(&mut supply, 2), [0, 1]);
         supply.put(FrameId(0));
         assert_eq!(take(&mut supply, 9), [0, 2]);
@@ -142,8 +142,8 @@ mod tests {
     }
 
     #[test]
-    fn what_was_never_used_goes_first_and_what_was_comes_back_first() {
-        let mut supply = Supply::new(4, 10);
+    fn never_used_frames_leave_first_and_used_ones_return_first() {
+        let mut supply = FreeFrames::new(4, 10);
         assert_eq!(take(&mut supply, 3), [0, 1, 2]);
         [0, 1].into_iter().for_each(|id| supply.put(FrameId(id)));
         assert_eq!((supply.budget(), supply.free()), (4, 3));

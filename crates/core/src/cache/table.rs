@@ -31,21 +31,21 @@ const EXTENT_LOG2: u32 = 10;
 
 /// The table of a cache.
 #[derive(Debug)]
-pub(super) struct Table {
-    heads: Box<[Link]>,
+pub(super) struct PageTableIndex {
+    heads: Box<[FrameLink]>,
     /// By file: how many of its pages are in the table.
     pages: Vec<u32>,
 }
 
 /// The next frame of a chain: one more than its number; 0 at the end. A plain integer, so that a table of them
 /// can be had as memory that is zero already.
-pub(super) type Link = u32;
+pub(super) type FrameLink = u32;
 
-fn link_to(id: FrameId) -> Link {
+fn link_to(id: FrameId) -> FrameLink {
     id.0 + 1
 }
 
-fn frame_of(link: Link) -> Option<FrameId> {
+fn frame_of(link: FrameLink) -> Option<FrameId> {
     link.checked_sub(1).map(FrameId)
 }
 
@@ -59,11 +59,11 @@ impl Frame {
     }
 }
 
-impl Table {
+impl PageTableIndex {
     /// A table of no files for `frames` frames.
-    pub(super) fn new(frames: u32) -> Table {
+    pub(super) fn new(frames: u32) -> PageTableIndex {
         let heads = (frames as usize).next_power_of_two().max(1 << GROUP_LOG2);
-        Table { heads: alloc::vec![0; heads].into_boxed_slice(), pages: Vec::new() }
+        PageTableIndex { heads: alloc::vec![0; heads].into_boxed_slice(), pages: Vec::new() }
     }
 
     pub(super) fn add_file(&mut self) -> FileId {
@@ -121,7 +121,7 @@ impl Table {
     /// Takes in the frame of an absent page, which belongs to the chain at `home`; gives the
     /// next in it.
     #[inline]
-    pub(super) fn insert(&mut self, file: FileId, home: usize, id: FrameId) -> Link {
+    pub(super) fn insert(&mut self, file: FileId, home: usize, id: FrameId) -> FrameLink {
         self.pages[file.0 as usize] += 1;
         core::mem::replace(&mut self.heads[home], link_to(id))
     }
@@ -210,18 +210,18 @@ impl Table {
         range: PageRange,
     ) -> impl Iterator<Item = (u64, usize)> + use<> {
         let heads_log2 = self.heads_log2();
-        let mut group = Group::holding(file, range.first, heads_log2);
+        let mut group = HeadGroup::holding(file, range.first, heads_log2);
         range.pages().map(move |page| {
             if page & GROUP_MASK == 0 {
-                group = Group::holding(file, page, heads_log2);
+                group = HeadGroup::holding(file, page, heads_log2);
             }
             (page, group.home(page))
         })
     }
 
     #[inline]
-    fn group(&self, file: FileId, page: u64) -> Group {
-        Group::holding(file, page, self.heads_log2())
+    fn group(&self, file: FileId, page: u64) -> HeadGroup {
+        HeadGroup::holding(file, page, self.heads_log2())
     }
 
     #[inline]
@@ -232,22 +232,22 @@ impl Table {
 
 /// Where the heads of neighbours lie.
 #[derive(Clone, Copy, Debug)]
-struct Group {
+struct HeadGroup {
     first: u64,
     turn: u64,
 }
 
-impl Group {
+impl HeadGroup {
     #[inline]
-    fn holding(file: FileId, page: u64, heads_log2: u32) -> Group {
+    fn holding(file: FileId, page: u64, heads_log2: u32) -> HeadGroup {
         // The extent is spread, then the group's place in its extent, and the page's in its group,
         // others in each: or pages 4 MiB apart would all share a few heads.
-        let extent = page >> EXTENT_LOG2 ^ u64::from(file.0).wrapping_mul(FILES_APART);
+        let extent = page >> EXTENT_LOG2 ^ u64::from(file.0).wrapping_mul(FILE_HASH_FACTOR);
         let hash = spread(extent);
         let extents_log2 = heads_log2.saturating_sub(EXTENT_LOG2);
         let first = hash.checked_shr(64 - extents_log2).unwrap_or(0) << EXTENT_LOG2;
         let within = (page ^ hash) & ((1 << EXTENT_LOG2.min(heads_log2)) - 1) & !GROUP_MASK;
-        Group { first: first | within, turn: spread(page >> GROUP_LOG2 ^ hash) >> 32 }
+        HeadGroup { first: first | within, turn: spread(page >> GROUP_LOG2 ^ hash) >> 32 }
     }
 
     /// The head of the chain that a page of the group belongs to.
@@ -258,14 +258,14 @@ impl Group {
 }
 
 /// Spreads the numbers of files over all bits; 2^64 divided by the square root of 2, odd.
-const FILES_APART: u64 = 0xb504_f333_f9de_6485;
+const FILE_HASH_FACTOR: u64 = 0xb504_f333_f9de_6485;
 
 #[cfg(test)]
 mod tests {
     use super::super::{Cache, Mark};
     use super::*;
+    use crate::eviction::TwoLists;
     use crate::readahead::Folio;
-    use crate::reclaim::TwoLists;
 
     fn add(cache: &mut Cache, file: FileId, page: u64) -> FrameId {
         cache.add(file, page, Folio::holding(page, 0), Mark::Clear, false).expect("a frame is free")

@@ -1,6 +1,6 @@
 //! What a read path is built from.
 
-use crate::law::Spec;
+use crate::policy::Spec;
 use crate::readahead::ReadaheadLimits;
 use crate::request::DeviceCaps;
 
@@ -15,8 +15,8 @@ pub struct Config {
     pub memory_bytes: u64,
     /// The readahead law of each file that is opened. Default `ondemand`.
     pub readahead: Spec,
-    /// What stays in memory ([`reclaim`](crate::reclaim)). Default `adaptive`.
-    pub reclaim: Spec,
+    /// What stays in memory ([`eviction`](crate::eviction)). Default `adaptive`.
+    pub eviction: Spec,
     /// What the readahead law may know of the device.
     pub limits: ReadaheadLimits,
     /// The scheduler between all readers and the device. Default `noop`.
@@ -25,7 +25,7 @@ pub struct Config {
     /// turned round). Default yes; no shows what the laws alone make.
     pub merges: bool,
     /// How large transfers past the cache are cut, for those who drive them
-    /// chunk by chunk ([`Machine::raw_law`](super::Machine::raw_law)). Default `ring`.
+    /// chunk by chunk ([`Machine::raw_policy`](super::Machine::raw_policy)). Default `ring`.
     pub raw: Spec,
     /// How many requests the queue is made for (the kernel's
     /// `queue/nr_requests`; default 128). Once seven eighths of them and one
@@ -39,11 +39,11 @@ pub struct Config {
     /// whole pages. Less than `memory_bytes` stands for that, and so does the default, 0.
     pub memory_bytes_max: u64,
     /// The most memory that readahead laws count on, in bytes, however much there is. Default: all.
-    pub law_memory_bytes_max: u64,
+    pub policy_memory_bytes_max: u64,
     /// How much of the memory the world may lend for longer than a copy takes,
     /// past the machine ([`lend_through`](super::Machine::lend_through)), in bytes; rounded down to whole
     /// pages. Reads have the rest to themselves. Default 0.
-    pub lent_bytes_max: u64,
+    pub pinned_bytes_max: u64,
     /// The most reads that may be open at once, waiting ones included. Default 65,536.
     pub open_reads_max: u32,
 }
@@ -55,7 +55,7 @@ impl Config {
             caps,
             memory_bytes: 256 << 20,
             readahead: Spec::plain("ondemand"),
-            reclaim: Spec::plain("adaptive"),
+            eviction: Spec::plain("adaptive"),
             limits: ReadaheadLimits::default(),
             scheduler: Spec::plain("noop"),
             merges: true,
@@ -63,8 +63,8 @@ impl Config {
             queue_requests: 128,
             depth_max: caps.depth_max,
             memory_bytes_max: 0,
-            law_memory_bytes_max: u64::MAX,
-            lent_bytes_max: 0,
+            policy_memory_bytes_max: u64::MAX,
+            pinned_bytes_max: 0,
             open_reads_max: 65_536,
         }
     }

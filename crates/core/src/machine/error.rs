@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use crate::law::SpecError;
+use crate::policy::SpecError;
 use crate::request::DeviceError;
 use crate::unit::{PAGE_SECTORS, SECTOR_BYTES};
 
@@ -11,7 +11,7 @@ use crate::unit::{PAGE_SECTORS, SECTOR_BYTES};
 #[non_exhaustive]
 pub enum ConfigError {
     /// A law's name or parameter is wrong.
-    Law(SpecError),
+    Policy(SpecError),
     /// Beside what may be lent there is no memory for a page.
     NoMemory {
         /// What was given, in bytes.
@@ -106,7 +106,7 @@ pub enum ReadError {
 #[non_exhaustive]
 pub enum SwapError {
     /// The swap-in law's name or parameter is wrong.
-    Law(SpecError),
+    Policy(SpecError),
     /// The area reaches past the device.
     Beyond(BeyondDevice),
     /// There is a swap area already.
@@ -121,7 +121,7 @@ pub enum SwapError {
 impl fmt::Display for SwapError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            SwapError::Law(error) => error.fmt(f),
+            SwapError::Policy(error) => error.fmt(f),
             SwapError::Beyond(error) => {
                 write!(f, "the swap area does not fit: {error}; give a smaller area")
             }
@@ -139,7 +139,7 @@ impl core::error::Error for SwapError {}
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            ConfigError::Law(error) => error.fmt(f),
+            ConfigError::Policy(error) => error.fmt(f),
             ConfigError::NoMemory { memory_bytes, needed_bytes } => write!(
                 f,
                 "a memory of {memory_bytes} bytes holds no page for reads; give at least \

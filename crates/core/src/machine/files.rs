@@ -1,11 +1,11 @@
 //! Files and those who read them: handles with their laws, reads, and what is read ahead.
 //!
 //! # The poll contract
-//! 1. [`read`](Files::read) and [`write`](Files::write) open a read, and say whether it may have to
-//!    wait for memory; [`begin`](Files::begin) has it pin what is cached and ask for the rest.
-//! 2. [`complete_pages`](Files::complete_pages) and [`complete_direct`](Files::complete_direct) for
+//! 1. [`read`](MachineFiles::read) and [`write`](MachineFiles::write) open a read, and say whether it may have to
+//!    wait for memory; [`begin`](MachineFiles::begin) has it pin what is cached and ask for the rest.
+//! 2. [`complete_pages`](MachineFiles::complete_pages) and [`complete_direct`](MachineFiles::complete_direct) for
 //!    each part of a request that has ended and carried bytes of a file.
-//! 3. [`poll_done`](Files::poll_done) until it gives none; each is [released](Files::release).
+//! 3. [`poll_done`](MachineFiles::poll_done) until it gives none; each is [released](MachineFiles::release).
 //!
 //! # What holds
 //! 1. What was asked reaches the device whole: each absent run of a read is cut only where the
@@ -22,10 +22,12 @@ use slab::Slab;
 
 use super::config::Config;
 use super::error::{BeyondDevice, ConfigError, ReadError};
-use super::{Access, Base, Done, HandleId, LawMaker, ReadId, Transfer};
+use super::{Done, HandleId, PolicyMaker, ReadAccess, ReadId, SharedState, Transfer};
 use crate::cache::{FileId, FrameId};
-use crate::law::Spec;
-use crate::readahead::{self, Advice, Belief, FileEvidence, ReadaheadLaw, ReadaheadLimits};
+use crate::policy::Spec;
+use crate::readahead::{
+    self, Advice, FileEvidence, ReadaheadLimits, ReadaheadPolicy, ReadaheadState,
+};
 use crate::request::{Op, ProcessId};
 use crate::unit::{PAGE_BYTES, PAGE_SECTORS, PageRange, SECTOR_BYTES, Time};
 
@@ -33,11 +35,11 @@ mod begin;
 mod complete;
 mod pages;
 
-pub(super) use complete::Pages;
+pub(super) use complete::RequestPages;
 pub(super) use pages::{cut, join_adjacent};
 
 #[derive(Debug, Default)]
-struct File {
+struct MachineFile {
     bytes: u64,
     start_sector: u64,
     evidence: FileEvidence,
@@ -45,7 +47,7 @@ struct File {
 
 struct Handle {
     file: FileId,
-    law: Box<dyn ReadaheadLaw>,
+    policy: Box<dyn ReadaheadPolicy>,
     /// The page in which its newest read ended; none before the first.
     last_page: Option<u64>,
 }
@@ -63,16 +65,16 @@ enum ReadState {
 
 /// What sort of transfer it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Read(Access),
+enum TransferKind {
+    Read(ReadAccess),
     Write,
 }
 
 /// A read or a write from its start until its release.
 #[derive(Debug)]
-struct Read {
+struct FileTransfer {
     transfer: Transfer,
-    kind: Kind,
+    kind: TransferKind,
     state: ReadState,
     started: Time,
     /// Bytes to be moved: those asked for, cut at the end of the file.
@@ -91,7 +93,7 @@ struct Read {
     error: Option<ReadError>,
 }
 
-impl Read {
+impl FileTransfer {
     /// How many pages of the budget it holds once it has begun: one that never
     /// began has pinned none.
     fn pinned(&self) -> u64 {
@@ -100,17 +102,17 @@ impl Read {
 }
 
 /// All files, handles and reads.
-pub(super) struct Files {
+pub(super) struct MachineFiles {
     readahead: Spec,
     limits: ReadaheadLimits,
     open_reads_max: u32,
     /// By their names in the cache; those that are names of mappings have an empty entry.
-    files: Vec<File>,
+    files: Vec<MachineFile>,
     files_free: Vec<FileId>,
     handles: Slab<Handle>,
     /// Makes the laws of files, where they are not the configuration's.
-    law_maker: Option<LawMaker>,
-    reads: Slab<Read>,
+    policy_maker: Option<PolicyMaker>,
+    reads: Slab<FileTransfer>,
     /// Empty lists of frames, kept for their room.
     spare: Vec<Vec<FrameId>>,
     done: VecDeque<ReadId>,
@@ -118,18 +120,18 @@ pub(super) struct Files {
     runs: Vec<PageRange>,
 }
 
-impl Files {
+impl MachineFiles {
     /// No file, and the law of `config` for those that will be opened.
-    pub(super) fn new(config: &Config) -> Result<Files, ConfigError> {
-        readahead::build(&config.readahead, &config.limits).map_err(ConfigError::Law)?;
-        Ok(Files {
+    pub(super) fn new(config: &Config) -> Result<MachineFiles, ConfigError> {
+        readahead::build(&config.readahead, &config.limits).map_err(ConfigError::Policy)?;
+        Ok(MachineFiles {
             readahead: config.readahead.clone(),
             limits: config.limits,
             open_reads_max: config.open_reads_max,
             files: Vec::new(),
             files_free: Vec::new(),
             handles: Slab::new(),
-            law_maker: None,
+            policy_maker: None,
             reads: Slab::new(),
             spare: Vec::new(),
             done: VecDeque::new(),
@@ -140,7 +142,7 @@ impl Files {
     /// Adds a file of `bytes` bytes from `start_sector` on.
     pub(super) fn add(
         &mut self,
-        base: &mut Base,
+        base: &mut SharedState,
         bytes: u64,
         start_sector: u64,
     ) -> Result<FileId, BeyondDevice> {
@@ -152,32 +154,32 @@ impl Files {
         let id = self.files_free.pop().unwrap_or_else(|| base.frames.cache.add_file());
         let at = id.0 as usize;
         if at >= self.files.len() {
-            self.files.resize_with(at + 1, File::default);
+            self.files.resize_with(at + 1, MachineFile::default);
         }
         let evidence = FileEvidence::new(id.0);
-        self.files[at] = File { bytes, start_sector, evidence };
+        self.files[at] = MachineFile { bytes, start_sector, evidence };
         Ok(id)
     }
 
     /// Opens a file: the handle has a readahead state of its own.
     pub(super) fn open(&mut self, file: FileId) -> HandleId {
-        let law = match &mut self.law_maker {
+        let policy = match &mut self.policy_maker {
             Some(make) => make(&self.limits),
             None => readahead::build(&self.readahead, &self.limits)
-                .expect("the law was built once already, from the same text"),
+                .expect("the policy was built once already, from the same text"),
         };
-        HandleId(self.handles.insert(Handle { file, law, last_page: None }) as u32)
+        HandleId(self.handles.insert(Handle { file, policy, last_page: None }) as u32)
     }
 
     /// Closes a handle, none of whose reads is unreleased.
-    pub(super) fn close(&mut self, base: &mut Base, handle: HandleId) {
-        let Handle { file, mut law, last_page } = self.handles.remove(handle.0 as usize);
+    pub(super) fn close(&mut self, base: &mut SharedState, handle: HandleId) {
+        let Handle { file, mut policy, last_page } = self.handles.remove(handle.0 as usize);
         let file_pages = self.file(file).bytes.div_ceil(PAGE_BYTES);
-        law.closed(last_page, file_pages, &mut base.queue.evidence);
+        policy.closed(last_page, file_pages, &mut base.queue.evidence);
     }
 
     /// Removes a file that has no handle any more; false while some of its pages are on their way.
-    pub(super) fn remove(&mut self, base: &mut Base, file: FileId) -> bool {
+    pub(super) fn remove(&mut self, base: &mut SharedState, file: FileId) -> bool {
         let cache = &mut base.frames.cache;
         cache.invalidate(file, PageRange { first: 0, end: u64::MAX });
         let is_gone = cache.is_empty(file);
@@ -191,12 +193,12 @@ impl Files {
     /// Reads of the handle found everything in lent pages; the last of them ended at byte `end`.
     pub(super) fn passed(&mut self, handle: HandleId, end: u64) {
         let handle = &mut self.handles[handle.0 as usize];
-        handle.law.passed(end);
+        handle.policy.passed(end);
         handle.last_page = Some(end.saturating_sub(1) / PAGE_BYTES);
     }
 
-    pub(super) fn set_law_maker(&mut self, make: LawMaker) {
-        self.law_maker = Some(make);
+    pub(super) fn set_policy_maker(&mut self, make: PolicyMaker) {
+        self.policy_maker = Some(make);
     }
 
     pub(super) fn file_of(&self, handle: HandleId) -> FileId {
@@ -209,25 +211,25 @@ impl Files {
     }
 
     /// What is believed of the handle's file.
-    pub(super) fn belief(&self, base: &Base, handle: HandleId) -> Belief {
+    pub(super) fn readahead_state(&self, base: &SharedState, handle: HandleId) -> ReadaheadState {
         let file = self.file_of(handle);
         let credit = *base.frames.cache.credit(file);
-        Belief::of(&base.queue.evidence, &self.file(file).evidence, Some(credit))
+        ReadaheadState::of(&base.queue.evidence, &self.file(file).evidence, Some(credit))
     }
 
-    pub(super) fn law(&self, handle: HandleId) -> &dyn ReadaheadLaw {
-        &*self.handle(handle).law
+    pub(super) fn policy(&self, handle: HandleId) -> &dyn ReadaheadPolicy {
+        &*self.handle(handle).policy
     }
 
-    pub(super) fn law_mut(&mut self, handle: HandleId) -> &mut dyn ReadaheadLaw {
-        &mut *self.handles[handle.0 as usize].law
+    pub(super) fn policy_mut(&mut self, handle: HandleId) -> &mut dyn ReadaheadPolicy {
+        &mut *self.handles[handle.0 as usize].policy
     }
 
     /// A hint about a range of an open file: see [`Machine::advise`](super::Machine::advise).
     pub(super) fn advise(
         &mut self,
         now: Time,
-        base: &mut Base,
+        base: &mut SharedState,
         handle: HandleId,
         process: ProcessId,
         advice: Advice,
@@ -240,26 +242,26 @@ impl Files {
             Advice::DontNeed => base.frames.cache.drop_unused(file, range),
             Advice::Normal | Advice::Sequential | Advice::Random => {}
         }
-        self.law_mut(handle).advise(advice);
+        self.policy_mut(handle).advise(advice);
     }
 
     /// Opens a read. It is to begin when there is memory for
-    /// [its pages](Files::pages_of); one past the cache begins at once.
+    /// [its pages](MachineFiles::pages_of); one past the cache begins at once.
     pub(super) fn read(
         &mut self,
         now: Time,
-        base: &mut Base,
-        access: Access,
+        base: &mut SharedState,
+        access: ReadAccess,
         transfer: Transfer,
     ) -> Result<ReadId, ReadError> {
         let file_bytes = self.bytes_of(transfer.handle);
         let bytes = transfer.bytes.min(file_bytes.saturating_sub(transfer.offset));
-        if access == Access::Direct {
+        if access == ReadAccess::Direct {
             check_alignment(base, &transfer)?;
         }
         let range = match access {
-            Access::Direct => PageRange::default(),
-            Access::Buffered | Access::Fault => PageRange::covering(transfer.offset, bytes),
+            ReadAccess::Direct => PageRange::default(),
+            ReadAccess::Buffered | ReadAccess::Fault => PageRange::covering(transfer.offset, bytes),
         };
         let memory_pages = base.frames.budget.pages;
         if range.count() > memory_pages {
@@ -268,7 +270,7 @@ impl Files {
                 memory_bytes: memory_pages * PAGE_BYTES,
             });
         }
-        let read = self.open_read(now, base, Kind::Read(access), transfer, bytes, range)?;
+        let read = self.open_read(now, base, TransferKind::Read(access), transfer, bytes, range)?;
         base.queue.meter.asked_bytes += bytes;
         Ok(read)
     }
@@ -277,7 +279,7 @@ impl Files {
     pub(super) fn write(
         &mut self,
         now: Time,
-        base: &mut Base,
+        base: &mut SharedState,
         transfer: Transfer,
         is_sync: bool,
     ) -> Result<ReadId, ReadError> {
@@ -287,7 +289,8 @@ impl Files {
             return Err(ReadError::PastEnd { file_bytes });
         }
         let range = PageRange::default();
-        let read = self.open_read(now, base, Kind::Write, transfer, transfer.bytes, range)?;
+        let read =
+            self.open_read(now, base, TransferKind::Write, transfer, transfer.bytes, range)?;
         base.queue.meter.written_bytes += transfer.bytes;
         self.forget_overwritten(base, read);
         self.start_direct(now, base, read, Op::Write, is_sync);
@@ -297,8 +300,8 @@ impl Files {
     fn open_read(
         &mut self,
         now: Time,
-        base: &mut Base,
-        kind: Kind,
+        base: &mut SharedState,
+        kind: TransferKind,
         transfer: Transfer,
         bytes: u64,
         range: PageRange,
@@ -309,11 +312,12 @@ impl Files {
         }
         base.queue.evidence.reads_under_way += 1;
         let newest = &mut self.handles[transfer.handle.0 as usize].last_page;
-        let goes_on = kind == Kind::Read(Access::Buffered) && *newest == Some(range.first);
+        let goes_on =
+            kind == TransferKind::Read(ReadAccess::Buffered) && *newest == Some(range.first);
         if !range.is_empty() {
             *newest = Some(range.end - 1);
         }
-        let read = Read {
+        let read = FileTransfer {
             transfer,
             kind,
             state: ReadState::Waiting,
@@ -335,12 +339,12 @@ impl Files {
     }
 
     /// A read that waits for memory gets none, and ends.
-    pub(super) fn fail(&mut self, base: &mut Base, read: ReadId, error: ReadError) {
+    pub(super) fn fail(&mut self, base: &mut SharedState, read: ReadId, error: ReadError) {
         self.get_mut(read).error = Some(error);
         self.finish(base, read);
     }
 
-    fn finish(&mut self, base: &mut Base, id: ReadId) {
+    fn finish(&mut self, base: &mut SharedState, id: ReadId) {
         let read = &mut self.reads[id.0 as usize];
         read.state = ReadState::Done;
         base.queue.evidence.reads_under_way -= 1;
@@ -348,7 +352,7 @@ impl Files {
         for (nth, &frame) in read.frames.iter().enumerate() {
             match frame {
                 pages::NO_FRAME => {}
-                frame if nth == 0 && read.goes_on => cache.touch_on(frame),
+                frame if nth == 0 && read.goes_on => cache.continue_use(frame),
                 frame => cache.touch(frame),
             }
         }
@@ -369,7 +373,7 @@ impl Files {
     }
 
     /// Gives a read that is done back: its pages may be evicted.
-    pub(super) fn release(&mut self, base: &mut Base, id: ReadId) {
+    pub(super) fn release(&mut self, base: &mut SharedState, id: ReadId) {
         let mut read = self.reads.remove(id.0 as usize);
         debug_assert_eq!(read.state, ReadState::Done, "only what is done is released");
         base.frames.budget.pinned -= read.pinned();
@@ -395,7 +399,7 @@ impl Files {
 
     /// Whether it is a fault on a mapped file.
     pub(super) fn is_fault(&self, read: ReadId) -> bool {
-        self.get(read).kind == Kind::Read(Access::Fault)
+        self.get(read).kind == TransferKind::Read(ReadAccess::Fault)
     }
 
     /// Whether no read is open.
@@ -403,7 +407,7 @@ impl Files {
         self.reads.is_empty()
     }
 
-    fn file(&self, file: FileId) -> &File {
+    fn file(&self, file: FileId) -> &MachineFile {
         &self.files[file.0 as usize]
     }
 
@@ -411,16 +415,16 @@ impl Files {
         &self.handles[handle.0 as usize]
     }
 
-    fn get(&self, read: ReadId) -> &Read {
+    fn get(&self, read: ReadId) -> &FileTransfer {
         &self.reads[read.0 as usize]
     }
 
-    fn get_mut(&mut self, read: ReadId) -> &mut Read {
+    fn get_mut(&mut self, read: ReadId) -> &mut FileTransfer {
         &mut self.reads[read.0 as usize]
     }
 }
 
-fn check_alignment(base: &Base, transfer: &Transfer) -> Result<(), ReadError> {
+fn check_alignment(base: &SharedState, transfer: &Transfer) -> Result<(), ReadError> {
     let alignment_bytes = base.queue.caps().alignment_sectors * SECTOR_BYTES as u32;
     let is_odd = |value: u64| !value.is_multiple_of(u64::from(alignment_bytes));
     match [transfer.offset, transfer.bytes].into_iter().find(|&value| is_odd(value)) {

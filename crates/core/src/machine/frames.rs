@@ -11,18 +11,18 @@ use alloc::vec::Vec;
 use super::Config;
 use super::error::ConfigError;
 use crate::cache::{Cache, FileId, FrameId, Mark};
-use crate::law::Spec;
-use crate::reclaim::{self, TwoLists};
+use crate::eviction::{self, TwoLists};
+use crate::policy::Spec;
 use crate::unit::PAGE_BYTES;
 
 /// One part of so many of the pages must have come back before it matters which ones leave.
-const RETURNED_PART: u32 = 16;
+const REFAULT_DIVISOR: u32 = 16;
 
 /// The cache, and what is promised of it.
 pub(super) struct Frames {
     pub(super) cache: Cache,
     /// The reclaim law, to be built anew for another size.
-    reclaim: Spec,
+    eviction: Spec,
     /// Whether the cache is under that law.
     is_fitted: bool,
     pub(super) budget: Budget,
@@ -38,7 +38,7 @@ pub(super) struct Budget {
     /// Pages read ahead that the device has not delivered yet.
     pub(super) ahead: u64,
     /// How many pages laws count on at the most.
-    pub(super) law_pages_max: u64,
+    pub(super) policy_pages_max: u64,
 }
 
 impl Budget {
@@ -55,7 +55,7 @@ impl Frames {
     /// As many as the memory of `config` has, all free.
     pub(super) fn new(config: &Config) -> Result<Frames, ConfigError> {
         let pages = config.memory_bytes / PAGE_BYTES;
-        let lent_pages_max = config.lent_bytes_max / PAGE_BYTES;
+        let lent_pages_max = config.pinned_bytes_max / PAGE_BYTES;
         if pages <= lent_pages_max {
             return Err(ConfigError::NoMemory {
                 memory_bytes: config.memory_bytes,
@@ -67,16 +67,17 @@ impl Frames {
             let memory_bytes = config.memory_bytes.max(config.memory_bytes_max);
             return Err(ConfigError::TooMuchMemory { memory_bytes });
         }
-        let law_pages_max = config.law_memory_bytes_max / PAGE_BYTES;
-        let budget = Budget { pages: pages - lent_pages_max, pinned: 0, ahead: 0, law_pages_max };
-        let reclaim = config.reclaim.clone();
+        let policy_pages_max = config.policy_memory_bytes_max / PAGE_BYTES;
+        let budget =
+            Budget { pages: pages - lent_pages_max, pinned: 0, ahead: 0, policy_pages_max };
+        let eviction = config.eviction.clone();
         let is_fitted = pages_max == pages;
         // One that is fitted later is only looked at: whether it could be built.
-        let law_pages = if is_fitted { pages as u32 } else { 1 };
-        let law = reclaim::build(&reclaim, law_pages).map_err(ConfigError::Law)?;
-        let law = if is_fitted { law } else { Box::new(TwoLists) };
-        let cache = Cache::of_up_to(pages as u32, pages_max as u32, law);
-        Ok(Frames { cache, reclaim, is_fitted, budget, lent_pages_max })
+        let policy_pages = if is_fitted { pages as u32 } else { 1 };
+        let policy = eviction::build(&eviction, policy_pages).map_err(ConfigError::Policy)?;
+        let policy = if is_fitted { policy } else { Box::new(TwoLists) };
+        let cache = Cache::with_frames_max(pages as u32, pages_max as u32, policy);
+        Ok(Frames { cache, eviction, is_fitted, budget, lent_pages_max })
     }
 
     /// Changes how many frames there are; gives those whose memory is to be taken back. They don't become fewer than are
@@ -94,9 +95,9 @@ impl Frames {
             self.cache.shrink(u64::from(before - pages).min(spare) as u32)
         };
         // A law that learns what would have been in a smaller memory learns it of what leaves now.
-        let fitted = self.cache.law_pages();
+        let fitted = self.cache.policy_pages();
         if self.is_fitted && pages.abs_diff(fitted) > fitted / 4 {
-            self.cache.resize_law(pages.max(1));
+            self.cache.resize_policy(pages.max(1));
         }
         self.budget.pages = u64::from(self.cache.budget_pages()) - self.lent_pages_max;
         withdrawing
@@ -106,10 +107,11 @@ impl Frames {
     /// pages as a sixteenth of them have come back after they had left. Until then any law is as good as another, and
     /// that pages go in the order in which they came costs least, in time and in what a law remembers.
     fn fit(&mut self, pages: u32) {
-        let is_short = self.cache.returned_pages() >= u64::from(pages / RETURNED_PART);
+        let is_short = self.cache.refault_pages() >= u64::from(pages / REFAULT_DIVISOR);
         if self.cache.backed_pages() > pages / 2 && is_short {
-            let law = reclaim::build(&self.reclaim, pages.max(1)).expect("it was built before");
-            self.cache.refit(law, pages.max(1));
+            let policy =
+                eviction::build(&self.eviction, pages.max(1)).expect("it was built before");
+            self.cache.replace_policy(policy, pages.max(1));
             self.is_fitted = true;
         }
     }
@@ -139,6 +141,6 @@ impl Frames {
 
     /// Whether nothing is promised to anybody.
     pub(super) fn is_idle(&self) -> bool {
-        self.budget.pinned == 0 && self.budget.ahead == 0 && self.cache.promised_pages() == 0
+        self.budget.pinned == 0 && self.budget.ahead == 0 && self.cache.reserved_pages() == 0
     }
 }

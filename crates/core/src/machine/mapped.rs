@@ -29,7 +29,7 @@ impl Machine {
         let file = self.files.file_of(handle);
         for page in range.pages() {
             if let Some(frame) = cache.find(file, page) {
-                cache.take_as_used(frame);
+                cache.count_as_used(frame);
             }
         }
     }

@@ -5,14 +5,14 @@
 //! the same. See [`swapin`](crate::swapin) for how a world drives this.
 //!
 //! # The poll contract
-//! 1. [`open_fault`](Memory::open_fault) for a fault; [`begin`](Memory::begin) when there is room for
-//!    its page, or when the page is [there already](Memory::is_resident).
-//! 2. [`make_room`](Memory::make_room) after whatever may have taken room or given some, then
-//!    [`poll_unmap`](Memory::poll_unmap), each answered by
-//!    [`handle_unmapped`](Memory::handle_unmapped).
-//! 3. [`complete`](Memory::complete) for each part of a request that has ended and carried slots.
-//! 4. [`poll_faulted`](Memory::poll_faulted) until it gives none; each is
-//!    [released](Memory::release).
+//! 1. [`open_fault`](MachineMemory::open_fault) for a fault; [`begin`](MachineMemory::begin) when there is room for
+//!    its page, or when the page is [there already](MachineMemory::is_resident).
+//! 2. [`make_room`](MachineMemory::make_room) after whatever may have taken room or given some, then
+//!    [`poll_unmap`](MachineMemory::poll_unmap), each answered by
+//!    [`handle_unmapped`](MachineMemory::handle_unmapped).
+//! 3. [`complete`](MachineMemory::complete) for each part of a request that has ended and carried slots.
+//! 4. [`poll_faulted`](MachineMemory::poll_faulted) until it gives none; each is
+//!    [released](MachineMemory::release).
 //!
 //! # What holds
 //! 1. A slot holds one page, and a page that is not in memory and was ever
@@ -28,12 +28,12 @@ use alloc::vec::Vec;
 
 use slab::Slab;
 
-use super::queue::{Ended, Waiter};
-use super::{Base, BeyondDevice, FaultId, ReadError, SwapError};
+use super::queue::{EndedPart, Waiter};
+use super::{BeyondDevice, FaultId, ReadError, SharedState, SwapError};
 use crate::cache::{FileId, FrameId};
-use crate::law::Spec;
+use crate::policy::Spec;
 use crate::request::{DeviceError, Op, ProcessId};
-use crate::swapin::{self, MemoryId, NoSwapReadahead, SwapinLaw};
+use crate::swapin::{self, MemoryId, NoSwapReadahead, SwapinPolicy};
 use crate::unit::{PAGE_SECTORS, PageRange, Time};
 
 mod area;
@@ -41,7 +41,7 @@ mod faults;
 mod swap_in;
 mod swap_out;
 
-use area::{Owner, SwapArea};
+use area::{LazyEngine, SwapArea};
 
 /// Whose a mapping is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -76,7 +76,7 @@ pub enum SwapOut {
 #[derive(Clone, Debug)]
 pub struct SwapConfig {
     /// The swap-in law. Default `adaptive`.
-    pub law: Spec,
+    pub policy: Spec,
     /// Where the area starts on the device.
     pub start_sector: u64,
     /// How many slots of a page it has; each costs 8 bytes of bookkeeping.
@@ -100,7 +100,7 @@ pub struct SwapConfig {
     /// `two-lists` memory has two lists of its own, as in Linux. Default: memory has those under
     /// every law. It asks for a world that sees accessed bits: of one that doesn't nobody has measured
     /// yet what it is worth.
-    pub by_law: bool,
+    pub by_policy: bool,
     /// In whose name the area is written.
     pub writer: ProcessId,
 }
@@ -109,14 +109,14 @@ impl SwapConfig {
     /// The defaults, for an area of `slots` pages from `start_sector` on.
     pub fn new(start_sector: u64, slots: u64) -> SwapConfig {
         SwapConfig {
-            law: Spec::plain("adaptive"),
+            policy: Spec::plain("adaptive"),
             start_sector,
             slots,
             write_pages_max: 64,
             swap_out: SwapOut::default(),
             ready_pages: None,
             second_chance_pages: 0,
-            by_law: false,
+            by_policy: false,
             writer: ProcessId(0),
         }
     }
@@ -139,7 +139,7 @@ pub struct MemoryFault {
 
 /// Where a fault got its page from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Source {
+pub enum PageSource {
     /// The page was never written, or discarded since: the world fills the frame with zeros.
     Zero,
     /// It was in memory, or on its way.
@@ -168,7 +168,7 @@ pub struct Faulted {
     /// When it was started.
     pub started: Time,
     /// The frame that holds the page, and how it came there.
-    pub result: Result<(FrameId, Source), ReadError>,
+    pub result: Result<(FrameId, PageSource), ReadError>,
     /// Whether to map it writable: it was a write, or the page is dirty already.
     pub is_writable: bool,
 }
@@ -203,7 +203,7 @@ pub struct SwapCounters {
 
 /// One mapping.
 #[derive(Debug)]
-struct Mapping {
+struct MachineMapping {
     file: FileId,
     kind: MemoryKind,
     /// The slot of each page, or `NO_SLOT`.
@@ -212,7 +212,7 @@ struct Mapping {
 
 const NO_SLOT: u32 = u32::MAX;
 
-impl Mapping {
+impl MachineMapping {
     fn slot_of(&self, page: u64) -> Option<u64> {
         let slot = self.slots[page as usize];
         (slot != NO_SLOT).then_some(u64::from(slot))
@@ -221,29 +221,29 @@ impl Mapping {
 
 /// A fault from its start until its release.
 #[derive(Debug)]
-struct Fault {
+struct MachineFault {
     cause: MemoryFault,
     started: Time,
     /// The frame of its page, pinned, and how it came there; none as long as it waits.
-    found: Option<(FrameId, Source)>,
+    found: Option<(FrameId, PageSource)>,
     error: Option<ReadError>,
 }
 
 /// All mappings, their faults, and what they share.
-pub(super) struct Memory {
-    mappings: Vec<Mapping>,
-    faults: Slab<Fault>,
+pub(super) struct MachineMemory {
+    mappings: Vec<MachineMapping>,
+    faults: Slab<MachineFault>,
     faulted: VecDeque<FaultId>,
     open_faults_max: u32,
-    swap: Swap,
+    swap: SwapState,
     /// Runs of slots whose pages were added to the cache and have no request yet.
     runs: Vec<PageRange>,
 }
 
 /// The swap area and what is done about it.
-struct Swap {
+struct SwapState {
     area: SwapArea,
-    law: Box<dyn SwapinLaw>,
+    policy: Box<dyn SwapinPolicy>,
     write_pages_max: u64,
     swap_out: SwapOut,
     ready_pages: u32,
@@ -266,11 +266,11 @@ struct Swap {
     counters: SwapCounters,
 }
 
-impl Default for Swap {
-    fn default() -> Swap {
-        Swap {
+impl Default for SwapState {
+    fn default() -> SwapState {
+        SwapState {
             area: SwapArea::default(),
-            law: Box::new(NoSwapReadahead),
+            policy: Box::new(NoSwapReadahead),
             write_pages_max: 1,
             swap_out: SwapOut::default(),
             ready_pages: 0,
@@ -289,13 +289,13 @@ impl Default for Swap {
     }
 }
 
-impl Swap {
+impl SwapState {
     /// The law was asked, and had room for all but so many pages of what it would have read.
     ///
     /// So many more are kept ready from now on, a quarter of the memory at most (half of
     /// what may be read ahead into);
     /// and fewer by one of 256 each time that nothing is lacking.
-    fn ready_for_law(&mut self, lacking_pages: u64, memory_pages: u32) {
+    fn adapt_ready_frames(&mut self, lacking_pages: u64, memory_pages: u32) {
         let kept = match lacking_pages {
             0 => self.ready_ahead_pages - self.ready_ahead_pages.div_ceil(256),
             _ => self.ready_ahead_pages,
@@ -305,15 +305,15 @@ impl Swap {
     }
 }
 
-impl Memory {
+impl MachineMemory {
     /// No mapping, and no swap area.
-    pub(super) fn new(open_faults_max: u32) -> Memory {
-        Memory {
+    pub(super) fn new(open_faults_max: u32) -> MachineMemory {
+        MachineMemory {
             mappings: Vec::new(),
             faults: Slab::new(),
             faulted: VecDeque::new(),
             open_faults_max,
-            swap: Swap::default(),
+            swap: SwapState::default(),
             runs: Vec::new(),
         }
     }
@@ -321,14 +321,15 @@ impl Memory {
     /// Adds the swap area, of which there is one; without it memory is as large as memory.
     pub(super) fn add_swap(
         &mut self,
-        base: &mut Base,
+        base: &mut SharedState,
         config: &SwapConfig,
     ) -> Result<(), SwapError> {
         if self.swap.is_added {
             return Err(SwapError::Second);
         }
         let caps = base.queue.caps();
-        let law = swapin::build(&config.law, caps.is_rotational).map_err(SwapError::Law)?;
+        let policy =
+            swapin::build(&config.policy, caps.is_rotational).map_err(SwapError::Policy)?;
         let end_sector = config.start_sector.saturating_add(config.slots * PAGE_SECTORS);
         if end_sector > caps.sectors {
             return Err(SwapError::Beyond(BeyondDevice {
@@ -339,14 +340,14 @@ impl Memory {
         if config.slots >= u64::from(NO_SLOT) {
             return Err(SwapError::TooManyPages { pages: config.slots });
         }
-        if config.by_law {
-            base.frames.cache.give_memory_to_law();
+        if config.by_policy {
+            base.frames.cache.give_memory_to_policy();
         }
         let memory_pages = base.frames.cache.budget_pages();
         let default_ready = (memory_pages / 16).min(READY_PAGES_MAX);
-        self.swap = Swap {
+        self.swap = SwapState {
             area: SwapArea::new(config.start_sector, config.slots),
-            law,
+            policy,
             write_pages_max: config.write_pages_max.clamp(1, base.queue.request_pages_max()),
             swap_out: config.swap_out,
             ready_pages: config
@@ -357,7 +358,7 @@ impl Memory {
             second_chance_pages: config.second_chance_pages.min(memory_pages / 2),
             writer: config.writer,
             is_added: true,
-            ..Swap::default()
+            ..SwapState::default()
         };
         Ok(())
     }
@@ -365,7 +366,7 @@ impl Memory {
     /// Adds a mapping of `pages` pages, all zeros.
     pub(super) fn add_mapping(
         &mut self,
-        base: &mut Base,
+        base: &mut SharedState,
         pages: u64,
         kind: MemoryKind,
     ) -> Result<MemoryId, SwapError> {
@@ -374,7 +375,7 @@ impl Memory {
         }
         let file = base.frames.cache.add_file();
         let slots = alloc::vec![NO_SLOT; pages as usize];
-        self.mappings.push(Mapping { file, kind, slots });
+        self.mappings.push(MachineMapping { file, kind, slots });
         Ok(MemoryId(self.mappings.len() as u32 - 1))
     }
 
@@ -382,7 +383,7 @@ impl Memory {
     #[inline]
     pub(super) fn touch(
         &mut self,
-        base: &mut Base,
+        base: &mut SharedState,
         memory: MemoryId,
         page: u64,
         access: MemoryAccess,
@@ -397,7 +398,12 @@ impl Memory {
 
     /// Forgets the pages of the range, as far as nothing is under way for them; gives
     /// how many are left.
-    pub(super) fn discard(&mut self, base: &mut Base, memory: MemoryId, range: PageRange) -> u64 {
+    pub(super) fn discard(
+        &mut self,
+        base: &mut SharedState,
+        memory: MemoryId,
+        range: PageRange,
+    ) -> u64 {
         let mut busy = 0;
         for page in range.pages() {
             let frame = base.frames.cache.find(self.file_of(memory), page);
@@ -406,7 +412,7 @@ impl Memory {
                 continue;
             }
             if let Some(frame) = frame {
-                self.call_back(base, frame);
+                self.cancel_swap_out(base, frame);
                 base.frames.cache.discard_memory(frame);
             }
             self.give_up_slot(memory, page);
@@ -417,8 +423,8 @@ impl Memory {
     /// Slots have been read or written, or not; gives the list of waiters back.
     pub(super) fn complete(
         &mut self,
-        base: &mut Base,
-        ended: Ended,
+        base: &mut SharedState,
+        ended: EndedPart,
         range: PageRange,
     ) -> Vec<Waiter> {
         match ended.request.op {
@@ -449,7 +455,7 @@ impl Memory {
 
     /// The page is written to: what its slot holds is old. While that is being
     /// written it keeps the slot, until the write has ended.
-    fn make_dirty(&mut self, base: &mut Base, memory: MemoryId, page: u64, frame: FrameId) {
+    fn make_dirty(&mut self, base: &mut SharedState, memory: MemoryId, page: u64, frame: FrameId) {
         base.frames.cache.set_dirty(frame, true);
         if !base.frames.cache.is_writing(frame) {
             self.give_up_slot(memory, page);
@@ -472,16 +478,16 @@ impl Memory {
     }
 
     /// The frame of the page that a slot holds, which is in memory.
-    pub(super) fn frame_of_slot(&self, base: &Base, slot: u64) -> FrameId {
+    pub(super) fn frame_of_slot(&self, base: &SharedState, slot: u64) -> FrameId {
         let owner = self.swap.area.owner(slot).expect("a slot under way has its page");
         let frame = base.frames.cache.find(self.file_of(owner.memory), owner.page);
         frame.expect("a page under way is in its table")
     }
 
-    fn take_slot(&mut self, base: &Base, slot: u64, frame: FrameId) {
+    fn take_slot(&mut self, base: &SharedState, slot: u64, frame: FrameId) {
         let (file, page) = base.frames.cache.page_of(frame);
         let memory = self.memory_of(file);
-        self.swap.area.take(slot, Owner { memory, page });
+        self.swap.area.take(slot, LazyEngine { memory, page });
         self.mappings[memory.0 as usize].slots[page as usize] = slot as u32;
     }
 

@@ -84,7 +84,7 @@ mod tests {
     /// One request from 0 to 2 ms and one from 1 to 4 ms: 5 ms in the device together, which was busy for 4; what comes after a rest of 6 ms
     /// begins at 10 and takes 1, so that it is 6 of 5.
     #[test]
-    fn the_mean_depth_is_of_the_time_in_which_there_was_any() {
+    fn the_mean_depth_excludes_idle_time() {
         let request = Request {
             op: Op::Read,
             start: 0,
@@ -92,7 +92,7 @@ mod tests {
             process: ProcessId(0),
             priority: Priority::default(),
             is_sync: true,
-            need: Need::Awaited,
+            need: Need::Demand,
         };
         let mut meter = Meter::default();
         assert_eq!(meter.depth_mean_milli(), None);

@@ -1,18 +1,18 @@
 //! What is on its way to the device: requests from their making to their end.
 //!
 //! # The poll contract
-//! 1. [`send`](Queue::send) for each new request. It is *plugged*: held back, so that those that
+//! 1. [`send`](RequestQueue::send) for each new request. It is *plugged*: held back, so that those that
 //!    are made together are merged with each other before the device sees the first.
-//! 2. [`poll`](Queue::poll) until it gives none: what to hand to the device, and what was withdrawn.
-//! 3. [`handle_completion`](Queue::handle_completion) for each request that the device finished;
-//!    and then, as for each that was withdrawn, [`poll_ended`](Queue::poll_ended) until it gives none: the parts that it was merged
+//! 2. [`poll`](RequestQueue::poll) until it gives none: what to hand to the device, and what was withdrawn.
+//! 3. [`handle_completion`](RequestQueue::handle_completion) for each request that the device finished;
+//!    and then, as for each that was withdrawn, [`poll_ended`](RequestQueue::poll_ended) until it gives none: the parts that it was merged
 //!    from, each with those who wait for it.
 //! 4. When there is nothing to do, wait for a completion, for something to send, or for the time
-//!    that [`next_wake`](Queue::next_wake) names.
+//!    that [`next_wake`](RequestQueue::next_wake) names.
 //!
 //! It knows sectors, processes and times, and what became of requests. Each stands once in its
 //! [`RequestTable`]; the plug, the scheduler and everybody else hold names. What the bytes are for
-//! is told by the [`Content`], which it carries and does not look into.
+//! is told by the [`RequestContent`], which it carries and does not look into.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -30,21 +30,21 @@ use crate::unit::{PAGE_BYTES, PAGE_SECTORS, SECTOR_BYTES, Time};
 mod payload;
 
 use payload::Payloads;
-pub(super) use payload::{Behind, Content, Waiter};
+pub(super) use payload::{RequestContent, SearchTail, Waiter};
 
 /// How many requests are held back at most: the kernel's `BLK_MAX_REQUEST_COUNT`.
 const PLUG_REQUESTS_MAX: usize = 32;
 
 /// What became of one part of a request that the device has finished.
 #[derive(Debug)]
-pub(super) struct Ended {
+pub(super) struct EndedPart {
     /// The part as it was sent, taken out of the table.
     pub(super) request: Request,
-    pub(super) content: Content,
+    pub(super) content: RequestContent,
     pub(super) outcome: PartOutcome,
     /// It travelled with others: a failure does not tell whose bytes are bad.
     pub(super) is_merged: bool,
-    /// Who waits for it; to be given back to [`Queue::recycle`].
+    /// Who waits for it; to be given back to [`RequestQueue::recycle`].
     pub(super) waiters: Vec<Waiter>,
 }
 
@@ -68,24 +68,24 @@ impl PartOutcome {
 
 /// A request whose parts are being told.
 #[derive(Clone, Copy, Debug)]
-struct Ending {
+struct EndingRequest {
     next: Option<RequestId>,
     start: u64,
     outcome: Outcome,
     is_merged: bool,
 }
 
-/// What [`Queue::poll`] gives.
+/// What [`RequestQueue::poll`] gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Polled {
+pub(super) enum QueueAction {
     /// Hand it to the device.
     Request(DeviceRequest),
-    /// A read that nobody waits for has ended undone: [`Queue::poll_ended`] gives its parts.
+    /// A read that nobody waits for has ended undone: [`RequestQueue::poll_ended`] gives its parts.
     Withdrawn,
 }
 
 /// Requests that are held back, queued, in the device, or to be tried again.
-pub(super) struct Queue {
+pub(super) struct RequestQueue {
     caps: DeviceCaps,
     depth_max: u32,
     queue_requests: u32,
@@ -98,16 +98,16 @@ pub(super) struct Queue {
     /// Parts of failed requests that are tried again on their own, past the scheduler.
     retries: VecDeque<RequestId>,
     wake: Option<Time>,
-    ending: Option<Ending>,
+    ending: Option<EndingRequest>,
     /// What the laws know together: among it what a request of this device costs, from
     /// completions.
     pub(super) evidence: DeviceEvidence,
     pub(super) meter: Meter,
 }
 
-impl Queue {
+impl RequestQueue {
     /// An empty queue of the device of `config`, with its scheduler.
-    pub(super) fn new(config: &Config) -> Result<Queue, ConfigError> {
+    pub(super) fn new(config: &Config) -> Result<RequestQueue, ConfigError> {
         if config.depth_max == 0 || config.caps.depth_max == 0 {
             return Err(ConfigError::NoDepth);
         }
@@ -118,8 +118,8 @@ impl Queue {
         // A device that takes no sector at all takes no merged request.
         let merged_max = if config.merges { request_sectors_max } else { 0 };
         let caps = DeviceCaps { request_sectors_max: merged_max, ..config.caps };
-        let scheduler = scheduler::build(&config.scheduler, &caps).map_err(ConfigError::Law)?;
-        Ok(Queue {
+        let scheduler = scheduler::build(&config.scheduler, &caps).map_err(ConfigError::Policy)?;
+        Ok(RequestQueue {
             caps: config.caps,
             depth_max: config.depth_max.min(config.caps.depth_max),
             queue_requests: config.queue_requests,
@@ -188,7 +188,12 @@ impl Queue {
 
     /// Takes a request in, which goes to the scheduler with the next poll. What it carries is to be
     /// told of its name before that.
-    pub(super) fn send(&mut self, now: Time, request: Request, content: Content) -> RequestId {
+    pub(super) fn send(
+        &mut self,
+        now: Time,
+        request: Request,
+        content: RequestContent,
+    ) -> RequestId {
         let id = self.requests.open(request);
         self.payloads.put(id, content, false);
         self.plug.push(id);
@@ -199,7 +204,7 @@ impl Queue {
     }
 
     /// Makes a request of what has failed before: it goes to the device past the scheduler.
-    pub(super) fn send_again(&mut self, request: Request, content: Content) -> RequestId {
+    pub(super) fn send_again(&mut self, request: Request, content: RequestContent) -> RequestId {
         let id = self.requests.open(request);
         self.payloads.put(id, content, true);
         self.retries.push_back(id);
@@ -208,20 +213,20 @@ impl Queue {
 
     /// Has `waiter` be told of the end of the request.
     pub(super) fn wait(&mut self, id: RequestId, waiter: Waiter) {
-        if let Some(head) = self.requests.set_awaited(id) {
-            self.scheduler.awaited(head, &self.requests);
+        if let Some(head) = self.requests.set_demand(id) {
+            self.scheduler.demand(head, &self.requests);
         }
         self.payloads.wait(id, waiter);
     }
 
     /// Whether `waiter` is to be told of the end of the request, or of one that was merged into it.
-    pub(super) fn is_awaited(&self, id: RequestId, waiter: Waiter) -> bool {
+    pub(super) fn is_demand(&self, id: RequestId, waiter: Waiter) -> bool {
         self.requests.parts(id).any(|part| self.payloads.awaits(part, waiter))
     }
 
     /// What is to be done next; none when the device is full, or when the
     /// scheduler has nothing for it now.
-    pub(super) fn poll(&mut self, now: Time) -> Option<Polled> {
+    pub(super) fn poll(&mut self, now: Time) -> Option<QueueAction> {
         self.unplug(now);
         if self.meter.in_device() >= self.depth_max {
             return None;
@@ -236,9 +241,9 @@ impl Queue {
             None => match self.scheduler.dispatch(now, &self.requests) {
                 Dispatch::Request(id) => id,
                 Dispatch::Withdraw(id) => {
-                    debug_assert!(self.requests[id].need != Need::Awaited, "somebody waits for it");
+                    debug_assert!(self.requests[id].need != Need::Demand, "somebody waits for it");
                     self.end(id, Outcome::Failed(DeviceError::Cancelled));
-                    return Some(Polled::Withdrawn);
+                    return Some(QueueAction::Withdrawn);
                 }
                 Dispatch::WaitUntil(time) => {
                     self.wake = Some(time);
@@ -255,7 +260,7 @@ impl Queue {
         self.meter.dispatched(now, request);
         let Request { op, start, sectors, .. } = *request;
         self.evidence.estimate.dispatched(now, id, Some(start..request.end()));
-        Some(Polled::Request(DeviceRequest { id, op, start, sectors }))
+        Some(QueueAction::Request(DeviceRequest { id, op, start, sectors }))
     }
 
     /// When to poll again though nothing has come or completed; none: no need.
@@ -264,7 +269,11 @@ impl Queue {
     }
 
     /// The parts of a request in the order of its sectors: what each carries, and its bytes.
-    pub(super) fn each_part_in_order(&self, id: RequestId, mut each: impl FnMut(Content, u64)) {
+    pub(super) fn each_part_in_order(
+        &self,
+        id: RequestId,
+        mut each: impl FnMut(RequestContent, u64),
+    ) {
         for part in self.requests.parts(id) {
             each(self.payloads.content(part), self.requests.opened(part).bytes());
         }
@@ -287,11 +296,11 @@ impl Queue {
     fn end(&mut self, id: RequestId, outcome: Outcome) {
         debug_assert!(self.ending.is_none_or(|ending| ending.next.is_none()), "one at a time");
         let (start, is_merged) = (self.requests[id].start, self.requests.is_merged(id));
-        self.ending = Some(Ending { next: Some(id), start, outcome, is_merged });
+        self.ending = Some(EndingRequest { next: Some(id), start, outcome, is_merged });
     }
 
     /// The next part of the request that was completed; its name may be given again.
-    pub(super) fn poll_ended(&mut self) -> Option<Ended> {
+    pub(super) fn poll_ended(&mut self) -> Option<EndedPart> {
         let ending = self.ending.as_mut()?;
         let part = ending.next?;
         let request;
@@ -306,7 +315,7 @@ impl Queue {
         };
         let is_merged = ending.is_merged;
         let (content, waiters) = self.payloads.take(part);
-        Some(Ended { request, content, outcome, is_merged, waiters })
+        Some(EndedPart { request, content, outcome, is_merged, waiters })
     }
 
     /// Takes back the list of waiters of a part that has ended.
@@ -326,14 +335,14 @@ impl Queue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::law::Spec;
+    use crate::policy::Spec;
     use crate::request::{Need, Op};
     use crate::unit::PageRange;
 
     const NOW: Time = Time::ZERO;
 
     /// A queue over a device that takes two requests at once, of 64 KiB at most.
-    fn queue(scheduler: &str) -> Queue {
+    fn queue(scheduler: &str) -> RequestQueue {
         let caps = DeviceCaps {
             sectors: 1 << 20,
             request_sectors_max: 128,
@@ -342,17 +351,17 @@ mod tests {
             alignment_sectors: 1,
         };
         let scheduler = Spec::parse(scheduler).unwrap();
-        match Queue::new(&Config { scheduler, ..Config::new(caps) }) {
+        match RequestQueue::new(&Config { scheduler, ..Config::new(caps) }) {
             Ok(queue) => queue,
             Err(error) => panic!("{error}"),
         }
     }
 
-    fn send(queue: &mut Queue, start: u64, sectors: u32) -> RequestId {
-        send_needed(queue, start, sectors, Need::Likely)
+    fn send(queue: &mut RequestQueue, start: u64, sectors: u32) -> RequestId {
+        send_needed(queue, start, sectors, Need::Prefetch)
     }
 
-    fn send_needed(queue: &mut Queue, start: u64, sectors: u32, need: Need) -> RequestId {
+    fn send_needed(queue: &mut RequestQueue, start: u64, sectors: u32, need: Need) -> RequestId {
         let request = Request {
             op: Op::Read,
             start,
@@ -362,22 +371,26 @@ mod tests {
             is_sync: true,
             need,
         };
-        queue.send(NOW, request, Content::Slots { range: PageRange::default(), ahead_pages: 0 })
+        queue.send(
+            NOW,
+            request,
+            RequestContent::Slots { range: PageRange::default(), ahead_pages: 0 },
+        )
     }
 
-    fn next(queue: &mut Queue) -> Option<DeviceRequest> {
+    fn next(queue: &mut RequestQueue) -> Option<DeviceRequest> {
         queue.poll(NOW).map(|polled| match polled {
-            Polled::Request(request) => request,
-            Polled::Withdrawn => panic!("nothing is withdrawn"),
+            QueueAction::Request(request) => request,
+            QueueAction::Withdrawn => panic!("nothing is withdrawn"),
         })
     }
 
-    fn places(queue: &mut Queue) -> Vec<(u64, u32)> {
+    fn places(queue: &mut RequestQueue) -> Vec<(u64, u32)> {
         core::iter::from_fn(|| next(queue)).map(|it| (it.start, it.sectors)).collect()
     }
 
     /// What is told of a request that ended so: first sector and outcome of each part.
-    fn told(queue: &mut Queue, id: RequestId, outcome: Outcome) -> Vec<(u64, PartOutcome)> {
+    fn told(queue: &mut RequestQueue, id: RequestId, outcome: Outcome) -> Vec<(u64, PartOutcome)> {
         queue.handle_completion(NOW, Completion::at(NOW, id, outcome));
         core::iter::from_fn(|| queue.poll_ended())
             .map(|ended| (ended.request.start, ended.outcome))
@@ -406,23 +419,23 @@ mod tests {
 
     /// Two in doubt that are merged, behind one read after the other that somebody waits for, for half a second.
     #[test]
-    fn what_is_withdrawn_has_ended_undone_and_without_a_device() {
+    fn cancelled_requests_end_without_reaching_the_device() {
         let mut queue = queue("adaptive");
         for start in [0, 8] {
-            send_needed(&mut queue, start, 8, Need::Doubtful);
+            send_needed(&mut queue, start, 8, Need::Speculative);
         }
-        let ids = [1000, 2000, 3000].map(|start| send_needed(&mut queue, start, 8, Need::Awaited));
+        let ids = [1000, 2000, 3000].map(|start| send_needed(&mut queue, start, 8, Need::Demand));
         assert_eq!(places(&mut queue), [(1000, 8), (2000, 8)]);
         let late = Time::from_ms(500);
         queue.handle_completion(late, Completion::at(late, ids[0], Outcome::Done));
         while queue.poll_ended().is_some() {}
-        assert_eq!(queue.poll(late), Some(Polled::Withdrawn));
+        assert_eq!(queue.poll(late), Some(QueueAction::Withdrawn));
         let ended = core::iter::from_fn(|| queue.poll_ended());
         let mut parts: Vec<_> = ended.map(|it| (it.request.start, it.outcome)).collect();
         parts.sort_by_key(|part| part.0);
         let cancelled = PartOutcome::Failed(DeviceError::Cancelled);
         assert_eq!(parts, [(0, cancelled), (8, cancelled)]);
-        assert!(matches!(queue.poll(late), Some(Polled::Request(it)) if it.start == 3000));
+        assert!(matches!(queue.poll(late), Some(QueueAction::Request(it)) if it.start == 3000));
         assert_eq!(queue.meter.device_reads, 3, "the device was asked for no more");
         for id in &ids[1..] {
             told(&mut queue, *id, Outcome::Done);
@@ -432,7 +445,7 @@ mod tests {
 
     /// 5,000 of 3 × 4,096 bytes came: all of the first part, 904 of the second, none of the third.
     #[test]
-    fn each_part_of_a_merged_request_is_told_what_came_of_it() {
+    fn each_part_of_a_merged_request_gets_its_own_outcome() {
         let mut queue = queue("noop");
         let ids = [0, 8, 16].map(|start| send(&mut queue, start, 8));
         places(&mut queue);
@@ -444,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_tried_again_goes_first_and_its_end_is_nothing_to_the_scheduler() {
+    fn retries_go_first_and_bypass_the_scheduler() {
         let mut queue = queue("cfq");
         let first = send(&mut queue, 0, 8);
         let request = next(&mut queue).expect("an idle device takes it");
@@ -464,22 +477,22 @@ mod tests {
     /// The second of two that were read ahead is waited for: by a read that came before they were
     /// merged, or after.
     #[test]
-    fn a_request_is_awaited_once_somebody_waits_for_a_part_of_it() {
+    fn a_request_is_demand_once_a_part_has_a_waiter() {
         for is_merged_first in [false, true] {
             let mut queue = queue("noop");
             let ids = [0, 8].map(|start| send(&mut queue, start, 8));
             if is_merged_first {
                 queue.unplug(NOW);
             }
-            assert!(queue.requests[ids[0]].need != Need::Awaited);
+            assert!(queue.requests[ids[0]].need != Need::Demand);
             queue.wait(ids[1], Waiter::Read(crate::machine::ReadId(7)));
             queue.unplug(NOW);
-            assert_eq!(queue.requests[ids[0]].need, Need::Awaited);
+            assert_eq!(queue.requests[ids[0]].need, Need::Demand);
         }
     }
 
     #[test]
-    fn who_waits_is_told_once_and_the_name_may_be_given_again() {
+    fn waiters_are_returned_once_and_the_identifier_is_reused() {
         let mut queue = queue("noop");
         let first = send(&mut queue, 0, 8);
         queue.wait(first, Waiter::Read(crate::machine::ReadId(7)));

@@ -26,7 +26,7 @@ impl Machine {
     /// How many bytes have been read anew that had left the memory to make room, about: what a larger one would have kept.
     /// Told only where the size may change.
     pub fn returned_bytes(&self) -> u64 {
-        self.base.frames.cache.returned_pages() * PAGE_BYTES
+        self.base.frames.cache.refault_pages() * PAGE_BYTES
     }
 
     /// How much memory there is, in bytes, and how much of it was ever used and not taken back since.
@@ -38,7 +38,7 @@ impl Machine {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Access, Config, HandleId, Transfer};
+    use super::super::{Config, HandleId, ReadAccess, Transfer};
     use super::*;
     use crate::request::{Completion, DeviceCaps, Outcome, ProcessId};
 
@@ -58,7 +58,7 @@ mod tests {
             let offset = page * PAGE_BYTES;
             let transfer =
                 Transfer { handle, process: ProcessId(0), offset, bytes: PAGE_BYTES, tag: 0 };
-            let read = machine.read(now, Access::Buffered, transfer).unwrap();
+            let read = machine.read(now, ReadAccess::Buffered, transfer).unwrap();
             while let Some(request) = machine.poll_request(now) {
                 let id = request.id;
                 machine.handle_completion(now, Completion::at(now, id, Outcome::Done));
@@ -74,8 +74,8 @@ mod tests {
         let config = Config {
             memory_bytes: 16 * PAGE_BYTES,
             memory_bytes_max: 64 * PAGE_BYTES,
-            readahead: crate::law::Spec::plain("none"),
-            reclaim: crate::law::Spec::plain("two-lists"),
+            readahead: crate::policy::Spec::plain("none"),
+            eviction: crate::policy::Spec::plain("two-lists"),
             ..Config::new(CAPS)
         };
         let mut machine = Machine::new(config).unwrap();
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_larger_memory_has_room_for_is_read_once() {
+    fn pages_that_fit_a_larger_memory_are_read_once() {
         let (mut machine, handle) = machine();
         assert_eq!(read(&mut machine, handle, 0..64), 64);
         assert_eq!(read(&mut machine, handle, 0..64), 64);
@@ -97,9 +97,9 @@ mod tests {
         assert_eq!(read(&mut machine, handle, 0..64), 48);
         assert_eq!(read(&mut machine, handle, 0..64), 0);
         // All frames are in use, and more than a sixteenth have come back: from then on there is a law that fits.
-        assert_eq!(machine.base.frames.cache.law_pages(), 16);
+        assert_eq!(machine.base.frames.cache.policy_pages(), 16);
         let withdrawing = machine.resize(Time::ZERO, 40 * PAGE_BYTES);
-        assert_eq!(machine.base.frames.cache.law_pages(), 40);
+        assert_eq!(machine.base.frames.cache.policy_pages(), 40);
         assert_eq!((withdrawing.len(), machine.memory_bytes()[0]), (24, 40 * PAGE_BYTES));
         machine.withdrawn(&withdrawing);
         assert_eq!(machine.memory_bytes(), [40 * PAGE_BYTES; 2]);
@@ -111,7 +111,7 @@ mod tests {
         let (mut machine, handle) = machine();
         let bytes = 10 * PAGE_BYTES;
         let transfer = Transfer { handle, process: ProcessId(0), offset: 0, bytes, tag: 0 };
-        machine.read(Time::ZERO, Access::Buffered, transfer).unwrap();
+        machine.read(Time::ZERO, ReadAccess::Buffered, transfer).unwrap();
         assert_eq!(machine.resize(Time::ZERO, 0), []);
         assert_eq!(machine.memory_bytes()[0], bytes);
         assert!(machine.poll_request(Time::ZERO).is_some());

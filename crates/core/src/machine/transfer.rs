@@ -7,7 +7,7 @@ use crate::unit::Time;
 
 /// How a read goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Access {
+pub enum ReadAccess {
     /// Through the cache, as `read(2)` does.
     Buffered,
     /// Through the cache, one page, as a fault on a memory mapping does.

@@ -8,7 +8,7 @@ use crate::request::{Completion, DeviceRequest};
 use crate::unit::Time;
 
 /// What carries requests between memory and a device, in real or in virtual time.
-pub trait Carrier {
+pub trait IoBackend {
     /// Takes a request in; `machine` tells its memory ([`Machine::request_buffers`]).
     fn submit(&mut self, machine: &Machine, now: Time, request: DeviceRequest);
 
@@ -19,7 +19,7 @@ pub trait Carrier {
 /// Who drives a machine: what carries its requests, and who waits for what it does.
 ///
 /// By default nobody waits, and all is given back at once.
-pub trait Driver: Carrier {
+pub trait Driver: IoBackend {
     /// A read or a write has ended; to be [released](Machine::release), now or later.
     #[inline]
     fn done(&mut self, machine: &mut Machine, now: Time, done: Done) {
@@ -65,7 +65,7 @@ impl Machine {
     /// The first part of a [`turn`](Machine::turn) alone, for those who start something between what
     /// has come and what goes out.
     #[inline]
-    pub fn take_in<C: Carrier + ?Sized>(&mut self, now: Time, carrier: &mut C) -> bool {
+    pub fn take_in<C: IoBackend + ?Sized>(&mut self, now: Time, carrier: &mut C) -> bool {
         let mut is_any = false;
         while let Some(completion) = carrier.poll_completion(now) {
             self.handle_completion(now, completion);
@@ -110,19 +110,19 @@ mod tests {
 
     use super::*;
     use crate::machine::{
-        Access, Config, MemoryAccess, MemoryFault, MemoryKind, SwapConfig, Transfer,
+        Config, MemoryAccess, MemoryFault, MemoryKind, ReadAccess, SwapConfig, Transfer,
     };
     use crate::request::{DeviceCaps, Op, Outcome, ProcessId};
     use crate::unit::{PAGE_BYTES, PAGE_SECTORS, PageRange};
 
     /// A device that answers at the next look, and what happened, in order.
     #[derive(Default)]
-    struct Noting {
+    struct RecordingDriver {
         in_device: VecDeque<DeviceRequest>,
         seen: Vec<&'static str>,
     }
 
-    impl Carrier for Noting {
+    impl IoBackend for RecordingDriver {
         fn submit(&mut self, machine: &Machine, _now: Time, request: DeviceRequest) {
             let mut pages = 0;
             machine.request_buffers(request.id, |_| pages += 1);
@@ -138,7 +138,7 @@ mod tests {
         }
     }
 
-    impl Driver for Noting {
+    impl Driver for RecordingDriver {
         fn done(&mut self, machine: &mut Machine, now: Time, done: Done) {
             self.seen.push("done");
             machine.release(now, done.read);
@@ -171,13 +171,13 @@ mod tests {
     }
 
     #[test]
-    fn a_read_goes_out_in_one_turn_and_is_done_in_the_next() {
-        let (mut machine, mut driver) = (machine(64), Noting::default());
+    fn a_read_is_sent_in_one_step_and_done_in_the_next() {
+        let (mut machine, mut driver) = (machine(64), RecordingDriver::default());
         let file = machine.add_file(PAGE_BYTES, 0).unwrap();
         let handle = machine.open(file);
         let process = ProcessId(0);
         let transfer = Transfer { handle, process, offset: 0, bytes: PAGE_BYTES, tag: 0 };
-        machine.read(Time::ZERO, Access::Buffered, transfer).unwrap();
+        machine.read(Time::ZERO, ReadAccess::Buffered, transfer).unwrap();
         assert!(machine.turn(Time::ZERO, &mut driver));
         assert_eq!(driver.seen, ["read"]);
         assert!(machine.turn(Time::from_us(1), &mut driver));
@@ -188,8 +188,8 @@ mod tests {
 
     /// Twice as many pages as there is memory for are written to, and the first of them again.
     #[test]
-    fn memory_leaves_and_comes_back_turn_by_turn() {
-        let (mut machine, mut driver) = (machine(16), Noting::default());
+    fn pages_swap_out_and_in_step_by_step() {
+        let (mut machine, mut driver) = (machine(16), RecordingDriver::default());
         machine.add_swap(&SwapConfig::new(0, 64)).unwrap();
         let memory = machine.add_memory(32, MemoryKind::Private).unwrap();
         for page in PageRange::new(0, 32).pages().chain([0]) {

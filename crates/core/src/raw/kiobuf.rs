@@ -7,8 +7,8 @@
 //! (the default) the one repaired. A transfer smaller than a chunk is one chunk.
 //! Source: SOURCES.md, E.
 
-use super::{Facts, RawLaw, chunk_bytes};
-use crate::law::{Spec, SpecError};
+use super::{ChunkingPolicy, TransferProgress, chunk_bytes};
+use crate::policy::{Spec, SpecError};
 
 /// The law `kiobuf`.
 #[derive(Clone, Copy, Debug)]
@@ -27,8 +27,8 @@ impl Kiobuf {
     }
 }
 
-impl RawLaw for Kiobuf {
-    fn next(&self, facts: &Facts) -> Option<u64> {
+impl ChunkingPolicy for Kiobuf {
+    fn next(&self, facts: &TransferProgress) -> Option<u64> {
         (facts.in_flight == 0).then_some(self.chunk_bytes.min(facts.bytes_left))
     }
 

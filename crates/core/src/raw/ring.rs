@@ -13,39 +13,39 @@
 //! is the same at each); and the buffers, 2 MiB for a descriptor, stay small, as
 //! the thread asks. Storage far away wants more: rate × round trip ÷ chunk.
 
-use super::{CHUNK_BYTES_DEFAULT, Facts, RawLaw, chunk_bytes};
-use crate::law::{Spec, SpecError};
+use super::{CHUNK_BYTES_DEFAULT, ChunkingPolicy, TransferProgress, chunk_bytes};
+use crate::policy::{Spec, SpecError};
 
 /// The depth unless another is named; see above.
 pub const DEPTH_DEFAULT: u32 = 4;
 
 /// The law `ring`.
 #[derive(Clone, Copy, Debug)]
-pub struct Ring {
+pub struct RingChunking {
     chunk_bytes: u64,
     depth: u32,
 }
 
-impl Default for Ring {
-    fn default() -> Ring {
-        Ring { chunk_bytes: CHUNK_BYTES_DEFAULT, depth: DEPTH_DEFAULT }
+impl Default for RingChunking {
+    fn default() -> RingChunking {
+        RingChunking { chunk_bytes: CHUNK_BYTES_DEFAULT, depth: DEPTH_DEFAULT }
     }
 }
 
-impl Ring {
+impl RingChunking {
     /// Parses `ring,chunk=SIZE,depth=N`.
     ///
     /// # Errors
     /// A parameter is unknown, or a value can't be used.
-    pub fn from_spec(spec: &Spec) -> Result<Ring, SpecError> {
+    pub fn from_spec(spec: &Spec) -> Result<RingChunking, SpecError> {
         spec.only(&["chunk", "depth"])?;
         let depth = spec.integer("depth", DEPTH_DEFAULT.into(), 1..=256)?;
-        Ok(Ring { chunk_bytes: chunk_bytes(spec)?, depth: depth as u32 })
+        Ok(RingChunking { chunk_bytes: chunk_bytes(spec)?, depth: depth as u32 })
     }
 }
 
-impl RawLaw for Ring {
-    fn next(&self, facts: &Facts) -> Option<u64> {
+impl ChunkingPolicy for RingChunking {
+    fn next(&self, facts: &TransferProgress) -> Option<u64> {
         (facts.in_flight < self.depth).then_some(self.chunk_bytes.min(facts.bytes_left))
     }
 

@@ -11,7 +11,7 @@
 //! chunks moved does not count. After a chunk that failed or came short no
 //! further chunk is submitted.
 
-use super::{Facts, RawLaw};
+use super::{ChunkingPolicy, TransferProgress};
 use crate::request::{DeviceError, Outcome};
 
 /// A piece of a transfer that is moved as one; whole blocks.
@@ -32,7 +32,7 @@ impl Chunk {
 
 /// How a transfer ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct End {
+pub struct TransferEnd {
     /// Bytes moved of those that were asked for, from the first one on.
     pub bytes: u64,
     /// Why the byte after them was not moved: an error, or `None` when all were,
@@ -94,12 +94,12 @@ impl RawTransfer {
     }
 
     /// The next chunk to be submitted, if the law wants one now.
-    pub fn poll_chunk(&mut self, law: &dyn RawLaw) -> Option<Chunk> {
+    pub fn poll_chunk(&mut self, policy: &dyn ChunkingPolicy) -> Option<Chunk> {
         let bytes_left = self.covered_end - self.next;
         if bytes_left == 0 || self.stopped.is_some() {
             return None;
         }
-        let wanted = law.next(&Facts { bytes_left, in_flight: self.in_flight })?;
+        let wanted = policy.next(&TransferProgress { bytes_left, in_flight: self.in_flight })?;
         let bytes = match wanted - wanted % self.alignment_bytes {
             0 => self.alignment_bytes,
             whole => whole,
@@ -138,14 +138,14 @@ impl RawTransfer {
     }
 
     /// What came of it, once it is over.
-    pub fn end(&self) -> End {
+    pub fn end(&self) -> TransferEnd {
         debug_assert!(self.is_over(), "the end is known at the end");
         match self.stopped {
             Some((stop, error)) if stop < self.end => {
-                End { bytes: stop.max(self.offset) - self.offset, error }
+                TransferEnd { bytes: stop.max(self.offset) - self.offset, error }
             }
             // All that was asked for, and perhaps not all of its last block.
-            _ => End { bytes: self.end - self.offset, error: None },
+            _ => TransferEnd { bytes: self.end - self.offset, error: None },
         }
     }
 }

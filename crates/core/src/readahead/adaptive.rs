@@ -6,7 +6,7 @@
 //! - *Streams, not descriptors.* A handle may carry many streams: forward,
 //!   backward, strided. A request that continues none may begin one; the next
 //!   request that continues it (a third one, for a stride) shows that it did. A stride is one in bytes, or in pages (`adaptive/stride.rs`).
-//! - *How far it goes* is learned (`survival.rs`): of the runs that came to a length, how many went on. It is
+//! - *How far it goes* is learned (`length_distribution.rs`): of the runs that came to a length, how many went on. It is
 //!   learned apart for runs that begin with their file, for strides, and for requests anywhere, by their sizes; for
 //!   in these a program's pieces differ. And apart for what goes on with a request of another size, more than twice as large or less
 //!   than half: a header and what it names. A run has ended when its reader goes elsewhere, or closes the file before its end. While
@@ -43,10 +43,11 @@
 use alloc::collections::VecDeque;
 
 use super::{
-    Advice, Ahead, Ask, Begin, DeviceEvidence, Evidence, Pages, ReadaheadLaw, STREAMS_MAX,
+    Advice, DeviceEvidence, Evidence, LatestReadahead, PageView, ReadRequest, ReadaheadPolicy,
+    RunBegin, STREAMS_MAX,
 };
 use crate::decision::Decision;
-use crate::law::{Spec, SpecError};
+use crate::policy::{Spec, SpecError};
 use crate::unit::{PAGE_BYTES, PageRange};
 
 mod reaches;
@@ -56,18 +57,18 @@ mod stride;
 mod sweep;
 
 use reaches::Reaches;
-use stream::Stream;
-use stride::Scattered;
+use stream::ReadStream;
+use stride::RandomAccess;
 
 /// The law `adaptive`, for one open file.
 #[derive(Clone, Debug, Default)]
-pub struct Adaptive {
+pub struct AdaptiveReadahead {
     /// The streams, the one that was seen last at the end.
-    streams: VecDeque<Stream>,
+    streams: VecDeque<ReadStream>,
     /// What a request must touch to continue each of them.
     reaches: Reaches,
     /// The last request that continued none.
-    last_scattered: Option<Scattered>,
+    last_scattered: Option<RandomAccess>,
     advice: Advice,
     /// Whether the last stream that went on went down.
     goes_down: bool,
@@ -77,7 +78,7 @@ pub struct Adaptive {
 
 /// A request, and what it finds.
 #[derive(Clone, Copy, Debug)]
-struct Seen {
+struct AccessContext {
     request: PageRange,
     /// The same in bytes: where it begins, and how many.
     offset: u64,
@@ -91,8 +92,13 @@ struct Seen {
     is_touch: bool,
 }
 
-impl Seen {
-    fn by(request: PageRange, ask: &Ask, is_touch: bool, pages: &dyn Pages) -> Seen {
+impl AccessContext {
+    fn by(
+        request: PageRange,
+        ask: &ReadRequest,
+        is_touch: bool,
+        pages: &dyn PageView,
+    ) -> AccessContext {
         let (mut waits, mut is_marked) = (false, false);
         for page in request.pages() {
             waits |= !pages.is_filled(page);
@@ -102,7 +108,15 @@ impl Seen {
             true => (request.first * PAGE_BYTES, PAGE_BYTES),
             false => (ask.offset, ask.bytes),
         };
-        Seen { request, offset, bytes, file_pages: ask.file_pages(), waits, is_marked, is_touch }
+        AccessContext {
+            request,
+            offset,
+            bytes,
+            file_pages: ask.file_pages(),
+            waits,
+            is_marked,
+            is_touch,
+        }
     }
 
     /// Whether it is the time to see whether more is to be read.
@@ -111,14 +125,14 @@ impl Seen {
     }
 }
 
-impl Adaptive {
+impl AdaptiveReadahead {
     /// Parses `adaptive`: it has no parameter.
     ///
     /// # Errors
     /// A parameter is given.
-    pub fn from_spec(spec: &Spec) -> Result<Adaptive, SpecError> {
+    pub fn from_spec(spec: &Spec) -> Result<AdaptiveReadahead, SpecError> {
         spec.only(&[])?;
-        Ok(Adaptive::default())
+        Ok(AdaptiveReadahead::default())
     }
 
     /// How many pages are worth reading ahead of the run that was seen last, where that began at a place of which nothing was known;
@@ -128,7 +142,7 @@ impl Adaptive {
     }
 
     /// A request that finds a page absent, or marked, or touches one that was read ahead.
-    fn seen(&mut self, seen: Seen, pages: &mut dyn Pages) {
+    fn seen(&mut self, seen: AccessContext, pages: &mut dyn PageView) {
         for page in seen.request.pages() {
             if let Some(folio) = pages.marked(page) {
                 pages.clear_mark(folio);
@@ -149,12 +163,12 @@ impl Adaptive {
                 }
                 self.push(stream);
             }
-            None => self.scattered(seen, pages),
+            None => self.random_access(seen, pages),
         }
     }
 
     /// The stream that the request continues, the one that was seen last first.
-    fn continued_by(&self, seen: &Seen, pages: &dyn Pages) -> Option<usize> {
+    fn continued_by(&self, seen: &AccessContext, pages: &dyn PageView) -> Option<usize> {
         let request = seen.request;
         self.reaches.last(request, |at| {
             let reach = self.streams[at].reach();
@@ -164,36 +178,36 @@ impl Adaptive {
     }
 
     /// The stream was seen last.
-    fn push(&mut self, stream: Stream) {
+    fn push(&mut self, stream: ReadStream) {
         self.reaches.push(stream.reach());
         self.streams.push_back(stream);
     }
 
     /// A request that continues no stream: it may begin one.
-    fn scattered(&mut self, seen: Seen, pages: &mut dyn Pages) {
+    fn random_access(&mut self, seen: AccessContext, pages: &mut dyn PageView) {
         let request = seen.request;
         if let Some(stream) = self.streams.back_mut() {
             stream.left(pages);
         }
-        let scattered = Scattered::after(self.last_scattered, &seen);
-        let stride = scattered.stride(self.last_scattered);
-        self.last_scattered = Some(scattered);
-        let begun_at = pages.evidence().device.asked_pages();
+        let random_access = RandomAccess::after(self.last_scattered, &seen);
+        let stride = random_access.stride(self.last_scattered);
+        self.last_scattered = Some(random_access);
+        let begun_at = pages.evidence().device.requested_pages();
         let is_random = self.advice == Advice::Random && (stride.is_some() || !self.has_gone_on);
         let begin = match self.advice {
-            _ if stride.is_some() => Begin::Stride,
-            Advice::Sequential => Begin::Told,
-            _ if request.first == 0 && !is_random => Begin::Told,
-            _ => Begin::Request { pages: request.count() },
+            _ if stride.is_some() => RunBegin::Stride,
+            Advice::Sequential => RunBegin::Told,
+            _ if request.first == 0 && !is_random => RunBegin::Told,
+            _ => RunBegin::Request { pages: request.count() },
         };
         let mut stream = match (stride, begin) {
-            (Some(stride), _) => Stream::strided(request, stride, begun_at),
-            (None, Begin::Told) => Stream::begun(request, begin, begun_at),
-            _ => Stream::begun(request, begin, begun_at).taken_to_go(self.goes_down),
+            (Some(stride), _) => ReadStream::strided(request, stride, begun_at),
+            (None, RunBegin::Told) => ReadStream::begun(request, begin, begun_at),
+            _ => ReadStream::begun(request, begin, begun_at).taken_to_go(self.goes_down),
         };
         if !is_random {
             stream.read_ahead(seen, pages);
-            if matches!(begin, Begin::Request { .. }) && self.advice != Advice::Random {
+            if matches!(begin, RunBegin::Request { .. }) && self.advice != Advice::Random {
                 sweep::sweep(seen, pages);
             }
         }
@@ -207,16 +221,16 @@ impl Adaptive {
     }
 }
 
-impl ReadaheadLaw for Adaptive {
-    fn read(&mut self, ask: &Ask, pages: &mut dyn Pages) {
-        let seen = Seen::by(ask.request().clipped(ask.file_pages()), ask, false, pages);
+impl ReadaheadPolicy for AdaptiveReadahead {
+    fn read(&mut self, ask: &ReadRequest, pages: &mut dyn PageView) {
+        let seen = AccessContext::by(ask.request().clipped(ask.file_pages()), ask, false, pages);
         if seen.is_due() {
             self.seen(seen, pages);
         }
     }
 
-    fn fault(&mut self, page: u64, ask: &Ask, pages: &mut dyn Pages) {
-        let seen = Seen::by(PageRange::new(page, 1), ask, true, pages);
+    fn fault(&mut self, page: u64, ask: &ReadRequest, pages: &mut dyn PageView) {
+        let seen = AccessContext::by(PageRange::new(page, 1), ask, true, pages);
         if seen.is_due() || pages.is_unused(page) {
             self.seen(seen, pages);
         }
@@ -237,20 +251,20 @@ impl ReadaheadLaw for Adaptive {
         self.streams.drain(..).for_each(|mut stream| stream.closed(last_page, file_pages, device));
     }
 
-    /// [`read`](ReadaheadLaw::read) passes over a request that finds everything.
+    /// [`read`](ReadaheadPolicy::read) passes over a request that finds everything.
     fn sees_every_hit(&self) -> bool {
         false
     }
 }
 
 /// Says what was read ahead, and what is known that bears on it.
-fn say(pages: &mut dyn Pages, ahead: Ahead) {
+fn say(pages: &mut dyn PageView, ahead: LatestReadahead) {
     let Evidence { device, file } = pages.evidence();
     file.newest = Some(ahead);
     if !device.log.is_on() {
         return;
     }
-    let Ahead { range, shape, why, behind, size } = ahead;
+    let LatestReadahead { range, shape, why, behind, size } = ahead;
     let decision = Decision::ReadAhead {
         file: file.number,
         first: range.first,
@@ -261,7 +275,7 @@ fn say(pages: &mut dyn Pages, ahead: Ahead) {
         size,
         readers: device.reads_under_way,
         request_pages: device.estimate.request_cost_pages(),
-        occupies_pages: device.estimate.request_occupies_pages(),
+        service_pages: device.estimate.request_service_pages(),
         unused_pages: device.standing_pages,
     };
     device.log.say(device.now, || decision);

@@ -12,7 +12,7 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use core::mem;
 
-use super::{Belief, DeviceEvidence, Evidence, FileEvidence, Folio, Pages};
+use super::{DeviceEvidence, Evidence, FileEvidence, Folio, PageView, ReadaheadState};
 use crate::unit::PageRange;
 
 /// Pages that are remembered together, 2 MiB.
@@ -25,14 +25,14 @@ const WINDOWS_MAX: usize = 256;
 const WORD_PAGES: u64 = u64::BITS as u64;
 
 /// After so many reads that came to nothing that was advised, it is taken that its reader has gone elsewhere.
-const APART_MAX: u32 = 64;
+const READS_ELSEWHERE_MAX: u32 = 64;
 
 const WORDS: usize = (WINDOW_PAGES / WORD_PAGES) as usize;
 
 /// What is remembered of one file.
 #[derive(Clone, Debug, Default)]
-pub struct Advised {
-    windows: BTreeMap<u64, Box<Window>>,
+pub struct KernelCachedPages {
+    windows: BTreeMap<u64, Box<AdvisedWindow>>,
     /// The same, in the order in which they were begun.
     begun: VecDeque<u64>,
     /// Pages that a reader is to tell the law of when it comes to them.
@@ -46,15 +46,15 @@ pub struct Advised {
 
 /// A bit for each page.
 #[derive(Clone, Debug, Default)]
-struct Window {
+struct AdvisedWindow {
     known: [u64; WORDS],
     unused: [u64; WORDS],
 }
 
-impl Advised {
+impl KernelCachedPages {
     /// Nothing is known of the file; which one it is, is for the log.
-    pub fn new(number: u32) -> Advised {
-        Advised { evidence: FileEvidence::new(number), ..Advised::default() }
+    pub fn new(number: u32) -> KernelCachedPages {
+        KernelCachedPages { evidence: FileEvidence::new(number), ..KernelCachedPages::default() }
     }
 
     /// Whether a read of these pages is nothing to tell a law of: all of them were read or advised, and none is marked.
@@ -69,13 +69,13 @@ impl Advised {
     }
 
     /// What is believed of the file; nobody counts what came of what was advised.
-    pub fn belief(&self, device: &DeviceEvidence) -> Belief {
-        Belief::of(device, &self.evidence, None)
+    pub fn readahead_state(&self, device: &DeviceEvidence) -> ReadaheadState {
+        ReadaheadState::of(device, &self.evidence, None)
     }
 
     /// Whether something was advised, or marked, to which its reader is still expected to come.
     pub fn awaits_reader(&self) -> bool {
-        (self.unused_pages > 0 || !self.marks.is_empty()) && self.apart < APART_MAX
+        (self.unused_pages > 0 || !self.marks.is_empty()) && self.apart < READS_ELSEWHERE_MAX
     }
 
     /// A reader has come to these pages: they are known, and used from now on.
@@ -132,7 +132,7 @@ impl Advised {
     }
 
     /// The window of that number, begun now if it is new; then the one that was begun first may be forgotten.
-    fn window(&mut self, number: u64, device: &mut DeviceEvidence) -> &mut Window {
+    fn window(&mut self, number: u64, device: &mut DeviceEvidence) -> &mut AdvisedWindow {
         if !self.windows.contains_key(&number) {
             if self.begun.len() == WINDOWS_MAX
                 && let Some(oldest) = self.begun.pop_front()
@@ -149,13 +149,13 @@ impl Advised {
         self.windows.entry(number).or_default()
     }
 
-    fn has(&self, page: u64, bits: impl Fn(&Window) -> &[u64; WORDS]) -> bool {
+    fn has(&self, page: u64, bits: impl Fn(&AdvisedWindow) -> &[u64; WORDS]) -> bool {
         parts(PageRange::new(page, 1)).all(|part| part.of(&self.windows, &bits) == part.mask)
     }
 }
 
 /// The part of a range that lies in one word.
-struct Part {
+struct WordRange {
     window: u64,
     word: usize,
     mask: u64,
@@ -163,19 +163,19 @@ struct Part {
     first: u64,
 }
 
-impl Part {
+impl WordRange {
     /// Its bits.
     fn of(
         &self,
-        windows: &BTreeMap<u64, Box<Window>>,
-        bits: impl Fn(&Window) -> &[u64; WORDS],
+        windows: &BTreeMap<u64, Box<AdvisedWindow>>,
+        bits: impl Fn(&AdvisedWindow) -> &[u64; WORDS],
     ) -> u64 {
         windows.get(&self.window).map_or(0, |window| bits(window)[self.word] & self.mask)
     }
 }
 
 /// The words that a range lies in, in order.
-fn parts(range: PageRange) -> impl Iterator<Item = Part> {
+fn parts(range: PageRange) -> impl Iterator<Item = WordRange> {
     let words =
         range.first / WORD_PAGES..range.end.div_ceil(WORD_PAGES).max(range.first / WORD_PAGES);
     words.map(move |word| {
@@ -183,7 +183,7 @@ fn parts(range: PageRange) -> impl Iterator<Item = Part> {
         let (low, high) =
             (range.first.max(first) - first, range.end.min(first + WORD_PAGES) - first);
         let below = |bit: u64| 1u64.checked_shl(bit as u32).map_or(u64::MAX, |bit| bit - 1);
-        Part {
+        WordRange {
             window: first / WINDOW_PAGES,
             word: (word % WORDS as u64) as usize,
             mask: below(high) & !below(low),
@@ -194,9 +194,9 @@ fn parts(range: PageRange) -> impl Iterator<Item = Part> {
 
 /// The pages of one read, as a law sees and extends them; beside them, what the kernel is to be advised of.
 #[derive(Debug)]
-pub struct AdvisedPages<'a> {
+pub struct KernelPageView<'a> {
     /// What is remembered of the file.
-    pub advised: &'a mut Advised,
+    pub advised: &'a mut KernelCachedPages,
     /// What is known of the device.
     pub device: &'a mut DeviceEvidence,
     /// How many pages the file has.
@@ -205,7 +205,7 @@ pub struct AdvisedPages<'a> {
     pub runs: &'a mut Vec<PageRange>,
 }
 
-impl AdvisedPages<'_> {
+impl KernelPageView<'_> {
     /// Remembers absent pages; the kernel is advised of them.
     fn take(&mut self, run: PageRange) {
         for part in parts(run) {
@@ -241,7 +241,7 @@ impl AdvisedPages<'_> {
     }
 }
 
-impl Pages for AdvisedPages<'_> {
+impl PageView for KernelPageView<'_> {
     fn is_cached(&self, page: u64) -> bool {
         self.advised.has(page, |window| &window.known)
     }
@@ -302,17 +302,21 @@ mod tests {
         DeviceEvidence { memory_pages: 4096, ..DeviceEvidence::default() }
     }
 
-    fn add(advised: &mut Advised, device: &mut DeviceEvidence, range: PageRange) -> Vec<PageRange> {
+    fn add(
+        advised: &mut KernelCachedPages,
+        device: &mut DeviceEvidence,
+        range: PageRange,
+    ) -> Vec<PageRange> {
         let mut runs = Vec::new();
-        let mut pages = AdvisedPages { advised, device, file_pages: 10_000, runs: &mut runs };
+        let mut pages = KernelPageView { advised, device, file_pages: 10_000, runs: &mut runs };
         pages.add_absent(range, true);
         runs
     }
 
     /// A set of page numbers, one by one, says the same.
     #[test]
-    fn what_is_read_and_advised_is_known_as_a_set_of_numbers_knows_it() {
-        let (mut advised, mut device) = (Advised::default(), device());
+    fn known_and_unused_pages_match_a_set_of_page_numbers() {
+        let (mut advised, mut device) = (KernelCachedPages::default(), device());
         let (mut known, mut unused) = (BTreeSet::<u64>::new(), BTreeSet::<u64>::new());
         let mut state = 7_u64;
         for step in 0..400 {
@@ -348,8 +352,8 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_is_heard_once() {
-        let (mut advised, mut device) = (Advised::default(), device());
+    fn a_mark_is_reported_once() {
+        let (mut advised, mut device) = (KernelCachedPages::default(), device());
         assert_eq!(
             add(&mut advised, &mut device, PageRange::new(60, 10)),
             [PageRange::new(60, 10)]
@@ -358,7 +362,7 @@ mod tests {
             !advised.is_quiet(PageRange::new(58, 3)) && advised.is_quiet(PageRange::new(61, 9))
         );
         let mut runs = Vec::new();
-        let mut pages = AdvisedPages {
+        let mut pages = KernelPageView {
             advised: &mut advised,
             device: &mut device,
             file_pages: 100,
@@ -371,8 +375,8 @@ mod tests {
 
     /// Of a memory of 4,096 pages half is 2,048.
     #[test]
-    fn no_more_is_ahead_than_half_of_the_memory() {
-        let (mut advised, mut device) = (Advised::default(), device());
+    fn advised_pages_are_at_most_half_of_the_memory() {
+        let (mut advised, mut device) = (KernelCachedPages::default(), device());
         let runs = add(&mut advised, &mut device, PageRange::new(0, 3000));
         assert_eq!(runs, [PageRange::new(0, 2048)]);
         advised.read(PageRange::new(0, 48), &mut device);
@@ -382,8 +386,8 @@ mod tests {
 
     /// What was read and is missed is gone, and asked for again; what was advised is on its way.
     #[test]
-    fn what_is_missed_is_gone_unless_it_was_advised_and_is_still_to_come() {
-        let (mut advised, mut device) = (Advised::default(), device());
+    fn absent_pages_are_gone_unless_advised_and_still_in_flight() {
+        let (mut advised, mut device) = (KernelCachedPages::default(), device());
         advised.read(PageRange::new(0, 4), &mut device);
         add(&mut advised, &mut device, PageRange::new(4, 4));
         advised.missed(PageRange::new(2, 4));
@@ -394,8 +398,8 @@ mod tests {
 
     /// Its reader has gone elsewhere after 64 reads of other pages, and is back as soon as he comes to one.
     #[test]
-    fn what_is_advised_awaits_its_reader_until_he_has_long_been_elsewhere() {
-        let (mut advised, mut device) = (Advised::default(), device());
+    fn advised_pages_expect_their_reader_until_64_reads_elsewhere() {
+        let (mut advised, mut device) = (KernelCachedPages::default(), device());
         advised.read(PageRange::new(0, 1), &mut device);
         assert!(!advised.awaits_reader());
         add(&mut advised, &mut device, PageRange::new(100, 4));
@@ -409,8 +413,8 @@ mod tests {
     }
 
     #[test]
-    fn what_was_begun_first_is_forgotten_first() {
-        let (mut advised, mut device) = (Advised::default(), device());
+    fn the_oldest_window_is_dropped_first() {
+        let (mut advised, mut device) = (KernelCachedPages::default(), device());
         add(&mut advised, &mut device, PageRange::new(0, 10));
         for window in 1..=WINDOWS_MAX as u64 {
             assert_eq!(advised.windows.len() as u64, window);

@@ -16,14 +16,14 @@
 //! a price shared by all who wait, 1.4825.
 //!
 //! It is kept of reads alone: who maps a file uses its pages without a word, so that a law for mapped files would be held back
-//! for nothing (a mapping of 512 MiB that is gone through in order took 919 requests, and 156 without). The laws of Linux are [not held to it](super::ReadaheadLaw::is_on_credit): they stand here to be measured as they
+//! for nothing (a mapping of 512 MiB that is gone through in order took 919 requests, and 156 without). The laws of Linux are [not held to it](super::ReadaheadPolicy::is_on_credit): they stand here to be measured as they
 //! were.
 
-use super::evidence::REQUESTS_SHARE;
+use super::evidence::WINDOW_COST_FACTOR;
 use crate::request::Need;
 
 /// Of the memory one of so many parts may be risked before anything is known.
-const MEMORY_SHARE: u64 = 64;
+const INITIAL_CREDIT_DIVISOR: u64 = 64;
 
 /// What came of what was read ahead of one file, in pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -79,17 +79,18 @@ impl Credit {
 
     /// Whether what is read ahead of the file is likely to be used: at least half of what is known of was.
     pub fn need(&self) -> Need {
-        if self.lost > self.used { Need::Doubtful } else { Need::Likely }
+        if self.lost > self.used { Need::Speculative } else { Need::Prefetch }
     }
 
     /// How many more pages may be read ahead into a memory of `memory_pages`, where a request costs
     /// `request_pages`.
     pub fn room(&self, request_pages: u64, memory_pages: u64) -> u64 {
         let (used, lost) = (u64::from(self.used), u64::from(self.lost));
-        let at_first = (REQUESTS_SHARE * request_pages).min(memory_pages / MEMORY_SHARE);
+        let at_first =
+            (WINDOW_COST_FACTOR * request_pages).min(memory_pages / INITIAL_CREDIT_DIVISOR);
         let at_first = at_first * (used + 1) / (used + lost + 1);
-        let earned = used.saturating_mul(request_pages);
-        at_first.saturating_add(earned).saturating_sub(self.standing.into())
+        let budget_earned = used.saturating_mul(request_pages);
+        at_first.saturating_add(budget_earned).saturating_sub(self.standing.into())
     }
 }
 
@@ -100,7 +101,7 @@ mod tests {
     /// A request costs 100 pages: 1,600 at first, of a memory of 131,072 that would give 2,048. All of them are lost: 1,600 ÷ 1,601 is none. Ten are
     /// used, as many pages as ten requests cost, and 1,600 × 11 ÷ 1,611 of what there was.
     #[test]
-    fn who_reads_what_nobody_wants_has_nothing_left_and_each_use_earns_a_request() {
+    fn wasted_pages_exhaust_credit_and_each_use_earns_a_request() {
         let mut credit = Credit::default();
         assert_eq!((credit.room(100, 1 << 17), credit.used_percent()), (1600, None));
         credit.read_ahead(1600, 1600, 1 << 16);
@@ -118,7 +119,7 @@ mod tests {
 
     /// Of a stream every page is used: each window may be a hundred times the one before.
     #[test]
-    fn a_stream_is_never_held_back_for_long() {
+    fn a_stream_is_never_limited_by_credit() {
         let mut credit = Credit::default();
         credit.read_ahead(16, 16, 1 << 16);
         (0..16).for_each(|_| credit.used());

@@ -2,14 +2,14 @@
 
 use alloc::vec::Vec;
 
-use super::Ahead;
+use super::LatestReadahead;
 use crate::decision::DecisionLog;
 use crate::estimate::DeviceEstimate;
-use crate::survival::{CERTAIN, Survival};
+use crate::length_distribution::{CERTAIN, LengthDistribution};
 use crate::unit::{PageRange, Time};
 
 /// Beyond so many times what a request costs a window saves less than a sixteenth.
-pub(crate) const REQUESTS_SHARE: u64 = 16;
+pub(crate) const WINDOW_COST_FACTOR: u64 = 16;
 
 /// How many streams one handle may carry, and how many runs of faults one space. Beyond it the one that was not seen
 /// longest is forgotten. Sixty-four interleaved ones, and as many requests that
@@ -26,9 +26,9 @@ const REGION_PAGES: u64 = 1024;
 const REGIONS_MAX: u64 = 4096;
 
 /// How large a window should be, and what makes it so large: `waits`, what a reader waits for a request,
-/// as a part of all that wait; `occupies`, what a request occupies of the device.
+/// as a part of all that wait; `service_time`, what a request occupies of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub struct WindowTarget {
     /// Pages ahead of the reader.
     pub pages: u64,
     /// Why so many.
@@ -58,7 +58,7 @@ pub struct DeviceEvidence {
     /// Pages that were ever added to the cache.
     pub added_pages: u64,
     /// The streams of all handles together.
-    pub streams: Streams,
+    pub streams: StreamCounts,
     /// How far runs go.
     pub lengths: RunLengths,
     /// When the law is asked: for the log alone, no law decides by it.
@@ -72,49 +72,50 @@ impl DeviceEvidence {
     ///
     /// What it occupies of the device is taken from all who wait, however many they are; what its reader waits beside that, as
     /// [`DeviceEstimate::request_waits_pages`] has it.
-    pub fn price_pages(&self, pages: u64) -> u64 {
-        self.price(pages).0
+    pub fn marginal_cost_pages(&self, pages: u64) -> u64 {
+        self.marginal_cost(pages).0
     }
 
     /// The price, and what most of it is.
-    fn price(&self, pages: u64) -> (u64, &'static str) {
+    fn marginal_cost(&self, pages: u64) -> (u64, &'static str) {
         let others = self.reads_under_way.saturating_sub(1);
         let waits = self.estimate.request_waits_pages(pages, others);
-        let occupies = self.estimate.request_occupies_pages();
-        ((occupies + waits).max(1), if occupies > waits { "occupies" } else { "waits" })
+        let service_time = self.estimate.request_service_pages();
+        ((service_time + waits).max(1), if service_time > waits { "occupies" } else { "waits" })
     }
 
     /// The window that costs least for a run of `length` requests of `each` pages that began so.
     ///
     /// What it costs is the price of a request and the pages that the run is not likely to come to
-    /// ([`Survival`]). Beyond 16 times that price the requests are a sixteenth of the bytes, and
+    /// ([`LengthDistribution`]). Beyond 16 times that price the requests are a sixteenth of the bytes, and
     /// there is nothing to be had.
     ///
     /// Of a request that continues nothing no page is read ahead that is likelier wasted than used: of
     /// many such each would bring in what nobody wants, and what that costs others no price says.
-    pub fn window(&self, begin: Begin, length: u64, each: u64) -> Wanted {
+    pub fn window(&self, begin: RunBegin, length: u64, each: u64) -> WindowTarget {
         let lengths = self.lengths.of(begin);
-        let likely = match begin {
-            Begin::Request { .. } | Begin::Part if length == 1 => {
+        let prefetch_requests = match begin {
+            RunBegin::Request { .. } | RunBegin::Part if length == 1 => {
                 lengths.pages_ahead(1, CERTAIN / 2, u64::MAX)
             }
             _ => u64::MAX,
         };
-        let (price, why) = self.price(each);
-        let pays = lengths.window(length, each, price, REQUESTS_SHARE * price / each);
-        Wanted { pages: each * pays.min(likely), why }
+        let (marginal_cost, why) = self.marginal_cost(each);
+        let pays =
+            lengths.window(length, each, marginal_cost, WINDOW_COST_FACTOR * marginal_cost / each);
+        WindowTarget { pages: each * pays.min(prefetch_requests), why }
     }
 
     /// Whether it pays to read more now while nobody waits, of which a run of `length` requests of `each` pages takes the first page if
     /// it goes on for `ahead` more: what a reader would have to wait for then, against a request and a page in vain.
-    pub fn pays_ahead(&self, begin: Begin, length: u64, each: u64, ahead: u64) -> bool {
-        let chance = self.lengths.of(begin).comes_to(length, ahead);
-        let in_vain = self.estimate.request_occupies_pages() + 1;
-        chance * self.price_pages(each) > (CERTAIN - chance) * in_vain
+    pub fn pays_ahead(&self, begin: RunBegin, length: u64, each: u64, ahead: u64) -> bool {
+        let chance = self.lengths.of(begin).probability_of_reaching(length, ahead);
+        let in_vain = self.estimate.request_service_pages() + 1;
+        chance * self.marginal_cost_pages(each) > (CERTAIN - chance) * in_vain
     }
 
     /// Pages that came into the cache because somebody asked for them, or were asked for since.
-    pub fn asked_pages(&self) -> u64 {
+    pub fn requested_pages(&self) -> u64 {
         self.added_pages.saturating_sub(self.standing_pages)
     }
 
@@ -147,7 +148,7 @@ impl DeviceEvidence {
     }
 
     /// A stream was seen to go on; gives its place in the count.
-    pub fn stream_goes_on(&mut self, counted: Option<Era>) -> Option<Era> {
+    pub fn record_stream_progress(&mut self, counted: Option<Era>) -> Option<Era> {
         // An era is half of the time in which the memory is refilled.
         let era = Era(self.added_pages / (self.memory_pages / 2).max(1));
         self.streams.ended(counted);
@@ -163,13 +164,13 @@ pub struct Era(u64);
 /// How many streams go on: those that were seen in this era or in the one before, and that are not
 /// known to have ended since. One that rests for longer finds nothing of its own in memory any more.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Streams {
+pub struct StreamCounts {
     era: Era,
     now: u64,
     before: u64,
 }
 
-impl Streams {
+impl StreamCounts {
     /// How many there are.
     pub fn count(&self) -> u64 {
         self.now + self.before
@@ -196,7 +197,7 @@ impl Streams {
 
 /// What is known of a run when it begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Begin {
+pub enum RunBegin {
     /// It begins with its file, or the program has said that it reads in order.
     Told,
     /// Three requests at one distance.
@@ -216,41 +217,41 @@ pub enum Begin {
 /// runs that begin with a request of another size say nothing of them.
 #[derive(Clone, Debug)]
 pub struct RunLengths {
-    told: Survival,
-    strides: Survival,
-    parts: Survival,
+    told: LengthDistribution,
+    strides: LengthDistribution,
+    parts: LengthDistribution,
     /// By the powers of two of the first request's pages.
-    requests: [Survival; SIZES],
+    requests: [LengthDistribution; SIZES],
 }
 
 impl Default for RunLengths {
     fn default() -> RunLengths {
         RunLengths {
-            told: Survival::default(),
-            strides: Survival::default(),
-            parts: Survival::default(),
-            requests: core::array::from_fn(|_| Survival::of_requests()),
+            told: LengthDistribution::default(),
+            strides: LengthDistribution::default(),
+            parts: LengthDistribution::default(),
+            requests: core::array::from_fn(|_| LengthDistribution::of_requests()),
         }
     }
 }
 
 impl RunLengths {
-    fn of(&self, begin: Begin) -> &Survival {
+    fn of(&self, begin: RunBegin) -> &LengthDistribution {
         match begin {
-            Begin::Told => &self.told,
-            Begin::Stride => &self.strides,
-            Begin::Part => &self.parts,
-            Begin::Request { pages } => &self.requests[size_of(pages)],
+            RunBegin::Told => &self.told,
+            RunBegin::Stride => &self.strides,
+            RunBegin::Part => &self.parts,
+            RunBegin::Request { pages } => &self.requests[size_of(pages)],
         }
     }
 
     /// How far runs that begin so were seen to go.
-    pub fn of_mut(&mut self, begin: Begin) -> &mut Survival {
+    pub fn of_mut(&mut self, begin: RunBegin) -> &mut LengthDistribution {
         match begin {
-            Begin::Told => &mut self.told,
-            Begin::Stride => &mut self.strides,
-            Begin::Part => &mut self.parts,
-            Begin::Request { pages } => &mut self.requests[size_of(pages)],
+            RunBegin::Told => &mut self.told,
+            RunBegin::Stride => &mut self.strides,
+            RunBegin::Part => &mut self.parts,
+            RunBegin::Request { pages } => &mut self.requests[size_of(pages)],
         }
     }
 }
@@ -261,30 +262,30 @@ fn size_of(pages: u64) -> usize {
 
 /// Requests that belonged to no stream, and found pages absent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Scattered {
+pub struct RandomAccess {
     /// What they have cost beside their pages, each at the price of its moment: in pages.
-    pub rent_pages: u32,
+    pub cost_paid_pages: u32,
     /// How many there were.
     pub requests: u32,
 }
 
 /// Where in a file such requests fell, by regions of equal size.
 #[derive(Clone, Debug, Default)]
-pub struct Regions {
+pub struct RegionCounts {
     pages_each: u64,
-    seen: Vec<Scattered>,
+    seen: Vec<RandomAccess>,
 }
 
-impl Regions {
+impl RegionCounts {
     /// The region of a page of a file of so many, and what was seen of it.
-    pub fn at(&mut self, page: u64, file_pages: u64) -> (PageRange, &mut Scattered) {
+    pub fn at(&mut self, page: u64, file_pages: u64) -> (PageRange, &mut RandomAccess) {
         if self.seen.is_empty() {
             let least = file_pages.div_ceil(REGIONS_MAX).next_power_of_two();
             self.pages_each = least.max(REGION_PAGES);
         }
         let at = page / self.pages_each;
         if at as usize >= self.seen.len() {
-            self.seen.resize(at as usize + 1, Scattered::default());
+            self.seen.resize(at as usize + 1, RandomAccess::default());
         }
         let region = PageRange::new(at * self.pages_each, self.pages_each).clipped(file_pages);
         (region, &mut self.seen[at as usize])
@@ -301,17 +302,17 @@ pub struct FileEvidence {
     /// Pages that these asked for and that were absent.
     pub scattered_pages: u64,
     /// What these have cost beside their pages, each at the price of its moment: in pages.
-    pub rent_pages: u64,
+    pub cost_paid_pages: u64,
     /// The same, region by region.
-    pub regions: Regions,
+    pub regions: RegionCounts,
     /// What was read ahead of it last.
-    pub newest: Option<Ahead>,
+    pub newest: Option<LatestReadahead>,
     /// Up to which page it was read whole; `None` while it isn't.
-    pub swept_end: Option<u64>,
+    pub whole_file_end: Option<u64>,
     /// How many pages were read so, of all of it or of a part.
-    pub swept_pages: u64,
+    pub whole_file_pages: u64,
     /// What requests would have cost beside their pages that found all their pages there, and belonged to no stream.
-    pub saved_pages: u64,
+    pub cost_avoided_pages: u64,
 }
 
 impl FileEvidence {
@@ -327,17 +328,17 @@ mod tests {
 
     /// In a memory of 1,000 pages an era is 500 of them.
     #[test]
-    fn a_stream_that_rests_for_two_eras_counts_no_more() {
+    fn a_stream_that_pauses_for_two_eras_is_not_counted() {
         let mut device = DeviceEvidence { memory_pages: 1000, ..DeviceEvidence::default() };
-        let [first, second] = [None, None].map(|counted| device.stream_goes_on(counted));
+        let [first, second] = [None, None].map(|counted| device.record_stream_progress(counted));
         assert_eq!(device.streams.count(), 2);
         // Each may have half of what is free; but no more than an eighth.
         assert_eq!(device.stream_share_pages(), 125);
         device.added_pages = 600;
-        let second = device.stream_goes_on(second);
+        let second = device.record_stream_progress(second);
         assert_eq!(device.streams.count(), 2, "the first one was seen in the era before");
         device.added_pages = 1100;
-        let second = device.stream_goes_on(second);
+        let second = device.record_stream_progress(second);
         assert_eq!(device.streams.count(), 1);
         device.streams.ended(first);
         assert_eq!(device.streams.count(), 1, "it was not counted any more");

@@ -55,8 +55,8 @@ mod lookaround;
 
 use lookaround::{absent_from, run_before};
 
-use super::{Advice, Ask, Folio, Pages, ReadaheadLaw, ReadaheadLimits};
-use crate::law::{Spec, SpecError};
+use super::{Advice, Folio, PageView, ReadRequest, ReadaheadLimits, ReadaheadPolicy};
+use crate::policy::{Spec, SpecError};
 use crate::unit::PAGE_BYTES;
 
 /// The largest folio of the page cache on x86-64, as an order: 2 MiB, one huge page.
@@ -125,7 +125,13 @@ impl OnDemand {
     }
 
     /// An absent page: `request` is what the read still wants from `page` on.
-    fn synchronous(&mut self, page: u64, request: u64, ask: &Ask, pages: &mut dyn Pages) {
+    fn synchronous(
+        &mut self,
+        page: u64,
+        request: u64,
+        ask: &ReadRequest,
+        pages: &mut dyn PageView,
+    ) {
         if self.window_pages_max == 0 || self.is_random {
             // The rest comes when the walk gets there, unless a mark on the way
             // has brought it in by then.
@@ -158,8 +164,8 @@ impl OnDemand {
         folio: Folio,
         page: u64,
         request: u64,
-        ask: &Ask,
-        pages: &mut dyn Pages,
+        ask: &ReadRequest,
+        pages: &mut dyn PageView,
     ) {
         if self.window_pages_max == 0 {
             return;
@@ -187,7 +193,7 @@ impl OnDemand {
     }
 
     /// Adds the window of the state, in the largest folios that the order allows.
-    fn submit(&mut self, ask: &Ask, pages: &mut dyn Pages) {
+    fn submit(&mut self, ask: &ReadRequest, pages: &mut dyn PageView) {
         if self.folio_order_max == 0 {
             self.order = 0;
             return fill_singly(self.start, self.size, self.async_size, ask, pages);
@@ -220,8 +226,8 @@ impl OnDemand {
     }
 }
 
-impl ReadaheadLaw for OnDemand {
-    fn read(&mut self, ask: &Ask, pages: &mut dyn Pages) {
+impl ReadaheadPolicy for OnDemand {
+    fn read(&mut self, ask: &ReadRequest, pages: &mut dyn PageView) {
         let request = ask.request();
         let end = request.clipped(ask.file_pages()).end;
         let mut page = request.first;
@@ -243,7 +249,7 @@ impl ReadaheadLaw for OnDemand {
         self.previous_end = Some((ask.offset + ask.bytes).min(ask.file_bytes));
     }
 
-    fn fault(&mut self, page: u64, ask: &Ask, pages: &mut dyn Pages) {
+    fn fault(&mut self, page: u64, ask: &ReadRequest, pages: &mut dyn PageView) {
         let window = self.window_pages_max;
         if self.is_random || window == 0 || page >= ask.file_pages() {
             return;
@@ -320,7 +326,7 @@ fn next_size(size: u64, most: u64) -> u64 {
 ///
 /// The mark counts from the end *after* clipping to the file, and is lost when
 /// that page is cached already: both as the kernel has it.
-fn fill_singly(first: u64, count: u64, ahead: u64, ask: &Ask, pages: &mut dyn Pages) {
+fn fill_singly(first: u64, count: u64, ahead: u64, ask: &ReadRequest, pages: &mut dyn PageView) {
     let end = (first + count).min(ask.file_pages());
     let mark = end.checked_sub(ahead).filter(|&mark| mark >= first);
     for page in first..end {
@@ -343,8 +349,8 @@ mod tests {
     const LIMITS: ReadaheadLimits =
         ReadaheadLimits { window_pages_max: 32, request_pages_max: 320 };
 
-    fn ask(first: u64, count: u64) -> Ask {
-        Ask {
+    fn ask(first: u64, count: u64) -> ReadRequest {
+        ReadRequest {
             offset: first * PAGE_BYTES,
             bytes: count * PAGE_BYTES,
             file_bytes: 10_000 * PAGE_BYTES,
@@ -353,8 +359,12 @@ mod tests {
     }
 
     /// The pages that one read adds, as one range, and the first marked page.
-    fn read(law: &mut OnDemand, pages: &mut PageTable, ask: &Ask) -> (PageRange, Option<u64>) {
-        law.read(ask, pages);
+    fn read(
+        policy: &mut OnDemand,
+        pages: &mut PageTable,
+        ask: &ReadRequest,
+    ) -> (PageRange, Option<u64>) {
+        policy.read(ask, pages);
         span(pages)
     }
 
@@ -366,81 +376,87 @@ mod tests {
         (PageRange { first, end }, mark)
     }
 
-    fn law(text: &str) -> Result<OnDemand, SpecError> {
+    fn policy(text: &str) -> Result<OnDemand, SpecError> {
         OnDemand::from_spec(&Spec::parse(text)?, &LIMITS)
     }
 
     /// What a first read of one page adds under `text`: the knobs' effect.
     fn first_read_pages(text: &str) -> u64 {
-        let added = read(&mut law(text).unwrap(), &mut PageTable::default(), &ask(0, 1));
+        let added = read(&mut policy(text).unwrap(), &mut PageTable::default(), &ask(0, 1));
         added.0.count()
     }
 
     #[test]
     fn the_worked_example_of_the_page_on_kernel_policies() {
-        let mut law = law("ondemand,read_ahead_kb=8192").unwrap();
+        let mut policy = policy("ondemand,read_ahead_kb=8192").unwrap();
         let pages = &mut PageTable::default();
-        assert_eq!(read(&mut law, pages, &ask(0, 1)), (PageRange { first: 0, end: 4 }, Some(1)));
-        assert_eq!(read(&mut law, pages, &ask(1, 1)), (PageRange { first: 4, end: 20 }, Some(4)));
-        assert_eq!(read(&mut law, pages, &ask(4, 1)), (PageRange { first: 20, end: 80 }, Some(20)));
+        assert_eq!(read(&mut policy, pages, &ask(0, 1)), (PageRange { first: 0, end: 4 }, Some(1)));
+        assert_eq!(
+            read(&mut policy, pages, &ask(1, 1)),
+            (PageRange { first: 4, end: 20 }, Some(4))
+        );
+        assert_eq!(
+            read(&mut policy, pages, &ask(4, 1)),
+            (PageRange { first: 20, end: 80 }, Some(20))
+        );
     }
 
     #[test]
     fn a_random_read_gets_its_request_and_leaves_the_state() {
-        let mut law = OnDemand::new(&LIMITS);
+        let mut policy = OnDemand::new(&LIMITS);
         let pages = &mut PageTable::default();
-        read(&mut law, pages, &ask(0, 1));
-        let before = law.clone();
-        let added = read(&mut law, pages, &ask(500, 16));
+        read(&mut policy, pages, &ask(0, 1));
+        let before = policy.clone();
+        let added = read(&mut policy, pages, &ask(500, 16));
         assert_eq!(added, (PageRange::new(500, 16), None));
-        assert_eq!((law.start, law.size, law.async_size), (before.start, before.size, 3));
+        assert_eq!((policy.start, policy.size, policy.async_size), (before.start, before.size, 3));
     }
 
     #[test]
     fn advice_changes_the_window() {
-        let mut law = OnDemand::new(&LIMITS);
+        let mut policy = OnDemand::new(&LIMITS);
         let pages = &mut PageTable::default();
-        law.advise(Advice::Random);
-        assert_eq!(read(&mut law, pages, &ask(0, 400)), (PageRange::new(0, 400), None));
-        law.advise(Advice::Sequential);
+        policy.advise(Advice::Random);
+        assert_eq!(read(&mut policy, pages, &ask(0, 400)), (PageRange::new(0, 400), None));
+        policy.advise(Advice::Sequential);
         // A window of 64: a request of 9 pages rounds to 16 <= 64/4, doubled 32.
-        assert_eq!(read(&mut law, pages, &ask(400, 9)), (PageRange::new(400, 32), Some(409)));
-        law.advise(Advice::Normal);
+        assert_eq!(read(&mut policy, pages, &ask(400, 9)), (PageRange::new(400, 32), Some(409)));
+        policy.advise(Advice::Normal);
         pages.clear();
         // A window of 32: 16 > 32/4, so the whole window.
-        assert_eq!(read(&mut law, pages, &ask(0, 9)), (PageRange::new(0, 32), Some(9)));
+        assert_eq!(read(&mut policy, pages, &ask(0, 9)), (PageRange::new(0, 32), Some(9)));
     }
 
     #[test]
     fn without_a_window_only_the_request_is_read() {
         let pages = &mut PageTable::default();
-        let mut off = law("ondemand,read_ahead_kb=0").unwrap();
+        let mut off = policy("ondemand,read_ahead_kb=0").unwrap();
         assert_eq!(read(&mut off, pages, &ask(0, 24)), (PageRange::new(0, 24), None));
     }
 
     #[test]
     fn a_full_queue_changes_nothing() {
-        let full = Ask { is_congested: true, ..ask(0, 1) };
+        let full = ReadRequest { is_congested: true, ..ask(0, 1) };
         let added = read(&mut OnDemand::new(&LIMITS), &mut PageTable::default(), &full);
         assert_eq!(added, (PageRange::new(0, 4), Some(1)));
     }
 
     #[test]
     fn nothing_is_read_past_the_end_of_the_file() {
-        let mut law = OnDemand::new(&LIMITS);
+        let mut policy = OnDemand::new(&LIMITS);
         let pages = &mut PageTable::default();
-        let past = Ask { file_bytes: 10 * PAGE_BYTES, ..ask(10, 1) };
-        assert_eq!(read(&mut law, pages, &past).0.count(), 0);
-        assert_eq!(law.previous_end, None, "such a read is not remembered");
-        let across = Ask { offset: 9 * PAGE_BYTES + 1, bytes: 1 << 20, ..past };
-        assert_eq!(read(&mut law, pages, &across).0, PageRange::new(9, 1));
-        assert_eq!(law.previous_end, Some(10 * PAGE_BYTES));
+        let past = ReadRequest { file_bytes: 10 * PAGE_BYTES, ..ask(10, 1) };
+        assert_eq!(read(&mut policy, pages, &past).0.count(), 0);
+        assert_eq!(policy.previous_end, None, "such a read is not remembered");
+        let across = ReadRequest { offset: 9 * PAGE_BYTES + 1, bytes: 1 << 20, ..past };
+        assert_eq!(read(&mut policy, pages, &across).0, PageRange::new(9, 1));
+        assert_eq!(policy.previous_end, Some(10 * PAGE_BYTES));
     }
 
     #[test]
-    fn when_memory_is_short_the_law_stops() {
+    fn when_memory_is_short_the_policy_stops() {
         struct Full(PageTable);
-        impl Pages for Full {
+        impl PageView for Full {
             fn is_cached(&self, page: u64) -> bool {
                 self.0.is_cached(page)
             }
@@ -473,14 +489,14 @@ mod tests {
         assert_eq!(first_read_pages("ondemand"), 4);
         assert_eq!(first_read_pages("ondemand,read_ahead_kb=8"), 2);
         let orders = |text| {
-            let (mut law, pages) = (law(text).unwrap(), &mut PageTable::default());
-            law.read(&ask(0, 1), pages);
-            law.read(&ask(1, 1), pages);
+            let (mut policy, pages) = (policy(text).unwrap(), &mut PageTable::default());
+            policy.read(&ask(0, 1), pages);
+            policy.read(&ask(1, 1), pages);
             pages.take_added().iter().map(|(folio, _)| folio.order).collect::<Vec<u8>>()
         };
         assert_eq!(orders("ondemand"), [0, 0, 0, 0, 2, 2]);
         assert_eq!(orders("ondemand,folio_order=0"), [0; 12]);
-        let message = |text| law(text).unwrap_err().to_string();
+        let message = |text| policy(text).unwrap_err().to_string();
         assert_eq!(
             message("ondemand,folio_order=10"),
             "`ondemand,folio_order=10`: expected a whole number from 0 to 9"

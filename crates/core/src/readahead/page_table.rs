@@ -7,11 +7,11 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use super::{DeviceEvidence, Evidence, FileEvidence, Folio, Pages};
+use super::{DeviceEvidence, Evidence, FileEvidence, Folio, PageView};
 
 /// The pages of one file, without eviction, and a log of what was added.
 ///
-/// Invariant: no two folios share a page; [`Pages::add`] asserts it.
+/// Invariant: no two folios share a page; [`PageView::add`] asserts it.
 #[derive(Clone, Debug, Default)]
 pub struct PageTable {
     /// First page of each cached folio, its order and whether it is marked.
@@ -59,7 +59,7 @@ impl PageTable {
     }
 }
 
-impl Pages for PageTable {
+impl PageView for PageTable {
     fn is_cached(&self, page: u64) -> bool {
         self.find(page).is_some()
     }

@@ -1,6 +1,6 @@
 //! What a program did with one file, and what was read for it: plain data.
 //!
-//! A list of [`Step`]s can be played to a law and to the running kernel; each
+//! A list of [`HandleStep`]s can be played to a law and to the running kernel; each
 //! answers with the folios that every step added, and the two can be compared.
 
 use alloc::string::String;
@@ -10,7 +10,7 @@ use super::{Advice, Folio, ReadaheadLimits};
 
 /// One thing that a program does with an open file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum HandleStep {
     /// `pread(2)`; may reach past the end of the file, or lie past it.
     Read {
         /// The first byte.

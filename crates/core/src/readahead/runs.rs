@@ -58,10 +58,10 @@
 
 use alloc::collections::VecDeque;
 
-use run::{Run, Way, is_watch_mark};
+use run::{TouchOrder, TouchedRun, is_length_mark};
 
-use super::{Advice, Ask, Folio, Pages, ReadaheadLaw, ReadaheadLimits, window_pages};
-use crate::law::{Spec, SpecError};
+use super::{Advice, Folio, PageView, ReadRequest, ReadaheadLimits, ReadaheadPolicy, window_pages};
+use crate::policy::{Spec, SpecError};
 use crate::unit::PageRange;
 
 mod run;
@@ -76,45 +76,45 @@ const FIRST_PAGES: u64 = 4;
 /// Of so many of the newest runs …
 const RECENT_RUNS: usize = 8;
 /// … so many lengths must be known; else runs are watched.
-const KNOWN_RUNS: usize = 4;
+const KNOWN_LENGTHS_MIN: usize = 4;
 /// A run shorter than this is no stream.
 const STREAM_PAGES: u64 = 16;
 /// Windows are at most so many times what costs as much as a request.
 const WINDOW_PER_REQUEST_COST: u64 = 16;
 /// … and have at most this part of the memory: several readers take turns in it.
-const WINDOW_MEMORY_PART: u64 = 8;
+const WINDOW_MEMORY_DIVISOR: u64 = 8;
 
 /// The law `runs`, for one open file.
 #[derive(Clone, Debug)]
-pub struct Runs {
+pub struct RunsPolicy {
     window_pages_max: u64,
     advice: Advice,
     /// The newest is last.
-    runs: VecDeque<Run>,
+    runs: VecDeque<TouchedRun>,
 }
 
-impl Runs {
+impl RunsPolicy {
     /// With windows of at most `window_pages_max` pages.
-    pub fn new(window_pages_max: u64) -> Runs {
-        Runs { window_pages_max, advice: Advice::Normal, runs: VecDeque::with_capacity(RUNS) }
+    pub fn new(window_pages_max: u64) -> RunsPolicy {
+        RunsPolicy { window_pages_max, advice: Advice::Normal, runs: VecDeque::with_capacity(RUNS) }
     }
 
     /// Parses `runs,read_ahead_kb=KIB`.
     ///
     /// # Errors
     /// A parameter is unknown, or a value can't be used.
-    pub fn from_spec(spec: &Spec, limits: &ReadaheadLimits) -> Result<Runs, SpecError> {
+    pub fn from_spec(spec: &Spec, limits: &ReadaheadLimits) -> Result<RunsPolicy, SpecError> {
         spec.only(&["read_ahead_kb"])?;
-        Ok(Runs::new(window_pages(spec, limits)?))
+        Ok(RunsPolicy::new(window_pages(spec, limits)?))
     }
 
     /// These pages were touched.
-    fn touch(&mut self, touched: PageRange, ask: &Ask, pages: &mut dyn Pages) {
+    fn touch(&mut self, touched: PageRange, ask: &ReadRequest, pages: &mut dyn PageView) {
         let found = self.runs.iter().rposition(|run| {
             let place = run.way.along(touched).first;
             run.first <= place && place <= run.window_end
         });
-        let way = found.map_or(Way::Up, |at| self.runs[at].way);
+        let way = found.map_or(TouchOrder::Up, |at| self.runs[at].way);
         let mut places = way.along(touched).pages();
         let absent = places.find(|&place| !pages.is_cached(way.at(place)));
         match (found, absent) {
@@ -143,18 +143,18 @@ impl Runs {
     }
 
     /// The way that a run is taken to go of which nothing is known.
-    fn usual_way(&self) -> Way {
+    fn usual_direction(&self) -> TouchOrder {
         let ways = self.runs.iter().filter(|run| run.touched() > 1).map(|run| run.way);
         let (mut up, mut down) = (0, 0);
-        ways.for_each(|way| *if way == Way::Up { &mut up } else { &mut down } += 1);
-        if down > up { Way::Down } else { Way::Up }
+        ways.for_each(|way| *if way == TouchOrder::Up { &mut up } else { &mut down } += 1);
+        if down > up { TouchOrder::Down } else { TouchOrder::Up }
     }
 
-    fn begin(&mut self, touched: PageRange, ask: &Ask, pages: &mut dyn Pages) {
-        let way = self.usual_way();
+    fn begin(&mut self, touched: PageRange, ask: &ReadRequest, pages: &mut dyn PageView) {
+        let way = self.usual_direction();
         let places = way.along(touched);
         let recent = self.runs.iter().rev().take(RECENT_RUNS);
-        let is_watched = recent.filter_map(Run::length).count() < KNOWN_RUNS;
+        let has_length_marks = recent.filter_map(TouchedRun::length).count() < KNOWN_LENGTHS_MIN;
         let unknown = match self.advice {
             Advice::Sequential => u64::MAX,
             Advice::Random => 1,
@@ -163,7 +163,7 @@ impl Runs {
         if self.runs.len() == RUNS {
             self.runs.pop_front();
         }
-        self.runs.push_back(Run {
+        self.runs.push_back(TouchedRun {
             way,
             first: places.first,
             touched_end: places.end,
@@ -171,19 +171,25 @@ impl Runs {
             window_pages: 0,
             trigger: None,
             last: None,
-            is_watched,
+            has_length_marks,
             was_late: true,
         });
         let at = self.runs.len() - 1;
         let is_sequential = self.advice == Advice::Sequential;
-        let usual = if is_sequential { None } else { self.usual_after(at, pages) };
+        let usual = if is_sequential { None } else { self.usual_rest_after_window(at, pages) };
         self.read_window(at, usual.unwrap_or(unknown).max(touched.count()), ask, pages);
     }
 
     /// The run goes on behind its window, and its reader waits.
-    fn go_on(&mut self, at: usize, touched: PageRange, ask: &Ask, pages: &mut dyn Pages) {
+    fn go_on(
+        &mut self,
+        at: usize,
+        touched: PageRange,
+        ask: &ReadRequest,
+        pages: &mut dyn PageView,
+    ) {
         let come = self.runs[at].come();
-        let usual = self.usual_after(at, pages);
+        let usual = self.usual_rest_after_window(at, pages);
         let run = &mut self.runs[at];
         let places = run.way.along(touched);
         run.touched_end = run.touched_end.max(places.end);
@@ -193,7 +199,13 @@ impl Runs {
     }
 
     /// Pages of the window were touched, and are there or on their way.
-    fn note_use(&mut self, at: usize, touched: PageRange, ask: &Ask, pages: &mut dyn Pages) {
+    fn note_use(
+        &mut self,
+        at: usize,
+        touched: PageRange,
+        ask: &ReadRequest,
+        pages: &mut dyn PageView,
+    ) {
         for page in touched.pages() {
             if let Some(folio) = pages.marked(page) {
                 pages.clear_mark(folio);
@@ -217,10 +229,10 @@ impl Runs {
     }
 
     /// How much to read behind the window of a run whose reader is in its middle.
-    fn next_ahead(&self, at: usize, pages: &mut dyn Pages) -> u64 {
+    fn next_ahead(&self, at: usize, pages: &mut dyn PageView) -> u64 {
         let run = self.runs[at];
         if !self.is_stream(at, run.touched()) {
-            return self.usual_ahead(at, pages);
+            return self.usual_rest_within_window(at, pages);
         }
         let wanted = if run.was_late { 2 * run.window_pages } else { run.window_pages };
         match self.advice {
@@ -230,7 +242,7 @@ impl Runs {
     }
 
     /// Reads the absent ones of the run's next `size` pages, and marks as the law says.
-    fn read_window(&mut self, at: usize, size: u64, ask: &Ask, pages: &mut dyn Pages) {
+    fn read_window(&mut self, at: usize, size: u64, ask: &ReadRequest, pages: &mut dyn PageView) {
         let size = size.min(self.size_max(pages).max(ask.request().count()));
         let run = self.runs[at];
         let file = run.way.along(PageRange::new(0, ask.file_pages()));
@@ -247,7 +259,7 @@ impl Runs {
         for place in window.pages() {
             let is_marked = last == Some(place)
                 || run.trigger == Some(place)
-                || (run.is_watched && is_watch_mark(place - run.first));
+                || (run.has_length_marks && is_length_mark(place - run.first));
             let page = run.way.at(place);
             if !pages.is_cached(page) && !pages.add(Folio::holding(page, 0), is_marked) {
                 // Memory is short: the run has no more than this.
@@ -258,10 +270,10 @@ impl Runs {
     }
 
     /// The largest window in pages.
-    fn size_max(&self, pages: &mut dyn Pages) -> u64 {
+    fn size_max(&self, pages: &mut dyn PageView) -> u64 {
         let device = &pages.evidence().device;
         let by_cost = WINDOW_PER_REQUEST_COST * device.estimate.request_cost_pages();
-        let by_memory = device.memory_pages / WINDOW_MEMORY_PART;
+        let by_memory = device.memory_pages / WINDOW_MEMORY_DIVISOR;
         self.window_pages_max.min(by_cost.max(REQUEST_PAGES)).min(by_memory.max(1))
     }
 
@@ -287,7 +299,7 @@ impl Runs {
 
     /// How much more is usual for a run that goes on behind its window; `None` when
     /// no remembered one came farther.
-    fn usual_after(&self, at: usize, pages: &mut dyn Pages) -> Option<u64> {
+    fn usual_rest_after_window(&self, at: usize, pages: &mut dyn PageView) -> Option<u64> {
         let come = self.runs[at].come();
         let rests = self.lengths(at).filter(|&length| length > come).map(|length| length - come);
         rests.min_by_key(|&size| (self.cost(at, come, size, pages), size))
@@ -295,7 +307,7 @@ impl Runs {
 
     /// How much more is usual for a run that may yet end within its window; 0 when it
     /// had better be waited for.
-    fn usual_ahead(&self, at: usize, pages: &mut dyn Pages) -> u64 {
+    fn usual_rest_within_window(&self, at: usize, pages: &mut dyn PageView) -> u64 {
         let run = self.runs[at];
         let sizes = self.lengths(at).map(|length| length.saturating_sub(run.come()));
         sizes.min_by_key(|&size| (self.cost(at, run.touched(), size, pages), size)).unwrap_or(0)
@@ -303,7 +315,7 @@ impl Runs {
 
     /// What a window of so many pages behind the run's would have cost over the remembered
     /// runs that are longer than `come`, in pages.
-    fn cost(&self, at: usize, come: u64, size: u64, pages: &mut dyn Pages) -> u64 {
+    fn cost(&self, at: usize, come: u64, size: u64, pages: &mut dyn PageView) -> u64 {
         let estimate = &pages.evidence().device.estimate;
         let request_pages = estimate.request_cost_pages().max(REQUEST_PAGES);
         let window_end = self.runs[at].come();
@@ -315,15 +327,15 @@ impl Runs {
     }
 }
 
-impl ReadaheadLaw for Runs {
-    fn read(&mut self, ask: &Ask, pages: &mut dyn Pages) {
+impl ReadaheadPolicy for RunsPolicy {
+    fn read(&mut self, ask: &ReadRequest, pages: &mut dyn PageView) {
         let touched = ask.request().clipped(ask.file_pages());
         if !touched.is_empty() {
             self.touch(touched, ask, pages);
         }
     }
 
-    fn fault(&mut self, page: u64, ask: &Ask, pages: &mut dyn Pages) {
+    fn fault(&mut self, page: u64, ask: &ReadRequest, pages: &mut dyn PageView) {
         if page < ask.file_pages() {
             self.touch(PageRange::new(page, 1), ask, pages);
         }

@@ -19,14 +19,16 @@
 //! page; and when several reads of one file are under way at once, their
 //! misses come in an order that looks random, so that readahead stays off.
 //! That is the failure of source A, kept here to be measured:
-//! [`demand`](ReadaheadLaw::demand) always answers [`Demand::Page`].
+//! [`demand`](ReadaheadPolicy::demand) always answers [`Demand::Page`].
 //!
 //! Source: KERNEL.md section 1.
 
 use alloc::string::ToString;
 
-use super::{Advice, Ask, Demand, Folio, Pages, ReadaheadLaw, ReadaheadLimits, window_pages};
-use crate::law::{Spec, SpecError};
+use super::{
+    Advice, Demand, Folio, PageView, ReadRequest, ReadaheadLimits, ReadaheadPolicy, window_pages,
+};
+use crate::policy::{Spec, SpecError};
 
 /// The smallest window that an evicted page may shrink it to: 16 KiB.
 const WINDOW_PAGES_MIN: i64 = 4;
@@ -40,7 +42,7 @@ const FAULT_MISSES_MAX: i64 = 100;
 
 /// The size of the next window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Next {
+enum NextWindow {
     /// No page was read yet.
     Unused,
     /// Maximally shrunk: readahead is off.
@@ -58,8 +60,8 @@ pub struct Window {
     announces_singly: bool,
     start: u64,
     size: i64,
-    ahead: Option<Ahead>,
-    next: Next,
+    ahead: Option<AheadWindow>,
+    next: NextWindow,
     previous_page: Option<u64>,
     is_random: bool,
     is_sequential: bool,
@@ -67,7 +69,7 @@ pub struct Window {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Ahead {
+struct AheadWindow {
     start: u64,
     size: i64,
 }
@@ -82,7 +84,7 @@ impl Window {
             start: 0,
             size: 0,
             ahead: None,
-            next: Next::Unused,
+            next: NextWindow::Unused,
             previous_page: None,
             is_random: false,
             is_sequential: false,
@@ -113,19 +115,19 @@ impl Window {
 
     /// Whether readahead is off.
     pub(super) fn is_off(&self) -> bool {
-        self.next == Next::Off
+        self.next == NextWindow::Off
     }
 
     /// The read loop tells of a page of the current read.
-    pub(super) fn announce(&mut self, page: u64, ask: &Ask, pages: &mut dyn Pages) {
-        if self.previous_page == Some(page) && self.next != Next::Unused {
+    pub(super) fn announce(&mut self, page: u64, ask: &ReadRequest, pages: &mut dyn PageView) {
+        if self.previous_page == Some(page) && self.next != NextWindow::Unused {
             return;
         }
         if self.is_off() || self.window_pages_max == 0 {
             return;
         }
-        if self.next == Next::Unused && page == 0 {
-            self.next = Next::Pages((self.window_pages_max / 2).max(1));
+        if self.next == NextWindow::Unused && page == 0 {
+            self.next = NextWindow::Pages((self.window_pages_max / 2).max(1));
             return self.new_window(page, 0, ask, pages);
         }
         let original = self.next_pages();
@@ -135,7 +137,7 @@ impl Window {
         if wanted <= 0 {
             return self.turn_off();
         }
-        self.next = Next::Pages(wanted.min(self.window_pages_max));
+        self.next = NextWindow::Pages(wanted.min(self.window_pages_max));
         if self.start <= page && page < self.start + self.size as u64 {
             if self.ahead.is_none() {
                 self.new_ahead(original, ask, pages);
@@ -157,7 +159,9 @@ impl Window {
     /// The read came to a page that is absent though it was announced.
     pub(super) fn note_miss(&mut self, page: u64) {
         match self.next {
-            Next::Pages(next) => self.next = Next::Pages((next - 3).max(WINDOW_PAGES_MIN)),
+            NextWindow::Pages(next) => {
+                self.next = NextWindow::Pages((next - 3).max(WINDOW_PAGES_MIN))
+            }
             _ if self.window_pages_max == 0 => {}
             _ => {
                 let follows = self.previous_page.is_some_and(|before| before + 1 == page);
@@ -165,7 +169,7 @@ impl Window {
                 if self.size >= self.window_pages_max {
                     let max = self.window_pages_max;
                     self.start = (page + 1).saturating_sub(max as u64);
-                    (self.size, self.next, self.ahead) = (max, Next::Pages(max), None);
+                    (self.size, self.next, self.ahead) = (max, NextWindow::Pages(max), None);
                 }
                 self.previous_page = Some(page);
             }
@@ -173,7 +177,7 @@ impl Window {
     }
 
     /// A fault touched a page of a mapping.
-    pub(super) fn note_fault(&mut self, page: u64, ask: &Ask, pages: &mut dyn Pages) {
+    pub(super) fn note_fault(&mut self, page: u64, ask: &ReadRequest, pages: &mut dyn PageView) {
         if self.is_sequential {
             return self.announce(page, ask, pages);
         }
@@ -201,12 +205,18 @@ impl Window {
 
     fn next_pages(&self) -> i64 {
         match self.next {
-            Next::Pages(pages) => pages,
-            Next::Unused | Next::Off => 0,
+            NextWindow::Pages(pages) => pages,
+            NextWindow::Unused | NextWindow::Off => 0,
         }
     }
 
-    fn new_window(&mut self, page: u64, original: i64, ask: &Ask, pages: &mut dyn Pages) {
+    fn new_window(
+        &mut self,
+        page: u64,
+        original: i64,
+        ask: &ReadRequest,
+        pages: &mut dyn PageView,
+    ) {
         self.start = page;
         self.size = self.next_pages();
         self.ahead = None;
@@ -215,8 +225,8 @@ impl Window {
         self.judge(started, original);
     }
 
-    fn new_ahead(&mut self, original: i64, ask: &Ask, pages: &mut dyn Pages) {
-        let ahead = Ahead { start: self.start + self.size as u64, size: self.next_pages() };
+    fn new_ahead(&mut self, original: i64, ask: &ReadRequest, pages: &mut dyn PageView) {
+        let ahead = AheadWindow { start: self.start + self.size as u64, size: self.next_pages() };
         self.ahead = Some(ahead);
         let started = submit(ahead.start, ahead.size, ask, pages);
         self.judge(started, original);
@@ -227,7 +237,7 @@ impl Window {
             return;
         }
         if original > 1 {
-            self.next = Next::Pages(original - 1);
+            self.next = NextWindow::Pages(original - 1);
             if let Some(ahead) = &mut self.ahead {
                 ahead.size = original - 1;
             }
@@ -237,13 +247,13 @@ impl Window {
     }
 
     fn turn_off(&mut self) {
-        self.next = Next::Off;
+        self.next = NextWindow::Off;
         self.size = 0;
     }
 }
 
 /// Reads the absent ones of `size` pages from `first` on; gives their number.
-pub(super) fn submit(first: u64, size: i64, ask: &Ask, pages: &mut dyn Pages) -> u64 {
+pub(super) fn submit(first: u64, size: i64, ask: &ReadRequest, pages: &mut dyn PageView) -> u64 {
     if ask.is_congested {
         return 0;
     }
@@ -261,8 +271,8 @@ pub(super) fn submit(first: u64, size: i64, ask: &Ask, pages: &mut dyn Pages) ->
     started
 }
 
-impl ReadaheadLaw for Window {
-    fn read(&mut self, ask: &Ask, pages: &mut dyn Pages) {
+impl ReadaheadPolicy for Window {
+    fn read(&mut self, ask: &ReadRequest, pages: &mut dyn PageView) {
         if self.announces_singly {
             return;
         }
@@ -271,7 +281,7 @@ impl ReadaheadLaw for Window {
         }
     }
 
-    fn fault(&mut self, page: u64, ask: &Ask, pages: &mut dyn Pages) {
+    fn fault(&mut self, page: u64, ask: &ReadRequest, pages: &mut dyn PageView) {
         self.note_fault(page, ask, pages);
     }
 
@@ -279,7 +289,7 @@ impl ReadaheadLaw for Window {
         self.note_advice(advice);
     }
 
-    fn demand(&mut self, page: u64, ask: &Ask, pages: &mut dyn Pages) -> Demand {
+    fn demand(&mut self, page: u64, ask: &ReadRequest, pages: &mut dyn PageView) -> Demand {
         if self.announces_singly {
             self.announce(page, ask, pages);
         }
@@ -313,8 +323,8 @@ pub(super) mod tests {
         ranges
     }
 
-    pub(in super::super) fn ask(first: u64, count: u64) -> Ask {
-        Ask {
+    pub(in super::super) fn ask(first: u64, count: u64) -> ReadRequest {
+        ReadRequest {
             offset: first * PAGE_BYTES,
             bytes: count * PAGE_BYTES,
             file_bytes: 10_000 * PAGE_BYTES,
@@ -325,10 +335,10 @@ pub(super) mod tests {
     /// What each read brings in: worked by hand from KERNEL.md section 1.
     #[test]
     fn golden_trajectory_of_a_sequential_reader_from_page_0() {
-        let mut law = Window::new(32);
+        let mut policy = Window::new(32);
         let mut pages = PageTable::default();
         let mut step = |page: u64| -> Vec<(u64, u64)> {
-            law.read(&ask(page, 1), &mut pages);
+            policy.read(&ask(page, 1), &mut pages);
             ranges(&mut pages).iter().map(|range| (range.first, range.count())).collect()
         };
         // First use at page 0: a window of max/2 = 16.
@@ -346,60 +356,60 @@ pub(super) mod tests {
 
     #[test]
     fn a_first_read_elsewhere_than_at_page_0_turns_it_off_and_a_window_of_misses_turns_it_on() {
-        let mut law = Window::new(32);
+        let mut policy = Window::new(32);
         let mut pages = PageTable::default();
-        law.read(&ask(160, 16), &mut pages);
-        assert!(law.is_off());
+        policy.read(&ask(160, 16), &mut pages);
+        assert!(policy.is_off());
         assert_eq!(ranges(&mut pages), []);
         // 16 pages missed: the first is no successor (size stays 0), 15 follow.
-        (160..176).for_each(|page| law.note_miss(page));
-        assert_eq!(law.size, 15);
+        (160..176).for_each(|page| policy.note_miss(page));
+        assert_eq!(policy.size, 15);
         // The next record starts elsewhere: 15 - 1 + 15 = 29; the third reaches
         // 32 with its fifth page: 28, 29, 30, 31, 32.
-        (480..496).for_each(|page| law.note_miss(page));
-        assert_eq!(law.size, 29);
-        (800..804).for_each(|page| law.note_miss(page));
-        assert!(law.is_off());
-        law.note_miss(804);
-        assert_eq!((law.next, law.start, law.size), (Next::Pages(32), 773, 32));
+        (480..496).for_each(|page| policy.note_miss(page));
+        assert_eq!(policy.size, 29);
+        (800..804).for_each(|page| policy.note_miss(page));
+        assert!(policy.is_off());
+        policy.note_miss(804);
+        assert_eq!((policy.next, policy.start, policy.size), (NextWindow::Pages(32), 773, 32));
     }
 
     #[test]
     fn interleaved_misses_never_turn_it_on_again() {
-        let mut law = Window::new(32);
+        let mut policy = Window::new(32);
         let mut pages = PageTable::default();
-        law.read(&ask(160, 16), &mut pages);
+        policy.read(&ask(160, 16), &mut pages);
         for step in 0..1000 {
             for reader in 0..8 {
-                law.note_miss(1000 * reader + step);
+                policy.note_miss(1000 * reader + step);
             }
         }
-        assert!(law.is_off());
+        assert!(policy.is_off());
     }
 
     #[test]
     fn congestion_and_cached_pages_shrink_the_window_alike() {
-        let mut law = Window::new(32);
+        let mut policy = Window::new(32);
         let mut pages = PageTable::default();
-        law.read(&ask(0, 1), &mut pages);
-        let congested = Ask { is_congested: true, ..ask(1, 1) };
-        law.read(&congested, &mut pages);
+        policy.read(&ask(0, 1), &mut pages);
+        let congested = ReadRequest { is_congested: true, ..ask(1, 1) };
+        policy.read(&congested, &mut pages);
         // next was 16; nothing was started: 15, and the ahead window with it.
-        assert_eq!(law.next, Next::Pages(15));
-        assert_eq!(law.ahead, Some(Ahead { start: 16, size: 15 }));
+        assert_eq!(policy.next, NextWindow::Pages(15));
+        assert_eq!(policy.ahead, Some(AheadWindow { start: 16, size: 15 }));
     }
 
     #[test]
     fn faults_read_the_aligned_block_around_until_a_hundred_misses_too_many() {
-        let mut law = Window::new(32);
+        let mut policy = Window::new(32);
         let mut pages = PageTable::default();
-        law.fault(37, &ask(37, 1), &mut pages);
+        policy.fault(37, &ask(37, 1), &mut pages);
         assert_eq!(ranges(&mut pages), [PageRange::new(32, 16)]);
         for miss in 0..100 {
-            law.fault(1000 + 50 * miss, &ask(0, 1), &mut pages);
+            policy.fault(1000 + 50 * miss, &ask(0, 1), &mut pages);
         }
         ranges(&mut pages);
-        law.fault(9000, &ask(9000, 1), &mut pages);
+        policy.fault(9000, &ask(9000, 1), &mut pages);
         assert_eq!(ranges(&mut pages), []);
         let mut random = Window::new(32);
         random.advise(Advice::Random);

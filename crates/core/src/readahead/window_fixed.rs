@@ -9,8 +9,8 @@
 //! Source: KERNEL.md section 1; the thread of 2003 restated in SOURCES.md, A.
 
 use super::window::{Window, submit};
-use super::{Advice, Ask, Pages, ReadaheadLaw, ReadaheadLimits, window_pages};
-use crate::law::{Spec, SpecError};
+use super::{Advice, PageView, ReadRequest, ReadaheadLimits, ReadaheadPolicy, window_pages};
+use crate::policy::{Spec, SpecError};
 
 /// The law `window-fixed`, for one open file.
 #[derive(Clone, Debug)]
@@ -34,18 +34,18 @@ impl WindowFixed {
     }
 }
 
-impl ReadaheadLaw for WindowFixed {
-    fn read(&mut self, ask: &Ask, pages: &mut dyn Pages) {
+impl ReadaheadPolicy for WindowFixed {
+    fn read(&mut self, ask: &ReadRequest, pages: &mut dyn PageView) {
         self.window.read(ask, pages);
         if self.window.is_off() {
             let request = ask.request().clipped(ask.file_pages());
             request.pages().for_each(|page| self.window.note_miss(page));
-            let whole = Ask { is_congested: false, ..*ask };
+            let whole = ReadRequest { is_congested: false, ..*ask };
             submit(request.first, request.count() as i64, &whole, pages);
         }
     }
 
-    fn fault(&mut self, page: u64, ask: &Ask, pages: &mut dyn Pages) {
+    fn fault(&mut self, page: u64, ask: &ReadRequest, pages: &mut dyn PageView) {
         self.window.note_fault(page, ask, pages);
     }
 
@@ -67,9 +67,9 @@ mod tests {
 
     #[test]
     fn a_read_is_started_whole_though_readahead_is_off() {
-        let mut law = WindowFixed::new(32);
+        let mut policy = WindowFixed::new(32);
         let mut pages = PageTable::default();
-        law.read(&ask(160, 16), &mut pages);
+        policy.read(&ask(160, 16), &mut pages);
         assert_eq!(ranges(&mut pages), [PageRange::new(160, 16)]);
     }
 
@@ -77,13 +77,13 @@ mod tests {
     /// whole window, so that the fourth meets a law that is on again.
     #[test]
     fn three_records_of_sixteen_pages_bring_readahead_back() {
-        let mut law = WindowFixed::new(32);
+        let mut policy = WindowFixed::new(32);
         let mut pages = PageTable::default();
-        law.read(&ask(160, 16), &mut pages);
-        law.read(&ask(480, 16), &mut pages);
-        assert!(law.window.is_off());
-        law.read(&ask(800, 16), &mut pages);
-        assert!(!law.window.is_off());
+        policy.read(&ask(160, 16), &mut pages);
+        policy.read(&ask(480, 16), &mut pages);
+        assert!(policy.window.is_off());
+        policy.read(&ask(800, 16), &mut pages);
+        assert!(!policy.window.is_off());
         assert_eq!(ranges(&mut pages).len(), 3);
     }
 }

@@ -19,11 +19,11 @@ use super::{Need, Request, RequestId};
 ///    into it last. A name that was closed is given again.
 #[derive(Debug, Default)]
 pub struct RequestTable {
-    slots: Slab<Slot>,
+    slots: Slab<RequestSlot>,
 }
 
 #[derive(Debug)]
-struct Slot {
+struct RequestSlot {
     /// Of a head, all that it covers; of any other part, what it covered when it was merged.
     request: Request,
     /// Where the request lay when it was opened.
@@ -32,21 +32,21 @@ struct Slot {
     /// The request that it is a part of; itself if it was not merged into another one.
     head: RequestId,
     /// The part that is closed after this one.
-    next: Link,
+    next: RequestLink,
     /// The first and the last part of a head, by sector.
     first: RequestId,
     last: RequestId,
     /// The part behind this one, by sector.
-    behind: Link,
+    behind: RequestLink,
 }
 
 /// The name of another part, or none, in four bytes: one more than the name.
 #[derive(Clone, Copy, Debug, Default)]
-struct Link(Option<NonZeroU32>);
+struct RequestLink(Option<NonZeroU32>);
 
-impl Link {
-    fn to(id: RequestId) -> Link {
-        Link(NonZeroU32::new(id.0 + 1))
+impl RequestLink {
+    fn to(id: RequestId) -> RequestLink {
+        RequestLink(NonZeroU32::new(id.0 + 1))
     }
 
     fn get(self) -> Option<RequestId> {
@@ -70,8 +70,8 @@ impl RequestTable {
         let id = RequestId(entry.key() as u32);
         let Request { start, sectors, .. } = request;
         let (head, first, last) = (id, id, id);
-        let (next, behind) = (Link::default(), Link::default());
-        entry.insert(Slot { request, start, sectors, head, next, first, last, behind });
+        let (next, behind) = (RequestLink::default(), RequestLink::default());
+        entry.insert(RequestSlot { request, start, sectors, head, next, first, last, behind });
         id
     }
 
@@ -97,7 +97,7 @@ impl RequestTable {
 
     /// Makes `part`, with all its parts, a part of `into`, which it must touch.
     pub fn merge(&mut self, into: RequestId, part: RequestId) {
-        let Slot { request, first, last, .. } = *self.slot(part);
+        let RequestSlot { request, first, last, .. } = *self.slot(part);
         let oldest = self.set_head(Some(part), |_| into).expect("a request is a part of itself");
         let head = self.slot_mut(into);
         debug_assert_eq!(head.request.op, request.op, "both go in one direction");
@@ -106,25 +106,25 @@ impl RequestTable {
         head.request.start = head.request.start.min(request.start);
         head.request.sectors += request.sectors;
         head.request.need = head.request.need.max(request.need);
-        let newest_before = core::mem::replace(&mut head.next, Link::to(part));
+        let newest_before = core::mem::replace(&mut head.next, RequestLink::to(part));
         if is_behind {
             let last_before = core::mem::replace(&mut head.last, last);
-            self.slot_mut(last_before).behind = Link::to(first);
+            self.slot_mut(last_before).behind = RequestLink::to(first);
         } else {
             let first_before = core::mem::replace(&mut head.first, first);
-            self.slot_mut(last).behind = Link::to(first_before);
+            self.slot_mut(last).behind = RequestLink::to(first_before);
         }
         self.slot_mut(oldest).next = newest_before;
     }
 
     /// Somebody waits for the request, and so for the one that it is a part of: gives that one, if
     /// nobody has waited for it before.
-    pub fn set_awaited(&mut self, id: RequestId) -> Option<RequestId> {
+    pub fn set_demand(&mut self, id: RequestId) -> Option<RequestId> {
         let head = self.slot(id).head;
-        let was_awaited = self.slot(head).request.need == Need::Awaited;
-        self.slot_mut(id).request.need = Need::Awaited;
-        self.slot_mut(head).request.need = Need::Awaited;
-        (!was_awaited).then_some(head)
+        let was_demand = self.slot(head).request.need == Need::Demand;
+        self.slot_mut(id).request.need = Need::Demand;
+        self.slot_mut(head).request.need = Need::Demand;
+        (!was_demand).then_some(head)
     }
 
     /// The parts of a request in the order of their sectors.
@@ -163,16 +163,16 @@ impl RequestTable {
         last
     }
 
-    fn slot(&self, id: RequestId) -> &Slot {
+    fn slot(&self, id: RequestId) -> &RequestSlot {
         &self.slots[id.0 as usize]
     }
 
-    fn slot_mut(&mut self, id: RequestId) -> &mut Slot {
+    fn slot_mut(&mut self, id: RequestId) -> &mut RequestSlot {
         &mut self.slots[id.0 as usize]
     }
 }
 
-impl Slot {
+impl RequestSlot {
     fn opened(&self) -> Request {
         Request { start: self.start, sectors: self.sectors, ..self.request }
     }
@@ -206,8 +206,8 @@ mod tests {
         })
     }
 
-    fn is_awaited(request: &Request) -> bool {
-        request.need == Need::Awaited
+    fn is_demand(request: &Request) -> bool {
+        request.need == Need::Demand
     }
 
     fn extent(request: &Request) -> (u64, u32) {
@@ -216,9 +216,9 @@ mod tests {
 
     /// 0 to 8, then 16 to 24, and what lies between them last.
     #[test]
-    fn parts_follow_each_other_by_sector_in_whatever_order_they_were_merged() {
+    fn parts_are_in_sector_order_after_any_merge_order() {
         let mut table = RequestTable::default();
-        let [low, high, middle] = [0, 16, 8].map(|start| open(&mut table, start, Need::Likely));
+        let [low, high, middle] = [0, 16, 8].map(|start| open(&mut table, start, Need::Prefetch));
         table.merge(high, middle);
         assert_eq!(extent(&table[high]), (8, 16));
         table.merge(low, high);
@@ -234,29 +234,29 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_awaited_as_soon_as_a_part_of_it_is() {
+    fn a_request_is_demand_as_soon_as_a_part_is() {
         let mut table = RequestTable::default();
-        let [head, middle, last] = [0, 8, 16].map(|start| open(&mut table, start, Need::Likely));
+        let [head, middle, last] = [0, 8, 16].map(|start| open(&mut table, start, Need::Prefetch));
         table.merge(middle, last);
         table.merge(head, middle);
-        assert!(!is_awaited(&table[head]));
-        assert_eq!((table.set_awaited(last), table.set_awaited(middle)), (Some(head), None));
-        assert!(is_awaited(&table[head]) && is_awaited(&table.opened(last)));
-        let other = open(&mut table, 24, Need::Awaited);
-        let behind = open(&mut table, 32, Need::Doubtful);
+        assert!(!is_demand(&table[head]));
+        assert_eq!((table.set_demand(last), table.set_demand(middle)), (Some(head), None));
+        assert!(is_demand(&table[head]) && is_demand(&table.opened(last)));
+        let other = open(&mut table, 24, Need::Demand);
+        let behind = open(&mut table, 32, Need::Speculative);
         table.merge(behind, other);
-        assert!(is_awaited(&table[behind]));
+        assert!(is_demand(&table[behind]));
     }
 
     /// The head's name is given again while the other part is still there.
     #[test]
-    fn a_part_that_outlives_its_head_is_nobodys_part() {
+    fn a_part_that_outlives_its_head_has_no_head() {
         let mut table = RequestTable::default();
-        let [head, part] = [0, 8].map(|start| open(&mut table, start, Need::Likely));
+        let [head, part] = [0, 8].map(|start| open(&mut table, start, Need::Prefetch));
         table.merge(head, part);
         table.close(head);
-        assert_eq!(open(&mut table, 100, Need::Likely), head);
-        table.set_awaited(part);
-        assert!(!is_awaited(&table[head]) && is_awaited(&table[part]));
+        assert_eq!(open(&mut table, 100, Need::Prefetch), head);
+        table.set_demand(part);
+        assert!(!is_demand(&table[head]) && is_demand(&table[part]));
     }
 }

@@ -10,8 +10,8 @@
 //!   wait for it, and is withdrawn where its turn never comes (`adaptive/open.rs`). At first everybody is *active*.
 //! - *Evidence first.* A limit on how many are active can gain only where most
 //!   of those who read are *near*, reading on request by request with no window that
-//!   grows (`adaptive/nearness.rs`), and where their requests are in each other's way
-//!   (`adaptive/crowd.rs`). Elsewhere nothing is tried, ever.
+//!   grows (`adaptive/locality.rs`), and where their requests are in each other's way
+//!   (`adaptive/contention.rs`). Elsewhere nothing is tried, ever.
 //! - *A few are tried* then, one at first, and kept if they bring a quarter more than all together
 //!   (`adaptive/probe.rs`).
 //! - An active process keeps its place until its *turn* is over, or until it has
@@ -19,7 +19,7 @@
 //!   shared by all who want one, at least an epoch of the probe, and at least eight times what the first
 //!   request of a turn takes, so that no more than an eighth is spent on the way.
 //!   Then comes who has waited longest.
-//! - *Depth.* While all are active and some ask for many requests at a time and others for few (`adaptive/asking.rs`),
+//! - *Depth.* While all are active and some ask for many requests at a time and others for few (`adaptive/queue_depth.rs`),
 //!   no more are under way than bring seven eighths of what all would, found in the same way, beyond one of each process;
 //!   and of those that wait, one of the
 //!   process goes first that has fewest under way. So who asks for little waits behind a few
@@ -36,31 +36,31 @@ use alloc::vec::Vec;
 use crate::request::{DeviceCaps, Op, ProcessId, RequestId, RequestTable};
 use crate::unit::Time;
 
-use super::requests::Requests;
+use super::requests::QueuedRequests;
 use super::{Dispatch, Inserted, Scheduler};
 use crate::decision::{Decision, DecisionLog};
-use crate::observed::NEWEST;
+use crate::observed::EWMA_WINDOW;
 
-mod asking;
-mod crowd;
-mod nearness;
+mod contention;
+mod locality;
 mod open;
 mod probe;
+mod queue_depth;
 
-use asking::Asking;
-use crowd::Crowd;
-use nearness::Nearness;
-use open::Open;
-use probe::{EPOCH_TIME, Found, Knob, Probe, Served};
+use contention::Contention;
+use locality::Locality;
+use open::ReadyRequests;
+use probe::{EPOCH_TIME, Parameter, ProbeResult, ServedRead, ThroughputTuner};
+use queue_depth::QueueDepth;
 
 /// How long the device is kept for an active process that asks for nothing.
-const PATIENCE: Time = Time::from_ms(8);
+const IDLE_TIMEOUT: Time = Time::from_ms(8);
 
 /// All who want a turn have had one after about so long.
 const ROUND: Time = Time::from_ms(300);
 
 /// No turn is shorter than an epoch, nor than so many times what its first request takes.
-const TURN_SWITCHES: u64 = 8;
+const SLICE_SEEK_FACTOR: u64 = 8;
 
 /// The scheduler `adaptive`.
 ///
@@ -68,20 +68,20 @@ const TURN_SWITCHES: u64 = 8;
 ///    worth having; never otherwise.
 /// 2. `active` is the number of processes that have a place.
 #[derive(Debug)]
-pub struct Adaptive {
+pub struct AdaptiveScheduler {
     /// Requests that may go: those of active processes, and all writes.
-    open: Open,
-    processes: BTreeMap<ProcessId, Process>,
+    open: ReadyRequests,
+    processes: BTreeMap<ProcessId, ProcessHistory>,
     sectors_max: u32,
     active: usize,
     /// How many processes have parked reads.
     parked: usize,
     /// How many processes have a place; and how many requests are under way.
-    places: Probe,
-    depth: Probe,
+    places: ThroughputTuner,
+    depth: ThroughputTuner,
     /// Whether some ask for much and others for little.
     is_uneven: bool,
-    crowd: Crowd,
+    contention: Contention,
     completions: u64,
     /// Reads that may go, and are not in the device.
     reads_open: u32,
@@ -89,71 +89,71 @@ pub struct Adaptive {
     sent: Vec<Time>,
     reads_in_device: u32,
     /// What the first request of a turn takes, mean; 0 before the first.
-    switch_ns: u64,
+    first_request_ns: u64,
     log: DecisionLog,
 }
 
 /// A process, as the scheduler sees it. It is there while it has requests, a
 /// place, or a history that says whether it is worth waiting for.
 #[derive(Debug, Default)]
-struct Process {
+struct ProcessHistory {
     /// Its reads that wait for a place.
-    parked: Requests,
+    parked: QueuedRequests,
     /// Its reads that may go.
     open: u32,
     in_device: u32,
-    turn: Option<Turn>,
+    turn: Option<ProcessTurn>,
     /// Since when it waits for a place.
     parked_since: Time,
     last_completion: Time,
     /// What it has asked for still comes, and it is waited for no longer.
     has_ended: bool,
-    nearness: Nearness,
-    asking: Asking,
+    locality: Locality,
+    queue_depth: QueueDepth,
 }
 
 /// A process has a place.
 #[derive(Clone, Copy, Debug)]
-struct Turn {
+struct ProcessTurn {
     /// Since when; once its first request is back, since then.
     since: Time,
     /// Whether it is, and nobody else's request was in the device any more.
     has_begun: bool,
 }
 
-impl Process {
+impl ProcessHistory {
     fn under_way(&self) -> u32 {
         self.open + self.in_device
     }
 
-    fn wants(&self) -> bool {
+    fn has_outstanding_reads(&self) -> bool {
         self.under_way() > 0 || !self.parked.is_empty()
     }
 
     /// Whether the device is still kept for it though it asks for nothing.
-    fn is_awaited(&self, now: Time) -> bool {
-        self.under_way() == 0 && now < self.last_completion + PATIENCE
+    fn is_demand(&self, now: Time) -> bool {
+        self.under_way() == 0 && now < self.last_completion + IDLE_TIMEOUT
     }
 }
 
-impl Adaptive {
+impl AdaptiveScheduler {
     /// For a device with these abilities.
-    pub fn new(caps: &DeviceCaps) -> Adaptive {
-        Adaptive {
-            open: Open::new(caps),
+    pub fn new(caps: &DeviceCaps) -> AdaptiveScheduler {
+        AdaptiveScheduler {
+            open: ReadyRequests::new(caps),
             processes: BTreeMap::new(),
             sectors_max: caps.request_sectors_max,
             active: 0,
             parked: 0,
-            places: Probe::new(Knob::Processes),
-            depth: Probe::new(Knob::Requests),
+            places: ThroughputTuner::new(Parameter::Processes),
+            depth: ThroughputTuner::new(Parameter::Requests),
             is_uneven: false,
-            crowd: Crowd::default(),
+            contention: Contention::default(),
             completions: 0,
             reads_open: 0,
             sent: Vec::new(),
             reads_in_device: 0,
-            switch_ns: 0,
+            first_request_ns: 0,
             log: DecisionLog::default(),
         }
     }
@@ -205,7 +205,7 @@ impl Adaptive {
     }
 
     /// A read of the process has left those that may go.
-    fn is_open_no_more(&mut self, id: ProcessId) -> &mut Process {
+    fn remove_dispatchable(&mut self, id: ProcessId) -> &mut ProcessHistory {
         self.reads_open -= 1;
         let process = self.processes.get_mut(&id).expect("who has open reads is known");
         process.open -= 1;
@@ -217,11 +217,11 @@ impl Adaptive {
         if self.parked == 0 && self.active <= limit {
             return;
         }
-        let turn = self.turn_length(limit);
+        let turn = self.slice_length(limit);
         for process in self.processes.values_mut() {
-            let Some(Turn { since, .. }) = process.turn else { continue };
+            let Some(ProcessTurn { since, .. }) = process.turn else { continue };
             let is_over = since + turn <= now;
-            let has_left = !process.wants() && !process.is_awaited(now);
+            let has_left = !process.has_outstanding_reads() && !process.is_demand(now);
             if is_over || has_left || self.active > limit {
                 process.turn = None;
                 self.active -= 1;
@@ -234,10 +234,11 @@ impl Adaptive {
         }
     }
 
-    fn turn_length(&self, limit: usize) -> Time {
-        let wanting = self.processes.values().filter(|process| process.wants()).count();
+    fn slice_length(&self, limit: usize) -> Time {
+        let wanting =
+            self.processes.values().filter(|process| process.has_outstanding_reads()).count();
         let share_ns = ROUND.ns() * limit.min(wanting) as u64 / wanting.max(1) as u64;
-        Time(share_ns.max(EPOCH_TIME.ns()).max(TURN_SWITCHES * self.switch_ns))
+        Time(share_ns.max(EPOCH_TIME.ns()).max(SLICE_SEEK_FACTOR * self.first_request_ns))
     }
 
     fn longest_parked(&self) -> Option<ProcessId> {
@@ -247,7 +248,7 @@ impl Adaptive {
 
     fn give_place(&mut self, now: Time, id: ProcessId, requests: &RequestTable) {
         let process = self.processes.get_mut(&id).expect("who is parked is known");
-        process.turn = Some(Turn { since: now, has_begun: false });
+        process.turn = Some(ProcessTurn { since: now, has_begun: false });
         self.active += 1;
         while self.processes.get(&id).is_some_and(|process| !process.parked.is_empty()) {
             self.open_oldest(id, requests);
@@ -255,10 +256,10 @@ impl Adaptive {
     }
 
     /// When the device need not be kept for anybody any more.
-    fn patience_ends(&self, now: Time) -> Option<Time> {
+    fn idle_timeout_ends(&self, now: Time) -> Option<Time> {
         let active = self.processes.values().filter(|process| process.turn.is_some());
-        let awaited = active.filter(|process| process.is_awaited(now));
-        awaited.map(|process| process.last_completion + PATIENCE).min()
+        let demand = active.filter(|process| process.is_demand(now));
+        demand.map(|process| process.last_completion + IDLE_TIMEOUT).min()
     }
 
     /// Reads on their way, of processes that have no place: they were sent under
@@ -268,7 +269,7 @@ impl Adaptive {
             return 0;
         }
         let others = self.processes.values().filter(|process| process.turn.is_none());
-        others.map(Process::under_way).sum()
+        others.map(ProcessHistory::under_way).sum()
     }
 
     fn sent(&mut self, now: Time, id: RequestId) {
@@ -285,11 +286,11 @@ impl Adaptive {
         let Some(process) = self.processes.get_mut(&id) else { return };
         process.in_device -= 1;
         process.last_completion = now;
-        process.asking.got();
+        process.queue_depth.got();
         let Some(turn) = process.turn.as_mut().filter(|turn| !turn.has_begun) else { return };
-        *turn = Turn { since: now, has_begun: foreign == 0 };
+        *turn = ProcessTurn { since: now, has_begun: foreign == 0 };
         if turn.has_begun {
-            self.switch_ns = match self.switch_ns {
+            self.first_request_ns = match self.first_request_ns {
                 0 => latency.ns(),
                 mean => (7 * mean + latency.ns()) / 8,
             };
@@ -298,7 +299,8 @@ impl Adaptive {
 
     /// Forgets a process that has ended once the last of what it asked for has come: its place is free.
     fn forget_if_over(&mut self, id: ProcessId) {
-        let is_over = |process: &Process| process.has_ended && !process.wants();
+        let is_over =
+            |process: &ProcessHistory| process.has_ended && !process.has_outstanding_reads();
         if let Some(process) = self.processes.get(&id).filter(|process| is_over(process)) {
             self.active -= usize::from(process.turn.is_some());
             self.processes.remove(&id);
@@ -306,23 +308,23 @@ impl Adaptive {
     }
 
     /// A read is back: how many processes serve best, while some of them are near.
-    fn try_places(&mut self, now: Time, served: Served) {
-        let (crowd, processes) = (&self.crowd, &self.processes);
+    fn try_places(&mut self, now: Time, served: ServedRead) {
+        let (contention, processes) = (&self.contention, &self.processes);
         let may_gain = || {
-            let near = Near::of(processes, now);
-            near.are >= 2 && 2 * near.are >= near.here && crowd.is_in_its_own_way()
+            let near = NearCounts::of(processes, now);
+            near.are >= 2 && 2 * near.are >= near.here && contention.is_contended()
         };
         let is_set = self.places.allowed().is_some();
         let more = self.places.allowed().map_or(0, |few| 2 * few as usize);
-        let found = match is_set && self.completions.is_multiple_of(NEWEST) {
-            true if Near::of(processes, now).may_be < 2 => self.places.reset("far"),
+        let found = match is_set && self.completions.is_multiple_of(EWMA_WINDOW) {
+            true if NearCounts::of(processes, now).may_be < 2 => self.places.reset("far"),
             _ if is_set => {
-                self.places.completed(now, served, || more < Near::of(processes, now).may_be)
+                self.places.completed(now, served, || more < NearCounts::of(processes, now).may_be)
             }
             _ => self.places.completed(now, served, may_gain),
         };
-        if let Some(Found { setting, why, kib_per_s, all_kib_per_s }) = found {
-            self.crowd = Crowd::default();
+        if let Some(ProbeResult { setting, why, kib_per_s, all_kib_per_s }) = found {
+            self.contention = Contention::default();
             self.log.say(now, || Decision::Limit {
                 limit: setting,
                 why,
@@ -334,17 +336,20 @@ impl Adaptive {
 
     /// All are active, and a read is back: how many requests are worth having, while some ask for
     /// many and others for few.
-    fn try_depth(&mut self, now: Time, served: Served) {
-        if self.completions.is_multiple_of(NEWEST) {
-            let here = self.processes.values().filter(|it| it.wants() || it.is_awaited(now));
-            self.is_uneven = Asking::are_uneven(here.map(|process| process.asking));
+    fn try_depth(&mut self, now: Time, served: ServedRead) {
+        if self.completions.is_multiple_of(EWMA_WINDOW) {
+            let here = self
+                .processes
+                .values()
+                .filter(|it| it.has_outstanding_reads() || it.is_demand(now));
+            self.is_uneven = QueueDepth::are_uneven(here.map(|process| process.queue_depth));
         }
         if !self.is_uneven {
             return;
         }
         let is_settled = self.depth.allowed().is_none_or(|depth| served.under_way <= depth);
-        let found = self.depth.completed(now, Served { is_settled, ..served }, || true);
-        if let Some(Found { setting: Some(depth), kib_per_s, all_kib_per_s, .. }) = found {
+        let found = self.depth.completed(now, ServedRead { is_settled, ..served }, || true);
+        if let Some(ProbeResult { setting: Some(depth), kib_per_s, all_kib_per_s, .. }) = found {
             let most_kib_per_s = all_kib_per_s;
             self.log.say(now, || Decision::Depth { depth, kib_per_s, most_kib_per_s });
         }
@@ -354,26 +359,28 @@ impl Adaptive {
 /// Of the processes that want something, or were just given it, how many read
 /// near to where they read before.
 #[derive(Clone, Copy, Debug)]
-struct Near {
+struct NearCounts {
     here: usize,
     are: usize,
     /// With those that have not read enough to tell.
     may_be: usize,
 }
 
-impl Near {
-    fn of(processes: &BTreeMap<ProcessId, Process>, now: Time) -> Near {
-        let mut near = Near { here: 0, are: 0, may_be: 0 };
-        for process in processes.values().filter(|it| it.wants() || it.is_awaited(now)) {
+impl NearCounts {
+    fn of(processes: &BTreeMap<ProcessId, ProcessHistory>, now: Time) -> NearCounts {
+        let mut near = NearCounts { here: 0, are: 0, may_be: 0 };
+        for process in
+            processes.values().filter(|it| it.has_outstanding_reads() || it.is_demand(now))
+        {
             near.here += 1;
-            near.are += usize::from(process.nearness.is_near());
-            near.may_be += usize::from(process.nearness.may_be_near());
+            near.are += usize::from(process.locality.is_near());
+            near.may_be += usize::from(process.locality.may_be_near());
         }
         near
     }
 }
 
-impl Scheduler for Adaptive {
+impl Scheduler for AdaptiveScheduler {
     fn insert(&mut self, now: Time, id: RequestId, requests: &mut RequestTable) -> Inserted {
         let request = &requests[id];
         if request.op == Op::Write {
@@ -382,8 +389,8 @@ impl Scheduler for Adaptive {
         let process = self.processes.entry(request.process).or_default();
         // Else it is another one of its number.
         process.has_ended = false;
-        process.nearness.observe(request);
-        process.asking.asks(u64::from(process.under_way()) + process.parked.count() as u64);
+        process.locality.observe(request);
+        process.queue_depth.asks(u64::from(process.under_way()) + process.parked.count() as u64);
         let own = process.under_way();
         let may_go = match self.places.allowed() {
             Some(_) => process.turn.is_some(),
@@ -400,7 +407,7 @@ impl Scheduler for Adaptive {
                 Inserted::Merged { with: None, .. } => {}
                 // It may have been another process's.
                 Inserted::Merged { with: Some(gone), .. } => {
-                    self.is_open_no_more(requests[gone].process);
+                    self.remove_dispatchable(requests[gone].process);
                 }
             }
             return inserted;
@@ -418,18 +425,18 @@ impl Scheduler for Adaptive {
             Dispatch::Request(id) => {
                 let request = &requests[id];
                 if request.op == Op::Read {
-                    self.is_open_no_more(request.process).in_device += 1;
+                    self.remove_dispatchable(request.process).in_device += 1;
                     self.sent(now, id);
                 }
                 Dispatch::Request(id)
             }
             Dispatch::Withdraw(id) => {
-                self.is_open_no_more(requests[id].process);
+                self.remove_dispatchable(requests[id].process);
                 self.forget_if_over(requests[id].process);
                 Dispatch::Withdraw(id)
             }
             _ if self.parked == 0 => Dispatch::Nothing,
-            _ => self.patience_ends(now).map_or(Dispatch::Nothing, Dispatch::WaitUntil),
+            _ => self.idle_timeout_ends(now).map_or(Dispatch::Nothing, Dispatch::WaitUntil),
         }
     }
 
@@ -444,9 +451,9 @@ impl Scheduler for Adaptive {
         self.forget_if_over(request.process);
         self.completions += 1;
         let (under_way, is_settled) = (self.under_way(), foreign == 0);
-        let served = Served { bytes: request.bytes(), under_way, is_settled };
+        let served = ServedRead { bytes: request.bytes(), under_way, is_settled };
         if self.places.allowed().is_none() {
-            self.crowd.add(latency, self.reads_in_device);
+            self.contention.add(latency, self.reads_in_device);
         }
         self.reads_in_device -= 1;
         self.try_places(now, served);
@@ -455,8 +462,8 @@ impl Scheduler for Adaptive {
         }
     }
 
-    fn awaited(&mut self, id: RequestId, requests: &RequestTable) {
-        self.open.awaited(id, requests);
+    fn demand(&mut self, id: RequestId, requests: &RequestTable) {
+        self.open.demand(id, requests);
     }
 
     fn queued(&self) -> usize {
@@ -487,27 +494,27 @@ mod tests {
     /// One place: who has it ends while what it has read ahead is on its way. Nobody waits for that, and so nobody would
     /// come after 8 ms to have the next one's go.
     #[test]
-    fn a_process_that_has_ended_is_not_waited_for_once_its_last_request_is_back() {
-        let mut law = Adaptive::new(&caps());
-        law.places = Probe::at(Knob::Processes, 1);
+    fn an_ended_process_frees_its_place_at_its_last_completion() {
+        let mut policy = AdaptiveScheduler::new(&caps());
+        policy.places = ThroughputTuner::at(Parameter::Processes, 1);
         let mut table = RequestTable::default();
         let ids: Vec<RequestId> = [0, 1]
             .map(|process| Request { process: ProcessId(process), ..read(100, 8) })
             .into_iter()
             .map(|request| {
                 let id = table.open(request);
-                assert!(matches!(law.insert(Time::ZERO, id, &mut table), Inserted::Queued));
+                assert!(matches!(policy.insert(Time::ZERO, id, &mut table), Inserted::Queued));
                 id
             })
             .collect();
-        assert_eq!(law.dispatch(Time::ZERO, &table), Dispatch::Request(ids[0]));
-        assert_eq!(law.dispatch(Time::ZERO, &table), Dispatch::Nothing, "the place is taken");
-        law.process_ended(Time::ZERO, ProcessId(0));
+        assert_eq!(policy.dispatch(Time::ZERO, &table), Dispatch::Request(ids[0]));
+        assert_eq!(policy.dispatch(Time::ZERO, &table), Dispatch::Nothing, "the place is taken");
+        policy.process_ended(Time::ZERO, ProcessId(0));
         let now = Time::from_ms(1);
-        law.complete(now, ids[0], &table);
-        assert_eq!(law.dispatch(now, &table), Dispatch::Request(ids[1]));
-        law.complete(now, ids[1], &table);
-        law.process_ended(now, ProcessId(1));
-        assert!(law.processes.is_empty() && law.active == 0, "{law:?}");
+        policy.complete(now, ids[0], &table);
+        assert_eq!(policy.dispatch(now, &table), Dispatch::Request(ids[1]));
+        policy.complete(now, ids[1], &table);
+        policy.process_ended(now, ProcessId(1));
+        assert!(policy.processes.is_empty() && policy.active == 0, "{policy:?}");
     }
 }

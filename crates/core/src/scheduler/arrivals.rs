@@ -14,20 +14,20 @@ const GONE_MIN: usize = 32;
 /// 1. The first value has not gone.
 /// 2. `gone` has a bit for each number from `64 * first_word` up to the last arrival's.
 #[derive(Debug)]
-pub(super) struct Arrivals<T> {
+pub(super) struct ArrivalQueue<T> {
     values: VecDeque<(u64, T)>,
     gone: VecDeque<u64>,
     first_word: u64,
     count: usize,
 }
 
-impl<T> Default for Arrivals<T> {
-    fn default() -> Arrivals<T> {
-        Arrivals { values: VecDeque::new(), gone: VecDeque::new(), first_word: 0, count: 0 }
+impl<T> Default for ArrivalQueue<T> {
+    fn default() -> ArrivalQueue<T> {
+        ArrivalQueue { values: VecDeque::new(), gone: VecDeque::new(), first_word: 0, count: 0 }
     }
 }
 
-impl<T> Arrivals<T> {
+impl<T> ArrivalQueue<T> {
     /// How many values it holds.
     pub(super) fn count(&self) -> usize {
         self.count
@@ -51,13 +51,13 @@ impl<T> Arrivals<T> {
         self.gone[(number / 64 - self.first_word) as usize] |= 1 << (number % 64);
         self.count -= 1;
         while let Some((first, _)) = self.values.front()
-            && self.has_gone(*first)
+            && self.is_removed(*first)
         {
             self.values.pop_front();
         }
         if self.values.len() > 2 * self.count + GONE_MIN {
             let mut values = core::mem::take(&mut self.values);
-            values.retain(|(number, _)| !self.has_gone(*number));
+            values.retain(|(number, _)| !self.is_removed(*number));
             self.values = values;
         }
         let first_word = self.values.front().map_or(0, |(first, _)| first / 64);
@@ -72,7 +72,7 @@ impl<T> Arrivals<T> {
         self.values.front()
     }
 
-    fn has_gone(&self, number: u64) -> bool {
+    fn is_removed(&self, number: u64) -> bool {
         self.gone[(number / 64 - self.first_word) as usize] >> (number % 64) & 1 == 1
     }
 }
@@ -82,8 +82,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_has_gone_leaves_the_others_in_their_order() {
-        let mut arrivals = Arrivals::default();
+    fn removed_values_leave_the_order_of_the_others() {
+        let mut arrivals = ArrivalQueue::default();
         (61..).zip("abcde".chars()).for_each(|(number, letter)| arrivals.push(number, letter));
         [63, 61, 65].into_iter().for_each(|number| arrivals.remove(number));
         arrivals.push(66, 'f');
@@ -99,8 +99,8 @@ mod tests {
 
     /// The first of ten thousand stays, and of the others every tenth.
     #[test]
-    fn one_that_stays_for_long_keeps_little_room_for_those_that_have_gone() {
-        let mut arrivals = Arrivals::default();
+    fn a_long_lived_value_keeps_few_removed_ones() {
+        let mut arrivals = ArrivalQueue::default();
         for number in 1..=10_000 {
             arrivals.push(number, number);
             if number % 10 != 1 {

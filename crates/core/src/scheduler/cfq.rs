@@ -32,7 +32,7 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use super::requests::{Merge, Waiting};
+use super::requests::{MergeResult, WaitingRequest};
 use super::{Dispatch, Inserted, Scheduler};
 use crate::decision::{Decision, DecisionLog};
 use crate::request::{Class, DeviceCaps, ProcessId, RequestId, RequestTable};
@@ -51,16 +51,16 @@ mod trees;
 mod tunables;
 mod turns;
 
-pub use seek::{Seekiness, VERDICT_REQUESTS, Verdict, verdict_table};
+pub use seek::{SeekVerdict, Seekiness, VERDICT_REQUESTS, verdict_table};
 pub use tunables::{CfqTunables, KEYS};
 
-use cooperators::QueuesByPlace;
+use cooperators::QueuesBySector;
 use depth::QueueingDetector;
-use idling::Think;
+use idling::ThinkTime;
 use order::{follower, nearer};
-use processes::{AsyncQueues, Process};
-use queue::Queues;
-use trees::{Kind, ServiceTrees};
+use processes::{AsyncQueues, CfqProcess};
+use queue::CfqQueues;
+use trees::{ServiceTrees, TreeKind};
 use tunables::{HZ, Jiffies, jiffies, time_of};
 
 /// Names a queue; reused when the queue is gone.
@@ -78,14 +78,14 @@ pub struct Cfq {
     is_rotational: bool,
     request_sectors_max: u32,
 
-    queues: Queues,
-    processes: BTreeMap<ProcessId, Process>,
+    queues: CfqQueues,
+    processes: BTreeMap<ProcessId, CfqProcess>,
     async_queues: AsyncQueues,
     trees: ServiceTrees,
-    by_place: QueuesByPlace,
+    by_sector: QueuesBySector,
     queued: usize,
 
-    serving: Serving,
+    serving: ServedTree,
     /// Mean number of busy queues: best-effort, real-time.
     average_best_effort: u32,
     average_real_time: u32,
@@ -96,7 +96,7 @@ pub struct Cfq {
     idle_until: Option<Jiffies>,
 
     /// What is in the device, by name.
-    sent: Vec<Option<Sent>>,
+    sent: Vec<Option<SentRequest>>,
     in_device_sync: u32,
     in_device_async: u32,
     /// The sector after the last request that was sent: where the head is.
@@ -110,16 +110,16 @@ pub struct Cfq {
 
 /// Which tree is served, and until when.
 #[derive(Clone, Copy, Debug)]
-struct Serving {
+struct ServedTree {
     class: Class,
-    kind: Kind,
+    kind: TreeKind,
     /// `None`: another is to be chosen.
     expires: Option<Jiffies>,
 }
 
 /// A request in the device.
 #[derive(Clone, Copy, Debug)]
-struct Sent {
+struct SentRequest {
     queue: QueueId,
     arrived: Jiffies,
 }
@@ -131,13 +131,17 @@ impl Cfq {
             tunables,
             is_rotational: caps.is_rotational,
             request_sectors_max: caps.request_sectors_max,
-            queues: Queues::default(),
+            queues: CfqQueues::default(),
             processes: BTreeMap::new(),
             async_queues: AsyncQueues::new(),
             trees: ServiceTrees::default(),
-            by_place: QueuesByPlace::new(),
+            by_sector: QueuesBySector::new(),
             queued: 0,
-            serving: Serving { class: Class::BestEffort, kind: Kind::SyncNoIdle, expires: None },
+            serving: ServedTree {
+                class: Class::BestEffort,
+                kind: TreeKind::SyncNoIdle,
+                expires: None,
+            },
             average_best_effort: 0,
             average_real_time: 0,
             active: None,
@@ -164,7 +168,7 @@ impl Cfq {
     fn try_merge(&mut self, request: RequestId, requests: &mut RequestTable) -> Option<Inserted> {
         let id = self.present_queue(&requests[request])?;
         let queue = &mut self.queues[id];
-        let Merge { into, with, from, to } =
+        let MergeResult { into, with, from, to } =
             queue.requests.merge(request, requests, self.request_sectors_max)?;
         self.queued -= usize::from(with.is_some());
         if from != [Some(to), None] {
@@ -181,7 +185,7 @@ impl Cfq {
         let request = &requests[new];
         self.queued += 1;
         let queue = &mut self.queues[id];
-        let place = queue.requests.insert(Waiting { id: new, arrived: now }, requests);
+        let place = queue.requests.insert(WaitingRequest { id: new, arrived: now }, requests);
         queue.next = nearer(queue.next, Some(place), self.head, &self.tunables);
         if queue.position.is_none() {
             self.put_in_trees(jiffy, id, false);
@@ -190,14 +194,14 @@ impl Cfq {
 
         let process = self.processes.get_mut(&request.process);
         let process = process.expect("queue_for knows each process that sends a request");
-        process.thought(jiffy, self.tunables.slice_idle);
-        let think = Think { mean: process.think_time(), is_alive: true };
+        process.record_think_time(jiffy, self.tunables.slice_idle);
+        let think = ThinkTime { mean: process.think_time(), is_alive: true };
         self.queues[id].seek.observe(request.start, request.sectors);
         self.watch_shared(jiffy, id);
         self.update_idle_window(now, id, think);
 
         if self.active == Some(id) {
-            self.take_awaited(now, id, request);
+            self.on_arrival_while_idling(now, id, request);
         } else {
             self.try_preempt(now, id, request);
         }
@@ -224,7 +228,7 @@ impl Cfq {
         };
         let place = expired.or(queue.next).expect("a queue with requests has a next one");
         queue.next = follower(&queue.requests, place, &self.tunables);
-        let Waiting { id: name, arrived } =
+        let WaitingRequest { id: name, arrived } =
             queue.requests.remove(place).expect("next is among the requests");
         let request = &requests[name];
         queue.in_device += 1;
@@ -240,7 +244,7 @@ impl Cfq {
         if at >= self.sent.len() {
             self.sent.resize(at + 1, None);
         }
-        self.sent[at] = Some(Sent { queue: id, arrived: jiffies(arrived) });
+        self.sent[at] = Some(SentRequest { queue: id, arrived: jiffies(arrived) });
         let in_device = self.in_device();
         self.log.say(now, || Decision::Dispatch {
             request: name,
@@ -281,7 +285,7 @@ impl Scheduler for Cfq {
         match self.depth_limit(now, id) {
             Ok(limit) => {
                 let request = self.send(now, id, limit, requests);
-                self.end_short_turn(now, id);
+                self.end_short_slice(now, id);
                 Dispatch::Request(request)
             }
             Err(held) => {
@@ -301,7 +305,7 @@ impl Scheduler for Cfq {
         let request = &requests[id];
         self.observe_load(now);
         let sent = self.sent[id.0 as usize].take();
-        let Sent { queue: id, arrived } = sent.expect("only what was sent completes");
+        let SentRequest { queue: id, arrived } = sent.expect("only what was sent completes");
         self.queues[id].in_device -= 1;
         *self.in_device_of(request.is_sync) -= 1;
         if request.is_sync {
@@ -313,7 +317,7 @@ impl Scheduler for Cfq {
             }
         }
         if self.active == Some(id) {
-            self.go_on_after(now, id);
+            self.continue_after_completion(now, id);
         }
         self.queues.release(id);
     }
@@ -339,7 +343,7 @@ mod tests {
     /// Processes come, read close to each other and far apart, are joined and
     /// split, and end, with requests of theirs still waiting and in the device.
     #[test]
-    fn nothing_is_kept_of_processes_that_have_ended() {
+    fn ended_processes_leave_no_state() {
         let caps = super::super::testing::caps();
         for seeky in [Seekiness::Mean, Seekiness::History] {
             let mut cfq = Cfq::new(&caps, CfqTunables { seeky, ..CfqTunables::default() });
@@ -364,7 +368,7 @@ mod tests {
                         process,
                         priority: Priority::default(),
                         is_sync,
-                        need: Need::Awaited,
+                        need: Need::Demand,
                     });
                     cfq.insert(now, new, &mut requests);
                 }
@@ -399,7 +403,7 @@ mod tests {
             }
             cfq.dispatch(now + Time::from_s(1), &requests);
             assert!(joins > 0 && splits > 0, "{joins} joins, {splits} splits");
-            assert!(cfq.processes.is_empty() && cfq.by_place.is_empty());
+            assert!(cfq.processes.is_empty() && cfq.by_sector.is_empty());
             assert!(cfq.sent.iter().all(Option::is_none));
             assert_eq!((cfq.in_device(), cfq.idle_until), (0, None));
             assert_eq!(cfq.queues.count(), cfq.async_queues.len(), "those stay");

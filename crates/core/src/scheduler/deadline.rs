@@ -13,11 +13,11 @@
 //! and each such batch of reads may let one batch of writes through after
 //! `writes_starved` of them.
 
-use crate::law::{Spec, SpecError};
+use crate::policy::{Spec, SpecError};
 use crate::request::{DeviceCaps, Op, RequestId, RequestTable};
 use crate::unit::Time;
 
-use super::requests::{Place, Requests, Waiting};
+use super::requests::{QueuedRequests, SectorKey, WaitingRequest};
 use super::{Dispatch, Inserted, Scheduler};
 
 /// The tunables of `deadline`, under the kernel's names.
@@ -66,7 +66,7 @@ pub struct Deadline {
     tunables: DeadlineTunables,
     sectors_max: u32,
     /// Reads and writes.
-    queued: [Requests; 2],
+    queued: [QueuedRequests; 2],
     direction: Op,
     /// Where the batch goes on, per direction.
     next_sector: [u64; 2],
@@ -90,7 +90,7 @@ impl Deadline {
     }
 
     /// Takes in a request that waited elsewhere, unmerged, with the time at which it came.
-    pub(super) fn admit(&mut self, waiting: Waiting, requests: &RequestTable) {
+    pub(super) fn admit(&mut self, waiting: WaitingRequest, requests: &RequestTable) {
         self.queued[requests[waiting.id].op as usize].insert(waiting, requests);
     }
 
@@ -99,7 +99,7 @@ impl Deadline {
         !self.queued[Op::Read as usize].is_empty()
     }
 
-    fn choose(&mut self, now: Time, requests: &RequestTable) -> Option<Place> {
+    fn choose(&mut self, now: Time, requests: &RequestTable) -> Option<SectorKey> {
         if self.in_batch < self.tunables.fifo_batch
             && let Some(next) = self.next_in_order(self.direction)
         {
@@ -131,17 +131,17 @@ impl Deadline {
         }
     }
 
-    fn next_in_order(&self, op: Op) -> Option<Place> {
+    fn next_in_order(&self, op: Op) -> Option<SectorKey> {
         self.queued[op as usize].first_from(self.next_sector[op as usize])
     }
 
-    fn expired(&self, op: Op, now: Time, requests: &RequestTable) -> Option<Place> {
-        let patience = match op {
+    fn expired(&self, op: Op, now: Time, requests: &RequestTable) -> Option<SectorKey> {
+        let idle_timeout = match op {
             Op::Read => self.tunables.read_expire,
             Op::Write => self.tunables.write_expire,
         };
         let (place, oldest) = self.queued[op as usize].oldest(requests)?;
-        (oldest.arrived + patience <= now).then_some(place)
+        (oldest.arrived + idle_timeout <= now).then_some(place)
     }
 }
 
@@ -163,42 +163,42 @@ impl Scheduler for Deadline {
     fn complete(&mut self, _now: Time, _id: RequestId, _requests: &RequestTable) {}
 
     fn queued(&self) -> usize {
-        self.queued.iter().map(Requests::count).sum()
+        self.queued.iter().map(QueuedRequests::count).sum()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{Bench, caps, read, write};
+    use super::super::testing::{SchedulerBench, caps, read, write};
     use super::*;
 
-    fn deadline(tunables: DeadlineTunables) -> Bench {
-        Bench::new(Deadline::new(&caps(), tunables))
+    fn deadline(tunables: DeadlineTunables) -> SchedulerBench {
+        SchedulerBench::new(Deadline::new(&caps(), tunables))
     }
 
     #[test]
     fn a_batch_goes_upwards_and_the_next_sweep_starts_at_the_oldest() {
-        let mut law = deadline(DeadlineTunables::default());
+        let mut policy = deadline(DeadlineTunables::default());
         for start in [5000, 100, 9000] {
-            law.insert(Time::ZERO, read(start, 8));
+            policy.insert(Time::ZERO, read(start, 8));
         }
         // The head is at sector 0: upwards from there.
-        assert_eq!(law.dispatched(Time::ZERO), [(1, 100, 8), (0, 5000, 8), (2, 9000, 8)]);
+        assert_eq!(policy.dispatched(Time::ZERO), [(1, 100, 8), (0, 5000, 8), (2, 9000, 8)]);
         for start in [700, 200] {
-            law.insert(Time::ZERO, read(start, 8));
+            policy.insert(Time::ZERO, read(start, 8));
         }
         // Nothing above 9008: the oldest first, then upwards from it, then again the oldest.
-        assert_eq!(law.dispatched(Time::ZERO), [(3, 700, 8), (4, 200, 8)]);
+        assert_eq!(policy.dispatched(Time::ZERO), [(3, 700, 8), (4, 200, 8)]);
     }
 
     #[test]
     fn an_expired_request_starts_the_next_batch() {
         let order = |fifo_batch, at_ms| {
-            let mut law = deadline(DeadlineTunables { fifo_batch, ..Default::default() });
-            law.insert(Time::ZERO, read(9000, 8));
-            law.insert(Time::from_ms(400), read(100, 8));
-            law.insert(Time::from_ms(400), read(200, 8));
-            law.dispatched(Time::from_ms(at_ms)).map(|(id, ..)| id)
+            let mut policy = deadline(DeadlineTunables { fifo_batch, ..Default::default() });
+            policy.insert(Time::ZERO, read(9000, 8));
+            policy.insert(Time::from_ms(400), read(100, 8));
+            policy.insert(Time::from_ms(400), read(200, 8));
+            policy.dispatched(Time::from_ms(at_ms)).map(|(id, ..)| id)
         };
         assert_eq!(order(1, 501), [0, 1, 2]);
         // Not expired yet at 499 ms: by sector.
@@ -208,13 +208,13 @@ mod tests {
     #[test]
     fn reads_pass_writes_only_so_often() {
         let order = |writes_starved| {
-            let mut law =
+            let mut policy =
                 deadline(DeadlineTunables { fifo_batch: 1, writes_starved, ..Default::default() });
-            law.insert(Time::ZERO, write(50_000, 8));
+            policy.insert(Time::ZERO, write(50_000, 8));
             for nth in 0..3 {
-                law.insert(Time::ZERO, read(1000 * nth, 8));
+                policy.insert(Time::ZERO, read(1000 * nth, 8));
             }
-            law.dispatched::<4>(Time::ZERO).map(|(id, ..)| id)
+            policy.dispatched::<4>(Time::ZERO).map(|(id, ..)| id)
         };
         // 0 is the write.
         assert_eq!(order(2), [1, 2, 0, 3]);

@@ -10,20 +10,20 @@
 use crate::request::{DeviceCaps, RequestId, RequestTable};
 use crate::unit::Time;
 
-use super::requests::Requests;
+use super::requests::QueuedRequests;
 use super::{Dispatch, Inserted, Scheduler};
 
 /// The scheduler `noop`. It has no parameter.
 #[derive(Debug)]
 pub struct Noop {
-    queued: Requests,
+    queued: QueuedRequests,
     sectors_max: u32,
 }
 
 impl Noop {
     /// For a device with these abilities.
     pub fn new(caps: &DeviceCaps) -> Noop {
-        Noop { queued: Requests::default(), sectors_max: caps.request_sectors_max }
+        Noop { queued: QueuedRequests::default(), sectors_max: caps.request_sectors_max }
     }
 }
 
@@ -49,12 +49,12 @@ impl Scheduler for Noop {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{Bench, caps, read};
+    use super::super::testing::{SchedulerBench, caps, read};
     use super::*;
 
     #[test]
     fn requests_leave_in_the_order_in_which_they_came() {
-        let mut noop = Bench::new(Noop::new(&caps()));
+        let mut noop = SchedulerBench::new(Noop::new(&caps()));
         for start in [5000, 10, 900] {
             noop.insert(Time::ZERO, read(start, 8));
         }
@@ -63,7 +63,7 @@ mod tests {
 
     #[test]
     fn neighbours_merge_at_the_back_and_at_the_front_up_to_the_largest_request() {
-        let mut noop = Bench::new(Noop::new(&caps()));
+        let mut noop = SchedulerBench::new(Noop::new(&caps()));
         let merged = Inserted::Merged { into: RequestId(0), with: None };
         assert_eq!(noop.insert(Time::ZERO, read(100, 8)), Inserted::Queued);
         assert_eq!(noop.insert(Time::ZERO, read(108, 8)), merged);

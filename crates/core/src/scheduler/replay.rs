@@ -30,13 +30,13 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use super::{Dispatch, Inserted, Scheduler};
-use crate::decision::{Decided, Decision};
+use crate::decision::{Decision, LoggedDecision};
 use crate::request::{Request, RequestId, RequestTable};
 use crate::unit::Time;
 
 mod list;
 
-use list::{Event, parse};
+use list::{ListEvent, parse};
 
 /// Why a list of events can't be replayed; lines count from 1.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -117,12 +117,12 @@ pub struct Divergence {
     /// The request.
     pub request: RequestId,
     /// What the law did.
-    pub law: Parted,
+    pub policy: DecisionDifference,
 }
 
 /// What the law did where the list has a request in the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Parted {
+pub enum DecisionDifference {
     /// It has not given the request out by then.
     Holds,
     /// It gave another one out first, to which the list has not come yet.
@@ -137,22 +137,22 @@ pub enum Parted {
     },
 }
 
-impl Parted {
+impl DecisionDifference {
     /// It as one word, and the other request that it is about.
     pub fn words(self) -> (&'static str, Option<RequestId>) {
         match self {
-            Parted::Holds => ("holds_it", None),
-            Parted::Gave { first } => ("gave_another_first", Some(first)),
-            Parted::Merged { into } => ("merged_it", Some(into)),
+            DecisionDifference::Holds => ("holds_it", None),
+            DecisionDifference::Gave { first } => ("gave_another_first", Some(first)),
+            DecisionDifference::Merged { into } => ("merged_it", Some(into)),
         }
     }
 }
 
 impl fmt::Display for Divergence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (ns, (law, other)) = (self.at.ns(), self.law.words());
+        let (ns, (policy, other)) = (self.at.ns(), self.policy.words());
         write!(f, "at_ms={}.{:06} event=divergence", ns / 1_000_000, ns % 1_000_000)?;
-        write!(f, " line={} request={} law={law}", self.line, self.request.0)?;
+        write!(f, " line={} request={} policy={policy}", self.line, self.request.0)?;
         other.map_or(Ok(()), |RequestId(id)| write!(f, " other={id}"))
     }
 }
@@ -170,7 +170,7 @@ pub fn replay(
     if let Some(log) = scheduler.decisions() {
         log.turn(true);
     }
-    let mut world = World { depth_max, ..World::default() };
+    let mut world = ReplayEnvironment { depth_max, ..ReplayEnvironment::default() };
     for (index, text) in events.lines().enumerate() {
         let line = index + 1;
         let text = text.split('#').next().unwrap_or_default().trim();
@@ -190,7 +190,7 @@ pub fn replay(
 
 /// A request of the list that has not completed, by what the law made of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum RequestStage {
     /// It waits.
     Waits,
     /// It waits as a part of that one, or is in the device with it.
@@ -202,10 +202,10 @@ enum Place {
 
 /// What is known of a request that has not completed in both.
 #[derive(Clone, Copy, Debug)]
-struct Known {
+struct ReplayedRequest {
     /// Its name in the table, as long as it is there.
     id: RequestId,
-    place: Place,
+    place: RequestStage,
     /// The list was held against the law.
     is_judged: bool,
     /// It has completed, as the list has it: the law is told when it gives the request out.
@@ -216,12 +216,12 @@ struct Known {
 ///
 /// Names are the list's, where nothing else is said.
 #[derive(Default)]
-struct World {
+struct ReplayEnvironment {
     now: Time,
     depth_max: u32,
     /// When the law wants to be asked again.
     wake: Option<Time>,
-    known: BTreeMap<RequestId, Known>,
+    known: BTreeMap<RequestId, ReplayedRequest>,
     requests: RequestTable,
     /// What the list calls the requests of the table, by their names there.
     names: Vec<RequestId>,
@@ -232,7 +232,7 @@ struct World {
     replayed: Replayed,
 }
 
-impl World {
+impl ReplayEnvironment {
     /// Lets time come to `at`, waking the law when it asked for it.
     fn pass(&mut self, scheduler: &mut dyn Scheduler, at: Time) {
         while let Some(wake) = self.wake.filter(|&wake| wake <= at) {
@@ -246,35 +246,37 @@ impl World {
         &mut self,
         scheduler: &mut dyn Scheduler,
         line: usize,
-        event: Event,
+        event: ListEvent,
     ) -> Result<(), ReplayError> {
         match event {
-            Event::Arrive(name, request) => {
+            ListEvent::Arrive(name, request) => {
                 let known = self.known.get(&name).map(|known| known.place);
-                if !matches!(known, None | Some(Place::DoneWith(_))) {
+                if !matches!(known, None | Some(RequestStage::DoneWith(_))) {
                     return Err(ReplayError::Twice { line, request: name });
                 }
                 self.arrive(scheduler, name, request);
             }
-            Event::Dispatch(id) => {
+            ListEvent::Dispatch(id) => {
                 let known = self.known.get(&id).filter(|known| !known.is_judged);
                 known.ok_or(ReplayError::Unknown { line, request: id })?;
                 self.judge(line, id, true);
             }
-            Event::Complete(id) => {
+            ListEvent::Complete(id) => {
                 let known = self.known.get(&id).filter(|known| !known.has_completed);
                 let known = *known.ok_or(ReplayError::Unknown { line, request: id })?;
                 if !known.is_judged {
                     self.judge(line, id, false);
                 }
                 match known.place {
-                    Place::InDevice => self.complete(scheduler, id),
-                    Place::DoneWith(_) => drop(self.known.remove(&id)),
-                    Place::Waits | Place::With(_) => self.known_mut(id).has_completed = true,
+                    RequestStage::InDevice => self.complete(scheduler, id),
+                    RequestStage::DoneWith(_) => drop(self.known.remove(&id)),
+                    RequestStage::Waits | RequestStage::With(_) => {
+                        self.known_mut(id).has_completed = true
+                    }
                 }
             }
-            Event::End(process) => scheduler.process_ended(self.now, process),
-            Event::Wait => {}
+            ListEvent::End(process) => scheduler.process_ended(self.now, process),
+            ListEvent::Wait => {}
         }
         Ok(())
     }
@@ -286,16 +288,24 @@ impl World {
             self.names.push(name);
         }
         self.names[at] = name;
-        let new = Known { id, place: Place::Waits, is_judged: false, has_completed: false };
+        let new = ReplayedRequest {
+            id,
+            place: RequestStage::Waits,
+            is_judged: false,
+            has_completed: false,
+        };
         self.known.insert(name, new);
         let inserted = scheduler.insert(self.now, id, &mut self.requests);
         let Inserted::Merged { into, with } = inserted else { return };
         let into = self.name_of(into);
-        self.known_mut(name).place = Place::With(into);
+        self.known_mut(name).place = RequestStage::With(into);
         if let Some(gone) = with.map(|gone| self.name_of(gone)) {
-            let parts = |it: &&mut Known| it.place == Place::With(gone);
-            self.known.values_mut().filter(parts).for_each(|it| it.place = Place::With(into));
-            self.known_mut(gone).place = Place::With(into);
+            let parts = |it: &&mut ReplayedRequest| it.place == RequestStage::With(gone);
+            self.known
+                .values_mut()
+                .filter(parts)
+                .for_each(|it| it.place = RequestStage::With(into));
+            self.known_mut(gone).place = RequestStage::With(into);
         }
     }
 
@@ -303,7 +313,7 @@ impl World {
         self.names[id.0 as usize]
     }
 
-    fn known_mut(&mut self, id: RequestId) -> &mut Known {
+    fn known_mut(&mut self, id: RequestId) -> &mut ReplayedRequest {
         self.known.get_mut(&id).expect("it has arrived, and not completed in both")
     }
 
@@ -312,18 +322,20 @@ impl World {
     fn judge(&mut self, line: usize, id: RequestId, is_ordered: bool) {
         let known = self.known_mut(id);
         known.is_judged = true;
-        let law = match known.place {
-            Place::Waits => Some(Parted::Holds),
-            Place::With(into) | Place::DoneWith(into) => Some(Parted::Merged { into }),
-            Place::InDevice => {
+        let policy = match known.place {
+            RequestStage::Waits => Some(DecisionDifference::Holds),
+            RequestStage::With(into) | RequestStage::DoneWith(into) => {
+                Some(DecisionDifference::Merged { into })
+            }
+            RequestStage::InDevice => {
                 let first = self.ahead[0];
-                (is_ordered && first != id).then_some(Parted::Gave { first })
+                (is_ordered && first != id).then_some(DecisionDifference::Gave { first })
             }
         };
         self.ahead.retain(|&ahead| ahead != id);
         self.replayed.judged += 1;
-        if let Some(law) = law {
-            let divergence = Divergence { line, at: self.now, request: id, law };
+        if let Some(policy) = policy {
+            let divergence = Divergence { line, at: self.now, request: id, policy };
             self.replayed.lines.push(divergence.to_string());
             self.replayed.divergences.push(divergence);
         }
@@ -332,9 +344,9 @@ impl World {
     /// A request leaves the device, and all that was merged into it.
     fn complete(&mut self, scheduler: &mut dyn Scheduler, id: RequestId) {
         let known = self.known.remove(&id).expect("it is in the device");
-        self.known.retain(|_, it| it.place != Place::With(id) || !it.has_completed);
-        let parts = self.known.values_mut().filter(|it| it.place == Place::With(id));
-        parts.for_each(|it| it.place = Place::DoneWith(id));
+        self.known.retain(|_, it| it.place != RequestStage::With(id) || !it.has_completed);
+        let parts = self.known.values_mut().filter(|it| it.place == RequestStage::With(id));
+        parts.for_each(|it| it.place = RequestStage::DoneWith(id));
         self.in_device -= 1;
         scheduler.complete(self.now, known.id, &self.requests);
         self.requests.close_all(known.id);
@@ -353,8 +365,8 @@ impl World {
                     self.head = self.requests[id].end();
                     let name = self.name_of(id);
                     let known = self.known_mut(name);
-                    known.place = Place::InDevice;
-                    let Known { is_judged, has_completed, .. } = *known;
+                    known.place = RequestStage::InDevice;
+                    let ReplayedRequest { is_judged, has_completed, .. } = *known;
                     if !is_judged {
                         self.ahead.push(name);
                     }
@@ -391,7 +403,7 @@ impl World {
             in_device: self.in_device,
             limit: Some(self.depth_max),
         };
-        self.replayed.lines.push(Decided { at: self.now, decision }.to_string());
+        self.replayed.lines.push(LoggedDecision { at: self.now, decision }.to_string());
     }
 }
 
@@ -406,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn a_law_without_a_log_has_its_dispatches_noted() {
+    fn a_policy_without_a_log_has_its_dispatches_noted() {
         let events = "
             at_ms=0 event=arrive request=1 process=7 op=read start=100 sectors=8 # the head
             at_ms=0 event=arrive request=2 process=7 op=read start=500 sectors=8
@@ -423,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_list_says_where_and_what() {
+    fn a_bad_list_reports_line_and_fault() {
         let first = "at_ms=5 event=arrive request=1 process=1 op=read start=0 sectors=8\n";
         let problem = |rest: &str| {
             let events = [first, rest].concat();
@@ -469,9 +481,9 @@ mod tests {
         );
     }
 
-    fn parted(replayed: &Replayed) -> Vec<(usize, u32, Parted)> {
+    fn parted(replayed: &Replayed) -> Vec<(usize, u32, DecisionDifference)> {
         let divergences = replayed.divergences.iter();
-        divergences.map(|it| (it.line, it.request.0, it.law)).collect()
+        divergences.map(|it| (it.line, it.request.0, it.policy)).collect()
     }
 
     /// First come, first served, against a list that has the third of four before the second.
@@ -488,16 +500,16 @@ mod tests {
         }
         let replayed = noop(4, &events).unwrap();
         assert_eq!((replayed.judged, replayed.equal()), (4, 3));
-        assert_eq!(parted(&replayed), [(6, 3, Parted::Gave { first: RequestId(2) })]);
+        assert_eq!(parted(&replayed), [(6, 3, DecisionDifference::Gave { first: RequestId(2) })]);
         let line =
-            "at_ms=2.000000 event=divergence line=6 request=3 law=gave_another_first other=2";
+            "at_ms=2.000000 event=divergence line=6 request=3 policy=gave_another_first other=2";
         assert!(replayed.lines.iter().any(|it| it == line), "{:?}", replayed.lines);
     }
 
     /// The device takes one. Request 3 completes before the law, first come, first served, has given
     /// it out; when it does, at 4, that is over at once, so that 4 goes out then and not never.
     #[test]
-    fn a_completion_that_comes_too_early_waits_for_the_law() {
+    fn a_completion_that_comes_too_early_waits_for_the_policy() {
         let events = "
             at_ms=0 event=arrive request=1 process=1 op=read start=1000 sectors=8
             at_ms=0 event=arrive request=2 process=1 op=read start=2000 sectors=8
@@ -509,7 +521,7 @@ mod tests {
             at_ms=5 event=complete request=4";
         let replayed = noop(1, events).unwrap();
         assert_eq!((replayed.judged, replayed.equal()), (4, 3));
-        assert_eq!(parted(&replayed), [(7, 3, Parted::Holds)]);
+        assert_eq!(parted(&replayed), [(7, 3, DecisionDifference::Holds)]);
         let at_4 = |line: &&String| line.starts_with("at_ms=4.000000 event=dispatch");
         assert_eq!(replayed.lines.iter().filter(at_4).count(), 2, "{:?}", replayed.lines);
     }
@@ -517,7 +529,7 @@ mod tests {
     /// The list has three requests in a row on their own, the law makes one of them: two
     /// differences, whichever completes first.
     #[test]
-    fn requests_that_the_law_alone_merged_complete_with_the_others() {
+    fn requests_that_the_policy_alone_merged_complete_with_the_others() {
         for (order, lines) in [([2, 3, 4], [7, 8]), ([4, 3, 2], [6, 7])] {
             let mut events = String::from(
                 "at_ms=0 event=arrive request=1 process=1 op=read start=0 sectors=8

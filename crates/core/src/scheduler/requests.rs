@@ -13,22 +13,22 @@ use crate::request::{Request, RequestId, RequestTable};
 use crate::unit::Time;
 
 use super::Inserted;
-use super::arrivals::Arrivals;
-use super::sorted::Sorted;
+use super::arrivals::ArrivalQueue;
+use super::sorted::BlockSortedMap;
 
 /// A request's place in the order by sector: its first sector, then its arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct SectorKey {
     /// The first sector.
     pub start: u64,
     /// The number of its arrival; no two are the same.
     arrival: u64,
 }
 
-impl Place {
+impl SectorKey {
     /// Before all requests that start at `sector`.
-    const fn before_all_at(sector: u64) -> Place {
-        Place { start: sector, arrival: 0 }
+    const fn before_all_at(sector: u64) -> SectorKey {
+        SectorKey { start: sector, arrival: 0 }
     }
 
     /// Start and arrival as one number: a search by halves that compares these needs no branch, which would go
@@ -38,38 +38,38 @@ impl Place {
     }
 
     /// Before all that come behind this one.
-    const fn behind(self) -> Place {
-        Place { start: self.start, arrival: self.arrival + 1 }
+    const fn behind(self) -> SectorKey {
+        SectorKey { start: self.start, arrival: self.arrival + 1 }
     }
 }
 
-impl Ord for Place {
+impl Ord for SectorKey {
     #[inline]
-    fn cmp(&self, other: &Place) -> Ordering {
+    fn cmp(&self, other: &SectorKey) -> Ordering {
         self.number().cmp(&other.number())
     }
 }
 
-impl PartialOrd for Place {
+impl PartialOrd for SectorKey {
     #[inline]
-    fn partial_cmp(&self, other: &Place) -> Option<Ordering> {
+    fn partial_cmp(&self, other: &SectorKey) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 
     #[inline]
-    fn lt(&self, other: &Place) -> bool {
+    fn lt(&self, other: &SectorKey) -> bool {
         self.number() < other.number()
     }
 
     #[inline]
-    fn le(&self, other: &Place) -> bool {
+    fn le(&self, other: &SectorKey) -> bool {
         self.number() <= other.number()
     }
 }
 
 /// A request that waits.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Waiting {
+pub(super) struct WaitingRequest {
     pub id: RequestId,
     /// When it came.
     pub arrived: Time,
@@ -77,15 +77,15 @@ pub(super) struct Waiting {
 
 /// What became of a request that has a neighbour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Merge {
+pub(super) struct MergeResult {
     /// The request that now covers all.
     pub into: RequestId,
     /// Another one that waited, and is covered now too.
     pub with: Option<RequestId>,
     /// Where those stood that waited.
-    pub from: [Option<Place>; 2],
+    pub from: [Option<SectorKey>; 2],
     /// Where `into` stands now.
-    pub to: Place,
+    pub to: SectorKey,
 }
 
 /// Requests that wait.
@@ -94,24 +94,24 @@ pub(super) struct Merge {
 /// 2. Both are empty while `only` holds one: where the device has room each request leaves
 ///    before the next one comes.
 #[derive(Debug, Default)]
-pub(super) struct Requests {
-    only: Option<(Place, Waiting)>,
-    by_sector: Sorted<Place, There>,
-    by_arrival: Arrivals<Waiting>,
+pub(super) struct QueuedRequests {
+    only: Option<(SectorKey, WaitingRequest)>,
+    by_sector: BlockSortedMap<SectorKey, SectorEntry>,
+    by_arrival: ArrivalQueue<WaitingRequest>,
     /// The number of the last arrival.
     arrivals: u64,
 }
 
 /// What stands in the order by sector.
 #[derive(Clone, Copy, Debug)]
-struct There {
-    waiting: Waiting,
+struct SectorEntry {
+    waiting: WaitingRequest,
     /// How many sectors it covers: so who looks for a neighbour need not look into the table, where those that wait
     /// lie far apart.
     sectors: u32,
 }
 
-impl Requests {
+impl QueuedRequests {
     /// Whether none waits.
     pub(super) fn is_empty(&self) -> bool {
         self.only.is_none() && self.by_sector.is_empty()
@@ -131,18 +131,18 @@ impl Requests {
         sectors_max: u32,
     ) -> Inserted {
         match self.merge(id, requests, sectors_max) {
-            Some(Merge { into, with, .. }) => Inserted::Merged { into, with },
+            Some(MergeResult { into, with, .. }) => Inserted::Merged { into, with },
             None => {
-                self.insert(Waiting { id, arrived: now }, requests);
+                self.insert(WaitingRequest { id, arrived: now }, requests);
                 Inserted::Queued
             }
         }
     }
 
     /// Takes a request in, as it is.
-    pub(super) fn insert(&mut self, waiting: Waiting, requests: &RequestTable) -> Place {
+    pub(super) fn insert(&mut self, waiting: WaitingRequest, requests: &RequestTable) -> SectorKey {
         self.arrivals += 1;
-        let place = Place { start: requests[waiting.id].start, arrival: self.arrivals };
+        let place = SectorKey { start: requests[waiting.id].start, arrival: self.arrivals };
         if self.is_empty() {
             self.only = Some((place, waiting));
             return place;
@@ -154,43 +154,43 @@ impl Requests {
         place
     }
 
-    fn put(&mut self, place: Place, waiting: Waiting, requests: &RequestTable) {
+    fn put(&mut self, place: SectorKey, waiting: WaitingRequest, requests: &RequestTable) {
         let sectors = requests[waiting.id].sectors;
-        self.by_sector.insert(place, There { waiting, sectors });
+        self.by_sector.insert(place, SectorEntry { waiting, sectors });
     }
 
     /// Takes the request at `place` out.
-    pub(super) fn remove(&mut self, place: Place) -> Option<Waiting> {
+    pub(super) fn remove(&mut self, place: SectorKey) -> Option<WaitingRequest> {
         if let Some((_, only)) = self.only.take_if(|(at, _)| *at == place) {
             return Some(only);
         }
-        let There { waiting, .. } = self.by_sector.remove(&place)?;
+        let SectorEntry { waiting, .. } = self.by_sector.remove(&place)?;
         self.by_arrival.remove(place.arrival);
         Some(waiting)
     }
 
     /// The request that has waited longest.
-    pub(super) fn oldest(&self, requests: &RequestTable) -> Option<(Place, Waiting)> {
+    pub(super) fn oldest(&self, requests: &RequestTable) -> Option<(SectorKey, WaitingRequest)> {
         self.only.or_else(|| {
             let (arrival, waiting) = *self.by_arrival.first()?;
-            Some((Place { start: requests[waiting.id].start, arrival }, waiting))
+            Some((SectorKey { start: requests[waiting.id].start, arrival }, waiting))
         })
     }
 
     /// The first request that starts at `sector` or after it.
-    pub(super) fn first_from(&self, sector: u64) -> Option<Place> {
-        self.next_at_or_after(Place::before_all_at(sector))
+    pub(super) fn first_from(&self, sector: u64) -> Option<SectorKey> {
+        self.next_at_or_after(SectorKey::before_all_at(sector))
     }
 
     /// Where the request stands, if it waits here.
-    pub(super) fn find(&self, id: RequestId, requests: &RequestTable) -> Option<Place> {
+    pub(super) fn find(&self, id: RequestId, requests: &RequestTable) -> Option<SectorKey> {
         if let Some((place, only)) = &self.only {
             return (only.id == id).then_some(*place);
         }
         let start = requests[id].start;
-        let mut place = Place::before_all_at(start);
+        let mut place = SectorKey::before_all_at(start);
         loop {
-            let (there, There { waiting, .. }) = self.by_sector.from(&place)?;
+            let (there, SectorEntry { waiting, .. }) = self.by_sector.from(&place)?;
             if there.start != start || waiting.id == id {
                 return (there.start == start).then_some(there);
             }
@@ -199,7 +199,7 @@ impl Requests {
     }
 
     /// The request before `place` in the order by sector.
-    pub(super) fn previous(&self, place: Place) -> Option<Place> {
+    pub(super) fn previous(&self, place: SectorKey) -> Option<SectorKey> {
         if let Some((only, _)) = self.only {
             return Some(only).filter(|&only| only < place);
         }
@@ -207,11 +207,11 @@ impl Requests {
     }
 
     /// The request after `place` in the order by sector.
-    pub(super) fn next(&self, place: Place) -> Option<Place> {
+    pub(super) fn next(&self, place: SectorKey) -> Option<SectorKey> {
         self.next_at_or_after(place.behind())
     }
 
-    fn next_at_or_after(&self, place: Place) -> Option<Place> {
+    fn next_at_or_after(&self, place: SectorKey) -> Option<SectorKey> {
         if let Some((only, _)) = self.only {
             return Some(only).filter(|&only| only >= place);
         }
@@ -225,7 +225,7 @@ impl Requests {
         id: RequestId,
         requests: &mut RequestTable,
         sectors_max: u32,
-    ) -> Option<Merge> {
+    ) -> Option<MergeResult> {
         if let Some((place, waiting)) = &mut self.only {
             let into = waiting.id;
             if !may_merge(&requests[into], &requests[id], sectors_max) {
@@ -234,7 +234,7 @@ impl Requests {
             requests.merge(into, id);
             let from = *place;
             place.start = requests[into].start;
-            return Some(Merge { into, with: None, from: [Some(from), None], to: *place });
+            return Some(MergeResult { into, with: None, from: [Some(from), None], to: *place });
         }
         if self.by_sector.is_empty() {
             return None;
@@ -245,7 +245,7 @@ impl Requests {
         let Some((second, other)) = self.neighbour(&grown, requests, sectors_max) else {
             requests.merge(one.id, id);
             let to = self.put_back(first, one, requests);
-            return Some(Merge { into: one.id, with: None, from: [Some(first), None], to });
+            return Some(MergeResult { into: one.id, with: None, from: [Some(first), None], to });
         };
         self.by_sector.remove(&second);
         let is_first_older = first.arrival < second.arrival;
@@ -262,12 +262,17 @@ impl Requests {
         requests.merge(into, id);
         let to = self.put_back(place, older, requests);
         let from = [Some(first), Some(second)];
-        Some(Merge { into, with: Some(with), from, to })
+        Some(MergeResult { into, with: Some(with), from, to })
     }
 
     /// Puts one that has grown back into the order by sector; its place by arrival is as it was.
-    fn put_back(&mut self, before: Place, waiting: Waiting, requests: &RequestTable) -> Place {
-        let place = Place { start: requests[waiting.id].start, ..before };
+    fn put_back(
+        &mut self,
+        before: SectorKey,
+        waiting: WaitingRequest,
+        requests: &RequestTable,
+    ) -> SectorKey {
+        let place = SectorKey { start: requests[waiting.id].start, ..before };
         self.put(place, waiting, requests);
         place
     }
@@ -279,22 +284,23 @@ impl Requests {
         request: &Request,
         requests: &RequestTable,
         sectors_max: u32,
-    ) -> Option<(Place, Waiting)> {
-        let fits = |(_, there): &(Place, &There)| {
+    ) -> Option<(SectorKey, WaitingRequest)> {
+        let fits = |(_, there): &(SectorKey, &SectorEntry)| {
             may_merge(&requests[there.waiting.id], request, sectors_max)
         };
         // Whoever starts further before it ends before it, or is too large together with it.
-        let is_close =
-            |(place, _): &(Place, &There)| request.start - place.start <= u64::from(sectors_max);
-        let ends_there = |(place, there): &(Place, &There)| {
+        let is_close = |(place, _): &(SectorKey, &SectorEntry)| {
+            request.start - place.start <= u64::from(sectors_max)
+        };
+        let ends_there = |(place, there): &(SectorKey, &SectorEntry)| {
             place.start + u64::from(there.sectors) == request.start
         };
-        let starts_there = |(place, _): &(Place, &There)| place.start == request.end();
-        let (before, next) = self.by_sector.around(&Place::before_all_at(request.start));
+        let starts_there = |(place, _): &(SectorKey, &SectorEntry)| place.start == request.end();
+        let (before, next) = self.by_sector.around(&SectorKey::before_all_at(request.start));
         let behind = || match next {
             // It overlaps the request; somebody further behind may touch it.
             Some((place, _)) if place.start < request.end() => {
-                self.by_sector.from(&Place::before_all_at(request.end()))
+                self.by_sector.from(&SectorKey::before_all_at(request.end()))
             }
             _ => next,
         };
@@ -327,17 +333,18 @@ mod tests {
     #[test]
     fn neighbours_merge_at_either_end_up_to_the_limit() {
         let mut table = RequestTable::default();
-        let mut requests = Requests::default();
+        let mut requests = QueuedRequests::default();
         let id = table.open(read(100, 8));
-        let first = requests.insert(Waiting { id, arrived: Time::ZERO }, &table);
-        let merge = |requests: &mut Requests, table: &mut RequestTable, request, sectors_max| {
-            let new = table.open(request);
-            (requests.merge(new, table, sectors_max), table[id])
-        };
+        let first = requests.insert(WaitingRequest { id, arrived: Time::ZERO }, &table);
+        let merge =
+            |requests: &mut QueuedRequests, table: &mut RequestTable, request, sectors_max| {
+                let new = table.open(request);
+                (requests.merge(new, table, sectors_max), table[id])
+            };
         let (back, _) = merge(&mut requests, &mut table, read(108, 8), 24);
         assert_eq!(
             back,
-            Some(Merge { into: id, with: None, from: [Some(first), None], to: first })
+            Some(MergeResult { into: id, with: None, from: [Some(first), None], to: first })
         );
         let (front, whole) = merge(&mut requests, &mut table, read(92, 8), 24);
         let front = front.unwrap();
@@ -357,12 +364,12 @@ mod tests {
     /// The gap of 8 sectors between an old request at 108 and a young one at 92 is closed: one
     /// request from 92, with the name, the age and the place in the order of arrival of the old one.
     #[test]
-    fn what_touches_after_a_merge_is_merged_under_the_name_of_the_oldest() {
+    fn requests_that_touch_after_a_merge_join_the_oldest() {
         let mut table = RequestTable::default();
-        let mut requests = Requests::default();
+        let mut requests = QueuedRequests::default();
         let [old, other, young] = [(1, 108), (2, 5000), (3, 92)].map(|(ms, start)| {
             let id = table.open(read(start, 8));
-            (id, requests.insert(Waiting { id, arrived: Time::from_ms(ms) }, &table))
+            (id, requests.insert(WaitingRequest { id, arrived: Time::from_ms(ms) }, &table))
         });
         let new = table.open(read(100, 8));
         let merge = requests.merge(new, &mut table, 24).unwrap();

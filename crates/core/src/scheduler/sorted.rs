@@ -10,18 +10,18 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 /// The most values in a run.
-const RUN_MAX: usize = 64;
+const BLOCK_MAX: usize = 64;
 
 /// Values by key; no two keys are the same.
 ///
 /// 1. The keys in a run go up, and from each run to the next. No run is empty but the only one, and any two
-///    neighbours have at least half of `RUN_MAX` together.
+///    neighbours have at least half of `BLOCK_MAX` together.
 /// 2. `firsts` has the first key of each run, in their order; or a smaller one, which still is larger
 ///    than all keys before.
 #[derive(Debug)]
-pub(super) struct Sorted<K, V> {
+pub(super) struct BlockSortedMap<K, V> {
     firsts: Vec<K>,
-    runs: Vec<Run<K, V>>,
+    runs: Vec<SortedRun<K, V>>,
 }
 
 /// A key and its value, if there is one.
@@ -29,7 +29,7 @@ type Pair<'a, K, V> = Option<(K, &'a V)>;
 
 /// A run.
 #[derive(Debug)]
-struct Run<K, V> {
+struct SortedRun<K, V> {
     /// How many values are in it; beside the run, so that a search need not look there for it.
     count: usize,
     /// What is in it, and rubbish behind that.
@@ -39,17 +39,17 @@ struct Run<K, V> {
 /// Keys apart from their values: a search looks at keys alone.
 #[derive(Debug)]
 struct Pairs<K, V> {
-    keys: [K; RUN_MAX],
-    values: [V; RUN_MAX],
+    keys: [K; BLOCK_MAX],
+    values: [V; BLOCK_MAX],
 }
 
-impl<K, V> Default for Sorted<K, V> {
-    fn default() -> Sorted<K, V> {
-        Sorted { firsts: Vec::new(), runs: Vec::new() }
+impl<K, V> Default for BlockSortedMap<K, V> {
+    fn default() -> BlockSortedMap<K, V> {
+        BlockSortedMap { firsts: Vec::new(), runs: Vec::new() }
     }
 }
 
-impl<K: Copy + Ord, V: Copy> Sorted<K, V> {
+impl<K: Copy + Ord, V: Copy> BlockSortedMap<K, V> {
     pub(super) fn is_empty(&self) -> bool {
         self.runs.first().is_none_or(|run| run.count == 0)
     }
@@ -58,11 +58,11 @@ impl<K: Copy + Ord, V: Copy> Sorted<K, V> {
     pub(super) fn insert(&mut self, key: K, value: V) {
         if self.runs.is_empty() {
             self.firsts.push(key);
-            self.runs.push(Run::of(key, value));
+            self.runs.push(SortedRun::of(key, value));
             return;
         }
         let mut nth = self.run_of(&key);
-        if self.runs[nth].count == RUN_MAX {
+        if self.runs[nth].count == BLOCK_MAX {
             let behind = self.runs[nth].split();
             self.firsts.insert(nth + 1, behind.keys()[0]);
             self.runs.insert(nth + 1, behind);
@@ -79,7 +79,7 @@ impl<K: Copy + Ord, V: Copy> Sorted<K, V> {
         }
         let nth = self.run_of(key);
         let value = self.runs[nth].remove(key)?;
-        if self.runs[nth].count < RUN_MAX / 2 {
+        if self.runs[nth].count < BLOCK_MAX / 2 {
             self.join(nth);
             self.join(nth.saturating_sub(1));
         }
@@ -123,7 +123,7 @@ impl<K: Copy + Ord, V: Copy> Sorted<K, V> {
     fn join(&mut self, nth: usize) {
         let count = self.runs[nth].count;
         if let Some(behind) = self.runs.get(nth + 1)
-            && (count + behind.count < RUN_MAX / 2 || count == 0 || behind.count == 0)
+            && (count + behind.count < BLOCK_MAX / 2 || count == 0 || behind.count == 0)
         {
             self.firsts.remove(nth + 1);
             let behind = self.runs.remove(nth + 1);
@@ -132,10 +132,10 @@ impl<K: Copy + Ord, V: Copy> Sorted<K, V> {
     }
 }
 
-impl<K: Copy + Ord, V: Copy> Run<K, V> {
-    fn of(key: K, value: V) -> Run<K, V> {
-        let pairs = Box::new(Pairs { keys: [key; RUN_MAX], values: [value; RUN_MAX] });
-        Run { count: 1, pairs }
+impl<K: Copy + Ord, V: Copy> SortedRun<K, V> {
+    fn of(key: K, value: V) -> SortedRun<K, V> {
+        let pairs = Box::new(Pairs { keys: [key; BLOCK_MAX], values: [value; BLOCK_MAX] });
+        SortedRun { count: 1, pairs }
     }
 
     fn keys(&self) -> &[K] {
@@ -177,18 +177,18 @@ impl<K: Copy + Ord, V: Copy> Run<K, V> {
     }
 
     /// Takes the second half out, of a run that is full.
-    fn split(&mut self) -> Run<K, V> {
+    fn split(&mut self) -> SortedRun<K, V> {
         let Pairs { keys, values } = &*self.pairs;
-        let mut behind = Run::of(keys[RUN_MAX / 2], values[RUN_MAX / 2]);
-        behind.count = RUN_MAX / 2;
-        behind.pairs.keys[..RUN_MAX / 2].copy_from_slice(&keys[RUN_MAX / 2..]);
-        behind.pairs.values[..RUN_MAX / 2].copy_from_slice(&values[RUN_MAX / 2..]);
-        self.count = RUN_MAX / 2;
+        let mut behind = SortedRun::of(keys[BLOCK_MAX / 2], values[BLOCK_MAX / 2]);
+        behind.count = BLOCK_MAX / 2;
+        behind.pairs.keys[..BLOCK_MAX / 2].copy_from_slice(&keys[BLOCK_MAX / 2..]);
+        behind.pairs.values[..BLOCK_MAX / 2].copy_from_slice(&values[BLOCK_MAX / 2..]);
+        self.count = BLOCK_MAX / 2;
         behind
     }
 
     /// Takes in what is in the run behind it; there is room.
-    fn append(&mut self, behind: &Run<K, V>) {
+    fn append(&mut self, behind: &SortedRun<K, V>) {
         let all = self.count + behind.count;
         self.pairs.keys[self.count..all].copy_from_slice(behind.keys());
         self.pairs.values[self.count..all].copy_from_slice(&behind.pairs.values[..behind.count]);
@@ -205,7 +205,7 @@ mod tests {
     /// Against a tree, through growth to thousands, down to none, and up again.
     #[test]
     fn it_is_what_a_tree_is() {
-        let (mut sorted, mut tree) = (Sorted::default(), BTreeMap::new());
+        let (mut sorted, mut tree) = (BlockSortedMap::default(), BTreeMap::new());
         let mut state = 7_u64;
         let mut draw = |below: u64| {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -242,17 +242,17 @@ mod tests {
                 most = most.max(tree.len());
                 for pair in sorted.runs.windows(2) {
                     let counts = [pair[0].count, pair[1].count];
-                    assert!(counts[0] + counts[1] >= RUN_MAX / 2 && !counts.contains(&0));
+                    assert!(counts[0] + counts[1] >= BLOCK_MAX / 2 && !counts.contains(&0));
                 }
             }
         }
-        assert!(most > 100 * RUN_MAX && tree.len() < 10, "{most}, {}", tree.len());
+        assert!(most > 100 * BLOCK_MAX && tree.len() < 10, "{most}, {}", tree.len());
     }
 
     /// As a sweep through the sectors leaves them: run after run, from the start of one in the middle.
     #[test]
-    fn what_a_sweep_has_emptied_is_passed_over() {
-        let mut sorted = Sorted::default();
+    fn emptied_blocks_are_skipped() {
+        let mut sorted = BlockSortedMap::default();
         (0..1_000_u64).for_each(|key| sorted.insert(key, ()));
         for key in 320..704 {
             assert_eq!(sorted.remove(&key), Some(()));

@@ -7,7 +7,7 @@
 //!   addresses of a mapping, or in the slots of the swap area, up or down,
 //!   however many are interleaved. Addresses show the order of the program;
 //!   slots the order in which pages were used before they left, all programs' together.
-//! - *How far runs go is seen* (`survival.rs`), for each mapping and for the slots: which part of the runs
+//! - *How far runs go is seen* (`length_distribution.rs`), for each mapping and for the slots: which part of the runs
 //!   that came to a length went on to the next; one is taken to have ended when another begins, until
 //!   it goes on after all. While nothing is known half of them
 //!   come to twice their length, once they have two faults. So each page ahead has a likelihood.
@@ -36,31 +36,31 @@
 
 use alloc::vec::Vec;
 
-use super::{SwapFault, SwapRead, SwapinLaw, Swapped};
+use super::{SwapFault, SwapRead, SwapinPolicy, SwappedPageQueries};
 use crate::decision::Decision;
-use crate::law::{Spec, SpecError};
-use crate::readahead::{DeviceEvidence, REQUESTS_SHARE};
-use crate::survival::CERTAIN;
+use crate::length_distribution::CERTAIN;
+use crate::policy::{Spec, SpecError};
+use crate::readahead::{DeviceEvidence, WINDOW_COST_FACTOR};
 use crate::unit::PageRange;
 
 mod runs;
 mod trust;
 
-use runs::{Horizon, Run, Runs};
-use trust::Trust;
+use runs::{FaultRun, FaultRuns, PredictionBounds};
+use trust::PrefetchDistance;
 
 /// The law `adaptive`.
 #[derive(Clone, Debug, Default)]
-pub struct Adaptive {
-    slots: Runs,
+pub struct AdaptiveSwapin {
+    slots: FaultRuns,
     /// By mapping.
-    addresses: Vec<Runs>,
-    trust: Trust,
+    addresses: Vec<FaultRuns>,
+    trust: PrefetchDistance,
 }
 
 /// What things cost, in pages: the bytes of so many take as long.
 #[derive(Clone, Copy, Debug)]
-struct Costs {
+struct SwapCosts {
     /// A fault that must wait for a request.
     fault: i64,
     /// One more request among others.
@@ -71,7 +71,7 @@ struct Costs {
 
 /// A way to read ahead.
 #[derive(Clone, Copy, Debug)]
-struct Plan {
+struct SwapinPlan {
     read: SwapRead,
     /// How many pages are read, in how many requests.
     pages: u64,
@@ -80,14 +80,14 @@ struct Plan {
     value: i64,
 }
 
-impl Adaptive {
+impl AdaptiveSwapin {
     /// It has no parameter.
     ///
     /// # Errors
     /// A parameter is given.
-    pub fn from_spec(spec: &Spec) -> Result<Adaptive, SpecError> {
+    pub fn from_spec(spec: &Spec) -> Result<AdaptiveSwapin, SpecError> {
         spec.only(&[])?;
-        Ok(Adaptive::default())
+        Ok(AdaptiveSwapin::default())
     }
 
     /// What pays to be read ahead of a fault, if it is the time to see;
@@ -96,10 +96,10 @@ impl Adaptive {
         &mut self,
         fault: &SwapFault,
         is_miss: bool,
-        swapped: &mut dyn Swapped,
+        swapped: &mut dyn SwappedPageQueries,
     ) -> Option<SwapRead> {
         let waiting_faults = swapped.waiting_faults();
-        let mut costs = Costs::of(swapped.evidence(), waiting_faults);
+        let mut costs = SwapCosts::of(swapped.evidence(), waiting_faults);
         costs.pages_max = self.trust.learn(!is_miss, swapped.wasted_pages(), costs.pages_max);
         let (by_slot, by_address) = self.runs_of(fault, costs);
         let slots_lead = by_slot.length > by_address.length;
@@ -128,21 +128,21 @@ impl Adaptive {
         };
         let places = leading.outward(leading.ahead).take_while(|&at| !stays_absent(at)).count();
         let runs = if slots_lead { &mut self.slots } else { self.addresses_of(fault) };
-        runs.newest_mut().put_off(places as u64);
+        runs.newest_mut().defer_decision(places as u64);
         plan
     }
 
-    fn addresses_of(&mut self, fault: &SwapFault) -> &mut Runs {
+    fn addresses_of(&mut self, fault: &SwapFault) -> &mut FaultRuns {
         let at = fault.memory.0 as usize;
         if at >= self.addresses.len() {
-            self.addresses.resize_with(at + 1, Runs::default);
+            self.addresses.resize_with(at + 1, FaultRuns::default);
         }
         &mut self.addresses[at]
     }
 
     /// The runs that the fault belongs to, by slot and by address.
-    fn runs_of(&mut self, fault: &SwapFault, costs: Costs) -> (Run, Run) {
-        let horizon = |places| Horizon {
+    fn runs_of(&mut self, fault: &SwapFault, costs: SwapCosts) -> (FaultRun, FaultRun) {
+        let horizon = |places| PredictionBounds {
             places,
             likelihood_min: CERTAIN * (costs.fault as u64 + 1) / (2 * costs.fault as u64),
             pages_max: costs.pages_max,
@@ -157,11 +157,11 @@ impl Adaptive {
     fn plan(
         &self,
         fault: &SwapFault,
-        by_slot: Run,
-        by_address: Run,
-        costs: Costs,
-        swapped: &dyn Swapped,
-    ) -> Option<Plan> {
+        by_slot: FaultRun,
+        by_address: FaultRun,
+        costs: SwapCosts,
+        swapped: &dyn SwappedPageQueries,
+    ) -> Option<SwapinPlan> {
         if by_slot.ahead.is_empty() && by_address.ahead.is_empty() {
             return None;
         }
@@ -175,19 +175,23 @@ impl Adaptive {
     fn along_slots(
         &self,
         fault: &SwapFault,
-        run: Run,
-        costs: Costs,
-        swapped: &dyn Swapped,
-    ) -> Plan {
-        let mut best =
-            Plan { read: SwapRead::Slots(PageRange::default()), pages: 0, requests: 0, value: 0 };
+        run: FaultRun,
+        costs: SwapCosts,
+        swapped: &dyn SwappedPageQueries,
+    ) -> SwapinPlan {
+        let mut best = SwapinPlan {
+            read: SwapRead::Slots(PageRange::default()),
+            pages: 0,
+            requests: 0,
+            value: 0,
+        };
         let (mut value, mut pages, mut requests, mut is_in_request) = (0, 0, 0, false);
         let all = match run.is_backward() {
             true => PageRange { first: 0, end: fault.slot },
             false => PageRange { first: fault.slot + 1, end: fault.slots },
         };
         // No further than where as much would be lost as the largest window costs.
-        let lost_max = REQUESTS_SHARE as i64 * costs.fault;
+        let lost_max = WINDOW_COST_FACTOR as i64 * costs.fault;
         for slot in run.outward(all).take(4 * costs.pages_max as usize) {
             let Some((memory, page)) = swapped.absent_page(slot) else {
                 is_in_request = false;
@@ -200,14 +204,14 @@ impl Adaptive {
             pages += 1;
             let addresses = self.addresses.get(memory.0 as usize);
             let is_foreseen =
-                run.ahead.contains(slot) || addresses.is_some_and(|runs| runs.foresee(page));
+                run.ahead.contains(slot) || addresses.is_some_and(|runs| runs.is_predicted(page));
             value += if is_foreseen { costs.fault } else { -costs.fault } - 1;
             if value > best.value {
                 let read = match run.is_backward() {
                     true => PageRange { first: slot, end: fault.slot },
                     false => PageRange { first: fault.slot + 1, end: slot + 1 },
                 };
-                best = Plan { read: SwapRead::Slots(read), pages, requests, value };
+                best = SwapinPlan { read: SwapRead::Slots(read), pages, requests, value };
             }
             if pages >= costs.pages_max || value < best.value - lost_max {
                 break;
@@ -218,7 +222,12 @@ impl Adaptive {
 }
 
 /// What the run will come to of the mapping, wherever the slots are.
-fn pages_of(fault: &SwapFault, run: Run, costs: Costs, swapped: &dyn Swapped) -> Plan {
+fn pages_of(
+    fault: &SwapFault,
+    run: FaultRun,
+    costs: SwapCosts,
+    swapped: &dyn SwappedPageQueries,
+) -> SwapinPlan {
     let (mut pages, mut requests) = (0, 0);
     let mut last = None;
     let slots = run.outward(run.ahead).filter_map(|page| swapped.absent_slot(fault.memory, page));
@@ -228,32 +237,32 @@ fn pages_of(fault: &SwapFault, run: Run, costs: Costs, swapped: &dyn Swapped) ->
         last = Some(slot);
     }
     let value = pages as i64 * (costs.fault - 1) - requests as i64 * costs.request;
-    Plan { read: SwapRead::Pages(run.ahead), pages, requests, value }
+    SwapinPlan { read: SwapRead::Pages(run.ahead), pages, requests, value }
 }
 
-impl Costs {
-    fn of(device: &DeviceEvidence, waiting_faults: u64) -> Costs {
+impl SwapCosts {
+    fn of(device: &DeviceEvidence, waiting_faults: u64) -> SwapCosts {
         let fault = device.estimate.request_cost_pages();
-        let request = device.estimate.request_occupies_pages();
-        Costs {
+        let request = device.estimate.request_service_pages();
+        SwapCosts {
             fault: (fault / waiting_faults.max(1)).max(request).max(1) as i64,
             request: request as i64,
-            pages_max: (REQUESTS_SHARE * fault)
+            pages_max: (WINDOW_COST_FACTOR * fault)
                 .min(device.window_share_pages())
                 .min(device.memory_pages / 2 / waiting_faults.max(1)),
         }
     }
 }
 
-impl Plan {
+impl SwapinPlan {
     /// Says what was found to be worth reading, and by which numbers.
     fn say(
         &self,
         room_pages: u64,
         fault: &SwapFault,
-        [by_slot, by_address]: [Run; 2],
-        costs: Costs,
-        swapped: &mut dyn Swapped,
+        [by_slot, by_address]: [FaultRun; 2],
+        costs: SwapCosts,
+        swapped: &mut dyn SwappedPageQueries,
     ) {
         let waiting = swapped.waiting_faults();
         let device = swapped.evidence();
@@ -270,7 +279,7 @@ impl Plan {
             by,
             first: range.first,
             places: range.count(),
-            wanted_pages: self.pages,
+            target_pages: self.pages,
             requests: self.requests,
             room_pages,
             value: self.value,
@@ -278,7 +287,7 @@ impl Plan {
             run_by_address: by_address.length,
             waiting,
             fault_pages: costs.fault as u64,
-            occupies_pages: costs.request as u64,
+            service_pages: costs.request as u64,
             pages_max: costs.pages_max,
             unused_pages: device.standing_pages,
         };
@@ -290,9 +299,9 @@ impl Plan {
         self,
         room: u64,
         fault: &SwapFault,
-        by_slot: Run,
-        by_address: Run,
-        swapped: &dyn Swapped,
+        by_slot: FaultRun,
+        by_address: FaultRun,
+        swapped: &dyn SwappedPageQueries,
     ) -> SwapRead {
         if room >= self.pages {
             return self.read;
@@ -309,12 +318,12 @@ impl Plan {
     }
 }
 
-impl SwapinLaw for Adaptive {
-    fn hit(&mut self, fault: &SwapFault, swapped: &mut dyn Swapped) -> Option<SwapRead> {
+impl SwapinPolicy for AdaptiveSwapin {
+    fn hit(&mut self, fault: &SwapFault, swapped: &mut dyn SwappedPageQueries) -> Option<SwapRead> {
         self.ahead(fault, false, swapped)
     }
 
-    fn miss(&mut self, fault: &SwapFault, swapped: &mut dyn Swapped) -> SwapRead {
+    fn miss(&mut self, fault: &SwapFault, swapped: &mut dyn SwappedPageQueries) -> SwapRead {
         let alone = SwapRead::Slots(PageRange::new(fault.slot, 1));
         self.ahead(fault, true, swapped).unwrap_or(alone)
     }
@@ -328,11 +337,11 @@ impl SwapinLaw for Adaptive {
 mod tests {
     use alloc::vec;
 
-    use super::super::testing::Area;
+    use super::super::testing::TestSwapArea;
     use super::*;
 
-    fn law() -> Adaptive {
-        Adaptive::from_spec(&Spec::plain("adaptive")).unwrap()
+    fn policy() -> AdaptiveSwapin {
+        AdaptiveSwapin::from_spec(&Spec::plain("adaptive")).unwrap()
     }
 
     /// Worked by hand. A fault costs 122 pages before anything is measured, so a page is foreseen from 123 of
@@ -353,20 +362,20 @@ mod tests {
             (7, &[]),
             (8, &[]),
         ];
-        let mut area = Area::in_order(1000);
-        let mut law = law();
+        let mut area = TestSwapArea::in_order(1000);
+        let mut policy = policy();
         for (page, read) in table {
-            assert_eq!(area.fault(&mut law, page), read, "page {page}");
+            assert_eq!(area.fault(&mut policy, page), read, "page {page}");
         }
         assert_eq!((area.misses, area.hits), (2, 7));
     }
 
     #[test]
-    fn downwards_too() {
-        let mut area = Area::in_order(1000);
-        let mut law = law();
+    fn a_downward_sweep_is_read_ahead() {
+        let mut area = TestSwapArea::in_order(1000);
+        let mut policy = policy();
         let read: Vec<Vec<u64>> =
-            [900, 899, 898, 897].iter().map(|&page| area.fault(&mut law, page)).collect();
+            [900, 899, 898, 897].iter().map(|&page| area.fault(&mut policy, page)).collect();
         assert_eq!(read, [vec![], vec![894, 895, 896, 897, 898], vec![], vec![]]);
     }
 
@@ -374,9 +383,9 @@ mod tests {
     /// pages' time each are cheaper than three faults of 122.
     #[test]
     fn a_sweep_over_scattered_slots_is_read_by_address() {
-        let mut area = Area::new(1000, |page| page * 37 % 1000);
-        let mut law = law();
-        let read: Vec<Vec<u64>> = (0..2).map(|page| area.fault(&mut law, page)).collect();
+        let mut area = TestSwapArea::new(1000, |page| page * 37 % 1000);
+        let mut policy = policy();
+        let read: Vec<Vec<u64>> = (0..2).map(|page| area.fault(&mut policy, page)).collect();
         assert_eq!(read, [vec![], vec![2, 3, 4, 5, 6]]);
         assert!(matches!(area.last_read, Some(SwapRead::Pages(_))));
     }
@@ -384,10 +393,11 @@ mod tests {
     /// Pages that are used in the order in which they left, wherever they are.
     #[test]
     fn a_strange_order_that_repeats_is_read_by_slot() {
-        let mut area = Area::new(1000, |page| page * 37 % 1000);
+        let mut area = TestSwapArea::new(1000, |page| page * 37 % 1000);
         let page_of = |slot: u64| (0..1000).find(|page| page * 37 % 1000 == slot).unwrap();
-        let mut law = law();
-        let read: Vec<Vec<u64>> = (0..2).map(|slot| area.fault(&mut law, page_of(slot))).collect();
+        let mut policy = policy();
+        let read: Vec<Vec<u64>> =
+            (0..2).map(|slot| area.fault(&mut policy, page_of(slot))).collect();
         let mut expected = [2, 3, 4, 5, 6].map(page_of);
         expected.sort_unstable();
         assert_eq!(read[1], expected);
@@ -396,11 +406,11 @@ mod tests {
 
     #[test]
     fn random_faults_read_nothing_ahead() {
-        let mut area = Area::in_order(100_000);
-        let mut law = law();
+        let mut area = TestSwapArea::in_order(100_000);
+        let mut policy = policy();
         // Any two of them are further apart than 300 pages.
         for nth in 0..300 {
-            assert_eq!(area.fault(&mut law, nth * 61_803 % 100_000), vec![], "{nth}");
+            assert_eq!(area.fault(&mut policy, nth * 61_803 % 100_000), vec![], "{nth}");
         }
     }
 
@@ -409,17 +419,18 @@ mod tests {
     /// four all have ended; its sixth, as one of one has come to that, nineteen. Both by a
     /// model of the law in fractions.
     #[test]
-    fn without_hits_it_stops_and_when_runs_go_on_it_is_back_at_once() {
-        let mut area = Area::in_order(400_000);
-        let mut law = law();
+    fn readahead_stops_without_hits_and_resumes_with_runs() {
+        let mut area = TestSwapArea::in_order(400_000);
+        let mut policy = policy();
         let mut wasted = Vec::new();
         for nth in 0..200 {
-            (0..4).for_each(|page| drop(area.fault(&mut law, 1000 * nth + page)));
+            (0..4).for_each(|page| drop(area.fault(&mut policy, 1000 * nth + page)));
             wasted.push(area.waste_all());
         }
         assert_eq!(wasted[0], 3);
         assert_eq!(wasted[1..], [0; 199]);
-        let back: Vec<Vec<u64>> = (0..6).map(|page| area.fault(&mut law, 300_000 + page)).collect();
+        let back: Vec<Vec<u64>> =
+            (0..6).map(|page| area.fault(&mut policy, 300_000 + page)).collect();
         assert_eq!(back[0], [300_001, 300_002, 300_003]);
         assert!(back[1..4].iter().all(Vec::is_empty));
         assert_eq!(back[4], [300_005]);
@@ -427,11 +438,11 @@ mod tests {
     }
 
     #[test]
-    fn what_there_is_no_room_for_is_not_read() {
-        let mut area = Area::in_order(1000);
+    fn pages_without_frames_are_not_read() {
+        let mut area = TestSwapArea::in_order(1000);
         area.room_pages = 2;
-        let mut law = law();
-        let read: Vec<Vec<u64>> = (0..4).map(|page| area.fault(&mut law, page)).collect();
+        let mut policy = policy();
+        let read: Vec<Vec<u64>> = (0..4).map(|page| area.fault(&mut policy, page)).collect();
         assert_eq!(read[1], [2, 3], "the nearest");
     }
 }

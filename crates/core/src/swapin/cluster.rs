@@ -11,8 +11,8 @@
 //!
 //! Parameter: `page_cluster` (default 3: 8 pages, 32 KiB).
 
-use super::{SwapFault, SwapRead, SwapinLaw, Swapped, block, pages_max};
-use crate::law::{Spec, SpecError};
+use super::{SwapFault, SwapRead, SwapinPolicy, SwappedPageQueries, block, pages_max};
+use crate::policy::{Spec, SpecError};
 
 /// The law `cluster`.
 #[derive(Clone, Copy, Debug)]
@@ -35,12 +35,16 @@ impl Cluster {
     }
 }
 
-impl SwapinLaw for Cluster {
-    fn hit(&mut self, _fault: &SwapFault, _swapped: &mut dyn Swapped) -> Option<SwapRead> {
+impl SwapinPolicy for Cluster {
+    fn hit(
+        &mut self,
+        _fault: &SwapFault,
+        _swapped: &mut dyn SwappedPageQueries,
+    ) -> Option<SwapRead> {
         None
     }
 
-    fn miss(&mut self, fault: &SwapFault, _swapped: &mut dyn Swapped) -> SwapRead {
+    fn miss(&mut self, fault: &SwapFault, _swapped: &mut dyn SwappedPageQueries) -> SwapRead {
         block(fault.slot, self.pages)
     }
 }
@@ -63,11 +67,11 @@ mod tests {
             ("cluster,page_cluster=4", 77, (64, 16)),
         ];
         for (text, slot, (first, count)) in table {
-            let mut law = Cluster::from_spec(&Spec::parse(text).unwrap()).unwrap();
+            let mut policy = Cluster::from_spec(&Spec::parse(text).unwrap()).unwrap();
             let expected = SwapRead::Slots(PageRange::new(first, count));
-            assert_eq!(miss(&mut law, fault(3, slot)), expected, "{text}, slot {slot}");
+            assert_eq!(miss(&mut policy, fault(3, slot)), expected, "{text}, slot {slot}");
             // Blindly: what came of the last block changes nothing.
-            assert_eq!(miss(&mut law, fault(3, slot)), expected, "{text}, slot {slot} again");
+            assert_eq!(miss(&mut policy, fault(3, slot)), expected, "{text}, slot {slot} again");
         }
     }
 }

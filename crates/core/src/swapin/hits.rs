@@ -21,8 +21,8 @@
 //!   without the rule of the neighbouring slots: it always read one page too
 //!   many when the faults were random.
 
-use super::{SwapFault, SwapRead, SwapinLaw, Swapped, block, pages_max};
-use crate::law::{Spec, SpecError};
+use super::{SwapFault, SwapRead, SwapinPolicy, SwappedPageQueries, block, pages_max};
+use crate::policy::{Spec, SpecError};
 
 /// How large the next block is, by the hits of the last.
 #[derive(Clone, Copy, Debug)]
@@ -104,18 +104,22 @@ impl Hits {
     }
 
     /// As it came in 2012, with so many pages at most.
-    pub(super) fn of_2012(pages_max: u64) -> Hits {
+    pub(super) fn version_2012(pages_max: u64) -> Hits {
         Hits { rate: HitRate::new(pages_max, 1, false) }
     }
 }
 
-impl SwapinLaw for Hits {
-    fn hit(&mut self, _fault: &SwapFault, _swapped: &mut dyn Swapped) -> Option<SwapRead> {
+impl SwapinPolicy for Hits {
+    fn hit(
+        &mut self,
+        _fault: &SwapFault,
+        _swapped: &mut dyn SwappedPageQueries,
+    ) -> Option<SwapRead> {
         self.rate.hit();
         None
     }
 
-    fn miss(&mut self, fault: &SwapFault, _swapped: &mut dyn Swapped) -> SwapRead {
+    fn miss(&mut self, fault: &SwapFault, _swapped: &mut dyn SwappedPageQueries) -> SwapRead {
         block(fault.slot, self.rate.pages(fault.slot))
     }
 }
@@ -128,11 +132,11 @@ mod tests {
 
     /// Each row: the hits before the fault, its slot, and the block that it reads.
     fn assert_trajectory(text: &str, table: &[(u32, u64, (u64, u64))]) {
-        let mut law = Hits::from_spec(&Spec::parse(text).unwrap()).unwrap();
+        let mut policy = Hits::from_spec(&Spec::parse(text).unwrap()).unwrap();
         for (row, &(hits, slot, (first, count))) in table.iter().enumerate() {
-            (0..hits).for_each(|_| hit(&mut law, fault(1, 1)));
+            (0..hits).for_each(|_| hit(&mut policy, fault(1, 1)));
             let expected = SwapRead::Slots(PageRange::new(first, count));
-            assert_eq!(miss(&mut law, fault(900, slot)), expected, "{text}, row {row}");
+            assert_eq!(miss(&mut policy, fault(900, slot)), expected, "{text}, row {row}");
         }
     }
 
@@ -170,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn the_earlier_version_reads_a_neighbour_though_nothing_is_hit() {
+    fn the_earlier_version_reads_a_neighbour_without_hits() {
         let far = [(0, 100, (96, 8)), (0, 301, (300, 2)), (0, 501, (500, 2))];
         assert_trajectory("hits,least=2", &far);
     }

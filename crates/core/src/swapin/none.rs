@@ -4,18 +4,22 @@
 //! `page_cluster` 0 makes of every other law, and the floor for random faults:
 //! nothing is read for nothing, and nothing is evicted for it.
 
-use super::{SwapFault, SwapRead, SwapinLaw, Swapped, block};
+use super::{SwapFault, SwapRead, SwapinPolicy, SwappedPageQueries, block};
 
 /// The law `none`. It has no parameter and no state.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoSwapReadahead;
 
-impl SwapinLaw for NoSwapReadahead {
-    fn hit(&mut self, _fault: &SwapFault, _swapped: &mut dyn Swapped) -> Option<SwapRead> {
+impl SwapinPolicy for NoSwapReadahead {
+    fn hit(
+        &mut self,
+        _fault: &SwapFault,
+        _swapped: &mut dyn SwappedPageQueries,
+    ) -> Option<SwapRead> {
         None
     }
 
-    fn miss(&mut self, fault: &SwapFault, _swapped: &mut dyn Swapped) -> SwapRead {
+    fn miss(&mut self, fault: &SwapFault, _swapped: &mut dyn SwappedPageQueries) -> SwapRead {
         block(fault.slot, 1)
     }
 }
@@ -28,10 +32,13 @@ mod tests {
 
     #[test]
     fn golden_trajectory() {
-        let mut law = NoSwapReadahead;
+        let mut policy = NoSwapReadahead;
         for slot in [0, 1, 2, 77] {
-            hit(&mut law, fault(slot, slot));
-            assert_eq!(miss(&mut law, fault(500, slot)), SwapRead::Slots(PageRange::new(slot, 1)));
+            hit(&mut policy, fault(slot, slot));
+            assert_eq!(
+                miss(&mut policy, fault(500, slot)),
+                SwapRead::Slots(PageRange::new(slot, 1))
+            );
         }
     }
 }

@@ -25,8 +25,8 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use super::hits::HitRate;
-use super::{Cluster, Hits, SwapFault, SwapRead, SwapinLaw, Swapped, pages_max};
-use crate::law::{Spec, SpecError};
+use super::{Cluster, Hits, SwapFault, SwapRead, SwapinPolicy, SwappedPageQueries, pages_max};
+use crate::policy::{Spec, SpecError};
 use crate::unit::PageRange;
 
 /// The law `vma`.
@@ -34,7 +34,7 @@ pub struct Vma {
     fresh: HitRate,
     /// By mapping.
     mappings: Vec<HitRate>,
-    shared: Box<dyn SwapinLaw>,
+    shared: Box<dyn SwapinPolicy>,
     /// By slots on this device, whatever the mapping.
     rotating: Option<Hits>,
 }
@@ -48,8 +48,8 @@ impl Vma {
         spec.only(&["page_cluster", "halving", "shared", "rotating"])?;
         let pages_max = pages_max(spec)?;
         let halves = spec.integer("halving", 1, 0..=1)? == 1;
-        let shared: Box<dyn SwapinLaw> = match choice(spec, "shared", ["hits", "cluster"])? {
-            0 => Box::new(Hits::of_2012(pages_max)),
+        let shared: Box<dyn SwapinPolicy> = match choice(spec, "shared", ["hits", "cluster"])? {
+            0 => Box::new(Hits::version_2012(pages_max)),
             _ => Box::new(Cluster::of(pages_max)),
         };
         let by_slot = choice(spec, "rotating", ["hits", "vma"])? == 0;
@@ -57,7 +57,7 @@ impl Vma {
             fresh: HitRate::new(pages_max, 1, halves),
             mappings: Vec::new(),
             shared,
-            rotating: (is_rotational && by_slot).then(|| Hits::of_2012(pages_max)),
+            rotating: (is_rotational && by_slot).then(|| Hits::version_2012(pages_max)),
         })
     }
 
@@ -69,7 +69,7 @@ impl Vma {
         &mut self.mappings[at]
     }
 
-    fn by_slot(&mut self, fault: &SwapFault) -> Option<&mut dyn SwapinLaw> {
+    fn by_slot(&mut self, fault: &SwapFault) -> Option<&mut dyn SwapinPolicy> {
         match &mut self.rotating {
             _ if fault.is_shared => Some(&mut *self.shared),
             Some(hits) => Some(hits),
@@ -78,10 +78,10 @@ impl Vma {
     }
 }
 
-impl SwapinLaw for Vma {
-    fn hit(&mut self, fault: &SwapFault, swapped: &mut dyn Swapped) -> Option<SwapRead> {
-        if let Some(law) = self.by_slot(fault) {
-            return law.hit(fault, swapped);
+impl SwapinPolicy for Vma {
+    fn hit(&mut self, fault: &SwapFault, swapped: &mut dyn SwappedPageQueries) -> Option<SwapRead> {
+        if let Some(policy) = self.by_slot(fault) {
+            return policy.hit(fault, swapped);
         }
         let mapping = self.mapping(fault);
         mapping.hit();
@@ -89,9 +89,9 @@ impl SwapinLaw for Vma {
         None
     }
 
-    fn miss(&mut self, fault: &SwapFault, swapped: &mut dyn Swapped) -> SwapRead {
-        if let Some(law) = self.by_slot(fault) {
-            return law.miss(fault, swapped);
+    fn miss(&mut self, fault: &SwapFault, swapped: &mut dyn SwappedPageQueries) -> SwapRead {
+        if let Some(policy) = self.by_slot(fault) {
+            return policy.miss(fault, swapped);
         }
         let mapping = self.mapping(fault);
         let previous = mapping.previous();
@@ -131,7 +131,7 @@ mod tests {
     use super::super::{MemoryId, SwapFault};
     use super::*;
 
-    fn law(text: &str, is_rotational: bool) -> Vma {
+    fn policy(text: &str, is_rotational: bool) -> Vma {
         Vma::from_spec(&Spec::parse(text).unwrap(), is_rotational).unwrap()
     }
 
@@ -153,35 +153,35 @@ mod tests {
             (&[702, 703, 704, 705, 706], 999, (996, 4)), // around, cut at the end of the mapping
             (&[], 1, (0, 4)),                            // half of 8, around: one before it
         ];
-        let mut law = law("vma", false);
+        let mut policy = policy("vma", false);
         for (row, (hits, page, (first, count))) in table.into_iter().enumerate() {
-            hits.iter().for_each(|&page| hit(&mut law, fault(page, 5)));
-            assert_eq!(miss(&mut law, fault(page, 5)), pages(first, count), "row {row}");
+            hits.iter().for_each(|&page| hit(&mut policy, fault(page, 5)));
+            assert_eq!(miss(&mut policy, fault(page, 5)), pages(first, count), "row {row}");
         }
     }
 
     #[test]
     fn mappings_do_not_disturb_each_other() {
-        let mut law = law("vma,halving=0", false);
+        let mut policy = policy("vma,halving=0", false);
         let other = |page| SwapFault { memory: MemoryId(1), ..fault(page, 5) };
-        miss(&mut law, fault(100, 5));
-        miss(&mut law, other(200));
-        (0..7).for_each(|nth| hit(&mut law, fault(104 + nth, 5)));
-        assert_eq!(miss(&mut law, other(600)), pages(600, 1));
-        assert_eq!(miss(&mut law, fault(111, 5)), pages(111, 8));
+        miss(&mut policy, fault(100, 5));
+        miss(&mut policy, other(200));
+        (0..7).for_each(|nth| hit(&mut policy, fault(104 + nth, 5)));
+        assert_eq!(miss(&mut policy, other(600)), pages(600, 1));
+        assert_eq!(miss(&mut policy, fault(111, 5)), pages(111, 8));
     }
 
     #[test]
-    fn shared_memory_and_disks_go_by_slot() {
+    fn shared_memory_and_disks_use_slots() {
         let shared = SwapFault { is_shared: true, ..fault(300, 77) };
         let slots = |first, count| SwapRead::Slots(PageRange::new(first, count));
-        let mut today = law("vma", false);
+        let mut today = policy("vma", false);
         assert_eq!(miss(&mut today, shared), slots(72, 8));
         assert_eq!(miss(&mut today, shared), slots(77, 1));
-        let mut rival = law("vma,shared=cluster,rotating=vma", true);
-        assert_eq!([miss(&mut rival, shared), miss(&mut rival, shared)], [slots(72, 8); 2]);
-        assert_eq!(miss(&mut rival, fault(300, 77)), pages(297, 8));
-        let mut on_disk = law("vma", true);
+        let mut baseline = policy("vma,shared=cluster,rotating=vma", true);
+        assert_eq!([miss(&mut baseline, shared), miss(&mut baseline, shared)], [slots(72, 8); 2]);
+        assert_eq!(miss(&mut baseline, fault(300, 77)), pages(297, 8));
+        let mut on_disk = policy("vma", true);
         assert_eq!(miss(&mut on_disk, fault(300, 77)), slots(72, 8));
     }
 }

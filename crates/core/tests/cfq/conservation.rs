@@ -7,10 +7,10 @@ use readpath_core::request::{
 use readpath_core::scheduler::{Dispatch, Inserted, Scheduler};
 use readpath_core::unit::Time;
 
-use super::rig::{Device, SPINDLE, law};
+use super::rig::{SPINDLE, SpindleDevice, policy};
 
 #[derive(Clone, Debug)]
-enum Step {
+enum SchedulerCall {
     Insert { process: u32, start: u64, sectors: u32, priority: Priority, op: Op, is_sync: bool },
     Dispatch,
     Complete { at: usize },
@@ -18,7 +18,7 @@ enum Step {
     Pass { ms: u64 },
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = SchedulerCall> {
     let class = prop_oneof![
         1 => Just(Class::RealTime),
         6 => Just(Class::BestEffort),
@@ -28,7 +28,7 @@ fn step() -> impl Strategy<Value = Step> {
     let place = prop_oneof![0..64u64, 100_000..100_064u64, 1_000_000_000..1_000_000_064u64];
     let request = (0..5u32, place, 1..3u32, class, level, 0..6u32);
     prop_oneof![
-        6 => request.prop_map(|(process, page, pages, class, level, kind)| Step::Insert {
+        6 => request.prop_map(|(process, page, pages, class, level, kind)| SchedulerCall::Insert {
             process,
             start: page * 8,
             sectors: pages * 8,
@@ -36,10 +36,10 @@ fn step() -> impl Strategy<Value = Step> {
             op: if kind < 4 { Op::Read } else { Op::Write },
             is_sync: kind < 5,
         }),
-        6 => Just(Step::Dispatch),
-        4 => any::<usize>().prop_map(|at| Step::Complete { at }),
-        1 => (0..5u32).prop_map(|process| Step::End { process }),
-        2 => (0..40u64).prop_map(|ms| Step::Pass { ms }),
+        6 => Just(SchedulerCall::Dispatch),
+        4 => any::<usize>().prop_map(|at| SchedulerCall::Complete { at }),
+        1 => (0..5u32).prop_map(|process| SchedulerCall::End { process }),
+        2 => (0..40u64).prop_map(|ms| SchedulerCall::Pass { ms }),
     ]
 }
 
@@ -56,8 +56,8 @@ fn specs() -> impl Strategy<Value = String> {
 }
 
 /// A law, a device, and what each request must cover when it comes out.
-struct World {
-    law: Box<dyn Scheduler>,
+struct ConservationCheck {
+    policy: Box<dyn Scheduler>,
     /// Nothing is closed in it: so requests are named 0, 1, … in the order in which they come.
     requests: RequestTable,
     now: Time,
@@ -68,12 +68,12 @@ struct World {
     depth_max: usize,
 }
 
-impl World {
+impl ConservationCheck {
     fn insert(&mut self, request: Request) {
         let part = (request.start, request.sectors);
         self.parts.push(vec![part]);
         let id = self.requests.open(request);
-        match self.law.insert(self.now, id, &mut self.requests) {
+        match self.policy.insert(self.now, id, &mut self.requests) {
             Inserted::Queued => self.waiting += 1,
             Inserted::Merged { into, with } => {
                 self.parts[into.0 as usize].push(part);
@@ -91,7 +91,7 @@ impl World {
         if self.in_device.len() == self.depth_max {
             return Ok(false);
         }
-        match self.law.dispatch(self.now, &self.requests) {
+        match self.policy.dispatch(self.now, &self.requests) {
             Dispatch::Request(id) => {
                 let mut parts = std::mem::take(&mut self.parts[id.0 as usize]);
                 prop_assert!(!parts.is_empty(), "{:?} comes a second time", id);
@@ -125,7 +125,7 @@ impl World {
     fn complete(&mut self, at: usize) {
         if !self.in_device.is_empty() {
             let id = self.in_device.remove(at % self.in_device.len());
-            self.law.complete(self.now, id, &self.requests);
+            self.policy.complete(self.now, id, &self.requests);
         }
     }
 }
@@ -140,9 +140,9 @@ proptest! {
         depth_max in 1..12u32,
         is_rotational in any::<bool>(),
     ) {
-        let device = Device { depth_max, is_rotational, ..SPINDLE };
-        let mut world = World {
-            law: law(&spec, &device),
+        let device = SpindleDevice { depth_max, is_rotational, ..SPINDLE };
+        let mut world = ConservationCheck {
+            policy: policy(&spec, &device),
             requests: RequestTable::default(),
             now: Time::ZERO,
             in_device: Vec::new(),
@@ -152,8 +152,8 @@ proptest! {
         };
         for step in steps {
             match step {
-                Step::Insert { process, start, sectors, priority, op, is_sync } => {
-                    let (process, is_awaited) = (ProcessId(process), is_sync);
+                SchedulerCall::Insert { process, start, sectors, priority, op, is_sync } => {
+                    let (process, is_demand) = (ProcessId(process), is_sync);
                     world.insert(Request {
                         op,
                         start,
@@ -161,17 +161,17 @@ proptest! {
                         process,
                         priority,
                         is_sync,
-                        need: Need::of(is_awaited),
+                        need: Need::of(is_demand),
                     });
                 }
-                Step::Dispatch => {
+                SchedulerCall::Dispatch => {
                     world.dispatch()?;
                 }
-                Step::Complete { at } => world.complete(at),
-                Step::End { process } => world.law.process_ended(world.now, ProcessId(process)),
-                Step::Pass { ms } => world.now += Time::from_ms(ms),
+                SchedulerCall::Complete { at } => world.complete(at),
+                SchedulerCall::End { process } => world.policy.process_ended(world.now, ProcessId(process)),
+                SchedulerCall::Pass { ms } => world.now += Time::from_ms(ms),
             }
-            prop_assert_eq!(world.law.queued(), world.waiting);
+            prop_assert_eq!(world.policy.queued(), world.waiting);
         }
         while world.waiting > 0 || !world.in_device.is_empty() {
             if !world.dispatch()? {

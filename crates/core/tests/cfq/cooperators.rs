@@ -5,7 +5,7 @@ use readpath_core::unit::Time;
 use super::rig::*;
 
 /// Two threads read one file in turn, each every other piece of 16 KiB.
-fn halves(end: u64) -> Vec<Program> {
+fn halves(end: u64) -> Vec<RigProcess> {
     let half = |offset| {
         move |number: u64| {
             let (piece, page) = (number / 4, number % 4);
@@ -15,7 +15,7 @@ fn halves(end: u64) -> Vec<Program> {
     [0, 32]
         .map(|offset| {
             let place = half(offset);
-            Program::reading(move |number| if number < end { place(number) } else { None })
+            RigProcess::reading(move |number| if number < end { place(number) } else { None })
         })
         .into()
 }
@@ -34,7 +34,7 @@ fn close_readers_are_joined_into_one_queue() {
 /// 64 sectors a step for each of two processes, and 8 MiB between them: not close.
 #[test]
 fn readers_further_apart_are_not_joined() {
-    let programs = [0, 16_384].map(|first| Program::reading(sequential(first))).into();
+    let programs = [0, 16_384].map(|first| RigProcess::reading(sequential(first))).into();
     let report = run("cfq", SPINDLE, programs, Time::from_s(2));
     assert!(report.values("join", "queue").is_empty());
 }
@@ -51,7 +51,7 @@ fn joined_readers_that_turn_seeky_are_split() {
                         if number < 500 { (program.places)(number) } else { random(number) }
                     },
                 );
-            Program { places, ..Program::reading(|_| None) }
+            RigProcess { places, ..RigProcess::reading(|_| None) }
         });
         let report = run(spec, SPINDLE, programs.collect(), Time::from_s(20));
         assert_eq!(report.values("join", "queue").len(), 1, "{spec}");
@@ -66,7 +66,7 @@ fn joined_readers_that_turn_seeky_are_split() {
 #[test]
 fn joined_readers_may_end() {
     let mut programs = halves(300);
-    programs.push(Program::reading(sequential(1 << 33)));
+    programs.push(RigProcess::reading(sequential(1 << 33)));
     let report = run("cfq", SPINDLE, programs, Time::from_s(4));
     assert_eq!((report.programs[0].requests, report.programs[1].requests), (300, 300));
     let last_second = report.lines.iter().rev().take(2_000);

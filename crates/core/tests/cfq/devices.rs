@@ -7,7 +7,7 @@ use readpath_core::unit::Time;
 use super::rig::*;
 
 /// A device without a head: every request takes 1 ms, eight at once.
-const FLASH: Device = Device {
+const FLASH: SpindleDevice = SpindleDevice {
     spindles: 8,
     stripe_sectors: 8,
     near: Time::from_ms(1),
@@ -16,10 +16,10 @@ const FLASH: Device = Device {
     ..SPINDLE
 };
 
-fn readers(count: u64, sectors: u32) -> Vec<Program> {
-    let reader = |index: u64| Program {
+fn readers(count: u64, sectors: u32) -> Vec<RigProcess> {
+    let reader = |index: u64| RigProcess {
         sectors,
-        ..Program::reading(move |number| Some((index << 24) + number * u64::from(sectors)))
+        ..RigProcess::reading(move |number| Some((index << 24) + number * u64::from(sectors)))
     };
     (0..count).map(reader).collect()
 }
@@ -28,7 +28,7 @@ fn readers(count: u64, sectors: u32) -> Vec<Program> {
 fn a_device_without_a_head_that_queues_is_never_idled_for() {
     let report = run("cfq", FLASH, readers(8, 64), Time::from_s(2));
     assert!(report.values("idle_start", "queue").is_empty());
-    let disk = Device { is_rotational: true, ..FLASH };
+    let disk = SpindleDevice { is_rotational: true, ..FLASH };
     let report = run("cfq", disk, readers(8, 64), Time::from_s(2));
     assert!(!report.values("idle_start", "queue").is_empty());
 }
@@ -38,12 +38,12 @@ fn a_device_without_a_head_that_queues_is_never_idled_for() {
 /// that wait, and no fewer than five of the active queue if that is idled for.
 #[test]
 fn a_device_without_a_head_that_does_not_queue_is_idled_for() {
-    let card = Device { spindles: 1, depth_max: 1, ..FLASH };
+    let card = SpindleDevice { spindles: 1, depth_max: 1, ..FLASH };
     let programs = (0..2u64)
-        .map(|index| Program {
+        .map(|index| RigProcess {
             depth: 8,
             sectors: 64,
-            ..Program::reading(random_records(index << 24, 1))
+            ..RigProcess::reading(random_records(index << 24, 1))
         })
         .chain(readers(1, 64));
     let report = run("cfq", card, programs.collect(), Time::from_s(4));
@@ -52,7 +52,7 @@ fn a_device_without_a_head_that_does_not_queue_is_idled_for() {
 }
 
 #[test]
-fn a_device_that_is_given_five_at_once_queues() {
+fn a_device_with_five_requests_at_once_queues_internally() {
     let report = run("cfq,slice_idle=0", FLASH, readers(16, 64), Time::from_s(2));
     assert_eq!(report.values("queueing_device", "answer"), ["yes"]);
 }
@@ -60,7 +60,7 @@ fn a_device_that_is_given_five_at_once_queues() {
 /// Without a head it is the size that makes a queue seeky: 31.5 KiB do, 32 KiB don't.
 #[test]
 fn without_a_head_small_requests_are_seeky() {
-    let card = Device { spindles: 1, depth_max: 1, ..FLASH };
+    let card = SpindleDevice { spindles: 1, depth_max: 1, ..FLASH };
     let seeky = |sectors| {
         let report = run("cfq", card, readers(2, sectors), Time::from_s(1));
         report.values("window", "why").contains(&"seeky")
@@ -73,8 +73,8 @@ fn without_a_head_small_requests_are_seeky() {
 #[test]
 fn a_deep_queue_gets_slices_of_its_own() {
     let kinds = |depth| {
-        let seeky = Program { depth, ..Program::reading(random_records(0, 1)) };
-        let other = Program::reading(random_records(1 << 30, 1));
+        let seeky = RigProcess { depth, ..RigProcess::reading(random_records(0, 1)) };
+        let other = RigProcess::reading(random_records(1 << 30, 1));
         let report = run("cfq", SPINDLE, vec![seeky, other], Time::from_s(4));
         let mut turns = report
             .lines
@@ -91,8 +91,9 @@ fn a_deep_queue_gets_slices_of_its_own() {
 #[test]
 fn long_thinkers_are_not_idled_for() {
     let reasons = |think_ms| {
-        let thinker = Program { think: Time::from_ms(think_ms), ..Program::reading(sequential(0)) };
-        let other = Program::reading(sequential(1 << 30));
+        let thinker =
+            RigProcess { think: Time::from_ms(think_ms), ..RigProcess::reading(sequential(0)) };
+        let other = RigProcess::reading(sequential(1 << 30));
         let report = run("cfq", SPINDLE, vec![thinker, other], Time::from_s(4));
         report.values("window", "why").contains(&"thinks_too_long")
     };
@@ -109,13 +110,13 @@ fn the_depth_of_writes_ramps_up_after_a_late_read() {
         // 20 reads at once, 8 ms each: the last is done at 160 ms, and late.
         let mut random = random_records(0, 1);
         let places = move |number| if number < 20 { random(number) } else { None };
-        let reads = Program { depth: 20, ..Program::reading(places) };
-        let writes = Program {
+        let reads = RigProcess { depth: 20, ..RigProcess::reading(places) };
+        let writes = RigProcess {
             op: Op::Write,
             is_sync: false,
             depth: 64,
             begins: Time::from_ms(10),
-            ..Program::reading(random_records(1 << 30, 1))
+            ..RigProcess::reading(random_records(1 << 30, 1))
         };
         let report = run(spec, SPINDLE, vec![reads, writes], Time::from_s(3));
         let limit_of_write = |line: &String| {

@@ -112,7 +112,7 @@ fn a_sequential_and_a_seeky_process() {
 /// A write that nobody waits for: its turn is ended by a read, which has to
 /// wait until it is out of the device; afterwards the disk is idled for the reader.
 #[test]
-fn a_read_goes_before_a_write_that_nobody_waits_for() {
+fn a_read_goes_before_an_asynchronous_write() {
     assert_decides(
         "cfq",
         "

@@ -4,7 +4,7 @@ mod conservation;
 mod cooperators;
 mod devices;
 mod golden;
-mod knobs;
+mod parameters;
 mod path;
 mod preemption;
 mod priorities;

@@ -1,7 +1,7 @@
 //! The law within the read path: it is chosen by name, and its decisions come out.
 
-use readpath_core::law::Spec;
-use readpath_core::machine::{Access, Config, Machine, Transfer};
+use readpath_core::machine::{Config, Machine, ReadAccess, Transfer};
+use readpath_core::policy::Spec;
 use readpath_core::request::ProcessId;
 use readpath_core::unit::Time;
 
@@ -15,7 +15,7 @@ fn the_read_path_hands_out_what_its_scheduler_decided() {
     let file = path.add_file(1 << 20, 80_000).unwrap();
     let handle = path.open(file);
     let transfer = Transfer { handle, process: ProcessId(3), offset: 8192, bytes: 4096, tag: 0 };
-    path.read(Time::ZERO, Access::Direct, transfer).unwrap();
+    path.read(Time::ZERO, ReadAccess::Direct, transfer).unwrap();
     assert!(path.poll_request(Time::ZERO).is_some());
     let log = path.scheduler_decisions().unwrap();
     let lines: Vec<String> = std::iter::from_fn(|| log.poll()).map(|it| it.to_string()).collect();
@@ -25,7 +25,7 @@ fn the_read_path_hands_out_what_its_scheduler_decided() {
 }
 
 #[test]
-fn a_law_without_a_log_hands_out_nothing() {
+fn a_policy_without_a_log_hands_out_nothing() {
     let mut path = Machine::new(Config::new(SPINDLE.caps())).unwrap();
     assert!(path.scheduler_decisions().is_none());
 }

@@ -34,7 +34,7 @@ fn a_request_close_to_the_head_ends_idling() {
 }
 
 #[test]
-fn real_time_cuts_in_and_is_not_cut_off() {
+fn real_time_preempts_and_is_not_preempted() {
     let real_time =
         "at_ms=6 event=arrive request=2 process=2 op=read start=90000 sectors=8 class=rt";
     assert_eq!(while_idling(real_time), ["real_time"]);
@@ -46,7 +46,7 @@ fn real_time_cuts_in_and_is_not_cut_off() {
 }
 
 #[test]
-fn everybody_goes_before_the_idle_class() {
+fn every_class_preempts_the_idle_class() {
     let events = "
         at_ms=0 event=arrive request=1 process=1 op=read start=0 sectors=8 class=idle
         at_ms=1 event=arrive request=2 process=2 op=read start=90000 sectors=8";
@@ -54,7 +54,7 @@ fn everybody_goes_before_the_idle_class() {
 }
 
 #[test]
-fn a_used_slice_is_not_finished_in_peace() {
+fn a_used_slice_is_preempted() {
     // The slice of 10 ms is measured out at 5. At 14 it lasts, at 15 it doesn't.
     let other_at = |ms| {
         let events = format!(
@@ -97,7 +97,7 @@ fn work_in_the_noidle_tree_ends_its_idling() {
 
 /// Two queues of writes have a share of the time; a read ends it for both.
 #[test]
-fn a_read_goes_before_all_writes_that_nobody_waits_for() {
+fn a_read_goes_before_all_asynchronous_writes() {
     let events = "
         at_ms=0 event=arrive request=1 process=1 op=write start=0 sectors=8
         at_ms=0 event=arrive request=2 process=2 op=write start=5000 sectors=8 level=5

@@ -5,18 +5,18 @@ use readpath_core::unit::Time;
 
 use super::rig::*;
 
-fn reader(index: u64, class: Class, level: u8) -> Program {
-    Program::reading(sequential(index << 24)).of_class(class, level)
+fn reader(index: u64, class: Class, level: u8) -> RigProcess {
+    RigProcess::reading(sequential(index << 24)).of_class(class, level)
 }
 
 /// Requests of each program within ten seconds on one spindle.
-fn requests(programs: Vec<Program>) -> Vec<u64> {
+fn requests(programs: Vec<RigProcess>) -> Vec<u64> {
     let report = run("cfq", SPINDLE, programs, Time::from_s(10));
     report.programs.iter().map(|outcome| outcome.requests).collect()
 }
 
 #[test]
-fn the_idle_class_gets_nothing_beside_a_reader_that_never_pauses() {
+fn the_idle_class_starves_next_to_a_busy_reader() {
     let got = requests(vec![reader(0, Class::BestEffort, 4), reader(1, Class::Idle, 4)]);
     assert!(got[1] * 100 < got[0], "{got:?}");
     let equal = requests(vec![reader(0, Class::BestEffort, 4), reader(1, Class::BestEffort, 4)]);
@@ -27,7 +27,7 @@ fn the_idle_class_gets_nothing_beside_a_reader_that_never_pauses() {
 /// gets the rest, one request at a time, and the reader hardly loses.
 #[test]
 fn the_idle_class_gets_what_is_left() {
-    let slow = || Program { think: Time::from_ms(40), ..reader(0, Class::BestEffort, 4) };
+    let slow = || RigProcess { think: Time::from_ms(40), ..reader(0, Class::BestEffort, 4) };
     let alone = requests(vec![slow()])[0];
     let got = requests(vec![slow(), reader(1, Class::Idle, 4)]);
     assert!(got[0] * 100 >= alone * 75, "{got:?}, {alone} alone");
@@ -39,8 +39,8 @@ fn the_idle_class_gets_what_is_left() {
 #[test]
 fn the_idle_class_goes_one_at_a_time() {
     let many = |class| {
-        let random = Program::reading(random_records(0, 1)).of_class(class, 4);
-        Program { depth: 8, ..random }
+        let random = RigProcess::reading(random_records(0, 1)).of_class(class, 4);
+        RigProcess { depth: 8, ..random }
     };
     let deepest = |class| {
         let report = run("cfq", SPINDLE, vec![many(class)], Time::from_s(1));
@@ -66,7 +66,7 @@ fn real_time_goes_first() {
 #[test]
 fn a_real_time_request_waits_for_no_slice() {
     let wait_max = |class| {
-        let urgent = Program { think: Time::from_ms(100), ..reader(9, class, 4) };
+        let urgent = RigProcess { think: Time::from_ms(100), ..reader(9, class, 4) };
         let others = (0..4).map(|index| reader(index, Class::BestEffort, 4));
         let programs = std::iter::once(urgent).chain(others).collect();
         run("cfq", SPINDLE, programs, Time::from_s(10)).programs[0].wait_max

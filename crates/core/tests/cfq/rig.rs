@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use readpath_core::law::Spec;
+use readpath_core::policy::Spec;
 use readpath_core::request::{
     Class, DeviceCaps, Need, Op, Priority, ProcessId, Request, RequestId, RequestTable,
 };
@@ -15,7 +15,7 @@ use readpath_core::unit::Time;
 /// A device of equal spindles, striped; each takes one request at a time, the
 /// oldest first.
 #[derive(Clone, Copy, Debug)]
-pub struct Device {
+pub struct SpindleDevice {
     pub spindles: u64,
     pub stripe_sectors: u64,
     /// Service time of a request within 800 sectors of where one of the last
@@ -28,7 +28,7 @@ pub struct Device {
 }
 
 /// One spindle, 1 ms near and 8 ms far: the figures of source D.
-pub const SPINDLE: Device = Device {
+pub const SPINDLE: SpindleDevice = SpindleDevice {
     spindles: 1,
     stripe_sectors: 128,
     near: Time::from_ms(1),
@@ -38,7 +38,7 @@ pub const SPINDLE: Device = Device {
     is_rotational: true,
 };
 
-impl Device {
+impl SpindleDevice {
     pub fn caps(&self) -> DeviceCaps {
         DeviceCaps {
             sectors: 1 << 40,
@@ -51,10 +51,10 @@ impl Device {
 }
 
 /// Where request number N of a process starts; `None`: it has ended.
-pub type Places = Box<dyn FnMut(u64) -> Option<u64>>;
+pub type StartSectors = Box<dyn FnMut(u64) -> Option<u64>>;
 
 /// A process that keeps `depth` requests in flight.
-pub struct Program {
+pub struct RigProcess {
     pub priority: Priority,
     pub op: Op,
     pub is_sync: bool,
@@ -63,13 +63,13 @@ pub struct Program {
     /// From a completion to the next request.
     pub think: Time,
     pub begins: Time,
-    pub places: Places,
+    pub places: StartSectors,
 }
 
-impl Program {
+impl RigProcess {
     /// Reads pages of 4 KiB, one at a time, without thinking.
-    pub fn reading(places: impl FnMut(u64) -> Option<u64> + 'static) -> Program {
-        Program {
+    pub fn reading(places: impl FnMut(u64) -> Option<u64> + 'static) -> RigProcess {
+        RigProcess {
             priority: Priority::default(),
             op: Op::Read,
             is_sync: true,
@@ -81,11 +81,11 @@ impl Program {
         }
     }
 
-    pub fn of_level(self, level: u8) -> Program {
+    pub fn of_level(self, level: u8) -> RigProcess {
         self.of_class(Class::BestEffort, level)
     }
 
-    pub fn of_class(mut self, class: Class, level: u8) -> Program {
+    pub fn of_class(mut self, class: Class, level: u8) -> RigProcess {
         self.priority = Priority { class, level };
         self
     }
@@ -100,26 +100,26 @@ pub fn sequential(first: u64) -> impl FnMut(u64) -> Option<u64> + 'static {
 pub fn random_records(first: u64, pages: u64) -> impl FnMut(u64) -> Option<u64> + 'static {
     move |number| {
         let (record, page) = (number / pages, number % pages);
-        let slot = scattered(record ^ first.rotate_left(17)) % (1 << 17);
+        let slot = random_access(record ^ first.rotate_left(17)) % (1 << 17);
         Some(first + slot * 128 + page * 8)
     }
 }
 
 /// A number that looks random, for each number.
-pub fn scattered(mut number: u64) -> u64 {
+pub fn random_access(mut number: u64) -> u64 {
     splitmix::next(&mut number)
 }
 
 /// What came of a program.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Outcome {
+pub struct ProgramResult {
     pub requests: u64,
     /// The longest time from arrival to dispatch.
     pub wait_max: Time,
 }
 
-pub struct Report {
-    pub programs: Vec<Outcome>,
+pub struct RigReport {
+    pub programs: Vec<ProgramResult>,
     /// The decisions.
     pub lines: Vec<String>,
 }
@@ -133,7 +133,7 @@ pub fn values<'a>(lines: &'a [String], event: &str, key: &str) -> Vec<&'a str> {
     of_event.filter_map(|line| value(line, key)).collect()
 }
 
-impl Report {
+impl RigReport {
     /// The values of `key` in the decisions of one event, as they come.
     pub fn values(&self, event: &str, key: &str) -> Vec<&str> {
         values(&self.lines, event, key)
@@ -149,28 +149,28 @@ impl Report {
     }
 }
 
-pub fn law(spec: &str, device: &Device) -> Box<dyn Scheduler> {
+pub fn policy(spec: &str, device: &SpindleDevice) -> Box<dyn Scheduler> {
     scheduler::build(&Spec::parse(spec).unwrap(), &device.caps()).unwrap()
 }
 
 /// What the law decides on a list that it agrees with.
 #[track_caller]
 pub fn decided(spec: &str, depth_max: u32, events: &str) -> Vec<String> {
-    let replayed = replay(&mut *law(spec, &SPINDLE), depth_max, events).unwrap();
-    assert_eq!(replayed.divergences, [], "the list is worked out for this law");
+    let replayed = replay(&mut *policy(spec, &SPINDLE), depth_max, events).unwrap();
+    assert_eq!(replayed.divergences, [], "the list is worked out for this policy");
     replayed.lines
 }
 
 /// Runs the programs, named 0, 1, …, until `end`.
-pub fn run(spec: &str, device: Device, programs: Vec<Program>, end: Time) -> Report {
-    let mut world = World::new(law(spec, &device), device, programs);
+pub fn run(spec: &str, device: SpindleDevice, programs: Vec<RigProcess>, end: Time) -> RigReport {
+    let mut world = RigSimulation::new(policy(spec, &device), device, programs);
     world.run(end);
-    Report { programs: world.outcomes, lines: world.lines }
+    RigReport { programs: world.outcomes, lines: world.lines }
 }
 
 /// A request that came by itself, and what came of it.
 #[derive(Clone, Copy, Debug)]
-pub struct Wait {
+pub struct RequestWait {
     pub arrived: Time,
     pub dispatched: Time,
     pub op: Op,
@@ -183,19 +183,19 @@ pub struct Wait {
 /// are served. They must not merge.
 pub fn run_arrivals(
     spec: &str,
-    device: Device,
+    device: SpindleDevice,
     arrivals: Vec<(Time, Request)>,
-) -> (Vec<Wait>, Vec<String>) {
-    let mut world = World::new(law(spec, &device), device, Vec::new());
+) -> (Vec<RequestWait>, Vec<String>) {
+    let mut world = RigSimulation::new(policy(spec, &device), device, Vec::new());
     for (at, request) in arrivals {
-        world.at(at, Event::Arrive(request));
+        world.at(at, RigEvent::Arrive(request));
     }
     world.run(Time::from_s(3_600));
     (world.waits, world.lines)
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Event {
+enum RigEvent {
     Arrive(Request),
     Ask(usize),
     Served(usize),
@@ -208,39 +208,43 @@ struct Spindle {
     queue: VecDeque<RequestId>,
 }
 
-struct World {
-    law: Box<dyn Scheduler>,
+struct RigSimulation {
+    policy: Box<dyn Scheduler>,
     /// Nothing is closed in it: so requests are named 0, 1, … in the order in which they come.
     requests: RequestTable,
-    device: Device,
+    device: SpindleDevice,
     spindles: Vec<Spindle>,
-    programs: Vec<Program>,
+    programs: Vec<RigProcess>,
     asked: Vec<u64>,
-    events: BTreeMap<(Time, u64), Event>,
+    events: BTreeMap<(Time, u64), RigEvent>,
     sequence: u64,
     in_device: u32,
     /// The requests that wait, with what is known already of their wait.
-    waiting: BTreeMap<RequestId, (ProcessId, Wait)>,
-    waits: Vec<Wait>,
+    waiting: BTreeMap<RequestId, (ProcessId, RequestWait)>,
+    waits: Vec<RequestWait>,
     /// Whose requests were merged into another.
     merged: BTreeMap<RequestId, Vec<ProcessId>>,
-    outcomes: Vec<Outcome>,
+    outcomes: Vec<ProgramResult>,
     lines: Vec<String>,
 }
 
-impl World {
-    fn new(mut law: Box<dyn Scheduler>, device: Device, programs: Vec<Program>) -> World {
-        if let Some(log) = law.decisions() {
+impl RigSimulation {
+    fn new(
+        mut policy: Box<dyn Scheduler>,
+        device: SpindleDevice,
+        programs: Vec<RigProcess>,
+    ) -> RigSimulation {
+        if let Some(log) = policy.decisions() {
             log.turn(true);
         }
         let spindle = || Spindle { ends: VecDeque::new(), queue: VecDeque::new() };
-        World {
-            law,
+        RigSimulation {
+            policy,
             requests: RequestTable::default(),
             device,
             spindles: (0..device.spindles).map(|_| spindle()).collect(),
             asked: vec![0; programs.len()],
-            outcomes: vec![Outcome::default(); programs.len()],
+            outcomes: vec![ProgramResult::default(); programs.len()],
             programs,
             events: BTreeMap::new(),
             sequence: 0,
@@ -252,7 +256,7 @@ impl World {
         }
     }
 
-    fn at(&mut self, time: Time, event: Event) {
+    fn at(&mut self, time: Time, event: RigEvent) {
         self.sequence += 1;
         self.events.insert((time, self.sequence), event);
     }
@@ -260,7 +264,7 @@ impl World {
     fn run(&mut self, end: Time) {
         for index in 0..self.programs.len() {
             for _ in 0..self.programs[index].depth {
-                self.at(self.programs[index].begins, Event::Ask(index));
+                self.at(self.programs[index].begins, RigEvent::Ask(index));
             }
         }
         while let Some(((now, _), event)) = self.events.pop_first() {
@@ -268,10 +272,10 @@ impl World {
                 break;
             }
             match event {
-                Event::Arrive(request) => self.insert(now, request),
-                Event::Ask(program) => self.ask(now, program),
-                Event::Served(spindle) => self.served(now, spindle),
-                Event::Wake => {}
+                RigEvent::Arrive(request) => self.insert(now, request),
+                RigEvent::Ask(program) => self.ask(now, program),
+                RigEvent::Served(spindle) => self.served(now, spindle),
+                RigEvent::Wake => {}
             }
             // What happens at one time is seen together, as by a plug.
             if self.events.first_key_value().is_none_or(|((next, _), _)| *next > now) {
@@ -285,7 +289,7 @@ impl World {
         let number = self.asked[index];
         self.asked[index] += 1;
         let Some(start) = (program.places)(number) else {
-            self.law.process_ended(now, ProcessId(index as u32));
+            self.policy.process_ended(now, ProcessId(index as u32));
             return;
         };
         let request = Request {
@@ -301,8 +305,8 @@ impl World {
     }
 
     fn insert(&mut self, now: Time, request: Request) {
-        let of_process = |it: &&(ProcessId, Wait)| it.0 == request.process;
-        let wait = Wait {
+        let of_process = |it: &&(ProcessId, RequestWait)| it.0 == request.process;
+        let wait = RequestWait {
             arrived: now,
             dispatched: now,
             op: request.op,
@@ -310,7 +314,7 @@ impl World {
             ahead_of_all: self.waiting.len() as u64,
         };
         let id = self.requests.open(request);
-        match self.law.insert(now, id, &mut self.requests) {
+        match self.policy.insert(now, id, &mut self.requests) {
             Inserted::Queued => {
                 self.waiting.insert(id, (request.process, wait));
             }
@@ -328,16 +332,16 @@ impl World {
 
     fn pump(&mut self, now: Time) {
         while self.in_device < self.device.depth_max {
-            match self.law.dispatch(now, &self.requests) {
+            match self.policy.dispatch(now, &self.requests) {
                 Dispatch::Request(request) => self.submit(now, request),
                 Dispatch::WaitUntil(wake) if wake > now => {
-                    self.at(wake, Event::Wake);
+                    self.at(wake, RigEvent::Wake);
                     break;
                 }
                 _ => break,
             }
         }
-        while let Some(decided) = self.law.decisions().and_then(|log| log.poll()) {
+        while let Some(decided) = self.policy.decisions().and_then(|log| log.poll()) {
             self.lines.push(decided.to_string());
         }
     }
@@ -347,7 +351,7 @@ impl World {
         let request = &self.requests[id];
         match self.outcomes.get_mut(request.process.0 as usize) {
             Some(outcome) => outcome.wait_max = outcome.wait_max.max(now.since(wait.arrived)),
-            None => self.waits.push(Wait { dispatched: now, ..wait }),
+            None => self.waits.push(RequestWait { dispatched: now, ..wait }),
         }
         self.in_device += 1;
         let index = (request.start / self.device.stripe_sectors % self.device.spindles) as usize;
@@ -373,20 +377,20 @@ impl World {
         }
         spindle.ends.push_back(request.end());
         let span = if near.is_some() { self.device.near } else { self.device.far };
-        self.at(now + span, Event::Served(index));
+        self.at(now + span, RigEvent::Served(index));
     }
 
     fn served(&mut self, now: Time, index: usize) {
         let id = self.spindles[index].queue.pop_front().unwrap();
         self.serve(now, index);
         self.in_device -= 1;
-        self.law.complete(now, id, &self.requests);
+        self.policy.complete(now, id, &self.requests);
         let merged = self.merged.remove(&id).unwrap_or_default();
         for process in merged.into_iter().chain([self.requests[id].process]) {
             let program = process.0 as usize;
             if program < self.programs.len() {
                 self.outcomes[program].requests += 1;
-                self.at(now + self.programs[program].think, Event::Ask(program));
+                self.at(now + self.programs[program].think, RigEvent::Ask(program));
             }
         }
     }

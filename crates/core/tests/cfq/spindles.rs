@@ -6,13 +6,13 @@ use readpath_core::unit::Time;
 use super::rig::*;
 
 /// Twelve disks, striped; each keeps the last four streams in its cache.
-const ARRAY: Device = Device { spindles: 12, streams: 4, ..SPINDLE };
+const ARRAY: SpindleDevice = SpindleDevice { spindles: 12, streams: 4, ..SPINDLE };
 
 /// KiB/s of `processes` processes, each over 8 GiB of its own.
-fn rate(spec: &str, device: Device, processes: u64, record_pages: u64) -> u64 {
+fn rate(spec: &str, device: SpindleDevice, processes: u64, record_pages: u64) -> u64 {
     const SECONDS: u64 = 20;
     let programs = (0..processes)
-        .map(|process| Program::reading(random_records(process << 24, record_pages)))
+        .map(|process| RigProcess::reading(random_records(process << 24, record_pages)))
         .collect();
     run(spec, device, programs, Time::from_s(SECONDS)).requests() * 4 / SECONDS
 }
@@ -21,7 +21,7 @@ fn rate(spec: &str, device: Device, processes: u64, record_pages: u64) -> u64 {
 /// is ahead, the more so the more processes there are. Published: 0.998 with 1
 /// process, 1.14, 1.38, 1.66, 1.85, 1.94, and 2.52 with 64.
 #[test]
-fn on_an_array_the_old_detection_wins_the_more_processes_the_more() {
+fn on_an_array_the_lead_of_the_old_detection_grows_with_processes() {
     let rates: Vec<(u64, u64)> = [1, 2, 4, 8, 32]
         .into_iter()
         .map(|processes| {
@@ -59,7 +59,7 @@ fn on_one_spindle_random_and_sequential_reads_are_the_same_to_both() {
     for spec in ["cfq,seeky=mean", "cfq,seeky=history"] {
         let random = rate(spec, SPINDLE, 4, 1);
         assert!((495..=520).contains(&random), "{spec}: 4 KiB in 8 ms are 500 KiB/s, got {random}");
-        let programs = (0..4u64).map(|it| Program::reading(sequential(it << 24))).collect();
+        let programs = (0..4u64).map(|it| RigProcess::reading(sequential(it << 24))).collect();
         let sequential = run(spec, SPINDLE, programs, Time::from_s(20)).requests() * 4 / 20;
         // 4,000 KiB/s less 7 ms in each slice of 75 to 100 ms.
         assert!((3_600..=3_800).contains(&sequential), "{spec}: {sequential}");

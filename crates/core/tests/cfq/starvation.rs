@@ -46,8 +46,8 @@ const SHARE: u64 = 40;
 const IDLE: u64 = 2;
 const FIFO_EXPIRE: u64 = 60;
 
-const DEVICE: Device =
-    Device { near: Time::from_ms(1), far: Time::from_ms(3), depth_max: 2, ..SPINDLE };
+const DEVICE: SpindleDevice =
+    SpindleDevice { near: Time::from_ms(1), far: Time::from_ms(3), depth_max: 2, ..SPINDLE };
 
 /// The bound in ms for a request with `ahead` older ones in its queue.
 fn bound_ms(queues: u64, ahead: u64, uses: u64) -> u64 {
@@ -78,7 +78,7 @@ fn arrivals() -> impl Strategy<Value = Vec<(Time, Request)>> {
                             ..Priority::default()
                         },
                         is_sync,
-                        need: Need::Awaited,
+                        need: Need::Demand,
                     };
                     arrivals.push((Time::from_ms(at_ms + number), request));
                 }
@@ -152,8 +152,8 @@ proptest! {
 #[test]
 fn a_flood_delays_others_under_noop_and_not_under_cfq() {
     let wait_max = |spec: &str, depth| {
-        let flood = Program { depth, ..Program::reading(random_records(0, 1)) };
-        let reader = Program::reading(random_records(1 << 30, 1));
+        let flood = RigProcess { depth, ..RigProcess::reading(random_records(0, 1)) };
+        let reader = RigProcess::reading(random_records(1 << 30, 1));
         run(spec, DEVICE, vec![flood, reader], Time::from_s(10)).programs[1].wait_max
     };
     let bound = Time::from_ms(bound_ms(2, 0, 0));
@@ -169,8 +169,9 @@ fn a_flood_delays_others_under_noop_and_not_under_cfq() {
 fn a_far_request_is_served_among_endless_near_ones_of_its_own_process() {
     let far = |number| if number == 4 { 1 << 30 } else { number * 16 };
     let wait_max = |spec| {
-        let program = Program { depth: 8, ..Program::reading(move |number| Some(far(number))) };
-        let other = Program::reading(sequential(1 << 33));
+        let program =
+            RigProcess { depth: 8, ..RigProcess::reading(move |number| Some(far(number))) };
+        let other = RigProcess::reading(sequential(1 << 33));
         run(spec, DEVICE, vec![program, other], Time::from_s(10)).programs[0].wait_max
     };
     let bound = Time::from_ms(bound_ms(2, 7, 0));
@@ -186,14 +187,15 @@ fn a_far_request_is_served_among_endless_near_ones_of_its_own_process() {
 /// the time, though it needs the disk only once.
 #[test]
 fn close_readers_can_keep_others_out() {
-    let close = |first, begins| Program {
+    let close = |first, begins| RigProcess {
         think: Time::from_ms(3),
         begins: Time::from_ms(begins),
-        ..Program::reading(sequential(first))
+        ..RigProcess::reading(sequential(first))
     };
     // One is served from 9 to 10 ms, the other from 11 to 12, and so on.
     let requests_of_third = |distance| {
-        let third = Program { begins: Time::from_ms(20), ..Program::reading(sequential(1 << 33)) };
+        let third =
+            RigProcess { begins: Time::from_ms(20), ..RigProcess::reading(sequential(1 << 33)) };
         let programs = vec![close(0, 0), close(distance, 9), third];
         run("cfq", SPINDLE, programs, Time::from_s(4)).programs[2].requests
     };

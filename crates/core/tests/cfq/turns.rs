@@ -82,7 +82,7 @@ at_ms=13 event=wait",
 /// Twelve far requests that wait at once make a queue seeky, and deep: it keeps
 /// its idle window. Once idling for it was in vain it is not deep any more.
 #[test]
-fn a_deep_queue_is_deep_until_idling_for_it_is_in_vain() {
+fn a_deep_queue_is_deep_until_idling_is_useless() {
     // They wait while another process is idled for, until 13.
     let mut events = String::from(
         "at_ms=0 event=arrive request=99 process=9 op=read start=0 sectors=8
@@ -111,8 +111,8 @@ fn a_deep_queue_is_deep_until_idling_for_it_is_in_vain() {
 /// A process that thinks 6 ms is idled for, but not in the last 6 ms of its slice.
 #[test]
 fn idling_stops_when_the_slice_ends_before_the_next_request() {
-    let thinker = Program { think: Time::from_ms(6), ..Program::reading(sequential(0)) };
-    let other = Program::reading(sequential(1 << 30));
+    let thinker = RigProcess { think: Time::from_ms(6), ..RigProcess::reading(sequential(0)) };
+    let other = RigProcess::reading(sequential(1 << 30));
     let report = run("cfq", SPINDLE, vec![thinker, other], Time::from_s(4));
     let why = report.values("no_idle", "why");
     assert!(why.contains(&"slice_ends_before_it_thinks"));
@@ -181,8 +181,8 @@ at_ms=13 event=wait";
 
 /// Alone on the device, the idle class still gives its turn up with each request.
 #[test]
-fn the_idle_class_is_looked_at_anew_after_each_request() {
-    let reader = Program::reading(sequential(0)).of_class(Class::Idle, 4);
+fn the_idle_class_ends_its_slice_after_each_request() {
+    let reader = RigProcess::reading(sequential(0)).of_class(Class::Idle, 4);
     let report = run("cfq", SPINDLE, vec![reader], Time::from_s(1));
     assert!(report.requests() > 900);
     assert!(report.values("slice_end", "dispatched").iter().all(|count| *count == "1"));
@@ -223,9 +223,9 @@ at_ms=20 event=arrive request=2 process=1 op=read start=8 sectors=8";
 /// How much of the time random readers get beside sequential ones, in percent,
 /// and the longest that a sequential one waits.
 fn random_percent_of_time(sequentials: usize, randoms: usize) -> (u64, Time) {
-    let sequential = (0..sequentials as u64).map(|it| Program::reading(sequential(it << 32)));
+    let sequential = (0..sequentials as u64).map(|it| RigProcess::reading(sequential(it << 32)));
     let random =
-        (0..randoms as u64).map(|it| Program::reading(random_records((100 + it) << 32, 1)));
+        (0..randoms as u64).map(|it| RigProcess::reading(random_records((100 + it) << 32, 1)));
     let report = run("cfq", SPINDLE, sequential.chain(random).collect(), Time::from_s(20));
     let (sequential, random) = report.programs.split_at(sequentials);
     let requests: u64 = random.iter().map(|outcome| outcome.requests).sum();
@@ -279,7 +279,7 @@ at_ms=28 event=wait";
 }
 
 /// The only busy queue is idled for from 5 until 13, and its next request comes at 6.
-const AWAITED: &str = "
+const DEMAND: &str = "
 at_ms=0  event=arrive request=1 process=1 op=read start=0 sectors=8
 at_ms=5  event=complete request=1
 at_ms=6  event=arrive request=2 process=1 op=read start=8 sectors=";
@@ -289,7 +289,7 @@ at_ms=6  event=arrive request=2 process=1 op=read start=8 sectors=";
 #[test]
 fn a_page_for_the_only_busy_queue_cancels_no_idle_timer() {
     let decided =
-        |sectors| lines("cfq", &format!("{AWAITED}{sectors}\nat_ms=20 event=complete request=2"));
+        |sectors| lines("cfq", &format!("{DEMAND}{sectors}\nat_ms=20 event=complete request=2"));
     let page = decided(8);
     assert_eq!(values(&page, "dispatch", "at_ms"), ["0.000000", "6.000000"]);
     assert_eq!(values(&page, "idle_stop", "at_ms"), ["13.000000"]);
@@ -303,21 +303,19 @@ fn a_page_for_the_only_busy_queue_cancels_no_idle_timer() {
 
 /// Served before the timer fires, the page has it set anew.
 #[test]
-fn the_timer_that_runs_on_is_set_anew_by_the_next_idling() {
-    let decided = lines(
-        "cfq",
-        &format!("{AWAITED}8\nat_ms=10 event=complete request=2\nat_ms=20 event=wait"),
-    );
+fn a_running_idle_timer_is_reset_by_the_next_idling() {
+    let decided =
+        lines("cfq", &format!("{DEMAND}8\nat_ms=10 event=complete request=2\nat_ms=20 event=wait"));
     assert_eq!(values(&decided, "idle_start", "until_ms"), ["13", "18"]);
     assert_eq!(values(&decided, "idle_stop", "at_ms"), ["18.000000"]);
 }
 
 /// While the timer runs the queue counts as waited for: whoever is near cuts in.
 #[test]
-fn a_near_request_ends_idling_that_runs_on_beside_a_page() {
+fn a_near_request_preempts_while_the_timer_runs_with_a_page() {
     let near = |sectors| {
         let events = format!(
-            "{AWAITED}{sectors}
+            "{DEMAND}{sectors}
 at_ms=7  event=arrive request=3 process=2 op=read start=100 sectors=8"
         );
         values(&lines("cfq", &events), "preempt", "why").join(" ")

@@ -3,10 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use readpath_core::law::Spec;
 use readpath_core::machine::{
-    Access, Buffer, Config, Done, HandleId, Machine, ReadError, Transfer,
+    Buffer, Config, Done, HandleId, Machine, ReadAccess, ReadError, Transfer,
 };
+use readpath_core::policy::Spec;
 use readpath_core::readahead::ReadaheadLimits;
 use readpath_core::request::{
     Completion, DeviceCaps, DeviceError, DeviceRequest, Op, Outcome, ProcessId,
@@ -16,7 +16,7 @@ use readpath_core::unit::{PAGE_BYTES, PAGE_SECTORS, SECTOR_BYTES, Time};
 pub const DEVICE_PAGES: u64 = 4096;
 pub const REQUEST_PAGES_MAX: u64 = 16;
 
-pub struct World {
+pub struct FileEnvironment {
     pub path: Machine,
     pub now: Time,
     /// The number of the device page that each frame holds.
@@ -26,7 +26,7 @@ pub struct World {
     pub bad_pages: BTreeSet<u64>,
     /// What each direct read has got: (tag, byte) → sector.
     direct: BTreeMap<(u64, u64), u64>,
-    asked: BTreeMap<u64, (Access, Transfer, u64, u64)>,
+    asked: BTreeMap<u64, (ReadAccess, Transfer, u64, u64)>,
     pub issued: Vec<DeviceRequest>,
     /// Device pages of the files that were cut off after they were opened.
     pub end_page: u64,
@@ -49,10 +49,10 @@ pub fn config(readahead: &str, scheduler: &str, memory_pages: u64) -> Config {
     }
 }
 
-impl World {
-    pub fn new(config: Config) -> World {
+impl FileEnvironment {
+    pub fn new(config: Config) -> FileEnvironment {
         let frames = (config.memory_bytes / PAGE_BYTES) as usize;
-        World {
+        FileEnvironment {
             path: Machine::new(config).unwrap(),
             now: Time::ZERO,
             memory: vec![None; frames],
@@ -79,7 +79,7 @@ impl World {
 
     pub fn read(
         &mut self,
-        access: Access,
+        access: ReadAccess,
         handle: HandleId,
         start_page: u64,
         offset: u64,
@@ -160,7 +160,7 @@ impl World {
             if let Ok(bytes) = done.result {
                 let due = transfer.bytes.min(file_bytes.saturating_sub(transfer.offset));
                 assert_eq!(bytes, due, "a read gives all that there is");
-                if access == Access::Direct {
+                if access == ReadAccess::Direct {
                     self.check_direct(&transfer, start_page, bytes);
                 } else if bytes > 0 {
                     let first = start_page + transfer.offset / PAGE_BYTES;

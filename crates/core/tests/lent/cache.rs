@@ -3,17 +3,17 @@
 use std::sync::{Arc, Mutex};
 
 use readpath_core::cache::{Cache, FileId, FrameState, Mark};
+use readpath_core::eviction::TwoLists;
 use readpath_core::readahead::Folio;
-use readpath_core::reclaim::TwoLists;
 use readpath_core::unit::PageRange;
 
-use super::lender::{Books, FrameLender};
+use super::lender::{FrameSharer, SharerRecord};
 
 /// A cache of four pages of one file, all filled and read ahead, lent by a lender.
-fn lent() -> (Cache, FileId, Arc<Mutex<Books>>) {
+fn lent() -> (Cache, FileId, Arc<Mutex<SharerRecord>>) {
     let books = Arc::new(Mutex::default());
     let mut cache = Cache::new(4, Box::new(TwoLists));
-    cache.lend_through(Box::new(FrameLender(Arc::clone(&books))));
+    cache.lend_through(Box::new(FrameSharer(Arc::clone(&books))));
     let file = cache.add_file();
     (0..4).for_each(|page| add(&mut cache, file, page, Mark::Clear));
     (cache, file, books)
@@ -29,7 +29,7 @@ fn cached(cache: &Cache, file: FileId) -> Vec<u64> {
 }
 
 #[test]
-fn what_was_lent_twice_outlives_what_was_not() {
+fn a_page_used_twice_by_sharing_outlives_others() {
     let (mut cache, file, books) = lent();
     let first = cache.find(file, 0).unwrap();
     books.lock().unwrap().used.insert(first.0, 2);
@@ -41,7 +41,7 @@ fn what_was_lent_twice_outlives_what_was_not() {
 }
 
 #[test]
-fn what_was_lent_is_used_at_once_and_counted_soon() {
+fn a_shared_use_is_visible_at_once_and_counted_soon() {
     let (mut cache, file, books) = lent();
     let first = cache.find(file, 0).unwrap();
     assert!(cache.is_unused(first));
@@ -54,7 +54,7 @@ fn what_was_lent_is_used_at_once_and_counted_soon() {
 }
 
 #[test]
-fn what_is_held_stays_and_is_given_back_to_reclaim_later() {
+fn pinned_pages_stay_and_are_evictable_after_unpin() {
     let (mut cache, file, books) = lent();
     let held: Vec<u32> = (0..3).map(|page| cache.find(file, page).unwrap().0).collect();
     books.lock().unwrap().held.extend(&held);
@@ -68,7 +68,7 @@ fn what_is_held_stays_and_is_given_back_to_reclaim_later() {
 
 /// The inactive list holds nothing but pages that readers hold, and is as long as the active one.
 #[test]
-fn what_is_held_does_not_keep_the_pages_that_are_used_again_from_going() {
+fn pinned_pages_do_not_protect_reused_ones() {
     let (mut cache, file, books) = lent();
     for frame in [2, 3].map(|page| cache.find(file, page).unwrap()) {
         (0..2).for_each(|_| cache.touch(frame));
@@ -82,7 +82,7 @@ fn what_is_held_does_not_keep_the_pages_that_are_used_again_from_going() {
 }
 
 #[test]
-fn with_everything_in_use_all_the_time_something_still_goes() {
+fn eviction_succeeds_with_every_page_in_use() {
     let (mut cache, file, books) = lent();
     for page in 10..30 {
         books.lock().unwrap().used = (0..4).map(|frame| (frame, 2)).collect();
@@ -92,7 +92,7 @@ fn with_everything_in_use_all_the_time_something_still_goes() {
 }
 
 #[test]
-fn what_is_out_of_date_while_held_is_free_once_it_is_returned() {
+fn an_outdated_pinned_page_is_free_after_its_return() {
     let (mut cache, file, books) = lent();
     let held = cache.find(file, 2).unwrap();
     books.lock().unwrap().held.insert(held.0);
@@ -105,7 +105,7 @@ fn what_is_out_of_date_while_held_is_free_once_it_is_returned() {
 }
 
 #[test]
-fn the_mark_is_told_and_taken_off() {
+fn the_mark_is_reported_and_cleared() {
     let (mut cache, file, books) = lent();
     add(&mut cache, file, 10, Mark::Set);
     let frame = cache.find(file, 10).unwrap().0;

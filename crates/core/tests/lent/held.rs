@@ -6,21 +6,21 @@ use std::sync::{Arc, Mutex};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use readpath_core::cache::Mark;
-use readpath_core::law::Spec;
-use readpath_core::machine::{Access, Config};
+use readpath_core::eviction;
+use readpath_core::machine::{Config, ReadAccess};
+use readpath_core::policy::Spec;
 use readpath_core::readahead::Advice;
-use readpath_core::reclaim;
 use readpath_core::request::ProcessId;
 use readpath_core::unit::{PAGE_BYTES, PageRange};
 
-use super::lender::{Books, FrameLender};
+use super::lender::{FrameSharer, SharerRecord};
 use crate::common::{World, config};
 
 const FILE_PAGES: u64 = 96;
-const LAWS: [&str; 4] = ["none", "ondemand", "window", "adaptive"];
+const POLICIES: [&str; 4] = ["none", "ondemand", "window", "adaptive"];
 
 #[derive(Clone, Debug)]
-enum Event {
+enum SharingEvent {
     Read {
         page: u64,
         pages: u64,
@@ -49,63 +49,63 @@ enum Event {
     Hop(bool),
 }
 
-fn event() -> impl Strategy<Value = Event> {
+fn event() -> impl Strategy<Value = SharingEvent> {
     let place = || (0..FILE_PAGES, 1..6u64);
     prop_oneof![
-        4 => place().prop_map(|(page, pages)| Event::Read { page, pages }),
-        2 => place().prop_map(|(page, pages)| Event::Prefetch { page, pages }),
-        1 => place().prop_map(|(page, pages)| Event::Invalidate { page, pages }),
+        4 => place().prop_map(|(page, pages)| SharingEvent::Read { page, pages }),
+        2 => place().prop_map(|(page, pages)| SharingEvent::Prefetch { page, pages }),
+        1 => place().prop_map(|(page, pages)| SharingEvent::Invalidate { page, pages }),
         8 => (0..FILE_PAGES, 1..3u32, any::<bool>())
-            .prop_map(|(page, times, holds)| Event::Use { page, times, holds }),
-        2 => (0..64usize).prop_map(|nth| Event::LetGo { nth }),
-        4 => (0..4usize).prop_map(|nth| Event::Finish { nth }),
-        3 => Just(Event::Release),
-        1 => any::<bool>().prop_map(Event::Hop),
+            .prop_map(|(page, times, holds)| SharingEvent::Use { page, times, holds }),
+        2 => (0..64usize).prop_map(|nth| SharingEvent::LetGo { nth }),
+        4 => (0..4usize).prop_map(|nth| SharingEvent::Finish { nth }),
+        3 => Just(SharingEvent::Release),
+        1 => any::<bool>().prop_map(SharingEvent::Hop),
     ]
 }
 
-struct Run {
+struct PinnedRun {
     world: World,
-    books: Arc<Mutex<Books>>,
+    books: Arc<Mutex<SharerRecord>>,
     held_max: usize,
     tags: u64,
 }
 
-impl Run {
-    fn new(law: &str, memory_pages: u64, held_max: u64) -> Run {
-        Run::under("adaptive", law, memory_pages, held_max)
+impl PinnedRun {
+    fn new(policy: &str, memory_pages: u64, held_max: u64) -> PinnedRun {
+        PinnedRun::under("adaptive", policy, memory_pages, held_max)
     }
 
-    fn under(reclaim: &str, law: &str, memory_pages: u64, held_max: u64) -> Run {
+    fn under(eviction: &str, policy: &str, memory_pages: u64, held_max: u64) -> PinnedRun {
         let config = Config {
-            lent_bytes_max: held_max * PAGE_BYTES,
-            reclaim: Spec::plain(reclaim),
-            ..config(law, "noop", memory_pages)
+            pinned_bytes_max: held_max * PAGE_BYTES,
+            eviction: Spec::plain(eviction),
+            ..config(policy, "noop", memory_pages)
         };
         let mut world = World::new(config);
-        let books = Arc::<Mutex<Books>>::default();
-        world.path.lend_through(Box::new(FrameLender(Arc::clone(&books))));
-        Run { world, books, held_max: held_max as usize, tags: 0 }
+        let books = Arc::<Mutex<SharerRecord>>::default();
+        world.path.lend_through(Box::new(FrameSharer(Arc::clone(&books))));
+        PinnedRun { world, books, held_max: held_max as usize, tags: 0 }
     }
 
-    fn take(&mut self, handle: readpath_core::machine::HandleId, event: &Event) {
+    fn take(&mut self, handle: readpath_core::machine::HandleId, event: &SharingEvent) {
         let (world, books) = (&mut self.world, &self.books);
         match *event {
-            Event::Read { page, pages } => {
+            SharingEvent::Read { page, pages } => {
                 self.tags += 1;
                 let (offset, bytes) = (page * PAGE_BYTES, pages * PAGE_BYTES);
-                let read = world.read(Access::Buffered, handle, 0, offset, bytes, self.tags);
+                let read = world.read(ReadAccess::Buffered, handle, 0, offset, bytes, self.tags);
                 let needed = pages.min(FILE_PAGES - page);
                 assert_eq!(read.is_ok(), needed * PAGE_BYTES <= world.path.read_bytes_max());
             }
-            Event::Prefetch { page, pages } => {
+            SharingEvent::Prefetch { page, pages } => {
                 let range = PageRange::new(page, pages);
                 world.path.advise(world.now, handle, ProcessId(0), Advice::WillNeed, range);
             }
-            Event::Invalidate { page, pages } => {
+            SharingEvent::Invalidate { page, pages } => {
                 world.path.invalidate(handle, PageRange::new(page, pages));
             }
-            Event::Use { page, times, holds } => {
+            SharingEvent::Use { page, times, holds } => {
                 let mut books = books.lock().unwrap();
                 let is_it = |lent: &(u64, Mark)| *lent == (page, Mark::Clear);
                 let frame =
@@ -117,19 +117,19 @@ impl Run {
                     }
                 }
             }
-            Event::LetGo { nth } => {
+            SharingEvent::LetGo { nth } => {
                 let mut books = books.lock().unwrap();
                 let frame = books.held.iter().nth(nth).copied();
                 frame.into_iter().for_each(|frame| books.let_go(frame));
             }
-            Event::Finish { nth } => {
+            SharingEvent::Finish { nth } => {
                 world.issue();
                 if nth < world.in_device.len() {
                     world.finish(nth);
                 }
             }
-            Event::Release => drop(world.collect()),
-            Event::Hop(hops) => books.lock().unwrap().hops = hops,
+            SharingEvent::Release => drop(world.collect()),
+            SharingEvent::Hop(hops) => books.lock().unwrap().hops = hops,
         }
         world.path.take_returned(world.now);
         self.check();
@@ -150,15 +150,15 @@ impl Run {
 
 proptest! {
     #[test]
-    fn every_read_finds_its_frames_whatever_is_held(
-        reclaim in prop::sample::select(reclaim::LAWS.iter().map(|law| law.name).collect::<Vec<_>>()),
-        law in prop::sample::select(&LAWS[..]),
+    fn every_read_finds_its_frames_with_any_pins(
+        eviction in prop::sample::select(eviction::POLICIES.iter().map(|policy| policy.name).collect::<Vec<_>>()),
+        policy in prop::sample::select(&POLICIES[..]),
         memory_pages in 2..40u64,
         held_share in 1..4u64,
         events in vec(event(), 1..300),
     ) {
         let held_max = (memory_pages * held_share / 4).clamp(1, memory_pages - 1);
-        let mut run = Run::under(reclaim, law, memory_pages, held_max);
+        let mut run = PinnedRun::under(eviction, policy, memory_pages, held_max);
         let handle = run.world.open(FILE_PAGES * PAGE_BYTES, 0);
         events.iter().for_each(|event| run.take(handle, event));
         // The device and the readers take their time, but those who hold give nothing back.
@@ -169,16 +169,16 @@ proptest! {
 
 /// Half of the memory is held, and the holds hop before the scan as it comes.
 #[test]
-fn holds_that_hop_from_page_to_page_hide_no_frame() {
-    let mut run = Run::new("none", 16, 8);
+fn moving_pins_hide_no_frame() {
+    let mut run = PinnedRun::new("none", 16, 8);
     let handle = run.world.open(FILE_PAGES * PAGE_BYTES, 0);
     for round in 0..FILE_PAGES / 8 {
-        run.take(handle, &Event::Read { page: round * 8, pages: 8 });
+        run.take(handle, &SharingEvent::Read { page: round * 8, pages: 8 });
         run.world.run();
         for page in 0..FILE_PAGES {
-            run.take(handle, &Event::Use { page, times: 2, holds: true });
+            run.take(handle, &SharingEvent::Use { page, times: 2, holds: true });
         }
-        run.take(handle, &Event::Hop(true));
+        run.take(handle, &SharingEvent::Hop(true));
     }
     assert_eq!(run.books.lock().unwrap().held.len(), 8);
 }
@@ -187,25 +187,25 @@ fn holds_that_hop_from_page_to_page_hide_no_frame() {
 /// copy is over, though nobody says so.
 #[test]
 fn a_read_waits_for_copies_as_a_state() {
-    for law in LAWS {
-        let mut run = Run::new(law, 8, 1);
+    for policy in POLICIES {
+        let mut run = PinnedRun::new(policy, 8, 1);
         let handle = run.world.open(FILE_PAGES * PAGE_BYTES, 0);
         for page in [0, 20, 40, 60] {
-            run.take(handle, &Event::Read { page, pages: 2 });
+            run.take(handle, &SharingEvent::Read { page, pages: 2 });
             run.world.run();
         }
         run.books.lock().unwrap().copied = (0..8).collect();
         let issued = run.world.issued.len();
-        let read = run.world.read(Access::Buffered, handle, 0, 77 * PAGE_BYTES, PAGE_BYTES, 99);
+        let read = run.world.read(ReadAccess::Buffered, handle, 0, 77 * PAGE_BYTES, PAGE_BYTES, 99);
         read.unwrap();
         run.world.issue();
-        assert_eq!((run.world.collect(), run.world.issued.len()), (Vec::new(), issued), "{law}");
+        assert_eq!((run.world.collect(), run.world.issued.len()), (Vec::new(), issued), "{policy}");
         // Another look, and nothing has changed.
         run.world.now = run.world.path.next_wake().expect("it looks again by itself");
         run.world.issue();
-        assert_eq!(run.world.issued.len(), issued, "{law}");
+        assert_eq!(run.world.issued.len(), issued, "{policy}");
         run.books.lock().unwrap().copied.clear();
         let done = run.world.run();
-        assert_eq!(done.iter().map(|done| done.tag).collect::<Vec<_>>(), [99], "{law}");
+        assert_eq!(done.iter().map(|done| done.tag).collect::<Vec<_>>(), [99], "{policy}");
     }
 }

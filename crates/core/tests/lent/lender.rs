@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
-use readpath_core::cache::{FileId, FrameId, Lender, Mark, Uses};
+use readpath_core::cache::{FileId, FrameId, Mark, PageSharer, UseCount};
 
 /// What a lender was told, and what it is to answer.
 #[derive(Debug, Default)]
-pub struct Books {
+pub struct SharerRecord {
     /// By frame: its page and mark.
     pub lent: BTreeMap<u32, (u64, Mark)>,
     /// By frame: how often it was used since the cache asked.
@@ -27,7 +27,7 @@ pub struct Books {
     pub hops: bool,
 }
 
-impl Books {
+impl SharerRecord {
     /// Ends a hold.
     pub fn let_go(&mut self, frame: u32) {
         assert!(self.held.remove(&frame));
@@ -47,9 +47,9 @@ impl Books {
 }
 
 #[derive(Debug)]
-pub struct FrameLender(pub Arc<Mutex<Books>>);
+pub struct FrameSharer(pub Arc<Mutex<SharerRecord>>);
 
-impl Lender for FrameLender {
+impl PageSharer for FrameSharer {
     fn lend(&mut self, _file: FileId, first: u64, frames: &[FrameId], marked: u64) {
         let mut books = self.0.lock().unwrap();
         for (nth, (page, frame)) in (first..).zip(frames).enumerate() {
@@ -62,11 +62,11 @@ impl Lender for FrameLender {
         self.0.lock().unwrap().lent.get_mut(&frame.0).unwrap().1 = Mark::Clear;
     }
 
-    fn uses(&mut self, frame: FrameId) -> Uses {
+    fn uses(&mut self, frame: FrameId) -> UseCount {
         match self.0.lock().unwrap().used.remove(&frame.0) {
-            None => Uses::None,
-            Some(1) => Uses::Once,
-            Some(_) => Uses::Again,
+            None => UseCount::None,
+            Some(1) => UseCount::Once,
+            Some(_) => UseCount::Again,
         }
     }
 

@@ -5,18 +5,18 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
 use readpath_core::cache::Mark;
-use readpath_core::machine::{Access, HandleId};
-use readpath_core::readahead::LAWS;
+use readpath_core::machine::{HandleId, ReadAccess};
+use readpath_core::readahead::POLICIES;
 use readpath_core::unit::{PAGE_BYTES, PageRange};
 
-use super::lender::{Books, FrameLender};
+use super::lender::{FrameSharer, SharerRecord};
 use crate::common::{World, config};
 
 const FILE_PAGES: u64 = 2304;
 /// Runs of each law; 2,500 were run once.
 const SEEDS: u64 = 40;
 
-impl Books {
+impl SharerRecord {
     /// Uses all pages of the range, if all are lent and none carries the mark.
     fn take(&mut self, range: PageRange) -> bool {
         let frames: Vec<u32> = (self.lent.iter())
@@ -32,23 +32,23 @@ impl Books {
 }
 
 /// A run of reads: its world, and how many reads went past the machine.
-struct Run {
+struct SharedReadRun {
     world: World,
     handle: HandleId,
-    books: Option<Arc<Mutex<Books>>>,
+    books: Option<Arc<Mutex<SharerRecord>>>,
     passed_end: Option<u64>,
     passed: usize,
 }
 
-impl Run {
-    fn new(law: &str, is_lent: bool) -> Run {
-        let mut world = World::new(config(law, "noop", 8192));
-        let books = is_lent.then(Arc::<Mutex<Books>>::default);
+impl SharedReadRun {
+    fn new(policy: &str, is_lent: bool) -> SharedReadRun {
+        let mut world = World::new(config(policy, "noop", 8192));
+        let books = is_lent.then(Arc::<Mutex<SharerRecord>>::default);
         if let Some(books) = &books {
-            world.path.lend_through(Box::new(FrameLender(Arc::clone(books))));
+            world.path.lend_through(Box::new(FrameSharer(Arc::clone(books))));
         }
         let handle = world.open(FILE_PAGES * PAGE_BYTES, 0);
-        Run { world, handle, books, passed_end: None, passed: 0 }
+        SharedReadRun { world, handle, books, passed_end: None, passed: 0 }
     }
 
     /// Reads, and waits until the device has nothing more to do.
@@ -65,7 +65,7 @@ impl Run {
         if let Some(end) = self.passed_end.take() {
             self.world.path.passed(self.handle, end);
         }
-        self.world.read(Access::Buffered, self.handle, 0, offset, bytes, 0).unwrap();
+        self.world.read(ReadAccess::Buffered, self.handle, 0, offset, bytes, 0).unwrap();
         self.world.run();
     }
 }
@@ -101,32 +101,33 @@ fn reads(seed: u64) -> Vec<(u64, u64)> {
 }
 
 #[test]
-fn what_is_read_past_the_machine_changes_no_request() {
+fn reads_outside_the_machine_change_no_request() {
     let mut passed = BTreeSet::new();
-    for law in LAWS.iter().map(|law| law.name) {
+    for policy in POLICIES.iter().map(|policy| policy.name) {
         for seed in 0..SEEDS {
-            let (mut alone, mut beside) = (Run::new(law, false), Run::new(law, true));
+            let (mut alone, mut beside) =
+                (SharedReadRun::new(policy, false), SharedReadRun::new(policy, true));
             for (at, (offset, bytes)) in reads(seed).into_iter().enumerate() {
                 alone.read(offset, bytes);
                 beside.read(offset, bytes);
-                let requests = |run: &Run| -> Vec<(u64, u32)> {
+                let requests = |run: &SharedReadRun| -> Vec<(u64, u32)> {
                     run.world.issued.iter().map(|one| (one.start, one.sectors)).collect()
                 };
                 assert_eq!(
                     requests(&beside),
                     requests(&alone),
-                    "{law}, seed {seed}: read {at}, {bytes} bytes at {offset}"
+                    "{policy}, seed {seed}: read {at}, {bytes} bytes at {offset}"
                 );
                 alone.world.issued.clear();
                 beside.world.issued.clear();
             }
             if beside.passed > 0 {
-                passed.insert(law);
+                passed.insert(policy);
             }
         }
     }
     // These laws take no lock for what is there.
-    for law in ["none", "ondemand", "adaptive"] {
-        assert!(passed.contains(law), "{law} was shown every hit");
+    for policy in ["none", "ondemand", "adaptive"] {
+        assert!(passed.contains(policy), "{policy} was shown every hit");
     }
 }

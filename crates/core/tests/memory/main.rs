@@ -4,14 +4,14 @@
 
 mod world;
 
-use self::world::{Content, FILE_PAGES, SWAP_PAGE, Sight, World};
+use self::world::{FILE_PAGES, MemoryEnvironment, Observation, PageContent, SWAP_PAGE};
 use proptest::prelude::*;
 use readpath_core::machine::MemoryAccess::{Read, Write};
 use readpath_core::machine::{MemoryAccess, MemoryKind, ReadError, SwapConfig, SwapOut};
 use readpath_core::request::{DeviceError, Op};
 use readpath_core::unit::PAGE_SECTORS;
 
-const LAWS: [&str; 9] = [
+const POLICIES: [&str; 9] = [
     "adaptive",
     "none",
     "cluster",
@@ -26,7 +26,7 @@ const LAWS: [&str; 9] = [
 const PAGES: [(u64, MemoryKind); 2] = [(50, MemoryKind::Private), (40, MemoryKind::Shared)];
 
 #[derive(Clone, Debug)]
-enum Step {
+enum MemoryStep {
     Touch { memory: u32, page: u64, access: MemoryAccess },
     Sweep { memory: u32, page: u64, pages: u64, access: MemoryAccess },
     ReadFile { page: u64, pages: u64 },
@@ -39,59 +39,63 @@ fn accesses() -> impl Strategy<Value = MemoryAccess> {
     proptest::sample::select(vec![Read, Write])
 }
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
+fn steps() -> impl Strategy<Value = Vec<MemoryStep>> {
     let place = || (0..2u32, 0..40u64);
-    let touch = (place(), accesses()).prop_map(|((memory, page), access)| Step::Touch {
+    let touch = (place(), accesses()).prop_map(|((memory, page), access)| MemoryStep::Touch {
         memory,
         page,
         access,
     });
     let sweep = (place(), 1..30u64, accesses()).prop_map(|((memory, page), pages, access)| {
-        Step::Sweep { memory, page, pages: pages.min(40 - page), access }
+        MemoryStep::Sweep { memory, page, pages: pages.min(40 - page), access }
     });
     let read =
-        (0..FILE_PAGES - 3, 1..4u64).prop_map(|(page, pages)| Step::ReadFile { page, pages });
-    let discard = place().prop_map(|(memory, page)| Step::Discard { memory, page });
-    let need = (place(), 1..30u64).prop_map(|((memory, page), pages)| Step::WillNeed {
+        (0..FILE_PAGES - 3, 1..4u64).prop_map(|(page, pages)| MemoryStep::ReadFile { page, pages });
+    let discard = place().prop_map(|(memory, page)| MemoryStep::Discard { memory, page });
+    let need = (place(), 1..30u64).prop_map(|((memory, page), pages)| MemoryStep::WillNeed {
         memory,
         page,
         pages: pages.min(40 - page),
     });
-    let finish = (0..8usize).prop_map(|at| Step::Finish { at });
+    let finish = (0..8usize).prop_map(|at| MemoryStep::Finish { at });
     let step = prop_oneof![8 => touch, 2 => sweep, 1 => read, 1 => discard, 1 => need, 8 => finish];
     proptest::collection::vec(step, 1..150)
 }
 
-fn worlds(slots: std::ops::Range<u64>) -> impl Strategy<Value = World> {
-    let sights = vec![Sight::Touches, Sight::WriteFaults, Sight::DirtyBits];
-    let law = proptest::sample::select(LAWS.to_vec());
+fn worlds(slots: std::ops::Range<u64>) -> impl Strategy<Value = MemoryEnvironment> {
+    let sights = vec![Observation::Touches, Observation::WriteFaults, Observation::DirtyBits];
+    let policy = proptest::sample::select(POLICIES.to_vec());
     let sight = proptest::sample::select(sights);
     let swap_out = proptest::sample::select(vec![SwapOut::Oldest, SwapOut::Neighbours]);
-    let knobs = (1..9u64, proptest::option::of(0..12u32), 0..6u32, swap_out, proptest::bool::ANY);
+    let parameters =
+        (1..9u64, proptest::option::of(0..12u32), 0..6u32, swap_out, proptest::bool::ANY);
     let memory = (4..60u64, 1..9usize, proptest::bool::ANY);
-    (law, sight, memory, slots, knobs).prop_map(|(law, sight, memory, slots, knobs)| {
-        let (memory_pages, unmaps_at_once, keeps_mapped) = memory;
-        let (write_pages_max, ready_pages, second_chance_pages, swap_out, by_law) = knobs;
-        let swap = SwapConfig {
-            swap_out,
-            write_pages_max,
-            ready_pages,
-            second_chance_pages,
-            by_law,
-            ..World::swap(law, slots)
-        };
-        let mut world = World::new(memory_pages, &swap, sight, &PAGES);
-        world.unmaps_at_once = unmaps_at_once;
-        world.keeps_mapped = keeps_mapped;
-        world
-    })
+    (policy, sight, memory, slots, parameters).prop_map(
+        |(policy, sight, memory, slots, parameters)| {
+            let (memory_pages, unmaps_at_once, keeps_mapped) = memory;
+            let (write_pages_max, ready_pages, second_chance_pages, swap_out, by_policy) =
+                parameters;
+            let swap = SwapConfig {
+                swap_out,
+                write_pages_max,
+                ready_pages,
+                second_chance_pages,
+                by_policy,
+                ..MemoryEnvironment::swap(policy, slots)
+            };
+            let mut world = MemoryEnvironment::new(memory_pages, &swap, sight, &PAGES);
+            world.unmaps_at_once = unmaps_at_once;
+            world.keeps_mapped = keeps_mapped;
+            world
+        },
+    )
 }
 
-fn play(world: &mut World, steps: Vec<Step>) {
+fn play(world: &mut MemoryEnvironment, steps: Vec<MemoryStep>) {
     for step in steps {
         match step {
-            Step::Touch { memory, page, access } => world.touch(memory, page, access),
-            Step::Sweep { memory, page, pages, access } => {
+            MemoryStep::Touch { memory, page, access } => world.touch(memory, page, access),
+            MemoryStep::Sweep { memory, page, pages, access } => {
                 for page in page..page + pages {
                     world.touch(memory, page, access);
                     if world.in_device() > 2 {
@@ -99,19 +103,21 @@ fn play(world: &mut World, steps: Vec<Step>) {
                     }
                 }
             }
-            Step::ReadFile { page, pages } => world.read_file(page, pages),
-            Step::Discard { memory, page } => world.discard(memory, page),
-            Step::WillNeed { memory, page, pages } => {
+            MemoryStep::ReadFile { page, pages } => world.read_file(page, pages),
+            MemoryStep::Discard { memory, page } => world.discard(memory, page),
+            MemoryStep::WillNeed { memory, page, pages } => {
                 world.will_need(memory, page, pages);
             }
-            Step::Finish { at } if world.in_device() > 0 => world.finish(at % world.in_device()),
-            Step::Finish { .. } => {}
+            MemoryStep::Finish { at } if world.in_device() > 0 => {
+                world.finish(at % world.in_device())
+            }
+            MemoryStep::Finish { .. } => {}
         }
     }
     world.run();
 }
 
-impl std::fmt::Debug for World {
+impl std::fmt::Debug for MemoryEnvironment {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{:?}, {:?}", self.sight, self.path)
     }
@@ -122,7 +128,7 @@ proptest! {
 
     /// With room for all, nothing fails, and nothing is lost.
     #[test]
-    fn every_touch_finds_what_was_last_written(mut world in worlds(90..140), steps in steps()) {
+    fn every_touch_finds_the_last_write(mut world in worlds(90..140), steps in steps()) {
         play(&mut world, steps);
         world.read_all();
         prop_assert_eq!(&world.errors, &vec![]);
@@ -166,9 +172,13 @@ proptest! {
 }
 
 /// A private mapping of 64 pages in the memory of 32, written once from end to end.
-fn swept(law: &str) -> World {
-    let mut world =
-        World::new(32, &World::swap(law, 128), Sight::Touches, &[(64, MemoryKind::Private)]);
+fn swept(policy: &str) -> MemoryEnvironment {
+    let mut world = MemoryEnvironment::new(
+        32,
+        &MemoryEnvironment::swap(policy, 128),
+        Observation::Touches,
+        &[(64, MemoryKind::Private)],
+    );
     for page in 0..64 {
         world.touch(0, page, Write);
         world.run();
@@ -179,7 +189,7 @@ fn swept(law: &str) -> World {
 /// Pages 0 to 15 left memory in their order, so that their slots lie side by side. Read one by one they
 /// are 16 requests of the law `none`; advised, one, of the 16 pages that this device takes at once.
 #[test]
-fn what_will_be_needed_is_read_in_large_requests_and_is_there_then() {
+fn will_need_reads_in_large_requests_before_the_faults() {
     let mut world = swept("none");
     // More than is ready: the advice goes on as pages leave to make room for it.
     let (mut at, mut rounds) = (0, 0);
@@ -200,12 +210,12 @@ fn what_will_be_needed_is_read_in_large_requests_and_is_there_then() {
         world.run();
     }
     assert!(world.issued.iter().all(|request| request.op == Op::Write), "{:?}", world.issued);
-    assert_eq!(world.path.swap_counters().hits, 0, "the law guessed none of them");
+    assert_eq!(world.path.swap_counters().hits, 0, "the policy guessed none of them");
 }
 
 /// Discarded pages give their slots up, and come back as zeros that nothing is read for.
 #[test]
-fn what_is_discarded_takes_no_slot_and_no_read() {
+fn discarded_pages_need_no_slot_and_no_read() {
     let mut world = swept("cluster");
     assert!(world.path.free_slots() < 128);
     (0..64).for_each(|page| world.discard(0, page));
@@ -222,9 +232,10 @@ fn what_is_discarded_takes_no_slot_and_no_read() {
 /// unmapped with one call are answered for one by one, and each makes room for one fault
 /// only. Counted on before that, the second would find no frame.
 #[test]
-fn faults_that_wait_count_on_no_page_whose_unmapping_is_not_answered() {
-    let swap = SwapConfig { ready_pages: Some(4), ..World::swap("none", 64) };
-    let mut world = World::new(8, &swap, Sight::Touches, &[(16, MemoryKind::Private)]);
+fn waiting_faults_ignore_pages_with_unanswered_unmaps() {
+    let swap = SwapConfig { ready_pages: Some(4), ..MemoryEnvironment::swap("none", 64) };
+    let mut world =
+        MemoryEnvironment::new(8, &swap, Observation::Touches, &[(16, MemoryKind::Private)]);
     for (page, access) in (0..16).map(|page| (page, Write)).chain((0..16).map(|page| (page, Read)))
     {
         world.touch(0, page, access);
@@ -243,11 +254,12 @@ fn faults_that_wait_count_on_no_page_whose_unmapping_is_not_answered() {
 /// pages alternate in the slots, so that none lies beside its neighbour by address. With
 /// their neighbours, half as old at least, they lie in runs.
 #[test]
-fn pages_that_leave_with_their_neighbours_lie_beside_them() {
+fn pages_that_leave_with_their_neighbours_get_adjacent_slots() {
     let neighbours = |swap_out| {
-        let swap = SwapConfig { swap_out, ..World::swap("none", 256) };
+        let swap = SwapConfig { swap_out, ..MemoryEnvironment::swap("none", 256) };
         let kind = MemoryKind::Private;
-        let mut world = World::new(64, &swap, Sight::Touches, &[(128, kind), (128, kind)]);
+        let mut world =
+            MemoryEnvironment::new(64, &swap, Observation::Touches, &[(128, kind), (128, kind)]);
         for page in 0..128 {
             for memory in 0..2 {
                 world.touch(memory, page, Write);
@@ -255,7 +267,7 @@ fn pages_that_leave_with_their_neighbours_lie_beside_them() {
             }
         }
         let owner = |slot| match world.device.get(&(SWAP_PAGE + slot)) {
-            Some(Content::Memory { memory, page, .. }) => Some((*memory, *page)),
+            Some(PageContent::Memory { memory, page, .. }) => Some((*memory, *page)),
             _ => None,
         };
         let pairs = (0..255).filter_map(|slot| Some((owner(slot)?, owner(slot + 1)?)));

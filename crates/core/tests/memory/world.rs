@@ -3,11 +3,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use readpath_core::law::Spec;
 use readpath_core::machine::{
-    Access, Buffer, Config, HandleId, Machine, MemoryAccess, MemoryFault, MemoryKind, ReadError,
-    Source, SwapConfig, Transfer, Unmap,
+    Buffer, Config, HandleId, Machine, MemoryAccess, MemoryFault, MemoryKind, PageSource,
+    ReadAccess, ReadError, SwapConfig, Transfer, Unmap,
 };
+use readpath_core::policy::Spec;
 use readpath_core::request::{
     Completion, DeviceCaps, DeviceError, DeviceRequest, Op, Outcome, ProcessId,
 };
@@ -20,7 +20,7 @@ pub const FILE_PAGES: u64 = 60;
 
 /// What a frame or a page of the device holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Content {
+pub enum PageContent {
     Memory {
         memory: u32,
         page: u64,
@@ -35,7 +35,7 @@ pub enum Content {
 
 /// How a world learns of what programs do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sight {
+pub enum Observation {
     /// Of every touch, as the modelled world.
     Touches,
     /// Of faults alone; pages are mapped read-only until a write faults.
@@ -45,21 +45,21 @@ pub enum Sight {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Mapped {
+struct MappedPage {
     frame: u32,
     is_writable: bool,
     was_written: bool,
 }
 
-pub struct World {
+pub struct MemoryEnvironment {
     pub path: Machine,
     pub now: Time,
-    pub sight: Sight,
-    memory: Vec<Content>,
+    pub sight: Observation,
+    memory: Vec<PageContent>,
     /// What each page of the device holds.
-    pub device: BTreeMap<u64, Content>,
-    in_device: Vec<(DeviceRequest, Vec<Content>)>,
-    mapped: BTreeMap<(u32, u64), Mapped>,
+    pub device: BTreeMap<u64, PageContent>,
+    in_device: Vec<(DeviceRequest, Vec<PageContent>)>,
+    mapped: BTreeMap<(u32, u64), MappedPage>,
     /// What each page should hold: how often it was written.
     versions: BTreeMap<(u32, u64), u32>,
     under_way: BTreeMap<u64, MemoryFault>,
@@ -76,16 +76,16 @@ pub struct World {
     pub keeps_mapped: bool,
     pub errors: Vec<ReadError>,
     pub issued: Vec<DeviceRequest>,
-    pub sources: Vec<Source>,
+    pub sources: Vec<PageSource>,
 }
 
-impl World {
+impl MemoryEnvironment {
     pub fn new(
         memory_pages: u64,
         swap: &SwapConfig,
-        sight: Sight,
+        sight: Observation,
         mappings: &[(u64, MemoryKind)],
-    ) -> World {
+    ) -> MemoryEnvironment {
         let caps = DeviceCaps {
             sectors: 4000 * PAGE_SECTORS,
             request_sectors_max: 16 * PAGE_SECTORS as u32,
@@ -102,12 +102,12 @@ impl World {
         }
         let file = path.add_file(FILE_PAGES * PAGE_BYTES, FILE_PAGE * PAGE_SECTORS).unwrap();
         let file = path.open(file);
-        let device = (0..FILE_PAGES).map(|page| (FILE_PAGE + page, Content::File { page }));
-        World {
+        let device = (0..FILE_PAGES).map(|page| (FILE_PAGE + page, PageContent::File { page }));
+        MemoryEnvironment {
             path,
             now: Time::ZERO,
             sight,
-            memory: vec![Content::Rubbish; memory_pages as usize],
+            memory: vec![PageContent::Rubbish; memory_pages as usize],
             device: device.collect(),
             in_device: Vec::new(),
             mapped: BTreeMap::new(),
@@ -127,9 +127,9 @@ impl World {
         }
     }
 
-    pub fn swap(law: &str, slots: u64) -> SwapConfig {
+    pub fn swap(policy: &str, slots: u64) -> SwapConfig {
         SwapConfig {
-            law: Spec::parse(law).unwrap(),
+            policy: Spec::parse(policy).unwrap(),
             ..SwapConfig::new(SWAP_PAGE * PAGE_SECTORS, slots)
         }
     }
@@ -140,16 +140,18 @@ impl World {
         self.settle();
     }
 
-    /// As [`touch`](World::touch), of one program among several that touch at once.
+    /// As [`touch`](MemoryEnvironment::touch), of one program among several that touch at once.
     pub fn start_touch(&mut self, memory: u32, page: u64, access: MemoryAccess) {
         let mapped = self.mapped.get_mut(&(memory, page));
-        if self.sight == Sight::Touches {
+        if self.sight == Observation::Touches {
             let is_mapped = self.path.touch(MemoryId(memory), page, access);
             assert_eq!(is_mapped, mapped.is_some(), "the machine knows what is mapped");
         }
         let is_write = access == MemoryAccess::Write;
         match mapped {
-            Some(mapped) if !is_write || mapped.is_writable || self.sight != Sight::WriteFaults => {
+            Some(mapped)
+                if !is_write || mapped.is_writable || self.sight != Observation::WriteFaults =>
+            {
                 mapped.was_written |= is_write;
                 let frame = mapped.frame;
                 self.carry_out(memory, page, frame, is_write);
@@ -168,17 +170,17 @@ impl World {
     /// The program reads what is in the frame, and overwrites it.
     fn carry_out(&mut self, memory: u32, page: u64, frame: u32, is_write: bool) {
         let version = self.versions.entry((memory, page)).or_default();
-        let due = Content::Memory { memory, page, version: *version };
+        let due = PageContent::Memory { memory, page, version: *version };
         assert_eq!(self.memory[frame as usize], due, "the page holds what was last written to it");
         *version += u32::from(is_write);
-        self.memory[frame as usize] = Content::Memory { memory, page, version: *version };
+        self.memory[frame as usize] = PageContent::Memory { memory, page, version: *version };
     }
 
     pub fn read_file(&mut self, page: u64, pages: u64) {
         let (offset, bytes) = (page * PAGE_BYTES, pages * PAGE_BYTES);
         let transfer =
             Transfer { handle: self.file, process: ProcessId(0), offset, bytes, tag: page };
-        self.path.read(self.now, Access::Buffered, transfer).unwrap();
+        self.path.read(self.now, ReadAccess::Buffered, transfer).unwrap();
         self.file_reads += 1;
         self.settle();
     }
@@ -212,7 +214,7 @@ impl World {
             for unmap in unmaps {
                 let mapped = self.mapped.remove(&(unmap.memory.0, unmap.page)).unwrap();
                 assert_eq!(mapped.frame, unmap.frame.0);
-                let was_written = self.sight == Sight::DirtyBits && mapped.was_written;
+                let was_written = self.sight == Observation::DirtyBits && mapped.was_written;
                 self.path.handle_unmapped(self.now, unmap, was_written);
             }
             while let Some(request) = self.path.poll_request(self.now) {
@@ -226,7 +228,7 @@ impl World {
                     Err(error) => self.errors.push(error),
                     Ok(_) => {
                         for (nth, frame) in self.path.read_frames(done.read).iter().enumerate() {
-                            let due = Content::File { page: done.tag + nth as u64 };
+                            let due = PageContent::File { page: done.tag + nth as u64 };
                             assert_eq!(self.memory[frame.0 as usize], due);
                         }
                     }
@@ -249,12 +251,12 @@ impl World {
         }
     }
 
-    fn map(&mut self, fault: MemoryFault, frame: u32, source: Source, is_writable: bool) {
+    fn map(&mut self, fault: MemoryFault, frame: u32, source: PageSource, is_writable: bool) {
         let (memory, page) = (fault.memory.0, fault.page);
         self.sources.push(source);
-        if source == Source::Zero {
+        if source == PageSource::Zero {
             self.assert_unseen(frame);
-            self.memory[frame as usize] = Content::Memory { memory, page, version: 0 };
+            self.memory[frame as usize] = PageContent::Memory { memory, page, version: 0 };
         }
         let is_write = fault.access == MemoryAccess::Write;
         assert!(is_writable || !is_write);
@@ -263,7 +265,7 @@ impl World {
         assert!(before.is_none_or(|before| before.frame == frame), "a page has one frame");
         let was_written = is_write || before.is_some_and(|before| before.was_written);
         let is_writable = is_writable || before.is_some_and(|before| before.is_writable);
-        self.mapped.insert((memory, page), Mapped { frame, is_writable, was_written });
+        self.mapped.insert((memory, page), MappedPage { frame, is_writable, was_written });
         self.carry_out(memory, page, frame, is_write);
     }
 
@@ -282,7 +284,7 @@ impl World {
         frames
     }
 
-    fn contents(&self, request: &DeviceRequest) -> Vec<Content> {
+    fn contents(&self, request: &DeviceRequest) -> Vec<PageContent> {
         self.frames(request).iter().map(|&frame| self.memory[frame as usize]).collect()
     }
 
@@ -303,7 +305,7 @@ impl World {
             for (frame, content) in self.frames(&request).into_iter().zip(&mut contents) {
                 let mut mapped = self.mapped.iter();
                 if let Some((&(memory, page), _)) = mapped.find(|(_, at)| at.frame == frame) {
-                    *content = Content::Rubbish;
+                    *content = PageContent::Rubbish;
                     self.path.handle_written(MemoryId(memory), page);
                 }
             }
@@ -337,16 +339,16 @@ impl World {
             let at_end =
                 if at.is_multiple_of(2) { at_start.clone() } else { self.contents(&request) };
             for (page, (before, content)) in pages.zip(at_start.into_iter().zip(at_end)) {
-                let is_rubbish = is_bad || before == Content::Rubbish;
-                let content = if is_rubbish { Content::Rubbish } else { content };
+                let is_rubbish = is_bad || before == PageContent::Rubbish;
+                let content = if is_rubbish { PageContent::Rubbish } else { content };
                 self.device.insert(page, content);
             }
         } else {
             let frames = self.frames(&request);
             for (page, frame) in pages.zip(frames) {
                 self.assert_unseen(frame);
-                let content = self.device.get(&page).copied().unwrap_or(Content::Rubbish);
-                self.memory[frame as usize] = if is_bad { Content::Rubbish } else { content };
+                let content = self.device.get(&page).copied().unwrap_or(PageContent::Rubbish);
+                self.memory[frame as usize] = if is_bad { PageContent::Rubbish } else { content };
             }
         }
         self.path.handle_completion(self.now, Completion::at(self.now, request.id, outcome));

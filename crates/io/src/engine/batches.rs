@@ -15,19 +15,19 @@ use readpath_core::unit::{PAGE_BYTES, Time};
 
 use super::Handle;
 use super::in_flight::{CompletedRead, InFlight, InFlightId, QueueId};
-use super::state::State;
+use super::state::EngineState;
 use crate::copied::Copied;
 
 /// A read that a batch asks for, and that is not started.
-pub(crate) struct Asked {
+pub(crate) struct UnstartedRead {
     pub(crate) handle: Arc<Handle>,
     pub(crate) offset: u64,
     pub(crate) bytes: u64,
     pub(crate) ticket: u64,
 }
 
-/// A read that is done, lent to a batch; to be given back by [`State::turn`].
-pub(crate) struct Lent {
+/// A read that is done, lent to a batch; to be given back by [`EngineState::turn`].
+pub(crate) struct SharedRead {
     pub(crate) completed: CompletedRead,
     /// None for a read that was refused, or is a copy.
     id: Option<InFlightId>,
@@ -35,27 +35,29 @@ pub(crate) struct Lent {
     pages: u64,
 }
 
-impl Lent {
+impl SharedRead {
     /// The memory of a copy that the machine has no part in.
-    pub(crate) fn into_copy(self) -> Result<Copied, Lent> {
+    pub(crate) fn into_copy(self) -> Result<Copied, SharedRead> {
         match self {
-            Lent { id: None, completed: CompletedRead { copied: Some(copy), .. }, .. } => Ok(copy),
+            SharedRead {
+                id: None, completed: CompletedRead { copied: Some(copy), .. }, ..
+            } => Ok(copy),
             lent => Err(lent),
         }
     }
 
     /// A read that the machine has no part in, since its bytes were found elsewhere.
-    pub(crate) fn copied(ticket: u64, bytes: Copied) -> Lent {
+    pub(crate) fn copied(ticket: u64, bytes: Copied) -> SharedRead {
         let result = Some(Ok(bytes.len() as u64));
         let copied = Some(bytes);
         let completed = CompletedRead { ticket, result, copied, ..CompletedRead::default() };
-        Lent { completed, id: None, pages: 0 }
+        SharedRead { completed, id: None, pages: 0 }
     }
 
-    fn refused(ticket: u64, error: ReadError) -> Lent {
+    fn refused(ticket: u64, error: ReadError) -> SharedRead {
         let result = Some(Err(error));
         let completed = CompletedRead { ticket, result, ..CompletedRead::default() };
-        Lent { completed, id: None, pages: 0 }
+        SharedRead { completed, id: None, pages: 0 }
     }
 }
 
@@ -64,29 +66,34 @@ pub(super) const fn lent_pages_max(read_bytes_max: u64) -> u64 {
     read_bytes_max / PAGE_BYTES / 4
 }
 
-impl State {
+impl EngineState {
     /// Takes back what is `returned`, and starts what is `asked`; what the machine
     /// refuses is `ready` at once. The caller drops `asked` without the lock.
     pub(crate) fn turn(
         &mut self,
         queue: QueueId,
-        returned: &mut Vec<Lent>,
-        asked: &[Asked],
-        ready: &mut VecDeque<Lent>,
+        returned: &mut Vec<SharedRead>,
+        asked: &[UnstartedRead],
+        ready: &mut VecDeque<SharedRead>,
     ) {
         let now = self.clock.now();
         self.machine.take_returned(now);
         returned.drain(..).for_each(|lent| self.take_back(now, lent));
-        for Asked { handle, offset, bytes, ticket } in asked {
+        for UnstartedRead { handle, offset, bytes, ticket } in asked {
             if let Err(error) = self.begin(now, handle, *offset, *bytes, queue, *ticket) {
-                ready.push_back(Lent::refused(*ticket, error));
+                ready.push_back(SharedRead::refused(*ticket, error));
             }
         }
         self.pump(now);
     }
 
     /// Lends what of the queue is done: `first`, and then as many as may be pinned.
-    pub(crate) fn lend(&mut self, queue: QueueId, first: InFlightId, ready: &mut VecDeque<Lent>) {
+    pub(crate) fn lend(
+        &mut self,
+        queue: QueueId,
+        first: InFlightId,
+        ready: &mut VecDeque<SharedRead>,
+    ) {
         if !self.may_lend(first) {
             let now = self.clock.now();
             if self.copy_out(now, first) {
@@ -98,7 +105,7 @@ impl State {
             let completed = self.in_flight.take_completed(id);
             let pages = completed.frames.len() as u64;
             self.lent_pages += pages;
-            ready.push_back(Lent { completed, id: Some(id), pages });
+            ready.push_back(SharedRead { completed, id: Some(id), pages });
             let (lent, most) = (self.lent_pages, self.lent_pages_max);
             let may_lend = |of: &InFlight, id| lent + of.pages_of(id) <= most;
             next = self.in_flight.next_done_if(queue, may_lend);
@@ -115,7 +122,7 @@ impl State {
         self.lent_pages
     }
 
-    fn take_back(&mut self, now: Time, lent: Lent) {
+    fn take_back(&mut self, now: Time, lent: SharedRead) {
         self.lent_pages -= lent.pages;
         if let Some(id) = lent.id {
             self.give_back(now, id, lent.completed);

@@ -7,16 +7,16 @@ use libc::iovec;
 use readpath_core::request::{Completion, DeviceRequest};
 
 use crate::backend::{BackendError, BackendInUse};
-use crate::nfs::lookup::Found;
-use crate::nfs::storage::{NfsStorage, Shared};
-use crate::storage::{Files, Storage};
+use crate::nfs::lookup::RegularFile;
+use crate::nfs::storage::{NfsShared, NfsStorage};
+use crate::storage::{FileStorage, Storage};
 use crate::target::{Mode, Target};
 use crate::transfers::Progress;
 
 /// What an engine stands on.
 pub(crate) enum Below {
     /// Files and block devices of this machine.
-    Files(Box<Files>),
+    Files(Box<FileStorage>),
     /// A file of an NFS server.
     Server(Box<NfsStorage>),
 }
@@ -27,7 +27,7 @@ pub(crate) enum Opening {
     /// One of this machine.
     Local(Target),
     /// The server's.
-    Server(Found),
+    Server(RegularFile),
 }
 
 impl Opening {
@@ -70,7 +70,7 @@ impl Below {
     }
 
     /// Who can look for the server's file again; none over files of this machine.
-    pub(crate) fn finder(&self) -> Option<Arc<Shared>> {
+    pub(crate) fn finder(&self) -> Option<Arc<NfsShared>> {
         match self {
             Below::Files(_) => None,
             Below::Server(server) => Some(server.finder()),

@@ -24,7 +24,7 @@ use readpath_core::unit::PAGE_BYTES;
 
 use super::Engine;
 use crate::frames::locks_what_is_mapped;
-use crate::process::Process;
+use crate::process::ProcessName;
 use crate::spare_memory::{SpareMemory, total_memory};
 use crate::thread;
 
@@ -55,7 +55,7 @@ const PIECE_BYTES: u64 = 16 << 20;
 
 /// How much memory a path has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Plan {
+pub(crate) struct MemoryPlan {
     /// At the start.
     pub(crate) limit_bytes: u64,
     /// At the most.
@@ -66,38 +66,43 @@ pub(crate) struct Plan {
     floor_bytes: Option<u64>,
 }
 
-impl Plan {
+impl MemoryPlan {
     /// Memory that stays as it is.
-    pub(crate) fn fixed(bytes: u64, held_bytes: Option<u64>) -> Plan {
+    pub(crate) fn fixed(bytes: u64, held_bytes: Option<u64>) -> MemoryPlan {
         let quarter = (bytes / PAGE_BYTES / 4).max(1) * PAGE_BYTES;
         let held_bytes = held_bytes.unwrap_or(quarter);
-        Plan { limit_bytes: bytes, bytes_max: bytes, held_bytes, floor_bytes: None }
+        MemoryPlan { limit_bytes: bytes, bytes_max: bytes, held_bytes, floor_bytes: None }
     }
 
     /// Memory that goes by what there is.
-    pub(crate) fn elastic(held_bytes: Option<u64>) -> Plan {
+    pub(crate) fn elastic(held_bytes: Option<u64>) -> MemoryPlan {
         match total_memory() {
             // What is mapped would be brought in whole.
-            Some(total) if !locks_what_is_mapped() => Plan::of(total, held_bytes),
-            _ => Plan::fixed(FIXED_BYTES, held_bytes),
+            Some(total) if !locks_what_is_mapped() => MemoryPlan::of(total, held_bytes),
+            _ => MemoryPlan::fixed(FIXED_BYTES, held_bytes),
         }
     }
 
     /// That of a process that may have `total` bytes in all.
-    fn of(total: u64, held_bytes: Option<u64>) -> Plan {
+    fn of(total: u64, held_bytes: Option<u64>) -> MemoryPlan {
         let whole_pages = |bytes: u64| bytes / PAGE_BYTES * PAGE_BYTES;
         let held_bytes =
             held_bytes.unwrap_or_else(|| whole_pages((total / HELD_PART).min(HELD_BYTES)));
         let floor_bytes = held_bytes + READS_BYTES;
         let bytes_max = whole_pages(total - total / 4).max(floor_bytes);
-        Plan { limit_bytes: floor_bytes, bytes_max, held_bytes, floor_bytes: Some(floor_bytes) }
+        MemoryPlan {
+            limit_bytes: floor_bytes,
+            bytes_max,
+            held_bytes,
+            floor_bytes: Some(floor_bytes),
+        }
     }
 
     /// The same with addresses for half as much; `None` if that is less than is had without knowing.
-    pub(crate) fn halved(self) -> Option<Plan> {
+    pub(crate) fn halved(self) -> Option<MemoryPlan> {
         let bytes_max = self.bytes_max / 2 / PAGE_BYTES * PAGE_BYTES;
         let is_enough = self.floor_bytes.is_some_and(|floor| bytes_max >= floor.max(FIXED_BYTES));
-        is_enough.then_some(Plan { bytes_max, ..self })
+        is_enough.then_some(MemoryPlan { bytes_max, ..self })
     }
 
     /// The limit of one that uses so much of its memory.
@@ -110,7 +115,7 @@ impl Plan {
 
 /// The memory of an engine that is set anew from time to time.
 pub(crate) struct Elastic {
-    plan: Plan,
+    plan: MemoryPlan,
     floor_bytes: u64,
     /// For how long tasks had waited when this was looked at last, if it was, and when that was.
     looked: Mutex<Option<(u64, Instant)>>,
@@ -118,7 +123,7 @@ pub(crate) struct Elastic {
 
 impl Elastic {
     /// That of a plan; `None` for one that stays as it is.
-    pub(crate) fn of(plan: Plan) -> Option<Elastic> {
+    pub(crate) fn of(plan: MemoryPlan) -> Option<Elastic> {
         let floor_bytes = plan.floor_bytes?;
         Some(Elastic { plan, floor_bytes, looked: Mutex::default() })
     }
@@ -203,7 +208,7 @@ impl Watched {
 
 /// Those of one process. A child made by `fork` makes its own: a thread of its parent's may have held the lock.
 struct OfProcess {
-    process: Process,
+    process: ProcessName,
     watched: Mutex<Watched>,
 }
 
@@ -215,7 +220,7 @@ fn with_watched<T>(act: impl FnOnce(&mut Watched) -> T) -> T {
     // SAFETY: what is there was made below, and is never freed.
     let mut here = unsafe { found.as_ref() }.filter(|here| here.process.is_this());
     if here.is_none() {
-        let made = OfProcess { process: Process::this(), watched: Mutex::default() };
+        let made = OfProcess { process: ProcessName::this(), watched: Mutex::default() };
         let made = Box::into_raw(Box::new(made));
         let order = (Ordering::AcqRel, Ordering::Acquire);
         let place = match WATCHED.compare_exchange(found, made, order.0, order.1) {
@@ -281,7 +286,7 @@ mod tests {
 
     #[test]
     fn the_limit_is_what_is_used_and_available_without_the_reserve() {
-        let plan = Plan::of(16_384 * MIB, None);
+        let plan = MemoryPlan::of(16_384 * MIB, None);
         assert_eq!((plan.held_bytes, plan.bytes_max), (64 * MIB, 12_288 * MIB));
         assert_eq!(plan.limit_bytes, 112 * MIB);
         let elastic = Elastic::of(plan).unwrap();
@@ -297,7 +302,7 @@ mod tests {
 
     #[test]
     fn memory_grows_by_twice_what_was_read_anew() {
-        let elastic = Elastic::of(Plan::of(16_384 * MIB, None)).unwrap();
+        let elastic = Elastic::of(MemoryPlan::of(16_384 * MIB, None)).unwrap();
         let limit = |returned: u64| {
             elastic.limit(&mut None, 100 * MIB, returned * MIB, memory(16_384, 10_000)) / MIB
         };
@@ -306,7 +311,7 @@ mod tests {
 
     #[test]
     fn where_tasks_wait_for_memory_an_eighth_goes_at_each_look() {
-        let elastic = Elastic::of(Plan::of(16_384 * MIB, None)).unwrap();
+        let elastic = Elastic::of(MemoryPlan::of(16_384 * MIB, None)).unwrap();
         let mut looked = Some((1_000, Instant::now() - Duration::from_millis(250)));
         let stalled = |stalled_us| SpareMemory { stalled_us, ..memory(16_384, 4_000) };
         // A fifth of the time, then nothing.
@@ -316,7 +321,7 @@ mod tests {
 
     #[test]
     fn while_there_is_plenty_who_waits_is_not_helped_by_what_is_given_back() {
-        let elastic = Elastic::of(Plan::of(16_384 * MIB, None)).unwrap();
+        let elastic = Elastic::of(MemoryPlan::of(16_384 * MIB, None)).unwrap();
         let mut looked = Some((1_000, Instant::now() - Duration::from_millis(250)));
         let stalled = SpareMemory { stalled_us: 51_000, ..memory(16_384, 10_000) };
         assert_eq!(elastic.limit(&mut looked, 800 * MIB, 1 << 40, stalled), 8_752 * MIB);
@@ -324,11 +329,11 @@ mod tests {
 
     #[test]
     fn a_small_group_has_a_small_memory_and_few_addresses_are_as_good() {
-        let plan = Plan::of(256 * MIB, None);
+        let plan = MemoryPlan::of(256 * MIB, None);
         assert_eq!((plan.held_bytes, plan.limit_bytes), (16 * MIB, 64 * MIB));
         assert_eq!((plan.bytes_max, plan.halved()), (192 * MIB, None));
-        let large = Plan::of(16_384 * MIB, None).halved().unwrap();
+        let large = MemoryPlan::of(16_384 * MIB, None).halved().unwrap();
         assert_eq!((large.bytes_max, large.limit_bytes), (6_144 * MIB, 112 * MIB));
-        assert_eq!(Plan::fixed(64 * MIB, None).halved(), None);
+        assert_eq!(MemoryPlan::fixed(64 * MIB, None).halved(), None);
     }
 }

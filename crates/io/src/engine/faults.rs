@@ -7,29 +7,29 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use readpath_core::law::Spec;
 use readpath_core::machine::{self, Config};
+use readpath_core::policy::Spec;
 use readpath_core::request::DeviceError;
 use readpath_core::unit::PageRange;
 
 use super::below::{Below, Opening};
-use super::frame_cache::{FrameCache, FrameLender};
-use super::{Engine, Handle, Owner};
-use crate::backend::{Answer, Backend, BackendError, BackendInUse, BackendKind};
+use super::frame_cache::{FrameCache, FrameSharer};
+use super::{Engine, Handle, LazyEngine};
+use crate::backend::{Backend, BackendError, BackendInUse, BackendKind, KernelAnswer};
 use crate::backend::{Sleep, Sleeper, Transfer};
 use crate::clock::Clock;
 use crate::file::File;
 use crate::kernel_pages::KernelCache;
 use crate::path::{Coherence, ReadPath};
 use crate::read_error::ReadError;
-use crate::storage::{Files, Storage};
+use crate::storage::{FileStorage, Storage};
 use crate::target::{OpenOptions, Target};
 
 /// Tampers with one answer of three, as long as it is on.
 struct Tampering {
     ring: Box<dyn Backend>,
     sleeper: Arc<dyn Sleeper>,
-    late: Vec<Answer>,
+    late: Vec<KernelAnswer>,
     state: u64,
     is_on: Arc<AtomicBool>,
 }
@@ -44,7 +44,11 @@ impl Backend for Tampering {
         self.ring.cancel(token);
     }
 
-    fn exchange(&mut self, sleep: Sleep, answers: &mut Vec<Answer>) -> Result<(), BackendError> {
+    fn exchange(
+        &mut self,
+        sleep: Sleep,
+        answers: &mut Vec<KernelAnswer>,
+    ) -> Result<(), BackendError> {
         answers.append(&mut self.late);
         let mut fresh = Vec::new();
         let sleep = if answers.is_empty() { sleep } else { Sleep::Never };
@@ -67,7 +71,7 @@ impl Backend for Tampering {
                 }
                 _ => answer.raw,
             };
-            answers.push(Answer { raw, ..answer });
+            answers.push(KernelAnswer { raw, ..answer });
         }
         result
     }
@@ -113,7 +117,11 @@ impl Backend for BadPage {
         self.ring.cancel(token);
     }
 
-    fn exchange(&mut self, sleep: Sleep, answers: &mut Vec<Answer>) -> Result<(), BackendError> {
+    fn exchange(
+        &mut self,
+        sleep: Sleep,
+        answers: &mut Vec<KernelAnswer>,
+    ) -> Result<(), BackendError> {
         let result = self.ring.exchange(sleep, answers);
         for answer in answers {
             if self.touching.remove(&answer.token) {
@@ -163,34 +171,39 @@ impl Drop for Temp {
     }
 }
 
-fn path(law: &str, memory_bytes: u64, is_on: &Arc<AtomicBool>) -> ReadPath {
+fn path(policy: &str, memory_bytes: u64, is_on: &Arc<AtomicBool>) -> ReadPath {
     let ((ring, sleeper), in_use) = BackendKind::Auto.build_shared(16).unwrap();
-    path_over(law, memory_bytes, sleeper, in_use, |sleeper| {
+    path_over(policy, memory_bytes, sleeper, in_use, |sleeper| {
         Box::new(Tampering { ring, sleeper, late: Vec::new(), state: 11, is_on: Arc::clone(is_on) })
     })
 }
 
 fn path_over(
-    law: &str,
+    policy: &str,
     memory_bytes: u64,
     sleeper: Arc<dyn Sleeper>,
     in_use: BackendInUse,
     backend: impl FnOnce(Arc<dyn Sleeper>) -> Box<dyn Backend>,
 ) -> ReadPath {
     let clock = Clock::start();
-    let files = Files::over(backend(Arc::clone(&sleeper)), in_use, 16, clock);
+    let files = FileStorage::over(backend(Arc::clone(&sleeper)), in_use, 16, clock);
     let config = Config {
         memory_bytes,
-        lent_bytes_max: memory_bytes / 4,
-        readahead: Spec::parse(law).unwrap(),
+        pinned_bytes_max: memory_bytes / 4,
+        readahead: Spec::parse(policy).unwrap(),
         ..Config::new(files.caps())
     };
     let mut machine = machine::Machine::new(config).unwrap();
     let pages = (memory_bytes / 4096) as u32;
     let frame_cache = Arc::new(FrameCache::new(pages, pages / 4).unwrap());
-    machine.lend_through(Box::new(FrameLender(Arc::clone(&frame_cache))));
+    machine.lend_through(Box::new(FrameSharer(Arc::clone(&frame_cache))));
     let engine = Engine::new(machine, Below::Files(Box::new(files)), sleeper, frame_cache, clock);
-    ReadPath::of(Arc::new(Owner::new(engine, Coherence::WhenOpened, KernelCache::Unused, None)))
+    ReadPath::of(Arc::new(LazyEngine::new(
+        engine,
+        Coherence::WhenOpened,
+        KernelCache::Unused,
+        None,
+    )))
 }
 
 #[test]
@@ -199,10 +212,10 @@ fn with_faults_every_read_is_right_or_an_error_and_nothing_stays_behind() {
     let temp = Temp(name);
     let content: Vec<u8> = (0..1_000_000u32).flat_map(|word| word.to_le_bytes()).collect();
     std::fs::write(&temp.0, &content).unwrap();
-    for law in ["none", "ondemand", "window"] {
+    for policy in ["none", "ondemand", "window"] {
         for memory_bytes in [40 * 4096, 1 << 20] {
             let is_on = Arc::new(AtomicBool::new(true));
-            let path = path(law, memory_bytes, &is_on);
+            let path = path(policy, memory_bytes, &is_on);
             let target = Target::open(&temp.0, OpenOptions::default()).unwrap();
             let stamp = target.identity();
             let file = File::new(
@@ -216,9 +229,9 @@ fn with_faults_every_read_is_right_or_an_error_and_nothing_stays_behind() {
                 });
                 threads.into_iter().map(|thread| thread.join().unwrap()).sum()
             });
-            assert!(errors > 0, "{law}: the faults reached somebody");
+            assert!(errors > 0, "{policy}: the faults reached somebody");
             is_on.store(false, Ordering::Relaxed);
-            assert_eq!(read_at_random(&file, &content, 9, 50), 0, "{law}: all is well again");
+            assert_eq!(read_at_random(&file, &content, 9, 50), 0, "{policy}: all is well again");
             // Not even readahead is under way once it is waited for.
             let mut all = vec![0; content.len()];
             file.read_exact_at(&mut all, 0).unwrap();
@@ -229,7 +242,7 @@ fn with_faults_every_read_is_right_or_an_error_and_nothing_stays_behind() {
             while state.machine.meter().in_device() > 0 {
                 state = engine.lead(state, None);
             }
-            assert!(state.machine.is_idle(), "{law}: nothing is open or reserved");
+            assert!(state.machine.is_idle(), "{policy}: nothing is open or reserved");
         }
     }
     // The file itself was never in doubt.

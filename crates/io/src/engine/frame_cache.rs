@@ -10,13 +10,13 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use readpath_core::cache::{FileId, FrameId, Lender, Uses};
+use readpath_core::cache::{FileId, FrameId, PageSharer, UseCount};
 use readpath_core::unit::{PAGE_BYTES, PageRange};
 
 use super::copy::copy_out;
 use super::index::{GROUP_LOG2, Hold, PageIndex, Std, key};
-use super::readers::{Copies, Reading};
-use super::tally::thread_number;
+use super::read_counters::thread_number;
+use super::readers::{Copies, ReaderGuard};
 use crate::frames::{FrameMemory, FrameMemoryError};
 use crate::sync::{Mutex, point, processors};
 
@@ -91,7 +91,7 @@ impl FrameCache {
         buffer: &mut [u8],
         wish: usize,
         used_on: u64,
-    ) -> Option<Reading<'_, Std>> {
+    ) -> Option<ReaderGuard<'_, Std>> {
         let mut page = offset / PAGE_BYTES;
         let mut counts = page != used_on;
         let mut skip = (offset % PAGE_BYTES) as usize;
@@ -120,7 +120,7 @@ impl FrameCache {
     #[expect(clippy::too_many_arguments, reason = "one place of a copy, on the way of each hit")]
     fn copy_together(
         &self,
-        reading: &Reading<'_, Std>,
+        reading: &ReaderGuard<'_, Std>,
         file: FileId,
         first: u64,
         count: usize,
@@ -154,7 +154,7 @@ impl FrameCache {
         file: FileId,
         first: u64,
         frames: &[FrameId],
-    ) -> Option<Reading<'_, Std>> {
+    ) -> Option<ReaderGuard<'_, Std>> {
         let last = first + (frames.len() as u64).saturating_sub(1);
         if first / TOGETHER != last / TOGETHER {
             return None;
@@ -187,7 +187,7 @@ impl FrameCache {
         file: FileId,
         page: u64,
         is_seen: bool,
-    ) -> Result<Option<Held>, HeldMax> {
+    ) -> Result<Option<PinnedPage>, HeldMax> {
         // Counted first, so that there are never more.
         if self.held.fetch_add(1, Ordering::SeqCst) >= self.held_max {
             self.held.fetch_sub(1, Ordering::SeqCst);
@@ -199,7 +199,9 @@ impl FrameCache {
             return Ok(None);
         }
         match self.index.hold(file, page, is_seen) {
-            Hold::Held(frame) => return Ok(Some(Held { frame_cache: Arc::clone(self), frame })),
+            Hold::Held(frame) => {
+                return Ok(Some(PinnedPage { frame_cache: Arc::clone(self), frame }));
+            }
             Hold::Absent => {}
             Hold::AbsentAndReturned(frame) => self.push_returned(frame),
         }
@@ -291,12 +293,12 @@ pub(crate) struct HeldMax {
 }
 
 /// A page that stays where it is as long as this lives.
-pub(crate) struct Held {
+pub(crate) struct PinnedPage {
     frame_cache: Arc<FrameCache>,
     frame: u32,
 }
 
-impl Deref for Held {
+impl Deref for PinnedPage {
     type Target = [u8];
 
     #[inline]
@@ -306,7 +308,7 @@ impl Deref for Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for PinnedPage {
     fn drop(&mut self) {
         if self.frame_cache.index.release(self.frame) {
             self.frame_cache.push_returned(self.frame);
@@ -317,9 +319,9 @@ impl Drop for Held {
 
 /// The frame cache, as the machine's cache knows it.
 #[derive(Clone)]
-pub(crate) struct FrameLender(pub(crate) Arc<FrameCache>);
+pub(crate) struct FrameSharer(pub(crate) Arc<FrameCache>);
 
-impl Lender for FrameLender {
+impl PageSharer for FrameSharer {
     fn lend(&mut self, file: FileId, first: u64, frames: &[FrameId], marked: u64) {
         self.0.index.lend(file, first, frames, marked);
     }
@@ -328,7 +330,7 @@ impl Lender for FrameLender {
         self.0.index.unmark(frame.0);
     }
 
-    fn uses(&mut self, frame: FrameId) -> Uses {
+    fn uses(&mut self, frame: FrameId) -> UseCount {
         self.0.index.uses(frame.0)
     }
 
@@ -361,7 +363,7 @@ impl Lender for FrameLender {
     }
 }
 
-impl std::fmt::Debug for FrameLender {
+impl std::fmt::Debug for FrameSharer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("FrameLender").finish_non_exhaustive()
     }
@@ -371,8 +373,8 @@ impl std::fmt::Debug for FrameLender {
 mod tests {
     use super::*;
 
-    fn lender() -> FrameLender {
-        FrameLender(Arc::new(FrameCache::new(4, 1).unwrap()))
+    fn lender() -> FrameSharer {
+        FrameSharer(Arc::new(FrameCache::new(4, 1).unwrap()))
     }
 
     /// Before that the storage would fill a frame that somebody copies from.

@@ -16,32 +16,32 @@ use readpath_core::unit::PageRange;
 
 use super::OpenFile;
 use super::below::Opening;
-use super::frame_cache::{Held, HeldMax};
+use super::frame_cache::{HeldMax, PinnedPage};
 use super::opening::InMachine;
-use super::owner::Owner;
-use super::tally::{Tally, thread_number};
+use super::owner::LazyEngine;
+use super::read_counters::{ReadCounters, thread_number};
 use crate::identity::{Identity, file_time};
-use crate::kernel_pages::steering::HandleLaw;
+use crate::kernel_pages::kernel_readahead::HandlePolicy;
 use crate::path::Coherence;
-use crate::process::{Heir, Process};
+use crate::process::{ForkLocal, ProcessName};
 use crate::read_error::{Forked, ReadError};
 
 /// A handle of an open file: one readahead state.
 pub(crate) struct Handle {
-    pub(crate) engine: Arc<Owner>,
+    pub(crate) engine: Arc<LazyEngine>,
     pub(crate) file: Arc<OpenFile>,
     /// What the machine calls it, once that was told of it.
     named: OnceLock<InMachine>,
     sees_every_hit: bool,
     /// The number of the process in which what is cached may be given past the door.
     lends_in: AtomicU32,
-    pub(crate) tally: Tally,
+    pub(crate) read_counters: ReadCounters,
     /// Which of [`ADVICE`] it was given last.
     advice: AtomicU8,
     /// Of a file whose pages the kernel keeps.
-    pub(crate) law: Mutex<HandleLaw>,
+    pub(crate) policy: Mutex<HandlePolicy>,
     /// The handle in a child.
-    heir: Heir<Arc<Handle>>,
+    fork_local: ForkLocal<Arc<Handle>>,
     /// The handle of the file as it was seen last, if it has changed since this was opened;
     /// and the bytes read by those between the two, of them those cached.
     newest: Mutex<(Option<Arc<Handle>>, [u64; 4])>,
@@ -52,7 +52,7 @@ const ADVICE: [Advice; 3] = [Advice::Normal, Advice::Sequential, Advice::Random]
 
 impl Handle {
     /// Opens `target`, or finds it open already and unchanged.
-    pub(crate) fn open(engine: &Arc<Owner>, target: Opening, identity: Identity) -> Handle {
+    pub(crate) fn open(engine: &Arc<LazyEngine>, target: Opening, identity: Identity) -> Handle {
         let number = engine.next_number();
         let file = OpenFile::of(target, identity, &engine.kernel_cache, number);
         Handle::of(engine, Arc::new(file))
@@ -64,7 +64,7 @@ impl Handle {
     }
 
     /// A handle of a file. Of one whose pages the kernel keeps the machine is not told before it is to read of it.
-    fn of(engine: &Arc<Owner>, file: Arc<OpenFile>) -> Handle {
+    fn of(engine: &Arc<LazyEngine>, file: Arc<OpenFile>) -> Handle {
         if file.kernel_pages.are_kept() {
             return Handle::opened(engine, file, None);
         }
@@ -74,7 +74,7 @@ impl Handle {
 
     /// A handle as the machine knows it, if it does.
     pub(super) fn opened(
-        engine: &Arc<Owner>,
+        engine: &Arc<LazyEngine>,
         file: Arc<OpenFile>,
         named: Option<InMachine>,
     ) -> Handle {
@@ -85,11 +85,13 @@ impl Handle {
             file,
             named: named.map_or_else(OnceLock::new, OnceLock::from),
             sees_every_hit,
-            lends_in: AtomicU32::new(if lends { Process::this() } else { Process::NONE }.number()),
-            tally: Tally::new(engine.copies_max),
+            lends_in: AtomicU32::new(
+                if lends { ProcessName::this() } else { ProcessName::NONE }.number(),
+            ),
+            read_counters: ReadCounters::new(engine.copies_max),
             advice: AtomicU8::new(0),
-            law: Mutex::default(),
-            heir: Heir::new(),
+            policy: Mutex::default(),
+            fork_local: ForkLocal::new(),
             newest: Mutex::default(),
         }
     }
@@ -143,8 +145,9 @@ impl Handle {
             return Ok(Arc::clone(self));
         }
         let inherit = || self.inherited().map(Arc::new);
-        let heir = self.heir.get_or_make(inherit).map_err(|why| ReadError::Forked { why })?;
-        heir.ours()
+        let fork_local =
+            self.fork_local.get_or_make(inherit).map_err(|why| ReadError::Forked { why })?;
+        fork_local.ours()
     }
 
     /// A handle of the same open file in an engine of this child.
@@ -185,7 +188,7 @@ impl Handle {
             let fresh = Handle::open(&self.engine, Opening::Local(target), found);
             let fresh = Arc::new(self.like(fresh));
             if self.replace(&seen, &fresh) {
-                self.lends_in.store(Process::NONE.number(), Ordering::Relaxed);
+                self.lends_in.store(ProcessName::NONE.number(), Ordering::Relaxed);
                 seen.forget_all();
                 return Ok(fresh);
             }
@@ -199,7 +202,7 @@ impl Handle {
         let is_newest = Arc::ptr_eq(newest.0.as_ref().unwrap_or(self), seen);
         if is_newest && let Some(before) = newest.0.replace(Arc::clone(fresh)) {
             // `seen` itself, so that this is not its last drop.
-            let sums = before.tally.sums();
+            let sums = before.read_counters.sums();
             newest.1.iter_mut().zip(sums).for_each(|(sum, more)| *sum += more);
         }
         is_newest
@@ -226,14 +229,14 @@ impl Handle {
         }
     }
 
-    /// What this handle has read in this process: as [`Tally::sums`].
+    /// What this handle has read in this process: as [`ReadCounters::sums`].
     pub(crate) fn sums(&self) -> [u64; 4] {
         if !self.engine.is_ours() {
-            return self.heir.get().map_or([0; 4], |heir| heir.sums());
+            return self.fork_local.get().map_or([0; 4], |fork_local| fork_local.sums());
         }
         let newest = self.newest.lock().expect("nothing panics under this lock");
-        let last = newest.0.as_ref().map_or([0; 4], |handle| handle.tally.sums());
-        let own = self.tally.sums();
+        let last = newest.0.as_ref().map_or([0; 4], |handle| handle.read_counters.sums());
+        let own = self.read_counters.sums();
         std::array::from_fn(|at| own[at] + newest.1[at] + last[at])
     }
 
@@ -242,7 +245,7 @@ impl Handle {
         if let Some(number) = ADVICE.iter().position(|&one| one == advice) {
             self.advice.store(number as u8, Ordering::Relaxed);
         }
-        let is_kept = self.file.kernel_pages.advise(&self.law, advice, range);
+        let is_kept = self.file.kernel_pages.advise(&self.policy, advice, range);
         if advice == Advice::WillNeed {
             if is_kept {
                 return;
@@ -256,12 +259,12 @@ impl Handle {
     }
 
     /// What is believed of the file: by the law of the kernel's pages where it keeps them, and else by the machine.
-    pub(crate) fn belief(&self) -> readpath_core::readahead::Belief {
-        match self.file.kernel_pages.belief() {
-            Some(belief) => belief,
+    pub(crate) fn readahead_state(&self) -> readpath_core::readahead::ReadaheadState {
+        match self.file.kernel_pages.readahead_state() {
+            Some(readahead_state) => readahead_state,
             None => {
                 let handle = self.in_machine().handle;
-                self.engine.lock().machine.belief(handle)
+                self.engine.lock().machine.readahead_state(handle)
             }
         }
     }
@@ -277,7 +280,7 @@ impl Handle {
     /// Whether what is cached may be given past the door.
     #[inline]
     pub(crate) fn lends(&self) -> bool {
-        Process::of(self.lends_in.load(Ordering::Relaxed)).is_this()
+        ProcessName::of(self.lends_in.load(Ordering::Relaxed)).is_this()
     }
 
     /// Whether any page of the file may be in our cache.
@@ -302,12 +305,12 @@ impl Handle {
     #[inline(always)]
     fn copy(&self, offset: u64, buffer: &mut [u8]) -> bool {
         let wish = thread_number();
-        let used_on = self.tally.last_page(wish);
+        let used_on = self.read_counters.last_page(wish);
         let copied =
             self.engine.frame_cache.copy(self.in_machine().file, offset, buffer, wish, used_on);
         let Some(reading) = copied else { return false };
         let bytes = buffer.len() as u64;
-        self.tally.copied(reading.slot(), bytes, offset + bytes);
+        self.read_counters.copied(reading.slot(), bytes, offset + bytes);
         true
     }
 
@@ -315,7 +318,7 @@ impl Handle {
     ///
     /// # Errors
     /// As many pages are held as may be.
-    pub(crate) fn hold_cached(&self, page: u64) -> Result<Option<Held>, HeldMax> {
+    pub(crate) fn hold_cached(&self, page: u64) -> Result<Option<PinnedPage>, HeldMax> {
         match self.sees_every_hit || !self.has_pages() {
             true => Ok(None),
             false => self.engine.frame_cache.hold(self.in_machine().file, page, false),
@@ -325,14 +328,14 @@ impl Handle {
     /// Tells where reads ended that the machine was not shown, each once; the calling
     /// thread's comes last.
     pub(super) fn take_passed(&self, passed: impl FnMut(u64)) {
-        self.tally.take_passed(passed);
+        self.read_counters.take_passed(passed);
     }
 }
 
 impl Drop for Handle {
     fn drop(&mut self) {
         if self.engine.is_ours() {
-            self.file.kernel_pages.closed(&self.law);
+            self.file.kernel_pages.closed(&self.policy);
             if let Some(named) = self.named.get() {
                 self.engine.lock().dropped(named.handle);
             }

@@ -5,26 +5,26 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
 use std::time::Duration;
 
-use super::Owner;
+use super::LazyEngine;
 use super::below::Below;
 use crate::backend::{BackendError, BackendKind, Sleep, Sleeper};
 use crate::clock::Clock;
 use crate::file::File;
 use crate::kernel_pages::KernelCache;
 use crate::path::{Coherence, ReadPath};
-use crate::storage::{Files, Storage};
+use crate::storage::{FileStorage, Storage};
 
 /// Long enough for any machine; a test that passes waits for nothing of the kind.
 const LONG: Duration = Duration::from_secs(20);
 
 /// Sleeps, and keeps the thread of this name from coming back until it is let go.
-struct Held {
+struct StalledThread {
     sleeper: Arc<dyn Sleeper>,
     begun: SyncSender<()>,
     let_go: std::sync::Mutex<Receiver<()>>,
 }
 
-impl Sleeper for Held {
+impl Sleeper for StalledThread {
     fn sleep(&self, sleep: Sleep) -> Result<bool, BackendError> {
         let slept = self.sleeper.sleep(sleep);
         if sleep != Sleep::Never && std::thread::current().name() == Some("held") {
@@ -54,13 +54,13 @@ fn beside_a_leader_that_is_gone(read: impl FnOnce(&File) -> u8 + Send + 'static)
     let (begun, has_begun) = sync_channel(1);
     let (release, let_go) = channel::<()>();
     let clock = Clock::start();
-    let (files, sleeper) = Files::several(16, BackendKind::Auto, clock).unwrap();
-    let held = Arc::new(Held { sleeper, begun, let_go: std::sync::Mutex::new(let_go) });
+    let (files, sleeper) = FileStorage::several(16, BackendKind::Auto, clock).unwrap();
+    let held = Arc::new(StalledThread { sleeper, begun, let_go: std::sync::Mutex::new(let_go) });
     let caps = files.caps();
     let builder = ReadPath::builder().readahead("none").memory(1 << 20);
     let files = Below::Files(Box::new(files));
     let engine = builder.build_over(files, held, caps, clock).unwrap();
-    let path = ReadPath::of(Arc::new(Owner::new(
+    let path = ReadPath::of(Arc::new(LazyEngine::new(
         engine,
         Coherence::WhenOpened,
         KernelCache::Unused,

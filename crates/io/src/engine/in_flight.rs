@@ -11,7 +11,9 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use readpath_core::cache::FrameId;
-use readpath_core::machine::{Buffer, Carrier, Done, Driver, HandleId, Machine, ReadError, ReadId};
+use readpath_core::machine::{
+    Buffer, Done, Driver, HandleId, IoBackend, Machine, ReadError, ReadId,
+};
 use readpath_core::request::{Completion, DeviceRequest};
 use readpath_core::unit::{PAGE_BYTES, Time};
 use slab::Slab;
@@ -294,7 +296,7 @@ impl InFlight {
     }
 }
 
-impl Carrier for InFlight {
+impl IoBackend for InFlight {
     fn submit(&mut self, machine: &Machine, _now: Time, request: DeviceRequest) {
         points::submitted(&request);
         let is_own = self.carries.take_if(|read| machine.awaits(*read, request.id)).is_some();

@@ -22,11 +22,11 @@
 
 use std::sync::atomic::Ordering::{self, AcqRel, Acquire, Relaxed, Release, SeqCst};
 
-use readpath_core::cache::{FileId, FrameId, Uses};
+use readpath_core::cache::{FileId, FrameId, UseCount};
 use readpath_core::splitmix::spread;
 use readpath_core::unit::PAGE_BYTES;
 
-use super::readers::{Copies, Readers, Reading};
+use super::readers::{Copies, ReaderGuard, Readers};
 use crate::storage::FILE_BYTES_MAX;
 use crate::sync::point;
 
@@ -84,7 +84,7 @@ pub(crate) trait Word<T> {
 }
 
 #[repr(C)]
-struct Entry<A: Atomics> {
+struct IndexEntry<A: Atomics> {
     key: A::Key,
     state: A::Word,
     /// One more than the number of the next frame in the chain; 0 at the end, as in a head.
@@ -94,8 +94,8 @@ struct Entry<A: Atomics> {
 /// The heads of neighbours.
 type Group<A> = [<A as Atomics>::Word; 1 << GROUP_LOG2];
 
-const _: () = assert!(size_of::<Entry<Std>>() == size_of::<[u64; 2]>());
-const _: () = assert!(align_of::<Entry<Std>>() == align_of::<[u64; 2]>());
+const _: () = assert!(size_of::<IndexEntry<Std>>() == size_of::<[u64; 2]>());
+const _: () = assert!(align_of::<IndexEntry<Std>>() == align_of::<[u64; 2]>());
 
 /// What came of the wish to hold a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,7 +112,7 @@ pub(crate) enum Hold {
 pub(crate) struct PageIndex<A: Atomics> {
     /// A power of two of groups.
     heads: Box<[Group<A>]>,
-    entries: Box<[Entry<A>]>,
+    entries: Box<[IndexEntry<A>]>,
     readers: Readers<A>,
 }
 
@@ -126,7 +126,10 @@ impl PageIndex<Std> {
         // SAFETY: both are ours alone, and as large, and as aligned, as the atomic integers that they become, for which
         // zeros are zero.
         let (heads, entries) = unsafe {
-            (Box::from_raw(heads as *mut [Group<Std>]), Box::from_raw(entries as *mut [Entry<Std>]))
+            (
+                Box::from_raw(heads as *mut [Group<Std>]),
+                Box::from_raw(entries as *mut [IndexEntry<Std>]),
+            )
         };
         PageIndex { heads, entries, readers: Readers::new(readers) }
     }
@@ -138,7 +141,7 @@ impl<A: Atomics> PageIndex<A> {
     fn of_words(frames: u32, readers: usize) -> PageIndex<A> {
         let head = |_| std::array::from_fn(|_| A::Word::new(0));
         let entry =
-            |_| Entry { key: A::Key::new(0), state: A::Word::new(0), next: A::Word::new(0) };
+            |_| IndexEntry { key: A::Key::new(0), state: A::Word::new(0), next: A::Word::new(0) };
         PageIndex {
             heads: (0..groups(frames)).map(head).collect(),
             entries: (0..frames).map(entry).collect(),
@@ -154,7 +157,12 @@ impl<A: Atomics> PageIndex<A> {
     /// Signs in for copies from the group of a page, in slot `wish` if it is free;
     /// `None` if none is.
     #[inline]
-    pub(crate) fn sign_in(&self, file: FileId, page: u64, wish: usize) -> Option<Reading<'_, A>> {
+    pub(crate) fn sign_in(
+        &self,
+        file: FileId,
+        page: u64,
+        wish: usize,
+    ) -> Option<ReaderGuard<'_, A>> {
         self.readers.sign_in(key(file, page), wish)
     }
 
@@ -163,7 +171,7 @@ impl<A: Atomics> PageIndex<A> {
     #[inline]
     pub(crate) fn look_up(
         &self,
-        reading: &Reading<'_, A>,
+        reading: &ReaderGuard<'_, A>,
         file: FileId,
         page: u64,
         counts: bool,
@@ -189,7 +197,7 @@ impl<A: Atomics> PageIndex<A> {
     /// frame keeps it as long as that is so.
     pub(crate) fn keeps(
         &self,
-        reading: &Reading<'_, A>,
+        reading: &ReaderGuard<'_, A>,
         file: FileId,
         page: u64,
         frame: u32,
@@ -220,7 +228,7 @@ impl<A: Atomics> PageIndex<A> {
 
     /// Counts a hold, and a use, of an entry that is lent and has none of the flags `unless`.
     #[inline]
-    fn count_hold(&self, entry: &Entry<A>, unless: u32) -> bool {
+    fn count_hold(&self, entry: &IndexEntry<A>, unless: u32) -> bool {
         let mut state = entry.state.load(Relaxed);
         loop {
             if state & (LENT | unless) != LENT || state & HOLDS == HOLDS {
@@ -279,15 +287,15 @@ impl<A: Atomics> PageIndex<A> {
     }
 
     /// How the page in `frame` was used since this was last asked.
-    pub(crate) fn uses(&self, frame: u32) -> Uses {
+    pub(crate) fn uses(&self, frame: u32) -> UseCount {
         let state = &self.entries[frame as usize].state;
         if state.load(Relaxed) & USES == 0 {
-            return Uses::None;
+            return UseCount::None;
         }
         match (state.fetch_and(!USES, Relaxed) & USES) / USE {
-            0 => Uses::None,
-            1 => Uses::Once,
-            _ => Uses::Again,
+            0 => UseCount::None,
+            1 => UseCount::Once,
+            _ => UseCount::Again,
         }
     }
 
@@ -385,7 +393,7 @@ impl<A: Atomics> PageIndex<A> {
     }
 
     #[inline]
-    fn find(&self, key: u64) -> Option<(u32, &Entry<A>)> {
+    fn find(&self, key: u64) -> Option<(u32, &IndexEntry<A>)> {
         let mut link = self.head(key).load(Acquire);
         for _ in 0..STEPS_MAX {
             // Past the end there is no such entry.
@@ -570,10 +578,10 @@ mod tests {
         assert!(!index.release(1));
         index.unmark(1);
         assert!(index.is_lent(FILE, 7));
-        assert_eq!((index.uses(1), index.uses(1)), (Uses::Once, Uses::None));
-        for uses in [Uses::Once, Uses::Again, Uses::Again] {
+        assert_eq!((index.uses(1), index.uses(1)), (UseCount::Once, UseCount::None));
+        for uses in [UseCount::Once, UseCount::Again, UseCount::Again] {
             let pins = match uses {
-                Uses::Once => 1,
+                UseCount::Once => 1,
                 _ => 3,
             };
             for _ in 0..pins {

@@ -7,18 +7,18 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::Engine;
 use super::in_flight::{DeferredDrop, Parked};
-use super::state::State;
+use super::state::EngineState;
 use crate::sync::MutexGuard;
 
 /// The state of an engine, for one caller at a time; never held while anybody sleeps.
 pub(crate) struct Locked<'e> {
     engine: &'e Engine,
     /// Present until the guard is dropped.
-    state: Option<MutexGuard<'e, State>>,
+    state: Option<MutexGuard<'e, EngineState>>,
 }
 
 impl<'e> Locked<'e> {
-    pub(super) fn new(engine: &'e Engine, state: MutexGuard<'e, State>) -> Locked<'e> {
+    pub(super) fn new(engine: &'e Engine, state: MutexGuard<'e, EngineState>) -> Locked<'e> {
         Locked { engine, state: Some(state) }
     }
 
@@ -39,23 +39,23 @@ impl<'e> Locked<'e> {
     }
 
     /// The guard of the mutex alone, for a condition to be waited for: nothing is put off.
-    pub(super) fn into_guard(mut self) -> MutexGuard<'e, State> {
+    pub(super) fn into_guard(mut self) -> MutexGuard<'e, EngineState> {
         self.state.take().expect("present until the guard is dropped")
     }
 }
 
 impl Deref for Locked<'_> {
-    type Target = State;
+    type Target = EngineState;
 
     #[inline]
-    fn deref(&self) -> &State {
+    fn deref(&self) -> &EngineState {
         self.state.as_ref().expect("present until the guard is dropped")
     }
 }
 
 impl DerefMut for Locked<'_> {
     #[inline]
-    fn deref_mut(&mut self) -> &mut State {
+    fn deref_mut(&mut self) -> &mut EngineState {
         self.state.as_mut().expect("present until the guard is dropped")
     }
 }

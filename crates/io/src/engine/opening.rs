@@ -12,11 +12,11 @@ use readpath_core::unit::PageRange;
 
 use super::OpenFile;
 use super::in_flight::DeferredDrop;
-use super::state::State;
+use super::state::EngineState;
 use crate::identity::Identity;
 
 /// A file that is open, and by how many handles.
-pub(super) struct Open {
+pub(super) struct OpenHandle {
     file: Arc<OpenFile>,
     id: FileId,
     start_sector: u64,
@@ -36,17 +36,17 @@ pub(crate) struct InMachine {
 #[derive(Default)]
 pub(super) struct OpenFiles {
     /// By the number of the file.
-    files: Vec<Option<Open>>,
+    files: Vec<Option<OpenHandle>>,
     /// The same, by what they are: the states of one file lie side by side.
     by_identity: BTreeMap<Identity, FileId>,
 }
 
 impl OpenFiles {
-    fn of(&self, id: FileId) -> &Open {
+    fn of(&self, id: FileId) -> &OpenHandle {
         self.files[id.0 as usize].as_ref().expect("the file is open")
     }
 
-    fn of_mut(&mut self, id: FileId) -> &mut Open {
+    fn of_mut(&mut self, id: FileId) -> &mut OpenHandle {
         self.files[id.0 as usize].as_mut().expect("the file is open")
     }
 
@@ -56,10 +56,10 @@ impl OpenFiles {
             self.files.resize_with(at + 1, || None);
         }
         self.by_identity.insert(file.identity, id);
-        self.files[at] = Some(Open { file, id, start_sector, handles: 0 });
+        self.files[at] = Some(OpenHandle { file, id, start_sector, handles: 0 });
     }
 
-    fn remove(&mut self, id: FileId) -> Open {
+    fn remove(&mut self, id: FileId) -> OpenHandle {
         let open = self.files[id.0 as usize].take().expect("the file is open");
         self.by_identity.remove(&open.file.identity);
         open
@@ -81,7 +81,7 @@ pub(super) struct InUse {
     is_dropped: bool,
 }
 
-impl State {
+impl EngineState {
     /// Takes a file in, or finds it there already and unchanged, with a new handle; gives it as it is there.
     pub(crate) fn open(&mut self, file: Arc<OpenFile>) -> (Arc<OpenFile>, InMachine) {
         if let Some(&id) = self.open.by_identity.get(&file.identity) {

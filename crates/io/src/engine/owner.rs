@@ -3,51 +3,51 @@
 //! A path that keeps pages itself has its engine from the start. One that has the kernel keep them doesn't: the memory, the tables,
 //! the queue to the device and what is asked of the system for them take as long as to open a file a hundred times, and mostly nobody
 //! ever needs them. Such an engine is built when something is first to be read past the kernel's cache: where the kernel
-//! has failed a read, or of a block device. Who can tell that it failed asks [`ready`](Owner::ready) before.
+//! has failed a read, or of a block device. Who can tell that it failed asks [`ready`](LazyEngine::ready) before.
 
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use readpath_core::decision::Decided;
+use readpath_core::decision::LoggedDecision;
 
 use super::Engine;
 use super::elastic::enlist;
 use super::frame_cache::copies_max;
 use super::locked::Locked;
 use crate::kernel_pages::KernelCache;
-use crate::kernel_pages::steering::ThroughKernel;
+use crate::kernel_pages::kernel_readahead::ThroughKernel;
 use crate::path::{BuildError, Builder, Coherence};
-use crate::process::{Heir, Own};
+use crate::process::{ForkLocal, Own};
 use crate::read_error::{Forked, ReadError};
 
 /// Keeps an engine going: with the last of these it ends.
-pub(crate) struct Owner {
+pub(crate) struct LazyEngine {
     /// Built when it is first needed, or from the start.
-    engine: Own<Heir<Arc<Engine>>>,
+    engine: Own<ForkLocal<Arc<Engine>>>,
     pub(crate) coherence: Coherence,
     pub(crate) kernel_cache: KernelCache,
     /// How it is built, and another in a child; none over a server.
     builder: Option<Builder>,
-    heir: Heir<Arc<Owner>>,
+    fork_local: ForkLocal<Arc<LazyEngine>>,
     /// How many copies out of the cache may be under way at a time.
     pub(super) copies_max: usize,
     /// How many files were opened.
     opened: AtomicU32,
 }
 
-impl Owner {
+impl LazyEngine {
     /// Has the engine from the start.
     pub(crate) fn new(
         engine: Engine,
         coherence: Coherence,
         kernel_cache: KernelCache,
         builder: Option<Builder>,
-    ) -> Owner {
+    ) -> LazyEngine {
         let engine = Arc::new(engine);
         enlist(&engine);
         let copies_max = engine.frame_cache.copies_max();
-        Owner::with(Heir::of(engine), copies_max, coherence, kernel_cache, builder)
+        LazyEngine::with(ForkLocal::of(engine), copies_max, coherence, kernel_cache, builder)
     }
 
     /// Has the engine built when it is first needed.
@@ -55,23 +55,23 @@ impl Owner {
         coherence: Coherence,
         kernel_cache: KernelCache,
         builder: Builder,
-    ) -> Owner {
-        Owner::with(Heir::new(), copies_max(), coherence, kernel_cache, Some(builder))
+    ) -> LazyEngine {
+        LazyEngine::with(ForkLocal::new(), copies_max(), coherence, kernel_cache, Some(builder))
     }
 
     fn with(
-        engine: Heir<Arc<Engine>>,
+        engine: ForkLocal<Arc<Engine>>,
         copies_max: usize,
         coherence: Coherence,
         kernel_cache: KernelCache,
         builder: Option<Builder>,
-    ) -> Owner {
-        Owner {
+    ) -> LazyEngine {
+        LazyEngine {
             engine: Own::new(engine),
             coherence,
             kernel_cache,
             builder,
-            heir: Heir::new(),
+            fork_local: ForkLocal::new(),
             copies_max,
             opened: AtomicU32::new(0),
         }
@@ -87,7 +87,7 @@ impl Owner {
     ///
     /// # Errors
     /// It can't be built in this child.
-    pub(crate) fn here(self: &Arc<Owner>) -> Result<Arc<Owner>, Forked> {
+    pub(crate) fn here(self: &Arc<LazyEngine>) -> Result<Arc<LazyEngine>, Forked> {
         if self.is_ours() {
             return Ok(Arc::clone(self));
         }
@@ -98,14 +98,14 @@ impl Owner {
             Err(BuildError::Backend(error)) => Err(Forked::Backend(error)),
             Err(error) => unreachable!("it was built before: {error}"),
         };
-        self.heir.get_or_make(build)?.here()
+        self.fork_local.get_or_make(build)?.here()
     }
 
     /// The one of this process, unless it is still to be built.
-    pub(crate) fn here_already(&self) -> Option<&Owner> {
+    pub(crate) fn here_already(&self) -> Option<&LazyEngine> {
         match self.is_ours() {
             true => Some(self),
-            false => self.heir.get()?.here_already(),
+            false => self.fork_local.get()?.here_already(),
         }
     }
 
@@ -154,7 +154,7 @@ impl Owner {
     }
 
     /// What the law decided of these reads.
-    pub(crate) fn take_decisions(&self, all: &mut Vec<Decided>) {
+    pub(crate) fn take_decisions(&self, all: &mut Vec<LoggedDecision>) {
         self.kernel_cache.take_decisions(all);
     }
 
@@ -167,7 +167,7 @@ impl Owner {
     }
 }
 
-impl Deref for Owner {
+impl Deref for LazyEngine {
     type Target = Engine;
 
     /// # Panics
@@ -181,7 +181,7 @@ impl Deref for Owner {
     }
 }
 
-impl Drop for Owner {
+impl Drop for LazyEngine {
     fn drop(&mut self) {
         if let Some(engine) = self.built() {
             engine.close();

@@ -23,7 +23,7 @@ use super::copy::{Bytes, slices};
 use super::frame_cache::TOGETHER;
 use super::in_flight::{CompletedRead, InFlightId, Parked, QueueId};
 use super::locked::Locked;
-use super::state::State;
+use super::state::EngineState;
 use super::{Engine, Handle, Waited};
 use crate::frames::FrameMemory;
 use crate::read_error::ReadError;
@@ -144,7 +144,7 @@ impl<H: Deref<Target = Handle>> PendingRead<H> {
         piece_end.min(self.end) - self.offset
     }
 
-    fn open_queue(&self, state: &mut State, is_task: bool) -> QueueId {
+    fn open_queue(&self, state: &mut EngineState, is_task: bool) -> QueueId {
         let queue = state.in_flight.open_queue(is_task);
         self.queue.set(Some(queue));
         queue

@@ -27,17 +27,17 @@ const LOW: u64 = (1 << GROUP_LOG2) - 1;
 
 /// The slots.
 pub(crate) struct Readers<A: Atomics> {
-    slots: Box<[Slot<A>]>,
+    slots: Box<[ReaderSlot<A>]>,
 }
 
 /// A cache line of its own.
 #[repr(align(64))]
-struct Slot<A: Atomics> {
+struct ReaderSlot<A: Atomics> {
     word: A::Key,
 }
 
 /// Somebody is signed in, until this is dropped.
-pub(crate) struct Reading<'a, A: Atomics> {
+pub(crate) struct ReaderGuard<'a, A: Atomics> {
     word: &'a A::Key,
     value: u64,
     slot: usize,
@@ -47,7 +47,7 @@ impl<A: Atomics> Readers<A> {
     /// So many slots, a power of two: so many copies at a time.
     pub(crate) fn new(slots: usize) -> Readers<A> {
         debug_assert!(slots.is_power_of_two());
-        Readers { slots: (0..slots).map(|_| Slot { word: A::Key::new(0) }).collect() }
+        Readers { slots: (0..slots).map(|_| ReaderSlot { word: A::Key::new(0) }).collect() }
     }
 
     /// How many slots there are.
@@ -58,7 +58,7 @@ impl<A: Atomics> Readers<A> {
     /// Signs in for the group of `key`, in slot `wish` if that is free; `None`
     /// if none is.
     #[inline]
-    pub(crate) fn sign_in(&self, key: u64, wish: usize) -> Option<Reading<'_, A>> {
+    pub(crate) fn sign_in(&self, key: u64, wish: usize) -> Option<ReaderGuard<'_, A>> {
         (wish..wish + self.slots.len()).find_map(|at| {
             let slot = at & (self.slots.len() - 1);
             let word = &self.slots[slot].word;
@@ -69,20 +69,20 @@ impl<A: Atomics> Readers<A> {
             let value = signed_in(key, before);
             word.compare_exchange_weak(before, value, SeqCst, Relaxed).ok()?;
             A::fence();
-            Some(Reading { word, value, slot })
+            Some(ReaderGuard { word, value, slot })
         })
     }
 
     /// Whether somebody is signed in for the group of `key`.
     pub(crate) fn are_in(&self, key: u64) -> bool {
         A::fence();
-        self.slots.iter().any(|Slot { word }| is_in(word.load(SeqCst), key))
+        self.slots.iter().any(|ReaderSlot { word }| is_in(word.load(SeqCst), key))
     }
 
     /// Who is signed in for the group of `key`.
     pub(crate) fn who_is_in(&self, key: u64) -> Copies {
         A::fence();
-        let words = self.slots.iter().map(|Slot { word }| word.load(SeqCst)).enumerate();
+        let words = self.slots.iter().map(|ReaderSlot { word }| word.load(SeqCst)).enumerate();
         Copies(words.filter(|&(_, word)| is_in(word, key)).collect())
     }
 
@@ -97,7 +97,7 @@ impl<A: Atomics> Readers<A> {
 #[derive(Debug)]
 pub(crate) struct Copies(Vec<(usize, u64)>);
 
-impl<A: Atomics> Reading<'_, A> {
+impl<A: Atomics> ReaderGuard<'_, A> {
     /// Which slot it is signed in: nobody else is as long as this lives.
     pub(crate) fn slot(&self) -> usize {
         self.slot
@@ -116,7 +116,7 @@ impl<A: Atomics> Reading<'_, A> {
     }
 }
 
-impl<A: Atomics> Drop for Reading<'_, A> {
+impl<A: Atomics> Drop for ReaderGuard<'_, A> {
     #[inline]
     fn drop(&mut self) {
         self.word.store(self.value & !ACTIVE, Release);

@@ -11,7 +11,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use readpath_core::machine::{Access, Machine, ReadError, ReadId, Transfer};
+use readpath_core::machine::{Machine, ReadAccess, ReadError, ReadId, Transfer};
 use readpath_core::request::{Completion, Outcome, ProcessId};
 use readpath_core::unit::Time;
 
@@ -23,14 +23,14 @@ use super::frame_cache::FrameCache;
 use super::in_flight::{
     CompletedRead, DeferredDrop, InFlight, InFlightId, InFlightRead, Lead, OwnRequest, QueueId,
 };
-use super::opening::{InUse, Open, OpenFiles};
+use super::opening::{InUse, OpenFiles, OpenHandle};
 use crate::backend::{BackendError, BackendInUse};
 use crate::clock::Clock;
 use crate::copied::Copied;
 use crate::points;
 
 /// The state of an engine.
-pub(crate) struct State {
+pub(crate) struct EngineState {
     pub(crate) machine: Machine,
     pub(crate) in_flight: InFlight,
     frame_cache: Arc<FrameCache>,
@@ -42,7 +42,7 @@ pub(crate) struct State {
     /// By the number of the handle.
     pub(super) in_use: Vec<InUse>,
     /// Files without handles, some of whose pages are still on their way.
-    pub(super) removing: Vec<Open>,
+    pub(super) removing: Vec<OpenHandle>,
     /// The reactor sleeps, and watches over nobody.
     pub(crate) is_reactor_idle: bool,
     pub(crate) is_closing: bool,
@@ -54,15 +54,15 @@ pub(crate) struct State {
     collected: Vec<Completion>,
 }
 
-impl State {
+impl EngineState {
     pub(crate) fn new(
         machine: Machine,
         files: Below,
         frame_cache: Arc<FrameCache>,
         clock: Clock,
-    ) -> State {
+    ) -> EngineState {
         let lent_pages_max = lent_pages_max(machine.read_bytes_max());
-        State {
+        EngineState {
             machine,
             in_flight: InFlight::new(files, Arc::clone(&frame_cache)),
             frame_cache,
@@ -117,8 +117,8 @@ impl State {
         Ok(())
     }
 
-    /// As [`start`](State::start), for a thread that is about to wait. It may be given a request of the read to carry by
-    /// itself, and then [tells](State::complete_own) what came of it.
+    /// As [`start`](EngineState::start), for a thread that is about to wait. It may be given a request of the read to carry by
+    /// itself, and then [tells](EngineState::complete_own) what came of it.
     ///
     /// # Errors
     /// As there.
@@ -138,7 +138,7 @@ impl State {
         Ok(self.in_flight.own.take())
     }
 
-    /// As [`begin`](State::begin), for a read alone. Where as many are under way as may be, what is completed is
+    /// As [`begin`](EngineState::begin), for a read alone. Where as many are under way as may be, what is completed is
     /// taken in before it is refused: of reads that were given up, nobody else takes it in.
     fn begin_in_room(
         &mut self,
@@ -174,10 +174,10 @@ impl State {
         let transfer = Transfer { handle: named.handle, process, offset, bytes, tag };
         let before = self.machine.meter();
         let (asked_before, hit_before) = (before.asked_bytes, before.hit_bytes);
-        let read = self.machine.read(now, Access::Buffered, transfer)?;
+        let read = self.machine.read(now, ReadAccess::Buffered, transfer)?;
         let after = self.machine.meter();
         let (asked, there) = (after.asked_bytes - asked_before, after.hit_bytes - hit_before);
-        handle.tally.through(asked, there, offset + asked);
+        handle.read_counters.through(asked, there, offset + asked);
         self.in_flight.enter(id, queue, named.handle, read, ticket);
         self.in_use[named.handle.0 as usize].reads += 1;
         Ok(read)
@@ -353,7 +353,7 @@ impl State {
     /// Takes in what is completed, if it was awaited as `slept` says; true if there was something.
     pub(crate) fn take_in(&mut self, slept: Result<bool, BackendError>) -> bool {
         let in_flight = &mut self.in_flight;
-        let is_awaited = slept == Ok(true);
+        let is_demand = slept == Ok(true);
         match slept.and_then(|_| in_flight.files.collect(&mut self.collected)) {
             Ok(is_queued) => in_flight.deferred.is_queued |= is_queued,
             Err(error) => in_flight.fail(error),
@@ -361,7 +361,7 @@ impl State {
         let now = self.clock.now();
         let has_some = !self.collected.is_empty();
         for mut completion in self.collected.drain(..) {
-            if is_awaited {
+            if is_demand {
                 completion.not_before = now;
             }
             in_flight.completions.push_back(completion);

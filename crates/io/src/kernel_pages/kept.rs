@@ -1,6 +1,6 @@
 //! Reads of files whose pages the kernel keeps.
 //!
-//! A read is made with one system call where it is [trusted](super::trust) to be held. Else it is looked at: what is held is
+//! A read is made with one system call where it is [trusted](super::residency_sampling) to be held. Else it is looked at: what is held is
 //! taken with `RWF_NOWAIT`, and was that all of it, the read is done. Otherwise
 //! our law sees it, the kernel is advised of what that wants, and the rest is read and waited for.
 //!
@@ -24,7 +24,7 @@ use std::task::{Poll, Waker};
 use readpath_core::unit::PageRange;
 
 use super::holds;
-use super::steering::{Shown, Steered};
+use super::kernel_readahead::{Shown, Steered};
 use super::waiter::Wish;
 use crate::engine::Handle;
 use crate::target::Target;
@@ -41,11 +41,11 @@ impl Handle {
     ) -> Option<u64> {
         let pages = &self.file.kernel_pages;
         let (through, target) = (pages.through()?, pages.target.as_ref()?);
-        let reads = self.tally.kernel_reads();
-        if steered.trusts(reads.trust()) {
+        let reads = self.read_counters.kernel_reads();
+        if steered.trusts(reads.residency_sampling()) {
             return through.read_all(offset, bytes, buffers).then_some(0);
         }
-        let trust = reads.trust();
+        let residency_sampling = reads.residency_sampling();
         // From here on: what is not held the kernel begins with as soon as it is looked at.
         let reading = steered.reads();
         // Behind a header that was trusted to be held the kernel reads ahead as of a stream, as soon as it is looked.
@@ -57,21 +57,21 @@ impl Handle {
             steered.disengage();
         }
         let is_engaged = steered.is_engaged();
-        let is_to_look = !is_engaged && !trust.expects_miss();
+        let is_to_look = !is_engaged && !residency_sampling.expects_miss();
         let seen = if is_to_look {
             through.read_seen(offset, alone_from.is_some(), buffers)
         } else {
             None
         };
         if seen == Some(bytes) {
-            trust.looked(true);
+            residency_sampling.looked(true);
             return Some(0);
         }
         let missed = seen.map(|held| offset + held);
         let (mut is_alone, mut was_advised) = (false, false);
         if is_engaged || alone_from.is_some() || !reads.goes_on_unseen(offset) {
             let shown = self.shown(offset, bytes, alone_from, false, missed);
-            let seen = steered.read(&self.law, target, shown);
+            let seen = steered.read(&self.policy, target, shown);
             reads.goes_on_alone(seen.goes_on_alone);
             // Of a read that continues none the kernel reads nothing ahead.
             is_alone = seen.goes_on_alone && shown.goes_on;
@@ -81,12 +81,12 @@ impl Handle {
         if !through.read_rest(offset, held, is_alone, buffers) {
             return None;
         }
-        let awaited = reading.has_read(bytes - held, missed.is_some(), was_advised);
+        let demand = reading.has_read(bytes - held, missed.is_some(), was_advised);
         match is_engaged {
-            true => trust.ends(),
-            false => trust.looked(awaited == 0),
+            true => residency_sampling.ends(),
+            false => residency_sampling.looked(demand == 0),
         }
-        Some(awaited)
+        Some(demand)
     }
 
     /// Has the kernel begin with what it doesn't hold of a read that is to be
@@ -98,7 +98,7 @@ impl Handle {
         if self.has_own(offset, bytes) {
             return false;
         }
-        let reads = self.tally.kernel_reads();
+        let reads = self.read_counters.kernel_reads();
         if !steered.trusts(reads.begun()) {
             let is_held = self.begin(steered, target, offset, bytes);
             reads.begun().looked(is_held);
@@ -111,9 +111,9 @@ impl Handle {
         let request = PageRange::covering(offset, bytes);
         let is_held = holds(target, request);
         if !is_held || steered.is_engaged() {
-            let reads = self.tally.kernel_reads();
+            let reads = self.read_counters.kernel_reads();
             steered.read(
-                &self.law,
+                &self.policy,
                 target,
                 self.shown(offset, bytes, reads.alone_from(offset), !is_held, None),
             );
@@ -161,14 +161,14 @@ impl Handle {
             return Poll::Ready(Ok(is_read && self.counted(bytes, bytes, offset)));
         }
         // The thread that waits reads on through the kernel, as the look does: so a stream is the kernel's here too.
-        let is_kernels = steered.leaves_streams(target) && self.tally.has_end_at(offset);
+        let is_kernels = steered.leaves_streams(target) && self.read_counters.has_end_at(offset);
         if is_kernels {
             steered.disengage();
         }
         let is_engaged = steered.is_engaged();
-        let alone_from = self.tally.kernel_reads().alone_from(offset);
+        let alone_from = self.read_counters.kernel_reads().alone_from(offset);
         if is_engaged {
-            steered.read(&self.law, target, self.shown(offset, bytes, alone_from, true, None));
+            steered.read(&self.policy, target, self.shown(offset, bytes, alone_from, true, None));
         }
         let seen = through.read_seen(offset, false, buffers);
         if seen == Some(bytes) {
@@ -176,7 +176,7 @@ impl Handle {
         }
         if !is_engaged && !is_kernels {
             let missed = seen.map(|held| offset + held);
-            steered.read(&self.law, target, self.shown(offset, bytes, alone_from, true, missed));
+            steered.read(&self.policy, target, self.shown(offset, bytes, alone_from, true, missed));
         }
         let wanted = wish.insert(Arc::new(Wish::new(through.to_bring_in(), offset, bytes)));
         wanted.poll(waker);
@@ -195,7 +195,7 @@ impl Handle {
         is_begun: bool,
         missed: Option<u64>,
     ) -> Shown {
-        let reads = self.tally.kernel_reads();
+        let reads = self.read_counters.kernel_reads();
         let goes_on = reads.last_end().map_or(offset == 0, |end| end == offset);
         let (from, end) = (alone_from.unwrap_or(offset), offset + bytes);
         reads.shown(end);

@@ -17,7 +17,7 @@ use std::task::Waker;
 use std::thread::JoinHandle;
 
 use crate::copied::Copied;
-use crate::process::Process;
+use crate::process::ProcessName;
 use crate::thread;
 
 /// The most that is read for a task at once, and of more at a time.
@@ -38,14 +38,14 @@ pub(crate) struct Wish {
 
 /// The thread, once there is one, and what it is to wait for.
 pub(super) struct Waiter {
-    shared: Arc<Shared>,
+    shared: Arc<WaiterShared>,
     thread: Mutex<Option<JoinHandle<()>>>,
     /// The one that has the thread.
-    process: Process,
+    process: ProcessName,
 }
 
 #[derive(Default)]
-struct Shared {
+struct WaiterShared {
     wishes: Mutex<Wishes>,
     called: Condvar,
 }
@@ -100,7 +100,7 @@ impl Wish {
 impl Waiter {
     /// One without a thread.
     pub(super) fn new() -> Waiter {
-        Waiter { shared: Arc::default(), thread: Mutex::default(), process: Process::this() }
+        Waiter { shared: Arc::default(), thread: Mutex::default(), process: ProcessName::this() }
     }
 
     /// Has the thread wait for it.
@@ -135,7 +135,7 @@ impl Drop for Waiter {
     }
 }
 
-impl Shared {
+impl WaiterShared {
     /// The life of the thread.
     fn run(&self) {
         loop {

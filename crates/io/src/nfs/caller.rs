@@ -33,10 +33,11 @@ pub(crate) trait Caller {
 }
 
 /// Hears of the end of calls that are no READs, as [`Caller::ended`] does.
-pub(crate) type Ended<'a> = dyn FnMut(CallId, Result<&[u8], CallError>) -> Result<(), Garbled> + 'a;
+pub(crate) type CallEndFn<'a> =
+    dyn FnMut(CallId, Result<&[u8], CallError>) -> Result<(), Garbled> + 'a;
 
 /// Makes no READs, and hears the results of its calls whole.
-pub(crate) struct Hearing<'a>(pub(crate) &'a mut Ended<'a>);
+pub(crate) struct Hearing<'a>(pub(crate) &'a mut CallEndFn<'a>);
 
 impl Caller for Hearing<'_> {
     fn ended(

@@ -3,7 +3,7 @@
 
 use super::rpc::Procedure;
 use super::status::Status;
-use super::xdr::{Garbled, Reader, put_opaque, put_u32, put_u64};
+use super::xdr::{Garbled, XdrReader, put_opaque, put_u32, put_u64};
 
 pub(crate) const PROGRAM: u32 = 100_003;
 
@@ -96,7 +96,7 @@ pub(crate) struct DataHead {
 }
 
 /// Results, or the server's word on why there are none.
-pub(crate) type Told<T> = Result<Result<T, Status>, Garbled>;
+pub(crate) type CallResult<T> = Result<Result<T, Status>, Garbled>;
 
 /// The arguments of GETATTR, READLINK and FSINFO.
 pub(crate) fn put_handle(to: &mut Vec<u8>, file: &FileHandle) {
@@ -123,12 +123,12 @@ pub(crate) fn put_read(to: &mut Vec<u8>, file: &FileHandle, offset: u64, bytes: 
 }
 
 /// The results of GETATTR.
-pub(crate) fn attributes_told(results: &[u8]) -> Told<Attributes> {
+pub(crate) fn attributes_told(results: &[u8]) -> CallResult<Attributes> {
     told(results, attributes)
 }
 
 /// The results of LOOKUP: the handle, and the attributes if the server gives them.
-pub(crate) fn lookup_told(results: &[u8]) -> Told<(FileHandle, Option<Attributes>)> {
+pub(crate) fn lookup_told(results: &[u8]) -> CallResult<(FileHandle, Option<Attributes>)> {
     told(results, |reader| {
         let file = FileHandle::new(reader.opaque(HANDLE_BYTES_MAX)?)?;
         let found = (file, attributes_if_any(reader)?);
@@ -138,7 +138,7 @@ pub(crate) fn lookup_told(results: &[u8]) -> Told<(FileHandle, Option<Attributes
 }
 
 /// The results of ACCESS: the bits that are granted.
-pub(crate) fn access_told(results: &[u8]) -> Told<u32> {
+pub(crate) fn access_told(results: &[u8]) -> CallResult<u32> {
     told(results, |reader| {
         attributes_if_any(reader)?;
         reader.u32()
@@ -146,7 +146,7 @@ pub(crate) fn access_told(results: &[u8]) -> Told<u32> {
 }
 
 /// The results of READLINK: the path that the link holds.
-pub(crate) fn link_told(results: &[u8]) -> Told<Vec<u8>> {
+pub(crate) fn link_told(results: &[u8]) -> CallResult<Vec<u8>> {
     told(results, |reader| {
         attributes_if_any(reader)?;
         Ok(reader.opaque(LINK_BYTES_MAX)?.to_vec())
@@ -154,7 +154,7 @@ pub(crate) fn link_told(results: &[u8]) -> Told<Vec<u8>> {
 }
 
 /// The results of FSINFO.
-pub(crate) fn fs_info_told(results: &[u8]) -> Told<FsInfo> {
+pub(crate) fn fs_info_told(results: &[u8]) -> CallResult<FsInfo> {
     told(results, |reader| {
         attributes_if_any(reader)?;
         let [read_bytes_max, read_bytes_preferred] = [reader.u32()?, reader.u32()?];
@@ -165,7 +165,7 @@ pub(crate) fn fs_info_told(results: &[u8]) -> Told<FsInfo> {
 }
 
 /// The results of a READ of `asked_bytes` bytes: head and data.
-pub(crate) fn data_told(results: &[u8], asked_bytes: u32) -> Told<(DataHead, &[u8])> {
+pub(crate) fn data_told(results: &[u8], asked_bytes: u32) -> CallResult<(DataHead, &[u8])> {
     told(results, |reader| {
         let head = data_head(reader, asked_bytes)?;
         Ok((head, reader.padded(head.bytes as usize)?))
@@ -175,7 +175,7 @@ pub(crate) fn data_told(results: &[u8], asked_bytes: u32) -> Told<(DataHead, &[u
 /// The same of results whose data is still on its way: the head, and the data so far
 /// with what follows it. `None` as long as the head isn't there, and where there will be no data.
 pub(crate) fn data_begun(results: &[u8], asked_bytes: u32) -> Option<(DataHead, &[u8])> {
-    let mut reader = Reader::new(results);
+    let mut reader = XdrReader::new(results);
     if reader.u32() != Ok(0) {
         return None;
     }
@@ -183,7 +183,7 @@ pub(crate) fn data_begun(results: &[u8], asked_bytes: u32) -> Option<(DataHead, 
     Some((head, reader.rest()))
 }
 
-fn data_head(reader: &mut Reader<'_>, asked_bytes: u32) -> Result<DataHead, Garbled> {
+fn data_head(reader: &mut XdrReader<'_>, asked_bytes: u32) -> Result<DataHead, Garbled> {
     let attributes = attributes_if_any(reader)?;
     let bytes = reader.u32()?;
     let is_at_end = reader.bool()?;
@@ -197,9 +197,9 @@ fn data_head(reader: &mut Reader<'_>, asked_bytes: u32) -> Result<DataHead, Garb
 /// A status, then what follows it on success; on failure attributes that nobody needs.
 fn told<'a, T>(
     results: &'a [u8],
-    ok: impl FnOnce(&mut Reader<'a>) -> Result<T, Garbled>,
-) -> Told<T> {
-    let mut reader = Reader::new(results);
+    ok: impl FnOnce(&mut XdrReader<'a>) -> Result<T, Garbled>,
+) -> CallResult<T> {
+    let mut reader = XdrReader::new(results);
     if let Some(failure) = Status::failure(reader.u32()?)? {
         return Ok(Err(failure));
     }
@@ -208,11 +208,11 @@ fn told<'a, T>(
     Ok(Ok(value))
 }
 
-fn attributes_if_any(reader: &mut Reader<'_>) -> Result<Option<Attributes>, Garbled> {
+fn attributes_if_any(reader: &mut XdrReader<'_>) -> Result<Option<Attributes>, Garbled> {
     reader.bool()?.then(|| attributes(reader)).transpose()
 }
 
-fn attributes(reader: &mut Reader<'_>) -> Result<Attributes, Garbled> {
+fn attributes(reader: &mut XdrReader<'_>) -> Result<Attributes, Garbled> {
     let kind = match reader.u32()? {
         1 => FileKind::Regular,
         2 => FileKind::Directory,

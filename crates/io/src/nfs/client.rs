@@ -39,10 +39,10 @@ use readpath_core::unit::Time;
 
 use super::caller::{Caller, Results};
 use super::calls::{self, DataHead};
-use super::records::{Records, Step};
+use super::records::{RecordStep, Records};
 use super::rpc::{CallError, Procedure, change_xid, read_reply, write_call};
 use super::status::JUKEBOX;
-use super::xdr::{Garbled, Reader};
+use super::xdr::{Garbled, XdrReader};
 
 /// The lowest bits of a transaction id are its call's slot.
 const SLOT_BITS: u32 = 11;
@@ -118,7 +118,7 @@ pub struct Traffic {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Link {
+enum ClientLink {
     /// No connection. Entered at the start and when one is lost; left by the wish to connect.
     Down { retry_at: Time },
     /// One is being made. Left when it is told how that went.
@@ -137,7 +137,7 @@ enum CallState {
     Resting { again_at: Time },
 }
 
-struct Slot {
+struct CallSlot {
     state: CallState,
     /// The transaction ids that it has gone out under and was not answered to;
     /// the last one is in the message.
@@ -157,7 +157,7 @@ struct Slot {
 pub(crate) struct Client {
     credentials: Vec<u8>,
     timing: Timing,
-    slots: Vec<Slot>,
+    slots: Vec<CallSlot>,
     free: Vec<u32>,
     /// Of the next call: the upper bits of its transaction id.
     sequence: u32,
@@ -167,7 +167,7 @@ pub(crate) struct Client {
     large: u32,
     out: Vec<u8>,
     out_sent: usize,
-    link: Link,
+    link: ClientLink,
     /// The next pause before an attempt to connect; zero after an answer.
     pause: Time,
     heard_at: Time,
@@ -188,7 +188,7 @@ impl Client {
         sequence: u32,
     ) -> Client {
         assert!((1..=SLOTS_MAX).contains(&slots), "the options were checked");
-        let slot = || Slot {
+        let slot = || CallSlot {
             state: CallState::Free,
             xids: Vec::new(),
             procedure: calls::READ,
@@ -210,7 +210,7 @@ impl Client {
             large: 0,
             out: Vec::new(),
             out_sent: 0,
-            link: Link::Down { retry_at: Time::ZERO },
+            link: ClientLink::Down { retry_at: Time::ZERO },
             pause: Time::ZERO,
             heard_at: Time::ZERO,
             is_silent: false,
@@ -274,20 +274,20 @@ impl Client {
     /// What to do about the connection now.
     pub(crate) fn wish(&mut self, now: Time) -> Wish {
         match self.link {
-            Link::Down { retry_at } if self.in_flight() > 0 && now >= retry_at => {
+            ClientLink::Down { retry_at } if self.in_flight() > 0 && now >= retry_at => {
                 self.pause = (self.pause + self.pause).clamp(PAUSE_FIRST, PAUSE_MAX);
-                self.link = Link::Connecting { give_up_at: now + self.timing.repeat_after };
+                self.link = ClientLink::Connecting { give_up_at: now + self.timing.repeat_after };
                 Wish::Connect
             }
-            Link::Connecting { give_up_at } if now >= give_up_at => Wish::Disconnect,
-            Link::Up { is_distrusted: true } => Wish::Disconnect,
+            ClientLink::Connecting { give_up_at } if now >= give_up_at => Wish::Disconnect,
+            ClientLink::Up { is_distrusted: true } => Wish::Disconnect,
             _ => Wish::Nothing,
         }
     }
 
     /// The connection is there: everything that waits goes out again.
     pub(crate) fn handle_connected(&mut self, now: Time) {
-        self.link = Link::Up { is_distrusted: false };
+        self.link = ClientLink::Up { is_distrusted: false };
         self.heard_at = now;
         self.traffic.connections += 1;
         for index in 0..self.slots.len() as u32 {
@@ -303,7 +303,7 @@ impl Client {
         self.out_sent = 0;
         self.records.clear();
         self.landing = None;
-        self.link = Link::Down { retry_at: now + self.pause };
+        self.link = ClientLink::Down { retry_at: now + self.pause };
     }
 
     /// The bytes to be sent now.
@@ -336,7 +336,7 @@ impl Client {
     /// So many bytes were received: as many as can be into the room of the call that is
     /// [landing](Client::landing), the others into [`space`](Client::space).
     pub(crate) fn handle_received(&mut self, now: Time, bytes: usize, caller: &mut dyn Caller) {
-        if self.link == (Link::Up { is_distrusted: true }) {
+        if self.link == (ClientLink::Up { is_distrusted: true }) {
             return;
         }
         let past = bytes.min(self.records.past_bytes());
@@ -348,7 +348,7 @@ impl Client {
         self.heard_at = now;
         loop {
             match self.records.next() {
-                Ok(Some(Step::Record(record))) => {
+                Ok(Some(RecordStep::Record(record))) => {
                     let Ok(reply) = read_reply(record) else { return self.distrust() };
                     let Some(index) = awaiting(&self.slots, reply.xid) else { continue };
                     if is_later(self.slots[index as usize].procedure, reply.results) {
@@ -362,13 +362,13 @@ impl Client {
                     };
                     self.answered(now, index, understood, caller);
                 }
-                Ok(Some(Step::Data(data))) => {
+                Ok(Some(RecordStep::Data(data))) => {
                     if let Some(landing) = &mut self.landing {
                         caller.take(CallId(landing.index), landing.at, data);
                         landing.at += data.len();
                     }
                 }
-                Ok(Some(Step::Over { is_whole })) => {
+                Ok(Some(RecordStep::Over { is_whole })) => {
                     let Some(Landing { index, head, .. }) = self.landing.take() else { continue };
                     let understood = match is_whole {
                         true => caller.ended(CallId(index), Ok(Results::Landed(head))),
@@ -439,7 +439,7 @@ impl Client {
                 }
                 CallState::Resting { again_at } if now >= again_at => self.resend(now, index),
                 CallState::Waiting { sent_at, repeat_at }
-                    if now >= repeat_at && matches!(self.link, Link::Up { .. }) =>
+                    if now >= repeat_at && matches!(self.link, ClientLink::Up { .. }) =>
                 {
                     if self.heard_at <= sent_at {
                         self.distrust();
@@ -457,8 +457,8 @@ impl Client {
     /// When to call [`handle_time`](Client::handle_time) and [`wish`](Client::wish) though nothing
     /// has come; `None`: no need.
     pub(crate) fn next_wake(&self) -> Option<Time> {
-        let is_up = matches!(self.link, Link::Up { .. });
-        let of_slot = |slot: &Slot| match slot.state {
+        let is_up = matches!(self.link, ClientLink::Up { .. });
+        let of_slot = |slot: &CallSlot| match slot.state {
             CallState::Free => None,
             CallState::Waiting { repeat_at, .. } if is_up => Some(repeat_at.min(slot.expires_at)),
             CallState::Waiting { .. } => Some(slot.expires_at),
@@ -466,8 +466,10 @@ impl Client {
         };
         let of_slots = self.slots.iter().filter_map(of_slot).min()?;
         Some(match self.link {
-            Link::Down { retry_at: at } | Link::Connecting { give_up_at: at } => of_slots.min(at),
-            Link::Up { .. } => of_slots,
+            ClientLink::Down { retry_at: at } | ClientLink::Connecting { give_up_at: at } => {
+                of_slots.min(at)
+            }
+            ClientLink::Up { .. } => of_slots,
         })
     }
 
@@ -480,7 +482,7 @@ impl Client {
     fn send(&mut self, now: Time, index: u32) {
         let slot = &mut self.slots[index as usize];
         slot.state = CallState::Waiting { sent_at: now, repeat_at: now + slot.repeat_after };
-        if self.link == (Link::Up { is_distrusted: false }) {
+        if self.link == (ClientLink::Up { is_distrusted: false }) {
             self.out.extend_from_slice(&slot.message);
         }
     }
@@ -531,7 +533,7 @@ impl Client {
     }
 
     fn distrust(&mut self) {
-        if let Link::Up { is_distrusted } = &mut self.link {
+        if let ClientLink::Up { is_distrusted } = &mut self.link {
             *is_distrusted = true;
             // Nothing more of it is looked at.
             self.records.clear();
@@ -541,7 +543,7 @@ impl Client {
 }
 
 /// The call that awaits an answer under this transaction id.
-fn awaiting(slots: &[Slot], xid: u32) -> Option<u32> {
+fn awaiting(slots: &[CallSlot], xid: u32) -> Option<u32> {
     let index = xid & (SLOTS_MAX - 1);
     let slot = slots.get(index as usize)?;
     let is_awaiting = matches!(slot.state, CallState::Waiting { .. }) && slot.xids.contains(&xid);
@@ -551,7 +553,7 @@ fn awaiting(slots: &[Slot], xid: u32) -> Option<u32> {
 /// Whether the server asks to come later.
 fn is_later(procedure: Procedure, results: Result<&[u8], CallError>) -> bool {
     procedure.program == calls::PROGRAM
-        && results.is_ok_and(|results| Reader::new(results).u32() == Ok(JUKEBOX))
+        && results.is_ok_and(|results| XdrReader::new(results).u32() == Ok(JUKEBOX))
 }
 
 #[cfg(test)]

@@ -11,12 +11,12 @@ use super::options::SourcePort;
 use super::socket::{Lost, Making, Ready};
 
 #[cfg(any(test, feature = "simulation"))]
-pub(super) use crate::simulation::network::{Bell, Socket, sleep_on};
+pub(super) use crate::simulation::network::{EventFd, Socket, sleep_on};
 
 #[cfg(not(any(test, feature = "simulation")))]
 pub(super) use super::socket::{Socket, sleep_on};
 #[cfg(not(any(test, feature = "simulation")))]
-pub(super) use crate::bell::Bell;
+pub(super) use crate::bell::EventFd;
 
 /// The reserved ports that are tried, highest first: those that Linux's client uses.
 const RESERVED_PORTS: std::ops::RangeInclusive<u16> = 665..=1023;

@@ -11,7 +11,7 @@ use crate::read_error::kind_of;
 
 /// The program that was being asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum NfsStep {
     /// The port mapper.
     PortMapper,
     /// MOUNT.
@@ -44,12 +44,12 @@ pub enum NfsError {
         /// The host.
         host: String,
         /// The program.
-        step: Step,
+        step: NfsStep,
     },
     /// A call got no results.
     Call {
         /// Of which program.
-        step: Step,
+        step: NfsStep,
         /// Why.
         error: CallError,
     },
@@ -119,7 +119,7 @@ pub enum NfsError {
 
 impl NfsError {
     /// A call of this program got no results.
-    pub(crate) fn call(step: Step, error: CallError) -> NfsError {
+    pub(crate) fn call(step: NfsStep, error: CallError) -> NfsError {
         NfsError::Call { step, error }
     }
 
@@ -165,12 +165,12 @@ impl From<UrlError> for NfsError {
     }
 }
 
-impl std::fmt::Display for Step {
+impl std::fmt::Display for NfsStep {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Step::PortMapper => "the port mapper",
-            Step::Mount => "MOUNT",
-            Step::File => "NFS",
+            NfsStep::PortMapper => "the port mapper",
+            NfsStep::Mount => "MOUNT",
+            NfsStep::File => "NFS",
         })
     }
 }

@@ -3,7 +3,7 @@
 use super::calls::{
     access_told, attributes_told, data_begun, data_told, fs_info_told, link_told, lookup_told,
 };
-use super::records::{Records, Step};
+use super::records::{RecordStep, Records};
 use super::rpc::read_reply;
 
 /// The largest record that is taken; a READ's largest is a little more than it moves.
@@ -26,8 +26,8 @@ pub(crate) fn receive(bytes: &[u8]) {
             match records.next() {
                 Err(_) => return,
                 Ok(None) => break,
-                Ok(Some(Step::Record(record))) => decode(record, asked_bytes),
-                Ok(Some(Step::Data(_) | Step::Over { .. })) => {}
+                Ok(Some(RecordStep::Record(record))) => decode(record, asked_bytes),
+                Ok(Some(RecordStep::Data(_) | RecordStep::Over { .. })) => {}
             }
         }
         let begun = records.begun().and_then(|begun| {

@@ -27,7 +27,7 @@ const RECEIVES_MAX: u32 = 16;
 const WAKE_BYTES_MAX: usize = 256 << 10;
 
 /// Calls to one server, and the connection that carries them.
-pub(crate) struct Link {
+pub(crate) struct ServerLink {
     client: Client,
     connection: Connection,
     is_connecting: bool,
@@ -37,16 +37,16 @@ pub(crate) struct Link {
 }
 
 // SAFETY: the pieces are looked at only while they are being filled, in `receive`.
-unsafe impl Send for Link {}
+unsafe impl Send for ServerLink {}
 
-impl Link {
+impl ServerLink {
     /// To `address`, with answers of at most `data_bytes_max` bytes of data.
     pub(crate) fn to(
         address: SocketAddr,
         options: &NfsOptions,
         data_bytes_max: usize,
         clock: Clock,
-    ) -> Link {
+    ) -> ServerLink {
         let timing =
             Timing { repeat_after: options.repeat_after, give_up_after: options.give_up_after };
         // Another program, and the next start of this one, begin elsewhere.
@@ -63,7 +63,7 @@ impl Link {
             sequence,
         );
         let connection = Connection::to(address, options.source_port);
-        Link { client, connection, is_connecting: false, pieces: Vec::new(), clock }
+        ServerLink { client, connection, is_connecting: false, pieces: Vec::new(), clock }
     }
 
     /// Connects before the first call, to learn at once if nobody is there.
@@ -124,7 +124,7 @@ impl Link {
     /// Sends what is to be sent and sleeps until a call has ended or `deadline`
     /// has come; comes back at once when no call is under way.
     pub(crate) fn exchange(&mut self, deadline: Option<Time>, caller: &mut dyn Caller) {
-        let mut watch = Watch { caller, is_over: false };
+        let mut watch = CallWatch { caller, is_over: false };
         loop {
             // First of all: what has come by now was not late.
             self.receive(&mut watch);
@@ -161,7 +161,7 @@ impl Link {
     }
 
     /// The socket that answers come from, and whether room to send is awaited as well.
-    pub(crate) fn awaited(&mut self) -> (Option<Arc<Socket>>, bool) {
+    pub(crate) fn demand(&mut self) -> (Option<Arc<Socket>>, bool) {
         self.await_bytes();
         (self.connection.socket(), self.awaits_room())
     }
@@ -261,12 +261,12 @@ impl Link {
 }
 
 /// A caller, and whether it has heard of the end of a call.
-struct Watch<'a> {
+struct CallWatch<'a> {
     caller: &'a mut dyn Caller,
     is_over: bool,
 }
 
-impl Caller for Watch<'_> {
+impl Caller for CallWatch<'_> {
     fn ended(
         &mut self,
         call: CallId,
@@ -298,7 +298,7 @@ pub(crate) trait Ask {
     ) -> Result<T, CallError>;
 }
 
-impl Ask for Link {
+impl Ask for ServerLink {
     /// No other call is under way.
     fn ask<T: Send + 'static>(
         &mut self,

@@ -7,7 +7,7 @@
 //! out of it names files of some other machine or of none, and is refused.
 
 use super::calls::{self, Attributes, FileHandle, FileKind};
-use super::error::{NfsError, Step};
+use super::error::{NfsError, NfsStep};
 use super::link::Ask;
 use super::url::NfsUrl;
 use crate::storage::FILE_BYTES_MAX;
@@ -16,7 +16,7 @@ use crate::storage::FILE_BYTES_MAX;
 pub(crate) const LINKS_MAX: u32 = 40;
 
 /// Where a file is to be found, from its export on.
-pub(crate) struct Place {
+pub(crate) struct ExportPath {
     pub(crate) url: NfsUrl,
     pub(crate) export: FileHandle,
     /// How many of the URL's names are the export's.
@@ -25,18 +25,18 @@ pub(crate) struct Place {
 
 /// A regular file that may be read.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Found {
+pub(crate) struct RegularFile {
     pub(crate) handle: FileHandle,
     pub(crate) attributes: Attributes,
 }
 
-impl Place {
+impl ExportPath {
     /// Finds the file.
     ///
     /// # Errors
     /// It isn't there, is no file, or may not be read; a link leads nowhere; the
     /// server does not answer.
-    pub(crate) fn find(&self, ask: &mut impl Ask) -> Result<Found, NfsError> {
+    pub(crate) fn find(&self, ask: &mut impl Ask) -> Result<RegularFile, NfsError> {
         let names = self.url.names();
         let Some(found) = self.walk(ask, &names[self.depth..])? else {
             return Err(NfsError::Directory { url: self.url.to_string() });
@@ -60,11 +60,11 @@ impl Place {
     }
 
     /// Goes down the names; `None` when they end at the export itself.
-    fn walk(&self, ask: &mut impl Ask, names: &[&[u8]]) -> Result<Option<Found>, NfsError> {
+    fn walk(&self, ask: &mut impl Ask, names: &[&[u8]]) -> Result<Option<RegularFile>, NfsError> {
         let missing = || NfsError::Missing { url: self.url.to_string() };
         // The next name is the last one here.
         let mut left: Vec<Vec<u8>> = names.iter().rev().map(|name| name.to_vec()).collect();
-        let mut way: Vec<Found> = Vec::new();
+        let mut way: Vec<RegularFile> = Vec::new();
         let mut links = 0;
         while let Some(name) = left.pop() {
             if way.last().is_some_and(|at| at.attributes.kind != FileKind::Directory) {
@@ -111,7 +111,7 @@ impl Place {
         ask: &mut impl Ask,
         directory: &FileHandle,
         name: &[u8],
-    ) -> Result<Found, NfsError> {
+    ) -> Result<RegularFile, NfsError> {
         let put = |to: &mut Vec<u8>| calls::put_lookup(to, directory, name);
         let (handle, told) = self.told(ask.ask(calls::LOOKUP, put, calls::lookup_told))?;
         let attributes = match told {
@@ -121,7 +121,7 @@ impl Place {
                 self.told(ask.ask(calls::GETATTR, put, calls::attributes_told))?
             }
         };
-        Ok(Found { handle, attributes })
+        Ok(RegularFile { handle, attributes })
     }
 
     /// What the server's answer, or its refusal, is to who asked for the file.
@@ -130,7 +130,7 @@ impl Place {
         answer: Result<Result<T, super::status::Status>, super::rpc::CallError>,
     ) -> Result<T, NfsError> {
         answer
-            .map_err(|error| NfsError::call(Step::File, error))?
+            .map_err(|error| NfsError::call(NfsStep::File, error))?
             .map_err(|status| NfsError::of_file(&self.url, status))
     }
 

@@ -1,10 +1,10 @@
 //! The MOUNT protocol, version 3 (RFC 1813, appendix I), and the port mapper,
 //! version 2 (RFC 1833): how the first file handle is come by.
 
-use super::calls::{FileHandle, HANDLE_BYTES_MAX, Told};
+use super::calls::{CallResult, FileHandle, HANDLE_BYTES_MAX};
 use super::rpc::Procedure;
 use super::status::Status;
-use super::xdr::{Garbled, Reader, put_opaque, put_u32};
+use super::xdr::{Garbled, XdrReader, put_opaque, put_u32};
 
 pub(crate) const PROGRAM: u32 = 100_005;
 const VERSION: u32 = 3;
@@ -33,8 +33,8 @@ pub(crate) fn put_program(to: &mut Vec<u8>, program: u32) {
 }
 
 /// The results of MNT: the handle of the directory that was named.
-pub(crate) fn handle_told(results: &[u8]) -> Told<FileHandle> {
-    let mut reader = Reader::new(results);
+pub(crate) fn handle_told(results: &[u8]) -> CallResult<FileHandle> {
+    let mut reader = XdrReader::new(results);
     if let Some(failure) = Status::failure(reader.u32()?)? {
         return Ok(Err(failure));
     }
@@ -47,7 +47,7 @@ pub(crate) fn handle_told(results: &[u8]) -> Told<FileHandle> {
 
 /// The results of EXPORT: the directories that the server exports.
 pub(crate) fn exports_told(results: &[u8]) -> Result<Vec<Vec<u8>>, Garbled> {
-    let mut reader = Reader::new(results);
+    let mut reader = XdrReader::new(results);
     let mut exports = Vec::new();
     // Each turn takes bytes off the front, so that both loops end.
     while reader.bool()? {
@@ -62,7 +62,7 @@ pub(crate) fn exports_told(results: &[u8]) -> Result<Vec<Vec<u8>>, Garbled> {
 
 /// The results of GETPORT; `None` if the server has no such program.
 pub(crate) fn port_told(results: &[u8]) -> Result<Option<u16>, Garbled> {
-    let mut reader = Reader::new(results);
+    let mut reader = XdrReader::new(results);
     let port = u16::try_from(reader.u32()?).map_err(|_| Garbled)?;
     reader.end()?;
     Ok((port != 0).then_some(port))

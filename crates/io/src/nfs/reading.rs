@@ -10,7 +10,7 @@ use readpath_core::unit::Time;
 use super::caller::{Caller, Results};
 use super::calls::{self, Attributes, DataHead};
 use super::client::CallId;
-use super::lookup::Found;
+use super::lookup::RegularFile;
 use super::rpc::CallError;
 use super::status::Status;
 use super::xdr::Garbled;
@@ -20,7 +20,7 @@ use crate::clock::Clock;
 const PIECES_MAX: usize = 1_000;
 
 /// A request of the machine on its way.
-pub(super) struct Reading {
+pub(super) struct NfsRead {
     pub(super) id: RequestId,
     /// Of which of the storage's files.
     pub(super) file: usize,
@@ -36,20 +36,20 @@ pub(super) struct Reading {
 // SAFETY: the pieces of memory stay valid, and nobody else uses them, until the
 // request is completed or the storage dropped (the contract of
 // `Storage::submit`), on whatever thread.
-unsafe impl Send for Reading {}
+unsafe impl Send for NfsRead {}
 
 /// Hears the results of a call that is no READ.
 pub(super) type Hear = Box<dyn FnMut(Result<&[u8], CallError>) -> Result<(), Garbled> + Send>;
 
 /// What a call in flight is for.
 pub(super) enum Use {
-    Read(Reading),
+    Read(NfsRead),
     Question(Hear),
 }
 
 /// A file of the storage, and what the server last told of it.
 pub(super) struct Opened {
-    pub(super) found: Found,
+    pub(super) found: RegularFile,
     pub(super) told_at: Time,
 }
 
@@ -58,14 +58,14 @@ pub(super) struct Uses {
     pub(super) calls: Vec<Option<Use>>,
     pub(super) files: Vec<Option<Opened>>,
     /// Requests that are over.
-    pub(super) over: Vec<(Reading, Outcome)>,
+    pub(super) over: Vec<(NfsRead, Outcome)>,
     /// READs whose replies brought a part only.
-    pub(super) partial: Vec<Reading>,
+    pub(super) partial: Vec<NfsRead>,
     pub(super) clock: Clock,
 }
 
 impl Uses {
-    fn reading(&self, call: CallId) -> Option<&Reading> {
+    fn reading(&self, call: CallId) -> Option<&NfsRead> {
         match &self.calls[call.0 as usize] {
             Some(Use::Read(reading)) => Some(reading),
             _ => None,
@@ -143,9 +143,9 @@ impl Caller for Uses {
     }
 }
 
-impl Reading {
-    pub(super) fn empty() -> Reading {
-        Reading {
+impl NfsRead {
+    pub(super) fn empty() -> NfsRead {
+        NfsRead {
             id: RequestId(0),
             file: 0,
             offset: 0,

@@ -36,7 +36,7 @@ pub(crate) struct Records {
 
 /// What was received.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Step<'a> {
+pub(crate) enum RecordStep<'a> {
     /// A whole record.
     Record(&'a [u8]),
     /// The next data of the diverted record.
@@ -147,7 +147,7 @@ impl Records {
     ///
     /// # Errors
     /// A record is longer than any can be: the stream can't be trusted from here on.
-    pub(crate) fn next(&mut self) -> Result<Option<Step<'_>>, Garbled> {
+    pub(crate) fn next(&mut self) -> Result<Option<RecordStep<'_>>, Garbled> {
         if self.diverted.is_some() {
             return self.next_diverted();
         }
@@ -166,12 +166,12 @@ impl Records {
             }
             self.start = first + count;
             if is_last && self.joined.is_empty() {
-                return Ok(Some(Step::Record(&self.buffer[first..first + count])));
+                return Ok(Some(RecordStep::Record(&self.buffer[first..first + count])));
             }
             self.joined.extend_from_slice(&self.buffer[first..first + count]);
             if is_last {
                 self.is_lent = true;
-                return Ok(Some(Step::Record(&self.joined)));
+                return Ok(Some(RecordStep::Record(&self.joined)));
             }
         }
     }
@@ -215,7 +215,7 @@ impl Records {
         }
     }
 
-    fn next_diverted(&mut self) -> Result<Option<Step<'_>>, Garbled> {
+    fn next_diverted(&mut self) -> Result<Option<RecordStep<'_>>, Garbled> {
         loop {
             let header = self.header();
             let Some(diverted) = &mut self.diverted else { return Ok(None) };
@@ -235,7 +235,7 @@ impl Records {
                 diverted.data_left -= data;
                 diverted.fragment_left -= data;
                 self.start += data;
-                return Ok(Some(Step::Data(&self.buffer[self.start - data..self.start])));
+                return Ok(Some(RecordStep::Data(&self.buffer[self.start - data..self.start])));
             }
             // Padding, or of no use.
             diverted.padding_left = diverted.padding_left.saturating_sub(here);
@@ -247,7 +247,7 @@ impl Records {
             if diverted.is_last {
                 let is_whole = !diverted.is_given_up;
                 self.diverted = None;
-                return Ok(Some(Step::Over { is_whole }));
+                return Ok(Some(RecordStep::Over { is_whole }));
             }
         }
     }
@@ -285,7 +285,9 @@ mod tests {
             records.filled(count);
             at += count;
             while let Some(step) = records.next()? {
-                let Step::Record(record) = step else { panic!("nothing is diverted: {step:?}") };
+                let RecordStep::Record(record) = step else {
+                    panic!("nothing is diverted: {step:?}")
+                };
                 found.push(record.to_vec());
             }
         }
@@ -317,9 +319,9 @@ mod tests {
             at += past.len() + count;
             loop {
                 match records.next()? {
-                    Some(Step::Record(record)) => found.push((record.to_vec(), true)),
-                    Some(Step::Data(data)) => under_way.extend_from_slice(data),
-                    Some(Step::Over { is_whole }) => {
+                    Some(RecordStep::Record(record)) => found.push((record.to_vec(), true)),
+                    Some(RecordStep::Data(data)) => under_way.extend_from_slice(data),
+                    Some(RecordStep::Over { is_whole }) => {
                         found.push((std::mem::take(&mut under_way), is_whole));
                     }
                     None => {
@@ -417,8 +419,8 @@ mod tests {
         records.give_up();
         assert_eq!(records.past_bytes(), 0);
         fill(&mut records, &stream[head_bytes..]);
-        assert!(matches!(records.next(), Ok(Some(Step::Over { is_whole: false }))));
-        assert!(matches!(records.next(), Ok(Some(Step::Record(b"next")))));
+        assert!(matches!(records.next(), Ok(Some(RecordStep::Over { is_whole: false }))));
+        assert!(matches!(records.next(), Ok(Some(RecordStep::Record(b"next")))));
     }
 
     #[test]

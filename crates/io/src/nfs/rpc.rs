@@ -1,7 +1,7 @@
 //! Remote procedure calls, version 2 (RFC 5531): the head of a call, and what a
 //! reply says before its results begin.
 
-use super::xdr::{Garbled, Reader, put_opaque, put_u32};
+use super::xdr::{Garbled, XdrReader, put_opaque, put_u32};
 
 /// A procedure of a program, by the numbers of its standard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,7 +111,7 @@ pub(crate) fn change_xid(message: &mut [u8], xid: u32) {
 
 /// Takes a reply apart.
 pub(crate) fn read_reply(record: &[u8]) -> Result<Reply<'_>, Garbled> {
-    let mut reader = Reader::new(record);
+    let mut reader = XdrReader::new(record);
     let xid = reader.u32()?;
     if reader.u32()? != REPLY {
         return Err(Garbled);
@@ -124,7 +124,7 @@ pub(crate) fn read_reply(record: &[u8]) -> Result<Reply<'_>, Garbled> {
     Ok(Reply { xid, results })
 }
 
-fn accepted(mut reader: Reader<'_>) -> Result<Result<&[u8], CallError>, Garbled> {
+fn accepted(mut reader: XdrReader<'_>) -> Result<Result<&[u8], CallError>, Garbled> {
     let _flavor = reader.u32()?;
     let _verifier = reader.opaque(AUTH_BYTES_MAX)?;
     Ok(match reader.u32()? {
@@ -138,7 +138,7 @@ fn accepted(mut reader: Reader<'_>) -> Result<Result<&[u8], CallError>, Garbled>
     })
 }
 
-fn refused(mut reader: Reader<'_>) -> Result<CallError, Garbled> {
+fn refused(mut reader: XdrReader<'_>) -> Result<CallError, Garbled> {
     match reader.u32()? {
         0 => Ok(CallError::Unavailable),
         1 => Ok(CallError::Denied { auth_stat: reader.u32()? }),

@@ -12,7 +12,7 @@ use rustix::net::{
     AddressFamily, SocketFlags, SocketType, bind, connect, ipproto, socket_with, sockopt,
 };
 
-use crate::bell::Bell;
+use crate::bell::EventFd;
 
 /// How the making of a connection stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,7 +118,7 @@ impl Socket {
 pub(crate) fn sleep_on(
     socket: Option<&Socket>,
     to_write: bool,
-    bell: Option<&Bell>,
+    bell: Option<&EventFd>,
     at_most: Option<Duration>,
 ) -> Ready {
     let time = at_most.map(|span| Timespec {
@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn a_sleep_ends_by_the_bell_and_says_whether_it_did() {
-        let bell = Bell::new().unwrap();
+        let bell = EventFd::new().unwrap();
         let at_once = Some(Duration::ZERO);
         assert!(!sleep_on(None, false, Some(&bell), at_once).is_rung);
         bell.ring();

@@ -19,11 +19,11 @@ use readpath_core::unit::{SECTOR_BYTES, Time};
 
 use super::calls::{self, Attributes};
 use super::client::{CallId, Traffic};
-use super::connection::{Bell, sleep_on};
+use super::connection::{EventFd, sleep_on};
 use super::error::NfsError;
-use super::link::{Ask, Link};
-use super::lookup::{Found, Place};
-use super::reading::{Opened, Reading, Use, Uses};
+use super::link::{Ask, ServerLink};
+use super::lookup::{ExportPath, RegularFile};
+use super::reading::{NfsRead, Opened, Use, Uses};
 use super::rpc::{CallError, Procedure};
 use super::target::NfsTarget;
 use super::url::NfsUrl;
@@ -34,30 +34,30 @@ use crate::sync::{Mutex, MutexGuard};
 
 /// A file on an NFS server that carries the machine's requests out.
 pub struct NfsStorage {
-    shared: Arc<Shared>,
+    shared: Arc<NfsShared>,
     caps: DeviceCaps,
     read_bytes: u32,
 }
 
 /// What the storage, its sleeper and who asks for attributes all work on.
-pub(crate) struct Shared {
+pub(crate) struct NfsShared {
     /// Held only while bytes are moved, never while somebody sleeps.
-    state: Mutex<State>,
+    state: Mutex<NfsState>,
     /// Held by the one who asks something: it has the one call that READs leave.
-    asking: Mutex<()>,
-    place: Place,
+    queue_depth: Mutex<()>,
+    place: ExportPath,
     /// Written to, it ends a sleep; none where one thread does everything.
-    bell: Option<Bell>,
+    bell: Option<EventFd>,
 }
 
-struct State {
-    link: Link,
+struct NfsState {
+    link: ServerLink,
     uses: Uses,
     read_bytes: u32,
     /// What had come by then was taken in.
     looked: Time,
     /// Readings that are over, kept for their room.
-    spare: Vec<Reading>,
+    spare: Vec<NfsRead>,
     completed: Vec<Completion>,
     in_flight: u32,
 }
@@ -79,7 +79,7 @@ const SLEPT: Time = Time::from_us(5);
 
 /// Sleeps for a storage's answers while other threads hand in requests.
 struct NfsSleeper {
-    shared: Arc<Shared>,
+    shared: Arc<NfsShared>,
 }
 
 impl NfsStorage {
@@ -104,7 +104,7 @@ impl NfsStorage {
         Ok((storage, Arc::new(sleeper)))
     }
 
-    fn over(target: NfsTarget, bell: Option<Bell>) -> NfsStorage {
+    fn over(target: NfsTarget, bell: Option<EventFd>) -> NfsStorage {
         let caps = target.caps();
         let NfsTarget { link, read_bytes, place, .. } = target;
         let uses = Uses {
@@ -115,7 +115,7 @@ impl NfsStorage {
             partial: Vec::new(),
             clock: link.clock(),
         };
-        let state = State {
+        let state = NfsState {
             link,
             uses,
             read_bytes,
@@ -124,8 +124,8 @@ impl NfsStorage {
             completed: Vec::new(),
             in_flight: 0,
         };
-        let (state, asking) = (Mutex::new(state), Mutex::new(()));
-        let shared = Arc::new(Shared { state, asking, place, bell });
+        let (state, queue_depth) = (Mutex::new(state), Mutex::new(()));
+        let shared = Arc::new(NfsShared { state, queue_depth, place, bell });
         NfsStorage { shared, caps, read_bytes }
     }
 
@@ -153,7 +153,7 @@ impl NfsStorage {
         let state = self.shared.lock();
         let opened = state.uses.files[0].as_ref().expect("the file that the storage was made for");
         let age = state.uses.clock.now().since(opened.told_at);
-        let Found { handle, attributes } = opened.found;
+        let RegularFile { handle, attributes } = opened.found;
         if age <= self.url().options.attributes_age_max {
             return Ok(attributes);
         }
@@ -166,12 +166,12 @@ impl NfsStorage {
     }
 
     /// Who can look for the file again while it is read.
-    pub(crate) fn finder(&self) -> Arc<Shared> {
+    pub(crate) fn finder(&self) -> Arc<NfsShared> {
         Arc::clone(&self.shared)
     }
 
     /// Adds a file; gives its first sector, under which it is known until it is removed.
-    pub(crate) fn add(&mut self, found: Found) -> u64 {
+    pub(crate) fn add(&mut self, found: RegularFile) -> u64 {
         let uses = &mut self.shared.lock().uses;
         let at = uses.files.iter().position(Option::is_none).unwrap_or_else(|| {
             uses.files.push(None);
@@ -206,7 +206,7 @@ impl Storage for NfsStorage {
     unsafe fn submit(&mut self, request: DeviceRequest, memory: &[libc::iovec]) {
         let mut state = self.shared.lock();
         state.in_flight += 1;
-        let mut reading = state.spare.pop().unwrap_or_else(Reading::empty);
+        let mut reading = state.spare.pop().unwrap_or_else(NfsRead::empty);
         let sector = request.start & ((1 << FILE_SECTORS_LOG2) - 1);
         reading.id = request.id;
         reading.file = (request.start >> FILE_SECTORS_LOG2) as usize;
@@ -284,7 +284,7 @@ impl Sleeper for NfsSleeper {
             Sleep::Never | Sleep::UntilAnswered => None,
         };
         let wake = [deadline, state.link.next_wake()].into_iter().flatten().min();
-        let (socket, to_write) = state.link.awaited();
+        let (socket, to_write) = state.link.demand();
         drop(state);
         let span = wake.map(|wake| Duration::from_nanos(wake.since(now).ns()));
         let bell = self.shared.bell.as_ref().expect("a storage with a sleeper has a bell");
@@ -309,7 +309,7 @@ impl Sleeper for NfsSleeper {
     }
 }
 
-impl Ask for &Shared {
+impl Ask for &NfsShared {
     /// Asks while reads are under way, and another thread perhaps sleeps for their answers.
     fn ask<T: Send + 'static>(
         &mut self,
@@ -317,7 +317,7 @@ impl Ask for &Shared {
         put: impl FnOnce(&mut Vec<u8>),
         tell: fn(&[u8]) -> Result<T, Garbled>,
     ) -> Result<T, CallError> {
-        let _asking = self.asking.lock().expect("no thread panics while it asks");
+        let _asking = self.queue_depth.lock().expect("no thread panics while it asks");
         // Rung by whoever takes the answer in: its bytes wake only one of two sleepers.
         let answered = bell().map_err(|_| CallError::NoBell)?;
         let answered = Arc::new((answered, Mutex::new(None)));
@@ -336,16 +336,16 @@ impl Ask for &Shared {
         state.uses.calls[call.0 as usize] = Some(Use::Question(Box::new(hear)));
         loop {
             let now = state.link.clock().now();
-            let (before, _) = state.link.awaited();
+            let (before, _) = state.link.demand();
             state.exchange(Some(now));
-            let (socket, to_write) = state.link.awaited();
+            let (socket, to_write) = state.link.demand();
             let wake = state.link.next_wake();
             let is_other = before.as_ref().map(Arc::as_ptr) != socket.as_ref().map(Arc::as_ptr);
             let is_bell_due = !state.completed.is_empty() || is_other || to_write;
             drop(state);
             if is_bell_due {
                 // Who leads sleeps for something else than there is now.
-                self.bell.iter().for_each(Bell::ring);
+                self.bell.iter().for_each(EventFd::ring);
             }
             if let Some(answer) = answered.1.lock().expect("nothing panics under this lock").take()
             {
@@ -359,11 +359,11 @@ impl Ask for &Shared {
 }
 
 /// Something to sleep on that another thread can ring.
-fn bell() -> Result<Bell, BackendError> {
-    Bell::new().map_err(|errno| BackendError::Exchange { errno: errno.raw_os_error() })
+fn bell() -> Result<EventFd, BackendError> {
+    EventFd::new().map_err(|errno| BackendError::Exchange { errno: errno.raw_os_error() })
 }
 
-impl Shared {
+impl NfsShared {
     /// How the file is read now.
     pub(crate) fn connection(&self) -> Connection {
         let state = self.lock();
@@ -375,16 +375,16 @@ impl Shared {
     }
 
     /// Looks for the file anew, by its name, beside the reads that are under way.
-    pub(crate) fn find_again(&self) -> Result<Found, NfsError> {
+    pub(crate) fn find_again(&self) -> Result<RegularFile, NfsError> {
         self.place.find(&mut &*self)
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, NfsState> {
         self.state.lock().expect("no thread panics while it holds the lock")
     }
 }
 
-impl State {
+impl NfsState {
     /// Sends, and takes in what comes until `deadline` or until a call has ended.
     fn exchange(&mut self, deadline: Option<Time>) {
         self.link.exchange(deadline, &mut self.uses);
@@ -408,7 +408,7 @@ impl State {
     }
 
     /// Asks for what is missing of a request, as far as one READ goes.
-    fn call(&mut self, mut reading: Reading) {
+    fn call(&mut self, mut reading: NfsRead) {
         let left = reading.bytes - reading.bytes_done;
         reading.bytes_asked = left.min(u64::from(self.read_bytes)) as u32;
         let opened = self.uses.files[reading.file].as_ref().expect("its file is there");
@@ -418,7 +418,7 @@ impl State {
         self.uses.calls[call.0 as usize] = Some(Use::Read(reading));
     }
 
-    fn complete(&mut self, mut reading: Reading, outcome: Outcome) {
+    fn complete(&mut self, mut reading: NfsRead, outcome: Outcome) {
         let at = self.link.clock().now();
         self.completed.push(Completion::at(at, reading.id, outcome));
         self.in_flight -= 1;

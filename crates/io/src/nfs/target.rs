@@ -10,9 +10,9 @@ use readpath_core::request::DeviceCaps;
 use readpath_core::unit::{PAGE_BYTES, PAGE_SECTORS, SECTOR_BYTES};
 
 use super::calls::{self, FsInfo};
-use super::error::{NfsError, Step};
-use super::link::{Ask, Link};
-use super::lookup::{Found, Place};
+use super::error::{NfsError, NfsStep};
+use super::link::{Ask, ServerLink};
+use super::lookup::{ExportPath, RegularFile};
 use super::mount;
 use super::options::{NfsOptions, READ_BYTES_MAX};
 use super::rpc::CallError;
@@ -21,10 +21,10 @@ use crate::clock::Clock;
 
 /// A file on an NFS server, opened for reading.
 pub struct NfsTarget {
-    pub(super) link: Link,
-    pub(crate) found: Found,
+    pub(super) link: ServerLink,
+    pub(crate) found: RegularFile,
     pub(super) read_bytes: u32,
-    pub(super) place: Place,
+    pub(super) place: ExportPath,
 }
 
 impl NfsTarget {
@@ -88,7 +88,7 @@ fn read_bytes(info: FsInfo, options: &NfsOptions) -> u32 {
 }
 
 /// Where NFS is served, and the file's place there.
-fn find(url: &NfsUrl, clock: Clock) -> Result<(SocketAddr, Place), NfsError> {
+fn find(url: &NfsUrl, clock: Clock) -> Result<(SocketAddr, ExportPath), NfsError> {
     let addresses = resolve(url)?;
     let mut last = None;
     for mut address in addresses {
@@ -105,7 +105,7 @@ fn find_at(
     url: &NfsUrl,
     address: &mut SocketAddr,
     clock: Clock,
-) -> Result<(SocketAddr, Place), NfsError> {
+) -> Result<(SocketAddr, ExportPath), NfsError> {
     let (nfs_port, mount_port) = ports(url, *address, clock)?;
     address.set_port(mount_port);
     let mut link = connect(*address, &url.options, clock)?;
@@ -115,13 +115,13 @@ fn find_at(
     let put = |to: &mut Vec<u8>| mount::put_path(to, &path);
     let export = link
         .ask(mount::MNT, put, mount::handle_told)
-        .map_err(|error| NfsError::call(Step::Mount, error))?
+        .map_err(|error| NfsError::call(NfsStep::Mount, error))?
         .map_err(|status| NfsError::NotMounted {
             export: String::from_utf8_lossy(&path).into_owned(),
             status,
         })?;
     address.set_port(nfs_port);
-    Ok((*address, Place { url: url.clone(), export, depth }))
+    Ok((*address, ExportPath { url: url.clone(), export, depth }))
 }
 
 fn resolve(url: &NfsUrl) -> Result<Vec<SocketAddr>, NfsError> {
@@ -142,26 +142,26 @@ fn ports(url: &NfsUrl, mut address: SocketAddr, clock: Clock) -> Result<(u16, u1
     }
     address.set_port(mount::PORTMAP_PORT);
     let mut link = connect(address, &url.options, clock)?;
-    let mut port_of = |program: u32, step: Step| {
+    let mut port_of = |program: u32, step: NfsStep| {
         link.ask(mount::GETPORT, |to| mount::put_program(to, program), mount::port_told)
-            .map_err(|error| NfsError::call(Step::PortMapper, error))?
+            .map_err(|error| NfsError::call(NfsStep::PortMapper, error))?
             .ok_or_else(|| NfsError::NoService { host: url.host.clone(), step })
     };
-    let nfs_port = port_of(calls::PROGRAM, Step::File)?;
+    let nfs_port = port_of(calls::PROGRAM, NfsStep::File)?;
     match url.options.mount_port {
         Some(mount_port) => Ok((nfs_port, mount_port)),
-        None => Ok((nfs_port, port_of(mount::PROGRAM, Step::Mount)?)),
+        None => Ok((nfs_port, port_of(mount::PROGRAM, NfsStep::Mount)?)),
     }
 }
 
 /// How many of the path's names belong to the export: those of the longest
 /// export that the path lies in. A server that tells no exports is asked for
 /// the directory of the file.
-fn export_depth(link: &mut Link, url: &NfsUrl, names: &[&[u8]]) -> Result<usize, NfsError> {
+fn export_depth(link: &mut ServerLink, url: &NfsUrl, names: &[&[u8]]) -> Result<usize, NfsError> {
     let exports = match link.ask(mount::EXPORT, |_| {}, mount::exports_told) {
         Ok(exports) => exports,
         Err(CallError::Unavailable) => Vec::new(),
-        Err(error) => return Err(NfsError::call(Step::Mount, error)),
+        Err(error) => return Err(NfsError::call(NfsStep::Mount, error)),
     };
     if exports.is_empty() {
         return Ok(names.len() - 1);
@@ -184,8 +184,12 @@ fn joined(names: &[&[u8]]) -> Vec<u8> {
 }
 
 /// Connects to a server, and says at once when nobody is there.
-fn connect(address: SocketAddr, options: &NfsOptions, clock: Clock) -> Result<Link, NfsError> {
-    let mut link = Link::to(address, options, READ_BYTES_MAX as usize, clock);
+fn connect(
+    address: SocketAddr,
+    options: &NfsOptions,
+    clock: Clock,
+) -> Result<ServerLink, NfsError> {
+    let mut link = ServerLink::to(address, options, READ_BYTES_MAX as usize, clock);
     let deadline = clock.now() + options.give_up_after;
     link.connect(deadline).map_err(|errno| NfsError::Connect { address, errno })?;
     Ok(link)

@@ -13,14 +13,14 @@ pub(crate) struct Garbled;
 
 /// Takes values off the front of received bytes.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Reader<'a> {
+pub(crate) struct XdrReader<'a> {
     left: &'a [u8],
 }
 
-impl<'a> Reader<'a> {
+impl<'a> XdrReader<'a> {
     /// Reads from the first of `bytes` on.
-    pub(crate) fn new(bytes: &'a [u8]) -> Reader<'a> {
-        Reader { left: bytes }
+    pub(crate) fn new(bytes: &'a [u8]) -> XdrReader<'a> {
+        XdrReader { left: bytes }
     }
 
     /// So many bytes, as they are.
@@ -110,12 +110,12 @@ mod tests {
         let mut bytes = Vec::new();
         put_opaque(&mut bytes, b"sillyprog");
         assert_eq!(bytes, b"\0\0\0\x09sillyprog\0\0\0");
-        let mut reader = Reader::new(&bytes);
+        let mut reader = XdrReader::new(&bytes);
         assert_eq!(reader.opaque(9), Ok(&b"sillyprog"[..]));
         assert_eq!(reader.end(), Ok(()));
-        assert_eq!(Reader::new(&bytes).opaque(8), Err(Garbled), "longer than it may be");
-        assert_eq!(Reader::new(&bytes[..13]).opaque(9), Err(Garbled), "its padding is missing");
-        assert_eq!(Reader::new(&bytes[..12]).opaque(9), Err(Garbled), "a byte is missing");
+        assert_eq!(XdrReader::new(&bytes).opaque(8), Err(Garbled), "longer than it may be");
+        assert_eq!(XdrReader::new(&bytes[..13]).opaque(9), Err(Garbled), "its padding is missing");
+        assert_eq!(XdrReader::new(&bytes[..12]).opaque(9), Err(Garbled), "a byte is missing");
     }
 
     #[test]
@@ -124,10 +124,10 @@ mod tests {
         put_u32(&mut bytes, 1);
         put_u64(&mut bytes, 0x0102_0304_0506_0708);
         assert_eq!(bytes, [0, 0, 0, 1, 1, 2, 3, 4, 5, 6, 7, 8]);
-        let mut reader = Reader::new(&bytes);
+        let mut reader = XdrReader::new(&bytes);
         assert_eq!(reader.bool(), Ok(true));
         assert_eq!(reader.u64(), Ok(0x0102_0304_0506_0708));
         assert_eq!(reader.u32(), Err(Garbled));
-        assert_eq!(Reader::new(&[0, 0, 0, 2]).bool(), Err(Garbled));
+        assert_eq!(XdrReader::new(&[0, 0, 0, 2]).bool(), Err(Garbled));
     }
 }

@@ -15,36 +15,36 @@ use readpath_core::unit::{PAGE_BYTES, PageRange};
 use rustix::mm;
 
 use super::error::PagerError;
-use super::uffd::{Uffd, Watch};
+use super::uffd::{RangeRegistration, Uffd};
 
 /// Private anonymous memory of whole pages, absent at first.
 #[derive(Debug)]
-pub(super) struct Area {
+pub(super) struct AnonymousArea {
     base: NonNull<u8>,
     pages: u64,
 }
 
 // SAFETY: the range belongs to the area alone, and nothing in it depends on the
 // thread; what may be done with its memory is for the owners of references.
-unsafe impl Send for Area {}
+unsafe impl Send for AnonymousArea {}
 // SAFETY: as above; through `&self` it gives addresses, and takes pages away
 // only under a promise of the caller.
-unsafe impl Sync for Area {}
+unsafe impl Sync for AnonymousArea {}
 
-impl Area {
+impl AnonymousArea {
     /// An area of `pages` pages, at least one. To touch it is a fault as to unmapped memory,
-    /// until it is [watched](Area::watch).
+    /// until it is [watched](AnonymousArea::watch).
     ///
     /// # Errors
     /// The system gives no such range.
-    pub(super) fn new(pages: u64) -> rustix::io::Result<Area> {
+    pub(super) fn new(pages: u64) -> rustix::io::Result<AnonymousArea> {
         let bytes = usize::try_from(pages * PAGE_BYTES).map_err(|_| rustix::io::Errno::NOMEM)?;
         let (none, flags) =
             (mm::ProtFlags::empty(), mm::MapFlags::PRIVATE | mm::MapFlags::NORESERVE);
         // SAFETY: a new private mapping at an address that the kernel chooses.
         let base = unsafe { mm::mmap_anonymous(std::ptr::null_mut(), bytes, none, flags)? };
         let base = NonNull::new(base.cast()).expect("a mapping is never at address zero");
-        let area = Area { base, pages };
+        let area = AnonymousArea { base, pages };
         // SAFETY: the whole of the mapping made above; none of them changes bytes.
         unsafe {
             mm::madvise(base.as_ptr().cast(), bytes, mm::Advice::LinuxDontFork)?;
@@ -61,7 +61,7 @@ impl Area {
     ///
     /// # Errors
     /// Another userfaultfd has it, or the system has no room for so much.
-    pub(super) fn watch(&self, uffd: &Uffd, watch: Watch) -> Result<(), PagerError> {
+    pub(super) fn watch(&self, uffd: &Uffd, watch: RangeRegistration) -> Result<(), PagerError> {
         let touchable = mm::MprotectFlags::READ | mm::MprotectFlags::WRITE;
         // SAFETY: the whole of our mapping; whoever touches it answers to the owner of
         // the userfaultfd, which was named first.
@@ -170,7 +170,11 @@ impl Area {
     ///
     /// # Errors
     /// The system has no room for so many parts of memory, which it looks at first; the other is as it was.
-    pub(super) unsafe fn move_into(self, other: &Area, first: u64) -> rustix::io::Result<()> {
+    pub(super) unsafe fn move_into(
+        self,
+        other: &AnonymousArea,
+        first: u64,
+    ) -> rustix::io::Result<()> {
         #[cfg(any(test, feature = "simulation"))]
         if let Some(moved) = crate::simulation::memory::move_into(
             self.address(0),
@@ -201,7 +205,7 @@ impl Area {
     }
 }
 
-impl Drop for Area {
+impl Drop for AnonymousArea {
     fn drop(&mut self) {
         #[cfg(any(test, feature = "simulation"))]
         crate::simulation::memory::unmap(self.address(0), self.bytes());
@@ -245,7 +249,7 @@ mod tests {
     /// A file that says no only when it is asked itself: one that the kernel makes as it is read.
     #[test]
     fn a_range_stays_where_a_file_can_t_be_mapped_in_its_place() {
-        let area = Area::new(4).unwrap();
+        let area = AnonymousArea::new(4).unwrap();
         let Ok(file) = std::fs::File::open("/sys/kernel/uevent_seqnum") else { return };
         let refused = area.lend(PageRange::new(1, 2), std::os::fd::AsFd::as_fd(&file));
         assert_eq!(refused, Err(rustix::io::Errno::NODEV));
@@ -259,12 +263,12 @@ mod tests {
 
     #[test]
     fn released_pages_are_absent_and_the_kernel_puts_nothing_in_their_place() {
-        let area = Area::new(4).unwrap();
+        let area = AnonymousArea::new(4).unwrap();
         assert_eq!(area.page(area.address(3) + 5), Some(3));
         assert_eq!(area.page(area.address(0) - 1), None);
         assert_eq!(area.page(area.address(0) + area.bytes()), None);
         let Ok(uffd) = Uffd::open_refusing() else { return };
-        area.watch(&uffd, Watch::Missing).unwrap();
+        area.watch(&uffd, RangeRegistration::Missing).unwrap();
         let present = || (0..4).filter(|&page| area.is_present(page)).collect::<Vec<_>>();
         let nine = [9; PAGE_BYTES as usize];
         // SAFETY: this test's own memory; no reference outlives its statement.

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use readpath_core::law::SpecError;
 use readpath_core::machine::{BeyondDevice, ConfigError, SwapError};
+use readpath_core::policy::SpecError;
 
 use super::uffd::{CallError, UffdError};
 use crate::backend::BackendError;
@@ -47,7 +47,7 @@ pub enum PagerError {
         errno: i32,
     },
     /// A law is not of the form `NAME,key=value,…`.
-    Law(SpecError),
+    Policy(SpecError),
     /// Faults can't be served in user space here.
     Uffd(UffdError),
     /// They can, and a call for it was refused all the same.
@@ -104,7 +104,7 @@ impl fmt::Display for PagerError {
                 "{} has {bytes} bytes, and the region needs {needed_bytes}; name a larger device",
                 path.display()
             ),
-            PagerError::Law(error) => error.fmt(f),
+            PagerError::Policy(error) => error.fmt(f),
             PagerError::Swap(error) => error.fmt(f),
             PagerError::Uffd(error) => error.fmt(f),
             PagerError::Call(error) => error.fmt(f),

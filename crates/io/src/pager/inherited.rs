@@ -22,7 +22,7 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::{Errno, pread, retry_on_intr};
 use rustix::mm;
 
-use super::area::Area;
+use super::area::AnonymousArea;
 use crate::kernel_pages::holds;
 use crate::target::{Mode, Target};
 
@@ -32,7 +32,7 @@ const PAGE: usize = readpath_core::unit::PAGE_BYTES as usize;
 
 /// What takes an area's place in children, as long as this lives.
 #[derive(Debug)]
-pub(super) struct Heir {
+pub(super) struct ForkLocal {
     address: usize,
     bytes: usize,
     /// The file that takes the area's place; none where nothing does.
@@ -41,12 +41,12 @@ pub(super) struct Heir {
     is_direct: bool,
 }
 
-impl Heir {
+impl ForkLocal {
     /// This file is to take the area's place.
     ///
     /// # Errors
     /// There is no descriptor left, or no handler of forks.
-    pub(super) fn of(area: &Area, target: &Target) -> std::io::Result<Heir> {
+    pub(super) fn of(area: &AnonymousArea, target: &Target) -> std::io::Result<ForkLocal> {
         let (file, is_direct) = match target.through_cache() {
             Some(file) => (file, false),
             None => {
@@ -54,23 +54,27 @@ impl Heir {
                 (Arc::new(file.into()), target.mode() == Mode::Direct)
             }
         };
-        Heir::take(area, Some(file), is_direct)
+        ForkLocal::take(area, Some(file), is_direct)
     }
 
     /// Nothing is to take the area's place: to touch it there is an error that is explained.
     ///
     /// # Errors
     /// There is no handler of forks left.
-    pub(super) fn none(area: &Area) -> std::io::Result<Heir> {
-        Heir::take(area, None, false)
+    pub(super) fn none(area: &AnonymousArea) -> std::io::Result<ForkLocal> {
+        ForkLocal::take(area, None, false)
     }
 
-    fn take(area: &Area, file: Option<Arc<File>>, is_direct: bool) -> std::io::Result<Heir> {
+    fn take(
+        area: &AnonymousArea,
+        file: Option<Arc<File>>,
+        is_direct: bool,
+    ) -> std::io::Result<ForkLocal> {
         watch_forks()?;
         let fd = file.as_ref().map(AsRawFd::as_raw_fd);
-        let place = Place { address: area.address(0), bytes: area.bytes(), fd };
+        let place = InheritedRange { address: area.address(0), bytes: area.bytes(), fd };
         PLACES.with(|places| places.push(place));
-        Ok(Heir { address: place.address, bytes: place.bytes, file, is_direct })
+        Ok(ForkLocal { address: place.address, bytes: place.bytes, file, is_direct })
     }
 
     /// Has the kernel map the file in the area's place in this process too, where nobody else fills it. From then on
@@ -179,7 +183,7 @@ impl Heir {
     }
 }
 
-impl Drop for Heir {
+impl Drop for ForkLocal {
     fn drop(&mut self) {
         let address = self.address;
         PLACES.with(|places| places.retain(|place| place.address != address));
@@ -187,7 +191,7 @@ impl Drop for Heir {
 }
 
 #[derive(Clone, Copy)]
-struct Place {
+struct InheritedRange {
     address: usize,
     bytes: usize,
     /// The file, if there is one to take the place.
@@ -196,19 +200,19 @@ struct Place {
 
 /// All places, behind a lock that can be let go of by another process than took it:
 /// a fork takes it first, so that no other thread is in the list meanwhile.
-struct Places {
+struct InheritedRanges {
     is_held: AtomicBool,
-    list: UnsafeCell<Vec<Place>>,
+    list: UnsafeCell<Vec<InheritedRange>>,
 }
 
 // SAFETY: the list is reached only by whoever has set `is_held`.
-unsafe impl Sync for Places {}
+unsafe impl Sync for InheritedRanges {}
 
-static PLACES: Places =
-    Places { is_held: AtomicBool::new(false), list: UnsafeCell::new(Vec::new()) };
+static PLACES: InheritedRanges =
+    InheritedRanges { is_held: AtomicBool::new(false), list: UnsafeCell::new(Vec::new()) };
 
-impl Places {
-    fn with(&self, act: impl FnOnce(&mut Vec<Place>)) {
+impl InheritedRanges {
+    fn with(&self, act: impl FnOnce(&mut Vec<InheritedRange>)) {
         self.take();
         // SAFETY: the lock is held.
         act(unsafe { &mut *self.list.get() });
@@ -320,7 +324,7 @@ extern "C" fn explain(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mut l
         let is_sent = (*info).si_code <= 0;
         let address = (*info).si_addr() as usize;
         if !is_sent && PLACES.try_take() {
-            let is_within = |place: &Place| {
+            let is_within = |place: &InheritedRange| {
                 place.fd.is_none() && address.wrapping_sub(place.address) < place.bytes
             };
             if (*PLACES.list.get()).iter().any(is_within) {

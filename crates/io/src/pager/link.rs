@@ -13,7 +13,7 @@ use readpath_core::machine::ReadError;
 
 use super::error::PagerError;
 use super::uffd::FaultScope;
-use crate::bell::Bell;
+use crate::bell::EventFd;
 use crate::sync::{JoinHandle, Mutex, SyncSender, spawn, sync_channel};
 
 /// What runs on a pager's thread.
@@ -27,7 +27,7 @@ pub(super) trait Serve {
 
 /// The owner's end: dropped, it closes the inbox and waits for the thread to end.
 #[derive(Debug)]
-pub(super) struct Link<C> {
+pub(super) struct PagerLink<C> {
     inbox: Arc<Inbox<C>>,
     thread: Option<JoinHandle<()>>,
     /// Who has the thread.
@@ -38,7 +38,7 @@ pub(super) struct Link<C> {
 #[derive(Debug)]
 pub(super) struct Inbox<C> {
     mail: Mutex<Mail<C>>,
-    bell: Bell,
+    bell: EventFd,
 }
 
 #[derive(Debug)]
@@ -49,7 +49,7 @@ struct Mail<C> {
 
 const POISON: &str = "no thread panics while it holds the lock";
 
-impl<C: Send + 'static> Link<C> {
+impl<C: Send + 'static> PagerLink<C> {
     /// Starts a thread, builds its server there (a ring belongs to the thread
     /// that makes it), and gives the link and what the server serves.
     ///
@@ -58,8 +58,8 @@ impl<C: Send + 'static> Link<C> {
     pub(super) fn start<S: Serve>(
         name: &str,
         build: impl FnOnce(Arc<Inbox<C>>) -> Result<S, PagerError> + Send + 'static,
-    ) -> Result<(Link<C>, FaultScope), PagerError> {
-        let bell = Bell::new().map_err(|errno| PagerError::System(errno.into()))?;
+    ) -> Result<(PagerLink<C>, FaultScope), PagerError> {
+        let bell = EventFd::new().map_err(|errno| PagerError::System(errno.into()))?;
         let mail = Mutex::new(Mail { commands: VecDeque::new(), is_closed: false });
         let inbox = Arc::new(Inbox { mail, bell });
         let (started, start) = sync_channel(1);
@@ -85,7 +85,7 @@ impl<C: Send + 'static> Link<C> {
             }
         };
         let thread = Some(spawn(name, body).map_err(PagerError::System)?);
-        let link = Link { inbox, thread, process: std::process::id() };
+        let link = PagerLink { inbox, thread, process: std::process::id() };
         let scope = start.recv().expect("the thread answers before it ends")?;
         Ok((link, scope))
     }
@@ -118,7 +118,7 @@ impl<C: Send + 'static> Link<C> {
 
 impl<C> Inbox<C> {
     /// What wakes the thread.
-    pub(super) fn bell(&self) -> &Bell {
+    pub(super) fn bell(&self) -> &EventFd {
         &self.bell
     }
 
@@ -133,7 +133,7 @@ impl<C> Inbox<C> {
     }
 }
 
-impl<C> Drop for Link<C> {
+impl<C> Drop for PagerLink<C> {
     fn drop(&mut self) {
         if self.process != std::process::id() {
             // A child made by `fork`: the thread isn't there, and the lock may be taken for ever.

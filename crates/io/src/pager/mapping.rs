@@ -8,18 +8,18 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use readpath_core::law::Spec;
 use readpath_core::machine::{ConfigError, ReadError};
+use readpath_core::policy::Spec;
 use readpath_core::readahead::{Advice, ReadaheadLimits, build};
 use readpath_core::request::DeviceError;
 use readpath_core::unit::{PAGE_BYTES, PageRange};
 
-use super::area::Area;
+use super::area::AnonymousArea;
 use super::error::PagerError;
-use super::inherited::Heir;
+use super::inherited::ForkLocal;
 use super::left_to_kernel;
-use super::link::Link;
-use super::mapping_server::{ByteRange, Command, Server, Setup};
+use super::link::PagerLink;
+use super::mapping_server::{ByteRange, MappingCommand, MappingServer, MappingSetup};
 use super::uffd::{FaultScope, UffdError};
 use crate::backend::BackendKind;
 use crate::frames::has_room_for_tables;
@@ -28,7 +28,7 @@ use crate::spare_memory::SpareMemory;
 use crate::target::{OpenOptions, Target};
 
 /// The law unless another is named.
-const LAW: &str = "adaptive";
+const POLICY: &str = "adaptive";
 /// The memory unless another is named, and there is less.
 const MEMORY_BYTES: u64 = 256 << 20;
 /// The least memory: one instruction may touch pages in many places, all of which must be there at once. A
@@ -49,7 +49,7 @@ impl Default for MappingBuilder {
     fn default() -> MappingBuilder {
         MappingBuilder {
             memory_bytes: MEMORY_BYTES,
-            readahead: LAW.to_owned(),
+            readahead: POLICY.to_owned(),
             window_bytes_max: None,
             backend: BackendKind::default(),
             takes_kernel_pages: true,
@@ -69,15 +69,15 @@ impl MappingBuilder {
         self
     }
 
-    /// The readahead law, as `readpath laws` names it, with its parameters; default `adaptive`.
+    /// The readahead law, as `readpath policies` names it, with its parameters; default `adaptive`.
     #[must_use]
-    pub fn readahead(mut self, law: &str) -> MappingBuilder {
-        law.clone_into(&mut self.readahead);
+    pub fn readahead(mut self, policy: &str) -> MappingBuilder {
+        policy.clone_into(&mut self.readahead);
         self
     }
 
     /// The readahead law that is set.
-    pub fn law(&self) -> &str {
+    pub fn policy(&self) -> &str {
         &self.readahead
     }
 
@@ -120,7 +120,7 @@ impl MappingBuilder {
     /// is to go with them, since the file is larger than what is free.
     fn lends(&self, bytes: u64) -> Option<bool> {
         let is_free = self.takes_kernel_pages
-            && self.readahead == LAW
+            && self.readahead == POLICY
             && self.window_bytes_max.is_none()
             && self.backend == BackendKind::default();
         is_free.then(|| SpareMemory::now().is_none_or(|memory| memory.available < bytes))
@@ -143,30 +143,31 @@ impl MappingBuilder {
     /// no userfaultfd, or may be [left](MappingBuilder::kernel_cache) the file, the kernel maps it ([`Mapping::mode`]).
     pub unsafe fn open(self, path: impl AsRef<Path>) -> Result<Mapping, PagerError> {
         let path = path.as_ref();
-        let readahead = Spec::parse(&self.readahead).map_err(PagerError::Law)?;
+        let readahead = Spec::parse(&self.readahead).map_err(PagerError::Policy)?;
         let target = Target::open(path, OpenOptions::default()).map_err(PagerError::Open)?;
         let bytes = target.bytes();
         let pages = bytes.div_ceil(PAGE_BYTES);
-        let area = Area::new(pages).and_then(|user| Ok((Arc::new(user), Area::new(pages)?)));
+        let area = AnonymousArea::new(pages)
+            .and_then(|user| Ok((Arc::new(user), AnonymousArea::new(pages)?)));
         let (user, shadow) =
             area.map_err(|errno| PagerError::AddressSpace { bytes, errno: errno.raw_os_error() })?;
-        let heir = Heir::of(&user, &target).map_err(PagerError::System)?;
-        let mapping = |link, scope, mode, heir, user| {
+        let fork_local = ForkLocal::of(&user, &target).map_err(PagerError::System)?;
+        let mapping = |link, scope, mode, fork_local, user| {
             let path = path.to_path_buf();
-            Mapping { link, mode, heir, user, bytes, scope, path }
+            Mapping { link, mode, fork_local, user, bytes, scope, path }
         };
-        let by_kernel = |mut heir: Heir, user, because| {
+        let by_kernel = |mut fork_local: ForkLocal, user, because| {
             // SAFETY: nobody has looked at the area, and it has no server.
-            unsafe { heir.take_over() }.map_err(PagerError::System)?;
+            unsafe { fork_local.take_over() }.map_err(PagerError::System)?;
             let mode = MappingMode::Kernel { because };
-            Ok(mapping(None, FaultScope::All, mode, heir, user))
+            Ok(mapping(None, FaultScope::All, mode, fork_local, user))
         };
         if self.takes_kernel_pages && holds_all(&target) {
             check(&readahead)?;
-            return by_kernel(heir, user, KernelMapping::Held);
+            return by_kernel(fork_local, user, KernelMapping::Held);
         }
         if self.names_nothing() && left_to_kernel::suits(&target) {
-            return by_kernel(heir, user, KernelMapping::Swift);
+            return by_kernel(fork_local, user, KernelMapping::Swift);
         }
         let memory_bytes = self.memory_now().max(MEMORY_PAGES_MIN * PAGE_BYTES);
         let memory_bytes_used = memory_bytes.min(pages * PAGE_BYTES);
@@ -176,7 +177,7 @@ impl MappingBuilder {
         }
         let window_bytes_max =
             self.window_bytes_max.unwrap_or_else(|| window_of(&target).min(memory_bytes / 8));
-        let setup = Setup {
+        let setup = MappingSetup {
             target,
             user: Arc::clone(&user),
             shadow,
@@ -186,10 +187,13 @@ impl MappingBuilder {
             backend: self.backend,
             lends: self.lends(bytes),
         };
-        let started = Link::start("readpath-map", move |inbox| Server::new(setup, inbox));
+        let started =
+            PagerLink::start("readpath-map", move |inbox| MappingServer::new(setup, inbox));
         match started {
-            Ok((link, scope)) => Ok(mapping(Some(link), scope, MappingMode::Served, heir, user)),
-            Err(PagerError::Uffd(why)) => by_kernel(heir, user, KernelMapping::Unserved(why)),
+            Ok((link, scope)) => {
+                Ok(mapping(Some(link), scope, MappingMode::Served, fork_local, user))
+            }
+            Err(PagerError::Uffd(why)) => by_kernel(fork_local, user, KernelMapping::Unserved(why)),
             Err(error) => Err(error),
         }
     }
@@ -201,7 +205,7 @@ impl MappingBuilder {
 /// The law is unknown.
 fn check(readahead: &Spec) -> Result<(), PagerError> {
     let built = build(readahead, &ReadaheadLimits::default());
-    built.map(drop).map_err(|error| PagerError::Config(ConfigError::Law(error)))
+    built.map(drop).map_err(|error| PagerError::Config(ConfigError::Policy(error)))
 }
 
 /// Who brings the pages of a mapping in.
@@ -293,11 +297,11 @@ fn window_of(target: &Target) -> u64 {
 #[derive(Debug)]
 pub struct Mapping {
     /// None where the kernel serves it.
-    link: Option<Link<Command>>,
+    link: Option<PagerLink<MappingCommand>>,
     mode: MappingMode,
-    heir: Heir,
+    fork_local: ForkLocal,
     // After the link: its thread, which serves the area, has ended by then.
-    user: Arc<Area>,
+    user: Arc<AnonymousArea>,
     bytes: u64,
     scope: FaultScope,
     path: PathBuf,
@@ -384,9 +388,9 @@ impl Mapping {
     /// doesn't wait; `DontNeed` gives their memory back; the others concern the
     /// whole mapping.
     pub fn advise(&self, advice: Advice, offset: u64, bytes: u64) {
-        let Some(link) = self.link() else { return self.heir.advise(advice, offset, bytes) };
+        let Some(link) = self.link() else { return self.fork_local.advise(advice, offset, bytes) };
         let range = PageRange::covering(offset, bytes).clipped(self.pages());
-        link.tell(Command::Advise { advice, range });
+        link.tell(MappingCommand::Advise { advice, range });
     }
 
     /// Reads `bytes` bytes at `offset`, in the largest requests that the device
@@ -408,7 +412,7 @@ impl Mapping {
     pub fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), LoadError> {
         if self.link().is_none() {
             let end = self.end_of(offset, buffer.len() as u64)?;
-            return match self.heir.read(offset, buffer) {
+            return match self.fork_local.read(offset, buffer) {
                 Ok(read) if read == buffer.len() => Ok(()),
                 Ok(read) => {
                     Err(LoadError::Read(ReadError::Shrunk { offset: offset + read as u64 }))
@@ -427,13 +431,13 @@ impl Mapping {
     /// child made by `fork`.
     pub fn statistics(&self) -> MappingStatistics {
         match self.link() {
-            Some(link) => link.ask(|reply| Command::Statistics { reply }),
+            Some(link) => link.ask(|reply| MappingCommand::Statistics { reply }),
             None => MappingStatistics::default(),
         }
     }
 
     /// The link to the thread that serves it, where there is one.
-    fn link(&self) -> Option<&Link<Command>> {
+    fn link(&self) -> Option<&PagerLink<MappingCommand>> {
         self.link.as_ref().filter(|link| link.is_here())
     }
 
@@ -450,7 +454,7 @@ impl Mapping {
     /// Why the kernel doesn't give a range.
     fn refused(&self, offset: u64, end: u64) -> LoadError {
         let error = ReadError::Device { offset, error: DeviceError::Medium };
-        let shrunk = self.heir.file_bytes().filter(|&bytes| bytes < end);
+        let shrunk = self.fork_local.file_bytes().filter(|&bytes| bytes < end);
         let shrunk = shrunk.map(|bytes| ReadError::Shrunk { offset: bytes.max(offset) });
         LoadError::Read(shrunk.unwrap_or(error))
     }
@@ -465,14 +469,14 @@ impl Mapping {
     ) -> Result<(), LoadError> {
         let end = self.end_of(offset, bytes)?;
         let Some(link) = self.link() else {
-            return self.heir.load(offset, bytes).map_err(|_| self.refused(offset, end));
+            return self.fork_local.load(offset, bytes).map_err(|_| self.refused(offset, end));
         };
         // So that the pieces are on their way together.
         self.advise(Advice::WillNeed, offset, bytes);
         let mut at = offset;
         while at < end {
             let range = ByteRange { offset: at, bytes: end - at };
-            let piece = link.ask(|reply| Command::Read { range, wants_bytes, reply });
+            let piece = link.ask(|reply| MappingCommand::Read { range, wants_bytes, reply });
             let piece = piece.map_err(LoadError::Read)?;
             each(&piece.copied);
             at += piece.bytes;

@@ -26,29 +26,29 @@ use std::collections::BTreeSet;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use readpath_core::law::Spec;
 use readpath_core::machine::{
-    Access, Buffer, Carrier, Config, Done, Driver, HandleId, Machine, ReadError, Transfer,
+    Buffer, Config, Done, Driver, HandleId, IoBackend, Machine, ReadAccess, ReadError, Transfer,
 };
+use readpath_core::policy::Spec;
 use readpath_core::readahead::{Advice, ReadaheadLimits};
 use readpath_core::request::{Completion, DeviceRequest, Op, Outcome, ProcessId};
 use readpath_core::unit::{PAGE_BYTES, PAGE_SECTORS, PageRange, SECTOR_BYTES, Time};
 use rustix::io::Errno;
 
-use super::area::{Area, for_each_run};
+use super::area::{AnonymousArea, for_each_run};
 use super::error::PagerError;
 use super::follow::Follower;
 use super::link::{Inbox, Serve};
 use super::mapping::MappingStatistics;
 use super::page_map::PageMap;
-use super::runs::Runs;
-use super::uffd::{Fault, FaultScope, Uffd, Watch};
+use super::runs::PageRanges;
+use super::uffd::{FaultScope, RangeRegistration, Uffd, UserFault};
 use super::wait::sleep;
 use crate::backend::{BackendKind, Sleep};
 use crate::clock::Clock;
 use crate::sync::SyncSender;
 use crate::target::Target;
-use crate::transfers::{self, Start, Transfers};
+use crate::transfers::{self, TransferStart, Transfers};
 
 mod around;
 mod given_up;
@@ -56,7 +56,7 @@ mod lent;
 
 use lent::Lending;
 
-/// The most bytes of one piece of a [`Command::Read`]: its answer is allocated.
+/// The most bytes of one piece of a [`MappingCommand::Read`]: its answer is allocated.
 const PIECE_BYTES_MAX: u64 = 1 << 20;
 /// How many zeros are put into the shadow with one call at most.
 const ZERO_BYTES: usize = 1 << 18;
@@ -72,9 +72,9 @@ pub(super) struct ByteRange {
     pub bytes: u64,
 }
 
-/// What a piece of a [`Command::Read`] gave.
+/// What a piece of a [`MappingCommand::Read`] gave.
 #[derive(Debug)]
-pub(super) struct Piece {
+pub(super) struct ReadPiece {
     /// How many bytes were read; at least one.
     pub bytes: u64,
     /// The bytes, if they were wanted.
@@ -83,21 +83,21 @@ pub(super) struct Piece {
 
 /// What the owner asks of the thread.
 #[derive(Debug)]
-pub(super) enum Command {
+pub(super) enum MappingCommand {
     /// A hint.
     Advise { advice: Advice, range: PageRange },
     /// Bring in a first piece of the range.
-    Read { range: ByteRange, wants_bytes: bool, reply: SyncSender<Result<Piece, ReadError>> },
+    Read { range: ByteRange, wants_bytes: bool, reply: SyncSender<Result<ReadPiece, ReadError>> },
     /// What was counted?
     Statistics { reply: SyncSender<MappingStatistics> },
 }
 
 /// What a server is built from.
 #[derive(Debug)]
-pub(super) struct Setup {
+pub(super) struct MappingSetup {
     pub target: Target,
-    pub user: Arc<Area>,
-    pub shadow: Area,
+    pub user: Arc<AnonymousArea>,
+    pub shadow: AnonymousArea,
     pub memory_bytes: u64,
     pub readahead: Spec,
     pub window_bytes_max: u64,
@@ -108,7 +108,7 @@ pub(super) struct Setup {
 
 /// Where a page is present.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum PagePresence {
     /// In the shadow, and a transfer is filling it. Entered when a request is
     /// started; left when it ends.
     Filling,
@@ -122,18 +122,18 @@ enum Place {
 #[derive(Clone, Copy, Debug)]
 struct Resident {
     frame: u32,
-    place: Place,
+    place: PagePresence,
 }
 
 /// A read for the owner, which waits for the device.
 #[derive(Debug)]
-struct Asked {
+struct OwnerRead {
     wants_bytes: bool,
-    reply: SyncSender<Result<Piece, ReadError>>,
+    reply: SyncSender<Result<ReadPiece, ReadError>>,
 }
 
 /// See the [module](self).
-pub(super) struct Server {
+pub(super) struct MappingServer {
     machine: Machine,
     areas: Areas,
 }
@@ -144,9 +144,9 @@ struct Areas {
     transfers: Transfers<PageRange>,
     target: Target,
     uffd: Arc<Uffd>,
-    user: Arc<Area>,
+    user: Arc<AnonymousArea>,
     shadow_uffd: Uffd,
-    shadow: Area,
+    shadow: AnonymousArea,
     /// What is put into the shadow before a transfer.
     zeros: Vec<u8>,
     handle: HandleId,
@@ -156,28 +156,31 @@ struct Areas {
     owners: Vec<Option<u64>>,
     resident: PageMap<Resident>,
     /// What is mapped, by the kernel too.
-    runs: Runs,
+    runs: PageRanges,
     lending: Lending,
     poisoned: BTreeSet<u64>,
-    asked: Vec<Option<Asked>>,
+    asked: Vec<Option<OwnerRead>>,
     follower: Follower,
     statistics: MappingStatistics,
     clock: Clock,
-    inbox: Arc<Inbox<Command>>,
+    inbox: Arc<Inbox<MappingCommand>>,
     /// Told, and not handled yet.
-    faults: Vec<Fault>,
+    faults: Vec<UserFault>,
     /// Room for lists of pages and frames.
     pages: Vec<u64>,
 }
 
-impl Server {
+impl MappingServer {
     /// Builds it on the thread that will run it.
     ///
     /// # Errors
     /// As [`MappingBuilder::open`](super::mapping::MappingBuilder::open).
-    pub(super) fn new(setup: Setup, inbox: Arc<Inbox<Command>>) -> Result<Server, PagerError> {
-        let Setup { target, user, shadow, memory_bytes, .. } = setup;
-        let Setup { readahead, window_bytes_max, backend, lends, .. } = setup;
+    pub(super) fn new(
+        setup: MappingSetup,
+        inbox: Arc<Inbox<MappingCommand>>,
+    ) -> Result<MappingServer, PagerError> {
+        let MappingSetup { target, user, shadow, memory_bytes, .. } = setup;
+        let MappingSetup { readahead, window_bytes_max, backend, lends, .. } = setup;
         let (caps, file_bytes) = (target.caps(), target.bytes());
         let limits = ReadaheadLimits {
             window_pages_max: window_bytes_max / PAGE_BYTES,
@@ -189,7 +192,7 @@ impl Server {
             // Of the uses of a page the machine hears the first touch alone, so that no law can tell how good it is. And pages
             // that came together leave together: under `adaptive` slices of a file four times as large as its memory
             // came at 131 MiB/s for 295, with no fewer bytes.
-            reclaim: Spec::plain("two-lists"),
+            eviction: Spec::plain("two-lists"),
             limits,
             open_reads_max: u32::MAX,
             ..Config::new(caps)
@@ -198,9 +201,9 @@ impl Server {
         let file = machine.add_file(file_bytes, 0).map_err(PagerError::Beyond)?;
         let handle = machine.open(file);
         let uffd = Uffd::open_following().map_err(PagerError::Uffd)?;
-        user.watch(&uffd, Watch::Missing)?;
+        user.watch(&uffd, RangeRegistration::Missing)?;
         let shadow_uffd = Uffd::open_refusing().map_err(PagerError::Uffd)?;
-        shadow.watch(&shadow_uffd, Watch::Missing)?;
+        shadow.watch(&shadow_uffd, RangeRegistration::Missing)?;
         let clock = Clock::start();
         let built = backend.build_with_bell(caps.depth_max, inbox.bell().as_fd());
         let (built, _) = built.map_err(PagerError::Backend)?;
@@ -222,7 +225,7 @@ impl Server {
             piece_bytes_max: (memory_bytes / 4).clamp(PAGE_BYTES, PIECE_BYTES_MAX),
             owners: vec![None; frames],
             resident: PageMap::with_capacity_and_hasher(frames, Default::default()),
-            runs: Runs::default(),
+            runs: PageRanges::default(),
             lending,
             poisoned: BTreeSet::new(),
             asked: Vec::new(),
@@ -233,7 +236,7 @@ impl Server {
             faults: Vec::new(),
             pages: Vec::new(),
         };
-        Ok(Server { machine, areas })
+        Ok(MappingServer { machine, areas })
     }
 }
 
@@ -256,7 +259,7 @@ impl Areas {
         self.faults = faults;
     }
 
-    fn handle_fault(&mut self, machine: &mut Machine, fault: Fault) {
+    fn handle_fault(&mut self, machine: &mut Machine, fault: UserFault) {
         self.statistics.faults += 1;
         self.follower.serve(fault.thread);
         let Some(page) = self.user.page(fault.address) else {
@@ -266,11 +269,11 @@ impl Areas {
             let _ = unsafe { self.uffd.poison(fault.address, PAGE_BYTES as usize) };
             return;
         };
-        if self.is_at(page, Place::User) && !self.user.is_present(page) {
+        if self.is_at(page, PagePresence::User) && !self.user.is_present(page) {
             // The program has given it up by itself (madvise(2)).
             self.advise(machine, Advice::DontNeed, PageRange::new(page, 1));
         }
-        if self.is_at(page, Place::User) {
+        if self.is_at(page, PagePresence::User) {
             // It came in since the thread told of it; or was given up, and somebody's read has it pinned.
             match self.bring_back(page) {
                 Ok(()) => self.wake(page),
@@ -279,17 +282,17 @@ impl Areas {
         } else if self.lending.has(page) {
             self.wake(page);
         } else if !self.lend(machine, page) {
-            self.statistics.faults_read += u64::from(!self.is_at(page, Place::Shadow));
+            self.statistics.faults_read += u64::from(!self.is_at(page, PagePresence::Shadow));
             let range = ByteRange { offset: page * PAGE_BYTES, bytes: 1 };
-            self.read(machine, Access::Fault, range, FAULT)
+            self.read(machine, ReadAccess::Fault, range, FAULT)
                 .expect("a page fits, and reads have no limit");
         }
     }
 
-    fn handle_command(&mut self, machine: &mut Machine, command: Command) {
+    fn handle_command(&mut self, machine: &mut Machine, command: MappingCommand) {
         match command {
-            Command::Advise { advice, range } => self.advise(machine, advice, range),
-            Command::Read { range, wants_bytes, reply } => {
+            MappingCommand::Advise { advice, range } => self.advise(machine, advice, range),
+            MappingCommand::Read { range, wants_bytes, reply } => {
                 // To a whole page, so that the next piece starts at one.
                 let end = range.offset + self.piece_bytes_max;
                 let bytes = range.bytes.min(end - end % PAGE_BYTES - range.offset);
@@ -297,15 +300,15 @@ impl Areas {
                 if slot == self.asked.len() {
                     self.asked.push(None);
                 }
-                let asked = Asked { wants_bytes, reply };
+                let asked = OwnerRead { wants_bytes, reply };
                 let range = ByteRange { bytes, ..range };
-                match self.read(machine, Access::Buffered, range, slot as u64) {
+                match self.read(machine, ReadAccess::Buffered, range, slot as u64) {
                     Ok(()) => self.asked[slot] = Some(asked),
                     // Who gave up waiting needs no answer.
                     Err(error) => drop(asked.reply.send(Err(error))),
                 }
             }
-            Command::Statistics { reply } => {
+            MappingCommand::Statistics { reply } => {
                 let meter = machine.meter();
                 let _ = reply.send(MappingStatistics {
                     resident_pages: self.resident.len() as u64,
@@ -333,7 +336,7 @@ impl Areas {
     fn read(
         &mut self,
         machine: &mut Machine,
-        access: Access,
+        access: ReadAccess,
         range: ByteRange,
         tag: u64,
     ) -> Result<(), ReadError> {
@@ -373,8 +376,8 @@ impl Areas {
         self.statistics.evicted_pages += self.pages.len() as u64;
         for page in self.pages.drain(..) {
             match self.resident.remove(&page).map(|held| held.place) {
-                Some(Place::User) => user.push(page),
-                Some(Place::Shadow | Place::Filling) => shadow.push(page),
+                Some(PagePresence::User) => user.push(page),
+                Some(PagePresence::Shadow | PagePresence::Filling) => shadow.push(page),
                 None => {}
             }
         }
@@ -423,7 +426,7 @@ impl Areas {
             // The last page of a file is good though only a part of it is there.
             if good_end >= ((page + 1) * PAGE_BYTES).min(self.file_bytes) {
                 if let Some(held) = self.resident.get_mut(&page) {
-                    held.place = Place::Shadow;
+                    held.place = PagePresence::Shadow;
                 }
             } else {
                 self.pages.push(page);
@@ -438,9 +441,9 @@ impl Areas {
         for page in PageRange::covering(offset, bytes).pages() {
             self.bring_back(page)?;
             let area = match self.resident[&page].place {
-                Place::User => &*self.user,
-                Place::Shadow => &self.shadow,
-                Place::Filling => unreachable!("the read waited for its pages"),
+                PagePresence::User => &*self.user,
+                PagePresence::Shadow => &self.shadow,
+                PagePresence::Filling => unreachable!("the read waited for its pages"),
             };
             let start = offset.max(page * PAGE_BYTES) - page * PAGE_BYTES;
             let end = (offset + bytes).min((page + 1) * PAGE_BYTES) - page * PAGE_BYTES;
@@ -478,7 +481,7 @@ impl Areas {
     }
 }
 
-impl Carrier for Areas {
+impl IoBackend for Areas {
     /// The request's frames may have held other pages: those have been given up.
     fn submit(&mut self, machine: &Machine, _now: Time, request: DeviceRequest) {
         let range =
@@ -506,14 +509,14 @@ impl Carrier for Areas {
         let resident = &mut self.resident;
         machine.request_buffers(request.id, |buffer| {
             if let Buffer::Frame(frame) = buffer {
-                resident.insert(page, Resident { frame: frame.0, place: Place::Filling });
+                resident.insert(page, Resident { frame: frame.0, place: PagePresence::Filling });
                 page += 1;
             }
         });
         self.make_present(range);
-        let start = Start {
+        let start = TransferStart {
             id: request.id,
-            place: transfers::Place::of(&self.target),
+            place: transfers::TransferFile::of(&self.target),
             op: Op::Read,
             offset: request.start * SECTOR_BYTES,
             bytes: u64::from(request.sectors) * SECTOR_BYTES,
@@ -548,7 +551,7 @@ impl Driver for Areas {
                         true => self.bytes(offset, bytes)?,
                         false => Vec::new(),
                     };
-                    Ok(Piece { bytes, copied })
+                    Ok(ReadPiece { bytes, copied })
                 });
                 // Who gave up waiting needs no answer.
                 let _ = asked.reply.send(piece);
@@ -558,13 +561,13 @@ impl Driver for Areas {
     }
 }
 
-impl Serve for Server {
+impl Serve for MappingServer {
     fn scope(&self) -> FaultScope {
         self.areas.uffd.scope()
     }
 
     fn run(&mut self) {
-        let Server { machine, areas } = self;
+        let MappingServer { machine, areas } = self;
         loop {
             let span = machine.next_wake().map(|wake| areas.clock.until(wake));
             let woken = sleep(&areas.uffd, areas.inbox.bell(), span);

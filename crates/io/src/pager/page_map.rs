@@ -24,9 +24,9 @@ pub(super) struct PageHasher(u64);
 impl Hasher for PageHasher {
     fn write_u64(&mut self, page: u64) {
         // 2^64 ÷ the golden ratio, odd.
-        let scattered = (page >> BLOCK_ORDER).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let random_access = (page >> BLOCK_ORDER).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         // Its high bits are the best mixed; the low ones choose the place in the table.
-        self.0 = scattered.rotate_left(32).wrapping_add(page);
+        self.0 = random_access.rotate_left(32).wrapping_add(page);
     }
 
     fn write(&mut self, _bytes: &[u8]) {

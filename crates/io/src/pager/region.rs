@@ -10,15 +10,15 @@ use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use readpath_core::law::Spec;
 use readpath_core::machine::ReadError;
+use readpath_core::policy::Spec;
 use readpath_core::unit::{PAGE_BYTES, PageRange};
 
-use super::area::Area;
+use super::area::AnonymousArea;
 use super::error::PagerError;
-use super::inherited::Heir;
-use super::link::Link;
-use super::region_server::{Command, Server, Setup};
+use super::inherited::ForkLocal;
+use super::link::PagerLink;
+use super::region_server::{RegionCommand, RegionServer, RegionSetup};
 use super::uffd::FaultScope;
 use crate::backend::BackendKind;
 use crate::frames::has_room_for_tables;
@@ -38,7 +38,7 @@ const MEMORY_PAGES_MIN: u64 = 64;
 pub struct RegionBuilder {
     memory_bytes: u64,
     swapin: String,
-    reclaim: String,
+    eviction: String,
     backend: BackendKind,
 }
 
@@ -47,7 +47,7 @@ impl Default for RegionBuilder {
         RegionBuilder {
             memory_bytes: 256 << 20,
             swapin: "adaptive".to_owned(),
-            reclaim: "adaptive".to_owned(),
+            eviction: "adaptive".to_owned(),
             backend: BackendKind::default(),
         }
     }
@@ -64,20 +64,20 @@ impl RegionBuilder {
         self
     }
 
-    /// The swap-in law: what is read beyond the page of a fault; as `readpath laws` names it, with its
+    /// The swap-in law: what is read beyond the page of a fault; as `readpath policies` names it, with its
     /// parameters; default `adaptive`.
     #[must_use]
-    pub fn swapin(mut self, law: &str) -> RegionBuilder {
-        law.clone_into(&mut self.swapin);
+    pub fn swapin(mut self, policy: &str) -> RegionBuilder {
+        policy.clone_into(&mut self.swapin);
         self
     }
 
-    /// The reclaim law: which pages leave when memory is short; as `readpath laws` names it; default
+    /// The reclaim law: which pages leave when memory is short; as `readpath policies` names it; default
     /// `adaptive`. It learns of uses by faults alone: of a page that is mapped nobody is told that it is
     /// touched again.
     #[must_use]
-    pub fn reclaim(mut self, law: &str) -> RegionBuilder {
-        law.clone_into(&mut self.reclaim);
+    pub fn eviction(mut self, policy: &str) -> RegionBuilder {
+        policy.clone_into(&mut self.eviction);
         self
     }
 
@@ -141,8 +141,8 @@ impl RegionBuilder {
 
     /// Over what is at `path`, which `claim` keeps.
     pub(crate) fn over(self, bytes: u64, path: &Path, claim: File) -> Result<Region, PagerError> {
-        let swapin = Spec::parse(&self.swapin).map_err(PagerError::Law)?;
-        let reclaim = Spec::parse(&self.reclaim).map_err(PagerError::Law)?;
+        let swapin = Spec::parse(&self.swapin).map_err(PagerError::Policy)?;
+        let eviction = Spec::parse(&self.eviction).map_err(PagerError::Policy)?;
         let pages = bytes.div_ceil(PAGE_BYTES).max(1);
         // With twice its length as much as it is long is always free, which is more than is kept ready: nothing has to leave.
         let memory_pages = (self.memory_bytes / PAGE_BYTES).min(2 * pages).max(MEMORY_PAGES_MIN);
@@ -160,12 +160,12 @@ impl RegionBuilder {
                 needed_bytes: pages.saturating_mul(PAGE_BYTES),
             });
         }
-        let areas =
-            Area::new(pages).and_then(|user| Ok((Arc::new(user), Area::new(memory_pages)?)));
+        let areas = AnonymousArea::new(pages)
+            .and_then(|user| Ok((Arc::new(user), AnonymousArea::new(memory_pages)?)));
         let (user, frames) = areas
             .map_err(|errno| PagerError::AddressSpace { bytes, errno: errno.raw_os_error() })?;
-        let heir = Heir::none(&user).map_err(PagerError::System)?;
-        let setup = Setup {
+        let fork_local = ForkLocal::none(&user).map_err(PagerError::System)?;
+        let setup = RegionSetup {
             target,
             user: Arc::clone(&user),
             pages,
@@ -173,11 +173,12 @@ impl RegionBuilder {
             memory_pages,
             slots,
             swapin,
-            reclaim,
+            eviction,
             backend: self.backend,
         };
-        let (link, scope) = Link::start("readpath-swap", move |inbox| Server::new(setup, inbox))?;
-        Ok(Region { link, _heir: heir, user, bytes, scope, _claim: claim })
+        let (link, scope) =
+            PagerLink::start("readpath-swap", move |inbox| RegionServer::new(setup, inbox))?;
+        Ok(Region { link, _fork_local: fork_local, user, bytes, scope, _claim: claim })
     }
 }
 
@@ -230,10 +231,10 @@ fn slots_wanted(bytes: u64) -> u64 {
 /// Dropped, the region gives all memory and storage back.
 #[derive(Debug)]
 pub struct Region {
-    link: Link<Command>,
-    _heir: Heir,
+    link: PagerLink<RegionCommand>,
+    _fork_local: ForkLocal,
     // After the link: its thread, which serves the area, has ended by then.
-    user: Arc<Area>,
+    user: Arc<AnonymousArea>,
     bytes: u64,
     scope: FaultScope,
     /// Keeps the storage: the file without a name, or the claim to the device.
@@ -335,7 +336,7 @@ impl Region {
         let range = PageRange::covering(offset, bytes);
         range.pages().step_by(LOAD_PAGES as usize).try_for_each(|first| {
             let range = PageRange::new(first, LOAD_PAGES).clipped(range.end);
-            self.link.ask(|reply| Command::Load { range, reply })
+            self.link.ask(|reply| RegionCommand::Load { range, reply })
         })
     }
 
@@ -356,7 +357,7 @@ impl Region {
         self.assert_inside(offset, bytes);
         let range = PageRange::covering(offset, bytes);
         if self.link.is_here() {
-            self.link.ask(|reply| Command::WillNeed { range, reply })
+            self.link.ask(|reply| RegionCommand::WillNeed { range, reply })
         }
     }
 
@@ -378,7 +379,7 @@ impl Region {
             end: if end == self.bytes { end.div_ceil(PAGE_BYTES) } else { end / PAGE_BYTES },
         };
         let edges = if whole.first < whole.end {
-            self.link.ask(|reply| Command::Discard { range: whole, reply });
+            self.link.ask(|reply| RegionCommand::Discard { range: whole, reply });
             [offset..whole.first * PAGE_BYTES, (whole.end * PAGE_BYTES).min(end)..end]
         } else {
             [offset..end, end..end]
@@ -399,7 +400,7 @@ impl Region {
     /// The first error that a touch of the memory has met. This is a child made by `fork`.
     pub fn check(&self) -> Result<(), ReadError> {
         self.assure_here()?;
-        self.link.ask(|reply| Command::Check { reply })
+        self.link.ask(|reply| RegionCommand::Check { reply })
     }
 
     /// What was counted so far; in a child made by `fork` nothing is.
@@ -407,7 +408,7 @@ impl Region {
         if !self.link.is_here() {
             return RegionStatistics::default();
         }
-        self.link.ask(|reply| Command::Statistics { reply })
+        self.link.ask(|reply| RegionCommand::Statistics { reply })
     }
 
     fn assure_here(&self) -> Result<(), ReadError> {

@@ -30,28 +30,28 @@ use std::collections::BTreeSet;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use readpath_core::law::Spec;
 use readpath_core::machine::{
-    Buffer, Carrier, Config, Driver, Faulted, Machine, MemoryAccess, MemoryFault, MemoryKind,
-    ReadError, Source, SwapConfig, Unmap,
+    Buffer, Config, Driver, Faulted, IoBackend, Machine, MemoryAccess, MemoryFault, MemoryKind,
+    PageSource, ReadError, SwapConfig, Unmap,
 };
+use readpath_core::policy::Spec;
 use readpath_core::request::{Completion, DeviceRequest, Op, ProcessId};
 use readpath_core::swapin::MemoryId;
 use readpath_core::unit::{PAGE_BYTES, PageRange, SECTOR_BYTES, Time};
 use rustix::io::Errno;
 
-use super::area::Area;
+use super::area::AnonymousArea;
 use super::error::PagerError;
 use super::follow::Follower;
 use super::link::{Inbox, Serve};
 use super::region::RegionStatistics;
-use super::uffd::{Fault, FaultKind, FaultScope, Uffd, Watch};
+use super::uffd::{FaultKind, FaultScope, RangeRegistration, Uffd, UserFault};
 use super::wait::sleep;
 use crate::backend::{BackendKind, Sleep};
 use crate::clock::Clock;
 use crate::sync::SyncSender;
 use crate::target::Target;
-use crate::transfers::{self, Start, Transfers};
+use crate::transfers::{self, TransferStart, Transfers};
 use advice::{Advised, Discard};
 
 mod advice;
@@ -77,7 +77,7 @@ const SECOND_CHANCE_DIVISOR: u64 = 32;
 
 /// What the owner asks of the thread.
 #[derive(Debug)]
-pub(super) enum Command {
+pub(super) enum RegionCommand {
     /// Bring pages in.
     Load { range: PageRange, reply: SyncSender<Result<(), ReadError>> },
     /// Read swapped-out pages ahead.
@@ -92,21 +92,21 @@ pub(super) enum Command {
 
 /// What a server is built from.
 #[derive(Debug)]
-pub(super) struct Setup {
+pub(super) struct RegionSetup {
     pub target: Target,
-    pub user: Arc<Area>,
+    pub user: Arc<AnonymousArea>,
     pub pages: u64,
-    pub frames: Area,
+    pub frames: AnonymousArea,
     pub memory_pages: u64,
     pub slots: u64,
     pub swapin: Spec,
-    pub reclaim: Spec,
+    pub eviction: Spec,
     pub backend: BackendKind,
 }
 
 /// Where a frame's page is present.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum FramePresence {
     /// Nowhere: the frame takes no memory yet. Left at its first use.
     Nowhere,
     /// At the frame's own address. Entered by filling and by unmapping.
@@ -122,7 +122,7 @@ struct Zeros([u8; PAGE]);
 
 #[derive(Clone, Copy, Debug)]
 struct Frame {
-    place: Place,
+    place: FramePresence,
     /// How many writes out of it are under way.
     writes: u32,
     /// It is mapped, and its own page is present too, until those have ended.
@@ -131,17 +131,17 @@ struct Frame {
 
 /// A load that waits for pages.
 #[derive(Debug)]
-struct Load {
+struct PageLoad {
     left: u64,
     error: Option<ReadError>,
     reply: SyncSender<Result<(), ReadError>>,
 }
 
 /// What is kept for a transfer.
-type Moved = Vec<u32>;
+type KeptTransfer = Vec<u32>;
 
 /// See the [module](self).
-pub(super) struct Server {
+pub(super) struct RegionServer {
     machine: Machine,
     areas: Areas,
 }
@@ -149,14 +149,14 @@ pub(super) struct Server {
 /// Both areas, and all else beside the machine: what carries its requests, and who waits.
 struct Areas {
     // Dropped first: it withdraws transfers to and from the frames.
-    transfers: Transfers<Moved>,
+    transfers: Transfers<KeptTransfer>,
     target: Target,
     uffd: Uffd,
-    user: Arc<Area>,
+    user: Arc<AnonymousArea>,
     /// Watches the frames' own pages, and refuses their touch: nobody but this thread has
     /// business there. (Without one, none could be moved there.)
     area_uffd: Uffd,
-    area: Area,
+    area: AnonymousArea,
     memory: MemoryId,
     frames: Vec<Frame>,
     /// The frame that is mapped at each page.
@@ -165,7 +165,7 @@ struct Areas {
     /// Pages that were mapped again before their writes came to the device: these took zeros, and
     /// the machine is to hear that the pages have changed since.
     unwritten: Vec<u64>,
-    loads: Vec<Option<Load>>,
+    loads: Vec<Option<PageLoad>>,
     advised: Advised,
     discards: Vec<Discard>,
     poisoned: BTreeSet<u64>,
@@ -174,11 +174,11 @@ struct Areas {
     follower: Follower,
     statistics: RegionStatistics,
     clock: Clock,
-    inbox: Arc<Inbox<Command>>,
-    faults: Vec<Fault>,
+    inbox: Arc<Inbox<RegionCommand>>,
+    faults: Vec<UserFault>,
     unmaps: Vec<Unmap>,
     /// Lists of frames from earlier transfers, kept for their room.
-    spare: Vec<Moved>,
+    spare: Vec<KeptTransfer>,
 }
 
 impl Zeros {
@@ -187,13 +187,16 @@ impl Zeros {
     }
 }
 
-impl Server {
+impl RegionServer {
     /// Builds it on the thread that will run it.
     ///
     /// # Errors
     /// As [`RegionBuilder::in_folder`](super::region::RegionBuilder::in_folder).
-    pub(super) fn new(setup: Setup, inbox: Arc<Inbox<Command>>) -> Result<Server, PagerError> {
-        let Setup {
+    pub(super) fn new(
+        setup: RegionSetup,
+        inbox: Arc<Inbox<RegionCommand>>,
+    ) -> Result<RegionServer, PagerError> {
+        let RegionSetup {
             target,
             user,
             pages,
@@ -201,20 +204,20 @@ impl Server {
             memory_pages,
             slots,
             swapin,
-            reclaim,
+            eviction,
             backend,
         } = setup;
         let caps = target.caps();
         let config = Config {
             memory_bytes: memory_pages * PAGE_BYTES,
             open_reads_max: u32::MAX,
-            reclaim,
+            eviction,
             ..Config::new(caps)
         };
         let mut machine = Machine::new(config).map_err(PagerError::Config)?;
         let swap = SwapConfig {
-            law: swapin,
-            by_law: true,
+            policy: swapin,
+            by_policy: true,
             second_chance_pages: (memory_pages / SECOND_CHANCE_DIVISOR).min(SECOND_CHANCE_PAGES_MAX)
                 as u32,
             ..SwapConfig::new(0, slots)
@@ -222,13 +225,13 @@ impl Server {
         machine.add_swap(&swap).map_err(PagerError::Swap)?;
         let memory = machine.add_memory(pages, MemoryKind::Private).map_err(PagerError::Swap)?;
         let uffd = Uffd::open().map_err(PagerError::Uffd)?;
-        user.watch(&uffd, Watch::MissingAndWrites)?;
+        user.watch(&uffd, RangeRegistration::MissingAndWrites)?;
         let area_uffd = Uffd::open_refusing().map_err(PagerError::Uffd)?;
-        area.watch(&area_uffd, Watch::Missing)?;
+        area.watch(&area_uffd, RangeRegistration::Missing)?;
         let clock = Clock::start();
         let built = backend.build_with_bell(caps.depth_max, inbox.bell().as_fd());
         let (built, _) = built.map_err(PagerError::Backend)?;
-        let empty = Frame { place: Place::Nowhere, writes: 0, is_double: false };
+        let empty = Frame { place: FramePresence::Nowhere, writes: 0, is_double: false };
         let areas = Areas {
             transfers: Transfers::over(built, caps.depth_max, clock),
             target,
@@ -255,7 +258,7 @@ impl Server {
             unmaps: Vec::new(),
             spare: Vec::new(),
         };
-        Ok(Server { machine, areas })
+        Ok(RegionServer { machine, areas })
     }
 }
 
@@ -275,12 +278,12 @@ impl Areas {
                 continue;
             };
             let place = match self.mapped[page as usize] {
-                NO_FRAME => Place::Nowhere,
+                NO_FRAME => FramePresence::Nowhere,
                 frame => self.frames[frame as usize].place,
             };
             // A page that has come in since, or may be written to since: try again.
             let is_stale = match place {
-                Place::Mapped { is_protected, .. } => {
+                FramePresence::Mapped { is_protected, .. } => {
                     fault.kind != FaultKind::Protected || !is_protected
                 }
                 _ => false,
@@ -311,9 +314,9 @@ impl Areas {
         begun.expect("there is no limit to open faults");
     }
 
-    fn handle_command(&mut self, machine: &mut Machine, command: Command) {
+    fn handle_command(&mut self, machine: &mut Machine, command: RegionCommand) {
         match command {
-            Command::Load { range, reply } => {
+            RegionCommand::Load { range, reply } => {
                 let slot = self.loads.iter().position(Option::is_none).unwrap_or(self.loads.len());
                 if slot == self.loads.len() {
                     self.loads.push(None);
@@ -323,22 +326,22 @@ impl Areas {
                     let _ = reply.send(Ok(()));
                     return;
                 }
-                self.loads[slot] = Some(Load { left: range.count(), error: None, reply });
+                self.loads[slot] = Some(PageLoad { left: range.count(), error: None, reply });
                 range.pages().for_each(|page| {
                     self.fault(machine, self.clock.now(), page, MemoryAccess::Read, slot as u64)
                 });
             }
-            Command::WillNeed { range, reply } => {
+            RegionCommand::WillNeed { range, reply } => {
                 self.advised.add(range);
                 let _ = reply.send(());
             }
-            Command::Discard { range, reply } => {
+            RegionCommand::Discard { range, reply } => {
                 self.discards.push(Discard { pages: range.pages().collect(), reply });
             }
-            Command::Check { reply } => {
+            RegionCommand::Check { reply } => {
                 let _ = reply.send(self.first_error.map_or(Ok(()), Err));
             }
-            Command::Statistics { reply } => {
+            RegionCommand::Statistics { reply } => {
                 let _ = reply.send(self.counted(machine));
             }
         }
@@ -373,12 +376,14 @@ impl Areas {
     /// transfer would wait for one in vain.
     fn make_present(&mut self, frame: u32) {
         match self.frames[frame as usize].place {
-            Place::Here => {}
-            Place::Nowhere => {
+            FramePresence::Here => {}
+            FramePresence::Nowhere => {
                 self.put_zeros(frame);
-                self.frames[frame as usize].place = Place::Here;
+                self.frames[frame as usize].place = FramePresence::Here;
             }
-            Place::Mapped { page, .. } => unreachable!("page {page} is mapped and filled anew"),
+            FramePresence::Mapped { page, .. } => {
+                unreachable!("page {page} is mapped and filled anew")
+            }
         }
     }
 
@@ -391,7 +396,7 @@ impl Areas {
     }
 
     /// A transfer has ended, well or not.
-    fn note_end(&mut self, op: Op, mut moved: Moved) {
+    fn note_end(&mut self, op: Op, mut moved: KeptTransfer) {
         if op == Op::Write {
             for &frame in &moved {
                 let state = &mut self.frames[frame as usize];
@@ -409,7 +414,7 @@ impl Areas {
     fn take_for_write(&mut self, frame: u32) {
         let Frame { place, is_double, writes } = &mut self.frames[frame as usize];
         *writes += 1;
-        if let Place::Mapped { page, .. } = *place
+        if let FramePresence::Mapped { page, .. } = *place
             && !*is_double
         {
             self.unwritten.push(page);
@@ -446,7 +451,7 @@ impl Areas {
     }
 }
 
-impl Carrier for Areas {
+impl IoBackend for Areas {
     fn submit(&mut self, machine: &Machine, _now: Time, request: DeviceRequest) {
         let mut frames = self.spare.pop().unwrap_or_default();
         machine.request_buffers(request.id, |buffer| match buffer {
@@ -459,16 +464,16 @@ impl Carrier for Areas {
                 Op::Write => self.take_for_write(frame),
             }
         }
-        let start = Start {
+        let start = TransferStart {
             id: request.id,
-            place: transfers::Place::of(&self.target),
+            place: transfers::TransferFile::of(&self.target),
             op: request.op,
             offset: request.start * SECTOR_BYTES,
             bytes: u64::from(request.sectors) * SECTOR_BYTES,
         };
         let (zeros, area, all) = (self.zeros.address(), &self.area, &self.frames);
         let address = |frame: u32| match all[frame as usize] {
-            Frame { place: Place::Mapped { .. }, is_double: false, .. } => zeros,
+            Frame { place: FramePresence::Mapped { .. }, is_double: false, .. } => zeros,
             _ => area.address(u64::from(frame)),
         };
         // SAFETY: pages that are here (invariant 2), or of zeros, in memory that
@@ -503,7 +508,7 @@ impl Driver for Areas {
         let page = faulted.page;
         let error = match faulted.result {
             Ok((frame, source)) => {
-                self.map(page, frame.0, source == Source::Zero, faulted.is_writable);
+                self.map(page, frame.0, source == PageSource::Zero, faulted.is_writable);
                 None
             }
             Err(error) => Some(error),
@@ -530,13 +535,13 @@ impl Driver for Areas {
     }
 }
 
-impl Serve for Server {
+impl Serve for RegionServer {
     fn scope(&self) -> FaultScope {
         self.areas.uffd.scope()
     }
 
     fn run(&mut self) {
-        let Server { machine, areas } = self;
+        let RegionServer { machine, areas } = self;
         loop {
             let span = machine.next_wake().map(|wake| areas.clock.until(wake));
             let woken = sleep(&areas.uffd, areas.inbox.bell(), span);

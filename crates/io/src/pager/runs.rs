@@ -6,12 +6,12 @@ use readpath_core::unit::PageRange;
 
 /// Ranges of pages that neither overlap nor touch each other.
 #[derive(Debug, Default)]
-pub(super) struct Runs {
+pub(super) struct PageRanges {
     /// By its first page, where each ends.
     ends: BTreeMap<u64, u64>,
 }
 
-impl Runs {
+impl PageRanges {
     /// These pages are mapped.
     pub(super) fn insert(&mut self, range: PageRange) {
         if range.is_empty() {
@@ -83,7 +83,7 @@ mod tests {
 
     #[test]
     fn they_are_those_of_the_set_of_pages_whatever_comes_and_goes() {
-        let (mut runs, mut pages, mut state) = (Runs::default(), BTreeSet::new(), 7);
+        let (mut runs, mut pages, mut state) = (PageRanges::default(), BTreeSet::new(), 7);
         for _ in 0..20_000 {
             let drawn = splitmix::next(&mut state);
             let range = PageRange::new(drawn % 100, (drawn >> 16) % 12);
@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn the_run_below_a_page_may_reach_over_it_and_the_one_above_begins_behind_it() {
-        let mut runs = Runs::default();
+        let mut runs = PageRanges::default();
         runs.insert(PageRange::new(3, 4));
         runs.insert(PageRange::new(20, 1));
         assert_eq!(runs.below(3), None);

@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use readpath_core::unit::PageRange;
 
-use super::area::Area;
+use super::area::AnonymousArea;
 use super::error::PagerError;
-use super::uffd::{Fault, Uffd, Watch};
+use super::uffd::{RangeRegistration, Uffd, UserFault};
 use super::wait::look;
 use crate::sync::{JoinHandle, Receiver, SyncSender, spawn, sync_channel};
 
@@ -34,7 +34,7 @@ impl TakeBack {
     ///
     /// # Errors
     /// The system gives no thread.
-    pub(super) fn start(uffd: &Arc<Uffd>, area: &Arc<Area>) -> std::io::Result<TakeBack> {
+    pub(super) fn start(uffd: &Arc<Uffd>, area: &Arc<AnonymousArea>) -> std::io::Result<TakeBack> {
         // One range at a time.
         let (asked, asks) = sync_channel::<PageRange>(1);
         let (answer, answers) = sync_channel(1);
@@ -52,7 +52,7 @@ impl TakeBack {
     }
 
     /// Takes a range back, and waits until it is: true then. The faults that are told meanwhile are added to `faults`.
-    pub(super) fn take(&self, range: PageRange, uffd: &Uffd, faults: &mut Vec<Fault>) -> bool {
+    pub(super) fn take(&self, range: PageRange, uffd: &Uffd, faults: &mut Vec<UserFault>) -> bool {
         if self.asked.as_ref().is_none_or(|asked| asked.send(range).is_err()) {
             return false;
         }
@@ -80,9 +80,10 @@ impl Drop for TakeBack {
 }
 
 /// Puts watched, absent pages in the place of a range.
-fn replace(area: &Area, uffd: &Uffd, range: PageRange) -> Result<(), PagerError> {
-    let fresh = Area::new(range.count()).map_err(|errno| PagerError::System(errno.into()))?;
-    fresh.watch(uffd, Watch::Missing)?;
+fn replace(area: &AnonymousArea, uffd: &Uffd, range: PageRange) -> Result<(), PagerError> {
+    let fresh =
+        AnonymousArea::new(range.count()).map_err(|errno| PagerError::System(errno.into()))?;
+    fresh.watch(uffd, RangeRegistration::Missing)?;
     // SAFETY: what takes the place of the range is watched, and who watches it fills it with the same bytes.
     unsafe { fresh.move_into(area, range.first) }.map_err(|errno| PagerError::System(errno.into()))
 }

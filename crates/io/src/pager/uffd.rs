@@ -63,7 +63,7 @@ pub enum FaultScope {
 
 /// What a range is registered for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Watch {
+pub enum RangeRegistration {
     /// Touches of absent pages.
     Missing,
     /// Touches of absent pages, and writes to pages that are protected.
@@ -72,7 +72,7 @@ pub enum Watch {
 
 /// A thread that sleeps until a page is put in place, or allows a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Fault {
+pub struct UserFault {
     /// The address of the page that was touched.
     pub address: usize,
     /// Why it sleeps.
@@ -97,13 +97,13 @@ pub enum FaultKind {
 pub struct Uffd {
     fd: OwnedFd,
     scope: FaultScope,
-    told: Mutex<Told>,
+    told: Mutex<BufferedMessages>,
 }
 
 /// What was read of a descriptor and not taken yet.
 #[derive(Debug, Default)]
-struct Told {
-    faults: Vec<Fault>,
+struct BufferedMessages {
+    faults: Vec<UserFault>,
     moves: u32,
 }
 
@@ -209,11 +209,11 @@ impl Uffd {
         &self,
         address: usize,
         bytes: usize,
-        watch: Watch,
+        watch: RangeRegistration,
     ) -> Result<(), CallError> {
         let mode = match watch {
-            Watch::Missing => raw::UFFDIO_REGISTER_MODE_MISSING,
-            Watch::MissingAndWrites => {
+            RangeRegistration::Missing => raw::UFFDIO_REGISTER_MODE_MISSING,
+            RangeRegistration::MissingAndWrites => {
                 raw::UFFDIO_REGISTER_MODE_MISSING | raw::UFFDIO_REGISTER_MODE_WP
             }
         };
@@ -228,7 +228,7 @@ impl Uffd {
     ///
     /// # Errors
     /// The descriptor can't be read.
-    pub fn faults(&self, faults: &mut Vec<Fault>) -> Result<u32, CallError> {
+    pub fn faults(&self, faults: &mut Vec<UserFault>) -> Result<u32, CallError> {
         self.hear()?;
         let mut told = self.told.lock().expect(WHOLE);
         faults.append(&mut told.faults);
@@ -453,7 +453,7 @@ fn range(address: usize, bytes: usize) -> raw::uffdio_range {
 
 /// Reads a message: the event, then (at bytes 8, 16 and 24) its flags, the
 /// address and the thread (`struct uffd_msg`).
-fn fault(message: &[u8]) -> Fault {
+fn fault(message: &[u8]) -> UserFault {
     let word = |at: usize| u64::from_ne_bytes(message[at..at + 8].try_into().expect("8 bytes"));
     let flags = word(8) as u32;
     let kind = if flags & raw::UFFD_PAGEFAULT_FLAG_WP != 0 {
@@ -464,7 +464,7 @@ fn fault(message: &[u8]) -> Fault {
         FaultKind::Read
     };
     let address = word(16) as usize;
-    Fault { address: address - address % PAGE_BYTES as usize, kind, thread: word(24) as u32 }
+    UserFault { address: address - address % PAGE_BYTES as usize, kind, thread: word(24) as u32 }
 }
 
 /// The descriptor with the widest scope that this process may have.

@@ -6,7 +6,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use super::uffd::Uffd;
-use crate::bell::Bell;
+use crate::bell::EventFd;
 
 /// What ended a sleep; nothing when its time was up.
 #[derive(Clone, Copy, Debug)]
@@ -18,7 +18,7 @@ pub(super) struct Woken {
 }
 
 /// Sleeps until a fault comes, the bell rings, or `most` is over.
-pub(super) fn sleep(uffd: &Uffd, bell: &Bell, most: Option<Duration>) -> Woken {
+pub(super) fn sleep(uffd: &Uffd, bell: &EventFd, most: Option<Duration>) -> Woken {
     if uffd.has_told() {
         return Woken { by_faults: true, by_bell: false };
     }

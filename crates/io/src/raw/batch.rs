@@ -14,7 +14,7 @@ use crate::backend::BackendError;
 use crate::clock::Clock;
 use crate::process::Own;
 use crate::read_error::Forked;
-use crate::transfers::{Ended, Place, Start, Transfers};
+use crate::transfers::{EndedTransfer, TransferFile, TransferStart, Transfers};
 
 /// Transfers of a [`RawFile`] that are under way together: start many, wait for any.
 ///
@@ -42,7 +42,7 @@ use crate::transfers::{Ended, Place, Start, Transfers};
 /// ```
 pub struct RawBatch<'f> {
     file: &'f RawFile,
-    place: Place,
+    place: TransferFile,
     transfers: Own<Transfers<Kept<'f>>>,
     /// The names of what is under way.
     names: Slab<()>,
@@ -80,7 +80,7 @@ impl RawFile {
         let (backend, _) = self.spare.backend.build(depth).map_err(refused)?;
         let clock = Clock::start();
         let transfers = Own::new(Transfers::over(backend, depth, clock));
-        let place = Place::of(&self.spare.target);
+        let place = TransferFile::of(&self.spare.target);
         let names = Slab::new();
         Ok(RawBatch { file: self, place, transfers, names, clock, of_one_thread: PhantomData })
     }
@@ -155,7 +155,7 @@ impl<'f> RawBatch<'f> {
         let kept = Kept { memory, offset, ticket, _overwriting: overwriting };
         let transfers = own(self.file, &mut self.transfers)?;
         let id = RequestId(self.names.insert(()) as u32);
-        let start = Start { id, place: self.place, op, offset, bytes: bytes as u64 };
+        let start = TransferStart { id, place: self.place, op, offset, bytes: bytes as u64 };
         // SAFETY: the transfer keeps the memory, which doesn't move, until it has ended; nobody
         // else has it until then. The file, which is borrowed, outlives the batch.
         unsafe {
@@ -211,8 +211,8 @@ fn own<'t, 'f>(
     transfers.get_mut().ok_or_else(|| file.error(RawFault::Forked(Forked::UnderWay)))
 }
 
-fn moved(file: &RawFile, ended: Ended<Kept<'_>>) -> RawMoved {
-    let Ended { completion, op, bytes, kept } = ended;
+fn moved(file: &RawFile, ended: EndedTransfer<Kept<'_>>) -> RawMoved {
+    let EndedTransfer { completion, op, bytes, kept } = ended;
     let Kept { memory, offset, ticket, .. } = kept;
     let result = match completion.outcome {
         Outcome::Done | Outcome::Short { .. } => Ok(bytes as usize),

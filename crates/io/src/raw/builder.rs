@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use readpath_core::law::{Spec, SpecError};
+use readpath_core::policy::{Spec, SpecError};
 use readpath_core::raw;
 
 use super::beside::Beside;
@@ -27,7 +27,7 @@ use crate::target::{Direct, OpenOptions, Target};
 /// ```
 #[derive(Clone, Debug)]
 pub struct RawFileBuilder {
-    law: Result<Spec, SpecError>,
+    policy: Result<Spec, SpecError>,
     is_writable: bool,
     creates: bool,
     direct: Direct,
@@ -37,7 +37,7 @@ pub struct RawFileBuilder {
 impl Default for RawFileBuilder {
     fn default() -> RawFileBuilder {
         RawFileBuilder {
-            law: Ok(Spec::plain("ring")),
+            policy: Ok(Spec::plain("ring")),
             is_writable: false,
             creates: false,
             direct: Direct::default(),
@@ -84,7 +84,7 @@ impl RawFileBuilder {
         self
     }
 
-    /// The law, as `readpath laws` names it, in place of `ring`; takes the place of
+    /// The law, as `readpath policies` names it, in place of `ring`; takes the place of
     /// what [`chunk_bytes`](RawFileBuilder::chunk_bytes) and
     /// [`depth`](RawFileBuilder::depth) said before.
     ///
@@ -96,8 +96,8 @@ impl RawFileBuilder {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]
-    pub fn law(mut self, law: &str) -> RawFileBuilder {
-        self.law = Spec::parse(law);
+    pub fn policy(mut self, policy: &str) -> RawFileBuilder {
+        self.policy = Spec::parse(policy);
         self
     }
 
@@ -187,8 +187,8 @@ impl RawFileBuilder {
 
     /// Sets a parameter of the law; of one that is no law, nothing.
     fn set(&mut self, name: &str, value: String) {
-        if let Ok(law) = &mut self.law {
-            law.parameters.insert(name.to_owned(), value);
+        if let Ok(policy) = &mut self.policy {
+            policy.parameters.insert(name.to_owned(), value);
         }
     }
 
@@ -197,16 +197,16 @@ impl RawFileBuilder {
         path: &Path,
         beside: Option<Beside>,
     ) -> Result<RawFile, RawOpenError> {
-        let spec = self.law.map_err(RawOpenError::Law)?;
-        let law = raw::build(&spec).map_err(RawOpenError::Law)?;
+        let spec = self.policy.map_err(RawOpenError::Policy)?;
+        let policy = raw::build(&spec).map_err(RawOpenError::Policy)?;
         let options = OpenOptions { is_writable: self.is_writable, direct: self.direct };
         let creates = self.creates && self.is_writable;
         let target = Target::open_to_fill(path, options, creates).map_err(RawOpenError::Open)?;
         if let Some(beside) = &beside {
             beside.check(&target, path)?;
         }
-        let spare = Spare { target: target.clone(), law: spec, backend: self.backend };
-        let channel = Channel::new(target, law, self.backend, Clock::start())?;
+        let spare = Spare { target: target.clone(), policy: spec, backend: self.backend };
+        let channel = Channel::new(target, policy, self.backend, Clock::start())?;
         Ok(RawFile::over(channel, spare, self.is_writable, beside))
     }
 }

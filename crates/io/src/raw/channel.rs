@@ -10,11 +10,11 @@
 use std::ops::Range;
 use std::os::fd::AsRawFd;
 
-use readpath_core::raw::{Chunk, End, RawLaw, RawTransfer};
+use readpath_core::raw::{Chunk, ChunkingPolicy, RawTransfer, TransferEnd};
 use readpath_core::request::{DeviceError, Op, Outcome, RequestId};
 
 use super::buffers::Buffers;
-use super::layout::{Layout, Part, clipped};
+use super::layout::{BlockLayout, PieceMemory, clipped};
 use super::{RawCounters, RawFault, RawOpenError};
 use crate::aio::Aio;
 use crate::backend::{
@@ -22,22 +22,22 @@ use crate::backend::{
 };
 use crate::clock::Clock;
 use crate::outcome::{device_error, raw_result};
-use crate::ring::Ring;
+use crate::ring::UringBackend;
 use crate::target::{Mode, Target};
 use crate::threads::Threads;
-use crate::transfers::{self, Ended, Start, Transfers};
+use crate::transfers::{self, EndedTransfer, TransferStart, Transfers};
 
 /// A write reads both of its edges at once, whatever the law's depth.
 const TRANSFERS_MIN: u32 = 2;
 
 /// The memory of a call: `address` holds the byte of the file at `start`.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Memory {
+pub(super) struct CallMemory {
     pub(super) address: *mut u8,
     pub(super) start: u64,
 }
 
-impl Memory {
+impl CallMemory {
     /// The address of a byte of the file, or of the byte after the last.
     fn at(&self, offset: u64) -> *mut u8 {
         self.address.wrapping_add((offset - self.start) as usize)
@@ -46,7 +46,7 @@ impl Memory {
 
 /// What is kept of a chunk in flight.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
+pub(super) struct ChunkState {
     pub(super) chunk: Chunk,
     /// Its buffer of the ring.
     pub(super) buffer: u32,
@@ -54,7 +54,7 @@ pub(super) struct Place {
 
 /// What came of a chunk.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Moved {
+pub(super) struct ChunkOutcome {
     pub(super) outcome: Outcome,
     /// How many bytes of it were moved.
     pub(super) bytes: u64,
@@ -63,15 +63,15 @@ pub(super) struct Moved {
 /// One target, with the ring of buffers that its transfers go through.
 pub(super) struct Channel {
     // Dropped before the buffers that the kernel may hold.
-    transfers: Transfers<Place>,
+    transfers: Transfers<ChunkState>,
     target: Target,
     /// The target as its transfers see it, as long as it is now.
-    file: transfers::Place,
+    file: transfers::TransferFile,
     buffers: Buffers,
     buffers_free: Vec<u32>,
     buffers_are_registered: bool,
     in_use: BackendInUse,
-    law: Box<dyn RawLaw + Send + Sync>,
+    policy: Box<dyn ChunkingPolicy + Send + Sync>,
     counters: RawCounters,
 }
 
@@ -84,12 +84,12 @@ unsafe impl Send for Channel {}
 impl Channel {
     pub(super) fn new(
         target: Target,
-        law: Box<dyn RawLaw + Send + Sync>,
+        policy: Box<dyn ChunkingPolicy + Send + Sync>,
         backend: BackendKind,
         clock: Clock,
     ) -> Result<Channel, RawOpenError> {
-        let buffers = Buffers::new(law.chunk_bytes(), law.depth())?;
-        let depth = law.depth().max(TRANSFERS_MIN);
+        let buffers = Buffers::new(policy.chunk_bytes(), policy.depth())?;
+        let depth = policy.depth().max(TRANSFERS_MIN);
         let mut buffers_are_registered = false;
         // A call waits for what goes through the kernel's cache anyway, and carries it itself.
         let order = match target.mode() {
@@ -99,7 +99,7 @@ impl Channel {
         let built = backend.first_of(order, |kind| {
             Ok::<Box<dyn Backend>, _>(match kind {
                 BackendKind::Ring => {
-                    let mut ring = Ring::for_any_thread(depth)?;
+                    let mut ring = UringBackend::for_any_thread(depth)?;
                     let (address, bytes) = buffers.whole();
                     // SAFETY: the buffers are dropped after the ring.
                     buffers_are_registered = unsafe { ring.register(address, bytes) };
@@ -110,28 +110,28 @@ impl Channel {
             })
         });
         let (backend, in_use) = built.map_err(RawOpenError::Backend)?;
-        let channel = Channel::over(target, law, buffers, (backend, in_use), clock);
+        let channel = Channel::over(target, policy, buffers, (backend, in_use), clock);
         Ok(Channel { buffers_are_registered, ..channel })
     }
 
     /// A channel whose bytes `backend` carries; it is one that any thread may use.
     pub(super) fn over(
         target: Target,
-        law: Box<dyn RawLaw + Send + Sync>,
+        policy: Box<dyn ChunkingPolicy + Send + Sync>,
         buffers: Buffers,
         (backend, in_use): Built,
         clock: Clock,
     ) -> Channel {
-        let depth = law.depth().max(TRANSFERS_MIN);
+        let depth = policy.depth().max(TRANSFERS_MIN);
         Channel {
             transfers: Transfers::over(backend, depth, clock),
-            file: transfers::Place::of(&target),
+            file: transfers::TransferFile::of(&target),
             target,
-            buffers_free: Vec::with_capacity(law.depth() as usize),
+            buffers_free: Vec::with_capacity(policy.depth() as usize),
             buffers,
             buffers_are_registered: false,
             in_use,
-            law,
+            policy,
             counters: RawCounters::default(),
         }
     }
@@ -140,8 +140,8 @@ impl Channel {
         &self.target
     }
 
-    pub(super) fn law(&self) -> &dyn RawLaw {
-        &*self.law
+    pub(super) fn policy(&self) -> &dyn ChunkingPolicy {
+        &*self.policy
     }
 
     /// Whether the kernel holds the buffers.
@@ -197,15 +197,16 @@ impl Channel {
     /// Starts to read a chunk into a buffer that is free; `None` if none is.
     pub(super) fn start_into_buffer(
         &mut self,
-        next: impl FnOnce(&dyn RawLaw) -> Option<Chunk>,
-    ) -> Option<Place> {
+        next: impl FnOnce(&dyn ChunkingPolicy) -> Option<Chunk>,
+    ) -> Option<ChunkState> {
         let &buffer = self.buffers_free.last()?;
-        let chunk = next(&*self.law)?;
+        let chunk = next(&*self.policy)?;
         self.buffers_free.pop();
         self.counters.count(Op::Read, chunk.bytes);
-        let place = Place { chunk, buffer };
+        let place = ChunkState { chunk, buffer };
         let Chunk { offset, bytes } = chunk;
-        let start = Start { id: RequestId(buffer), place: self.file, op: Op::Read, offset, bytes };
+        let start =
+            TransferStart { id: RequestId(buffer), place: self.file, op: Op::Read, offset, bytes };
         let whole = segment(self.buffers.chunk(buffer), bytes);
         // SAFETY: the buffers outlive the transfers; this one is in nobody's hands until the
         // chunk has come out of `next_moved`, or the channel is settled.
@@ -219,14 +220,14 @@ impl Channel {
     }
 
     /// The next chunk that has come.
-    pub(super) fn next_moved(&mut self) -> Option<(Place, Moved)> {
-        let Ended { completion, bytes, kept, .. } = self.transfers.next_ended()?;
-        Some((kept, Moved { outcome: completion.outcome, bytes }))
+    pub(super) fn next_moved(&mut self) -> Option<(ChunkState, ChunkOutcome)> {
+        let EndedTransfer { completion, bytes, kept, .. } = self.transfers.next_ended()?;
+        Some((kept, ChunkOutcome { outcome: completion.outcome, bytes }))
     }
 
     fn free_buffers(&mut self) {
         self.buffers_free.clear();
-        self.buffers_free.extend((0..self.law.depth()).rev());
+        self.buffers_free.extend((0..self.policy.depth()).rev());
     }
 
     /// Reads the bytes of the file from `offset` on into `memory`: fewer at its end.
@@ -238,7 +239,7 @@ impl Channel {
             return Ok(0);
         }
         self.file = self.file.with_bytes(file_bytes);
-        let memory = Memory { address: memory.as_mut_ptr(), start: offset };
+        let memory = CallMemory { address: memory.as_mut_ptr(), start: offset };
         // SAFETY: the slice is borrowed for the call, and for us alone.
         let end = unsafe { self.carry(Op::Read, memory, offset..end)? };
         match end.error {
@@ -261,7 +262,7 @@ impl Channel {
         }
         self.file = self.file.with_bytes(file_bytes);
         // Written to by nobody: the kernel only reads what a write gives it.
-        let memory = Memory { address: memory.as_ptr().cast_mut(), start: offset };
+        let memory = CallMemory { address: memory.as_ptr().cast_mut(), start: offset };
         let asked = offset..end;
         // SAFETY: the slice is borrowed for the call, and not changed by anybody.
         let moved = unsafe {
@@ -272,8 +273,10 @@ impl Channel {
         let covered_end = end.next_multiple_of(self.block_bytes());
         self.set_length_back(file_bytes, offset + bytes_done, covered_end)?;
         match moved? {
-            End { bytes, error: Some(error) } => Err(failed(Op::Write, offset, bytes, error)),
-            End { bytes, error: None } => Ok(bytes),
+            TransferEnd { bytes, error: Some(error) } => {
+                Err(failed(Op::Write, offset, bytes, error))
+            }
+            TransferEnd { bytes, error: None } => Ok(bytes),
         }
     }
 
@@ -288,12 +291,12 @@ impl Channel {
     /// As [`carry`](Channel::carry).
     unsafe fn read_edges(
         &mut self,
-        memory: Memory,
+        memory: CallMemory,
         asked: &Range<u64>,
         file_bytes: u64,
     ) -> Result<(), RawFault> {
         let block_bytes = self.block_bytes();
-        let layout = Layout::new(asked, block_bytes);
+        let layout = BlockLayout::new(asked, block_bytes);
         let edges = [layout.head(), layout.tail()];
         let mut moving = Moving { transfers: &mut self.transfers, file: self.file };
         for (index, block) in edges.into_iter().enumerate() {
@@ -303,7 +306,7 @@ impl Channel {
             unsafe { address.write_bytes(0, block_bytes as usize) };
             if block < file_bytes {
                 let chunk = Chunk { offset: block, bytes: block_bytes };
-                let place = Place { chunk, buffer: index as u32 };
+                let place = ChunkState { chunk, buffer: index as u32 };
                 self.counters.count(Op::Read, block_bytes);
                 // SAFETY: the edge belongs to the channel, which is borrowed until all has ended.
                 unsafe { moving.start(Op::Read, place, [segment(address, block_bytes)]) };
@@ -335,9 +338,14 @@ impl Channel {
     /// # Safety
     /// `memory` is valid for all of them, for reading them into or writing them
     /// from it, and nobody else uses it (for a write: changes it) until this returns.
-    unsafe fn carry(&mut self, op: Op, memory: Memory, asked: Range<u64>) -> Result<End, RawFault> {
+    unsafe fn carry(
+        &mut self,
+        op: Op,
+        memory: CallMemory,
+        asked: Range<u64>,
+    ) -> Result<TransferEnd, RawFault> {
         let block_bytes = self.block_bytes();
-        let layout = Layout::new(&asked, block_bytes);
+        let layout = BlockLayout::new(&asked, block_bytes);
         let own = layout.own();
         // The caller's memory is moved to directly if its whole blocks are aligned there.
         let is_direct =
@@ -347,16 +355,16 @@ impl Channel {
         let mut transfer = RawTransfer::new(asked.start, asked.end - asked.start, block_bytes);
         let (buffers, buffers_free, counters) =
             (&self.buffers, &mut self.buffers_free, &mut self.counters);
-        let address = |part: Part, offset: u64| match part {
-            Part::Own => memory.at(offset),
-            Part::Head => buffers.edge(0),
-            Part::Tail => buffers.edge(1),
+        let address = |part: PieceMemory, offset: u64| match part {
+            PieceMemory::Own => memory.at(offset),
+            PieceMemory::Head => buffers.edge(0),
+            PieceMemory::Tail => buffers.edge(1),
         };
         let mut moving = Moving { transfers: &mut self.transfers, file: self.file };
         loop {
-            while let Some(chunk) = transfer.poll_chunk(&*self.law) {
-                let buffer = buffers_free.pop().expect("the ring is as deep as the law");
-                let place = Place { chunk, buffer };
+            while let Some(chunk) = transfer.poll_chunk(&*self.policy) {
+                let buffer = buffers_free.pop().expect("the ring is as deep as the policy");
+                let place = ChunkState { chunk, buffer };
                 let pieces = layout.pieces(chunk.offset..chunk.end());
                 counters.count(op, chunk.bytes);
                 if is_direct {
@@ -382,8 +390,10 @@ impl Channel {
                 return Ok(transfer.end());
             }
             moving.transfers.wait(None).map_err(RawFault::Backend)?;
-            while let Some(Ended { completion, bytes, kept, .. }) = moving.transfers.next_ended() {
-                let Place { chunk, buffer } = kept;
+            while let Some(EndedTransfer { completion, bytes, kept, .. }) =
+                moving.transfers.next_ended()
+            {
+                let ChunkState { chunk, buffer } = kept;
                 let moved = chunk.offset..chunk.offset + bytes;
                 if op == Op::Read {
                     let through_buffers = if is_direct {
@@ -458,8 +468,8 @@ impl RawCounters {
 
 /// The transfers of one call. However the call ends, it ends after them.
 struct Moving<'l> {
-    transfers: &'l mut Transfers<Place>,
-    file: transfers::Place,
+    transfers: &'l mut Transfers<ChunkState>,
+    file: transfers::TransferFile,
 }
 
 impl Moving<'_> {
@@ -469,12 +479,12 @@ impl Moving<'_> {
     unsafe fn start(
         &mut self,
         op: Op,
-        place: Place,
+        place: ChunkState,
         segments: impl IntoIterator<Item = libc::iovec>,
     ) {
         let Chunk { offset, bytes } = place.chunk;
         let id = RequestId(place.buffer);
-        let start = Start { id, place: self.file, op, offset, bytes };
+        let start = TransferStart { id, place: self.file, op, offset, bytes };
         // SAFETY: the caller's promise, and `drop` below.
         unsafe { self.transfers.start(start, place, |_, list| list.extend(segments)) };
     }
@@ -514,7 +524,7 @@ unsafe fn copy(from: *const u8, to: *mut u8, range: &Range<u64>) {
 
 #[cfg(test)]
 mod tests {
-    use readpath_core::raw::Ring as RingLaw;
+    use readpath_core::raw::RingChunking as RingPolicy;
 
     use super::*;
     use crate::target::OpenOptions;
@@ -526,15 +536,15 @@ mod tests {
         for backend in [BackendKind::Aio, BackendKind::Ring, BackendKind::Threads] {
             let path = std::env::current_exe().expect("this program has a file");
             let target = Target::open(&path, OpenOptions::default()).unwrap();
-            let law = Box::new(RingLaw::default());
-            let mut channel = Channel::new(target, law, backend, Clock::start()).unwrap();
+            let policy = Box::new(RingPolicy::default());
+            let mut channel = Channel::new(target, policy, backend, Clock::start()).unwrap();
             let bytes = channel.block_bytes().max(4096);
             let mut moving = Moving { transfers: &mut channel.transfers, file: channel.file };
             for buffer in 0..4 {
                 let chunk = Chunk { offset: u64::from(buffer) * bytes, bytes };
                 let segments = [segment(channel.buffers.chunk(buffer), bytes)];
                 // SAFETY: the buffers belong to the channel.
-                unsafe { moving.start(Op::Read, Place { chunk, buffer }, segments) };
+                unsafe { moving.start(Op::Read, ChunkState { chunk, buffer }, segments) };
             }
             assert_eq!(moving.transfers.in_flight(), 4);
             drop(moving);

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use readpath_core::law::SpecError;
+use readpath_core::policy::SpecError;
 use readpath_core::request::{DeviceError, Op};
 
 use crate::backend::BackendError;
@@ -17,7 +17,7 @@ pub enum RawOpenError {
     /// The file can't be opened so.
     Open(OpenError),
     /// The law, its chunk or its depth can't be used.
-    Law(SpecError),
+    Policy(SpecError),
     /// There is no memory for the ring's buffers.
     Memory {
         /// Bytes for all buffers together.
@@ -43,7 +43,7 @@ impl std::fmt::Display for RawOpenError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             RawOpenError::Open(error) => error.fmt(f),
-            RawOpenError::Law(error) => error.fmt(f),
+            RawOpenError::Policy(error) => error.fmt(f),
             RawOpenError::Memory { bytes, .. } => write!(
                 f,
                 "the system has no room for {bytes} bytes of buffers; take a smaller chunk, or \

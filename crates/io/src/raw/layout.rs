@@ -8,7 +8,7 @@ use std::ops::Range;
 
 /// What memory a piece of a transfer lies in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Part {
+pub(super) enum PieceMemory {
     /// The buffer of the first block.
     Head,
     /// The caller's memory.
@@ -19,16 +19,16 @@ pub(super) enum Part {
 
 /// The bytes asked for, in blocks.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Layout {
+pub(super) struct BlockLayout {
     start: u64,
     end: u64,
     block_bytes: u64,
 }
 
-impl Layout {
+impl BlockLayout {
     /// Bytes `asked`, at least one, in blocks of `block_bytes`.
-    pub(super) fn new(asked: &Range<u64>, block_bytes: u64) -> Layout {
-        Layout { start: asked.start, end: asked.end, block_bytes }
+    pub(super) fn new(asked: &Range<u64>, block_bytes: u64) -> BlockLayout {
+        BlockLayout { start: asked.start, end: asked.end, block_bytes }
     }
 
     /// The start of the first block, if it is asked for in part.
@@ -56,14 +56,21 @@ impl Layout {
     }
 
     /// What whole blocks `range` consist of, in order.
-    pub(super) fn pieces(&self, range: Range<u64>) -> impl Iterator<Item = (Part, Range<u64>)> {
+    pub(super) fn pieces(
+        &self,
+        range: Range<u64>,
+    ) -> impl Iterator<Item = (PieceMemory, Range<u64>)> {
         let edge = |block: Option<u64>| {
             block.map_or(range.start..range.start, |block| block..block + self.block_bytes)
         };
-        [(Part::Head, edge(self.head())), (Part::Own, self.own()), (Part::Tail, edge(self.tail()))]
-            .map(|(part, piece)| (part, clipped(&piece, &range)))
-            .into_iter()
-            .filter(|(_, piece)| !piece.is_empty())
+        [
+            (PieceMemory::Head, edge(self.head())),
+            (PieceMemory::Own, self.own()),
+            (PieceMemory::Tail, edge(self.tail())),
+        ]
+        .map(|(part, piece)| (part, clipped(&piece, &range)))
+        .into_iter()
+        .filter(|(_, piece)| !piece.is_empty())
     }
 }
 
@@ -75,12 +82,12 @@ pub(super) fn clipped(range: &Range<u64>, to: &Range<u64>) -> Range<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::Part::{Head, Own, Tail};
+    use super::PieceMemory::{Head, Own, Tail};
     use super::*;
 
     /// In blocks of 10.
-    fn pieces(asked: Range<u64>, range: Range<u64>) -> Vec<(Part, Range<u64>)> {
-        Layout::new(&asked, 10).pieces(range).collect()
+    fn pieces(asked: Range<u64>, range: Range<u64>) -> Vec<(PieceMemory, Range<u64>)> {
+        BlockLayout::new(&asked, 10).pieces(range).collect()
     }
 
     #[test]
@@ -107,7 +114,7 @@ mod tests {
 
     #[test]
     fn without_blocks_all_memory_is_the_callers() {
-        let layout = Layout::new(&(7..9), 1);
+        let layout = BlockLayout::new(&(7..9), 1);
         assert_eq!(layout.pieces(7..9).collect::<Vec<_>>(), [(Own, 7..9)]);
         assert_eq!((layout.head(), layout.tail()), (None, None));
     }

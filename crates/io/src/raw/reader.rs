@@ -15,10 +15,10 @@ use std::path::Path;
 use readpath_core::raw::RawTransfer;
 use readpath_core::request::{Op, Outcome};
 
-use super::channel::{Channel, Moved, Place};
+use super::channel::{Channel, ChunkOutcome, ChunkState};
 use super::layout::clipped;
 use super::{RawError, RawFault};
-use crate::process::Process;
+use crate::process::ProcessName;
 use crate::read_error::Forked;
 use crate::storage::Sleep;
 
@@ -29,7 +29,7 @@ use crate::storage::Sleep;
 pub struct RawReader<'f> {
     channel: &'f mut Channel,
     /// Who made it.
-    process: Process,
+    process: ProcessName,
     path: &'f Path,
     asked: Range<u64>,
     transfer: RawTransfer,
@@ -43,8 +43,8 @@ pub struct RawReader<'f> {
 
 /// A chunk that was submitted, and what came of it once that is known.
 struct Coming {
-    place: Place,
-    moved: Option<Moved>,
+    place: ChunkState,
+    moved: Option<ChunkOutcome>,
 }
 
 /// Some bytes of a file, lent out of the ring until the next are asked for.
@@ -87,10 +87,10 @@ impl<'f> RawReader<'f> {
     ) -> RawReader<'f> {
         let bytes = asked.end.saturating_sub(asked.start);
         let transfer = RawTransfer::new(asked.start, bytes, channel.block_bytes());
-        let coming = VecDeque::with_capacity(channel.law().depth() as usize);
+        let coming = VecDeque::with_capacity(channel.policy().depth() as usize);
         RawReader {
             channel,
-            process: Process::this(),
+            process: ProcessName::this(),
             path,
             asked,
             transfer,
@@ -155,7 +155,8 @@ impl<'f> RawReader<'f> {
         if let Some(buffer) = self.lent.take() {
             self.channel.give_back(buffer);
         }
-        while let Some(place) = self.channel.start_into_buffer(|law| self.transfer.poll_chunk(law))
+        while let Some(place) =
+            self.channel.start_into_buffer(|policy| self.transfer.poll_chunk(policy))
         {
             self.coming.push_back(Coming { place, moved: None });
         }
@@ -164,7 +165,7 @@ impl<'f> RawReader<'f> {
             return Ok(None);
         };
         self.lent = Some(place.buffer);
-        let Moved { outcome, bytes } = moved.expect("it was waited for");
+        let ChunkOutcome { outcome, bytes } = moved.expect("it was waited for");
         let start = place.chunk.offset;
         if let Outcome::Failed(error) = outcome {
             let offset = start.max(self.asked.start);

@@ -3,34 +3,34 @@
 
 use std::sync::Mutex;
 
-use readpath_core::law::Spec;
+use readpath_core::policy::Spec;
 use readpath_core::raw;
 
 use super::channel::Channel;
 use super::{RawFault, RawOpenError};
 use crate::backend::BackendKind;
 use crate::clock::Clock;
-use crate::process::{Heir, Own};
+use crate::process::{ForkLocal, Own};
 use crate::read_error::Forked;
 use crate::target::Target;
 
 /// A channel, and the one that takes its place in a child.
 pub(super) struct Channels {
     own: Own<Mutex<Channel>>,
-    heir: Heir<Channels>,
+    fork_local: ForkLocal<Channels>,
 }
 
 /// What another channel is built of.
 pub(super) struct Spare {
     /// The same open file.
     pub(super) target: Target,
-    pub(super) law: Spec,
+    pub(super) policy: Spec,
     pub(super) backend: BackendKind,
 }
 
 impl Channels {
     pub(super) fn new(channel: Channel) -> Channels {
-        Channels { own: Own::new(Mutex::new(channel)), heir: Heir::new() }
+        Channels { own: Own::new(Mutex::new(channel)), fork_local: ForkLocal::new() }
     }
 
     /// The channel of this process.
@@ -40,7 +40,7 @@ impl Channels {
     pub(super) fn here(&self, spare: &Spare) -> Result<&Mutex<Channel>, RawFault> {
         match self.own.get() {
             Some(channel) => Ok(channel),
-            None => self.heir.get_or_make(|| spare.channels())?.here(spare),
+            None => self.fork_local.get_or_make(|| spare.channels())?.here(spare),
         }
     }
 
@@ -51,7 +51,7 @@ impl Channels {
     pub(super) fn here_mut(&mut self, spare: &Spare) -> Result<&mut Mutex<Channel>, RawFault> {
         match self.own.get_mut() {
             Some(channel) => Ok(channel),
-            None => self.heir.get_mut_or_make(|| spare.channels())?.here_mut(spare),
+            None => self.fork_local.get_mut_or_make(|| spare.channels())?.here_mut(spare),
         }
     }
 }
@@ -61,12 +61,13 @@ impl Spare {
         if !self.target.is_still_open() {
             return Err(RawFault::Forked(Forked::Closed));
         }
-        let law = raw::build(&self.law).expect("the law was built before, from the same text");
-        let channel = Channel::new(self.target.clone(), law, self.backend, Clock::start());
+        let policy =
+            raw::build(&self.policy).expect("the policy was built before, from the same text");
+        let channel = Channel::new(self.target.clone(), policy, self.backend, Clock::start());
         channel.map(Channels::new).map_err(|error| match error {
             RawOpenError::Memory { error, .. } => RawFault::Forked(Forked::Memory(error)),
             RawOpenError::Backend(error) => RawFault::Forked(Forked::Backend(error)),
-            error => unreachable!("the law and the file are there: {error}"),
+            error => unreachable!("the policy and the file are there: {error}"),
         })
     }
 }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use proptest::prelude::*;
-use readpath_core::law::Spec;
+use readpath_core::policy::Spec;
 use readpath_core::raw;
 use readpath_core::request::{DeviceError, Op};
 
@@ -18,7 +18,7 @@ use super::buffers::Buffers;
 use super::channel::Channel;
 use super::*;
 use crate::backend::{
-    Answer, Backend, BackendError, BackendInUse, BackendKind, Sleep, Transfer, carry,
+    Backend, BackendError, BackendInUse, BackendKind, KernelAnswer, Sleep, Transfer, carry,
 };
 use crate::clock::Clock;
 use crate::target::{Direct, OpenOptions, Target};
@@ -73,7 +73,7 @@ struct Faulty {
     block_bytes: u64,
     faults: Arc<Mutex<Faults>>,
     count: u64,
-    waiting: Vec<Answer>,
+    waiting: Vec<KernelAnswer>,
 }
 
 impl Faulty {
@@ -115,13 +115,13 @@ impl Faulty {
 impl Backend for Faulty {
     unsafe fn queue(&mut self, transfer: Transfer<'_>) {
         let raw = self.answer(&transfer);
-        self.waiting.push(Answer { token: transfer.token, raw });
+        self.waiting.push(KernelAnswer { token: transfer.token, raw });
     }
 
     /// What is queued has been carried already.
     fn cancel(&mut self, _token: u64) {}
 
-    fn exchange(&mut self, _: Sleep, answers: &mut Vec<Answer>) -> Result<(), BackendError> {
+    fn exchange(&mut self, _: Sleep, answers: &mut Vec<KernelAnswer>) -> Result<(), BackendError> {
         if !self.waiting.is_empty() {
             let pick = self.faults.lock().unwrap().pick % self.waiting.len();
             answers.push(self.waiting.swap_remove(pick));
@@ -131,7 +131,7 @@ impl Backend for Faulty {
 }
 
 /// A raw file over that backend, and what it is told.
-fn faulty(path: &Path, law: &str) -> (RawFile, Arc<Mutex<Faults>>) {
+fn faulty(path: &Path, policy: &str) -> (RawFile, Arc<Mutex<Faults>>) {
     use std::os::fd::AsRawFd;
     let options = OpenOptions { is_writable: true, direct: Direct::Preferred };
     let target = Target::open_to_fill(path, options, false).unwrap();
@@ -143,12 +143,14 @@ fn faulty(path: &Path, law: &str) -> (RawFile, Arc<Mutex<Faults>>) {
         count: 0,
         waiting: Vec::new(),
     };
-    let law = Spec::parse(law).unwrap();
-    let spare = Spare { target: target.clone(), law: law.clone(), backend: BackendKind::default() };
-    let law = raw::build(&law).unwrap();
-    let buffers = Buffers::new(law.chunk_bytes(), law.depth()).unwrap();
+    let policy = Spec::parse(policy).unwrap();
+    let spare =
+        Spare { target: target.clone(), policy: policy.clone(), backend: BackendKind::default() };
+    let policy = raw::build(&policy).unwrap();
+    let buffers = Buffers::new(policy.chunk_bytes(), policy.depth()).unwrap();
     let in_use = BackendInUse { kind: BackendKind::Threads, because: None };
-    let channel = Channel::over(target, law, buffers, (Box::new(backend), in_use), Clock::start());
+    let channel =
+        Channel::over(target, policy, buffers, (Box::new(backend), in_use), Clock::start());
     (RawFile::over(channel, spare, true, None), faults)
 }
 
@@ -184,7 +186,7 @@ fn content(bytes: usize, seed: u64) -> Vec<u8> {
 
 /// One call, as a test plays it.
 #[derive(Clone, Debug)]
-struct Call {
+struct ScriptedCall {
     is_write: bool,
     offset: u64,
     bytes: usize,
@@ -192,7 +194,7 @@ struct Call {
     pick: usize,
 }
 
-fn calls() -> impl Strategy<Value = Vec<Call>> {
+fn calls() -> impl Strategy<Value = Vec<ScriptedCall>> {
     // Places at, before and after the edges of blocks, and anywhere.
     let place = prop_oneof![0u64..60_000, (0u64..100).prop_map(|block| block * 512)];
     let bytes =
@@ -202,7 +204,7 @@ fn calls() -> impl Strategy<Value = Vec<Call>> {
         |(is_write, offset, bytes, shift, is_congruent, pick)| {
             // Half of the calls have their memory where the file has its blocks.
             let shift = if is_congruent { (offset % 4096) as usize } else { shift };
-            Call { is_write, offset, bytes, shift, pick }
+            ScriptedCall { is_write, offset, bytes, shift, pick }
         },
     );
     proptest::collection::vec(call, 1..12)
@@ -224,8 +226,8 @@ proptest! {
     ) {
         let mut model = content(length, 1);
         let scratch = Scratch::holding(&model);
-        let law = format!("ring,chunk={},depth={depth}", chunk_pages * 4096);
-        let (file, faults) = faulty(&scratch.0, &law);
+        let policy = format!("ring,chunk={},depth={depth}", chunk_pages * 4096);
+        let (file, faults) = faulty(&scratch.0, &policy);
         for (nth, call) in calls.iter().enumerate() {
             *faults.lock().unwrap() =
                 Faults { short_every, again_every, pick: call.pick, ..Faults::default() };

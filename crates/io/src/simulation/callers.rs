@@ -16,12 +16,12 @@ fn is_blown(fuse: u64) -> bool {
 }
 
 /// A buffer that panics after so many uses, if it is to.
-pub(super) struct Buffer {
+pub(super) struct PanickingBuffer {
     pub(super) bytes: Vec<u8>,
     pub(super) fuse: Rc<Cell<u64>>,
 }
 
-impl AsMut<[u8]> for Buffer {
+impl AsMut<[u8]> for PanickingBuffer {
     fn as_mut(&mut self) -> &mut [u8] {
         others_code();
         let fuse = self.fuse.get();
@@ -34,13 +34,13 @@ impl AsMut<[u8]> for Buffer {
 }
 
 /// What wakes a task of the world; panics the n-th time, if it is to, as a program's waker might.
-pub(super) struct Bell {
+pub(super) struct TaskWaker {
     pub(super) task: TaskId,
     pub(super) fuse: AtomicU64,
 }
 
-impl Wake for Bell {
-    fn wake(self: Arc<Bell>) {
+impl Wake for TaskWaker {
+    fn wake(self: Arc<TaskWaker>) {
         others_code();
         if let Some(world) = world() {
             world.unpark(self.task);
@@ -53,7 +53,7 @@ impl Wake for Bell {
     }
 }
 
-impl Drop for Bell {
+impl Drop for TaskWaker {
     fn drop(&mut self) {
         others_code();
     }

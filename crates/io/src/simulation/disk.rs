@@ -15,9 +15,9 @@ use libc::iovec;
 use readpath_core::request::Op;
 use readpath_core::unit::PAGE_BYTES;
 
-use super::memory::Held;
+use super::memory::PinnedTransferPage;
 use super::world::{World, world};
-use crate::backend::{Answer, Backend, BackendError, Sleep, Sleeper, Transfer};
+use crate::backend::{Backend, BackendError, KernelAnswer, Sleep, Sleeper, Transfer};
 
 /// What direct transfers are multiples of.
 pub(super) const BLOCK: u64 = 512;
@@ -168,22 +168,22 @@ pub(super) fn fill(inode: u32, offset: u64, change: u64, to: &mut [u8]) {
 }
 
 /// A transfer that is under way.
-struct Job {
+struct DiskTransfer {
     inode: u32,
     op: Op,
     offset: u64,
     segments: Vec<iovec>,
     is_begun: bool,
     /// The pages of a pager that it holds, from its begin on.
-    held: Vec<Held>,
+    held: Vec<PinnedTransferPage>,
 }
 
 /// What carries the transfers of one path.
 #[derive(Default)]
-struct Ring {
+struct SimulatedRing {
     /// By their names.
-    jobs: BTreeMap<u64, Job>,
-    answers: Vec<Answer>,
+    jobs: BTreeMap<u64, DiskTransfer>,
+    answers: Vec<KernelAnswer>,
     is_woken: bool,
     is_dead: bool,
     /// Rings for each answer.
@@ -204,7 +204,7 @@ pub(crate) struct Disk {
     pub(super) inodes: Vec<Inode>,
     /// Which of them has the name of that number now.
     pub(super) names: Vec<u32>,
-    rings: Vec<Ring>,
+    rings: Vec<SimulatedRing>,
     faults: Faults,
     carried: u64,
 }
@@ -295,7 +295,7 @@ impl World {
     pub(super) fn come(&self, Answered { ring, token, is_cancelled }: Answered) {
         let job = self.disk.borrow_mut().rings[ring].jobs.remove(&token);
         // Else it was cancelled before.
-        let Some(Job { inode, op, offset, segments, held, .. }) = job else { return };
+        let Some(DiskTransfer { inode, op, offset, segments, held, .. }) = job else { return };
         let raw = match (is_cancelled, op) {
             (true, _) => -libc::ECANCELED,
             (false, Op::Read) => self.carried(inode, offset, &segments, &held),
@@ -303,7 +303,7 @@ impl World {
         };
         self.let_go(&held);
         let mut disk = self.disk.borrow_mut();
-        disk.rings[ring].answers.push(Answer { token, raw });
+        disk.rings[ring].answers.push(KernelAnswer { token, raw });
         let bell = disk.rings[ring].bell;
         drop(disk);
         self.wake_all(SLEEPING + ring);
@@ -335,7 +335,13 @@ impl World {
 
     /// Fills the memory of a transfer that ends now, as far as it comes and what it holds is still there; gives the kernel's
     /// answer.
-    fn carried(&self, inode: u32, offset: u64, segments: &[iovec], held: &[Held]) -> i32 {
+    fn carried(
+        &self,
+        inode: u32,
+        offset: u64,
+        segments: &[iovec],
+        held: &[PinnedTransferPage],
+    ) -> i32 {
         let bytes = match self.come_to(inode, offset, bytes_of(segments)) {
             Ok(bytes) => bytes,
             Err(errno) => return -errno,
@@ -419,7 +425,7 @@ pub(crate) fn backend_with_bell(bell: BorrowedFd<'_>) -> Option<Box<dyn Backend>
 fn new_ring(bell: Option<RawFd>) -> Option<usize> {
     let world = world()?;
     let mut disk = world.disk.borrow_mut();
-    disk.rings.push(Ring { bell, ..Ring::default() });
+    disk.rings.push(SimulatedRing { bell, ..SimulatedRing::default() });
     Some(disk.rings.len() - 1)
 }
 
@@ -432,7 +438,7 @@ struct SimulatedBackend {
 impl Backend for SimulatedBackend {
     unsafe fn queue(&mut self, transfer: Transfer<'_>) {
         let world = world().expect(OUTSIDE);
-        let job = Job {
+        let job = DiskTransfer {
             inode: transfer.fd as u32,
             op: transfer.op,
             offset: transfer.offset,
@@ -456,13 +462,17 @@ impl Backend for SimulatedBackend {
         }
     }
 
-    fn collect(&mut self, answers: &mut Vec<Answer>) -> Result<bool, BackendError> {
+    fn collect(&mut self, answers: &mut Vec<KernelAnswer>) -> Result<bool, BackendError> {
         let world = world().expect(OUTSIDE);
         answers.append(&mut world.disk.borrow_mut().rings[self.ring].answers);
         Ok(false)
     }
 
-    fn exchange(&mut self, sleep: Sleep, answers: &mut Vec<Answer>) -> Result<(), BackendError> {
+    fn exchange(
+        &mut self,
+        sleep: Sleep,
+        answers: &mut Vec<KernelAnswer>,
+    ) -> Result<(), BackendError> {
         let world = world().expect(OUTSIDE);
         world.sleep(self.ring, sleep, false)?;
         self.collect(answers).map(drop)
@@ -492,18 +502,18 @@ impl World {
             Sleep::AtMost(span) => Some(self.now_ns() + span.as_nanos() as u64),
             Sleep::UntilAnswered => None,
         };
-        let is_awaited = self.disk.borrow().rings[ring].answers.is_empty();
+        let is_demand = self.disk.borrow().rings[ring].answers.is_empty();
         loop {
             let mut disk = self.disk.borrow_mut();
             let place = &mut disk.rings[ring];
             let is_woken = ends_by_wake && std::mem::take(&mut place.is_woken);
             let is_idle = !ends_by_wake && place.jobs.is_empty();
             if is_woken || is_idle || !place.answers.is_empty() || self.one_of(wakes) {
-                return Ok(is_awaited);
+                return Ok(is_demand);
             }
             drop(disk);
             if until.is_some_and(|until| until <= self.now_ns()) {
-                return Ok(is_awaited);
+                return Ok(is_demand);
             }
             self.block(SLEEPING + ring, until);
         }

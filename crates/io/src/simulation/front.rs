@@ -2,7 +2,7 @@
 
 use readpath_core::unit::PAGE_BYTES;
 
-use super::model::Seen;
+use super::model::VisibleVersions;
 use super::scenario::Scenario;
 use super::world::world;
 use crate::backend::BackendKind;
@@ -42,7 +42,7 @@ fn builder(scenario: &Scenario) -> Builder {
         .held_memory(settings.held_pages * PAGE_BYTES)
         .readahead(settings.readahead)
         .scheduler(settings.scheduler)
-        .reclaim(settings.reclaim)
+        .eviction(settings.eviction)
         .depth(settings.depth)
         .coherence(settings.coherence)
         .backend(backend)
@@ -50,8 +50,8 @@ fn builder(scenario: &Scenario) -> Builder {
 }
 
 /// A server's file as it was when it was found at first, which may have been at any time before.
-pub(super) fn as_found(now: Seen) -> Seen {
-    Seen { since: 0, ..now }
+pub(super) fn as_found(now: VisibleVersions) -> VisibleVersions {
+    VisibleVersions { since: 0, ..now }
 }
 
 /// A file can't be opened, or looked for again.

@@ -27,7 +27,7 @@ pub(crate) use asked::{
 pub use lent::Kernel;
 
 use super::world::World;
-use lent::Lent;
+use lent::KernelMemory;
 
 const PAGE: usize = PAGE_BYTES as usize;
 /// A pager's thread sleeps.
@@ -37,7 +37,7 @@ const RUBBISH: u8 = 0xdb;
 
 /// What a page is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum PageState {
     Absent,
     Present {
         is_protected: bool,
@@ -52,7 +52,7 @@ enum State {
 
 #[derive(Clone, Copy, Debug)]
 struct Page {
-    state: State,
+    state: PageState,
     /// How often it was taken away or moved elsewhere: what is on its way to an earlier one goes nowhere.
     generation: u32,
     /// How many transfers and calls hold it.
@@ -69,7 +69,7 @@ struct Page {
 impl Page {
     fn absent() -> Page {
         Page {
-            state: State::Absent,
+            state: PageState::Absent,
             generation: 0,
             held: 0,
             written: 0,
@@ -81,14 +81,14 @@ impl Page {
 }
 
 /// A range that a userfaultfd has.
-struct Area {
+struct RegisteredRange {
     uffd: RawFd,
     pages: Vec<Page>,
 }
 
 /// A touch that waits.
 #[derive(Clone, Copy, Debug)]
-struct Touch {
+struct WaitingTouch {
     uffd: RawFd,
     address: usize,
     flags: u32,
@@ -98,7 +98,7 @@ struct Touch {
 
 /// A page that a transfer holds.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Held {
+pub(super) struct PinnedTransferPage {
     address: usize,
     generation: u32,
     op: Op,
@@ -112,8 +112,8 @@ pub(super) struct Bus;
 #[derive(Default)]
 pub(crate) struct Memory {
     /// By their first address.
-    areas: BTreeMap<usize, Area>,
-    touches: Vec<Touch>,
+    areas: BTreeMap<usize, RegisteredRange>,
+    touches: Vec<WaitingTouch>,
     /// Those that ring.
     bells: Vec<RawFd>,
     present: u64,
@@ -123,7 +123,7 @@ pub(crate) struct Memory {
     written_before: u64,
     /// So many pages may be present, and one for each that is written out.
     pub(super) pages_max: u64,
-    pub(super) lent: Lent,
+    pub(super) lent: KernelMemory,
 }
 
 impl Memory {
@@ -137,10 +137,10 @@ impl Memory {
         (address - base < area.pages.len() * PAGE).then_some(area.uffd)
     }
 
-    fn set(&mut self, address: usize, state: State) {
+    fn set(&mut self, address: usize, state: PageState) {
         let page = self.page(address).expect("of an area");
         let before = std::mem::replace(&mut page.state, state);
-        let is_present = |state| matches!(state, State::Present { .. });
+        let is_present = |state| matches!(state, PageState::Present { .. });
         if is_present(before) && !is_present(state) {
             *page = Page {
                 generation: page.generation + 1,
@@ -155,14 +155,14 @@ impl Memory {
     }
 
     /// Puts a page in place that a call has room for.
-    fn put(&mut self, address: usize, uffd: RawFd, state: State) -> Result<(), Errno> {
+    fn put(&mut self, address: usize, uffd: RawFd, state: PageState) -> Result<(), Errno> {
         let is_its_own = self.uffd_of(address) == Some(uffd);
         let page = self.page(address).filter(|_| is_its_own).ok_or(Errno::NOENT)?;
-        if matches!(page.state, State::Lent { .. }) {
+        if matches!(page.state, PageState::Lent { .. }) {
             // Nobody watches it.
             return Err(Errno::NOENT);
         }
-        if page.state != State::Absent {
+        if page.state != PageState::Absent {
             return Err(Errno::EXIST);
         }
         self.set(address, state);
@@ -189,23 +189,23 @@ impl World {
             let state = memory.page(address).map(|page| page.state);
             let mut flags = if is_written { raw::UFFD_PAGEFAULT_FLAG_WRITE } else { 0 };
             match state {
-                Some(State::Present { is_protected }) if is_protected && is_written => {
+                Some(PageState::Present { is_protected }) if is_protected && is_written => {
                     flags |= raw::UFFD_PAGEFAULT_FLAG_WP;
                 }
-                Some(State::Present { .. }) => return Ok(()),
-                Some(State::Poisoned) | None => return Err(Bus),
-                Some(State::Lent { .. }) => {
+                Some(PageState::Present { .. }) => return Ok(()),
+                Some(PageState::Poisoned) | None => return Err(Bus),
+                Some(PageState::Lent { .. }) => {
                     drop(memory);
                     match self.touch_lent(address) {
                         Some(touched) => return touched,
                         None => continue,
                     }
                 }
-                Some(State::Absent) => {}
+                Some(PageState::Absent) => {}
             }
             let uffd = memory.uffd_of(address).expect("it is one of an area");
             let task = self.task().0;
-            memory.touches.push(Touch { uffd, address, flags, task, is_told: false });
+            memory.touches.push(WaitingTouch { uffd, address, flags, task, is_told: false });
             drop(memory);
             self.wake_all(SERVING);
             // A signal comes.
@@ -217,20 +217,20 @@ impl World {
     }
 
     /// A system call of the program holds a page that it has touched, until it is [let go](World::let_go).
-    pub(super) fn hold(&self, address: usize) -> Held {
+    pub(super) fn hold(&self, address: usize) -> PinnedTransferPage {
         let mut memory = self.memory();
         let page = memory.page(address).expect("of an area");
         page.held += 1;
-        Held { address, generation: page.generation, op: Op::Read }
+        PinnedTransferPage { address, generation: page.generation, op: Op::Read }
     }
 
     /// Whether a page that is held is still where it was.
-    pub(super) fn is_there(&self, held: &Held) -> bool {
+    pub(super) fn is_there(&self, held: &PinnedTransferPage) -> bool {
         self.memory().page(held.address).is_some_and(|page| page.generation == held.generation)
     }
 
     /// Whether what a transfer that holds these pages brings to an address comes there.
-    pub(super) fn takes(&self, all: &[Held], address: usize) -> bool {
+    pub(super) fn takes(&self, all: &[PinnedTransferPage], address: usize) -> bool {
         let page = address - address % PAGE;
         all.iter().find(|held| held.address == page).is_none_or(|held| self.is_there(held))
     }
@@ -244,7 +244,7 @@ impl World {
     }
 
     /// A transfer of these pieces begins: the kernel holds their pages.
-    pub(super) fn hold_all(&self, op: Op, segments: &[iovec]) -> Vec<Held> {
+    pub(super) fn hold_all(&self, op: Op, segments: &[iovec]) -> Vec<PinnedTransferPage> {
         let mut all = Vec::new();
         if self.memory().areas.is_empty() {
             return all;
@@ -253,16 +253,16 @@ impl World {
             let mut memory = self.memory();
             let Some(page) = memory.page(address) else {
                 if op == Op::Write {
-                    all.push(Held { address, generation: 0, op });
+                    all.push(PinnedTransferPage { address, generation: 0, op });
                 }
                 continue;
             };
             let is_usable = match page.state {
-                State::Present { is_protected } => op == Op::Write || !is_protected,
+                PageState::Present { is_protected } => op == Op::Write || !is_protected,
                 _ => false,
             };
             page.held += 1;
-            let held = Held { address, generation: page.generation, op };
+            let held = PinnedTransferPage { address, generation: page.generation, op };
             page.written += u32::from(op == Op::Write);
             drop(memory);
             if !is_usable {
@@ -274,7 +274,7 @@ impl World {
     }
 
     /// A transfer has ended; the kernel lets go of its pages now, or in a moment.
-    pub(super) fn let_go(&self, all: &[Held]) {
+    pub(super) fn let_go(&self, all: &[PinnedTransferPage]) {
         for held in all {
             let until = if self.below(4) == 0 { self.now_ns() + self.below(30_000) } else { 0 };
             let mut memory = self.memory();
@@ -308,15 +308,15 @@ impl World {
             if page.written > 0 && is_pagers {
                 self.failed("a page is given up while it is written out".to_owned());
             }
-            if matches!(page.state, State::Lent { .. }) {
+            if matches!(page.state, PageState::Lent { .. }) {
                 // It is the file's.
                 continue;
             }
-            if matches!(page.state, State::Present { .. }) {
+            if matches!(page.state, PageState::Present { .. }) {
                 // SAFETY: a page that the pager has mapped, and that nobody may look at any more.
                 unsafe { std::ptr::write_bytes(address as *mut u8, RUBBISH, PAGE) };
             }
-            memory.set(address, State::Absent);
+            memory.set(address, PageState::Absent);
         }
     }
 
@@ -324,7 +324,7 @@ impl World {
     fn wake_range(&self, address: usize, bytes: usize) {
         let memory = self.memory();
         let range = address..address + bytes;
-        let waits = |touch: &&Touch| range.contains(&touch.address);
+        let waits = |touch: &&WaitingTouch| range.contains(&touch.address);
         let woken: Vec<usize> = memory.touches.iter().filter(waits).map(|at| at.address).collect();
         drop(memory);
         woken.into_iter().for_each(|address| self.wake_all(address));
@@ -383,7 +383,9 @@ impl World {
             memory.keep(bytes);
             return Err(Errno::NOMEM);
         }
-        memory.areas.insert(start, Area { uffd, pages: vec![Page::absent(); bytes / PAGE] });
+        memory
+            .areas
+            .insert(start, RegisteredRange { uffd, pages: vec![Page::absent(); bytes / PAGE] });
         Ok(())
     }
 
@@ -395,7 +397,7 @@ impl World {
             let from = to.wrapping_add(shift);
             let mut memory = self.memory();
             let is_absent =
-                |page: &mut Page| !matches!(page.state, State::Present { is_protected: _ });
+                |page: &mut Page| !matches!(page.state, PageState::Present { is_protected: _ });
             if memory.page(from).is_some_and(is_absent) {
                 return Err(Errno::FAULT);
             }
@@ -403,7 +405,7 @@ impl World {
             if self.one_of(no_memory) {
                 return Err(Errno::NOMEM);
             }
-            self.memory().put(to, uffd, State::Present { is_protected })?;
+            self.memory().put(to, uffd, PageState::Present { is_protected })?;
             // SAFETY: a whole page that the caller may read, and one that was absent until now.
             unsafe { std::ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, PAGE) };
             Ok(())
@@ -415,7 +417,7 @@ impl World {
     fn zero(&self, uffd: RawFd, argument: &mut raw::uffdio_zeropage) -> Result<(), Errno> {
         let raw::uffdio_range { start, len } = argument.range;
         let (count, answer) = self.page_by_page(start, len, |to| {
-            self.memory().put(to, uffd, State::Present { is_protected: false })?;
+            self.memory().put(to, uffd, PageState::Present { is_protected: false })?;
             // SAFETY: a page that was absent until now.
             unsafe { std::ptr::write_bytes(to as *mut u8, 0, PAGE) };
             Ok(())
@@ -426,7 +428,7 @@ impl World {
 
     fn poison(&self, uffd: RawFd, argument: &mut raw::uffdio_poison) -> Result<(), Errno> {
         let raw::uffdio_range { start, len } = argument.range;
-        let put = |to| self.memory().put(to, uffd, State::Poisoned);
+        let put = |to| self.memory().put(to, uffd, PageState::Poisoned);
         let (count, answer) = self.page_by_page(start, len, put);
         argument.updated = count;
         answer
@@ -440,7 +442,7 @@ impl World {
             let pages = (argument.dst as usize..).step_by(PAGE).take(argument.len as usize / PAGE);
             let mut kind = |at| {
                 let page = memory.page(at)?;
-                let is_lent = matches!(page.state, State::Lent { .. });
+                let is_lent = matches!(page.state, PageState::Lent { .. });
                 (!is_lent).then_some((page.is_locked, page.part))
             };
             let mut kinds = pages.map(|to| Some((kind(to)?, kind(to.wrapping_add(shift))?)));
@@ -455,16 +457,16 @@ impl World {
             let mut memory = self.memory();
             let source = *memory.page(from).ok_or(Errno::INVAL)?;
             match source.state {
-                State::Present { .. } => {}
-                State::Absent => return Err(Errno::NOENT),
-                State::Poisoned => return Err(Errno::FAULT),
-                State::Lent { .. } => return Err(Errno::INVAL),
+                PageState::Present { .. } => {}
+                PageState::Absent => return Err(Errno::NOENT),
+                PageState::Poisoned => return Err(Errno::FAULT),
+                PageState::Lent { .. } => return Err(Errno::INVAL),
             }
             if source.held > 0 || source.held_until > now {
                 return Err(Errno::BUSY);
             }
-            memory.put(to, uffd, State::Present { is_protected: false })?;
-            memory.set(from, State::Absent);
+            memory.put(to, uffd, PageState::Present { is_protected: false })?;
+            memory.set(from, PageState::Absent);
             // SAFETY: a page that is the caller's to move, and one that was absent until now.
             unsafe {
                 std::ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, PAGE);
@@ -485,7 +487,7 @@ impl World {
         for address in (start as usize..).step_by(PAGE).take(len as usize / PAGE) {
             let mut memory = self.memory();
             let page = memory.page(address).ok_or(Errno::NOENT)?;
-            if let State::Present { is_protected } = &mut page.state {
+            if let PageState::Present { is_protected } = &mut page.state {
                 *is_protected = false;
             }
         }

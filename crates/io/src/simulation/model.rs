@@ -5,14 +5,14 @@ use readpath_core::request::DeviceError;
 use readpath_core::unit::{PAGE_BYTES, PageRange};
 
 use super::disk::{BLOCK, Disk, fill};
-use super::scenario::{Action, Place, Scenario};
-use super::server::Server;
+use super::scenario::{Action, Scenario, ScenarioRead};
+use super::server::SimulatedServer;
 use crate::path::Coherence;
 use crate::read_error::ReadError;
 
 /// What a handle may serve.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Seen {
+pub(super) struct VisibleVersions {
     pub(super) inode: u32,
     /// After which change of the file it was opened.
     pub(super) since: u64,
@@ -23,7 +23,7 @@ pub(super) struct Seen {
 /// A read, from when it began.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Begun {
-    pub(super) seen: Seen,
+    pub(super) seen: VisibleVersions,
     pub(super) offset: u64,
     pub(super) bytes: u64,
     /// After which change of the file.
@@ -46,7 +46,7 @@ pub(super) struct Model {
     pub(super) coherence: Coherence,
     /// Whether nothing can be on its way while a file changes.
     is_alone: bool,
-    server: Option<Server>,
+    server: Option<SimulatedServer>,
     /// Whether a thread is stopped for seconds now and then.
     freezes: bool,
     dropped: Vec<Dropped>,
@@ -79,14 +79,19 @@ impl Model {
     }
 
     /// A read of that place begins.
-    pub(super) fn begin(&self, disk: &Disk, seen: Seen, (_, offset, bytes): Place) -> Begun {
+    pub(super) fn begin(
+        &self,
+        disk: &Disk,
+        seen: VisibleVersions,
+        (_, offset, bytes): ScenarioRead,
+    ) -> Begun {
         let change = disk.inodes[seen.inode as usize].changes;
         Begun { seen, offset, bytes, change, dropped: self.dropped.len() }
     }
 
     /// What was cached of that read's range when it began has been dropped.
     pub(super) fn dropped(&mut self, begun: &Begun) {
-        let Begun { seen: Seen { inode, bytes, .. }, offset, change, .. } = *begun;
+        let Begun { seen: VisibleVersions { inode, bytes, .. }, offset, change, .. } = *begun;
         let end = (offset + begun.bytes).min(bytes).div_ceil(PAGE_BYTES);
         let first = offset / PAGE_BYTES;
         if begun.bytes == 0 || offset >= bytes {
@@ -97,7 +102,7 @@ impl Model {
 
     /// The oldest change as of which a page may be seen.
     fn oldest(&self, begun: &Begun, page: u64) -> u64 {
-        let Seen { inode, since, .. } = begun.seen;
+        let VisibleVersions { inode, since, .. } = begun.seen;
         if self.coherence == Coherence::EachRead {
             return begun.change;
         }
@@ -119,7 +124,7 @@ impl Model {
         begun: &Begun,
         bytes: u64,
     ) -> Result<(), String> {
-        let Seen { inode, since, bytes: opened_bytes } = begun.seen;
+        let VisibleVersions { inode, since, bytes: opened_bytes } = begun.seen;
         let file = &disk.inodes[inode as usize];
         let count = |length: u64| length.saturating_sub(begun.offset).min(begun.bytes);
         let is_length = |length| count(length) == bytes;
@@ -137,7 +142,7 @@ impl Model {
     /// They are not among those that it may give; says why.
     pub(super) fn check(&self, disk: &Disk, begun: &Begun, bytes: &[u8]) -> Result<(), String> {
         self.check_length(disk, begun, bytes.len() as u64)?;
-        let Seen { inode, .. } = begun.seen;
+        let VisibleVersions { inode, .. } = begun.seen;
         let file = &disk.inodes[inode as usize];
         // The changes as of which all pages are as they were seen, where one such is promised.
         let (mut least, mut most) = (0, u64::MAX);
@@ -194,7 +199,7 @@ impl Model {
         begun: &Begun,
         error: ReadError,
     ) -> Result<(), String> {
-        let Seen { inode, since, .. } = begun.seen;
+        let VisibleVersions { inode, since, .. } = begun.seen;
         let (faults, file) = (disk.faults(), &disk.inodes[inode as usize]);
         let end = begun.offset + begun.bytes;
         let may_be = match error {

@@ -9,14 +9,14 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
-use super::server::Server;
+use super::server::SimulatedServer;
 use super::world::{World, world};
-use crate::bell::Bell as RealBell;
+use crate::bell::EventFd as RealBell;
 use crate::nfs::socket::{self, Lost, Making, Ready};
 
 /// Something moves on a connection.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Moved {
+pub(super) struct NetworkMove {
     wire: usize,
     what: What,
 }
@@ -60,7 +60,7 @@ struct Wire {
 /// All connections of a run.
 #[derive(Default)]
 pub(super) struct Network {
-    pub(super) server: Server,
+    pub(super) server: SimulatedServer,
     wires: Vec<Wire>,
     /// Calls and answers on their way, by numbers of their own.
     on_way: BTreeMap<u64, Vec<u8>>,
@@ -77,7 +77,7 @@ pub(super) const LAST: u32 = 1 << 31;
 
 impl World {
     fn expect_moved(&self, ns: u64, wire: usize, what: What) {
-        self.expect(ns, Moved { wire, what });
+        self.expect(ns, NetworkMove { wire, what });
     }
 
     /// How long something takes on the way.
@@ -87,7 +87,7 @@ impl World {
     }
 
     /// Something has moved.
-    pub(super) fn moved(&self, Moved { wire, what }: Moved) {
+    pub(super) fn moved(&self, NetworkMove { wire, what }: NetworkMove) {
         let mut network = self.network.borrow_mut();
         let place = &mut network.wires[wire];
         match what {
@@ -374,24 +374,24 @@ impl Drop for Socket {
 }
 
 /// A bell of the system, or of the simulation that runs.
-pub(crate) enum Bell {
+pub(crate) enum EventFd {
     Real(RealBell),
     Simulated(std::sync::atomic::AtomicBool),
 }
 
-impl Bell {
-    pub(crate) fn new() -> rustix::io::Result<Bell> {
+impl EventFd {
+    pub(crate) fn new() -> rustix::io::Result<EventFd> {
         match world() {
             Some(world) if world.refuses_thread() => Err(Errno::MFILE),
-            Some(_) => Ok(Bell::Simulated(false.into())),
-            None => RealBell::new().map(Bell::Real),
+            Some(_) => Ok(EventFd::Simulated(false.into())),
+            None => RealBell::new().map(EventFd::Real),
         }
     }
 
     pub(crate) fn ring(&self) {
         match self {
-            Bell::Real(bell) => bell.ring(),
-            Bell::Simulated(is_rung) => {
+            EventFd::Real(bell) => bell.ring(),
+            EventFd::Simulated(is_rung) => {
                 is_rung.store(true, std::sync::atomic::Ordering::Relaxed);
                 if let Some(world) = world() {
                     world.wake_all(SLEEPING);
@@ -402,8 +402,10 @@ impl Bell {
 
     pub(crate) fn quieten(&self) {
         match self {
-            Bell::Real(bell) => bell.quieten(),
-            Bell::Simulated(is_rung) => is_rung.store(false, std::sync::atomic::Ordering::Relaxed),
+            EventFd::Real(bell) => bell.quieten(),
+            EventFd::Simulated(is_rung) => {
+                is_rung.store(false, std::sync::atomic::Ordering::Relaxed)
+            }
         }
     }
 }
@@ -412,7 +414,7 @@ impl Bell {
 pub(crate) fn sleep_on(
     socket: Option<&Socket>,
     to_write: bool,
-    bell: Option<&Bell>,
+    bell: Option<&EventFd>,
     at_most: Option<Duration>,
 ) -> Ready {
     let Some(world) = world() else {
@@ -421,8 +423,8 @@ pub(crate) fn sleep_on(
             Socket::Simulated(_) => unreachable!("{OUTSIDE}"),
         });
         let bell = bell.map(|bell| match bell {
-            Bell::Real(bell) => bell,
-            Bell::Simulated(_) => unreachable!("{OUTSIDE}"),
+            EventFd::Real(bell) => bell,
+            EventFd::Simulated(_) => unreachable!("{OUTSIDE}"),
         });
         return socket::sleep_on(socket, to_write, bell, at_most);
     };
@@ -434,7 +436,7 @@ pub(crate) fn sleep_on(
             Some(Socket::Simulated(wire)) => world.ready(*wire, to_write),
             _ => Ready::default(),
         };
-        if let Some(Bell::Simulated(is_rung)) = bell {
+        if let Some(EventFd::Simulated(is_rung)) = bell {
             ready.is_rung = is_rung.load(std::sync::atomic::Ordering::Relaxed);
         }
         let is_late = until.is_some_and(|until| until <= world.now_ns());

@@ -42,7 +42,7 @@ pub enum Paged {
 
 /// Something that a thread does with it, mostly with some pages: the first, and how many.
 #[derive(Clone, Debug)]
-pub enum Touch {
+pub enum MappingTouch {
     /// Reads pages, one after the other.
     Read(u64, u64),
     /// Reads them from the last to the first.
@@ -70,7 +70,7 @@ pub enum Touch {
 }
 
 /// What the threads of a run share.
-struct Shared {
+struct PagedShared {
     front: Front,
     /// Where its memory begins.
     base: usize,
@@ -109,7 +109,7 @@ pub(super) fn main(scenario: &Rc<Scenario>, paged: &Paged) {
             let region = Region::builder()
                 .memory(memory_bytes)
                 .swapin(swapin)
-                .reclaim(settings.reclaim)
+                .eviction(settings.eviction)
                 .over(
                     pages * PAGE_BYTES,
                     Path::new("0"),
@@ -145,7 +145,7 @@ pub(super) fn main(scenario: &Rc<Scenario>, paged: &Paged) {
         Front::Mapping(mapping) => mapping.as_slice().as_ptr().addr(),
     };
     let pages = bytes.div_ceil(PAGE_BYTES);
-    let shared = Rc::new(Shared {
+    let shared = Rc::new(PagedShared {
         front,
         base,
         pages,
@@ -193,7 +193,7 @@ fn part_of(page: u64, part: usize, write: u64) -> [u8; PAGE / PARTS] {
     bytes
 }
 
-impl Shared {
+impl PagedShared {
     fn act(&self, world: &World, action: &Action) {
         match action {
             Action::Touch(touch) => self.touch(world, touch),
@@ -207,8 +207,8 @@ impl Shared {
         }
     }
 
-    fn touch(&self, world: &World, touch: &Touch) {
-        if let Touch::Discard(first, count) = *touch
+    fn touch(&self, world: &World, touch: &MappingTouch) {
+        if let MappingTouch::Discard(first, count) = *touch
             && let Front::Region(region) = &self.front
         {
             return self.discard(world, region, first, count);
@@ -219,31 +219,31 @@ impl Shared {
             Front::Mapping(_) => None,
         };
         match *touch {
-            Touch::Read(first, count) => self.read(world, first, count),
-            Touch::ReadDown(first, count) => {
+            MappingTouch::Read(first, count) => self.read(world, first, count),
+            MappingTouch::ReadDown(first, count) => {
                 for page in (first..(first + count).min(self.pages)).rev() {
                     self.reach(world, page, false);
                 }
             }
-            Touch::Write(first, count, part) => {
+            MappingTouch::Write(first, count, part) => {
                 for page in first..(first + count).min(self.pages) {
                     if self.reach(world, page, matches!(self.front, Front::Region(_))) {
                         self.write(page, part as usize);
                     }
                 }
             }
-            Touch::Load(first, count) => {
+            MappingTouch::Load(first, count) => {
                 let (offset, bytes) = self.range(first, count);
                 self.judge(world, first, count, self.load(offset, bytes));
             }
-            Touch::WillNeed(first, count) => {
+            MappingTouch::WillNeed(first, count) => {
                 let (offset, bytes) = self.range(first, count);
                 match &self.front {
                     Front::Region(region) => region.borrow().will_need(offset, bytes),
                     Front::Mapping(mapping) => mapping.advise(Advice::WillNeed, offset, bytes),
                 }
             }
-            Touch::Discard(first, count) => {
+            MappingTouch::Discard(first, count) => {
                 if let Front::Mapping(mapping) = &self.front {
                     let (offset, bytes) = self.range(first, count);
                     mapping.advise(Advice::DontNeed, offset, bytes);
@@ -254,8 +254,8 @@ impl Shared {
                     }
                 }
             }
-            Touch::ReadAt(offset, bytes) => self.read_at(world, offset, bytes),
-            Touch::Advise(number) => {
+            MappingTouch::ReadAt(offset, bytes) => self.read_at(world, offset, bytes),
+            MappingTouch::Advise(number) => {
                 if let Front::Mapping(mapping) = &self.front {
                     let advice = match number {
                         0 | 1 => Advice::Random,
@@ -265,15 +265,15 @@ impl Shared {
                     mapping.advise(advice, 0, self.bytes);
                 }
             }
-            Touch::Hold(page, is_written, us) => self.hold(world, page, is_written, us),
-            Touch::Lock(first, count, is_locked) => {
+            MappingTouch::Hold(page, is_written, us) => self.hold(world, page, is_written, us),
+            MappingTouch::Lock(first, count, is_locked) => {
                 let count = count.min(self.pages.saturating_sub(first));
                 world.lock(self.address(first), count, is_locked);
                 if is_locked {
                     self.read(world, first, count);
                 }
             }
-            Touch::GiveUp(first, count) => {
+            MappingTouch::GiveUp(first, count) => {
                 for page in first..(first + count).min(self.pages) {
                     self.is_lost.borrow_mut()[page as usize] = true;
                     self.given_up.borrow_mut()[page as usize] = true;
@@ -281,7 +281,7 @@ impl Shared {
                     world.point();
                 }
             }
-            Touch::Ask => self.ask(world),
+            MappingTouch::Ask => self.ask(world),
         }
     }
 

@@ -9,14 +9,14 @@ use super::primitives::{Condvar, Mutex, now};
 
 /// As `std::sync::mpsc::SyncSender`.
 #[derive(Debug)]
-pub(crate) struct SyncSender<T>(Arc<Shared<T>>);
+pub(crate) struct SyncSender<T>(Arc<RepliesShared<T>>);
 
 /// As `std::sync::mpsc::Receiver`.
 #[derive(Debug)]
-pub(crate) struct Receiver<T>(Arc<Shared<T>>);
+pub(crate) struct Receiver<T>(Arc<RepliesShared<T>>);
 
 #[derive(Debug)]
-struct Shared<T> {
+struct RepliesShared<T> {
     messages: Mutex<Messages<T>>,
     has_come: Condvar,
 }
@@ -33,7 +33,7 @@ const POISON: &str = "nobody panics under it";
 /// As `std::sync::mpsc::sync_channel`, for one sender who never has more under way than there is room for.
 pub(crate) fn sync_channel<T>(_room: usize) -> (SyncSender<T>, Receiver<T>) {
     let messages = Mutex::new(Messages { sent: VecDeque::new(), is_over: false });
-    let shared = Arc::new(Shared { messages, has_come: Condvar::new() });
+    let shared = Arc::new(RepliesShared { messages, has_come: Condvar::new() });
     (SyncSender(Arc::clone(&shared)), Receiver(shared))
 }
 

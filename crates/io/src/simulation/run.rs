@@ -13,14 +13,14 @@ use std::task::{Context, Poll, Waker};
 use readpath_core::readahead::Advice;
 use readpath_core::unit::PAGE_BYTES;
 
-use super::callers::{Bell, Buffer};
+use super::callers::{PanickingBuffer, TaskWaker};
 use super::disk::Disk;
 use super::front;
-use super::model::{Begun, Model, Seen};
+use super::model::{Begun, Model, VisibleVersions};
 use super::paged;
-use super::scenario::{Action, Place, Scenario};
+use super::scenario::{Action, Scenario, ScenarioRead};
 use super::world::{Deliberate, Report, TaskId, Turns, World, world};
-use crate::engine::Owner;
+use crate::engine::LazyEngine;
 use crate::file::File;
 use crate::future::ReadFuture;
 use crate::guard::PageGuard;
@@ -52,7 +52,7 @@ impl Scenario {
 }
 
 /// What all threads of a run share.
-struct Shared {
+struct RunShared {
     scenario: Rc<Scenario>,
     path: ReadPath,
     /// The file, if it is one of a server.
@@ -81,7 +81,7 @@ fn right(result: Result<(), String>) {
 /// The thread that builds the path, starts the others, and looks what they leave.
 fn main(scenario: &Rc<Scenario>) {
     let Some((path, served)) = front::build(scenario) else { return };
-    let shared = Rc::new(Shared {
+    let shared = Rc::new(RunShared {
         scenario: Rc::clone(scenario),
         path,
         served,
@@ -101,12 +101,12 @@ fn main(scenario: &Rc<Scenario>) {
         })
         .collect();
     threads.into_iter().for_each(|thread| world.join(thread));
-    let Ok(Shared { path, served, kept, .. }) = Rc::try_unwrap(shared).map_err(drop) else {
+    let Ok(RunShared { path, served, kept, .. }) = Rc::try_unwrap(shared).map_err(drop) else {
         world.wrong("a thread has not let go of what all share".to_owned());
     };
     let kept = kept.into_inner();
     if scenario.faults.dies_after == 0 {
-        let engine: &Owner = path.engine();
+        let engine: &LazyEngine = path.engine();
         right(engine.settled(kept.iter().filter(|kept| kept.guard.holds()).count() as u32));
     }
     drop((path, served));
@@ -114,22 +114,22 @@ fn main(scenario: &Rc<Scenario>) {
 }
 
 /// A file that a thread has open.
-struct Open {
+struct SimulatedHandle {
     file: File,
-    seen: Seen,
+    seen: VisibleVersions,
 }
 
 /// One thread of a run.
 struct Thread {
-    shared: Rc<Shared>,
+    shared: Rc<RunShared>,
     world: Rc<World>,
     /// By the number of the name; none before it is used.
-    open: Vec<Option<Open>>,
+    open: Vec<Option<SimulatedHandle>>,
     guards: VecDeque<Guard>,
 }
 
 impl Thread {
-    fn new(shared: Rc<Shared>) -> Thread {
+    fn new(shared: Rc<RunShared>) -> Thread {
         let open = shared.scenario.files.iter().map(|_| None).collect();
         let world = world().expect("a thread is a task");
         Thread { shared, world, open, guards: VecDeque::new() }
@@ -154,11 +154,11 @@ impl Thread {
     }
 
     /// The file of that name, opened now if it isn't.
-    fn file(&mut self, name: usize) -> (File, Seen) {
+    fn file(&mut self, name: usize) -> (File, VisibleVersions) {
         if self.open[name].is_none() {
             self.open_anew(name);
         }
-        let Open { file, seen } = self.open[name].as_ref().expect("just opened");
+        let SimulatedHandle { file, seen } = self.open[name].as_ref().expect("just opened");
         (file.clone(), *seen)
     }
 
@@ -174,27 +174,27 @@ impl Thread {
             },
         };
         let seen = self.seen(before, &file);
-        self.open[name] = Some(Open { file, seen });
+        self.open[name] = Some(SimulatedHandle { file, seen });
     }
 
     /// What a handle sees that was opened after `before` was asked.
-    fn seen(&self, before: Seen, file: &File) -> Seen {
+    fn seen(&self, before: VisibleVersions, file: &File) -> VisibleVersions {
         let identity = file.handle().file.identity;
         let (inode, since) = (identity.inode as u32, identity.modified.1 as u64);
         if inode == before.inode && since < before.since {
             self.world.wrong(format!("{identity:?} was found after {before:?}"));
         }
-        Seen { inode, since, bytes: identity.bytes }
+        VisibleVersions { inode, since, bytes: identity.bytes }
     }
 
-    fn seen_now(&self, name: usize) -> Seen {
+    fn seen_now(&self, name: usize) -> VisibleVersions {
         let disk = self.world.disk.borrow();
         let inode = disk.names[name];
         let file = &disk.inodes[inode as usize];
-        Seen { inode, since: file.changes, bytes: file.bytes }
+        VisibleVersions { inode, since: file.changes, bytes: file.bytes }
     }
 
-    fn begin(&self, seen: Seen, place: Place) -> Begun {
+    fn begin(&self, seen: VisibleVersions, place: ScenarioRead) -> Begun {
         self.shared.model.borrow().begin(&self.world.disk.borrow(), seen, place)
     }
 
@@ -260,11 +260,11 @@ impl Thread {
             }
             Action::Reopen(name) => {
                 let (file, seen) = self.file(name);
-                self.open[name] = Some(Open { file: file.reopen(), seen });
+                self.open[name] = Some(SimulatedHandle { file: file.reopen(), seen });
                 if self.shared.model.borrow().coherence != crate::path::Coherence::WhenOpened {
                     // It is one of the newest state that the first has seen.
                     let file = &self.open[name].as_ref().expect("just opened").file;
-                    let seen = self.seen(Seen { since: 0, ..seen }, file);
+                    let seen = self.seen(VisibleVersions { since: 0, ..seen }, file);
                     self.open[name].as_mut().expect("just opened").seen = seen;
                 }
             }
@@ -283,7 +283,7 @@ impl Thread {
                 {
                     self.world.wrong(format!("{seen:?} was not seen to have changed: {before:?}"));
                 }
-                self.open[name] = Some(Open { file, seen });
+                self.open[name] = Some(SimulatedHandle { file, seen });
             }
             Action::Stream(place, line) => self.stream(place, line),
             Action::Batch(ref places, waits, beside) => self.batch(places, waits, beside),
@@ -299,7 +299,7 @@ impl Thread {
         }
     }
 
-    fn read(&mut self, place: Place) {
+    fn read(&mut self, place: ScenarioRead) {
         let (file, seen) = self.file(place.0);
         let mut buffer = vec![0; place.2 as usize];
         let begun = self.begin(seen, place);
@@ -307,7 +307,7 @@ impl Thread {
         self.judge(&begun, result.map(|count| &buffer[..count]));
     }
 
-    fn read_vectored(&mut self, place: Place) {
+    fn read_vectored(&mut self, place: ScenarioRead) {
         let (file, seen) = self.file(place.0);
         let mut buffer = vec![0; place.2 as usize];
         let (one, rest) = buffer.split_at_mut(place.2 as usize / 3);
@@ -379,13 +379,13 @@ impl Thread {
     }
 
     /// Reads through a reader, which holds a page from its first line to its end.
-    fn stream(&mut self, place: Place, line: u64) {
+    fn stream(&mut self, place: ScenarioRead, line: u64) {
         self.set_holding(self.shared.holding.get() + 1);
         self.stream_on(place, line);
         self.set_holding(self.shared.holding.get() - 1);
     }
 
-    fn stream_on(&mut self, (name, offset, bytes): Place, line: u64) {
+    fn stream_on(&mut self, (name, offset, bytes): ScenarioRead, line: u64) {
         let (file, seen) = self.file(name);
         let mut reader = file.reader();
         reader.seek(SeekFrom::Start(offset)).unwrap_or_else(|error| panic!("{error}"));
@@ -419,7 +419,7 @@ impl Thread {
         }
     }
 
-    fn batch(&mut self, places: &[Place], waits: usize, beside: Option<Place>) {
+    fn batch(&mut self, places: &[ScenarioRead], waits: usize, beside: Option<ScenarioRead>) {
         let mut batch = self.shared.path.batch();
         let mut begun = Vec::new();
         for (ticket, &place) in places.iter().enumerate() {
@@ -459,16 +459,17 @@ impl Thread {
         }
     }
 
-    fn futures(&mut self, places: &[Place], polls: u64, fuse: u64) {
-        let bell = Arc::new(Bell { task: self.world.task(), fuse: AtomicU64::new(fuse) });
+    fn futures(&mut self, places: &[ScenarioRead], polls: u64, fuse: u64) {
+        let bell = Arc::new(TaskWaker { task: self.world.task(), fuse: AtomicU64::new(fuse) });
         let waker = Waker::from(Arc::clone(&bell));
         let mut context = Context::from_waker(&waker);
         let fuse = Rc::new(Cell::new(fuse));
         let mut reads = Vec::new();
         for &place in places {
             let (file, seen) = self.file(place.0);
-            let buffer = Buffer { bytes: vec![0; place.2 as usize], fuse: Rc::clone(&fuse) };
-            reads.push(Some(Awaited {
+            let buffer =
+                PanickingBuffer { bytes: vec![0; place.2 as usize], fuse: Rc::clone(&fuse) };
+            reads.push(Some(Demand {
                 place,
                 seen,
                 begun: None,
@@ -477,13 +478,13 @@ impl Thread {
         }
         for round in 1.. {
             for read in &mut reads {
-                let Some(awaited) = read else { continue };
-                let begun = match awaited.begun {
+                let Some(demand) = read else { continue };
+                let begun = match demand.begun {
                     Some(begun) => begun,
-                    None => self.begin(awaited.seen, awaited.place),
+                    None => self.begin(demand.seen, demand.place),
                 };
-                awaited.begun = Some(begun);
-                let pinned = Pin::new(&mut awaited.read);
+                demand.begun = Some(begun);
+                let pinned = Pin::new(&mut demand.read);
                 let polled = catch_unwind(AssertUnwindSafe(|| pinned.poll_once(&mut context)));
                 match polled {
                     Ok(Poll::Pending) => continue,
@@ -532,12 +533,12 @@ impl Guard {
 }
 
 /// A read that is awaited.
-struct Awaited {
-    place: Place,
-    seen: Seen,
+struct Demand {
+    place: ScenarioRead,
+    seen: VisibleVersions,
     /// From the first poll on.
     begun: Option<Begun>,
-    read: ReadFuture<Buffer>,
+    read: ReadFuture<PanickingBuffer>,
 }
 
 impl<B: AsMut<[u8]> + Unpin> ReadFuture<B> {

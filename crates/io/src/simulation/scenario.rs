@@ -4,8 +4,8 @@ use readpath_core::splitmix;
 use readpath_core::unit::PAGE_BYTES;
 
 use super::disk::{BLOCK, Faults};
-use super::paged::{Paged, Touch};
-use super::server::Server;
+use super::paged::{MappingTouch, Paged};
+use super::server::SimulatedServer;
 use crate::path::Coherence;
 
 /// What a run is of.
@@ -20,7 +20,7 @@ pub struct Scenario {
     /// What goes wrong.
     pub faults: Faults,
     /// The server that the one file is on; none: it is one of this machine.
-    pub server: Option<Server>,
+    pub server: Option<SimulatedServer>,
     /// What each thread does, one after the other.
     pub threads: Vec<Vec<Action>>,
 }
@@ -37,7 +37,7 @@ pub struct Settings {
     /// The scheduler.
     pub scheduler: &'static str,
     /// The reclaim law.
-    pub reclaim: &'static str,
+    pub eviction: &'static str,
     /// Requests in the storage at once.
     pub depth: u32,
     /// Whether threads carry requests of their own by themselves.
@@ -55,25 +55,25 @@ pub struct Settings {
 }
 
 /// A place to be read: file, offset, bytes.
-pub type Place = (usize, u64, u64);
+pub type ScenarioRead = (usize, u64, u64);
 
 /// Something that a thread does.
 #[derive(Clone, Debug)]
 pub enum Action {
     /// Reads into one buffer.
-    Read(Place),
+    Read(ScenarioRead),
     /// Reads into three buffers of about a third each.
-    ReadVectored(Place),
+    ReadVectored(ScenarioRead),
     /// Takes a guard on the page of a byte, and keeps it.
     Hold(usize, u64),
     /// Gives the guard back that was taken first.
     LetGo,
     /// Has a range be read ahead.
-    Prefetch(Place),
+    Prefetch(ScenarioRead),
     /// Gives advice of that number.
     Advise(usize, u8),
     /// Drops what is cached of a range.
-    Invalidate(Place),
+    Invalidate(ScenarioRead),
     /// Takes a handle with a stream of its own.
     Reopen(usize),
     /// Opens the file by its name anew.
@@ -81,12 +81,12 @@ pub enum Action {
     /// Looks whether it has changed.
     Revalidate(usize),
     /// Reads a stream of so many lines of so many bytes through a reader.
-    Stream(Place, u64),
+    Stream(ScenarioRead, u64),
     /// Reads many together, waits for some of them, and gives the rest up; with a read beside while one is lent.
-    Batch(Vec<Place>, usize, Option<Place>),
+    Batch(Vec<ScenarioRead>, usize, Option<ScenarioRead>),
     /// Awaits reads together; gives them up after so many polls, if not 0. The third number: after so many calls the
     /// buffer panics, and wakers as well; 0: never.
-    Futures(Vec<Place>, u64, u64),
+    Futures(Vec<ScenarioRead>, u64, u64),
     /// Asks for what was counted.
     Stats,
     /// Somebody else writes pages: file, first, count.
@@ -98,7 +98,7 @@ pub enum Action {
     /// Does nothing for so many microseconds.
     Pause(u64),
     /// Touches memory whose faults are served.
-    Touch(Touch),
+    Touch(MappingTouch),
 }
 
 pub(super) struct Draw(pub(super) u64);
@@ -161,7 +161,7 @@ impl Scenario {
                 "window-fixed",
             ]),
             scheduler: draw.one_of(&["adaptive", "deadline", "noop", "cfq"]),
-            reclaim: draw.one_of(&["adaptive", "lru", "two-lists", "s3fifo", "arc", "lirs"]),
+            eviction: draw.one_of(&["adaptive", "lru", "two-lists", "s3fifo", "arc", "lirs"]),
             depth: draw.one_of(&[1, 2, 3, 8, 32]),
             lets_carry: draw.below(3) > 0,
             coherence: draw.one_of(&coherences),
@@ -234,7 +234,7 @@ pub(super) fn faults(draw: &mut Draw, files: &[u64]) -> Faults {
     }
 }
 
-fn server(draw: &mut Draw, bytes: u64, is_quiet: bool, changes_files: bool) -> Server {
+fn server(draw: &mut Draw, bytes: u64, is_quiet: bool, changes_files: bool) -> SimulatedServer {
     let (repeat_ms, timeouts) = match is_quiet {
         // Nothing takes so long that it were repeated.
         true => (draw.one_of(&[1_000, 5_000]), draw.one_of(&[10, 12])),
@@ -248,7 +248,7 @@ fn server(draw: &mut Draw, bytes: u64, is_quiet: bool, changes_files: bool) -> S
     };
     // As many READs as are made in a moment, also where each is answered late.
     let read_bytes_max = read_bytes_max.max((bytes / 50).next_multiple_of(BLOCK));
-    let mut server = Server {
+    let mut server = SimulatedServer {
         rsize: (1 + draw.below(40)) * PAGE_BYTES,
         read_bytes_max,
         slots: draw.one_of(&[1, 2, 3, 8, 64]),
@@ -257,7 +257,7 @@ fn server(draw: &mut Draw, bytes: u64, is_quiet: bool, changes_files: bool) -> S
         from_reserved: draw.below(4) == 0,
         is_linked: draw.below(3) == 0,
         has_odd_parts: !changes_files,
-        ..Server::default()
+        ..SimulatedServer::default()
     };
     if !is_quiet {
         for fault in server.faults() {
@@ -270,7 +270,7 @@ fn server(draw: &mut Draw, bytes: u64, is_quiet: bool, changes_files: bool) -> S
     server
 }
 
-fn place(draw: &mut Draw, files: &[u64]) -> Place {
+fn place(draw: &mut Draw, files: &[u64]) -> ScenarioRead {
     let file = draw.below(files.len() as u64) as usize;
     let offset = match draw.below(4) {
         0 => draw.below(files[file].div_ceil(PAGE_BYTES)) * PAGE_BYTES,

@@ -13,7 +13,7 @@ use super::world::World;
 
 /// How a server is talked to, and what goes wrong there and on the way: each is one of so many, and never if it is 0.
 #[derive(Clone, Debug, Default)]
-pub struct Server {
+pub struct SimulatedServer {
     /// The largest READ that is asked for, in bytes.
     pub rsize: u64,
     /// The largest READ that it takes, in bytes.
@@ -48,10 +48,10 @@ pub struct Server {
     pub strange: u64,
 }
 
-impl Server {
+impl SimulatedServer {
     /// The URL of the run's file.
     pub(super) fn url(&self) -> String {
-        let Server { rsize, slots, repeat_ms, timeout_ms, .. } = self;
+        let SimulatedServer { rsize, slots, repeat_ms, timeout_ms, .. } = self;
         let source = if self.from_reserved { "reserved" } else { "any" };
         format!(
             "nfs://127.0.0.1:2049/export/0?rsize={rsize}&slots={slots}&repeat={repeat_ms}ms&\
@@ -67,7 +67,17 @@ impl Server {
 
     /// All that goes wrong.
     pub(super) fn faults(&mut self) -> [&mut u64; 8] {
-        let Server { fragments, cuts, refuses, silent, hangs, twice, garbles, strange, .. } = self;
+        let SimulatedServer {
+            fragments,
+            cuts,
+            refuses,
+            silent,
+            hangs,
+            twice,
+            garbles,
+            strange,
+            ..
+        } = self;
         [fragments, cuts, refuses, silent, hangs, twice, garbles, strange]
     }
 }
@@ -84,16 +94,16 @@ const DIRECTORY_KIND: u32 = 2;
 const LINK_KIND: u32 = 5;
 
 /// A call, taken apart.
-struct Call<'a> {
+struct RpcCall<'a> {
     xid: u32,
     program: u32,
     procedure: u32,
     left: &'a [u8],
 }
 
-impl<'a> Call<'a> {
-    fn of(record: &'a [u8]) -> Call<'a> {
-        let mut call = Call { xid: 0, program: 0, procedure: 0, left: record };
+impl<'a> RpcCall<'a> {
+    fn of(record: &'a [u8]) -> RpcCall<'a> {
+        let mut call = RpcCall { xid: 0, program: 0, procedure: 0, left: record };
         call.xid = call.word();
         assert_eq!([call.word(), call.word()], [0, 2], "a call, of version 2");
         call.program = call.word();
@@ -122,23 +132,23 @@ impl<'a> Call<'a> {
 
 /// Writes what is answered.
 #[derive(Default)]
-struct Words(Vec<u8>);
+struct AnswerWriter(Vec<u8>);
 
-impl Words {
-    fn of(words: &[u32]) -> Words {
-        Words(words.iter().flat_map(|word| word.to_be_bytes()).collect())
+impl AnswerWriter {
+    fn of(words: &[u32]) -> AnswerWriter {
+        AnswerWriter(words.iter().flat_map(|word| word.to_be_bytes()).collect())
     }
 
-    fn add(&mut self, words: &[u32]) -> &mut Words {
+    fn add(&mut self, words: &[u32]) -> &mut AnswerWriter {
         self.0.extend(words.iter().flat_map(|word| word.to_be_bytes()));
         self
     }
 
-    fn long(&mut self, value: u64) -> &mut Words {
+    fn long(&mut self, value: u64) -> &mut AnswerWriter {
         self.add(&[(value >> 32) as u32, value as u32])
     }
 
-    fn opaque(&mut self, bytes: &[u8]) -> &mut Words {
+    fn opaque(&mut self, bytes: &[u8]) -> &mut AnswerWriter {
         self.add(&[bytes.len() as u32]);
         self.0.extend(bytes);
         self.0.resize(self.0.len().next_multiple_of(4), 0);
@@ -155,18 +165,18 @@ fn handle(inode: u32) -> Vec<u8> {
 
 impl World {
     /// What the server answers to a call, as it goes out.
-    pub(super) fn answer(&self, server: &Server, record: &[u8]) -> Vec<u8> {
-        let mut call = Call::of(record);
+    pub(super) fn answer(&self, server: &SimulatedServer, record: &[u8]) -> Vec<u8> {
+        let mut call = RpcCall::of(record);
         let xid = call.xid;
         let faults = self.disk.borrow().faults().clone();
         let is_read = (call.program, call.procedure) == (NFS, 6);
-        let mut answer = Words::of(&[xid, 1, 0, 0, 0, 0]);
+        let mut answer = AnswerWriter::of(&[xid, 1, 0, 0, 0, 0]);
         if self.one_of(faults.fails) {
             match self.below(4) {
                 // No such program; a fault of the system; denied.
-                0 => answer = Words::of(&[xid, 1, 0, 0, 0, 1]),
-                1 => answer = Words::of(&[xid, 1, 0, 0, 0, 5]),
-                2 => answer = Words::of(&[xid, 1, 1, 1, 2]),
+                0 => answer = AnswerWriter::of(&[xid, 1, 0, 0, 0, 1]),
+                1 => answer = AnswerWriter::of(&[xid, 1, 0, 0, 0, 5]),
+                2 => answer = AnswerWriter::of(&[xid, 1, 1, 1, 2]),
                 _ if (call.program, call.procedure) == (MOUNT, 5) => _ = answer.add(&[0]),
                 _ => _ = answer.add(&[[5, 13, 70, 10_006][self.below(4) as usize], 0, 0]),
             }
@@ -197,8 +207,8 @@ impl World {
         sent
     }
 
-    fn results(&self, server: &Server, call: &mut Call<'_>) -> Words {
-        let mut results = Words::default();
+    fn results(&self, server: &SimulatedServer, call: &mut RpcCall<'_>) -> AnswerWriter {
+        let mut results = AnswerWriter::default();
         match (call.program, call.procedure) {
             // MNT, EXPORT.
             (MOUNT, 1) if call.opaque() == b"/export" => {
@@ -222,7 +232,7 @@ impl World {
                     b"0" if directory == ROOT && server.is_linked => LINK,
                     b"0" => &file,
                     b"directory" if directory == ROOT => DIRECTORY,
-                    _ => return Words::of(&[2, 0]),
+                    _ => return AnswerWriter::of(&[2, 0]),
                 };
                 results.add(&[0]).opaque(found);
                 self.attributes_if_any(&mut results, found);
@@ -259,7 +269,14 @@ impl World {
         results
     }
 
-    fn read(&self, server: &Server, results: &mut Words, file: &[u8], offset: u64, count: u64) {
+    fn read(
+        &self,
+        server: &SimulatedServer,
+        results: &mut AnswerWriter,
+        file: &[u8],
+        offset: u64,
+        count: u64,
+    ) {
         let stops = self.disk.borrow().faults().stops;
         let inode = inode(file);
         let disk = self.disk.borrow();
@@ -287,7 +304,7 @@ impl World {
         results.add(&[bytes as u32, is_at_end.into()]).opaque(&data);
     }
 
-    fn attributes_if_any(&self, to: &mut Words, file: &[u8]) {
+    fn attributes_if_any(&self, to: &mut AnswerWriter, file: &[u8]) {
         if self.below(4) == 0 {
             to.add(&[0]);
         } else {
@@ -295,7 +312,7 @@ impl World {
         }
     }
 
-    fn attributes(&self, to: &mut Words, file: &[u8]) {
+    fn attributes(&self, to: &mut AnswerWriter, file: &[u8]) {
         let (kind, number, bytes, changes) = match file {
             ROOT => (DIRECTORY_KIND, 1_000, 4_096, 0),
             DIRECTORY => (DIRECTORY_KIND, 1_001, 4_096, 0),
@@ -379,7 +396,7 @@ impl World {
                 words
             }
         };
-        Words::of(&words).0
+        AnswerWriter::of(&words).0
     }
 }
 

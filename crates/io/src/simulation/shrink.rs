@@ -10,7 +10,7 @@ use super::world::Report;
 const SCHEDULES: u64 = 40;
 
 /// What runs a scenario.
-type Run<'a> = &'a dyn Fn(&Scenario) -> Report;
+type ScenarioRunner<'a> = &'a dyn Fn(&Scenario) -> Report;
 
 impl Scenario {
     /// The shortest that was found to fail as this one does, and what it came to.
@@ -19,7 +19,7 @@ impl Scenario {
     }
 
     /// The same where `run` runs it, and says what is wrong.
-    pub fn shrunk_by(&self, run: Run<'_>) -> (Scenario, Report) {
+    pub fn shrunk_by(&self, run: ScenarioRunner<'_>) -> (Scenario, Report) {
         let mut best = (self.clone(), run(self));
         loop {
             let before = best.0.size();
@@ -56,7 +56,7 @@ impl Scenario {
     }
 
     /// The first of some schedules with which it fails.
-    fn fails(&self, run: Run<'_>) -> Option<(Scenario, Report)> {
+    fn fails(&self, run: ScenarioRunner<'_>) -> Option<(Scenario, Report)> {
         (0..SCHEDULES).find_map(|more| {
             let scenario = Scenario { seed: self.seed.wrapping_add(more), ..self.clone() };
             let report = run(&scenario);
@@ -64,7 +64,7 @@ impl Scenario {
         })
     }
 
-    fn without_faults(self, report: Report, run: Run<'_>) -> (Scenario, Report) {
+    fn without_faults(self, report: Report, run: ScenarioRunner<'_>) -> (Scenario, Report) {
         let mut best = (self.clone(), report);
         let changes: [fn(&mut Scenario); 13] = [
             |of| of.faults.fails = 0,
@@ -97,7 +97,7 @@ impl Scenario {
         best
     }
 
-    fn without_actions(self, report: Report, run: Run<'_>) -> (Scenario, Report) {
+    fn without_actions(self, report: Report, run: ScenarioRunner<'_>) -> (Scenario, Report) {
         let mut best = (self, report);
         let mut thread = 0;
         while thread < best.0.threads.len() {
@@ -129,7 +129,12 @@ impl Scenario {
     }
 
     /// The same with fewer reads in each batch and each group of futures.
-    fn with_fewer_places(self, thread: usize, report: Report, run: Run<'_>) -> (Scenario, Report) {
+    fn with_fewer_places(
+        self,
+        thread: usize,
+        report: Report,
+        run: ScenarioRunner<'_>,
+    ) -> (Scenario, Report) {
         let mut best = (self, report);
         for action in 0..best.0.threads[thread].len() {
             let mut at = 0;

@@ -18,7 +18,7 @@ use readpath_core::splitmix;
 
 use super::disk::{Answered, Disk};
 use super::memory::Memory;
-use super::network::{Moved, Network};
+use super::network::{Network, NetworkMove};
 
 /// Names a task of a world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -62,14 +62,14 @@ const JOINING: usize = 0x200;
 const FROZEN: usize = 0x300;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum ThreadState {
     Ready,
     Blocked { key: usize, until: Option<u64> },
     Done,
 }
 
-struct Task {
-    state: State,
+struct WorldTask {
+    state: ThreadState,
     coroutine: Option<Coroutine<(), (), ()>>,
     /// Set by the task itself when it begins.
     yielder: *const Yielder<(), ()>,
@@ -92,9 +92,9 @@ pub(crate) struct World {
     hash: Cell<u64>,
     turns: Turns,
     running: Cell<u32>,
-    tasks: RefCell<Vec<Task>>,
+    tasks: RefCell<Vec<WorldTask>>,
     /// By the time at which they come.
-    events: RefCell<BTreeMap<(u64, u64), Event>>,
+    events: RefCell<BTreeMap<(u64, u64), WorldEvent>>,
     events_made: Cell<u64>,
     failure: RefCell<Option<String>>,
     /// Says more of a run that doesn't come to its end.
@@ -117,22 +117,22 @@ pub(crate) fn world() -> Option<Rc<World>> {
 
 /// Something that comes by itself.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Event {
+pub(super) enum WorldEvent {
     /// A transfer is answered.
     Answered(Answered),
     /// Something moves on a connection.
-    Moved(Moved),
+    Moved(NetworkMove),
 }
 
-impl From<Answered> for Event {
-    fn from(answered: Answered) -> Event {
-        Event::Answered(answered)
+impl From<Answered> for WorldEvent {
+    fn from(answered: Answered) -> WorldEvent {
+        WorldEvent::Answered(answered)
     }
 }
 
-impl From<Moved> for Event {
-    fn from(moved: Moved) -> Event {
-        Event::Moved(moved)
+impl From<NetworkMove> for WorldEvent {
+    fn from(moved: NetworkMove) -> WorldEvent {
+        WorldEvent::Moved(moved)
     }
 }
 
@@ -190,15 +190,15 @@ impl World {
         let (mut next, mut are_done) = (u64::MAX, true);
         for (id, task) in self.tasks.borrow_mut().iter_mut().enumerate() {
             match task.state {
-                State::Blocked { until: Some(until), .. } if until <= self.ns.get() => {
+                ThreadState::Blocked { until: Some(until), .. } if until <= self.ns.get() => {
                     task.is_woken = false;
-                    task.state = State::Ready;
+                    task.state = ThreadState::Ready;
                 }
-                State::Blocked { until, .. } => next = next.min(until.unwrap_or(u64::MAX)),
+                ThreadState::Blocked { until, .. } => next = next.min(until.unwrap_or(u64::MAX)),
                 _ => {}
             }
-            are_done &= task.state == State::Done;
-            if task.state == State::Ready {
+            are_done &= task.state == ThreadState::Done;
+            if task.state == ThreadState::Ready {
                 ready[count] = id as u32;
                 count += 1;
             }
@@ -236,13 +236,13 @@ impl World {
     fn told(&self) -> String {
         let tasks = self.tasks.borrow();
         let told = tasks.iter().enumerate().map(|(id, task)| match task.state {
-            State::Ready => format!("{id} is ready"),
-            State::Blocked { key: PARKED, .. } => format!("{id} is parked"),
-            State::Blocked { key, .. } if key & !0xff == JOINING => {
+            ThreadState::Ready => format!("{id} is ready"),
+            ThreadState::Blocked { key: PARKED, .. } => format!("{id} is parked"),
+            ThreadState::Blocked { key, .. } if key & !0xff == JOINING => {
                 format!("{id} waits for the end of {}", key & 0xff)
             }
-            State::Blocked { .. } => format!("{id} waits"),
-            State::Done => format!("{id} has ended"),
+            ThreadState::Blocked { .. } => format!("{id} waits"),
+            ThreadState::Done => format!("{id} has ended"),
         });
         let actions = tasks.iter().map(|task| match task.action {
             0 => String::new(),
@@ -260,7 +260,7 @@ impl World {
         self.count_step();
         let is_over = matches!(coroutine.resume(()), CoroutineResult::Return(()));
         if is_over {
-            self.tasks.borrow_mut()[id as usize].state = State::Done;
+            self.tasks.borrow_mut()[id as usize].state = ThreadState::Done;
             STACKS.with(|stacks| stacks.borrow_mut().push(coroutine.into_stack()));
             self.wake_all(JOINING + id as usize);
         } else {
@@ -288,8 +288,8 @@ impl World {
                 world.failed(format!("task {id} panicked: {}", told_by(&*payload)));
             }
         });
-        self.tasks.borrow_mut().push(Task {
-            state: State::Ready,
+        self.tasks.borrow_mut().push(WorldTask {
+            state: ThreadState::Ready,
             coroutine: Some(coroutine),
             yielder: std::ptr::null(),
             has_token: false,
@@ -407,7 +407,7 @@ impl World {
         {
             let task = &mut self.tasks.borrow_mut()[id];
             task.is_woken = false;
-            task.state = State::Blocked { key, until };
+            task.state = ThreadState::Blocked { key, until };
         }
         self.suspend();
         self.tasks.borrow()[id].is_woken
@@ -419,22 +419,20 @@ impl World {
         unsafe { (*yielder).suspend(()) };
     }
 
-    fn wake(task: &mut Task) {
-        task.state = State::Ready;
+    fn wake(task: &mut WorldTask) {
+        task.state = ThreadState::Ready;
         task.is_woken = true;
     }
 
     /// Wakes all that sleep for `key`.
     pub(crate) fn wake_all(&self, key: usize) {
-        let is_key =
-            |task: &&mut Task| matches!(task.state, State::Blocked { key: of, .. } if of == key);
+        let is_key = |task: &&mut WorldTask| matches!(task.state, ThreadState::Blocked { key: of, .. } if of == key);
         self.tasks.borrow_mut().iter_mut().filter(is_key).for_each(World::wake);
     }
 
     /// Wakes one of those that sleep for `key`.
     pub(crate) fn wake_one(&self, key: usize) {
-        let is_key =
-            |task: &Task| matches!(task.state, State::Blocked { key: of, .. } if of == key);
+        let is_key = |task: &WorldTask| matches!(task.state, ThreadState::Blocked { key: of, .. } if of == key);
         let count = self.tasks.borrow().iter().filter(|task| is_key(task)).count();
         if count > 0 {
             let nth = self.below(count as u64) as usize;
@@ -457,14 +455,14 @@ impl World {
     pub(crate) fn unpark(&self, id: TaskId) {
         let task = &mut self.tasks.borrow_mut()[id.0 as usize];
         match task.state {
-            State::Blocked { key: PARKED, .. } => World::wake(task),
+            ThreadState::Blocked { key: PARKED, .. } => World::wake(task),
             _ => task.has_token = true,
         }
     }
 
     /// Sleeps until the task has ended.
     pub(crate) fn join(&self, id: TaskId) {
-        while self.tasks.borrow()[id.0 as usize].state != State::Done {
+        while self.tasks.borrow()[id.0 as usize].state != ThreadState::Done {
             self.block(JOINING + id.0 as usize, None);
         }
     }
@@ -475,7 +473,7 @@ impl World {
     }
 
     /// Has something come in so many nanoseconds.
-    pub(super) fn expect(&self, ns: u64, event: impl Into<Event>) {
+    pub(super) fn expect(&self, ns: u64, event: impl Into<WorldEvent>) {
         let made = self.events_made.get();
         self.events_made.set(made + 1);
         self.events.borrow_mut().insert((self.ns.get() + ns, made), event.into());
@@ -491,8 +489,8 @@ impl World {
                     drop(events);
                     self.note(0xe7e7);
                     match event {
-                        Event::Answered(answered) => self.come(answered),
-                        Event::Moved(moved) => self.moved(moved),
+                        WorldEvent::Answered(answered) => self.come(answered),
+                        WorldEvent::Moved(moved) => self.moved(moved),
                     }
                 }
                 _ => return,

@@ -36,7 +36,7 @@ fn a_stream_s_decisions_are_told_once_and_in_order() {
     });
     assert_eq!(sectors.sum::<u64>() * 512, path.stats().device_bytes);
     let is_ahead = |line: &String| line.contains(" event=read_ahead ");
-    assert!(lines.iter().any(is_ahead), "the law read ahead of a stream");
+    assert!(lines.iter().any(is_ahead), "the policy read ahead of a stream");
     assert_eq!(path.take_decisions(), []);
 }
 
@@ -51,8 +51,8 @@ fn nothing_is_kept_unless_it_is_asked_for() {
 #[test]
 fn no_more_than_the_last_ones_are_kept_and_the_others_counted() {
     let temp = TempFile::new(10_000 * PAGE);
-    let laws = ReadPath::builder().kernel_cache(false).readahead("none").scheduler("cfq");
-    let path = laws.memory(64 * PAGE as u64).log_decisions(true).build().unwrap();
+    let policies = ReadPath::builder().kernel_cache(false).readahead("none").scheduler("cfq");
+    let path = policies.memory(64 * PAGE as u64).log_decisions(true).build().unwrap();
     let file = path.open(&temp.path).unwrap();
     let mut page = vec![0; PAGE];
     for at in 0..5_000u64 {
@@ -72,19 +72,27 @@ fn what_is_believed_of_a_file_is_in_its_statistics() {
         let path = builder.build().unwrap();
         readpath_peers::cold::drop_pages(&temp.path).unwrap();
         let file = path.open(&temp.path).unwrap();
-        let belief = file.stats().belief.expect("this is no child");
-        assert_eq!((belief.request.as_micros(), &belief.window), (1000, &None));
-        assert_eq!(belief.used_percent, None);
+        let readahead_state = file.stats().readahead_state.expect("this is no child");
+        assert_eq!((readahead_state.request.as_micros(), &readahead_state.window), (1000, &None));
+        assert_eq!(readahead_state.used_percent, None);
         // Downwards, of which the kernel knows nothing by itself.
         let mut buffer = vec![0; 16 * PAGE];
         for at in (0..64).rev() {
             file.read_exact_at(&mut buffer, (at * 16 * PAGE) as u64).unwrap();
         }
-        let belief = file.stats().belief.expect("this is no child");
-        let window = belief.window.clone().expect("a stream has a window");
-        assert_eq!((window.shape, window.bytes.start), ("backward", 0), "{belief}");
-        assert!(window.behind_bytes > 0 && belief.price_bytes > 0 && belief.bytes_per_s > 0);
-        let used = belief.used_percent.unwrap_or(100);
-        assert_eq!((used, belief.unused_bytes.unwrap_or(0)), (100, 0), "{belief}");
+        let readahead_state = file.stats().readahead_state.expect("this is no child");
+        let window = readahead_state.window.clone().expect("a stream has a window");
+        assert_eq!((window.shape, window.bytes.start), ("backward", 0), "{readahead_state}");
+        assert!(
+            window.behind_bytes > 0
+                && readahead_state.marginal_cost_bytes > 0
+                && readahead_state.bytes_per_s > 0
+        );
+        let used = readahead_state.used_percent.unwrap_or(100);
+        assert_eq!(
+            (used, readahead_state.unused_bytes.unwrap_or(0)),
+            (100, 0),
+            "{readahead_state}"
+        );
     }
 }

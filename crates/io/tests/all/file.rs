@@ -8,11 +8,11 @@ use readpath_core::readahead;
 
 const FILE_BYTES: usize = 3 * (1 << 20) + 1234;
 
-fn path(memory: u64, law: &str, backend: BackendKind) -> ReadPath {
+fn path(memory: u64, policy: &str, backend: BackendKind) -> ReadPath {
     ReadPath::builder()
         .kernel_cache(false)
         .memory(memory)
-        .readahead(law)
+        .readahead(policy)
         .backend(backend)
         .build()
         .unwrap()
@@ -38,17 +38,17 @@ fn check(file: &File, content: &[u8], offset: u64, bytes: usize) {
 /// Reads, vectored reads, guards, advice, prefetches and dropped pages, with
 /// memory from two pages to more than the file.
 #[test]
-fn every_byte_is_the_files_whatever_the_memory_and_the_law() {
+fn every_byte_is_the_files_whatever_the_memory_and_the_policy() {
     let temp = TempFile::new(FILE_BYTES);
     let content = std::fs::read(&temp.path).unwrap();
     let rounds = std::env::var("READPATH_ROUNDS").map_or(60, |text| text.parse().unwrap());
     for backend in BACKENDS {
-        for law in readahead::LAWS.iter().map(|law| law.name) {
+        for policy in readahead::POLICIES.iter().map(|policy| policy.name) {
             for memory in [2 * 4096, 5 * 4096, 300 << 10, 8 << 20] {
-                let path = path(memory, law, backend);
+                let path = path(memory, policy, backend);
                 let file = path.open(&temp.path).unwrap();
                 let other = file.reopen();
-                let mut state = memory ^ law.len() as u64;
+                let mut state = memory ^ policy.len() as u64;
                 for _ in 0..rounds {
                     let offset = next(&mut state, FILE_BYTES as u64 + 5000);
                     let most = [10, 5000, 100_000][next(&mut state, 3) as usize];

@@ -8,9 +8,9 @@ use readpath::pager::{FaultScope, LoadError, MappingBuilder, MappingMode, Region
 use readpath::raw::{RawError, RawFault, RawFileBuilder, RawMemory, RawOpenError};
 use readpath::{
     Advice, BackendError, BackendInUse, BackendKind, BuildError, Builder, Coherence, ConfigError,
-    Decided, Decision, DeviceError, Direct, FrameMemoryError, Mapping, MemoryError, Mode, NfsError,
-    NfsUrl, Op, OpenError, OpenFileError, PagerError, ProcessId, RawFile, ReadError, ReadPath,
-    Region, RequestId, SpecError, SwapError, Time,
+    Decision, DeviceError, Direct, FrameMemoryError, LoggedDecision, Mapping, MemoryError, Mode,
+    NfsError, NfsUrl, Op, OpenError, OpenFileError, PagerError, ProcessId, RawFile, ReadError,
+    ReadPath, Region, RequestId, SpecError, SwapError, Time,
 };
 
 /// A file of 64 KiB below the build directory, removed when the test ends.
@@ -32,7 +32,7 @@ impl Drop for Made {
 }
 
 /// What a program would log of a decision.
-fn dispatched(decided: &Decided) -> Option<(Time, RequestId, ProcessId)> {
+fn dispatched(decided: &LoggedDecision) -> Option<(Time, RequestId, ProcessId)> {
     match decided.decision {
         Decision::Dispatch { request, process, .. } => Some((decided.at, request, process)),
         _ => None,
@@ -55,33 +55,33 @@ fn a_path_is_built_read_and_asked_what_it_decided() {
 }
 
 #[test]
-fn every_builder_takes_its_laws_by_name_and_says_what_is_wrong_with_one() {
-    let made = Made::new("laws");
+fn every_builder_takes_its_policies_by_name_and_says_what_is_wrong_with_one() {
+    let made = Made::new("policies");
     let known = |error: &SpecError| match error {
         SpecError::UnknownName { known, .. } => known.len(),
         other => panic!("{other}"),
     };
     let error = ReadPath::builder().readahead("psychic").build().err().unwrap();
-    let BuildError::Config(ConfigError::Law(error)) = error else { panic!("{error}") };
+    let BuildError::Config(ConfigError::Policy(error)) = error else { panic!("{error}") };
     assert!(known(&error) > 3);
     let error = ReadPath::builder().scheduler("a,b").build().err().unwrap();
-    assert!(matches!(error, BuildError::Law(SpecError::Malformed { .. })), "{error}");
+    assert!(matches!(error, BuildError::Policy(SpecError::Malformed { .. })), "{error}");
 
-    let builder: RawFileBuilder = RawFile::builder().direct(Direct::Never).law("psychic");
+    let builder: RawFileBuilder = RawFile::builder().direct(Direct::Never).policy("psychic");
     let error = builder.open(&made.0).err().unwrap();
-    let RawOpenError::Law(error) = error else { panic!("{error}") };
+    let RawOpenError::Policy(error) = error else { panic!("{error}") };
     assert!(known(&error) >= 2);
-    let error = RawFile::builder().law("a,b").chunk_bytes(4096).open(&made.0).err().unwrap();
-    assert!(matches!(error, RawOpenError::Law(SpecError::Malformed { .. })), "{error}");
+    let error = RawFile::builder().policy("a,b").chunk_bytes(4096).open(&made.0).err().unwrap();
+    assert!(matches!(error, RawOpenError::Policy(SpecError::Malformed { .. })), "{error}");
 
     let builder: MappingBuilder = Mapping::builder().readahead("a,b");
     // SAFETY: nobody changes the file.
     let error = unsafe { builder.open(&made.0) }.unwrap_err();
-    assert!(matches!(error, PagerError::Law(SpecError::Malformed { .. })), "{error}");
+    assert!(matches!(error, PagerError::Policy(SpecError::Malformed { .. })), "{error}");
     match Region::builder().swapin("psychic").in_folder(1 << 20, env!("CARGO_TARGET_TMPDIR")) {
-        Err(PagerError::Swap(SwapError::Law(error))) => assert!(known(&error) > 3),
+        Err(PagerError::Swap(SwapError::Policy(error))) => assert!(known(&error) > 3),
         Err(error) => eprintln!("skipped: {error}"),
-        Ok(_) => panic!("there is no such law"),
+        Ok(_) => panic!("there is no such policy"),
     }
 }
 

@@ -6,8 +6,8 @@ use std::collections::VecDeque;
 use crate::support::TempFile;
 use readpath::ReadPath;
 use readpath::inside::{OpenOptions, Target};
-use readpath_core::law::Spec;
-use readpath_core::machine::{Access, Carrier, Config, Driver, Machine, Transfer};
+use readpath_core::machine::{Config, Driver, IoBackend, Machine, ReadAccess, Transfer};
+use readpath_core::policy::Spec;
 use readpath_core::readahead::ReadaheadLimits;
 use readpath_core::request::{Completion, DeviceRequest, Outcome, ProcessId};
 use readpath_core::unit::Time;
@@ -19,7 +19,7 @@ const MEMORY_BYTES: u64 = 32 << 20;
 #[derive(Default)]
 struct AtOnce(VecDeque<DeviceRequest>);
 
-impl Carrier for AtOnce {
+impl IoBackend for AtOnce {
     fn submit(&mut self, _machine: &Machine, _now: Time, request: DeviceRequest) {
         self.0.push_back(request);
     }
@@ -33,11 +33,11 @@ impl Carrier for AtOnce {
 impl Driver for AtOnce {}
 
 /// Requests and bytes after each read, by the machine alone.
-fn alone(temp: &TempFile, law: &str, reads: &[(u64, u64)]) -> Vec<(u64, u64)> {
+fn alone(temp: &TempFile, policy: &str, reads: &[(u64, u64)]) -> Vec<(u64, u64)> {
     let target = Target::open(&temp.path, OpenOptions::default()).unwrap();
     let config = Config {
         memory_bytes: MEMORY_BYTES,
-        readahead: Spec::parse(law).unwrap(),
+        readahead: Spec::parse(policy).unwrap(),
         limits: ReadaheadLimits { request_pages_max: 1024, ..ReadaheadLimits::default() },
         ..Config::new(target.caps())
     };
@@ -46,15 +46,15 @@ fn alone(temp: &TempFile, law: &str, reads: &[(u64, u64)]) -> Vec<(u64, u64)> {
     let handle = machine.open(file);
     let counts = reads.iter().map(|&(offset, bytes)| {
         let transfer = Transfer { handle, process: ProcessId(0), offset, bytes, tag: 0 };
-        machine.read(Time::ZERO, Access::Buffered, transfer).unwrap();
+        machine.read(Time::ZERO, ReadAccess::Buffered, transfer).unwrap();
         while machine.turn(Time::ZERO, &mut device) {}
         (machine.meter().device_reads, machine.meter().device_read_bytes)
     });
     counts.collect()
 }
 
-fn through_file(temp: &TempFile, law: &str, reads: &[(u64, u64)]) -> Vec<(u64, u64)> {
-    let path = ReadPath::builder().memory(MEMORY_BYTES).readahead(law).build().unwrap();
+fn through_file(temp: &TempFile, policy: &str, reads: &[(u64, u64)]) -> Vec<(u64, u64)> {
+    let path = ReadPath::builder().memory(MEMORY_BYTES).readahead(policy).build().unwrap();
     let file = path.open(&temp.path).unwrap();
     let mut buffer = vec![0; 300_000];
     let counts = reads.iter().map(|&(offset, bytes)| {
@@ -91,10 +91,10 @@ fn the_same_reads_make_the_same_requests() {
     // Large reads take what the kernel holds from there.
     readpath_peers::cold::drop_pages(&temp.path).unwrap();
     let reads = reads();
-    for law in ["none", "ondemand", "ondemand,read_ahead_kb=2048", "window-fixed", "window"] {
-        let (alone, through) = (alone(&temp, law, &reads), through_file(&temp, law, &reads));
+    for policy in ["none", "ondemand", "ondemand,read_ahead_kb=2048", "window-fixed", "window"] {
+        let (alone, through) = (alone(&temp, policy, &reads), through_file(&temp, policy, &reads));
         for (at, (alone, through)) in alone.iter().zip(&through).enumerate() {
-            assert_eq!(alone, through, "{law}: read {at}, {:?}", reads[at]);
+            assert_eq!(alone, through, "{policy}: read {at}, {:?}", reads[at]);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use readpath_core::machine::Access;
+use readpath_core::machine::ReadAccess;
 use readpath_core::readahead::{self, Advice};
 use readpath_core::request::Completion;
 use readpath_core::unit::PageRange;
@@ -34,7 +34,7 @@ fn a_read_of_three_rsizes_is_three_reads_all_sent_before_an_answer() {
     let (_server, proxy, content) = serve();
     let mut rig = Rig::open(proxy.port, SOON, "none");
     assert_eq!(u64::from(rig.storage().read_bytes()), RSIZE, "what the server prefers");
-    for access in [Access::Buffered, Access::Direct] {
+    for access in [ReadAccess::Buffered, ReadAccess::Direct] {
         proxy.weather(Weather { hold_until: 3, ..Weather::default() });
         rig.read(access, 1 << 20, 98_304, 0);
         rig.check(&content);
@@ -52,7 +52,7 @@ fn a_read_of_three_rsizes_is_three_reads_all_sent_before_an_answer() {
 fn nobody_waits_where_nothing_is_on_its_way() {
     let (_server, proxy, content) = serve();
     let mut rig = Rig::open(proxy.port, SOON, "none");
-    rig.read(Access::Buffered, 0, 100_000, 0);
+    rig.read(ReadAccess::Buffered, 0, 100_000, 0);
     rig.check(&content);
     rig.wait_for_nothing();
 }
@@ -68,17 +68,17 @@ fn touching(reads: &[(u64, u32)], offset: u64, bytes: u64) -> u64 {
 /// size, is in at most ⌈n ÷ rsize⌉ + 1 READs, and the server may wait for all of
 /// them before it answers the first.
 #[test]
-fn a_read_is_as_few_reads_as_rsize_allows_under_every_law_and_advice() {
+fn a_read_is_as_few_reads_as_rsize_allows_under_every_policy_and_advice() {
     let (_server, proxy, content) = serve();
     let whole = PageRange::new(0, 1 << 20);
     let mut draw = Draw(11);
-    for law in readahead::LAWS {
+    for policy in readahead::POLICIES {
         // The law of 2003 is kept because it splits what was asked.
-        if law.name == "window" {
+        if policy.name == "window" {
             continue;
         }
         for advice in [Advice::Normal, Advice::Sequential, Advice::Random] {
-            let mut rig = Rig::open(proxy.port, SOON, law.name);
+            let mut rig = Rig::open(proxy.port, SOON, policy.name);
             rig.advise(advice, whole);
             for turn in 0..24 {
                 // Nothing is cached: a page that was would be asked for by nobody.
@@ -94,13 +94,13 @@ fn a_read_is_as_few_reads_as_rsize_allows_under_every_law_and_advice() {
                 let fewest = bytes.div_ceil(RSIZE);
                 // The page at either end may make it one more; as many must come unanswered.
                 proxy.weather(Weather { hold_until: fewest as usize, ..Weather::default() });
-                rig.read(Access::Buffered, offset, bytes, 0);
+                rig.read(ReadAccess::Buffered, offset, bytes, 0);
                 rig.check(&content);
                 let made = touching(&proxy.reads(), offset, bytes);
                 assert!(
                     (1..=fewest + 1).contains(&made),
                     "{}, {advice:?}: {made} READs for {bytes} bytes at {offset}",
-                    law.name
+                    policy.name
                 );
             }
         }
@@ -115,7 +115,7 @@ fn attributes_are_asked_for_when_they_are_old_and_not_with_each_read() {
     let mut rig = Rig::open(proxy.port, "attributes=1s", "none");
     proxy.weather(Weather::default());
     for at in 0..50 {
-        rig.read(Access::Direct, at * 65_536, 65_536, 0);
+        rig.read(ReadAccess::Direct, at * 65_536, 65_536, 0);
         rig.check(&content);
     }
     let calls = proxy.calls();
@@ -142,7 +142,7 @@ fn rsize_is_the_servers_unless_the_option_says_otherwise() {
     for (options, rsize) in [(SOON, 32_768), ("rsize=8192", 8_192), ("rsize=262144", 262_144)] {
         let mut rig = Rig::open(proxy.port, options, "none");
         proxy.weather(Weather::default());
-        rig.read(Access::Buffered, 0, 524_288, 0);
+        rig.read(ReadAccess::Buffered, 0, 524_288, 0);
         rig.check(&content);
         let sizes: Vec<u32> = proxy.reads().iter().map(|&(_, size)| size).collect();
         assert_eq!(sizes, vec![rsize; 524_288 / rsize as usize]);
@@ -156,7 +156,7 @@ fn slots_bound_the_calls_in_flight() {
     let mut rig = Rig::open(proxy.port, "slots=4&rsize=4096", "none");
     let delay = Duration::from_millis(20);
     proxy.weather(Weather { hold_until: 4, delay, ..Weather::default() });
-    rig.read(Access::Buffered, 0, 64 << 10, 0);
+    rig.read(ReadAccess::Buffered, 0, 64 << 10, 0);
     rig.check(&content);
     let calls = proxy.calls();
     assert_eq!(calls.len(), 16);
@@ -166,11 +166,11 @@ fn slots_bound_the_calls_in_flight() {
 
 /// The law of 2003 with its readahead off: 24 READs of 4 KiB, each awaited.
 #[test]
-fn the_law_that_splits_makes_a_read_of_each_page() {
+fn the_policy_that_splits_makes_a_read_of_each_page() {
     let (_server, proxy, content) = serve();
     let mut rig = Rig::open(proxy.port, SOON, "window,read_ahead_kb=0");
     proxy.weather(Weather::default());
-    rig.read(Access::Buffered, 1 << 20, 98_304, 0);
+    rig.read(ReadAccess::Buffered, 1 << 20, 98_304, 0);
     rig.check(&content);
     let calls = proxy.calls();
     let expected: Vec<_> = (0..24).map(|page| Some(((1 << 20) + page * 4096, 4096))).collect();
@@ -186,7 +186,7 @@ fn an_answer_that_was_slept_for_came_after_the_sleep_began() {
     let mut rig = Rig::open(proxy.port, SOON, "none");
     proxy.weather(Weather { delay: Duration::from_millis(20), ..Weather::default() });
     for at in 0..5 {
-        rig.read(Access::Direct, at * RSIZE, RSIZE, 0);
+        rig.read(ReadAccess::Direct, at * RSIZE, RSIZE, 0);
         rig.send();
         let asleep = rig.now();
         rig.check(&content);
@@ -197,7 +197,7 @@ fn an_answer_that_was_slept_for_came_after_the_sleep_began() {
     // On a busy machine one may take long; not each.
     let mut has_found = false;
     for at in 0..5 {
-        rig.read(Access::Direct, at * RSIZE, RSIZE, 0);
+        rig.read(ReadAccess::Direct, at * RSIZE, RSIZE, 0);
         rig.send();
         let looked = rig.now();
         std::thread::sleep(Duration::from_millis(100));
@@ -218,7 +218,7 @@ fn an_answer_that_is_there_is_taken_in_by_two_system_calls() {
     for _ in 0..5 {
         let calls = calls_between_marks(|| {
             let mut rig = Rig::open(proxy.port, SOON, "none");
-            rig.read(Access::Direct, 0, RSIZE, 0);
+            rig.read(ReadAccess::Direct, 0, RSIZE, 0);
             rig.send();
             std::thread::sleep(Duration::from_millis(200));
             mark();

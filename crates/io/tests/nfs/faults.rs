@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use readpath_core::machine::{Access, ReadError};
+use readpath_core::machine::{ReadAccess, ReadError};
 use readpath_core::readahead::Advice;
 use readpath_core::request::DeviceError;
 use readpath_core::unit::PageRange;
@@ -37,9 +37,9 @@ fn read_all_sorts(rig: &mut Rig, content: &[u8], turns: u32, seed: u64) {
             let bytes = 1 + draw.below(150_000);
             let offset = draw.below(FILE_BYTES);
             match tag % 3 {
-                0 => rig.read(Access::Direct, offset / 512 * 512, bytes / 512 * 512, tag),
-                1 => rig.read(Access::Fault, offset, 1, tag),
-                _ => rig.read(Access::Buffered, offset, bytes, tag),
+                0 => rig.read(ReadAccess::Direct, offset / 512 * 512, bytes / 512 * 512, tag),
+                1 => rig.read(ReadAccess::Fault, offset, 1, tag),
+                _ => rig.read(ReadAccess::Buffered, offset, bytes, tag),
             }
         }
         rig.check(content);
@@ -92,7 +92,7 @@ fn replies_in_the_wrong_order_find_their_reads() {
     proxy.weather(Weather { reverse: 8, ..Weather::default() });
     for turn in 0..10 {
         // Eight READs, answered the other way round.
-        rig.read(Access::Buffered, turn * (512 << 10), 256 << 10, 0);
+        rig.read(ReadAccess::Buffered, turn * (512 << 10), 256 << 10, 0);
         rig.check(&content);
     }
     assert_eq!(proxy.reads().len(), 80, "none was asked for twice");
@@ -106,7 +106,7 @@ fn a_server_that_is_killed_and_restarted_costs_time_and_nothing_else() {
     let mut rig = Rig::open(server.port, "repeat=1s&timeout=60s", "ondemand");
     for turn in 0..6u64 {
         for tag in 0..8 {
-            rig.read(Access::Buffered, (turn * 8 + tag) * 131_072, 131_072, tag);
+            rig.read(ReadAccess::Buffered, (turn * 8 + tag) * 131_072, 131_072, tag);
         }
         rig.send();
         server.kill();
@@ -148,10 +148,10 @@ fn an_error_of_the_server_reaches_the_reads_that_needed_those_bytes() {
     let (server, proxy, content) = serve();
     let broken = 1_000_000..1_000_001;
     *server.faults.lock().unwrap() = Faults { broken: Some(broken), ..Faults::default() };
-    for law in ["none", "ondemand"] {
-        let mut rig = Rig::open(proxy.port, OPTIONS, law);
+    for policy in ["none", "ondemand"] {
+        let mut rig = Rig::open(proxy.port, OPTIONS, policy);
         for tag in 0..16 {
-            rig.read(Access::Buffered, tag * 131_072, 131_072, tag);
+            rig.read(ReadAccess::Buffered, tag * 131_072, 131_072, tag);
         }
         for (tag, result) in rig.finish() {
             let start = (tag * 131_072) as usize;
@@ -223,7 +223,7 @@ fn a_storage_is_dropped_with_reads_in_flight() {
     let mut rig = Rig::open(proxy.port, OPTIONS, "none");
     proxy.weather(Weather { delay: Duration::from_millis(200), ..Weather::default() });
     for tag in 0..8 {
-        rig.read(Access::Buffered, tag * 65_536, 65_536, tag);
+        rig.read(ReadAccess::Buffered, tag * 65_536, 65_536, tag);
     }
     rig.send();
     drop(rig);

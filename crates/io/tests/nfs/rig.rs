@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use readpath::inside::{Clock, NfsStorage, NfsTarget};
 use readpath::nfs::NfsError;
 use readpath::nfs::NfsUrl;
-use readpath_core::law::Spec;
 use readpath_core::machine::{
-    Access, Buffer, Carrier, Config, Done, Driver, HandleId, Machine, ReadError, Transfer,
+    Buffer, Config, Done, Driver, HandleId, IoBackend, Machine, ReadAccess, ReadError, Transfer,
 };
+use readpath_core::policy::Spec;
 use readpath_core::readahead::Advice;
 use readpath_core::request::{Completion, DeviceRequest, ProcessId};
 use readpath_core::unit::{PAGE_BYTES, PageRange, Time};
@@ -44,7 +44,7 @@ struct Desk {
     came: Vec<Completion>,
 }
 
-impl Carrier for Desk {
+impl IoBackend for Desk {
     fn submit(&mut self, machine: &Machine, _now: Time, request: DeviceRequest) {
         let mut pieces = Vec::new();
         machine.request_buffers(request.id, |buffer| {
@@ -91,7 +91,7 @@ impl Driver for Desk {
 
 impl Rig {
     /// Opens `data/file` behind this port, under a law.
-    pub fn open(port: u16, options: &str, law: &str) -> Rig {
+    pub fn open(port: u16, options: &str, policy: &str) -> Rig {
         let url = NfsUrl::parse(&format!("nfs://127.0.0.1:{port}/data/file?{options}")).unwrap();
         let clock = Clock::start();
         let target = NfsTarget::open(&url, clock).unwrap_or_else(|error| panic!("{error}"));
@@ -100,7 +100,7 @@ impl Rig {
         let device = Device::over(NfsStorage::one(target), frames, clock);
         let config = Config {
             memory_bytes: MEMORY_BYTES,
-            readahead: Spec::parse(law).unwrap(),
+            readahead: Spec::parse(policy).unwrap(),
             scheduler: Spec::plain("deadline"),
             ..Config::new(device.caps())
         };
@@ -125,7 +125,7 @@ impl Rig {
     }
 
     /// Starts a read; its tag is free until it is finished.
-    pub fn read(&mut self, access: Access, offset: u64, bytes: u64, tag: u64) {
+    pub fn read(&mut self, access: ReadAccess, offset: u64, bytes: u64, tag: u64) {
         let transfer = Transfer { handle: self.handle, process: ProcessId(0), offset, bytes, tag };
         self.machine.read(self.desk.device.now(), access, transfer).unwrap();
         self.asked.insert(tag, (offset, bytes));
@@ -142,8 +142,8 @@ impl Rig {
     /// Takes in what comes.
     fn wait(&mut self) {
         let until = self.machine.next_wake();
-        let is_awaited = until.is_some() || self.machine.meter().in_device() > 0;
-        assert!(is_awaited, "the machine waits for something, and nothing is on its way");
+        let is_demand = until.is_some() || self.machine.meter().in_device() > 0;
+        assert!(is_demand, "the machine waits for something, and nothing is on its way");
         self.desk.device.wait(until).unwrap();
     }
 
@@ -194,7 +194,7 @@ impl Rig {
 
     /// One read, buffered, alone.
     pub fn one(&mut self, offset: u64, bytes: u64) -> Result<Vec<u8>, ReadError> {
-        self.read(Access::Buffered, offset, bytes, 0);
+        self.read(ReadAccess::Buffered, offset, bytes, 0);
         self.finish().remove(0).1
     }
 }

@@ -5,14 +5,14 @@
 use std::collections::VecDeque;
 
 use readpath::BackendError;
-use readpath::inside::{Clock, Files, Sleep, Storage};
+use readpath::inside::{Clock, FileStorage, Sleep, Storage};
 use readpath::raw::RawMemory;
 use readpath_core::request::{Completion, DeviceCaps, DeviceRequest, RequestId};
 use readpath_core::unit::{PAGE_BYTES, SECTOR_BYTES, Time};
 
 const PAGE: usize = PAGE_BYTES as usize;
 
-pub struct Device<S: Storage = Files> {
+pub struct Device<S: Storage = FileStorage> {
     // Dropped first: then nobody touches the memory any more.
     storage: S,
     _memory: RawMemory,

@@ -11,7 +11,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use readpath::inside::{Clock, Files, OpenOptions, Target, Uffd};
+use readpath::inside::{Clock, FileStorage, OpenOptions, Target, Uffd};
 use readpath::{BackendKind, Direct, Mode};
 use readpath_core::request::{Completion, DeviceRequest, Op, Outcome, RequestId};
 use readpath_core::unit::{PAGE_BYTES, PAGE_SECTORS, PageRange};
@@ -106,7 +106,7 @@ pub fn takes_direct(path: &Path) -> bool {
 
 pub fn device(target: Target, backend: BackendKind, frames: u32) -> Device {
     let clock = Clock::start();
-    Device::over(Files::one(target, backend, clock).unwrap(), frames, clock)
+    Device::over(FileStorage::one(target, backend, clock).unwrap(), frames, clock)
 }
 
 /// A request for whole pages.

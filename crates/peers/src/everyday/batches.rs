@@ -6,7 +6,7 @@ use std::path::Path;
 use readpath_core::readahead::Advice;
 use readpath_core::request::{Outcome, RequestId};
 
-use super::places::Places;
+use super::places::AccessPattern;
 use super::{Accesses, Checksum};
 use crate::clock::Clock;
 use crate::kernel::{KernelEngine, KernelError, KernelFile, KernelOptions};
@@ -14,7 +14,7 @@ use crate::kernel::{KernelEngine, KernelError, KernelFile, KernelOptions};
 /// Reads at places of one file, so many under way at a time.
 pub struct InRing {
     file: KernelFile,
-    places: Places,
+    places: AccessPattern,
 }
 
 impl InRing {
@@ -24,7 +24,7 @@ impl InRing {
     /// It can't be opened so, or the kernel gives no ring.
     pub fn open(
         path: &Path,
-        places: Places,
+        places: AccessPattern,
         depth: u32,
         is_direct: bool,
     ) -> Result<InRing, KernelError> {

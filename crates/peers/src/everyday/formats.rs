@@ -7,11 +7,11 @@ use std::io::{self, SeekFrom};
 
 use readpath_core::splitmix;
 
-use super::{Accesses, Checksum, Stream};
+use super::{Accesses, Checksum, SequentialFile};
 
 /// A format, by the seeks and reads of its usual readers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
+pub enum FileFormat {
     /// Apache Parquet: the last 8 bytes say how long the footer before them is; it names the columns' chunks.
     /// Row groups of an eighth of the file with 16 columns each, of which 3 are read.
     Parquet,
@@ -34,25 +34,26 @@ const ZIP_HEADER_BYTES: [u64; 2] = [30, 24];
 const SAFETENSORS_HEADER_BYTES: u64 = 64 << 10;
 const SAFETENSORS_TENSORS: u64 = 64;
 
-impl Format {
+impl FileFormat {
     /// All of them.
-    pub const ALL: [Format; 3] = [Format::Parquet, Format::Zip, Format::Safetensors];
+    pub const ALL: [FileFormat; 3] =
+        [FileFormat::Parquet, FileFormat::Zip, FileFormat::Safetensors];
 
     /// Its name.
     pub const fn name(self) -> &'static str {
         match self {
-            Format::Parquet => "parquet",
-            Format::Zip => "zip",
-            Format::Safetensors => "safetensors",
+            FileFormat::Parquet => "parquet",
+            FileFormat::Zip => "zip",
+            FileFormat::Safetensors => "safetensors",
         }
     }
 
     /// What is read of a file of so many bytes, 1 MiB at least: offset and bytes of each, in order.
     pub fn ranges(self, file_bytes: u64) -> Vec<(u64, u64)> {
         match self {
-            Format::Parquet => parquet(file_bytes),
-            Format::Zip => zip(file_bytes),
-            Format::Safetensors => safetensors(file_bytes),
+            FileFormat::Parquet => parquet(file_bytes),
+            FileFormat::Zip => zip(file_bytes),
+            FileFormat::Safetensors => safetensors(file_bytes),
         }
     }
 }
@@ -98,14 +99,14 @@ fn safetensors(file_bytes: u64) -> Vec<(u64, u64)> {
 
 /// Seeks to each range in turn and reads all of it.
 pub struct Ranges {
-    stream: Box<dyn Stream>,
+    stream: Box<dyn SequentialFile>,
     ranges: Vec<(u64, u64)>,
     buffer: Vec<u8>,
 }
 
 impl Ranges {
     /// Nothing has been read yet.
-    pub fn over(stream: Box<dyn Stream>, ranges: Vec<(u64, u64)>) -> Ranges {
+    pub fn over(stream: Box<dyn SequentialFile>, ranges: Vec<(u64, u64)>) -> Ranges {
         let longest = ranges.iter().map(|&(_, bytes)| bytes).max().unwrap_or(0);
         Ranges { stream, ranges, buffer: vec![0; longest as usize] }
     }
@@ -133,7 +134,7 @@ mod tests {
 
     #[test]
     fn every_range_lies_in_the_file_and_the_header_comes_first() {
-        for format in Format::ALL {
+        for format in FileFormat::ALL {
             for file_bytes in [MIB, 256 * MIB] {
                 let ranges = format.ranges(file_bytes);
                 assert!(ranges.iter().all(|&(at, bytes)| bytes > 0 && at + bytes <= file_bytes));
@@ -146,12 +147,16 @@ mod tests {
     /// By hand: 3 of 16 columns of 256 MiB are 48 MiB; a tenth is 25.6; every second tensor, 128.
     #[test]
     fn as_much_is_read_as_the_words_say() {
-        let read = |format: Format| {
+        let read = |format: FileFormat| {
             let bytes: u64 = format.ranges(256 * MIB).iter().map(|&(_, bytes)| bytes).sum();
             bytes as f64 / MIB as f64
         };
-        assert!((read(Format::Parquet) - 48.0).abs() < 0.2, "{}", read(Format::Parquet));
-        assert!((read(Format::Zip) - 25.6).abs() < 0.4, "{}", read(Format::Zip));
-        assert!((read(Format::Safetensors) - 128.0).abs() < 0.2, "{}", read(Format::Safetensors));
+        assert!((read(FileFormat::Parquet) - 48.0).abs() < 0.2, "{}", read(FileFormat::Parquet));
+        assert!((read(FileFormat::Zip) - 25.6).abs() < 0.4, "{}", read(FileFormat::Zip));
+        assert!(
+            (read(FileFormat::Safetensors) - 128.0).abs() < 0.2,
+            "{}",
+            read(FileFormat::Safetensors)
+        );
     }
 }

@@ -6,8 +6,8 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use super::direct::{DirectFile, DirectStream};
-use super::{ReadAt, Stream};
-use crate::mapping::Mapping;
+use super::{ReadAt, SequentialFile};
+use crate::mapping::PlainMapping;
 
 /// How a peer reads. None of them tells the kernel anything of what it will read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -57,7 +57,7 @@ impl Peer {
     ///
     /// # Errors
     /// As [`open`](Peer::open).
-    pub unsafe fn open_stream(self, path: &Path) -> io::Result<Box<dyn Stream>> {
+    pub unsafe fn open_stream(self, path: &Path) -> io::Result<Box<dyn SequentialFile>> {
         Ok(match self {
             Peer::Pread => Box::new(File::open(path)?),
             // SAFETY: the caller's promise.
@@ -103,13 +103,13 @@ impl<M: AsRef<[u8]> + Send + Sync> ReadAt for InMemory<M> {
 
 /// The kernel's mapping of a file that nobody changes.
 #[derive(Debug)]
-struct Mapped(Mapping);
+struct Mapped(PlainMapping);
 
 impl Mapped {
     /// # Safety
     /// Nobody changes the file as long as this lives.
     unsafe fn of(path: &Path) -> io::Result<Mapped> {
-        let mapping = Mapping::of(&File::open(path)?)?;
+        let mapping = PlainMapping::of(&File::open(path)?)?;
         mapping.map(Mapped).ok_or_else(|| io::Error::other("an empty file can't be mapped"))
     }
 }

@@ -11,7 +11,7 @@ use super::{Accesses, Checksum, PageBuffer, ReadAt};
 
 /// In which order the places come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Order {
+pub enum AccessOrder {
     /// One after the other from the start of the file.
     Forward,
     /// One before the other.
@@ -36,9 +36,9 @@ pub enum Taking {
 
 /// Where is read, and how much at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Places {
+pub struct AccessPattern {
     /// In which order.
-    pub order: Order,
+    pub order: AccessOrder,
     /// How much of the file there is, in bytes.
     pub file_bytes: u64,
     /// How much is read at once, in bytes.
@@ -49,19 +49,24 @@ pub struct Places {
     pub threads: u64,
 }
 
-impl Places {
+impl AccessPattern {
     /// All of a file, by one thread.
-    pub const fn all(order: Order, file_bytes: u64, read_bytes: u64) -> Places {
+    pub const fn all(order: AccessOrder, file_bytes: u64, read_bytes: u64) -> AccessPattern {
         let step_bytes = match order {
-            Order::Stride { step_bytes } => step_bytes,
+            AccessOrder::Stride { step_bytes } => step_bytes,
             _ => read_bytes,
         };
-        Places { order, file_bytes, read_bytes, count: file_bytes / step_bytes, threads: 1 }
+        AccessPattern { order, file_bytes, read_bytes, count: file_bytes / step_bytes, threads: 1 }
     }
 
     /// So many places at random.
-    pub const fn random(file_bytes: u64, read_bytes: u64, count: u64, threads: u64) -> Places {
-        Places { order: Order::Random, file_bytes, read_bytes, count, threads }
+    pub const fn random(
+        file_bytes: u64,
+        read_bytes: u64,
+        count: u64,
+        threads: u64,
+    ) -> AccessPattern {
+        AccessPattern { order: AccessOrder::Random, file_bytes, read_bytes, count, threads }
     }
 
     /// How many bytes are read.
@@ -72,15 +77,15 @@ impl Places {
     /// The places of one thread, as offsets in bytes; each is the start of a page, wherever a read is
     /// smaller than one.
     pub fn of_thread(self, thread: u64) -> impl Iterator<Item = u64> {
-        let Places { order, read_bytes, count, .. } = self;
+        let AccessPattern { order, read_bytes, count, .. } = self;
         let slot_bytes = read_bytes.next_multiple_of(PAGE_BYTES);
         let slots = (self.file_bytes / slot_bytes).max(1);
         let mut state = thread;
         (0..count / self.threads).map(move |nth| match order {
-            Order::Forward => nth * read_bytes,
-            Order::Backward => (count - 1 - nth) * read_bytes,
-            Order::Stride { step_bytes } => nth * step_bytes,
-            Order::Random => splitmix::next(&mut state) % slots * slot_bytes,
+            AccessOrder::Forward => nth * read_bytes,
+            AccessOrder::Backward => (count - 1 - nth) * read_bytes,
+            AccessOrder::Stride { step_bytes } => nth * step_bytes,
+            AccessOrder::Random => splitmix::next(&mut state) % slots * slot_bytes,
         })
     }
 }
@@ -88,7 +93,7 @@ impl Places {
 /// Reads at places of one open file.
 pub struct AtPlaces {
     file: Arc<dyn ReadAt>,
-    places: Places,
+    places: AccessPattern,
     taking: Taking,
     /// One for each thread.
     buffers: Vec<PageBuffer>,
@@ -96,7 +101,7 @@ pub struct AtPlaces {
 
 impl AtPlaces {
     /// Nothing has been read yet.
-    pub fn over(file: Arc<dyn ReadAt>, places: Places, taking: Taking) -> AtPlaces {
+    pub fn over(file: Arc<dyn ReadAt>, places: AccessPattern, taking: Taking) -> AtPlaces {
         let buffers = (0..places.threads).map(|_| PageBuffer::of(places.read_bytes)).collect();
         AtPlaces { file, places, taking, buffers }
     }
@@ -136,24 +141,27 @@ fn read_at_each(
 mod tests {
     use super::*;
 
-    fn of(places: Places) -> Vec<u64> {
+    fn of(places: AccessPattern) -> Vec<u64> {
         places.of_thread(0).collect()
     }
 
     #[test]
     fn the_orders_are_what_they_are_called() {
         assert_eq!(
-            of(Places::all(Order::Forward, 40_960, 8192)),
+            of(AccessPattern::all(AccessOrder::Forward, 40_960, 8192)),
             [0, 8192, 16_384, 24_576, 32_768]
         );
-        assert_eq!(of(Places::all(Order::Backward, 16_384, 4096)), [12_288, 8192, 4096, 0]);
-        let stride = Order::Stride { step_bytes: 16_384 };
-        assert_eq!(of(Places::all(stride, 49_152, 4096)), [0, 16_384, 32_768]);
+        assert_eq!(
+            of(AccessPattern::all(AccessOrder::Backward, 16_384, 4096)),
+            [12_288, 8192, 4096, 0]
+        );
+        let stride = AccessOrder::Stride { step_bytes: 16_384 };
+        assert_eq!(of(AccessPattern::all(stride, 49_152, 4096)), [0, 16_384, 32_768]);
     }
 
     #[test]
     fn random_places_are_in_the_file_and_each_thread_has_its_own() {
-        let places = Places::random(1 << 20, 8, 1000, 4);
+        let places = AccessPattern::random(1 << 20, 8, 1000, 4);
         let [one, two] = [0, 1].map(|thread| places.of_thread(thread).collect::<Vec<u64>>());
         assert_eq!((one.len(), two.len()), (250, 250));
         assert_ne!(one, two);

@@ -2,17 +2,17 @@
 
 use std::io::{self, SeekFrom, Write};
 
-use super::{Accesses, Checksum, PageBuffer, Stream};
+use super::{Accesses, Checksum, PageBuffer, SequentialFile};
 
 /// Calls `read` with one buffer until there is nothing left.
 pub struct Blocks {
-    stream: Box<dyn Stream>,
+    stream: Box<dyn SequentialFile>,
     buffer: PageBuffer,
 }
 
 impl Blocks {
     /// A buffer of so many bytes, a multiple of a page.
-    pub fn over(stream: Box<dyn Stream>, bytes: u64) -> Blocks {
+    pub fn over(stream: Box<dyn SequentialFile>, bytes: u64) -> Blocks {
         Blocks { stream, buffer: PageBuffer::of(bytes) }
     }
 }
@@ -34,12 +34,12 @@ impl Accesses for Blocks {
 
 /// Has `std::io::copy` carry all of it to a writer, with the buffer that it brings.
 pub struct Copied {
-    stream: Box<dyn Stream>,
+    stream: Box<dyn SequentialFile>,
 }
 
 impl Copied {
     /// Nothing has been read yet.
-    pub fn over(stream: Box<dyn Stream>) -> Copied {
+    pub fn over(stream: Box<dyn SequentialFile>) -> Copied {
         Copied { stream }
     }
 }

@@ -26,12 +26,12 @@ pub fn lengths(count: usize) -> impl Iterator<Item = u64> {
 }
 
 /// How a file is opened.
-pub type Open = dyn Fn(&Path) -> io::Result<Box<dyn ReadAt>> + Sync;
+pub type OpenFn = dyn Fn(&Path) -> io::Result<Box<dyn ReadAt>> + Sync;
 
 /// Each file of a list, by several threads. They take turns in the order of the list, so that each thread
 /// has the same files whatever the way.
 pub struct WholeFiles {
-    open: Box<Open>,
+    open: Box<OpenFn>,
     paths: Vec<PathBuf>,
     /// One for each thread.
     buffers: Vec<PageBuffer>,
@@ -39,7 +39,7 @@ pub struct WholeFiles {
 
 impl WholeFiles {
     /// Nothing has been opened yet.
-    pub fn over(open: Box<Open>, paths: Vec<PathBuf>, threads: usize) -> WholeFiles {
+    pub fn over(open: Box<OpenFn>, paths: Vec<PathBuf>, threads: usize) -> WholeFiles {
         let buffers = (0..threads).map(|_| PageBuffer::of(FILE_BYTES_MAX)).collect();
         WholeFiles { open, paths, buffers }
     }

@@ -8,7 +8,7 @@ use rustix::mm::{self, MapFlags, ProtFlags};
 
 /// Bytes at a fixed address, so that the kernel may fill them while the owner moves.
 #[derive(Debug)]
-pub(super) struct Buffer {
+pub(super) struct FixedBuffer {
     address: NonNull<u8>,
     bytes: usize,
     /// Keeps the memory, which the buffers share.
@@ -23,17 +23,17 @@ struct Memory {
     bytes: usize,
 }
 
-impl Buffer {
+impl FixedBuffer {
     /// `count` buffers of `bytes` zero bytes; `None` if there is no memory for
     /// them, or none is asked for.
-    pub(super) fn several(count: u32, bytes: u32) -> Option<Vec<Buffer>> {
+    pub(super) fn several(count: u32, bytes: u32) -> Option<Vec<FixedBuffer>> {
         let bytes = bytes as usize;
         let stride = bytes.next_multiple_of(PAGE_BYTES as usize);
         let memory = Rc::new(Memory::new(stride.checked_mul(count as usize)?)?);
         let buffer = |index: usize| {
             // SAFETY: `index` is below `count`, and so the address in the mapping.
             let address = unsafe { memory.address.add(index * stride) };
-            Buffer { address, bytes, _memory: Rc::clone(&memory) }
+            FixedBuffer { address, bytes, _memory: Rc::clone(&memory) }
         };
         Some((0..count as usize).map(buffer).collect())
     }

@@ -21,18 +21,18 @@ use readpath_core::unit::PAGE_BYTES;
 /// What a thread watches: an address range (empty: nothing), and the address
 /// of the first bus error in it (0: none yet).
 #[derive(Clone, Copy)]
-struct Watch {
+struct BusErrorRange {
     start: usize,
     end: usize,
     hit: usize,
 }
 
-const NOTHING: Watch = Watch { start: 0, end: 0, hit: 0 };
+const NOTHING: BusErrorRange = BusErrorRange { start: 0, end: 0, hit: 0 };
 
 thread_local! {
     // Constant and without a destructor, so that the handler's access to it is
     // plain memory: nothing is initialised, allocated or locked.
-    static WATCH: Cell<Watch> = const { Cell::new(NOTHING) };
+    static WATCH: Cell<BusErrorRange> = const { Cell::new(NOTHING) };
 }
 
 /// What the program did about `SIGBUS` before; set once, before the handler can run.
@@ -67,7 +67,7 @@ pub(super) fn install() -> std::io::Result<()> {
 /// the address of the first bus error among them, after which the rest of the
 /// range is private empty memory, up to the end of its last page.
 pub(super) fn watch(start: usize, bytes: usize, touch: impl FnOnce()) -> Result<(), usize> {
-    WATCH.set(Watch { start, end: start + bytes, hit: 0 });
+    WATCH.set(BusErrorRange { start, end: start + bytes, hit: 0 });
     // The handler runs on this thread: the order of the compiler is enough.
     compiler_fence(Ordering::SeqCst);
     touch();
@@ -85,7 +85,7 @@ extern "C" fn handle(signal: i32, info: *mut libc::siginfo_t, context: *mut libc
     let watch = WATCH.get();
     if watch.start <= address && address < watch.end && cover(address, watch.end) {
         let hit = if watch.hit == 0 { address } else { watch.hit };
-        WATCH.set(Watch { hit, ..watch });
+        WATCH.set(BusErrorRange { hit, ..watch });
         return;
     }
     pass_on(signal, info, context);

@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use readpath_core::request::Op;
 
-use super::under_way::{Answer, Call, Engine};
+use super::under_way::{KernelTransfer, TransferAnswer, TransferEngine};
 
 /// The synchronous engine: `pread(2)` and `pwrite(2)`.
 pub(super) struct Calls {
     fd: RawFd,
-    answers: VecDeque<Answer>,
+    answers: VecDeque<TransferAnswer>,
 }
 
 impl Calls {
@@ -22,8 +22,8 @@ impl Calls {
     }
 }
 
-impl Engine for Calls {
-    unsafe fn start(&mut self, call: Call) -> io::Result<()> {
+impl TransferEngine for Calls {
+    unsafe fn start(&mut self, call: KernelTransfer) -> io::Result<()> {
         let (memory, offset) = (call.memory.cast(), call.offset as i64);
         // SAFETY: the caller's promise.
         let moved = unsafe {
@@ -37,7 +37,7 @@ impl Engine for Calls {
             0.. => moved as i32,
             _ => -io::Error::last_os_error().raw_os_error().expect("a failed call sets errno"),
         };
-        self.answers.push_back(Answer { token: call.token, raw });
+        self.answers.push_back(TransferAnswer { token: call.token, raw });
         Ok(())
     }
 
@@ -45,7 +45,7 @@ impl Engine for Calls {
         Ok(())
     }
 
-    fn next_answer(&mut self) -> Option<Answer> {
+    fn next_answer(&mut self) -> Option<TransferAnswer> {
         self.answers.pop_front()
     }
 }

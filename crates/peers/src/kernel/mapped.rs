@@ -19,7 +19,7 @@ use readpath_core::unit::PAGE_BYTES;
 use rustix::mm::{self, MapFlags, ProtFlags};
 
 use super::bus;
-use super::under_way::{Answer, Call, Engine};
+use super::under_way::{KernelTransfer, TransferAnswer, TransferEngine};
 
 /// What one system call moves at most (read(2)); a larger copy is continued, as there.
 const MOVED_BYTES_MAX: usize = 0x7fff_f000;
@@ -32,7 +32,7 @@ pub(super) struct Mapped {
     file_bytes: u64,
     protection: ProtFlags,
     advice: Advice,
-    answers: VecDeque<Answer>,
+    answers: VecDeque<TransferAnswer>,
 }
 
 impl Mapped {
@@ -139,11 +139,11 @@ fn length(file: &File) -> Option<u64> {
     rustix::fs::seek(file, rustix::fs::SeekFrom::End(0)).ok()
 }
 
-impl Engine for Mapped {
-    unsafe fn start(&mut self, call: Call) -> io::Result<()> {
+impl TransferEngine for Mapped {
+    unsafe fn start(&mut self, call: KernelTransfer) -> io::Result<()> {
         // SAFETY: the caller's promise.
         let raw = unsafe { self.copy(call.op, call.offset, call.memory, call.bytes) };
-        self.answers.push_back(Answer { token: call.token, raw });
+        self.answers.push_back(TransferAnswer { token: call.token, raw });
         Ok(())
     }
 
@@ -151,7 +151,7 @@ impl Engine for Mapped {
         Ok(())
     }
 
-    fn next_answer(&mut self) -> Option<Answer> {
+    fn next_answer(&mut self) -> Option<TransferAnswer> {
         self.answers.pop_front()
     }
 }

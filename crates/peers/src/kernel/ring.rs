@@ -7,7 +7,7 @@ use std::time::Duration;
 use io_uring::{IoUring, opcode, types};
 use readpath_core::request::Op;
 
-use super::under_way::{Answer, Call, Engine};
+use super::under_way::{KernelTransfer, TransferAnswer, TransferEngine};
 
 /// How many transfers are queued before the kernel gets them: a larger batch spares system calls,
 /// but the device stands idle while it is put together. With random direct reads of 4 KiB at
@@ -16,17 +16,17 @@ use super::under_way::{Answer, Call, Engine};
 const BATCH: usize = 4;
 
 /// The io_uring engine.
-pub(super) struct Ring {
+pub(super) struct UringEngine {
     ring: IoUring,
     fd: RawFd,
 }
 
-impl Ring {
+impl UringEngine {
     /// With room for `depth` transfers at once, on a file that stays open for as long.
     ///
     /// # Errors
     /// The kernel gives none.
-    pub(super) fn new(fd: RawFd, depth: u32) -> io::Result<Ring> {
+    pub(super) fn new(fd: RawFd, depth: u32) -> io::Result<UringEngine> {
         let entries = depth.next_power_of_two();
         let ring = IoUring::builder()
             .setup_single_issuer()
@@ -38,7 +38,7 @@ impl Ring {
                 Some(libc::EINVAL) => IoUring::new(entries),
                 _ => Err(error),
             })?;
-        Ok(Ring { ring, fd })
+        Ok(UringEngine { ring, fd })
     }
 
     /// Hands over what was queued, and sleeps for `count` answers.
@@ -62,8 +62,8 @@ impl Ring {
     }
 }
 
-impl Engine for Ring {
-    unsafe fn start(&mut self, call: Call) -> io::Result<()> {
+impl TransferEngine for UringEngine {
+    unsafe fn start(&mut self, call: KernelTransfer) -> io::Result<()> {
         let (file, bytes) = (types::Fd(self.fd), call.bytes as u32);
         let entry = match call.op {
             Op::Read => opcode::Read::new(file, call.memory, bytes).offset(call.offset).build(),
@@ -81,8 +81,8 @@ impl Engine for Ring {
         if has_answers { self.enter(0, None) } else { self.enter(1, at_most) }
     }
 
-    fn next_answer(&mut self) -> Option<Answer> {
+    fn next_answer(&mut self) -> Option<TransferAnswer> {
         let entry = self.ring.completion().next()?;
-        Some(Answer { token: entry.user_data() as u32, raw: entry.result() })
+        Some(TransferAnswer { token: entry.user_data() as u32, raw: entry.result() })
     }
 }

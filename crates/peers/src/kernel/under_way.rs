@@ -12,7 +12,7 @@ use std::time::Duration;
 use readpath_core::request::{Completion, DeviceError, Op, Outcome, RequestId};
 use readpath_core::unit::Time;
 
-use super::buffer::Buffer;
+use super::buffer::FixedBuffer;
 use crate::clock::Clock;
 
 /// How often in a row the kernel may answer "again" before that is told: a file whose driver never
@@ -22,7 +22,7 @@ const AGAIN_MAX: u32 = 64;
 /// Moves bytes between a file and memory.
 ///
 /// Every transfer that was started is answered exactly once.
-pub(super) trait Engine {
+pub(super) trait TransferEngine {
     /// Takes a transfer in; it begins with the next `wait` at the latest.
     ///
     /// # Errors
@@ -30,7 +30,7 @@ pub(super) trait Engine {
     ///
     /// # Safety
     /// The memory stays where it is, and nobody else uses it, until the answer has come.
-    unsafe fn start(&mut self, call: Call) -> io::Result<()>;
+    unsafe fn start(&mut self, call: KernelTransfer) -> io::Result<()>;
 
     /// Hands over what was started, and sleeps until there is an answer, or for so long; may come
     /// back early with none.
@@ -40,11 +40,11 @@ pub(super) trait Engine {
     fn wait(&mut self, at_most: Option<Duration>) -> io::Result<()>;
 
     /// The next answer that has come.
-    fn next_answer(&mut self) -> Option<Answer>;
+    fn next_answer(&mut self) -> Option<TransferAnswer>;
 }
 
 /// One transfer, as the kernel is asked for it.
-pub(super) struct Call {
+pub(super) struct KernelTransfer {
     pub token: u32,
     pub op: Op,
     /// The first byte in the file.
@@ -54,18 +54,18 @@ pub(super) struct Call {
 }
 
 /// The kernel's answer to it: bytes moved, or a negative `errno`.
-pub(super) struct Answer {
+pub(super) struct TransferAnswer {
     pub token: u32,
     pub raw: i32,
 }
 
 /// All transfers of one file.
-pub(super) struct UnderWay {
-    engine: Box<dyn Engine>,
+pub(super) struct FileTransfers {
+    engine: Box<dyn TransferEngine>,
     /// A transfer's place is its token.
-    transfers: Vec<Option<Transfer>>,
+    transfers: Vec<Option<StartedTransfer>>,
     free: Vec<u32>,
-    ended: VecDeque<Ended>,
+    ended: VecDeque<EndedKernelTransfer>,
     clock: Clock,
     /// No answer was there that has not been taken in.
     looked: Time,
@@ -73,29 +73,29 @@ pub(super) struct UnderWay {
     refused: Option<io::Error>,
 }
 
-struct Transfer {
+struct StartedTransfer {
     id: RequestId,
     op: Op,
     offset: u64,
     bytes: usize,
     bytes_moved: usize,
     agains: u32,
-    buffer: Buffer,
+    buffer: FixedBuffer,
 }
 
 /// A transfer that has ended.
-pub(super) struct Ended {
+pub(super) struct EndedKernelTransfer {
     pub completion: Completion,
     /// Its bytes, of a read, lie at the begin.
-    pub buffer: Buffer,
+    pub buffer: FixedBuffer,
     pub op: Op,
     pub bytes: usize,
 }
 
-impl UnderWay {
+impl FileTransfers {
     /// Room for `depth` transfers at once.
-    pub(super) fn over(engine: Box<dyn Engine>, depth: u32, clock: Clock) -> UnderWay {
-        UnderWay {
+    pub(super) fn over(engine: Box<dyn TransferEngine>, depth: u32, clock: Clock) -> FileTransfers {
+        FileTransfers {
             engine,
             transfers: (0..depth).map(|_| None).collect(),
             free: (0..depth).rev().collect(),
@@ -126,11 +126,11 @@ impl UnderWay {
         op: Op,
         offset: u64,
         bytes: usize,
-        buffer: Buffer,
+        buffer: FixedBuffer,
     ) {
         assert!(bytes <= buffer.len(), "larger than the largest read that was announced");
         let token = self.free.pop().expect("no more than the depth are in flight");
-        let transfer = Transfer { id, op, offset, bytes, bytes_moved: 0, agains: 0, buffer };
+        let transfer = StartedTransfer { id, op, offset, bytes, bytes_moved: 0, agains: 0, buffer };
         self.transfers[token as usize] = Some(transfer);
         self.ask(token);
     }
@@ -159,7 +159,7 @@ impl UnderWay {
     }
 
     /// The next transfer that has ended, among those taken in.
-    pub(super) fn next_ended(&mut self) -> Option<Ended> {
+    pub(super) fn next_ended(&mut self) -> Option<EndedKernelTransfer> {
         self.ended.pop_front()
     }
 
@@ -167,7 +167,7 @@ impl UnderWay {
     fn ask(&mut self, token: u32) {
         let transfer = self.transfers[token as usize].as_ref().expect("it is under way");
         let moved = transfer.bytes_moved;
-        let call = Call {
+        let call = KernelTransfer {
             token,
             op: transfer.op,
             offset: transfer.offset + moved as u64,
@@ -181,7 +181,7 @@ impl UnderWay {
         }
     }
 
-    fn handle_answer(&mut self, now: Time, not_before: Time, answer: Answer) {
+    fn handle_answer(&mut self, now: Time, not_before: Time, answer: TransferAnswer) {
         let place = &mut self.transfers[answer.token as usize];
         let transfer = place.as_mut().expect("only what is under way is answered");
         let outcome = match answer.raw {
@@ -206,18 +206,19 @@ impl UnderWay {
                 errno => Outcome::Failed(DeviceError::Other(errno)),
             },
         };
-        let Transfer { id, op, bytes_moved, buffer, .. } = place.take().expect("it is under way");
+        let StartedTransfer { id, op, bytes_moved, buffer, .. } =
+            place.take().expect("it is under way");
         let completion = Completion { id, at: now, not_before, outcome };
         let bytes = match outcome {
             Outcome::Failed(_) => 0,
             _ => bytes_moved,
         };
-        self.ended.push_back(Ended { completion, buffer, op, bytes });
+        self.ended.push_back(EndedKernelTransfer { completion, buffer, op, bytes });
         self.free.push(answer.token);
     }
 }
 
-impl Drop for UnderWay {
+impl Drop for FileTransfers {
     fn drop(&mut self) {
         while self.free.len() < self.transfers.len() {
             self.ended.clear();
@@ -237,13 +238,13 @@ mod tests {
     struct Scripted {
         raws: Vec<i32>,
         asked: std::rc::Rc<std::cell::RefCell<Vec<(u64, usize)>>>,
-        answers: Vec<Answer>,
+        answers: Vec<TransferAnswer>,
     }
 
-    impl Engine for Scripted {
-        unsafe fn start(&mut self, call: Call) -> io::Result<()> {
+    impl TransferEngine for Scripted {
+        unsafe fn start(&mut self, call: KernelTransfer) -> io::Result<()> {
             self.asked.borrow_mut().push((call.offset, call.bytes));
-            self.answers.push(Answer { token: call.token, raw: self.raws.remove(0) });
+            self.answers.push(TransferAnswer { token: call.token, raw: self.raws.remove(0) });
             Ok(())
         }
 
@@ -251,7 +252,7 @@ mod tests {
             Ok(())
         }
 
-        fn next_answer(&mut self) -> Option<Answer> {
+        fn next_answer(&mut self) -> Option<TransferAnswer> {
             self.answers.pop()
         }
     }
@@ -264,8 +265,8 @@ mod tests {
             asked: std::rc::Rc::clone(&asked),
             answers: Vec::new(),
         };
-        let mut under = UnderWay::over(Box::new(script), 1, Clock::start());
-        let buffer = Buffer::several(1, 16_384).unwrap().pop().unwrap();
+        let mut under = FileTransfers::over(Box::new(script), 1, Clock::start());
+        let buffer = FixedBuffer::several(1, 16_384).unwrap().pop().unwrap();
         under.start(RequestId(7), Op::Read, 4_096, 16_384, buffer);
         assert_eq!(under.room(), 0);
         while under.room() == 0 {

@@ -14,8 +14,8 @@ use std::path::{Path, PathBuf};
 use readpath_core::unit::PAGE_BYTES;
 use rustix::fs::{FallocateFlags, SeekFrom};
 
-use super::{Leftover, SwapError, claim, fresh_name, ours_in};
-use crate::leftover::{Kind, Record};
+use super::{CleanupEntry, SwapError, claim, fresh_name, ours_in};
+use crate::cleanup_entry::{CleanupKind, Record};
 
 /// The ending of the files that are made in a folder.
 const ENDING: &str = ".swap";
@@ -47,15 +47,15 @@ impl SwapArea {
     ///
     /// # Errors
     /// The storage is too small, takes no swap area, or the system allows none.
-    pub fn on(path: &Path, bytes: u64) -> Result<(SwapArea, Vec<Leftover>), SwapError> {
+    pub fn on(path: &Path, bytes: u64) -> Result<(SwapArea, Vec<CleanupEntry>), SwapError> {
         let metadata = std::fs::metadata(path)
             .map_err(|error| SwapError::refused("use", path, error, "check the path"))?;
         if !metadata.is_dir() {
             let area = SwapArea::given(path, bytes)?.switch_on(bytes)?;
             return Ok((area, Vec::new()));
         }
-        let leftovers = remove_abandoned(path);
-        Ok((SwapArea::made(path, bytes)?.switch_on(bytes)?, leftovers))
+        let cleanup_journal = remove_abandoned(path);
+        Ok((SwapArea::made(path, bytes)?.switch_on(bytes)?, cleanup_journal))
     }
 
     /// Finds out whether [`SwapArea::on`] would find room at `path`, and changes nothing.
@@ -101,7 +101,7 @@ impl SwapArea {
             records: Vec::new(),
         };
         claim(&area.file);
-        area.record(Kind::File)?;
+        area.record(CleanupKind::File)?;
         rustix::fs::fallocate(&area.file, FallocateFlags::empty(), 0, bytes + PAGE_BYTES)
             .map_err(|errno| refused("find room for", errno.into()))?;
         Ok(area)
@@ -143,7 +143,7 @@ impl SwapArea {
                 .map_err(|error| SwapError::refused("open", &self.path, error, NEEDS_ROOT))?;
             claim(&self.file);
         }
-        self.record(Kind::SwapArea)?;
+        self.record(CleanupKind::SwapArea)?;
         let name = c_path(&self.path);
         // SAFETY: `name` is a string that ends with 0 and lives through the call.
         match unsafe { libc::swapon(name.as_ptr(), PREFERRED) } {
@@ -159,7 +159,7 @@ impl SwapArea {
     }
 
     /// Has the next run undo this if this one is killed.
-    fn record(&mut self, kind: Kind) -> Result<(), SwapError> {
+    fn record(&mut self, kind: CleanupKind) -> Result<(), SwapError> {
         let record = Record::keep(kind, &self.path);
         let refused = |error| SwapError::refused("keep a record of", &self.path, error, NEEDS_ROOT);
         self.records.push(record.map_err(refused)?);
@@ -198,8 +198,8 @@ impl Drop for SwapArea {
 }
 
 /// Removes the swap files in `folder` whose runs were killed.
-fn remove_abandoned(folder: &Path) -> Vec<Leftover> {
-    let mut leftovers = Vec::new();
+fn remove_abandoned(folder: &Path) -> Vec<CleanupEntry> {
+    let mut cleanup_journal = Vec::new();
     for path in ours_in(folder, ENDING) {
         if File::open(&path).is_ok_and(|file| claim(&file)) {
             // It may not be on any more.
@@ -208,10 +208,10 @@ fn remove_abandoned(folder: &Path) -> Vec<Leftover> {
                 Ok(()) => "it has been swapped off and removed".to_owned(),
                 Err(error) => format!("it can't be removed: {error}"),
             };
-            leftovers.push(Leftover { path, done });
+            cleanup_journal.push(CleanupEntry { path, done });
         }
     }
-    leftovers
+    cleanup_journal
 }
 
 pub(crate) fn swap_off(path: &Path) -> io::Result<()> {

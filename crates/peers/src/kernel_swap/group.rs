@@ -9,8 +9,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::{Leftover, SwapError, claim, fresh_name, ours_in};
-use crate::leftover::{Kind, Record};
+use super::{CleanupEntry, SwapError, claim, fresh_name, ours_in};
+use crate::cleanup_entry::{CleanupKind, Record};
 
 const NEEDS_ROOT: &str = "memory cgroups need root, or a group that was delegated to this user";
 
@@ -48,9 +48,9 @@ impl MemoryGroup {
     ///
     /// # Errors
     /// There is no hierarchy with a memory controller, or a group may not be made in it.
-    pub fn new(limit_bytes: u64) -> Result<(MemoryGroup, Vec<Leftover>), SwapError> {
+    pub fn new(limit_bytes: u64) -> Result<(MemoryGroup, Vec<CleanupEntry>), SwapError> {
         let parent = Parent::find().ok_or(SwapError::NoMemoryGroups)?;
-        let leftovers = remove_abandoned(&parent.path);
+        let cleanup_journal = remove_abandoned(&parent.path);
         let path = parent.path.join(fresh_name(""));
         let refused =
             |action, error: io::Error| SwapError::refused(action, &path, error, NEEDS_ROOT);
@@ -60,7 +60,7 @@ impl MemoryGroup {
         });
         let directory = directory.map_err(|error| refused("open", error))?;
         claim(&directory);
-        let record = Record::keep(Kind::KernelFolder, &path).inspect_err(|_| {
+        let record = Record::keep(CleanupKind::KernelFolder, &path).inspect_err(|_| {
             let _ = fs::remove_dir(&path);
         });
         let _record = record.map_err(|error| refused("keep a record of", error))?;
@@ -72,7 +72,7 @@ impl MemoryGroup {
         };
         fs::write(group.path.join(knob), limit_bytes.to_string())
             .map_err(|error| refused("limit the memory of", error))?;
-        Ok((group, leftovers))
+        Ok((group, cleanup_journal))
     }
 
     /// Puts a process into the group: what it touches from now on counts.
@@ -135,7 +135,7 @@ impl Drop for MemoryGroup {
 
 /// Removes the empty groups of runs that were killed. One that still has processes stays: they
 /// end with the process that started them.
-fn remove_abandoned(parent: &Path) -> Vec<Leftover> {
+fn remove_abandoned(parent: &Path) -> Vec<CleanupEntry> {
     let is_abandoned = |path: &PathBuf| File::open(path).is_ok_and(|directory| claim(&directory));
     let abandoned = ours_in(parent, "").into_iter().filter(is_abandoned);
     abandoned
@@ -144,7 +144,7 @@ fn remove_abandoned(parent: &Path) -> Vec<Leftover> {
                 Ok(()) => "the group has been removed".to_owned(),
                 Err(error) => format!("the group can't be removed: {error}"),
             };
-            Leftover { path, done }
+            CleanupEntry { path, done }
         })
         .collect()
 }

@@ -8,7 +8,7 @@ use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use super::{Leftover, SwapError, claim_at};
+use super::{CleanupEntry, SwapError, claim_at};
 
 /// Where the number is.
 const KNOB: &str = "/proc/sys/vm/page-cluster";
@@ -29,23 +29,23 @@ fn read(path: &Path) -> Option<u32> {
 }
 
 /// Puts back what a run was killed before it could; `None` when there is nothing to put back.
-pub(crate) fn restore_abandoned() -> Option<Leftover> {
+pub(crate) fn restore_abandoned() -> Option<CleanupEntry> {
     let (knob, record_path) = (Path::new(KNOB), Path::new(RECORD));
     let record = File::open(record_path).ok()?;
     if !claim_at(&record, record_path) {
         return None;
     }
-    let leftover = restore(knob, record_path).ok()?;
+    let cleanup_entry = restore(knob, record_path).ok()?;
     let _ = std::fs::remove_file(record_path);
-    leftover
+    cleanup_entry
 }
 
 /// Writes the recorded value back, if one is recorded; the caller holds the lock.
-fn restore(knob: &Path, record_path: &Path) -> Result<Option<Leftover>, SwapError> {
+fn restore(knob: &Path, record_path: &Path) -> Result<Option<CleanupEntry>, SwapError> {
     let Some(before) = read(record_path) else { return Ok(None) };
     write(knob, before)?;
     let done = format!("page_cluster is {before} again, as it was before that run");
-    Ok(Some(Leftover { path: record_path.to_path_buf(), done }))
+    Ok(Some(CleanupEntry { path: record_path.to_path_buf(), done }))
 }
 
 /// A `page_cluster` that is in force until this is dropped.
@@ -63,7 +63,7 @@ impl PageCluster {
     ///
     /// # Errors
     /// It may not be set, or another run has set it and lives.
-    pub fn set(value: u32) -> Result<(PageCluster, Option<Leftover>), SwapError> {
+    pub fn set(value: u32) -> Result<(PageCluster, Option<CleanupEntry>), SwapError> {
         PageCluster::set_at(value, Path::new(KNOB), Path::new(RECORD))
     }
 
@@ -71,7 +71,7 @@ impl PageCluster {
         value: u32,
         knob: &Path,
         record_path: &Path,
-    ) -> Result<(PageCluster, Option<Leftover>), SwapError> {
+    ) -> Result<(PageCluster, Option<CleanupEntry>), SwapError> {
         let record = OpenOptions::new()
             .read(true)
             .write(true)
@@ -82,7 +82,7 @@ impl PageCluster {
         if !claim_at(&record, record_path) {
             return Err(SwapError::PageClusterInUse { path: record_path.to_path_buf() });
         }
-        let leftover = restore(knob, record_path)?;
+        let cleanup_entry = restore(knob, record_path)?;
         let before = read(knob).ok_or_else(|| {
             let error = std::io::ErrorKind::NotFound;
             SwapError::refused("read", knob, error, "this kernel has no swap readahead")
@@ -94,7 +94,7 @@ impl PageCluster {
         let (knob, record_path) = (knob.to_path_buf(), record_path.to_path_buf());
         let set = PageCluster { _record: record, before, knob, record_path };
         write(&set.knob, value)?;
-        Ok((set, leftover))
+        Ok((set, cleanup_entry))
     }
 }
 
@@ -126,8 +126,8 @@ mod tests {
         std::fs::create_dir(&folder).unwrap();
         let (knob, record) = (folder.join("knob"), folder.join("record"));
         std::fs::write(&knob, "3\n").unwrap();
-        let (set, leftover) = PageCluster::set_at(0, &knob, &record).unwrap();
-        assert_eq!((read(&knob), leftover), (Some(0), None));
+        let (set, cleanup_entry) = PageCluster::set_at(0, &knob, &record).unwrap();
+        assert_eq!((read(&knob), cleanup_entry), (Some(0), None));
         let second = PageCluster::set_at(4, &knob, &record);
         assert!(matches!(second, Err(SwapError::PageClusterInUse { .. })));
         drop(set);
@@ -135,8 +135,8 @@ mod tests {
         // A killed run leaves the record, with nobody's lock on it.
         std::fs::write(&record, "3").unwrap();
         std::fs::write(&knob, "0\n").unwrap();
-        let (set, leftover) = PageCluster::set_at(5, &knob, &record).unwrap();
-        assert!(leftover.unwrap().done.contains("3 again"));
+        let (set, cleanup_entry) = PageCluster::set_at(5, &knob, &record).unwrap();
+        assert!(cleanup_entry.unwrap().done.contains("3 again"));
         assert_eq!(read(&knob), Some(5));
         drop(set);
         assert_eq!(read(&knob), Some(3));

@@ -15,14 +15,15 @@
 use std::collections::{BTreeMap, HashMap};
 
 use readpath_core::readahead::{
-    Adaptive, Advised, AdvisedPages, Ask, DeviceEvidence, Pages, ReadaheadLaw, ReadaheadLimits,
+    AdaptiveReadahead, DeviceEvidence, KernelCachedPages, KernelPageView, PageView, ReadRequest,
+    ReadaheadLimits, ReadaheadPolicy,
 };
 use readpath_core::request::RequestId;
 use readpath_core::unit::{PAGE_BYTES, PageRange, Time};
 use readpath_sim::recording::Record;
 
-use super::event::{Event, Inode, What};
-use super::names::Names;
+use super::event::{Inode, TraceEvent, What};
+use super::names::FileNames;
 
 mod hand;
 mod ledger;
@@ -32,7 +33,7 @@ mod worth;
 
 use hand::{Hand, is_large};
 use ledger::{Ledger, Standing};
-use touches::{Touch, Touches};
+use touches::{PageTouch, Touches};
 use used_up::UsedUp;
 use worth::{Now, Worth};
 
@@ -86,13 +87,13 @@ pub(super) struct Advisor {
     touches: Touches,
     ledger: Ledger,
     worth: Worth,
-    files: HashMap<Inode, Read>,
+    files: HashMap<Inode, AdvisedFile>,
     /// The inode of each file by its number in the ledger.
     inodes: HashMap<u32, Inode>,
     numbers: u32,
-    devices: BTreeMap<u64, Device>,
+    devices: BTreeMap<u64, AdvisedDevice>,
     /// What each task asked for last, and has perhaps not all of yet.
-    asked: HashMap<u32, Asked>,
+    asked: HashMap<u32, RequestedRange>,
     /// When each task missed last.
     missed_ns: HashMap<u32, u64>,
     /// By number in the recording: the disk and the inode number of a file.
@@ -108,20 +109,20 @@ pub(super) struct Advisor {
 
 /// A file that is read.
 #[derive(Debug)]
-struct Read {
+struct AdvisedFile {
     number: u32,
     disk: u64,
     /// None for one that can't be helped: too small, or not to be reached.
     hand: Option<Hand>,
-    law: Adaptive,
-    advised: Advised,
+    policy: AdaptiveReadahead,
+    advised: KernelCachedPages,
     used_up: UsedUp,
     seen_ns: u64,
     is_helped: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Asked {
+struct RequestedRange {
     inode: Inode,
     range: PageRange,
     is_brought: bool,
@@ -129,7 +130,7 @@ struct Asked {
 
 /// What is known of a device, and which of its requests are under way.
 #[derive(Debug, Default)]
-struct Device {
+struct AdvisedDevice {
     evidence: DeviceEvidence,
     /// By first sector.
     under_way: BTreeMap<u64, RequestId>,
@@ -169,14 +170,14 @@ impl Advisor {
     }
 
     /// Takes events of watched tasks, in the order of their times, as soon as they are there.
-    pub fn see(&mut self, events: &[Event], names: &mut impl Names, at_ns: u64) {
+    pub fn see(&mut self, events: &[TraceEvent], names: &mut impl FileNames, at_ns: u64) {
         let mut all = Vec::new();
         self.touches.take(events, |touch| all.push(touch));
         for touch in all {
             match touch {
-                Touch::Comes { task, inode, range } => self.comes(task, inode, range, at_ns),
-                Touch::Mapped { task, inode, range } => self.mapped(task, inode, range, at_ns),
-                Touch::Missed { task, inode, .. } => self.missed(task, inode, names, at_ns),
+                PageTouch::Comes { task, inode, range } => self.comes(task, inode, range, at_ns),
+                PageTouch::Mapped { task, inode, range } => self.mapped(task, inode, range, at_ns),
+                PageTouch::Missed { task, inode, .. } => self.missed(task, inode, names, at_ns),
             }
         }
         for event in events {
@@ -219,7 +220,7 @@ impl Advisor {
     }
 
     /// Takes an event of whomever: what a device does, and what leaves the page cache.
-    pub fn hear(&mut self, event: &Event) {
+    pub fn hear(&mut self, event: &TraceEvent) {
         let at = Time(event.at_ns);
         match &event.what {
             What::Issue { device, sector, bytes, flags } if flags.contains('R') && *bytes > 0 => {
@@ -317,7 +318,7 @@ impl Advisor {
             self.bring(inode, range, at_ns);
             is_brought = true;
         }
-        self.asked.insert(task, Asked { inode, range, is_brought });
+        self.asked.insert(task, RequestedRange { inode, range, is_brought });
         self.decide(inode, range, at_ns);
     }
 
@@ -329,7 +330,7 @@ impl Advisor {
         let Some(file) = self.files.get_mut(&inode) else { return };
         let device = &mut self.devices.entry(file.disk).or_default().evidence;
         let (advised, file_pages) = (&mut file.advised, range.end);
-        let pages = AdvisedPages { advised, device, file_pages, runs: &mut Vec::new() };
+        let pages = KernelPageView { advised, device, file_pages, runs: &mut Vec::new() };
         let knows_some = range.pages().any(|page| pages.is_cached(page));
         if knows_some && range.pages().all(|page| pages.marked(page).is_none()) {
             file.advised.read(range, device);
@@ -339,7 +340,7 @@ impl Advisor {
     }
 
     /// A task misses pages: from here on the file is followed.
-    fn missed(&mut self, task: u32, inode: Inode, names: &mut impl Names, at_ns: u64) {
+    fn missed(&mut self, task: u32, inode: Inode, names: &mut impl FileNames, at_ns: u64) {
         self.missed_ns.insert(task, at_ns);
         let asked = self.asked.get(&task).copied().filter(|asked| asked.inode == inode);
         if !self.files.contains_key(&inode) {
@@ -351,12 +352,12 @@ impl Advisor {
         // The rest of a large read: the kernel would bring it in a window at a time.
         if let Some(asked) = asked.filter(|asked| is_large(asked.range) && !asked.is_brought) {
             self.bring(inode, asked.range, at_ns);
-            self.asked.insert(task, Asked { is_brought: true, ..asked });
+            self.asked.insert(task, RequestedRange { is_brought: true, ..asked });
         }
     }
 
     /// Reaches a file and begins to follow it.
-    fn follow(&mut self, task: u32, inode: Inode, names: &mut impl Names, at_ns: u64) {
+    fn follow(&mut self, task: u32, inode: Inode, names: &mut impl FileNames, at_ns: u64) {
         if self.files.len() >= FILES_MAX {
             self.forget_files(at_ns);
         }
@@ -376,12 +377,12 @@ impl Advisor {
         self.inodes.insert(number, inode);
         self.devices.entry(disk).or_default().evidence.memory_pages = 2 * self.budget_pages;
         let pages = hand.as_ref().map_or(0, Hand::pages);
-        let read = Read {
+        let read = AdvisedFile {
             number,
             disk,
             hand,
-            law: Adaptive::default(),
-            advised: Advised::new(number),
+            policy: AdaptiveReadahead::default(),
+            advised: KernelCachedPages::new(number),
             used_up: UsedUp::new(pages),
             seen_ns: at_ns,
             is_helped: false,
@@ -447,11 +448,12 @@ impl Advisor {
         evidence.reads_under_way = readers;
         let (offset, bytes) = (range.first * PAGE_BYTES, range.count() * PAGE_BYTES);
         let file_pages = hand.pages();
-        let ask = Ask { offset, bytes, file_bytes: file_pages * PAGE_BYTES, is_congested: false };
+        let ask =
+            ReadRequest { offset, bytes, file_bytes: file_pages * PAGE_BYTES, is_congested: false };
         let mut runs = Vec::new();
         let advised = &mut file.advised;
-        let mut pages = AdvisedPages { advised, device: evidence, file_pages, runs: &mut runs };
-        file.law.read(&ask, &mut pages);
+        let mut pages = KernelPageView { advised, device: evidence, file_pages, runs: &mut runs };
+        file.policy.read(&ask, &mut pages);
         file.advised.read(range, evidence);
         for run in runs {
             self.bring(inode, run, at_ns);
@@ -532,25 +534,25 @@ impl Advisor {
     }
 }
 
-impl Read {
-    fn forget_all(&mut self, devices: &mut BTreeMap<u64, Device>) {
+impl AdvisedFile {
+    fn forget_all(&mut self, devices: &mut BTreeMap<u64, AdvisedDevice>) {
         let device = devices.entry(self.disk).or_default();
-        self.law.closed(None, 0, &mut device.evidence);
-        self.law = Adaptive::default();
+        self.policy.closed(None, 0, &mut device.evidence);
+        self.policy = AdaptiveReadahead::default();
         let all = PageRange { first: 0, end: u64::MAX / PAGE_BYTES };
         self.advised.forget(all, &mut device.evidence);
-        self.advised = Advised::new(self.number);
+        self.advised = KernelCachedPages::new(self.number);
     }
 }
 
-impl Asked {
+impl RequestedRange {
     /// Whether this is the rest of it: the kernel tells of a long read anew each time that it goes on.
     fn goes_on(&self, inode: Inode, range: PageRange) -> bool {
         self.inode == inode && self.range.end == range.end && self.range.first < range.first
     }
 }
 
-impl Device {
+impl AdvisedDevice {
     fn issued(&mut self, at: Time, sector: u64) {
         if self.under_way.contains_key(&sector) {
             return;

@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use super::layout::{Field, Layout};
-use crate::tracefs::{Instance, TraceError};
+use super::layout::{EventField, EventLayout};
+use crate::tracefs::{Instance, TracefsError};
 
 /// A file as the kernel's events name it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -15,7 +15,7 @@ pub(super) struct Inode {
 
 /// A system call of interest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Call {
+pub(super) enum SystemCall {
     Read,
     Pread,
     Readv,
@@ -38,37 +38,37 @@ pub(super) enum Call {
 }
 
 /// The calls by the names of their events. `dup3` is `dup2` with flags, `preadv2` is `preadv`.
-const CALLS: [(&str, Call); 21] = [
-    ("read", Call::Read),
-    ("pread64", Call::Pread),
-    ("readv", Call::Readv),
-    ("preadv", Call::Preadv),
-    ("preadv2", Call::Preadv),
-    ("open", Call::Open),
-    ("openat", Call::OpenAt),
-    ("openat2", Call::OpenAt2),
-    ("close", Call::Close),
-    ("dup", Call::Dup),
-    ("dup2", Call::Dup2),
-    ("dup3", Call::Dup2),
-    ("fcntl", Call::Fcntl),
-    ("lseek", Call::Lseek),
-    ("mmap", Call::Mmap),
-    ("munmap", Call::Munmap),
-    ("madvise", Call::Madvise),
-    ("fadvise64", Call::Fadvise),
-    ("readahead", Call::Readahead),
-    ("sendfile64", Call::Sendfile),
-    ("copy_file_range", Call::CopyFileRange),
+const CALLS: [(&str, SystemCall); 21] = [
+    ("read", SystemCall::Read),
+    ("pread64", SystemCall::Pread),
+    ("readv", SystemCall::Readv),
+    ("preadv", SystemCall::Preadv),
+    ("preadv2", SystemCall::Preadv),
+    ("open", SystemCall::Open),
+    ("openat", SystemCall::OpenAt),
+    ("openat2", SystemCall::OpenAt2),
+    ("close", SystemCall::Close),
+    ("dup", SystemCall::Dup),
+    ("dup2", SystemCall::Dup2),
+    ("dup3", SystemCall::Dup2),
+    ("fcntl", SystemCall::Fcntl),
+    ("lseek", SystemCall::Lseek),
+    ("mmap", SystemCall::Mmap),
+    ("munmap", SystemCall::Munmap),
+    ("madvise", SystemCall::Madvise),
+    ("fadvise64", SystemCall::Fadvise),
+    ("readahead", SystemCall::Readahead),
+    ("sendfile64", SystemCall::Sendfile),
+    ("copy_file_range", SystemCall::CopyFileRange),
 ];
 
 /// What happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum What {
     /// A system call begins, with these arguments.
-    Enter(Call, [u64; 6]),
+    Enter(SystemCall, [u64; 6]),
     /// A system call ends with this result.
-    Exit(Call, i64),
+    Exit(SystemCall, i64),
     /// A read goes through the page cache: from page `first` up to, without, `end`.
     CacheRead { inode: Inode, first: u64, end: u64 },
     /// Pages come into the page cache.
@@ -101,7 +101,7 @@ pub(super) enum What {
 
 /// An event.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Event {
+pub(super) struct TraceEvent {
     pub at_ns: u64,
     /// In whose context it happened.
     pub task: u32,
@@ -132,25 +132,25 @@ const WANTED_OF_ALL: [&str; 1] = ["filemap/mm_filemap_delete_from_page_cache"];
 /// How the events of an instance are understood.
 #[derive(Debug, Default)]
 pub(super) struct Decoder {
-    kinds: HashMap<u16, Kind>,
+    kinds: HashMap<u16, EventKind>,
     /// Events of the list above that this kernel lacks.
     pub lacking: Vec<String>,
 }
 
 #[derive(Debug)]
-enum Kind {
-    Enter(Call, Vec<Field>),
-    Exit(Call, Field),
-    Pages(PagesOf, [Field; 4]),
-    Switch([Field; 5]),
-    NewTask([Field; 3]),
+enum EventKind {
+    Enter(SystemCall, Vec<EventField>),
+    Exit(SystemCall, EventField),
+    Pages(PagesOf, [EventField; 4]),
+    Switch([EventField; 5]),
+    NewTask([EventField; 3]),
     Exec,
     TaskEnds,
-    Queue([Field; 3]),
-    Issue([Field; 4]),
-    Complete([Field; 3]),
-    UringSubmit([Field; 2]),
-    UringComplete([Field; 2]),
+    Queue([EventField; 3]),
+    Issue([EventField; 4]),
+    Complete([EventField; 3]),
+    UringSubmit([EventField; 2]),
+    UringComplete([EventField; 2]),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -164,7 +164,7 @@ enum PagesOf {
 
 impl Decoder {
     /// Turns on, in an instance, the events of watched tasks.
-    pub fn of_tasks(instance: &Instance) -> Result<Decoder, TraceError> {
+    pub fn of_tasks(instance: &Instance) -> Result<Decoder, TracefsError> {
         let mut decoder = Decoder::default();
         for (name, call) in CALLS {
             let [enter, exit] = ["enter", "exit"].map(|way| format!("syscalls/sys_{way}_{name}"));
@@ -173,8 +173,8 @@ impl Decoder {
                 decoder.lacking.push(name.to_owned());
                 continue;
             };
-            decoder.kinds.insert(entry.id, Kind::Enter(call, entry.arguments()));
-            decoder.kinds.insert(result.id, Kind::Exit(call, result.field("ret")));
+            decoder.kinds.insert(entry.id, EventKind::Enter(call, entry.arguments()));
+            decoder.kinds.insert(result.id, EventKind::Exit(call, result.field("ret")));
         }
         if decoder.kinds.is_empty() {
             // The first tells why.
@@ -185,7 +185,7 @@ impl Decoder {
     }
 
     /// Turns on, in an instance, the events that are not of a task.
-    pub fn of_all(instance: &Instance) -> Result<Decoder, TraceError> {
+    pub fn of_all(instance: &Instance) -> Result<Decoder, TracefsError> {
         let mut decoder = Decoder::default();
         decoder.add(instance, &NEEDED_OF_ALL, &WANTED_OF_ALL)?;
         Ok(decoder)
@@ -196,7 +196,7 @@ impl Decoder {
         instance: &Instance,
         needed: &[&str],
         wanted: &[&str],
-    ) -> Result<(), TraceError> {
+    ) -> Result<(), TracefsError> {
         for name in needed.iter().chain(wanted) {
             let layout = match enable(instance, name) {
                 Ok(layout) => layout,
@@ -209,7 +209,7 @@ impl Decoder {
             let (kind, names) = kind_of(name, &layout);
             if !layout.has(names) {
                 let line = format!("{name} without {}", names.join(", "));
-                return Err(TraceError::UnknownEvent { line });
+                return Err(TracefsError::UnknownEvent { line });
             }
             self.kinds.insert(layout.id, kind);
         }
@@ -217,19 +217,19 @@ impl Decoder {
     }
 
     /// What an event's bytes say; `None` for one that was not asked for.
-    pub fn decode(&self, at_ns: u64, bytes: &[u8]) -> Option<Event> {
+    pub fn decode(&self, at_ns: u64, bytes: &[u8]) -> Option<TraceEvent> {
         let id = u16::from_le_bytes(bytes.get(..2)?.try_into().ok()?);
         let task = u32::from_le_bytes(bytes.get(4..8)?.try_into().ok()?);
         let what = match self.kinds.get(&id)? {
-            Kind::Enter(call, fields) => {
+            EventKind::Enter(call, fields) => {
                 let mut arguments = [0; 6];
                 for (argument, field) in arguments.iter_mut().zip(fields) {
                     *argument = field.of(bytes);
                 }
                 What::Enter(*call, arguments)
             }
-            Kind::Exit(call, result) => What::Exit(*call, result.of(bytes) as i64),
-            Kind::Pages(of, [device, number, first, last]) => {
+            EventKind::Exit(call, result) => What::Exit(*call, result.of(bytes) as i64),
+            EventKind::Pages(of, [device, number, first, last]) => {
                 let inode = Inode { device: device.of(bytes), number: number.of(bytes) };
                 let (first, last) = (first.of(bytes), last.of(bytes));
                 match of {
@@ -244,14 +244,14 @@ impl Decoder {
                     }
                 }
             }
-            Kind::Switch([from, from_name, state, to, to_name]) => What::Switch {
+            EventKind::Switch([from, from_name, state, to, to_name]) => What::Switch {
                 from: from.of(bytes) as u32,
                 from_name: from_name.text_of(bytes),
                 is_waiting: state.of(bytes) & SLEEPS != 0,
                 to: to.of(bytes) as u32,
                 to_name: to_name.text_of(bytes),
             },
-            Kind::NewTask([task, name, flags]) => {
+            EventKind::NewTask([task, name, flags]) => {
                 let flags = flags.of(bytes);
                 What::NewTask {
                     task: task.of(bytes) as u32,
@@ -260,33 +260,33 @@ impl Decoder {
                     shares_files: flags & libc::CLONE_FILES as u64 != 0,
                 }
             }
-            Kind::Exec => What::Exec,
-            Kind::TaskEnds => What::TaskEnds,
-            Kind::Queue([device, sector, sectors]) => What::Queue {
+            EventKind::Exec => What::Exec,
+            EventKind::TaskEnds => What::TaskEnds,
+            EventKind::Queue([device, sector, sectors]) => What::Queue {
                 device: device.of(bytes),
                 sector: sector.of(bytes),
                 sectors: sectors.of(bytes),
             },
-            Kind::Issue([device, sector, length, flags]) => What::Issue {
+            EventKind::Issue([device, sector, length, flags]) => What::Issue {
                 device: device.of(bytes),
                 sector: sector.of(bytes),
                 bytes: length.of(bytes),
                 flags: flags.text_of(bytes),
             },
-            Kind::Complete([device, sector, sectors]) => What::Complete {
+            EventKind::Complete([device, sector, sectors]) => What::Complete {
                 device: device.of(bytes),
                 sector: sector.of(bytes),
                 sectors: sectors.of(bytes),
             },
-            Kind::UringSubmit([request, operation]) => What::UringSubmit {
+            EventKind::UringSubmit([request, operation]) => What::UringSubmit {
                 request: request.of(bytes),
                 operation: operation.located_text_of(bytes),
             },
-            Kind::UringComplete([request, result]) => {
+            EventKind::UringComplete([request, result]) => {
                 What::UringComplete { request: request.of(bytes), result: result.of(bytes) as i32 }
             }
         };
-        Some(Event { at_ns, task, what })
+        Some(TraceEvent { at_ns, task, what })
     }
 }
 
@@ -295,10 +295,11 @@ impl Decoder {
 const SLEEPS: u64 = 0xff;
 
 /// What an event is by its name, and the fields without which it says nothing.
-fn kind_of(name: &str, layout: &Layout) -> (Kind, &'static [&'static str]) {
+fn kind_of(name: &str, layout: &EventLayout) -> (EventKind, &'static [&'static str]) {
     let field = |name| layout.field(name);
-    let pages =
-        |of, last| Kind::Pages(of, [field("s_dev"), field("i_ino"), field("index"), field(last)]);
+    let pages = |of, last| {
+        EventKind::Pages(of, [field("s_dev"), field("i_ino"), field("index"), field(last)])
+    };
     const PAGES: &[&str] = &["s_dev", "i_ino", "index"];
     match name.split_once('/').map_or(name, |(_, name)| name) {
         "mm_filemap_add_to_page_cache" => (pages(PagesOf::Insert, "order"), PAGES),
@@ -308,32 +309,34 @@ fn kind_of(name: &str, layout: &Layout) -> (Kind, &'static [&'static str]) {
         "mm_filemap_map_pages" => (pages(PagesOf::MapPages, "last_index"), PAGES),
         "sched_switch" => {
             let names = ["prev_pid", "prev_comm", "prev_state", "next_pid", "next_comm"];
-            (Kind::Switch(names.map(field)), &["prev_pid", "prev_state", "next_pid"])
+            (EventKind::Switch(names.map(field)), &["prev_pid", "prev_state", "next_pid"])
         }
         "task_newtask" => {
-            (Kind::NewTask(["pid", "comm", "clone_flags"].map(field)), &["pid", "clone_flags"])
+            (EventKind::NewTask(["pid", "comm", "clone_flags"].map(field)), &["pid", "clone_flags"])
         }
-        "sched_process_exec" => (Kind::Exec, &[]),
-        "sched_process_exit" => (Kind::TaskEnds, &[]),
+        "sched_process_exec" => (EventKind::Exec, &[]),
+        "sched_process_exit" => (EventKind::TaskEnds, &[]),
         "block_bio_queue" => {
-            (Kind::Queue(["dev", "sector", "nr_sector"].map(field)), &["dev", "sector"])
+            (EventKind::Queue(["dev", "sector", "nr_sector"].map(field)), &["dev", "sector"])
         }
         "block_rq_issue" => {
             let names = ["dev", "sector", "bytes", "rwbs"];
-            (Kind::Issue(names.map(field)), &["dev", "sector", "bytes", "rwbs"])
+            (EventKind::Issue(names.map(field)), &["dev", "sector", "bytes", "rwbs"])
         }
         "block_rq_complete" => {
-            (Kind::Complete(["dev", "sector", "nr_sector"].map(field)), &["dev", "sector"])
+            (EventKind::Complete(["dev", "sector", "nr_sector"].map(field)), &["dev", "sector"])
         }
-        "io_uring_complete" => (Kind::UringComplete(["req", "res"].map(field)), &["req", "res"]),
-        _ => (Kind::UringSubmit(["req", "op_str"].map(field)), &["req", "op_str"]),
+        "io_uring_complete" => {
+            (EventKind::UringComplete(["req", "res"].map(field)), &["req", "res"])
+        }
+        _ => (EventKind::UringSubmit(["req", "op_str"].map(field)), &["req", "op_str"]),
     }
 }
 
-fn enable(instance: &Instance, name: &str) -> Result<Layout, TraceError> {
+fn enable(instance: &Instance, name: &str) -> Result<EventLayout, TracefsError> {
     let text = instance.read(&format!("events/{name}/format"))?;
-    let layout =
-        Layout::parse(&text).ok_or_else(|| TraceError::UnknownEvent { line: name.to_owned() })?;
+    let layout = EventLayout::parse(&text)
+        .ok_or_else(|| TracefsError::UnknownEvent { line: name.to_owned() })?;
     instance.write(&format!("events/{name}/enable"), "1")?;
     Ok(layout)
 }

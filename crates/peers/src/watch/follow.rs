@@ -12,12 +12,13 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use readpath_sim::recording::{
-    Evict, File, Insert, Outcome, Read, Record, Request, Thread, Way, Work,
+    DeviceOperation, FileRecord, PagesEvicted, PagesInserted, ReadMethod, ReadOutcome, ReadRecord,
+    Record, RequestRecord, ThreadName,
 };
 
-use super::event::{Call, Event, Inode, What};
-use super::names::{Named, Names};
-use super::tables::{Table, Tables};
+use super::event::{Inode, SystemCall, TraceEvent, What};
+use super::names::{FileNames, NamedFile};
+use super::tables::{DescriptorTableId, Tables};
 
 mod advice;
 mod descriptors;
@@ -40,10 +41,10 @@ pub(super) struct Follow<N> {
     names: N,
     /// The time from which the recording counts.
     start_ns: u64,
-    tasks: HashMap<u32, Task>,
+    tasks: HashMap<u32, RecordedTask>,
     tables: Tables,
     /// By process: its mappings of files, by their first byte.
-    maps: HashMap<u32, BTreeMap<u64, Mapping>>,
+    maps: HashMap<u32, BTreeMap<u64, FollowedMapping>>,
     files: HashMap<Inode, u32>,
     threads: u32,
     /// The disk of each device, by the kernel's numbers.
@@ -53,13 +54,13 @@ pub(super) struct Follow<N> {
     queued: BTreeMap<(u64, u64), (u64, u32)>,
     issued: HashMap<(u64, u64), Issued>,
     uring: HashMap<u64, Submitted>,
-    evicted: Option<Evict>,
+    evicted: Option<PagesEvicted>,
     unplaced: u64,
     out: Ordered,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Mapping {
+struct FollowedMapping {
     end: u64,
     file: u32,
     offset: u64,
@@ -67,9 +68,9 @@ struct Mapping {
 
 /// A watched task.
 #[derive(Debug, Default)]
-struct Task {
+struct RecordedTask {
     process: u32,
-    table: Table,
+    table: DescriptorTableId,
     name: String,
     /// Its number in the recording, once it has one.
     thread: Option<u32>,
@@ -88,7 +89,7 @@ struct Task {
 
 #[derive(Clone, Copy, Debug)]
 struct InCall {
-    call: Call,
+    call: SystemCall,
     arguments: [u64; 6],
     begin_ns: u64,
     waited_ns: u64,
@@ -109,7 +110,7 @@ struct InFault {
 struct Issued {
     begin_ns: u64,
     bytes: u64,
-    work: Work,
+    work: DeviceOperation,
     is_ahead: bool,
     /// The watched task that asked for it.
     task: Option<u32>,
@@ -122,7 +123,7 @@ struct Submitted {
     cache: Option<(Inode, u64)>,
 }
 
-impl<N: Names> Follow<N> {
+impl<N: FileNames> Follow<N> {
     /// Follows nobody yet; times are counted from `start_ns`.
     pub fn new(names: N, start_ns: u64) -> Follow<N> {
         Follow {
@@ -156,11 +157,11 @@ impl<N: Names> Follow<N> {
             None => self.tables.add(),
         };
         let name = name.to_owned();
-        self.tasks.insert(task, Task { process, table, name, ..Task::default() });
+        self.tasks.insert(task, RecordedTask { process, table, name, ..RecordedTask::default() });
     }
 
     /// Whether a task is followed.
-    pub fn is_watched(&self, task: u32) -> bool {
+    pub fn has_length_marks(&self, task: u32) -> bool {
         self.tasks.contains_key(&task)
     }
 
@@ -175,7 +176,7 @@ impl<N: Names> Follow<N> {
     }
 
     /// Takes an event; those of all processors come in the order of their times.
-    pub fn take(&mut self, event: Event) {
+    pub fn take(&mut self, event: TraceEvent) {
         let at = event.at_ns.saturating_sub(self.start_ns);
         match event.what {
             What::Issue { device, sector, bytes, flags } => {
@@ -264,7 +265,8 @@ impl<N: Names> Follow<N> {
                 let (process, table) = (task.process, task.table);
                 let process = if is_thread { process } else { new };
                 let table = if shares_files { table } else { self.tables.copy(table) };
-                self.tasks.insert(new, Task { process, table, name, ..Task::default() });
+                self.tasks
+                    .insert(new, RecordedTask { process, table, name, ..RecordedTask::default() });
             }
             What::Exec => {
                 self.maps.remove(&task.process);
@@ -308,8 +310,12 @@ impl<N: Names> Follow<N> {
         if task.name != name && !name.is_empty() {
             task.name = name;
             if let Some(thread) = task.thread {
-                let record =
-                    Thread { thread, task: number, process: task.process, name: task.name.clone() };
+                let record = ThreadName {
+                    thread,
+                    task: number,
+                    process: task.process,
+                    name: task.name.clone(),
+                };
                 self.out.name(Record::Thread(record));
             }
         }
@@ -352,17 +358,17 @@ impl<N: Names> Follow<N> {
         let asked_bytes = pages * PAGE_BYTES;
         self.out.put(
             end_ns,
-            Record::Read(Read {
+            Record::Read(ReadRecord {
                 end_ns,
                 begin_ns,
                 waited_ns,
                 thread,
-                way: Way::Fault,
+                way: ReadMethod::Fault,
                 descriptor: None,
                 file,
                 offset: page * PAGE_BYTES,
                 asked_bytes,
-                outcome: Outcome::Bytes(asked_bytes),
+                outcome: ReadOutcome::Bytes(asked_bytes),
             }),
         );
     }
@@ -378,7 +384,7 @@ impl<N: Names> Follow<N> {
         for (inode, first, end, at_ns) in inserted {
             let file = self.file(inode, None);
             let (offset, bytes) = (first * PAGE_BYTES, (end - first) * PAGE_BYTES);
-            self.out.put(at, Record::Insert(Insert { at_ns, thread, file, offset, bytes }));
+            self.out.put(at, Record::Insert(PagesInserted { at_ns, thread, file, offset, bytes }));
         }
     }
 
@@ -391,7 +397,7 @@ impl<N: Names> Follow<N> {
             }
             _ => {
                 self.put_evicted(at_ns);
-                self.evicted = Some(Evict { at_ns, file, offset, bytes });
+                self.evicted = Some(PagesEvicted { at_ns, file, offset, bytes });
             }
         }
     }
@@ -406,9 +412,9 @@ impl<N: Names> Follow<N> {
     /// counts.
     fn issue(&mut self, at: u64, place: (u64, u64), bytes: u64, flags: &str) {
         let work = match flags.chars().find(|flag| *flag != 'F') {
-            Some('R') => Work::Read,
-            Some('W') => Work::Write,
-            _ => Work::Other,
+            Some('R') => DeviceOperation::Read,
+            Some('W') => DeviceOperation::Write,
+            _ => DeviceOperation::Other,
         };
         let is_ahead = flags.contains('A');
         let asked = self.queued.range(..=place).next_back();
@@ -428,7 +434,7 @@ impl<N: Names> Follow<N> {
             self.issued.insert((device, sector + sectors), rest);
         }
         let thread = issued.task.and_then(|task| self.thread(task));
-        if let Some(number) = issued.task.filter(|_| issued.work == Work::Read) {
+        if let Some(number) = issued.task.filter(|_| issued.work == DeviceOperation::Read) {
             self.is_answered(at, number, issued.begin_ns);
         }
         let place = (device, sector);
@@ -438,7 +444,7 @@ impl<N: Names> Follow<N> {
             self.queued.remove(&key);
         }
         let device = self.disk(device);
-        let request = Request {
+        let request = RequestRecord {
             end_ns: at,
             begin_ns: issued.begin_ns.min(at),
             thread: thread.map(u64::from),
@@ -476,15 +482,15 @@ impl<N: Names> Follow<N> {
         self.put_inserted(at, submitted.task);
         let file = self.file(inode, None);
         let (asked_bytes, outcome) = match u64::try_from(result) {
-            Ok(bytes) => (bytes, Outcome::Bytes(bytes)),
-            Err(_) => (0, Outcome::Error(result.unsigned_abs())),
+            Ok(bytes) => (bytes, ReadOutcome::Bytes(bytes)),
+            Err(_) => (0, ReadOutcome::Error(result.unsigned_abs())),
         };
-        let read = Read {
+        let read = ReadRecord {
             end_ns: at,
             begin_ns: submitted.begin_ns,
             waited_ns: 0,
             thread,
-            way: Way::Uring,
+            way: ReadMethod::Uring,
             descriptor: None,
             file,
             offset: page * PAGE_BYTES,
@@ -498,7 +504,7 @@ impl<N: Names> Follow<N> {
     /// before any more.
     pub fn settle(&mut self, now_ns: u64) -> impl Iterator<Item = Record> + '_ {
         let now = now_ns.saturating_sub(self.start_ns);
-        let is_old = |task: &Task| {
+        let is_old = |task: &RecordedTask| {
             let fault = task.fault.filter(|_| task.waits_since.is_none());
             fault.is_some_and(|fault| fault.begin_ns + FAULT_NS < now)
         };
@@ -528,13 +534,13 @@ impl<N: Names> Follow<N> {
             self.threads += 1;
             task.thread = Some(thread);
             let (process, name) = (task.process, task.name.clone());
-            self.out.name(Record::Thread(Thread { thread, task: number, process, name }));
+            self.out.name(Record::Thread(ThreadName { thread, task: number, process, name }));
         }
         task.thread
     }
 
     /// The number of a file in the recording; it gets one, and is named, when it has none.
-    fn file(&mut self, inode: Inode, held: Option<Named>) -> u32 {
+    fn file(&mut self, inode: Inode, held: Option<NamedFile>) -> u32 {
         if let Some(&file) = self.files.get(&inode) {
             return file;
         }
@@ -542,10 +548,10 @@ impl<N: Names> Follow<N> {
         self.files.insert(inode, file);
         let named = held
             .or_else(|| self.names.file(inode))
-            .unwrap_or_else(|| Named { path: self.nameless(inode), bytes: None });
+            .unwrap_or_else(|| NamedFile { path: self.nameless(inode), bytes: None });
         let device = self.disk(inode.device);
-        let Named { path, bytes } = named;
-        self.out.name(Record::File(File { file, device, inode: inode.number, bytes, path }));
+        let NamedFile { path, bytes } = named;
+        self.out.name(Record::File(FileRecord { file, device, inode: inode.number, bytes, path }));
         file
     }
 
@@ -575,7 +581,7 @@ impl<N: Names> Follow<N> {
     }
 }
 
-impl Task {
+impl RecordedTask {
     fn insert(&mut self, at: u64, inode: Inode, first: u64, count: u64) {
         let end = first.saturating_add(count);
         match self.inserted.last_mut() {

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 /// A field: its first byte within the event, and its length.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Field {
+pub(super) struct EventField {
     offset: usize,
     bytes: usize,
 }
 
-impl Field {
+impl EventField {
     /// Its value, of up to 8 bytes; 0 where the event is too short for it, or where the field is
     /// not there.
     pub fn of(self, event: &[u8]) -> u64 {
@@ -27,33 +27,33 @@ impl Field {
     /// The text whose place and length it tells (`__data_loc`).
     pub fn located_text_of(self, event: &[u8]) -> String {
         let place = self.of(event);
-        Field { offset: (place & 0xffff) as usize, bytes: (place >> 16 & 0xffff) as usize }
+        EventField { offset: (place & 0xffff) as usize, bytes: (place >> 16 & 0xffff) as usize }
             .text_of(event)
     }
 }
 
 /// How an event is laid out.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Layout {
+pub(super) struct EventLayout {
     /// The number that events of this kind begin with.
     pub id: u16,
-    fields: BTreeMap<String, Field>,
+    fields: BTreeMap<String, EventField>,
     /// Those that are not in every event, in their order.
     order: Vec<String>,
 }
 
-impl Layout {
+impl EventLayout {
     /// Reads a `format` file; `None` when it is none.
-    pub fn parse(text: &str) -> Option<Layout> {
+    pub fn parse(text: &str) -> Option<EventLayout> {
         let id = text.lines().find_map(|line| line.strip_prefix("ID: "))?.trim().parse().ok()?;
-        let mut layout = Layout { id, fields: BTreeMap::new(), order: Vec::new() };
+        let mut layout = EventLayout { id, fields: BTreeMap::new(), order: Vec::new() };
         for line in text.lines() {
             let Some(rest) = line.trim().strip_prefix("field:") else { continue };
             let mut parts = rest.split(';').map(str::trim);
             // `char comm[16]`, `const char * filename`, `unsigned long pfn`.
             let name = parts.next()?.split(['[', ' ', '*']).rfind(|word| is_name(word))?;
             let mut value = |key| parts.find_map(|part| part.strip_prefix(key)?.parse().ok());
-            let field = Field { offset: value("offset:")?, bytes: value("size:")? };
+            let field = EventField { offset: value("offset:")?, bytes: value("size:")? };
             if !name.starts_with("common_") && name != "__syscall_nr" {
                 layout.order.push(name.to_owned());
             }
@@ -63,7 +63,7 @@ impl Layout {
     }
 
     /// A field by name; an empty one, whose value is 0, where there is none.
-    pub fn field(&self, name: &str) -> Field {
+    pub fn field(&self, name: &str) -> EventField {
         self.fields.get(name).copied().unwrap_or_default()
     }
 
@@ -73,7 +73,7 @@ impl Layout {
     }
 
     /// The arguments of a system call, in their order.
-    pub fn arguments(&self) -> Vec<Field> {
+    pub fn arguments(&self) -> Vec<EventField> {
         self.order.iter().map(|name| self.field(name)).collect()
     }
 }
@@ -98,10 +98,10 @@ mod tests {
 
     #[test]
     fn fields_lie_where_the_format_says() {
-        let layout = Layout::parse(FORMAT).unwrap();
+        let layout = EventLayout::parse(FORMAT).unwrap();
         assert_eq!(layout.id, 2104);
         assert!(layout.has(&["dev", "filename", "rwbs", "cmd"]) && !layout.has(&["sector"]));
-        assert_eq!(layout.field("filename"), Field { offset: 16, bytes: 8 });
+        assert_eq!(layout.field("filename"), EventField { offset: 16, bytes: 8 });
         assert_eq!(layout.arguments().len(), 4);
         let mut event = [0; 44];
         event[8..12].copy_from_slice(&[1, 2, 0, 0]);
@@ -112,6 +112,6 @@ mod tests {
         assert_eq!(layout.field("rwbs").text_of(&event), "RA");
         assert_eq!(layout.field("cmd").located_text_of(&event), "cmd");
         assert_eq!((layout.field("sector").of(&event), layout.field("dev").of(&[0; 9])), (0, 0));
-        assert_eq!(Layout::parse("name: x\n"), None);
+        assert_eq!(EventLayout::parse("name: x\n"), None);
     }
 }

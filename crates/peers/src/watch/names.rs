@@ -11,7 +11,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use nix::sys::fanotify::{EventFFlags, Fanotify, InitFlags, MarkFlags, MaskFlags};
-use readpath_sim::recording::Device;
+use readpath_sim::recording::DeviceRecord;
 use rustix::fs::{major, minor};
 
 use super::event::Inode;
@@ -21,7 +21,7 @@ const PATHS_MAX: usize = 1 << 18;
 
 /// A file with its path.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Named {
+pub(super) struct NamedFile {
     pub path: String,
     pub bytes: Option<u64>,
 }
@@ -30,29 +30,29 @@ pub(super) struct Named {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct OpenFile {
     pub inode: Inode,
-    pub named: Named,
+    pub named: NamedFile,
     pub position: u64,
     pub flags: u64,
 }
 
 /// Who knows the names.
-pub(super) trait Names {
+pub(super) trait FileNames {
     /// The file that was opened as this inode.
-    fn file(&mut self, inode: Inode) -> Option<Named>;
+    fn file(&mut self, inode: Inode) -> Option<NamedFile>;
 
     /// What a descriptor of a process is of; `None` when it is of no file that can be read at
     /// places, or not there any more.
     fn open_file(&mut self, process: u32, descriptor: u64) -> Option<OpenFile>;
 
     /// The disk that a device is, or is a part of, by the kernel's number.
-    fn disk(&mut self, device: u64) -> Device;
+    fn disk(&mut self, device: u64) -> DeviceRecord;
 }
 
 /// The running system.
 #[derive(Debug)]
 pub(super) struct System {
     fanotify: Option<Fanotify>,
-    paths: HashMap<Inode, Named>,
+    paths: HashMap<Inode, NamedFile>,
 }
 
 impl System {
@@ -80,13 +80,13 @@ impl System {
     }
 }
 
-fn note(paths: &mut HashMap<Inode, Named>, descriptor: impl AsFd) {
+fn note(paths: &mut HashMap<Inode, NamedFile>, descriptor: impl AsFd) {
     let Ok(file) = rustix::fs::fstat(&descriptor) else { return };
     let inode = Inode { device: kernel_device(file.st_dev), number: file.st_ino };
     let link = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&descriptor.as_fd()));
     if let Ok(path) = fs::read_link(link) {
         let path = path.to_string_lossy().into_owned();
-        paths.insert(inode, Named { path, bytes: Some(file.st_size as u64) });
+        paths.insert(inode, NamedFile { path, bytes: Some(file.st_size as u64) });
     }
 }
 
@@ -120,8 +120,8 @@ fn start_fanotify() -> Option<Fanotify> {
     Some(fanotify)
 }
 
-impl Names for System {
-    fn file(&mut self, inode: Inode) -> Option<Named> {
+impl FileNames for System {
+    fn file(&mut self, inode: Inode) -> Option<NamedFile> {
         self.paths.get(&inode).cloned()
     }
 
@@ -132,7 +132,7 @@ impl Names for System {
             return None;
         }
         let inode = Inode { device: kernel_device(found.dev()), number: found.ino() };
-        let named = Named {
+        let named = NamedFile {
             path: fs::read_link(&path).ok()?.to_string_lossy().into_owned(),
             bytes: Some(found.len()),
         };
@@ -143,13 +143,13 @@ impl Names for System {
         Some(OpenFile { inode, named, position, flags: flags.unwrap_or(0) })
     }
 
-    fn disk(&mut self, device: u64) -> Device {
+    fn disk(&mut self, device: u64) -> DeviceRecord {
         let (major, minor) = (device >> 20, device & 0xf_ffff);
         // What is no block device, as the mount of a server, says at least how far it reads ahead.
         let ahead = format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb");
         let ahead = fs::read_to_string(ahead).ok().and_then(|text| text.trim().parse::<u64>().ok());
         let readahead_bytes = ahead.unwrap_or(0) << 10;
-        let unknown = Device { device, readahead_bytes, ..Device::default() };
+        let unknown = DeviceRecord { device, readahead_bytes, ..DeviceRecord::default() };
         let Ok(folder) = fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")) else {
             return unknown;
         };
@@ -162,7 +162,7 @@ impl Names for System {
         let whole = whole.trim().split_once(':').and_then(|(major, minor)| {
             Some(major.parse::<u64>().ok()? << 20 | minor.parse::<u64>().ok()?)
         });
-        Device {
+        DeviceRecord {
             device: whole.unwrap_or(device),
             name: disk.file_name().unwrap_or_default().to_string_lossy().into_owned(),
             is_rotational: number("queue/rotational") == 1,

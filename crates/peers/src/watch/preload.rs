@@ -19,23 +19,30 @@ use std::process::{Child, Command, ExitStatus};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use readpath_sim::recording::{
-    Advice, End, Hint, Lost, OFFSET_MAX, Open, Outcome, Read, Record, Source, Thread, Way, Writer,
+    AdviceGiven, AdviceType, EventsLost, OFFSET_MAX, OpenRecord, ReadMethod, ReadOutcome,
+    ReadRecord, Record, RecordingEnd, RecordingMethod, RecordingWriter, ThreadName,
 };
 use rustix::mm::{MapFlags, ProtFlags};
 
-use super::names::{Names, System};
-use super::{Summary, first_record, now_ns, wall_ns};
-use crate::leftover::{Kind, Record as Leftover};
+use super::names::{FileNames, System};
+use super::{RecordingSummary, first_record, now_ns, wall_ns};
+use crate::cleanup_entry::{CleanupKind, Record as CleanupEntry};
 
 // What both sides agree on is written once.
 #[path = "../../../preload/src/layout.rs"]
 mod layout;
 
-use layout::{ADVICE, BYTES, MAGIC, Name, PATH_BYTES_MAX, Ring, SLOTS, Slot, VARIABLE};
+use layout::{ADVICE, BYTES, MAGIC, Name, PATH_BYTES_MAX, RecordRing, RingSlot, SLOTS, VARIABLE};
 
 /// `posix_fadvise(2)`'s numbers, from 0.
-const HINTS: [Hint; 6] =
-    [Hint::Normal, Hint::Random, Hint::Sequential, Hint::WillNeed, Hint::DontNeed, Hint::Other];
+const HINTS: [AdviceType; 6] = [
+    AdviceType::Normal,
+    AdviceType::Random,
+    AdviceType::Sequential,
+    AdviceType::WillNeed,
+    AdviceType::DontNeed,
+    AdviceType::Other,
+];
 
 /// A slot that was drawn and is not written after so long never will be: its writer was killed.
 const STUCK_NS: u64 = 1_000_000_000;
@@ -48,8 +55,8 @@ const ERRNO_MAX: u64 = 4096;
 pub struct Preload {
     folder: PathBuf,
     /// By which the next run removes the folder, should this one be killed.
-    _leftover: Leftover,
-    ring: Ring,
+    _leftover: CleanupEntry,
+    ring: RecordRing,
     /// The next ticket to be taken, and since when it is waited for.
     ticket: u64,
     stuck_since: Option<u64>,
@@ -79,7 +86,7 @@ pub struct KernelCounts {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Preloaded {
     /// As of any watch.
-    pub summary: Summary,
+    pub summary: RecordingSummary,
     /// How many programs had the library in them.
     pub programs: u64,
     /// How many reads were told.
@@ -94,8 +101,8 @@ impl Preload {
     /// There is no place for them.
     pub fn start(library: &[u8]) -> io::Result<Preload> {
         let folder = own_folder()?;
-        let made = Leftover::keep(Kind::Folder, &folder)
-            .and_then(|leftover| Ok((leftover, share(&folder, library)?)));
+        let made = CleanupEntry::keep(CleanupKind::Folder, &folder)
+            .and_then(|cleanup_entry| Ok((cleanup_entry, share(&folder, library)?)));
         let (_leftover, ring) = made.inspect_err(|_| remove(&folder))?;
         Ok(Preload {
             folder,
@@ -117,7 +124,7 @@ impl Preload {
 
     /// The first record; `program` is the name of its file.
     pub fn first_record(&self, program: &str) -> Record {
-        first_record(Source::Preload, self.wall_ns, program)
+        first_record(RecordingMethod::Preload, self.wall_ns, program)
     }
 
     /// Starts a program with the library in it.
@@ -143,8 +150,8 @@ impl Preload {
     ///
     /// # Errors
     /// The recording can't be written.
-    pub fn record<W: Write>(&mut self, writer: &mut Writer<W>) -> io::Result<()> {
-        let mut taken: Vec<Slot> = Vec::new();
+    pub fn record<W: Write>(&mut self, writer: &mut RecordingWriter<W>) -> io::Result<()> {
+        let mut taken: Vec<RingSlot> = Vec::new();
         while let Some(slot) = self.take() {
             taken.push(slot);
         }
@@ -157,7 +164,7 @@ impl Preload {
         let lost = self.ring.head().lost.load(Ordering::Relaxed).max(self.lost);
         if lost > self.lost {
             let at_ns = now_ns() - self.start_ns;
-            writer.put(Record::Lost(Lost { at_ns, count: lost - self.lost }))?;
+            writer.put(Record::Lost(EventsLost { at_ns, count: lost - self.lost }))?;
             self.lost = lost;
         }
         Ok(())
@@ -169,22 +176,22 @@ impl Preload {
     /// The recording can't be written.
     pub fn finish<W: Write>(
         mut self,
-        mut writer: Writer<W>,
+        mut writer: RecordingWriter<W>,
         processor_ns: Option<u64>,
         has_exited: bool,
     ) -> io::Result<Preloaded> {
         self.record(&mut writer)?;
         let at_ns = now_ns() - self.start_ns;
-        writer.put(Record::End(End { at_ns, processor_ns, has_exited }))?;
+        writer.put(Record::End(RecordingEnd { at_ns, processor_ns, has_exited }))?;
         writer.finish()?.flush()?;
         let seconds = at_ns as f64 / 1e9;
-        let summary = Summary { seconds, lost: self.lost, unplaced: 0, help: None };
+        let summary = RecordingSummary { seconds, lost: self.lost, unplaced: 0, help: None };
         let programs = self.programs();
         Ok(Preloaded { summary, programs, reads: self.reads })
     }
 
     /// The next read that was told, in the order of tickets.
-    fn take(&mut self) -> Option<Slot> {
+    fn take(&mut self) -> Option<RingSlot> {
         let ring = self.ring;
         loop {
             let slot = ring.slot(self.ticket);
@@ -212,7 +219,7 @@ impl Preload {
         now - *self.stuck_since.get_or_insert(now) > STUCK_NS
     }
 
-    fn take_names<W: Write>(&mut self, writer: &mut Writer<W>) -> io::Result<()> {
+    fn take_names<W: Write>(&mut self, writer: &mut RecordingWriter<W>) -> io::Result<()> {
         let ring = self.ring;
         while let Some((name, path)) = ring.name(self.names_at) {
             let words = name.words.load(Ordering::Acquire);
@@ -232,7 +239,7 @@ impl Preload {
             let thread = self.thread(get(&name.task), writer)?;
             let flags = (opened >> 32) as i32;
             let access = flags & libc::O_ACCMODE;
-            let open = Record::Open(Open {
+            let open = Record::Open(OpenRecord {
                 at_ns: now_ns() - self.start_ns,
                 thread,
                 file,
@@ -251,7 +258,7 @@ impl Preload {
         &mut self,
         inode: (u64, u64),
         named: Option<(String, u64)>,
-        writer: &mut Writer<W>,
+        writer: &mut RecordingWriter<W>,
     ) -> io::Result<u32> {
         if let Some(&file) = self.files.get(&inode) {
             return Ok(file);
@@ -266,12 +273,12 @@ impl Preload {
         let (path, bytes) = named.unzip();
         let (path, (device, inode)) = (path.unwrap_or_default(), inode);
         let bytes = bytes.filter(|&bytes| bytes < OFFSET_MAX);
-        let file_record = readpath_sim::recording::File { file, device, inode, bytes, path };
+        let file_record = readpath_sim::recording::FileRecord { file, device, inode, bytes, path };
         writer.put(Record::File(file_record))?;
         Ok(file)
     }
 
-    fn thread<W: Write>(&mut self, task: u64, writer: &mut Writer<W>) -> io::Result<u32> {
+    fn thread<W: Write>(&mut self, task: u64, writer: &mut RecordingWriter<W>) -> io::Result<u32> {
         if let Some(&thread) = self.threads.get(&task) {
             return Ok(thread);
         }
@@ -280,11 +287,15 @@ impl Preload {
         self.threads.insert(task, thread);
         let name = fs::read_to_string(format!("/proc/{process}/task/{number}/comm"));
         let name = name.unwrap_or_default().trim_end().to_owned();
-        writer.put(Record::Thread(Thread { thread, task: number, process, name }))?;
+        writer.put(Record::Thread(ThreadName { thread, task: number, process, name }))?;
         Ok(thread)
     }
 
-    fn put<W: Write>(&mut self, slot: &Slot, writer: &mut Writer<W>) -> io::Result<()> {
+    fn put<W: Write>(
+        &mut self,
+        slot: &RingSlot,
+        writer: &mut RecordingWriter<W>,
+    ) -> io::Result<()> {
         let get = |value: &AtomicU64| value.load(Ordering::Relaxed);
         let file = self.file((get(&slot.device), get(&slot.inode)), None, writer)?;
         let thread = self.thread(get(&slot.task), writer)?;
@@ -296,12 +307,12 @@ impl Preload {
             Some(&way) => {
                 let result = get(&slot.result);
                 let outcome = match result.wrapping_neg() {
-                    errno if result as i64 >= 0 || errno >= ERRNO_MAX => Outcome::Bytes(result),
-                    errno => Outcome::Error(errno as u32),
+                    errno if result as i64 >= 0 || errno >= ERRNO_MAX => ReadOutcome::Bytes(result),
+                    errno => ReadOutcome::Error(errno as u32),
                 };
                 let descriptor = Some(descriptor);
                 let (waited_ns, begin_ns) = (0, begin_ns.min(end_ns));
-                Record::Read(Read {
+                Record::Read(ReadRecord {
                     end_ns,
                     begin_ns,
                     waited_ns,
@@ -316,9 +327,9 @@ impl Preload {
             }
             None => {
                 let number = way.saturating_sub(ADVICE) as usize;
-                let hint = HINTS.get(number).copied().unwrap_or(Hint::Other);
+                let hint = HINTS.get(number).copied().unwrap_or(AdviceType::Other);
                 let (at_ns, bytes) = (end_ns, asked_bytes);
-                Record::Advice(Advice {
+                Record::Advice(AdviceGiven {
                     at_ns,
                     thread,
                     file,
@@ -403,15 +414,21 @@ pub fn wait_counted(child: &mut Child) -> io::Result<(ExitStatus, Option<KernelC
 }
 
 /// The ways of slots, in the order of their numbers.
-const WAYS: [Way; 5] = [Way::Read, Way::Pread, Way::Readv, Way::Preadv, Way::Copied];
+const WAYS: [ReadMethod; 5] = [
+    ReadMethod::Read,
+    ReadMethod::Pread,
+    ReadMethod::Readv,
+    ReadMethod::Preadv,
+    ReadMethod::Copied,
+];
 
 const PRELOAD: &str = "LD_PRELOAD";
 const LIBRARY: &str = "preload.so";
 const RING: &str = "ring";
 
-fn copied(slot: &Slot) -> Slot {
+fn copied(slot: &RingSlot) -> RingSlot {
     let copy = |value: &AtomicU64| AtomicU64::new(value.load(Ordering::Relaxed));
-    Slot {
+    RingSlot {
         turn: copy(&slot.turn),
         begin_ns: copy(&slot.begin_ns),
         end_ns: copy(&slot.end_ns),
@@ -445,7 +462,7 @@ fn remove(folder: &Path) {
 }
 
 /// Writes the library's file, and makes the shared memory with an empty ring.
-fn share(folder: &Path, library: &[u8]) -> io::Result<Ring> {
+fn share(folder: &Path, library: &[u8]) -> io::Result<RecordRing> {
     fs::write(folder.join(LIBRARY), library)?;
     let mut options = OpenOptions::new();
     let options = options.read(true).write(true).create_new(true).mode(0o600);
@@ -456,7 +473,7 @@ fn share(folder: &Path, library: &[u8]) -> io::Result<Ring> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         let (null, bytes) = (std::ptr::null_mut(), BYTES as usize);
         let address = rustix::mm::mmap(null, bytes, protection, MapFlags::SHARED, &file, 0)?;
-        Ring::new(address.cast())
+        RecordRing::new(address.cast())
     };
     (0..SLOTS).for_each(|ticket| ring.slot(ticket).turn.store(ticket, Ordering::Relaxed));
     ring.head().magic.store(MAGIC, Ordering::Release);

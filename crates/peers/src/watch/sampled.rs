@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use readpath_core::unit::{PAGE_BYTES, PageRange};
 
 use super::event::Inode;
-use super::names::{Names, System, kernel_device};
+use super::names::{FileNames, System, kernel_device};
 use super::preload::KernelCounts;
 use crate::cold::resident;
 

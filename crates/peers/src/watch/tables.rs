@@ -8,12 +8,12 @@ use super::event::Inode;
 
 /// Which table of descriptors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct Table(u64);
+pub(super) struct DescriptorTableId(u64);
 
 /// What is known of an open file. Descriptors that were duplicated, and those of a process and its
 /// children, share it.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Held {
+pub(super) struct OpenFileState {
     pub of: Of,
     /// Where the next `read` begins.
     pub position: Option<u64>,
@@ -36,49 +36,49 @@ pub(super) enum Of {
 }
 
 /// One open file, shared.
-pub(super) type Shared = Rc<RefCell<Held>>;
+pub(super) type SharedOpenFile = Rc<RefCell<OpenFileState>>;
 
 /// The tables of all watched processes.
 #[derive(Debug, Default)]
 pub(super) struct Tables {
-    tables: HashMap<Table, HashMap<u64, Shared>>,
+    tables: HashMap<DescriptorTableId, HashMap<u64, SharedOpenFile>>,
     count: u64,
 }
 
 impl Tables {
     /// A table of which nothing is known.
-    pub fn add(&mut self) -> Table {
+    pub fn add(&mut self) -> DescriptorTableId {
         self.insert(HashMap::new())
     }
 
-    fn insert(&mut self, table: HashMap<u64, Shared>) -> Table {
-        let number = Table(self.count);
+    fn insert(&mut self, table: HashMap<u64, SharedOpenFile>) -> DescriptorTableId {
+        let number = DescriptorTableId(self.count);
         self.count += 1;
         self.tables.insert(number, table);
         number
     }
 
     /// A copy, as `fork` makes one.
-    pub fn copy(&mut self, table: Table) -> Table {
+    pub fn copy(&mut self, table: DescriptorTableId) -> DescriptorTableId {
         let copy = self.tables.get(&table).cloned().unwrap_or_default();
         self.insert(copy)
     }
 
-    pub fn remove(&mut self, table: Table) {
+    pub fn remove(&mut self, table: DescriptorTableId) {
         self.tables.remove(&table);
     }
 
     /// What a descriptor is of; nothing is known of one that was open before.
-    pub fn held(&mut self, table: Table, descriptor: u64) -> Shared {
+    pub fn held(&mut self, table: DescriptorTableId, descriptor: u64) -> SharedOpenFile {
         let table = self.tables.entry(table).or_default();
         Rc::clone(table.entry(descriptor).or_default())
     }
 
-    pub fn set(&mut self, table: Table, descriptor: u64, held: Shared) {
+    pub fn set(&mut self, table: DescriptorTableId, descriptor: u64, held: SharedOpenFile) {
         self.tables.entry(table).or_default().insert(descriptor, held);
     }
 
-    pub fn close(&mut self, table: Table, descriptor: u64) {
+    pub fn close(&mut self, table: DescriptorTableId, descriptor: u64) {
         self.tables.entry(table).or_default().remove(&descriptor);
     }
 }

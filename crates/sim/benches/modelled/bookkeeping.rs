@@ -5,18 +5,18 @@
 use divan::Bencher;
 use divan::counter::ItemsCount;
 use readpath_core::cache::{Cache, Mark};
-use readpath_core::law::Spec;
+use readpath_core::policy::Spec;
 use readpath_core::readahead::Folio;
-use readpath_core::{reclaim, splitmix};
+use readpath_core::{eviction, splitmix};
 
 use crate::sized;
 
-#[divan::bench(args = reclaim::LAWS.iter().map(|law| law.name), sample_count = 1)]
-fn bookkeeping(bencher: Bencher, law: &str) {
+#[divan::bench(args = eviction::POLICIES.iter().map(|policy| policy.name), sample_count = 1)]
+fn bookkeeping(bencher: Bencher, policy: &str) {
     let pages = sized(1 << 16).max(64);
     bencher.counter(ItemsCount::new(4 * pages)).bench(|| {
-        let law = reclaim::build(&Spec::plain(law), pages as u32).expect("one of the list");
-        let mut cache = Cache::new(pages as u32, law);
+        let policy = eviction::build(&Spec::plain(policy), pages as u32).expect("one of the list");
+        let mut cache = Cache::new(pages as u32, policy);
         let file = cache.add_file();
         let mut state = 7;
         for _ in 0..4 * pages {

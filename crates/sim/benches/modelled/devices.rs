@@ -4,7 +4,7 @@ use std::fmt::{self, Display};
 
 use divan::Bencher;
 use divan::counter::ItemsCount;
-use readpath_core::law::Spec;
+use readpath_core::policy::Spec;
 use readpath_core::request::{DeviceRequest, Op, RequestId};
 use readpath_core::unit::Time;
 use readpath_sim::device::registry;
@@ -13,23 +13,23 @@ use crate::sized;
 
 const DEVICES: [&str; 6] = ["ssd", "nvme", "raid0:12xssd", "raid0:4xnvme", "hdd", "hdd,drive=sata"];
 
-struct Case {
+struct DeviceCase {
     device: &'static str,
     depth: u32,
 }
 
-impl Display for Case {
+impl Display for DeviceCase {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "{}, {} under way", self.device, self.depth)
     }
 }
 
-fn cases() -> impl Iterator<Item = Case> {
-    DEVICES.into_iter().flat_map(|device| [1, 32, 256].map(|depth| Case { device, depth }))
+fn cases() -> impl Iterator<Item = DeviceCase> {
+    DEVICES.into_iter().flat_map(|device| [1, 32, 256].map(|depth| DeviceCase { device, depth }))
 }
 
 #[divan::bench(args = cases(), sample_count = 20)]
-fn requests(bencher: Bencher, case: &Case) {
+fn requests(bencher: Bencher, case: &DeviceCase) {
     let spec = Spec::parse(case.device).expect("the devices above are well-formed");
     let mut device = registry::build(&spec, 1).expect("the devices above exist");
     let caps = device.caps();

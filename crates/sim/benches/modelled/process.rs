@@ -9,39 +9,39 @@ use divan::counter::ItemsCount;
 use divan::{Bencher, black_box};
 use readpath_core::unit::Time;
 use readpath_sim::job::JobFile;
-use readpath_sim::workload::{Next, Placement, Workload};
+use readpath_sim::workload::{FileSource, NextAction, Workload};
 
 /// Operations of one sample.
 const OPERATIONS: u64 = 10_000;
 
-struct Job {
+struct BenchmarkJob {
     name: &'static str,
     options: &'static str,
 }
 
-impl Display for Job {
+impl Display for BenchmarkJob {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(self.name)
     }
 }
 
-const JOBS: &[Job] = &[
-    Job { name: "sequential", options: "rw=read" },
-    Job { name: "random", options: "rw=randread" },
-    Job { name: "random, repeats allowed", options: "rw=randread\nnorandommap" },
-    Job { name: "random, Zipf", options: "rw=randread\nrandom_distribution=zipf:1.2" },
-    Job { name: "mix", options: "rw=randrw\nrwmixread=70" },
-    Job {
+const JOBS: &[BenchmarkJob] = &[
+    BenchmarkJob { name: "sequential", options: "rw=read" },
+    BenchmarkJob { name: "random", options: "rw=randread" },
+    BenchmarkJob { name: "random, repeats allowed", options: "rw=randread\nnorandommap" },
+    BenchmarkJob { name: "random, Zipf", options: "rw=randread\nrandom_distribution=zipf:1.2" },
+    BenchmarkJob { name: "mix", options: "rw=randrw\nrwmixread=70" },
+    BenchmarkJob {
         name: "random, depth 64, batches of 8",
         options: "rw=randread\nioengine=io_uring\niodepth=64\niodepth_batch=8\niodepth_batch_complete=8",
     },
 ];
 
 #[divan::bench(args = JOBS)]
-fn operations(bencher: Bencher, job: &Job) {
+fn operations(bencher: Bencher, job: &BenchmarkJob) {
     let text = format!("[j]\n{}\nbs=4k\nsize=4g\ntime_based\nruntime=1d\n", job.options);
     let jobs = JobFile::parse(&text).expect("the job is right");
-    let mut process = Workload::new(&jobs, Placement::Modelled, 1)
+    let mut process = Workload::new(&jobs, FileSource::Modelled, 1)
         .expect("a modelled file fits")
         .processes
         .remove(0);
@@ -50,7 +50,7 @@ fn operations(bencher: Bencher, job: &Job) {
         let end = done + OPERATIONS;
         while done < end {
             match process.next(Time(done)) {
-                Next::Operation(operation) => {
+                NextAction::Operation(operation) => {
                     black_box(operation);
                     done += 1;
                     in_flight += 1;

@@ -3,10 +3,10 @@
 
 use divan::Bencher;
 use divan::counter::ItemsCount;
-use readpath_core::law::Spec;
+use readpath_core::policy::Spec;
 use readpath_sim::job::JobFile;
-use readpath_sim::run::Go;
-use readpath_sim::simulate::{Setup, simulate};
+use readpath_sim::run::ProgressAnswer;
+use readpath_sim::simulate::{SimulationSetup, simulate};
 
 use crate::sized;
 
@@ -22,13 +22,14 @@ fn requests(bencher: Bencher, case: &str) {
         operations * 4096
     );
     let job = JobFile::parse(&job).expect("the job is well formed");
-    let setup = Setup {
+    let setup = SimulationSetup {
         scheduler: Spec::plain(scheduler),
         memory_bytes: 4096,
-        ..Setup::new(Spec::plain(device))
+        ..SimulationSetup::new(Spec::plain(device))
     };
     bencher.counter(ItemsCount::new(operations)).bench_local(|| {
-        let row = simulate("speed", &job, &setup, &mut |_| Go::On).expect("the run is well formed");
+        let row = simulate("speed", &job, &setup, &mut |_| ProgressAnswer::On)
+            .expect("the run is well formed");
         assert_eq!(row.device_requests, Some(operations));
     });
 }

@@ -3,26 +3,26 @@
 
 use std::collections::BTreeSet;
 
-use readpath_core::law::SpecError;
-use readpath_core::reclaim::{self, PageKey, Simulation};
+use readpath_core::eviction::{self, PageKey, Simulation};
+use readpath_core::policy::SpecError;
 
-use super::Trace;
+use super::BlockTrace;
 
 /// The name of the curve below which no law comes.
 pub const OPTIMUM: &str = "optimum";
 
 /// The misses of one law at several sizes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Curve {
+pub struct MissCurve {
     /// The law, as it was named; [`OPTIMUM`] for the least that is possible.
-    pub law: String,
+    pub policy: String,
     /// One for each size, in the order in which they were given.
-    pub points: Vec<Point>,
+    pub points: Vec<MissCurvePoint>,
 }
 
 /// The misses at one size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Point {
+pub struct MissCurvePoint {
     /// Memory, in blocks.
     pub pages: u32,
     /// References that found nothing.
@@ -35,32 +35,32 @@ pub struct Point {
 /// # Errors
 /// There is no such law.
 pub fn misses(
-    trace: &Trace,
-    spec: &readpath_core::law::Spec,
+    trace: &BlockTrace,
+    spec: &readpath_core::policy::Spec,
     pages: u32,
 ) -> Result<u64, SpecError> {
-    let mut cache = Simulation::new(reclaim::build(spec, pages)?, pages);
+    let mut cache = Simulation::new(eviction::build(spec, pages)?, pages);
     let is_missed = |&&block: &&u32| !cache.reference(PageKey::numbered(block.into()));
     Ok(trace.references.iter().filter(is_missed).count() as u64)
 }
 
 /// How many references find nothing in a cache that knows what is to come, and lets go what is
 /// wanted again last (Belady, IBM Systems Journal 5(2), 1966): no law misses less.
-pub fn belady(trace: &Trace, pages: u32) -> u64 {
+pub fn belady(trace: &BlockTrace, pages: u32) -> u64 {
     let next = next_uses(trace);
     // What is cached: by when it is wanted next, and when each block of the trace is.
     let mut cached: BTreeSet<(u64, u32)> = BTreeSet::new();
-    let mut wanted = vec![ABSENT; trace.blocks as usize];
+    let mut next_use_of_block = vec![ABSENT; trace.blocks as usize];
     let mut misses = 0;
     for (&block, &next) in trace.references.iter().zip(&next) {
         // What is never wanted again goes first, whichever it is.
         let next = if next == u32::MAX { NEVER } else { next.into() };
-        let known = std::mem::replace(&mut wanted[block as usize], next);
+        let known = std::mem::replace(&mut next_use_of_block[block as usize], next);
         if known == ABSENT {
             misses += 1;
             if cached.len() as u64 >= pages.into() {
                 let (_, last) = cached.pop_last().expect("a cache has a page at least");
-                wanted[last as usize] = ABSENT;
+                next_use_of_block[last as usize] = ABSENT;
             }
         } else {
             cached.remove(&(known, block));
@@ -75,7 +75,7 @@ const NEVER: u64 = u64::MAX - 1;
 
 /// For each reference the place of the next to the same block; the highest number where there is
 /// none.
-fn next_uses(trace: &Trace) -> Vec<u32> {
+fn next_uses(trace: &BlockTrace) -> Vec<u32> {
     let mut next_of = vec![u32::MAX; trace.blocks as usize];
     let mut next = vec![u32::MAX; trace.references.len()];
     for (at, &block) in trace.references.iter().enumerate().rev() {
@@ -86,13 +86,13 @@ fn next_uses(trace: &Trace) -> Vec<u32> {
 
 #[cfg(test)]
 mod tests {
-    use readpath_core::law::Spec;
+    use readpath_core::policy::Spec;
 
     use super::*;
 
-    fn trace(references: &[u32]) -> Trace {
+    fn trace(references: &[u32]) -> BlockTrace {
         let blocks = references.iter().max().map_or(0, |most| most + 1);
-        Trace { references: references.to_vec(), blocks }
+        BlockTrace { references: references.to_vec(), blocks }
     }
 
     /// The textbook's string (Silberschatz, Galvin, Gagne, Operating System Concepts, 10.4): with

@@ -7,10 +7,10 @@
 
 use readpath_core::unit::PAGE_BYTES;
 
-use super::Size;
-use crate::device::random::Draw;
-use crate::job::{Distribution, Engine};
-use crate::workload::{File, FileId, Listed, Reading, Skew, Workload};
+use super::LoadSize;
+use crate::device::random::SeededRng;
+use crate::job::{Distribution, JobEngine};
+use crate::workload::{FileId, GivenRead, ReadList, SkewedPositions, Workload, WorkloadFile};
 
 /// Memory of the page cache.
 pub(super) const MEMORY_BYTES: u64 = 4096 * PAGE_BYTES;
@@ -20,7 +20,7 @@ const KIB: u64 = 1 << 10;
 
 /// A load of reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reads {
+pub(super) enum ReadLoad {
     /// A hot set of three eighths of the memory at random, and scans in steps of so many bytes, each
     /// of which brings in as much as the hot set is read.
     Scans { step_bytes: u64, scans: u64 },
@@ -43,43 +43,43 @@ pub(super) enum Reads {
 }
 
 /// The loads by their names.
-pub(super) const READS: &[(&str, Reads)] = &[
+pub(super) const READS: &[(&str, ReadLoad)] = &[
     ("scan-512", scans(512, 1)),
     ("scan-1k", scans(KIB, 1)),
     ("scan-4k", scans(4 * KIB, 1)),
     ("scan-64k", scans(64 * KIB, 1)),
     ("four-scans-1k", scans(KIB, 4)),
     ("four-scans-64k", scans(64 * KIB, 4)),
-    ("zipf-scan", Reads::Zipf),
-    ("round-110%", Reads::Round { percent: 110 }),
-    ("round-150%", Reads::Round { percent: 150 }),
-    ("round-300%", Reads::Round { percent: 300 }),
-    ("phases", Reads::Phases),
-    ("two-tenants", Reads::Tenants),
-    ("database", Reads::Database),
-    ("followed", Reads::Followed),
-    ("begun", Reads::Begun),
-    ("streams-16", Reads::Streams { streams: 16 }),
-    ("streams-64", Reads::Streams { streams: 64 }),
+    ("zipf-scan", ReadLoad::Zipf),
+    ("round-110%", ReadLoad::Round { percent: 110 }),
+    ("round-150%", ReadLoad::Round { percent: 150 }),
+    ("round-300%", ReadLoad::Round { percent: 300 }),
+    ("phases", ReadLoad::Phases),
+    ("two-tenants", ReadLoad::Tenants),
+    ("database", ReadLoad::Database),
+    ("followed", ReadLoad::Followed),
+    ("begun", ReadLoad::Begun),
+    ("streams-16", ReadLoad::Streams { streams: 16 }),
+    ("streams-64", ReadLoad::Streams { streams: 64 }),
 ];
 
-const fn scans(step_bytes: u64, scans: u64) -> Reads {
-    Reads::Scans { step_bytes, scans }
+const fn scans(step_bytes: u64, scans: u64) -> ReadLoad {
+    ReadLoad::Scans { step_bytes, scans }
 }
 
 /// Reads of pages that aren't a scan's, in all of a load.
-const TURNS: u64 = 40_000;
+const READS_OUTSIDE_SCANS: u64 = 40_000;
 const TURNS_MIN: u64 = 2048;
 
-impl Reads {
+impl ReadLoad {
     /// What is read.
-    pub(super) fn workload(self, size: Size) -> Workload {
-        let mut draw = Draw::new(size.seed);
-        let mut files = Files::default();
-        let turns = (TURNS / size.part).max(TURNS_MIN);
+    pub(super) fn workload(self, size: LoadSize) -> Workload {
+        let mut draw = SeededRng::new(size.seed);
+        let mut files = LoadFiles::default();
+        let turns = (READS_OUTSIDE_SCANS / size.part).max(TURNS_MIN);
         let lists = self.lists(&mut files, &mut draw, turns);
-        let listed = |readings| Listed {
-            engine: Engine::Psync,
+        let listed = |readings| ReadList {
+            engine: JobEngine::Psync,
             is_direct: false,
             depth: 1,
             readings,
@@ -89,61 +89,61 @@ impl Reads {
     }
 
     /// What each process reads.
-    fn lists(self, files: &mut Files, draw: &mut Draw, turns: u64) -> Vec<Vec<Reading>> {
+    fn lists(self, files: &mut LoadFiles, draw: &mut SeededRng, turns: u64) -> Vec<Vec<GivenRead>> {
         match self {
-            Reads::Scans { step_bytes, scans } => {
-                let mut hot = Uniform::new(files, MEMORY_PAGES * 3 / 8);
-                let mut scans: Vec<Stream> = (0..scans)
-                    .map(|_| Stream::new(files, turns * PAGE_BYTES, step_bytes))
+            ReadLoad::Scans { step_bytes, scans } => {
+                let mut hot = UniformPages::new(files, MEMORY_PAGES * 3 / 8);
+                let mut scans: Vec<FileScan> = (0..scans)
+                    .map(|_| FileScan::new(files, turns * PAGE_BYTES, step_bytes))
                     .collect();
-                let mut turn = |draw: &mut Draw, list: &mut Vec<Reading>| {
+                let mut turn = |draw: &mut SeededRng, list: &mut Vec<GivenRead>| {
                     list.push(hot.next(draw));
                     scans.iter_mut().for_each(|scan| scan.go_on(PAGE_BYTES, list));
                 };
-                vec![repeated(turns, draw, &mut turn)]
+                vec![collect_turns(turns, draw, &mut turn)]
             }
-            Reads::Zipf => {
-                let mut hot = Zipf::new(files, draw, 4 * MEMORY_PAGES);
-                let mut scan = Stream::new(files, turns * PAGE_BYTES, 64 * KIB);
-                let mut turn = |_: &mut Draw, list: &mut Vec<Reading>| {
+            ReadLoad::Zipf => {
+                let mut hot = ZipfPages::new(files, draw, 4 * MEMORY_PAGES);
+                let mut scan = FileScan::new(files, turns * PAGE_BYTES, 64 * KIB);
+                let mut turn = |_: &mut SeededRng, list: &mut Vec<GivenRead>| {
                     list.push(hot.next());
                     scan.go_on(PAGE_BYTES / 3, list);
                 };
-                vec![repeated(turns, draw, &mut turn)]
+                vec![collect_turns(turns, draw, &mut turn)]
             }
-            Reads::Round { percent } => {
-                let mut round = Stream::new(files, MEMORY_BYTES * percent / 100, 64 * KIB);
+            ReadLoad::Round { percent } => {
+                let mut round = FileScan::new(files, MEMORY_BYTES * percent / 100, 64 * KIB);
                 let mut list = Vec::new();
                 round.go_on(2 * turns * PAGE_BYTES, &mut list);
                 vec![list]
             }
-            Reads::Phases => {
+            ReadLoad::Phases => {
                 let each = turns / 6;
                 let mut list = Vec::new();
                 for _ in 0..2 {
                     let [mut one, mut other] =
-                        [2, 3].map(|times| Zipf::new(files, draw, times * MEMORY_PAGES));
+                        [2, 3].map(|times| ZipfPages::new(files, draw, times * MEMORY_PAGES));
                     list.extend((0..each).map(|_| one.next()));
                     let blocks = MEMORY_PAGES * draw.between(11, 16) / 10;
-                    Stream::new(files, blocks * PAGE_BYTES, 16 * KIB)
+                    FileScan::new(files, blocks * PAGE_BYTES, 16 * KIB)
                         .go_on(4 * each * PAGE_BYTES, &mut list);
                     list.extend((0..each).map(|_| other.next()));
                 }
                 vec![list]
             }
-            Reads::Tenants => {
-                let mut hot = Zipf::new(files, draw, 2 * MEMORY_PAGES);
+            ReadLoad::Tenants => {
+                let mut hot = ZipfPages::new(files, draw, 2 * MEMORY_PAGES);
                 let part = draw.between(6, 9);
-                let mut round = Stream::new(files, MEMORY_BYTES * part / 10, 64 * KIB);
+                let mut round = FileScan::new(files, MEMORY_BYTES * part / 10, 64 * KIB);
                 let mut rounds = Vec::new();
                 round.go_on(turns * PAGE_BYTES, &mut rounds);
                 vec![(0..turns).map(|_| hot.next()).collect(), rounds]
             }
-            Reads::Database => {
+            ReadLoad::Database => {
                 let pages = 3 * MEMORY_PAGES;
-                let mut index = Uniform::new(files, MEMORY_PAGES / draw.between(6, 16));
-                let mut table = Zipf::new(files, draw, pages);
-                let mut scan = Stream::of(table.file, pages * PAGE_BYTES, 128 * KIB);
+                let mut index = UniformPages::new(files, MEMORY_PAGES / draw.between(6, 16));
+                let mut table = ZipfPages::new(files, draw, pages);
+                let mut scan = FileScan::of(table.file, pages * PAGE_BYTES, 128 * KIB);
                 let mut list = Vec::new();
                 for _ in 0..3 {
                     for _ in 0..turns / 6 {
@@ -153,55 +153,55 @@ impl Reads {
                 }
                 vec![list]
             }
-            Reads::Followed => {
-                let mut hot = Uniform::new(files, MEMORY_PAGES / 4);
+            ReadLoad::Followed => {
+                let mut hot = UniformPages::new(files, MEMORY_PAGES / 4);
                 let bytes = turns * PAGE_BYTES;
-                let mut first = Stream::new(files, bytes, 16 * KIB);
-                let mut second = Stream::of(first.file, bytes, 16 * KIB);
+                let mut first = FileScan::new(files, bytes, 16 * KIB);
+                let mut second = FileScan::of(first.file, bytes, 16 * KIB);
                 let mut list = Vec::new();
                 first.go_on(MEMORY_BYTES / 4, &mut list);
-                let mut turn = |draw: &mut Draw, list: &mut Vec<Reading>| {
+                let mut turn = |draw: &mut SeededRng, list: &mut Vec<GivenRead>| {
                     list.push(hot.next(draw));
                     first.go_on(PAGE_BYTES, list);
                     second.go_on(PAGE_BYTES, list);
                 };
-                list.extend(repeated(turns - MEMORY_PAGES / 4, draw, &mut turn));
+                list.extend(collect_turns(turns - MEMORY_PAGES / 4, draw, &mut turn));
                 vec![list]
             }
-            Reads::Begun => {
-                let mut hot = Uniform::new(files, MEMORY_PAGES / 2);
+            ReadLoad::Begun => {
+                let mut hot = UniformPages::new(files, MEMORY_PAGES / 2);
                 let mut begun = Vec::new();
                 for _ in 0..turns / 16 {
-                    Stream::new(files, 1024 * KIB, 16 * KIB).go_on(48 * KIB, &mut begun);
+                    FileScan::new(files, 1024 * KIB, 16 * KIB).go_on(48 * KIB, &mut begun);
                 }
                 let mut begun = begun.into_iter();
-                let mut turn = |draw: &mut Draw, list: &mut Vec<Reading>| {
+                let mut turn = |draw: &mut SeededRng, list: &mut Vec<GivenRead>| {
                     list.extend((0..4).map(|_| hot.next(draw)));
                     list.extend(begun.next());
                 };
-                vec![repeated(turns / 4, draw, &mut turn)]
+                vec![collect_turns(turns / 4, draw, &mut turn)]
             }
-            Reads::Streams { streams } => {
-                let mut hot = Uniform::new(files, MEMORY_PAGES * 3 / 8);
+            ReadLoad::Streams { streams } => {
+                let mut hot = UniformPages::new(files, MEMORY_PAGES * 3 / 8);
                 let bytes = 2 * turns * PAGE_BYTES / streams;
-                let mut all: Vec<Stream> =
-                    (0..streams).map(|_| Stream::new(files, bytes, 16 * KIB)).collect();
-                let mut turn = |draw: &mut Draw, list: &mut Vec<Reading>| {
+                let mut all: Vec<FileScan> =
+                    (0..streams).map(|_| FileScan::new(files, bytes, 16 * KIB)).collect();
+                let mut turn = |draw: &mut SeededRng, list: &mut Vec<GivenRead>| {
                     list.push(hot.next(draw));
                     let whose = draw.below(streams) as usize;
                     all[whose].go_on(4 * PAGE_BYTES, list);
                 };
-                vec![repeated(turns / 2, draw, &mut turn)]
+                vec![collect_turns(turns / 2, draw, &mut turn)]
             }
         }
     }
 }
 
-fn repeated(
+fn collect_turns(
     turns: u64,
-    draw: &mut Draw,
-    turn: &mut dyn FnMut(&mut Draw, &mut Vec<Reading>),
-) -> Vec<Reading> {
+    draw: &mut SeededRng,
+    turn: &mut dyn FnMut(&mut SeededRng, &mut Vec<GivenRead>),
+) -> Vec<GivenRead> {
     let mut list = Vec::new();
     (0..turns).for_each(|_| turn(draw, &mut list));
     list
@@ -209,82 +209,82 @@ fn repeated(
 
 /// The files of a load.
 #[derive(Default)]
-struct Files(Vec<File>);
+struct LoadFiles(Vec<WorkloadFile>);
 
-impl Files {
+impl LoadFiles {
     fn add(&mut self, bytes: u64) -> FileId {
-        self.0.push(File { name: format!("file{}", self.0.len()), bytes });
+        self.0.push(WorkloadFile { name: format!("file{}", self.0.len()), bytes });
         FileId(self.0.len() as u32 - 1)
     }
 }
 
 /// Pages of a file, each as likely as the others.
-struct Uniform {
+struct UniformPages {
     file: FileId,
     pages: u64,
 }
 
-impl Uniform {
-    fn new(files: &mut Files, pages: u64) -> Uniform {
-        Uniform { file: files.add(pages * PAGE_BYTES), pages }
+impl UniformPages {
+    fn new(files: &mut LoadFiles, pages: u64) -> UniformPages {
+        UniformPages { file: files.add(pages * PAGE_BYTES), pages }
     }
 
-    fn next(&mut self, draw: &mut Draw) -> Reading {
+    fn next(&mut self, draw: &mut SeededRng) -> GivenRead {
         page(self.file, draw.below(self.pages))
     }
 }
 
 /// Pages of a file by Zipf's law with the exponent 0.9.
-struct Zipf {
+struct ZipfPages {
     file: FileId,
-    skew: Skew,
+    skew: SkewedPositions,
 }
 
-impl Zipf {
-    fn new(files: &mut Files, draw: &mut Draw, pages: u64) -> Zipf {
-        let law = Distribution::Zipf { theta: 0.9, center: None };
-        let skew = Skew::new(&law, pages, draw.bits()).expect("Zipf's law is skewed");
-        Zipf { file: files.add(pages * PAGE_BYTES), skew }
+impl ZipfPages {
+    fn new(files: &mut LoadFiles, draw: &mut SeededRng, pages: u64) -> ZipfPages {
+        let policy = Distribution::Zipf { theta: 0.9, center: None };
+        let skew = SkewedPositions::new(&policy, pages, draw.bits()).expect("Zipf's law is skewed");
+        ZipfPages { file: files.add(pages * PAGE_BYTES), skew }
     }
 
-    fn next(&mut self) -> Reading {
+    fn next(&mut self) -> GivenRead {
         page(self.file, self.skew.next())
     }
 }
 
-fn page(file: FileId, page: u64) -> Reading {
-    Reading { file, offset: page * PAGE_BYTES, bytes: PAGE_BYTES }
+fn page(file: FileId, page: u64) -> GivenRead {
+    GivenRead { file, offset: page * PAGE_BYTES, bytes: PAGE_BYTES }
 }
 
 /// A file from its start to its end, and again.
-struct Stream {
+struct FileScan {
     file: FileId,
     file_bytes: u64,
     step_bytes: u64,
     offset: u64,
     /// What it may read and hasn't.
-    due_bytes: u64,
+    owed_bytes: u64,
 }
 
-impl Stream {
-    fn new(files: &mut Files, bytes: u64, step_bytes: u64) -> Stream {
+impl FileScan {
+    fn new(files: &mut LoadFiles, bytes: u64, step_bytes: u64) -> FileScan {
         let bytes = bytes.next_multiple_of(step_bytes);
-        Stream::of(files.add(bytes), bytes, step_bytes)
+        FileScan::of(files.add(bytes), bytes, step_bytes)
     }
 
     /// Of a file of so many bytes, a whole number of steps.
-    fn of(file: FileId, bytes: u64, step_bytes: u64) -> Stream {
+    fn of(file: FileId, bytes: u64, step_bytes: u64) -> FileScan {
         let file_bytes = bytes.next_multiple_of(step_bytes);
-        Stream { file, file_bytes, step_bytes, offset: 0, due_bytes: 0 }
+        FileScan { file, file_bytes, step_bytes, offset: 0, owed_bytes: 0 }
     }
 
     /// Goes on by so many bytes, in whole steps.
-    fn go_on(&mut self, bytes: u64, list: &mut Vec<Reading>) {
-        self.due_bytes += bytes;
-        while self.due_bytes >= self.step_bytes {
-            self.due_bytes -= self.step_bytes;
-            let Stream { file, offset, step_bytes: bytes, .. } = *self;
-            list.push(Reading { file, offset, bytes });
+    fn go_on(&mut self, bytes: u64, list: &mut Vec<GivenRead>) {
+        self.owed_bytes += bytes;
+        while self.owed_bytes >= self.step_bytes {
+            self.owed_bytes -= self.step_bytes;
+            let FileScan { file, offset, step_bytes: bytes, .. } = *self;
+            list.push(GivenRead { file, offset, bytes });
             self.offset = (offset + bytes) % self.file_bytes;
         }
     }
@@ -298,8 +298,8 @@ mod tests {
     /// the third.
     #[test]
     fn a_stream_goes_on_in_whole_steps_and_begins_anew_at_the_end() {
-        let mut files = Files::default();
-        let mut stream = Stream::new(&mut files, 48 * KIB, 16 * KIB);
+        let mut files = LoadFiles::default();
+        let mut stream = FileScan::new(&mut files, 48 * KIB, 16 * KIB);
         let counts: Vec<Vec<u64>> = (0..16)
             .map(|_| {
                 let mut list = Vec::new();
@@ -314,8 +314,8 @@ mod tests {
     #[test]
     fn every_read_is_within_its_file() {
         for &(name, reads) in READS {
-            let mut files = Files::default();
-            let lists = reads.lists(&mut files, &mut Draw::new(1), TURNS_MIN);
+            let mut files = LoadFiles::default();
+            let lists = reads.lists(&mut files, &mut SeededRng::new(1), TURNS_MIN);
             for reading in lists.concat() {
                 let file = &files.0[reading.file.0 as usize];
                 assert!(reading.offset + reading.bytes <= file.bytes, "{name}: {reading:?}");

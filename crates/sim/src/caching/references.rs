@@ -4,67 +4,69 @@
 //! there are, how skewed their use is, how long a loop or a phase. About 200,000 references; of a
 //! loop as many as make it go round 20 times at least.
 
-use crate::blocks::Trace;
-use crate::device::random::Draw;
+use crate::blocks::BlockTrace;
+use crate::device::random::SeededRng;
 use crate::job::Distribution;
-use crate::workload::Skew;
+use crate::workload::SkewedPositions;
 
-use super::Size;
+use super::LoadSize;
 
 /// A load by its name, and the memory it is tried in, in percent of its blocks.
-pub(super) struct Load {
+pub(super) struct ReferenceLoad {
     pub(super) name: &'static str,
-    pub(super) make: Make,
+    pub(super) make: ReferenceGenerator,
     pub(super) sizes: &'static [u64],
 }
 
 /// Makes the references of a load, so many about, from what is drawn.
-pub(super) type Make = fn(&mut Draw, u64) -> Vec<u64>;
+pub(super) type ReferenceGenerator = fn(&mut SeededRng, u64) -> Vec<u64>;
 
 /// What doesn't go round.
 const SIZES: &[u64] = &[1, 5, 10, 20, 40];
 /// What does: memory that holds a good part of the round.
-const ROUND_SIZES: &[u64] = &[20, 50, 80, 90, 95];
+const LOOP_SIZES: &[u64] = &[20, 50, 80, 90, 95];
 
 /// The loads.
-pub(super) const LOADS: &[Load] = &[
-    Load { name: "zipf", make: zipf, sizes: SIZES },
-    Load { name: "zipf-scans", make: zipf_scans, sizes: SIZES },
-    Load { name: "drifting", make: drifting, sizes: SIZES },
-    Load { name: "recent", make: recent, sizes: SIZES },
-    Load { name: "correlated", make: correlated, sizes: SIZES },
-    Load { name: "database", make: database, sizes: SIZES },
-    Load { name: "two-tenants", make: two_tenants, sizes: SIZES },
-    Load { name: "phases", make: phases, sizes: SIZES },
-    Load { name: "loop", make: one_loop, sizes: ROUND_SIZES },
-    Load { name: "loops", make: several_loops, sizes: ROUND_SIZES },
-    Load { name: "to-and-fro", make: to_and_fro, sizes: ROUND_SIZES },
+pub(super) const LOADS: &[ReferenceLoad] = &[
+    ReferenceLoad { name: "zipf", make: zipf, sizes: SIZES },
+    ReferenceLoad { name: "zipf-scans", make: zipf_scans, sizes: SIZES },
+    ReferenceLoad { name: "drifting", make: drifting, sizes: SIZES },
+    ReferenceLoad { name: "recent", make: recent, sizes: SIZES },
+    ReferenceLoad { name: "correlated", make: correlated, sizes: SIZES },
+    ReferenceLoad { name: "database", make: database, sizes: SIZES },
+    ReferenceLoad { name: "two-tenants", make: two_tenants, sizes: SIZES },
+    ReferenceLoad { name: "phases", make: phases, sizes: SIZES },
+    ReferenceLoad { name: "loop", make: one_loop, sizes: LOOP_SIZES },
+    ReferenceLoad { name: "loops", make: several_loops, sizes: LOOP_SIZES },
+    ReferenceLoad { name: "to-and-fro", make: to_and_fro, sizes: LOOP_SIZES },
 ];
 
 const REFERENCES: u64 = 200_000;
 const REFERENCES_MIN: u64 = 2000;
 
 /// The trace of a load.
-pub(super) fn trace(make: Make, size: Size) -> Trace {
+pub(super) fn trace(make: ReferenceGenerator, size: LoadSize) -> BlockTrace {
     let references = (REFERENCES / size.part).max(REFERENCES_MIN);
-    Trace::of(make(&mut Draw::new(size.seed), references)).expect("few blocks are referenced")
+    BlockTrace::of(make(&mut SeededRng::new(size.seed), references))
+        .expect("few blocks are referenced")
 }
 
 /// Blocks from `first` on, some wanted more often than others by Zipf's law.
-struct Zipf {
-    skew: Skew,
+struct ZipfBlocks {
+    skew: SkewedPositions,
     first: u64,
 }
 
-impl Zipf {
+impl ZipfBlocks {
     /// The exponent is from 0.7 to 1.2.
-    fn new(draw: &mut Draw, first: u64, blocks: u64) -> Zipf {
+    fn new(draw: &mut SeededRng, first: u64, blocks: u64) -> ZipfBlocks {
         let theta = (70 + draw.below(51)) as f64 / 100.0;
         // The formula of the draws has a pole at 1.
         let theta = if theta == 1.0 { 1.01 } else { theta };
-        let law = Distribution::Zipf { theta, center: None };
-        let skew = Skew::new(&law, blocks, draw.bits()).expect("Zipf's law is skewed");
-        Zipf { skew, first }
+        let policy = Distribution::Zipf { theta, center: None };
+        let skew =
+            SkewedPositions::new(&policy, blocks, draw.bits()).expect("Zipf's law is skewed");
+        ZipfBlocks { skew, first }
     }
 
     fn next(&mut self) -> u64 {
@@ -73,16 +75,16 @@ impl Zipf {
 }
 
 /// The same few blocks again and again, by Zipf's law.
-fn zipf(draw: &mut Draw, references: u64) -> Vec<u64> {
+fn zipf(draw: &mut SeededRng, references: u64) -> Vec<u64> {
     let blocks = references / draw.between(4, 12);
-    let mut hot = Zipf::new(draw, 0, blocks);
+    let mut hot = ZipfBlocks::new(draw, 0, blocks);
     (0..references).map(|_| hot.next()).collect()
 }
 
 /// The same beside scans of blocks that nobody wants again.
-fn zipf_scans(draw: &mut Draw, references: u64) -> Vec<u64> {
+fn zipf_scans(draw: &mut SeededRng, references: u64) -> Vec<u64> {
     let blocks = references / draw.between(8, 20);
-    let mut hot = Zipf::new(draw, 0, blocks);
+    let mut hot = ZipfBlocks::new(draw, 0, blocks);
     let scan_blocks = blocks / draw.between(2, 10);
     let each = draw.between(2, 5) * scan_blocks;
     let mut out = Vec::new();
@@ -99,14 +101,14 @@ fn zipf_scans(draw: &mut Draw, references: u64) -> Vec<u64> {
 }
 
 /// A set of blocks that are wanted alike and change one by one.
-fn drifting(draw: &mut Draw, references: u64) -> Vec<u64> {
+fn drifting(draw: &mut SeededRng, references: u64) -> Vec<u64> {
     let hot = references / draw.between(20, 200);
     let each = draw.between(3, 12);
     (0..references).map(|at| at / each + draw.below(hot)).collect()
 }
 
 /// What was wanted is wanted again soon, or not at all: a stack from which the depth is drawn.
-fn recent(draw: &mut Draw, references: u64) -> Vec<u64> {
+fn recent(draw: &mut SeededRng, references: u64) -> Vec<u64> {
     let fresh_in = draw.between(4, 12);
     let mut stack: Vec<u64> = Vec::new();
     let mut fresh = 0;
@@ -131,9 +133,9 @@ fn recent(draw: &mut Draw, references: u64) -> Vec<u64> {
 }
 
 /// Most blocks are wanted a few times at once and then never again; some come back.
-fn correlated(draw: &mut Draw, references: u64) -> Vec<u64> {
+fn correlated(draw: &mut SeededRng, references: u64) -> Vec<u64> {
     let blocks = references / draw.between(10, 30);
-    let mut hot = Zipf::new(draw, 0, blocks);
+    let mut hot = ZipfBlocks::new(draw, 0, blocks);
     let again_max = draw.between(1, 4);
     let apart = draw.between(1, 8);
     let mut due: Vec<(u64, u64)> = Vec::new();
@@ -155,10 +157,10 @@ fn correlated(draw: &mut Draw, references: u64) -> Vec<u64> {
 }
 
 /// An index that every look-up goes through, rows behind it, and now and then the whole table.
-fn database(draw: &mut Draw, references: u64) -> Vec<u64> {
+fn database(draw: &mut SeededRng, references: u64) -> Vec<u64> {
     let rows = references / draw.between(6, 12);
     let index = rows / draw.between(20, 60);
-    let mut row = Zipf::new(draw, index, rows);
+    let mut row = ZipfBlocks::new(draw, index, rows);
     let scans = draw.between(1, 3);
     let scan_each = references / (scans + 1);
     let mut out = Vec::new();
@@ -175,9 +177,9 @@ fn database(draw: &mut Draw, references: u64) -> Vec<u64> {
 }
 
 /// One program that uses a few blocks by Zipf's law, and one that goes round.
-fn two_tenants(draw: &mut Draw, references: u64) -> Vec<u64> {
+fn two_tenants(draw: &mut SeededRng, references: u64) -> Vec<u64> {
     let blocks = references / draw.between(10, 30);
-    let mut hot = Zipf::new(draw, 0, blocks);
+    let mut hot = ZipfBlocks::new(draw, 0, blocks);
     let round = blocks / draw.between(1, 4);
     let turns = draw.between(2, 5);
     let mut at = 0;
@@ -192,7 +194,7 @@ fn two_tenants(draw: &mut Draw, references: u64) -> Vec<u64> {
 }
 
 /// One after the other: a hot set, a loop, another hot set, a walk to and fro, a scan.
-fn phases(draw: &mut Draw, references: u64) -> Vec<u64> {
+fn phases(draw: &mut SeededRng, references: u64) -> Vec<u64> {
     let blocks = references / draw.between(20, 60);
     let mut out = Vec::new();
     let mut nth = 0;
@@ -201,7 +203,7 @@ fn phases(draw: &mut Draw, references: u64) -> Vec<u64> {
         let first = draw.below(3) * blocks;
         match nth % 5 {
             0 | 2 => {
-                let mut hot = Zipf::new(draw, first, blocks);
+                let mut hot = ZipfBlocks::new(draw, first, blocks);
                 out.extend((0..length).map(|_| hot.next()));
             }
             1 => {
@@ -210,7 +212,7 @@ fn phases(draw: &mut Draw, references: u64) -> Vec<u64> {
             }
             3 => {
                 let way = draw.between(blocks / 8, blocks / 2).max(2);
-                out.extend((0..length).map(|at| first + fro(at, way)));
+                out.extend((0..length).map(|at| first + position_to_and_fro(at, way)));
             }
             _ => out.extend(4 * blocks..4 * blocks + length / 4),
         }
@@ -220,13 +222,13 @@ fn phases(draw: &mut Draw, references: u64) -> Vec<u64> {
 }
 
 /// Round and round.
-fn one_loop(draw: &mut Draw, references: u64) -> Vec<u64> {
+fn one_loop(draw: &mut SeededRng, references: u64) -> Vec<u64> {
     let round = references / draw.between(20, 60);
     (0..references).map(|at| at % round).collect()
 }
 
 /// Loops of several lengths, each going on by a piece in its turn.
-fn several_loops(draw: &mut Draw, references: u64) -> Vec<u64> {
+fn several_loops(draw: &mut SeededRng, references: u64) -> Vec<u64> {
     let lengths: Vec<u64> =
         (0..draw.between(2, 4)).map(|_| references / draw.between(40, 200)).collect();
     let firsts: Vec<u64> =
@@ -244,13 +246,13 @@ fn several_loops(draw: &mut Draw, references: u64) -> Vec<u64> {
 }
 
 /// Up and down again.
-fn to_and_fro(draw: &mut Draw, references: u64) -> Vec<u64> {
+fn to_and_fro(draw: &mut SeededRng, references: u64) -> Vec<u64> {
     let way = references / draw.between(20, 60);
-    (0..references).map(|at| fro(at, way)).collect()
+    (0..references).map(|at| position_to_and_fro(at, way)).collect()
 }
 
 /// Where one is who walks over `way` blocks, up and down again.
-fn fro(at: u64, way: u64) -> u64 {
+fn position_to_and_fro(at: u64, way: u64) -> u64 {
     let within = at % (2 * way);
     if within < way { within } else { 2 * way - 1 - within }
 }
@@ -259,11 +261,11 @@ fn fro(at: u64, way: u64) -> u64 {
 mod tests {
     use super::*;
 
-    const WHOLE: Size = Size { seed: 3, part: 1 };
+    const WHOLE: LoadSize = LoadSize { seed: 3, part: 1 };
 
     #[test]
     fn who_walks_to_and_fro_turns_at_both_ends() {
-        let walk: Vec<u64> = (0..8).map(|at| fro(at, 3)).collect();
+        let walk: Vec<u64> = (0..8).map(|at| position_to_and_fro(at, 3)).collect();
         assert_eq!(walk, [0, 1, 2, 2, 1, 0, 0, 1]);
     }
 
@@ -271,7 +273,7 @@ mod tests {
     /// largest size it is tried in, a memory that knows what is to come misses less than half.
     #[test]
     fn each_load_is_one_in_which_memory_is_worth_something() {
-        for Load { name, make, sizes } in LOADS {
+        for ReferenceLoad { name, make, sizes } in LOADS {
             let trace = trace(*make, WHOLE);
             let references = trace.references.len() as u64;
             assert!((REFERENCES..2 * REFERENCES).contains(&references), "{name}: {references}");

@@ -2,15 +2,15 @@
 
 use std::collections::BTreeSet;
 
-use readpath_core::reclaim;
+use readpath_core::eviction;
 use serde::Serialize;
 
-use super::{Judged, REGRET};
+use super::{JudgedEviction, REGRET};
 use crate::regret::geometric_mean;
 
 /// What the cells say together.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Summary {
+pub struct EvictionSummary {
     /// How many cells.
     pub cells: usize,
     /// The highest ratio; null without cells.
@@ -25,14 +25,14 @@ pub struct Summary {
     pub worst: Vec<(String, f64)>,
     /// The law that is judged, and each other were it the law everywhere: that with the lowest
     /// geometric mean first.
-    pub fixed: Vec<Fixed>,
+    pub fixed: Vec<FixedPolicyResult>,
 }
 
 /// One law in all cells, against the best of the rivals in each.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Fixed {
+pub struct FixedPolicyResult {
     /// The law.
-    pub reclaim: String,
+    pub eviction: String,
     /// The highest ratio.
     pub maximum: f64,
     /// The geometric mean.
@@ -44,16 +44,17 @@ pub struct Fixed {
     pub distance_to_optimum: Option<f64>,
 }
 
-impl Summary {
+impl EvictionSummary {
     /// What these cells say together.
-    pub fn of(cells: &[Judged]) -> Summary {
+    pub fn of(cells: &[JudgedEviction]) -> EvictionSummary {
         let mut named: Vec<(String, f64)> =
             cells.iter().map(|cell| (cell.cell.clone(), cell.ratio)).collect();
         named.sort_by(|one, two| two.1.total_cmp(&one.1));
         let ratios: Vec<f64> = named.iter().map(|(_, ratio)| *ratio).collect();
-        let to_two_lists =
-            |cell: &Judged| Some(cell.judged.cost as f64 / cell.under("two-lists")?.cost as f64);
-        Summary {
+        let to_two_lists = |cell: &JudgedEviction| {
+            Some(cell.judged.cost as f64 / cell.under("two-lists")?.cost as f64)
+        };
+        EvictionSummary {
             cells: cells.len(),
             maximum: ratios.first().copied(),
             geometric_mean: (!ratios.is_empty()).then(|| geometric_mean(&ratios)),
@@ -65,19 +66,23 @@ impl Summary {
     }
 }
 
-fn fixed(cells: &[Judged]) -> Vec<Fixed> {
-    let judged = cells.iter().map(|cell| cell.judged.reclaim.as_str());
-    let laws: BTreeSet<&str> = judged.chain(reclaim::LAWS.iter().map(|law| law.name)).collect();
-    let of = |law: &str| {
-        let runs: Vec<_> = cells.iter().filter_map(|cell| Some((cell, cell.under(law)?))).collect();
-        let ratios: Vec<f64> =
-            runs.iter().map(|(cell, run)| run.cost as f64 / cell.rivals[0].cost as f64).collect();
+fn fixed(cells: &[JudgedEviction]) -> Vec<FixedPolicyResult> {
+    let judged = cells.iter().map(|cell| cell.judged.eviction.as_str());
+    let policies: BTreeSet<&str> =
+        judged.chain(eviction::POLICIES.iter().map(|policy| policy.name)).collect();
+    let of = |policy: &str| {
+        let runs: Vec<_> =
+            cells.iter().filter_map(|cell| Some((cell, cell.under(policy)?))).collect();
+        let ratios: Vec<f64> = runs
+            .iter()
+            .map(|(cell, run)| run.cost as f64 / cell.baselines[0].cost as f64)
+            .collect();
         let distances: Vec<f64> = runs
             .iter()
             .filter_map(|(cell, run)| Some(run.cost_ratio - cell.optimum.as_ref()?.cost_ratio))
             .collect();
-        (!ratios.is_empty()).then(|| Fixed {
-            reclaim: law.to_owned(),
+        (!ratios.is_empty()).then(|| FixedPolicyResult {
+            eviction: policy.to_owned(),
             maximum: ratios.iter().copied().fold(0.0, f64::max),
             geometric_mean: geometric_mean(&ratios),
             above_102_percent: above(&ratios),
@@ -85,7 +90,7 @@ fn fixed(cells: &[Judged]) -> Vec<Fixed> {
                 .then(|| distances.iter().sum::<f64>() / distances.len() as f64),
         })
     };
-    let mut fixed: Vec<Fixed> = laws.into_iter().filter_map(of).collect();
+    let mut fixed: Vec<FixedPolicyResult> = policies.into_iter().filter_map(of).collect();
     fixed.sort_by(|one, two| one.geometric_mean.total_cmp(&two.geometric_mean));
     fixed
 }
@@ -96,12 +101,12 @@ fn above(ratios: &[f64]) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Measure, Run};
+    use super::super::{CellResult, CostUnit};
     use super::*;
 
-    fn run(law: &str, cost: u64) -> Run {
-        Run {
-            reclaim: law.to_owned(),
+    fn run(policy: &str, cost: u64) -> CellResult {
+        CellResult {
+            eviction: policy.to_owned(),
             cost,
             cost_ratio: cost as f64 / 100.0,
             seconds: None,
@@ -109,33 +114,33 @@ mod tests {
         }
     }
 
-    fn judged(cost: u64, two_lists: u64, lru: u64) -> Judged {
-        let mut rivals = vec![run("two-lists", two_lists), run("lru", lru)];
-        rivals.sort_by_key(|run| run.cost);
-        Judged {
+    fn judged(cost: u64, two_lists: u64, lru: u64) -> JudgedEviction {
+        let mut baselines = vec![run("two-lists", two_lists), run("lru", lru)];
+        baselines.sort_by_key(|run| run.cost);
+        JudgedEviction {
             cell: "c".to_owned(),
-            measure: Measure::Misses,
-            ratio: cost as f64 / rivals[0].cost as f64,
+            measure: CostUnit::Misses,
+            ratio: cost as f64 / baselines[0].cost as f64,
             judged: run("adaptive", cost),
-            rivals,
+            baselines,
             optimum: Some(run("optimum", 10)),
         }
     }
 
     /// `adaptive` has 1, 2 and 1/2 of the best; `two-lists` has 2, 1 and 2; `lru` 1, 8 and 1.
     #[test]
-    fn the_mean_is_geometric_and_each_law_is_held_against_the_best_of_each_cell() {
+    fn the_mean_is_geometric_and_each_policy_is_held_against_the_best_of_each_cell() {
         let cells = [judged(20, 40, 20), judged(40, 20, 160), judged(10, 40, 20)];
-        let summary = Summary::of(&cells);
+        let summary = EvictionSummary::of(&cells);
         assert_eq!((summary.maximum, summary.above_102_percent), (Some(2.0), 1));
         assert!((summary.geometric_mean.unwrap() - 1.0).abs() < 1e-12);
         assert_eq!(summary.two_lists_maximum, Some(2.0));
-        let [adaptive, two_lists, lru] = &summary.fixed[..] else { panic!("three laws") };
-        assert_eq!((adaptive.reclaim.as_str(), adaptive.maximum), ("adaptive", 2.0));
-        assert_eq!((two_lists.reclaim.as_str(), two_lists.above_102_percent), ("two-lists", 2));
-        assert_eq!((lru.reclaim.as_str(), lru.maximum), ("lru", 8.0));
+        let [adaptive, two_lists, lru] = &summary.fixed[..] else { panic!("three policies") };
+        assert_eq!((adaptive.eviction.as_str(), adaptive.maximum), ("adaptive", 2.0));
+        assert_eq!((two_lists.eviction.as_str(), two_lists.above_102_percent), ("two-lists", 2));
+        assert_eq!((lru.eviction.as_str(), lru.maximum), ("lru", 8.0));
         // 10, 30 and 0 of a hundred more than the optimum.
         assert!((adaptive.distance_to_optimum.unwrap() - 0.4 / 3.0).abs() < 1e-12);
-        assert_eq!(Summary::of(&[]).maximum, None);
+        assert_eq!(EvictionSummary::of(&[]).maximum, None);
     }
 }

@@ -3,23 +3,23 @@
 //! Memory is 16 MiB, as for the reads. What differs is the order of the touches, how much of what is
 //! mapped fits, how many of the touches write, and how many processes there are.
 
-use crate::load::{Load, Pattern};
+use crate::load::{MemoryLoad, TouchPattern};
 
 use super::reads::MEMORY_BYTES;
 
 /// By name: the order, what is mapped in hundredths of the memory, how many touches of a hundred
 /// write, and how many processes share what is mapped.
-const TOUCHES: [(&str, Pattern, u64, u32, u32); 10] = [
-    ("sweep-110%", Pattern::Sequential, 110, 100, 1),
-    ("sweep-200%", Pattern::Sequential, 200, 100, 1),
-    ("sweep-200%-reads", Pattern::Sequential, 200, 0, 1),
-    ("four-sweeps-200%", Pattern::Sequential, 200, 100, 4),
-    ("random-200%", Pattern::Random, 200, 50, 1),
-    ("zipf-200%", Pattern::Zipf, 200, 50, 1),
-    ("zipf-400%", Pattern::Zipf, 400, 20, 1),
-    ("four-zipf-400%", Pattern::Zipf, 400, 20, 4),
-    ("swept-200%", Pattern::Swept, 200, 50, 1),
-    ("swept-400%-reads", Pattern::Swept, 400, 0, 1),
+const TOUCHES: [(&str, TouchPattern, u64, u32, u32); 10] = [
+    ("sweep-110%", TouchPattern::Sequential, 110, 100, 1),
+    ("sweep-200%", TouchPattern::Sequential, 200, 100, 1),
+    ("sweep-200%-reads", TouchPattern::Sequential, 200, 0, 1),
+    ("four-sweeps-200%", TouchPattern::Sequential, 200, 100, 4),
+    ("random-200%", TouchPattern::Random, 200, 50, 1),
+    ("zipf-200%", TouchPattern::Zipf, 200, 50, 1),
+    ("zipf-400%", TouchPattern::Zipf, 400, 20, 1),
+    ("four-zipf-400%", TouchPattern::Zipf, 400, 20, 4),
+    ("swept-200%", TouchPattern::Swept, 200, 50, 1),
+    ("swept-400%-reads", TouchPattern::Swept, 400, 0, 1),
 ];
 
 /// Touches of all processes together, and at least so many of each.
@@ -27,16 +27,16 @@ const TOUCHES_ALL: u64 = 60_000;
 const TOUCHES_MIN: u64 = 1024;
 
 /// The loads, each by its name in the matrix.
-pub(super) fn loads(part: u64) -> impl Iterator<Item = Load> {
+pub(super) fn loads(part: u64) -> impl Iterator<Item = MemoryLoad> {
     TOUCHES.into_iter().map(move |(name, pattern, percent, writes_percent, processes)| {
         let mapping_bytes = MEMORY_BYTES * percent / 100 / u64::from(processes);
         let mapping_bytes = mapping_bytes.next_multiple_of(readpath_core::unit::PAGE_BYTES);
-        let load = Load::new(&format!("touches/{name}"), mapping_bytes, MEMORY_BYTES);
+        let load = MemoryLoad::new(&format!("touches/{name}"), mapping_bytes, MEMORY_BYTES);
         let touches = (TOUCHES_ALL / u64::from(processes) / part).max(TOUCHES_MIN);
-        let load = Load { pattern, touches, writes_percent, processes, ..load };
+        let load = MemoryLoad { pattern, touches, writes_percent, processes, ..load };
         // A tenth more than is mapped, so that a run of free slots is found.
         let swap_bytes = (load.mapped_bytes() * 11 / 10).next_multiple_of(1 << 20);
-        Load { swap_bytes, ..load }
+        MemoryLoad { swap_bytes, ..load }
     })
 }
 

@@ -2,10 +2,10 @@
 
 use std::ops::Range;
 
-use readpath_core::readahead::{Advice, Step};
+use readpath_core::readahead::{Advice, HandleStep};
 use readpath_core::unit::PAGE_BYTES;
 
-use crate::device::random::Draw;
+use crate::device::random::SeededRng;
 
 /// The largest read that is made.
 const READ_BYTES_MAX: u64 = 4 << 20;
@@ -26,52 +26,53 @@ const ARENA_BYTES_MIN: u64 = 64 << 10;
 /// to another arena: a part of the file, large or small, often at its start or
 /// end, where reads meet what earlier ones left in the cache. The same arguments
 /// give the same list.
-pub fn generate(count: usize, seed: u64, file_bytes: u64) -> Vec<Step> {
+pub fn generate(count: usize, seed: u64, file_bytes: u64) -> Vec<HandleStep> {
     make(count, seed, file_bytes, false)
 }
 
 /// As [`generate`], but half of the patterns touch the mapped file: one byte at
 /// the start of each read.
-pub fn generate_mapped(count: usize, seed: u64, file_bytes: u64) -> Vec<Step> {
+pub fn generate_mapped(count: usize, seed: u64, file_bytes: u64) -> Vec<HandleStep> {
     make(count, seed, file_bytes, true)
 }
 
-fn make(count: usize, seed: u64, file_bytes: u64, may_map: bool) -> Vec<Step> {
+fn make(count: usize, seed: u64, file_bytes: u64, may_map: bool) -> Vec<HandleStep> {
     let file_bytes = file_bytes.max(1);
-    let random = Draw::new(seed);
+    let random = SeededRng::new(seed);
     let arena = 0..file_bytes;
-    let mut maker = Maker { random, file_bytes, arena, is_mapped: false, steps: Vec::new() };
+    let mut maker =
+        StepGenerator { random, file_bytes, arena, is_mapped: false, steps: Vec::new() };
     let mut reads = 0;
     while reads < count {
-        maker.interlude();
+        maker.insert_events();
         maker.is_mapped = may_map && maker.random.one_in(2);
         reads += maker.pattern(count - reads);
     }
     maker.steps
 }
 
-struct Maker {
-    random: Draw,
+struct StepGenerator {
+    random: SeededRng,
     file_bytes: u64,
     /// The part of the file in which patterns begin, in bytes; not empty.
     arena: Range<u64>,
     /// Whether this pattern touches where others read.
     is_mapped: bool,
-    steps: Vec<Step>,
+    steps: Vec<HandleStep>,
 }
 
-impl Maker {
+impl StepGenerator {
     /// What may happen between two patterns.
-    fn interlude(&mut self) {
+    fn insert_events(&mut self) {
         if self.random.one_in(4) {
             let advice = [Advice::Normal, Advice::Sequential, Advice::Random, Advice::Normal];
-            self.steps.push(Step::Advise(advice[self.random.below(4) as usize]));
+            self.steps.push(HandleStep::Advise(advice[self.random.below(4) as usize]));
         }
         if self.random.one_in(6) {
-            self.steps.push(Step::Reopen);
+            self.steps.push(HandleStep::Reopen);
         }
         if self.random.one_in(8) {
-            self.steps.push(Step::Advise(Advice::DontNeed));
+            self.steps.push(HandleStep::Advise(Advice::DontNeed));
         }
         if self.random.one_in(4) {
             let most = 1 << self.random.between(ARENA_BYTES_MIN.ilog2().into(), 34);
@@ -94,7 +95,7 @@ impl Maker {
         let start = self.place();
         match self.random.below(8) {
             0 => self.progress(length, start, bytes, bytes),
-            1 => self.scattered(length, bytes),
+            1 => self.random_access(length, bytes),
             2 => {
                 let stride = bytes + self.size();
                 self.progress(length, start, bytes, stride);
@@ -114,7 +115,7 @@ impl Maker {
         }
     }
 
-    fn scattered(&mut self, length: usize, bytes: u64) {
+    fn random_access(&mut self, length: usize, bytes: u64) {
         for _ in 0..length {
             let offset = self.place();
             self.read(offset, bytes);
@@ -144,7 +145,7 @@ impl Maker {
         for _ in 0..length {
             let earlier = self.random.below(self.steps.len() as u64 + 1) as usize;
             match self.steps.get(earlier) {
-                Some(&Step::Read { offset, bytes }) => self.read(offset, bytes),
+                Some(&HandleStep::Read { offset, bytes }) => self.read(offset, bytes),
                 _ => self.read(0, PAGE_BYTES),
             }
         }
@@ -189,9 +190,9 @@ impl Maker {
     fn read(&mut self, offset: u64, bytes: u64) {
         let touches = self.is_mapped && offset < self.file_bytes;
         self.steps.push(if touches {
-            Step::Touch { offset }
+            HandleStep::Touch { offset }
         } else {
-            Step::Read { offset, bytes }
+            HandleStep::Read { offset, bytes }
         });
     }
 
@@ -241,7 +242,7 @@ mod tests {
         let sizes: Vec<(u64, u64)> = steps
             .iter()
             .filter_map(|step| match *step {
-                Step::Read { offset, bytes } => Some((offset, bytes)),
+                HandleStep::Read { offset, bytes } => Some((offset, bytes)),
                 _ => None,
             })
             .collect();
@@ -252,10 +253,10 @@ mod tests {
         assert!(sizes.iter().any(|&(offset, bytes)| offset + bytes > file_bytes));
         assert!(sizes.iter().any(|&(offset, _)| offset % PAGE_BYTES != 0));
         for advice in [Advice::Normal, Advice::Sequential, Advice::Random, Advice::DontNeed] {
-            assert!(steps.contains(&Step::Advise(advice)), "{advice:?}");
+            assert!(steps.contains(&HandleStep::Advise(advice)), "{advice:?}");
         }
-        assert!(steps.contains(&Step::Reopen));
-        assert!(!steps.iter().any(|step| matches!(step, Step::Touch { .. })));
+        assert!(steps.contains(&HandleStep::Reopen));
+        assert!(!steps.iter().any(|step| matches!(step, HandleStep::Touch { .. })));
     }
 
     #[test]
@@ -263,7 +264,7 @@ mod tests {
         let file_bytes = 100_000;
         let steps = generate_mapped(2000, 1, file_bytes);
         let touches = steps.iter().filter_map(|step| match step {
-            Step::Touch { offset } => Some(*offset),
+            HandleStep::Touch { offset } => Some(*offset),
             _ => None,
         });
         assert!(touches.clone().count() > 500);

@@ -8,7 +8,7 @@
 
 use std::fmt;
 
-use readpath_core::readahead::{Advice, Folio, ReadaheadLimits, Recording, Step};
+use readpath_core::readahead::{Advice, Folio, HandleStep, ReadaheadLimits, Recording};
 use readpath_core::unit::PAGE_BYTES;
 
 /// What is wrong with a text, and where.
@@ -49,7 +49,7 @@ const OFFSET_MAX: u64 = i64::MAX as u64 - READ_BYTES_MAX;
 ///
 /// # Errors
 /// The first line that is not a step.
-pub fn parse_steps(text: &str) -> Result<Vec<Step>, TextError> {
+pub fn parse_steps(text: &str) -> Result<Vec<HandleStep>, TextError> {
     let steps = lines(text).map(|(line, content)| parse_step(content).map_err(at(line)));
     steps.collect()
 }
@@ -67,19 +67,21 @@ fn at(line: usize) -> impl Fn(String) -> TextError {
     move |reason| TextError { line, reason }
 }
 
-fn parse_step(text: &str) -> Result<Step, String> {
+fn parse_step(text: &str) -> Result<HandleStep, String> {
     let words: Vec<&str> = text.split_whitespace().collect();
     match words[..] {
-        ["reopen"] => Ok(Step::Reopen),
-        ["touch", offset] => Ok(Step::Touch { offset: number("an offset", offset, OFFSET_MAX)? }),
+        ["reopen"] => Ok(HandleStep::Reopen),
+        ["touch", offset] => {
+            Ok(HandleStep::Touch { offset: number("an offset", offset, OFFSET_MAX)? })
+        }
         ["advice", name] => {
             let known = ADVICE.iter().find(|(known, _)| *known == name);
-            known.map(|(_, advice)| Step::Advise(*advice)).ok_or_else(|| {
+            known.map(|(_, advice)| HandleStep::Advise(*advice)).ok_or_else(|| {
                 let names = ADVICE.map(|(name, _)| name).join(", ");
                 format!("there is no advice `{name}` here; there are: {names}")
             })
         }
-        [offset, length] => Ok(Step::Read {
+        [offset, length] => Ok(HandleStep::Read {
             offset: number("an offset", offset, OFFSET_MAX)?,
             bytes: number("a length", length, READ_BYTES_MAX)?,
         }),
@@ -98,12 +100,12 @@ fn number(what: &str, text: &str, most: u64) -> Result<u64, String> {
 }
 
 /// One step, as [`parse_steps`] reads it.
-pub fn format_step(step: &Step) -> String {
+pub fn format_step(step: &HandleStep) -> String {
     match step {
-        Step::Read { offset, bytes } => format!("{offset} {bytes}"),
-        Step::Touch { offset } => format!("touch {offset}"),
-        Step::Reopen => "reopen".to_owned(),
-        Step::Advise(advice) => {
+        HandleStep::Read { offset, bytes } => format!("{offset} {bytes}"),
+        HandleStep::Touch { offset } => format!("touch {offset}"),
+        HandleStep::Reopen => "reopen".to_owned(),
+        HandleStep::Advise(advice) => {
             let name = ADVICE.iter().find(|(_, known)| known == advice);
             format!("advice {}", name.map_or("willneed", |(name, _)| name))
         }
@@ -163,7 +165,7 @@ fn parse_runs(text: &str, most: usize) -> Result<Vec<Folio>, String> {
 }
 
 /// Writes a recording of `steps`, as [`parse_recording`] reads it.
-pub fn format_recording(steps: &[Step], recording: &Recording) -> String {
+pub fn format_recording(steps: &[HandleStep], recording: &Recording) -> String {
     let kib = |pages: u64| pages * PAGE_BYTES / 1024;
     let mut text = format!("system {}\n", recording.system);
     text += &format!("read_ahead_kb {}\n", kib(recording.limits.window_pages_max));
@@ -180,7 +182,7 @@ pub fn format_recording(steps: &[Step], recording: &Recording) -> String {
 ///
 /// # Errors
 /// The first line that is neither `key value` of the head nor a step with its result.
-pub fn parse_recording(text: &str) -> Result<(Vec<Step>, Recording), TextError> {
+pub fn parse_recording(text: &str) -> Result<(Vec<HandleStep>, Recording), TextError> {
     let mut recording = Recording::default();
     let ReadaheadLimits { window_pages_max, request_pages_max } = &mut recording.limits;
     let (mut steps, mut folios) = (Vec::new(), 0);
@@ -216,11 +218,11 @@ mod tests {
         let steps =
             parse_steps("# cold\n0 4096\n\nadvice random # now\n 4095   2\ntouch 7\nreopen\n");
         let expected = [
-            Step::Read { offset: 0, bytes: 4096 },
-            Step::Advise(Advice::Random),
-            Step::Read { offset: 4095, bytes: 2 },
-            Step::Touch { offset: 7 },
-            Step::Reopen,
+            HandleStep::Read { offset: 0, bytes: 4096 },
+            HandleStep::Advise(Advice::Random),
+            HandleStep::Read { offset: 4095, bytes: 2 },
+            HandleStep::Touch { offset: 7 },
+            HandleStep::Reopen,
         ];
         assert_eq!(steps.unwrap(), expected);
     }

@@ -10,28 +10,28 @@ use readpath_core::unit::Time;
 
 /// Things to come, each with its time.
 #[derive(Clone, Debug)]
-pub struct Agenda<T> {
-    heap: BinaryHeap<Reverse<Entry<T>>>,
+pub struct EventQueue<T> {
+    heap: BinaryHeap<Reverse<AgendaEntry<T>>>,
     added: u64,
 }
 
 #[derive(Clone, Debug)]
-struct Entry<T> {
+struct AgendaEntry<T> {
     at: Time,
     order: u64,
     what: T,
 }
 
-impl<T> Agenda<T> {
+impl<T> EventQueue<T> {
     /// Nothing to come.
-    pub fn new() -> Agenda<T> {
-        Agenda { heap: BinaryHeap::new(), added: 0 }
+    pub fn new() -> EventQueue<T> {
+        EventQueue { heap: BinaryHeap::new(), added: 0 }
     }
 
     /// `what` happens at `at`.
     pub fn add(&mut self, at: Time, what: T) {
         self.added += 1;
-        self.heap.push(Reverse(Entry { at, order: self.added, what }));
+        self.heap.push(Reverse(AgendaEntry { at, order: self.added, what }));
     }
 
     /// When the next thing happens.
@@ -48,28 +48,28 @@ impl<T> Agenda<T> {
     }
 }
 
-impl<T> Default for Agenda<T> {
-    fn default() -> Agenda<T> {
-        Agenda::new()
+impl<T> Default for EventQueue<T> {
+    fn default() -> EventQueue<T> {
+        EventQueue::new()
     }
 }
 
-impl<T> PartialEq for Entry<T> {
-    fn eq(&self, other: &Entry<T>) -> bool {
+impl<T> PartialEq for AgendaEntry<T> {
+    fn eq(&self, other: &AgendaEntry<T>) -> bool {
         (self.at, self.order) == (other.at, other.order)
     }
 }
 
-impl<T> Eq for Entry<T> {}
+impl<T> Eq for AgendaEntry<T> {}
 
-impl<T> PartialOrd for Entry<T> {
-    fn partial_cmp(&self, other: &Entry<T>) -> Option<std::cmp::Ordering> {
+impl<T> PartialOrd for AgendaEntry<T> {
+    fn partial_cmp(&self, other: &AgendaEntry<T>) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl<T> Ord for Entry<T> {
-    fn cmp(&self, other: &Entry<T>) -> std::cmp::Ordering {
+impl<T> Ord for AgendaEntry<T> {
+    fn cmp(&self, other: &AgendaEntry<T>) -> std::cmp::Ordering {
         (self.at, self.order).cmp(&(other.at, other.order))
     }
 }
@@ -80,7 +80,7 @@ mod tests {
 
     #[test]
     fn things_come_in_order_of_time_then_of_entry() {
-        let mut agenda = Agenda::new();
+        let mut agenda = EventQueue::new();
         for (at, what) in [(30, 'd'), (10, 'a'), (20, 'b'), (20, 'c')] {
             agenda.add(Time(at), what);
         }

@@ -15,7 +15,7 @@
 use readpath_core::unit::{SECTOR_BYTES, Time};
 
 use super::BoxedDevice;
-use super::knob::{Knob, Quantity, Settings};
+use super::parameter_spec::{ParameterQuantity, ParameterSpec, ParameterValues};
 
 mod controller;
 mod lines;
@@ -24,119 +24,119 @@ mod streams;
 pub use controller::{Controller, ControllerParts};
 
 /// What `array` takes.
-pub const KNOBS: [Knob; 13] = [
-    Knob {
+pub const PARAMETERS: [ParameterSpec; 13] = [
+    ParameterSpec {
         key: "stripe",
         what: "bytes on one member before the next one's turn",
-        quantity: Quantity::Bytes,
+        quantity: ParameterQuantity::Bytes,
         default: 256 << 10,
         least: SECTOR_BYTES,
         most: 1 << 30,
         source: "chosen: the usual default of controllers of the time",
     },
-    Knob {
+    ParameterSpec {
         key: "link",
         what: "link to the host, each way",
-        quantity: Quantity::BytesPerSecond,
+        quantity: ParameterQuantity::BytesPerSecond,
         default: 404_750_000,
         least: 1_000_000,
         most: 64_000_000_000,
         source: "fitted to table D: plateau of the sequential tables, 386 MiB/s: 4 Gbit Fibre Channel (400 MB/s nominal)",
     },
-    Knob {
+    ParameterSpec {
         key: "overhead",
         what: "controller's time for a request",
-        quantity: Quantity::Time,
+        quantity: ParameterQuantity::Time,
         default: 50_000,
         least: 0,
         most: 1_000_000_000,
         source: "fitted to table D: one reader of 64 KiB, direct, 279 MiB/s: 224 µs, of which 162 µs are the link",
     },
-    Knob {
+    ParameterSpec {
         key: "miss",
         what: "time that each read of the members keeps the controller's one processor, if any rotates",
-        quantity: Quantity::Time,
+        quantity: ParameterQuantity::Time,
         default: 940_000,
         least: 0,
         most: 1_000_000_000,
         source: "fitted to table D: 64 readers of 4 KiB at random saturate at 4,216 KiB/s, 1,054 a second",
     },
-    Knob {
+    ParameterSpec {
         key: "miss_solid",
         what: "the same where no member rotates, unless `miss` is given",
-        quantity: Quantity::Time,
+        quantity: ParameterQuantity::Time,
         default: 10_000,
         least: 0,
         most: 1_000_000_000,
         source: "chosen: controllers for solid-state drives are sold by the hundred thousand requests a second",
     },
-    Knob {
+    ParameterSpec {
         key: "cache",
         what: "memory for what is read ahead; 0: none",
-        quantity: Quantity::Bytes,
+        quantity: ParameterQuantity::Bytes,
         default: 256 << 20,
         least: 0,
         most: 1 << 40,
         source: "chosen: a usual size of controllers of the time",
     },
-    Knob {
+    ParameterSpec {
         key: "readahead",
         what: "bytes read ahead of a sequential stream; 0: none",
-        quantity: Quantity::Bytes,
+        quantity: ParameterQuantity::Bytes,
         default: 4 << 20,
         least: 0,
         most: 1 << 30,
         source: "chosen: a stripe over the members, once ahead",
     },
-    Knob {
+    ParameterSpec {
         key: "readahead_all",
         what: "bytes read ahead of all streams together, in equal shares",
-        quantity: Quantity::Bytes,
+        quantity: ParameterQuantity::Bytes,
         default: 32 << 20,
         least: 0,
         most: 1 << 40,
         source: "fitted to table D: the sequential tables fall from 32 readers on, to two thirds at 64",
     },
-    Knob {
+    ParameterSpec {
         key: "readahead_after",
         what: "bytes that a stream must have read in sequence before",
-        quantity: Quantity::Bytes,
+        quantity: ParameterQuantity::Bytes,
         default: 256 << 10,
         least: 0,
         most: 1 << 40,
         source: "chosen: more than one record of 64 KiB, which is no stream",
     },
-    Knob {
+    ParameterSpec {
         key: "streams",
         what: "streams told apart at once",
-        quantity: Quantity::Count,
+        quantity: ParameterQuantity::Count,
         default: 256,
         least: 1,
         most: 4_096,
         source: "chosen: more than the published tables have readers",
     },
-    Knob {
+    ParameterSpec {
         key: "silent",
         what: "requests of all after which a stream that sent none has no share of `readahead_all`",
-        quantity: Quantity::Count,
+        quantity: ParameterQuantity::Count,
         default: 192,
         least: 1,
         most: 1 << 32,
         source: "chosen: three turns of 64 readers",
     },
-    Knob {
+    ParameterSpec {
         key: "write_cache",
         what: "battery-backed memory that answers writes; 0: none",
-        quantity: Quantity::Bytes,
+        quantity: ParameterQuantity::Bytes,
         default: 256 << 20,
         least: 0,
         most: 1 << 40,
         source: "chosen: a usual size of controllers of the time",
     },
-    Knob {
+    ParameterSpec {
         key: "depth",
         what: "requests at once",
-        quantity: Quantity::Count,
+        quantity: ParameterQuantity::Count,
         default: 256,
         least: 1,
         most: 65_535,
@@ -144,8 +144,8 @@ pub const KNOBS: [Knob; 13] = [
     },
 ];
 
-/// Puts the controller that `settings`, read with [`KNOBS`], describe in front of `members`.
-pub fn build(settings: &Settings, members: BoxedDevice) -> Controller {
+/// Puts the controller that `settings`, read with [`PARAMETERS`], describe in front of `members`.
+pub fn build(settings: &ParameterValues, members: BoxedDevice) -> Controller {
     let sectors = |key| settings.of(key) / SECTOR_BYTES;
     let most = u64::from(members.caps().request_sectors_max);
     // What reads of disks cost the controller of the tables says nothing of other members.
@@ -156,16 +156,16 @@ pub fn build(settings: &Settings, members: BoxedDevice) -> Controller {
         miss: Time(settings.of(miss)),
         link_bytes_per_second: Some(settings.of("link")),
         cache_bytes: settings.of("cache"),
-        keeps_all: false,
+        caches_all_reads: false,
         line_sectors: LINE_SECTORS.min(sectors("stripe")).min(most),
         readahead_sectors: sectors("readahead"),
         readahead_all_sectors: sectors("readahead_all"),
         readahead_after_sectors: sectors("readahead_after"),
         streams: settings.of("streams") as usize,
-        silent_requests: settings.of("silent"),
+        inactive_after_requests: settings.of("silent"),
         write_cache_bytes: settings.of("write_cache"),
-        keeps_writes: settings.of("write_cache") > 0,
-        depth_max: settings.of_u32("depth"),
+        write_cache_survives_power_loss: settings.of("write_cache") > 0,
+        depth_max: settings.get_u32("depth"),
     };
     Controller::new(members, parts)
 }

@@ -6,22 +6,22 @@
 //! comes later by the second. Both are there from the start, so requests that
 //! were under way at the change end as they would have.
 
-use readpath_core::law::{Spec, SpecError};
+use readpath_core::policy::{Spec, SpecError};
 use readpath_core::request::{Completion, DeviceCaps, DeviceRequest, RequestId};
 use readpath_core::unit::Time;
 
-use super::knob::{Knob, Quantity, Settings};
+use super::parameter_spec::{ParameterQuantity, ParameterSpec, ParameterValues};
 use super::{BoxedDevice, Device};
 
 /// What `changing` takes.
-pub const KNOBS: [Knob; 1] = [Knob {
+pub const PARAMETERS: [ParameterSpec; 1] = [ParameterSpec {
     key: "at",
     what: "when the second member takes over",
-    quantity: Quantity::Time,
+    quantity: ParameterQuantity::Time,
     default: 2_000_000_000,
     least: 0,
     most: 1 << 50,
-    source: "chosen: long enough for a law to have settled on the first",
+    source: "chosen: long enough for a policy to have settled on the first",
 }];
 
 /// One device, and from a point of time on another.
@@ -31,7 +31,7 @@ pub struct Changing {
     second: BoxedDevice,
     at: Time,
     /// The flushes under way; whether both members are still at it.
-    flushing: Vec<(RequestId, bool)>,
+    flushes_in_flight: Vec<(RequestId, bool)>,
 }
 
 impl Changing {
@@ -45,7 +45,7 @@ impl Changing {
         first: BoxedDevice,
         second: BoxedDevice,
     ) -> Result<Changing, SpecError> {
-        let at = Time(Settings::read(spec, &KNOBS)?.of("at"));
+        let at = Time(ParameterValues::read(spec, &PARAMETERS)?.of("at"));
         let (a, b) = (first.caps(), second.caps());
         let caps = DeviceCaps {
             sectors: a.sectors.min(b.sectors),
@@ -54,7 +54,7 @@ impl Changing {
             is_rotational: a.is_rotational || b.is_rotational,
             alignment_sectors: a.alignment_sectors.max(b.alignment_sectors),
         };
-        Ok(Changing { caps, first, second, at, flushing: Vec::new() })
+        Ok(Changing { caps, first, second, at, flushes_in_flight: Vec::new() })
     }
 }
 
@@ -72,7 +72,7 @@ impl Device for Changing {
     fn flush(&mut self, now: Time, id: RequestId) {
         self.first.flush(now, id);
         self.second.flush(now, id);
-        self.flushing.push((id, true));
+        self.flushes_in_flight.push((id, true));
     }
 
     fn next_event(&self) -> Option<Time> {
@@ -82,10 +82,10 @@ impl Device for Changing {
     fn poll(&mut self, now: Time) -> Option<Completion> {
         loop {
             let completion = self.first.poll(now).or_else(|| self.second.poll(now))?;
-            let flush = self.flushing.iter().position(|(id, _)| *id == completion.id);
+            let flush = self.flushes_in_flight.iter().position(|(id, _)| *id == completion.id);
             let Some(index) = flush else { return Some(completion) };
-            if !std::mem::replace(&mut self.flushing[index].1, false) {
-                self.flushing.swap_remove(index);
+            if !std::mem::replace(&mut self.flushes_in_flight[index].1, false) {
+                self.flushes_in_flight.swap_remove(index);
                 return Some(completion);
             }
         }

@@ -12,16 +12,16 @@ pub const NEVER: Time = Time(u64::MAX);
 
 /// Things that are due one after the other.
 #[derive(Clone, Debug)]
-pub struct Due<T> {
+pub struct FifoEvents<T> {
     /// When the first is due.
     next: Time,
-    things: VecDeque<(Time, T)>,
+    events: VecDeque<(Time, T)>,
 }
 
-impl<T> Due<T> {
+impl<T> FifoEvents<T> {
     /// Nothing is due.
-    pub const fn new() -> Due<T> {
-        Due { next: NEVER, things: VecDeque::new() }
+    pub const fn new() -> FifoEvents<T> {
+        FifoEvents { next: NEVER, events: VecDeque::new() }
     }
 
     /// When the first is due; [`NEVER`] if there is none.
@@ -34,27 +34,27 @@ impl<T> Due<T> {
     #[inline]
     pub fn push(&mut self, at: Time, thing: T) {
         debug_assert!(
-            self.things.back().is_none_or(|(last, _)| *last <= at),
+            self.events.back().is_none_or(|(last, _)| *last <= at),
             "in the order of time"
         );
-        if self.things.is_empty() {
+        if self.events.is_empty() {
             self.next = at;
         }
-        self.things.push_back((at, thing));
+        self.events.push_back((at, thing));
     }
 
     /// Takes the first out.
     #[inline]
     pub fn pop(&mut self) -> Option<(Time, T)> {
-        let first = self.things.pop_front()?;
-        self.next = self.things.front().map_or(NEVER, |(at, _)| *at);
+        let first = self.events.pop_front()?;
+        self.next = self.events.front().map_or(NEVER, |(at, _)| *at);
         Some(first)
     }
 }
 
-impl<T> Default for Due<T> {
-    fn default() -> Due<T> {
-        Due::new()
+impl<T> Default for FifoEvents<T> {
+    fn default() -> FifoEvents<T> {
+        FifoEvents::new()
     }
 }
 
@@ -64,7 +64,7 @@ mod tests {
 
     #[test]
     fn the_time_beside_the_queue_is_that_of_its_first() {
-        let mut due = Due::new();
+        let mut due = FifoEvents::new();
         assert_eq!((due.next(), due.pop()), (NEVER, None));
         due.push(Time(5), 'a');
         due.push(Time(5), 'b');

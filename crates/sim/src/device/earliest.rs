@@ -12,16 +12,16 @@ const NEVER: u64 = u64::MAX;
 
 /// The next event of each of `n` parts, and the earliest of them.
 #[derive(Clone, Debug)]
-pub struct Earliest {
+pub struct EarliestEvent {
     /// `nodes[1]` is the root, node i has children 2i and 2i + 1; time, then part, as one number: the earlier of
     /// two is found without a branch, which would often go the unforeseen way.
     nodes: Vec<u128>,
     leaves: usize,
 }
 
-impl Earliest {
+impl EarliestEvent {
     /// `parts` parts, none of which expects anything.
-    pub fn new(parts: u32) -> Earliest {
+    pub fn new(parts: u32) -> EarliestEvent {
         let leaves = (parts as usize).next_power_of_two();
         let mut nodes = vec![node(NEVER, 0); 2 * leaves];
         for part in 0..leaves {
@@ -30,7 +30,7 @@ impl Earliest {
         for at in (1..leaves).rev() {
             nodes[at] = nodes[2 * at];
         }
-        Earliest { nodes, leaves }
+        EarliestEvent { nodes, leaves }
     }
 
     /// The part's next event is at `at`, or there is none.
@@ -65,7 +65,7 @@ mod tests {
     #[test]
     fn the_first_of_many_changing_clocks_is_what_a_plain_search_finds() {
         for parts in [1u32, 2, 3, 12, 64] {
-            let mut earliest = Earliest::new(parts);
+            let mut earliest = EarliestEvent::new(parts);
             let mut plain = vec![None; parts as usize];
             let mut state = 7u64;
             for _ in 0..2_000 {

@@ -6,31 +6,31 @@
 //! error for one in so many by chance from a seed, a delay for every so
 //! many-th, and no device at all after so many requests.
 
-use readpath_core::law::{Spec, SpecError};
+use readpath_core::policy::{Spec, SpecError};
 use readpath_core::request::{
     Completion, DeviceCaps, DeviceError, DeviceRequest, Outcome, RequestId,
 };
 use readpath_core::unit::{SECTOR_BYTES, Time};
 
-use super::agenda::Agenda;
-use super::knob::{Knob, Quantity, Settings};
-use super::random::Draw;
+use super::agenda::EventQueue;
+use super::parameter_spec::{ParameterQuantity, ParameterSpec, ParameterValues};
+use super::random::SeededRng;
 use super::{BoxedDevice, Device};
 
 /// One way to fail, and for which requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fault {
+pub struct FaultRule {
     /// Which requests it strikes.
-    pub strikes: Strikes,
+    pub strikes: FaultSelector,
     /// What becomes of them.
-    pub effect: Effect,
+    pub effect: FaultEffect,
     /// It strikes none that were submitted before.
     pub since: Time,
 }
 
 /// Which requests a fault strikes; requests are counted from 1 in order of submission.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Strikes {
+pub enum FaultSelector {
     /// Those that touch these sectors.
     Sectors(std::ops::Range<u64>),
     /// Every n-th.
@@ -43,7 +43,7 @@ pub enum Strikes {
 
 /// What becomes of a request that a fault strikes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Effect {
+pub enum FaultEffect {
     /// It ends with this error.
     Fail(DeviceError),
     /// Only the first half of its sectors is moved, rounded down.
@@ -55,68 +55,72 @@ pub enum Effect {
 /// A device with faults.
 pub struct Faulty {
     inner: BoxedDevice,
-    faults: Vec<Fault>,
-    draw: Draw,
+    faults: Vec<FaultRule>,
+    draw: SeededRng,
     submitted: u64,
     /// What will become of the requests in flight that were struck.
-    struck: Vec<(RequestId, u32, Vec<Effect>)>,
-    delayed: Agenda<Completion>,
+    affected_requests: Vec<(RequestId, u32, Vec<FaultEffect>)>,
+    delayed: EventQueue<Completion>,
 }
 
 impl Faulty {
     /// Puts `faults` on `inner`; chance follows from `seed`.
-    pub fn new(inner: BoxedDevice, faults: Vec<Fault>, seed: u64) -> Faulty {
+    pub fn new(inner: BoxedDevice, faults: Vec<FaultRule>, seed: u64) -> Faulty {
         Faulty {
             inner,
             faults,
-            draw: Draw::new(seed),
+            draw: SeededRng::new(seed),
             submitted: 0,
-            struck: Vec::new(),
-            delayed: Agenda::new(),
+            affected_requests: Vec::new(),
+            delayed: EventQueue::new(),
         }
     }
 
-    /// The faults that `spec` names with the keys of [`KNOBS`].
+    /// The faults that `spec` names with the keys of [`PARAMETERS`].
     ///
     /// # Errors
     /// An unknown parameter, or a value that can't be used.
-    pub fn faults(spec: &Spec) -> Result<Vec<Fault>, SpecError> {
-        let settings = Settings::read(spec, &KNOBS)?;
+    pub fn faults(spec: &Spec) -> Result<Vec<FaultRule>, SpecError> {
+        let settings = ParameterValues::read(spec, &PARAMETERS)?;
         let count = |key| Some(settings.of(key)).filter(|&count| count > 0);
         let mut faults = Vec::new();
-        let mut add = |strikes: Option<Strikes>, effect| {
-            let is_slow = matches!(effect, Effect::Delay(_));
+        let mut add = |strikes: Option<FaultSelector>, effect| {
+            let is_slow = matches!(effect, FaultEffect::Delay(_));
             let since = if is_slow { Time(settings.of("slow_from")) } else { Time::ZERO };
-            faults.extend(strikes.map(|strikes| Fault { strikes, effect, since }));
+            faults.extend(strikes.map(|strikes| FaultRule { strikes, effect, since }));
         };
-        let eio = Effect::Fail(DeviceError::Medium);
+        let eio = FaultEffect::Fail(DeviceError::Medium);
         let bad_start = settings.of("bad_from") / SECTOR_BYTES;
         let bad_end = (settings.of("bad_from") + settings.of("bad_bytes")).div_ceil(SECTOR_BYTES);
         let is_bad = settings.of("bad_bytes") > 0;
-        add(is_bad.then_some(Strikes::Sectors(bad_start..bad_end)), eio);
-        add(count("fail_every").map(Strikes::Every), eio);
-        add(count("fail_one_in").map(Strikes::OneIn), eio);
-        add(count("short_every").map(Strikes::Every), Effect::Halve);
-        add(count("slow_every").map(Strikes::Every), Effect::Delay(Time(settings.of("slow_by"))));
-        add(count("gone_after").map(Strikes::After), Effect::Fail(DeviceError::Gone));
+        add(is_bad.then_some(FaultSelector::Sectors(bad_start..bad_end)), eio);
+        add(count("fail_every").map(FaultSelector::Every), eio);
+        add(count("fail_one_in").map(FaultSelector::OneIn), eio);
+        add(count("short_every").map(FaultSelector::Every), FaultEffect::Halve);
+        add(
+            count("slow_every").map(FaultSelector::Every),
+            FaultEffect::Delay(Time(settings.of("slow_by"))),
+        );
+        add(count("gone_after").map(FaultSelector::After), FaultEffect::Fail(DeviceError::Gone));
         Ok(faults)
     }
 
     fn end(&mut self, mut completion: Completion) -> Option<Completion> {
-        let Some(index) = self.struck.iter().position(|(id, ..)| *id == completion.id) else {
+        let Some(index) = self.affected_requests.iter().position(|(id, ..)| *id == completion.id)
+        else {
             return Some(completion);
         };
-        let (_, sectors, effects) = self.struck.swap_remove(index);
+        let (_, sectors, effects) = self.affected_requests.swap_remove(index);
         let mut delay = Time::ZERO;
         for effect in effects {
             match effect {
-                Effect::Delay(by) => delay += by,
-                Effect::Fail(error) => completion.outcome = Outcome::Failed(error),
-                Effect::Halve if completion.outcome == Outcome::Done => {
+                FaultEffect::Delay(by) => delay += by,
+                FaultEffect::Fail(error) => completion.outcome = Outcome::Failed(error),
+                FaultEffect::Halve if completion.outcome == Outcome::Done => {
                     let bytes = u64::from(sectors / 2) * SECTOR_BYTES;
                     completion.outcome = Outcome::Short { bytes };
                 }
-                Effect::Halve => {}
+                FaultEffect::Halve => {}
             }
         }
         if delay == Time::ZERO {
@@ -136,20 +140,20 @@ impl Device for Faulty {
     fn submit(&mut self, now: Time, request: DeviceRequest) {
         self.submitted += 1;
         let (number, draw) = (self.submitted, &mut self.draw);
-        let effects: Vec<Effect> = self
+        let effects: Vec<FaultEffect> = self
             .faults
             .iter()
             .filter(|fault| now >= fault.since)
             .filter(|fault| match &fault.strikes {
-                Strikes::Sectors(bad) => request.start < bad.end && bad.start < request.end(),
-                Strikes::Every(n) => number.is_multiple_of(*n),
-                Strikes::OneIn(n) => draw.below(*n) == 0,
-                Strikes::After(n) => number > *n,
+                FaultSelector::Sectors(bad) => request.start < bad.end && bad.start < request.end(),
+                FaultSelector::Every(n) => number.is_multiple_of(*n),
+                FaultSelector::OneIn(n) => draw.below(*n) == 0,
+                FaultSelector::After(n) => number > *n,
             })
             .map(|fault| fault.effect)
             .collect();
         if !effects.is_empty() {
-            self.struck.push((request.id, request.sectors, effects));
+            self.affected_requests.push((request.id, request.sectors, effects));
         }
         self.inner.submit(now, request);
     }
@@ -176,27 +180,52 @@ impl Device for Faulty {
     }
 }
 
-const fn knob(key: &'static str, what: &'static str, quantity: Quantity, default: u64) -> Knob {
+const fn parameter_spec(
+    key: &'static str,
+    what: &'static str,
+    quantity: ParameterQuantity,
+    default: u64,
+) -> ParameterSpec {
     let source = "chosen: off unless given, a fault is what a test asks for";
-    Knob { key, what, quantity, default, least: 0, most: 1 << 50, source }
+    ParameterSpec { key, what, quantity, default, least: 0, most: 1 << 50, source }
 }
 
 /// What `faulty` takes.
-pub const KNOBS: [Knob; 9] = [
-    knob("bad_from", "where the bad bytes start", Quantity::Bytes, 0),
-    knob(
+pub const PARAMETERS: [ParameterSpec; 9] = [
+    parameter_spec("bad_from", "where the bad bytes start", ParameterQuantity::Bytes, 0),
+    parameter_spec(
         "bad_bytes",
         "how many are bad: every request that touches them fails",
-        Quantity::Bytes,
+        ParameterQuantity::Bytes,
         0,
     ),
-    knob("fail_every", "every n-th request fails; 0: none", Quantity::Count, 0),
-    knob("fail_one_in", "one request in n fails, by chance; 0: none", Quantity::Count, 0),
-    knob("short_every", "every n-th request moves half; 0: none", Quantity::Count, 0),
-    knob("slow_every", "every n-th request is late; 0: none", Quantity::Count, 0),
-    knob("slow_by", "how late", Quantity::Time, 100_000_000),
-    knob("slow_from", "when they begin to be late", Quantity::Time, 0),
-    knob("gone_after", "the device is gone after n requests; 0: never", Quantity::Count, 0),
+    parameter_spec("fail_every", "every n-th request fails; 0: none", ParameterQuantity::Count, 0),
+    parameter_spec(
+        "fail_one_in",
+        "one request in n fails, by chance; 0: none",
+        ParameterQuantity::Count,
+        0,
+    ),
+    parameter_spec(
+        "short_every",
+        "every n-th request moves half; 0: none",
+        ParameterQuantity::Count,
+        0,
+    ),
+    parameter_spec(
+        "slow_every",
+        "every n-th request is late; 0: none",
+        ParameterQuantity::Count,
+        0,
+    ),
+    parameter_spec("slow_by", "how late", ParameterQuantity::Time, 100_000_000),
+    parameter_spec("slow_from", "when they begin to be late", ParameterQuantity::Time, 0),
+    parameter_spec(
+        "gone_after",
+        "the device is gone after n requests; 0: never",
+        ParameterQuantity::Count,
+        0,
+    ),
 ];
 
 #[cfg(test)]
@@ -268,13 +297,13 @@ mod tests {
 
     #[test]
     fn chance_follows_the_seed_and_the_rate() {
-        let struck = |seed| -> Vec<bool> {
+        let affected_requests = |seed| -> Vec<bool> {
             let ended = outcomes(&mut faulty("faulty,fail_one_in=10", seed), &[0; 5_000]);
             ended.into_iter().map(|end| end.0 == EIO).collect()
         };
-        assert_eq!(struck(1), struck(1));
-        assert_ne!(struck(1), struck(2));
-        let failed = struck(1).into_iter().filter(|&is_struck| is_struck).count();
+        assert_eq!(affected_requests(1), affected_requests(1));
+        assert_ne!(affected_requests(1), affected_requests(2));
+        let failed = affected_requests(1).into_iter().filter(|&is_struck| is_struck).count();
         assert!((430..570).contains(&failed), "{failed} of 5,000 at one in ten");
     }
 }

@@ -19,12 +19,12 @@ use readpath_core::splitmix;
 use readpath_core::unit::Time;
 
 use self::ahead::ReadAheadRun;
-use self::cache::Segments;
-use self::drive::{CommandTimes, Drive};
+use self::cache::SegmentCache;
+use self::drive::{CommandTimes, DriveDescription};
 use self::geometry::Geometry;
 pub use self::load::{HddError, build_hdd, drive_from_disksim, drive_of, drives, parameters};
-use self::mechanics::{Arm, Mechanics};
-use self::queue::Queue;
+use self::mechanics::{HeadPosition, Mechanics};
+use self::queue::CommandQueue;
 use self::write_cache::WriteCache;
 use super::Device;
 
@@ -58,17 +58,17 @@ const REQUEST_SECTORS_MAX: u32 = 2560;
 /// A hard disk in virtual time.
 #[derive(Clone, Debug)]
 pub struct Hdd {
-    drive: Drive,
+    drive: DriveDescription,
     geometry: Geometry,
     mechanics: Mechanics,
-    segments: Segments,
-    queue: Queue,
+    segments: SegmentCache,
+    queue: CommandQueue,
     written: WriteCache,
     /// Of writes that are reported and on their way to the medium: until when, how many sectors.
     landing: VecDeque<(u64, u32)>,
     /// When each flush was understood, and its name.
     flushes: VecDeque<(u64, RequestId)>,
-    arm: Arm,
+    arm_track: HeadPosition,
     /// When the arm is free for the next command; reading ahead does not count.
     free_at: u64,
     ahead: Option<ReadAheadRun>,
@@ -77,14 +77,14 @@ pub struct Hdd {
     /// After the last sector written, while nothing else has moved the arm.
     written_end: u64,
     /// The last request that used the medium.
-    medium_used: Option<RequestId>,
+    last_medium_request: Option<RequestId>,
     finished: BinaryHeap<Reverse<(u64, u64, u32)>>,
     finished_count: u64,
 }
 
 impl Hdd {
     /// Builds the drive, its platter at a phase drawn from `seed`.
-    pub fn new(drive: &Drive, seed: u64) -> Hdd {
+    pub fn new(drive: &DriveDescription, seed: u64) -> Hdd {
         let cache = &drive.cache;
         let geometry = Geometry::new(&drive.layout);
         Hdd {
@@ -93,22 +93,22 @@ impl Hdd {
                 drive.layout.cylinders_in_all(),
                 scrambled(seed),
             ),
-            segments: Segments::new(
+            segments: SegmentCache::new(
                 cache.segments.max(1),
                 cache.segment_sectors,
                 cache.has_write_segment,
             ),
-            queue: Queue::new(drive.queue),
+            queue: CommandQueue::new(drive.queue),
             written: WriteCache::new(cache.writes),
             landing: VecDeque::new(),
             flushes: VecDeque::new(),
-            arm: Arm::default(),
+            arm_track: HeadPosition::default(),
             free_at: 0,
             ahead: None,
             bus_free_at: 0,
             last_op: Op::Read,
             written_end: u64::MAX,
-            medium_used: None,
+            last_medium_request: None,
             finished: BinaryHeap::with_capacity(drive.queue.depth as usize),
             finished_count: 0,
             drive: drive.clone(),
@@ -117,7 +117,7 @@ impl Hdd {
     }
 
     /// The description that it was built from.
-    pub fn drive(&self) -> &Drive {
+    pub fn drive(&self) -> &DriveDescription {
         &self.drive
     }
 
@@ -129,7 +129,7 @@ impl Hdd {
 
     /// Whether the last request that was served used the medium.
     pub(crate) fn used_medium(&self, id: RequestId) -> bool {
-        self.medium_used == Some(id)
+        self.last_medium_request == Some(id)
     }
 
     /// Where the platter is when the last of `sectors` sectors from `start` has passed
@@ -156,13 +156,13 @@ impl Hdd {
 
     /// Lets the drive decide all that it decides up to `now`.
     fn catch_up(&mut self, now: u64) {
-        while let Some(at) = self.decides_at().filter(|at| *at <= now) {
+        while let Some(at) = self.next_decision().filter(|at| *at <= now) {
             self.decide(at);
         }
     }
 
     /// When the arm is next given something to do.
-    fn decides_at(&self) -> Option<u64> {
+    fn next_decision(&self) -> Option<u64> {
         let flush = self.flushes.front().map(|(understood_at, _)| *understood_at);
         let ready_at = match flush {
             // Nothing else is done meanwhile.
@@ -212,8 +212,8 @@ impl Device for Hdd {
     fn next_event(&self) -> Option<Time> {
         let finish = self.finished.peek().map(|Reverse((at, ..))| *at);
         // What an idle drive writes back nobody waits for.
-        let is_awaited = !self.queue.is_empty() || !self.flushes.is_empty();
-        let decision = if is_awaited { self.decides_at() } else { None };
+        let is_demand = !self.queue.is_empty() || !self.flushes.is_empty();
+        let decision = if is_demand { self.next_decision() } else { None };
         match (finish, decision) {
             (Some(finish), Some(decision)) => Some(Time(finish.min(decision))),
             (finish, decision) => finish.or(decision).map(Time),

@@ -20,14 +20,14 @@
 
 use std::collections::VecDeque;
 
-use readpath_core::law::{Spec, SpecError};
+use readpath_core::policy::{Spec, SpecError};
 use readpath_core::request::{Completion, DeviceCaps, DeviceRequest, Outcome, RequestId};
 use readpath_core::unit::{SECTOR_BYTES, Time};
 
-use self::description::Description;
-use self::responses::{Place, Responses};
+use self::description::StorageDescription;
+use self::responses::{ResponseTimes, SizeInterval};
 use super::Device;
-use super::random::{Draw, Quantiles};
+use super::random::{Quantiles, SeededRng};
 use crate::fields::FileError;
 
 pub mod description;
@@ -37,60 +37,60 @@ mod responses;
 pub use load::{described, parameters};
 
 /// Of a whole request: fine enough that a second's worth is held to a millionth.
-const WORK: u64 = 1 << 50;
+const WORK_PER_REQUEST: u64 = 1 << 50;
 
 /// Shares of the quantiles of the spread, in millionths.
-const SPREAD_SHARES: [u64; 6] = [0, 100_000, 500_000, 900_000, 990_000, 1_000_000];
+const QUANTILE_SHARES: [u64; 6] = [0, 100_000, 500_000, 900_000, 990_000, 1_000_000];
 
 /// Storage that was measured, in virtual time.
 #[derive(Clone, Debug)]
-pub struct Measured {
+pub struct MeasuredDevice {
     caps: DeviceCaps,
-    random: Responses,
-    following: Responses,
+    random: ResponseTimes,
+    following: ResponseTimes,
     /// Signed root of a distance, and what is to be added to a request at random, ns.
     near: Vec<(f64, f64)>,
     /// The same beyond the farthest of them.
-    far_ns: f64,
+    far_extra_ns: f64,
     /// Where the last requests ended, the last one first.
     ends: VecDeque<u64>,
     streams: usize,
-    switch_ns: f64,
+    first_request_ns: f64,
     spread: Quantiles,
     /// The mean of the spread, in its own unit.
     spread_mean: f64,
-    draw: Draw,
+    draw: SeededRng,
     /// Until when what is left was worked off.
     now: Time,
-    under_way: Vec<UnderWay>,
+    under_way: Vec<MeasuredRequest>,
     next: Option<Time>,
     done: VecDeque<Completion>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct UnderWay {
+struct MeasuredRequest {
     id: RequestId,
     is_following: bool,
-    place: Place,
+    place: SizeInterval,
     left: u64,
     /// Work a nanosecond, among as many as there are now.
     speed: u64,
 }
 
-impl Measured {
+impl MeasuredDevice {
     /// The storage that the file named by `spec` describes (`toml=FILE`), or the built-in one;
     /// what is drawn follows from `seed`.
     ///
     /// # Errors
     /// The spec or the file is wrong.
-    pub fn from_spec(spec: &Spec, seed: u64) -> Result<Measured, MeasuredError> {
-        Ok(Measured::new(&described(spec)?, seed))
+    pub fn from_spec(spec: &Spec, seed: u64) -> Result<MeasuredDevice, MeasuredError> {
+        Ok(MeasuredDevice::new(&described(spec)?, seed))
     }
 
     /// The storage that a description is of.
-    pub fn new(description: &Description, seed: u64) -> Measured {
-        let random = Responses::new(&description.random, &description.depths);
-        let following = Responses::new(&description.following, &description.depths);
+    pub fn new(description: &StorageDescription, seed: u64) -> MeasuredDevice {
+        let random = ResponseTimes::new(&description.random, &description.depths);
+        let following = ResponseTimes::new(&description.following, &description.depths);
         let alone = random.alone_ns(description.probe_bytes);
         let mut near: Vec<(f64, f64)> = description
             .near
@@ -99,13 +99,13 @@ impl Measured {
             .collect();
         let at_end = (0.0, following.alone_ns(description.probe_bytes) - alone);
         near.insert(near.partition_point(|point| point.0 < 0.0), at_end);
-        let far_ns = far_ns(&near, description.bytes);
+        let far_extra_ns = far_extra_ns(&near, description.bytes);
         let streams = &description.streams;
-        let switch_ns = match streams.count {
+        let first_request_ns = match streams.count {
             0 | 1 => 0.0,
             _ => (streams.us * 1e3 - following.alone_ns(streams.bytes)).max(0.0),
         };
-        let points: Vec<(u64, Time)> = SPREAD_SHARES
+        let points: Vec<(u64, Time)> = QUANTILE_SHARES
             .into_iter()
             .zip(&description.spread_us)
             .map(|(share, us)| (share, Time((us * 1e3) as u64)))
@@ -114,7 +114,7 @@ impl Measured {
             let middle = (pair[0].1.ns() + pair[1].1.ns()) as f64 / 2.0;
             (pair[1].0 - pair[0].0) as f64 / 1e6 * middle
         });
-        Measured {
+        MeasuredDevice {
             caps: DeviceCaps {
                 sectors: description.bytes / SECTOR_BYTES,
                 request_sectors_max: (description.request_bytes_max / SECTOR_BYTES) as u32,
@@ -125,13 +125,13 @@ impl Measured {
             random,
             following,
             near,
-            far_ns,
+            far_extra_ns,
             ends: VecDeque::new(),
             streams: streams.count.max(1) as usize,
-            switch_ns,
+            first_request_ns,
             spread_mean: mean.sum::<f64>().max(1.0),
             spread: Quantiles::new(points).expect("a description's quantiles rise"),
-            draw: Draw::new(seed),
+            draw: SeededRng::new(seed),
             now: Time::ZERO,
             under_way: Vec::new(),
             next: None,
@@ -141,12 +141,12 @@ impl Measured {
 
     /// What a request that begins at `start` costs beyond one of its kind alone, in ns, and
     /// whether it goes on where another ended.
-    fn approach(&mut self, start: u64, end: u64) -> (bool, f64) {
+    fn classify_request(&mut self, start: u64, end: u64) -> (bool, f64) {
         let known = self.ends.iter().position(|&other| other == start);
-        let approach = match known {
+        let classify_request = match known {
             Some(0) => (true, 0.0),
-            Some(_) => (true, self.switch_ns),
-            None => (false, self.ends.front().map_or(0.0, |&last| self.after_end_ns(start, last))),
+            Some(_) => (true, self.first_request_ns),
+            None => (false, self.ends.front().map_or(0.0, |&last| self.near_extra_ns(start, last))),
         };
         match known {
             Some(index) => drop(self.ends.remove(index)),
@@ -154,12 +154,12 @@ impl Measured {
             None => {}
         }
         self.ends.push_front(end);
-        approach
+        classify_request
     }
 
-    fn after_end_ns(&self, start: u64, last_end: u64) -> f64 {
+    fn near_extra_ns(&self, start: u64, last_end: u64) -> f64 {
         let distance = (start as i64 - last_end as i64) * SECTOR_BYTES as i64;
-        near_ns(&self.near, distance).unwrap_or(self.far_ns)
+        near_ns(&self.near, distance).unwrap_or(self.far_extra_ns)
     }
 
     /// Works off what is done by `now`, at the speeds in force.
@@ -172,26 +172,26 @@ impl Measured {
     }
 
     /// The number of requests has changed: each has another speed.
-    fn repace(&mut self) {
+    fn update_speeds(&mut self) {
         let count = self.under_way.len() as u32;
         self.next = None;
         for request in &mut self.under_way {
             let responses = if request.is_following { &self.following } else { &self.random };
-            request.speed = (WORK / responses.ns(request.place, count)).max(1);
+            request.speed = (WORK_PER_REQUEST / responses.ns(request.place, count)).max(1);
             let at = self.now + Time(request.left.div_ceil(request.speed));
             self.next = Some(self.next.map_or(at, |next| next.min(at)));
         }
     }
 }
 
-impl Device for Measured {
+impl Device for MeasuredDevice {
     fn caps(&self) -> DeviceCaps {
         self.caps
     }
 
     fn submit(&mut self, now: Time, request: DeviceRequest) {
         self.advance(now);
-        let (is_following, extra_ns) = self.approach(request.start, request.end());
+        let (is_following, extra_ns) = self.classify_request(request.start, request.end());
         let responses = if is_following { &self.following } else { &self.random };
         let place = responses.place(u64::from(request.sectors) * SECTOR_BYTES);
         let alone_ns = responses.ns(place, 1) as f64;
@@ -199,9 +199,15 @@ impl Device for Measured {
         if !is_following {
             share *= self.spread.draw(&mut self.draw).ns() as f64 / self.spread_mean;
         }
-        let left = (WORK as f64 * share.clamp(0.001, 1_000.0)) as u64;
-        self.under_way.push(UnderWay { id: request.id, is_following, place, left, speed: 1 });
-        self.repace();
+        let left = (WORK_PER_REQUEST as f64 * share.clamp(0.001, 1_000.0)) as u64;
+        self.under_way.push(MeasuredRequest {
+            id: request.id,
+            is_following,
+            place,
+            left,
+            speed: 1,
+        });
+        self.update_speeds();
     }
 
     /// What was written is taken to be safe at once: see above.
@@ -226,7 +232,7 @@ impl Device for Measured {
                 }
                 request.left > 0
             });
-            self.repace();
+            self.update_speeds();
         }
         self.done.pop_front()
     }
@@ -243,7 +249,7 @@ fn near_ns(near: &[(f64, f64)], distance: i64) -> Option<f64> {
 
 /// What a request from far away costs beyond one at random. Some of those at random are near: so
 /// much that all of them, drawn from storage of so many bytes, cost nothing beyond in the mean.
-fn far_ns(near: &[(f64, f64)], bytes: u64) -> f64 {
+fn far_extra_ns(near: &[(f64, f64)], bytes: u64) -> f64 {
     const STEPS: u32 = 4096;
     let (mut near_sum, mut far_share) = (0.0, 0.0);
     for step in 0..STEPS {
@@ -289,13 +295,13 @@ fn signed_root(distance: i64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::description::{Line, Near, Streams};
+    use super::description::{NearResponse, SizeCosts, StreamCosts};
     use super::*;
 
     /// Alone 100 µs at random, 20 µs following; two at once 120 µs each.
-    fn description() -> Description {
-        let line = |bytes, us: &[f64]| Line { bytes, us: us.to_vec() };
-        Description {
+    fn description() -> StorageDescription {
+        let line = |bytes, us: &[f64]| SizeCosts { bytes, us: us.to_vec() };
+        StorageDescription {
             name: "made up".to_owned(),
             bytes: 1 << 30,
             request_bytes_max: 1 << 20,
@@ -306,17 +312,17 @@ mod tests {
             probe_bytes: 4096,
             random: vec![line(4096, &[100.0, 120.0]), line(12_288, &[300.0, 400.0])],
             following: vec![line(4096, &[20.0, 40.0])],
-            near: vec![Near { distance: 40_000, us: 60.0 }],
-            streams: Streams { count: 2, bytes: 4096, us: 50.0 },
+            near: vec![NearResponse { distance: 40_000, us: 60.0 }],
+            streams: StreamCosts { count: 2, bytes: 4096, us: 50.0 },
             spread_us: vec![100.0; 6],
         }
     }
 
     /// When each of the requests, given by time in µs, first sector and sectors, is done, in µs.
     fn times(requests: &[(u64, u64, u32)]) -> Vec<u64> {
-        let mut device = Measured::new(&description(), 1);
+        let mut device = MeasuredDevice::new(&description(), 1);
         let mut done = vec![0; requests.len()];
-        let mut take = |device: &mut Measured, until: Time| {
+        let mut take = |device: &mut MeasuredDevice, until: Time| {
             while let Some(at) = device.next_event().filter(|at| *at <= until) {
                 while let Some(completion) = device.poll(at) {
                     done[completion.id.0 as usize] = (completion.at.ns() + 500) / 1000;

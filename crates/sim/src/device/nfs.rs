@@ -12,41 +12,41 @@
 
 use std::collections::VecDeque;
 
-use readpath_core::law::{Spec, SpecError};
+use readpath_core::policy::{Spec, SpecError};
 use readpath_core::request::{
     Completion, DeviceCaps, DeviceError, DeviceRequest, Op, Outcome, RequestId,
 };
 use readpath_core::unit::{SECTOR_BYTES, Time};
 
-use super::agenda::Agenda;
+use super::agenda::EventQueue;
 use super::array::{Controller, ControllerParts};
-use super::knob::{Knob, Quantity, Settings};
-use super::places::Places;
-use super::random::Draw;
-use super::rate::Wire;
+use super::parameter_spec::{ParameterQuantity, ParameterSpec, ParameterValues};
+use super::places::NumberedSlab;
+use super::random::SeededRng;
+use super::rate::Link;
 use super::{BoxedDevice, Device};
 
 /// A mount over a network.
 pub struct Nfs {
     caps: DeviceCaps,
     call_sectors_max: u32,
-    half_trip: Time,
+    one_way_latency: Time,
     jitter: Time,
-    wire_up: Wire,
-    wire_down: Wire,
+    link_to_server: Link,
+    link_to_client: Link,
     slots_max: u32,
     slots_used: u32,
     threads: u32,
     server_calls: u32,
     server: Controller,
-    draw: Draw,
+    draw: SeededRng,
     /// Calls that no slot is free for.
-    unsent: VecDeque<u32>,
+    calls_without_slot: VecDeque<u32>,
     /// Calls that no thread of the server is free for.
-    unserved: VecDeque<u32>,
-    agenda: Agenda<Event>,
-    requests: Places<Slot>,
-    calls: Places<Call>,
+    calls_without_thread: VecDeque<u32>,
+    agenda: EventQueue<NfsEvent>,
+    requests: NumberedSlab<NfsRequest>,
+    calls: NumberedSlab<NfsCall>,
     done: VecDeque<Completion>,
     /// Commits at the server: their names there and here.
     commits: Vec<(RequestId, RequestId)>,
@@ -54,7 +54,7 @@ pub struct Nfs {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Slot {
+struct NfsRequest {
     request: DeviceRequest,
     calls_left: u32,
     /// Bytes from its start that are known to be good.
@@ -63,14 +63,14 @@ struct Slot {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Call {
+struct NfsCall {
     request: u32,
     start: u64,
     sectors: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Event {
+enum NfsEvent {
     AtServer(u32),
     Answered(u32, Outcome),
     /// A COMMIT is at the server.
@@ -85,7 +85,7 @@ impl Nfs {
     /// # Errors
     /// An unknown parameter, or a value that can't be used.
     pub fn from_spec(spec: &Spec, device: BoxedDevice, seed: u64) -> Result<Nfs, SpecError> {
-        let settings = Settings::read(spec, &KNOBS)?;
+        let settings = ParameterValues::read(spec, &PARAMETERS)?;
         let rsize = settings.of("rsize");
         if !rsize.is_multiple_of(SECTOR_BYTES) {
             return Err(settings.refuse("rsize", "a multiple of 512 bytes".to_owned()));
@@ -97,16 +97,16 @@ impl Nfs {
             miss: Time::ZERO,
             link_bytes_per_second: None,
             cache_bytes: settings.of("server_cache"),
-            keeps_all: true,
+            caches_all_reads: true,
             line_sectors: u64::from(line_sectors),
             readahead_sectors: settings.of("server_readahead") / SECTOR_BYTES,
             readahead_all_sectors: u64::MAX,
             readahead_after_sectors: 1,
             streams: 256,
-            silent_requests: 192,
+            inactive_after_requests: 192,
             write_cache_bytes: settings.of("server_cache"),
-            keeps_writes: false,
-            depth_max: settings.of_u32("threads"),
+            write_cache_survives_power_loss: false,
+            depth_max: settings.get_u32("threads"),
         };
         let rsize_sectors = (rsize / SECTOR_BYTES) as u32;
         let bandwidth = settings.of("bandwidth");
@@ -114,57 +114,57 @@ impl Nfs {
             caps: DeviceCaps {
                 sectors: inner_caps.sectors,
                 request_sectors_max: (settings.of("request_max") / SECTOR_BYTES) as u32,
-                depth_max: settings.of_u32("depth"),
+                depth_max: settings.get_u32("depth"),
                 is_rotational: false,
                 alignment_sectors: 1,
             },
             call_sectors_max: rsize_sectors.min(inner_caps.request_sectors_max),
-            half_trip: Time(settings.of("rtt") / 2),
+            one_way_latency: Time(settings.of("rtt") / 2),
             jitter: Time(settings.of("jitter")),
-            wire_up: Wire::new(bandwidth),
-            wire_down: Wire::new(bandwidth),
-            slots_max: settings.of_u32("slots"),
+            link_to_server: Link::new(bandwidth),
+            link_to_client: Link::new(bandwidth),
+            slots_max: settings.get_u32("slots"),
             slots_used: 0,
-            threads: settings.of_u32("threads"),
+            threads: settings.get_u32("threads"),
             server_calls: 0,
             server: Controller::new(device, server),
-            draw: Draw::new(seed),
-            unsent: VecDeque::new(),
-            unserved: VecDeque::new(),
-            agenda: Agenda::new(),
-            requests: Places::new(),
-            calls: Places::new(),
+            draw: SeededRng::new(seed),
+            calls_without_slot: VecDeque::new(),
+            calls_without_thread: VecDeque::new(),
+            agenda: EventQueue::new(),
+            requests: NumberedSlab::new(),
+            calls: NumberedSlab::new(),
             done: VecDeque::new(),
             commits: Vec::new(),
             commits_sent: 0,
         })
     }
 
-    fn trip(&mut self) -> Time {
-        self.half_trip + Time(self.draw.below(self.jitter.ns() / 2 + 1))
+    fn draw_one_way_latency(&mut self) -> Time {
+        self.one_way_latency + Time(self.draw.below(self.jitter.ns() / 2 + 1))
     }
 
     fn send(&mut self, now: Time) {
         while self.slots_used < self.slots_max
-            && let Some(call) = self.unsent.pop_front()
+            && let Some(call) = self.calls_without_slot.pop_front()
         {
             self.slots_used += 1;
-            let Call { request, sectors, .. } = self.calls[call];
+            let NfsCall { request, sectors, .. } = self.calls[call];
             let sent_at = match self.requests[request].request.op {
                 Op::Read => now,
-                Op::Write => self.wire_up.carry(now, u64::from(sectors) * SECTOR_BYTES),
+                Op::Write => self.link_to_server.carry(now, u64::from(sectors) * SECTOR_BYTES),
             };
-            let trip = self.trip();
-            self.agenda.add(sent_at + trip, Event::AtServer(call));
+            let draw_one_way_latency = self.draw_one_way_latency();
+            self.agenda.add(sent_at + draw_one_way_latency, NfsEvent::AtServer(call));
         }
     }
 
     fn serve(&mut self, now: Time) {
         while self.server_calls < self.threads
-            && let Some(number) = self.unserved.pop_front()
+            && let Some(number) = self.calls_without_thread.pop_front()
         {
             self.server_calls += 1;
-            let Call { request, start, sectors } = self.calls[number];
+            let NfsCall { request, start, sectors } = self.calls[number];
             let op = self.requests[request].request.op;
             self.server.submit(now, DeviceRequest { id: RequestId(number), op, start, sectors });
         }
@@ -173,8 +173,8 @@ impl Nfs {
     fn served(&mut self, now: Time, completion: &Completion) {
         if let Some(index) = self.commits.iter().position(|(name, _)| *name == completion.id) {
             let (_, id) = self.commits.swap_remove(index);
-            let trip = self.trip();
-            return self.agenda.add(now + trip, Event::Committed(id));
+            let draw_one_way_latency = self.draw_one_way_latency();
+            return self.agenda.add(now + draw_one_way_latency, NfsEvent::Committed(id));
         }
         self.server_calls -= 1;
         let call = self.calls[completion.id.0];
@@ -184,9 +184,12 @@ impl Nfs {
             Outcome::Short { bytes } if is_read => bytes,
             _ => 0,
         };
-        let sent_at = self.wire_down.carry(now, bytes);
-        let trip = self.trip();
-        self.agenda.add(sent_at + trip, Event::Answered(completion.id.0, completion.outcome));
+        let sent_at = self.link_to_client.carry(now, bytes);
+        let draw_one_way_latency = self.draw_one_way_latency();
+        self.agenda.add(
+            sent_at + draw_one_way_latency,
+            NfsEvent::Answered(completion.id.0, completion.outcome),
+        );
     }
 
     fn answered(&mut self, now: Time, number: u32, outcome: Outcome) {
@@ -205,7 +208,7 @@ impl Nfs {
         if this.calls_left > 0 {
             return;
         }
-        let Slot { request, good_bytes, error, .. } = self.requests.take(call.request);
+        let NfsRequest { request, good_bytes, error, .. } = self.requests.take(call.request);
         let outcome = match error {
             Some(error) => Outcome::Failed(error),
             None if good_bytes < u64::from(request.sectors) * SECTOR_BYTES => {
@@ -225,11 +228,15 @@ impl Device for Nfs {
     fn submit(&mut self, now: Time, request: DeviceRequest) {
         let calls_left = request.sectors.div_ceil(self.call_sectors_max);
         let good_bytes = u64::from(request.sectors) * SECTOR_BYTES;
-        let slot = self.requests.add(Slot { request, calls_left, good_bytes, error: None });
+        let slot = self.requests.add(NfsRequest { request, calls_left, good_bytes, error: None });
         let mut start = request.start;
         while start < request.end() {
             let sectors = (request.end() - start).min(u64::from(self.call_sectors_max)) as u32;
-            self.unsent.push_back(self.calls.add(Call { request: slot, start, sectors }));
+            self.calls_without_slot.push_back(self.calls.add(NfsCall {
+                request: slot,
+                start,
+                sectors,
+            }));
             start += u64::from(sectors);
         }
         self.send(now);
@@ -237,8 +244,8 @@ impl Device for Nfs {
 
     /// A COMMIT (RFC 1813): the server answers when its storage has what was written.
     fn flush(&mut self, now: Time, id: RequestId) {
-        let trip = self.trip();
-        self.agenda.add(now + trip, Event::CommitAtServer(id));
+        let draw_one_way_latency = self.draw_one_way_latency();
+        self.agenda.add(now + draw_one_way_latency, NfsEvent::CommitAtServer(id));
     }
 
     fn next_event(&self) -> Option<Time> {
@@ -256,17 +263,17 @@ impl Device for Nfs {
                 break;
             };
             match event {
-                Event::AtServer(call) => self.unserved.push_back(call),
-                Event::CommitAtServer(id) => {
-                    let name = RequestId(COMMITS + self.commits_sent % COMMITS);
+                NfsEvent::AtServer(call) => self.calls_without_thread.push_back(call),
+                NfsEvent::CommitAtServer(id) => {
+                    let name = RequestId(FIRST_COMMIT_ID + self.commits_sent % FIRST_COMMIT_ID);
                     self.commits_sent += 1;
                     self.commits.push((name, id));
                     self.server.flush(at, name);
                 }
-                Event::Committed(id) => {
+                NfsEvent::Committed(id) => {
                     self.done.push_back(Completion::at(at, id, Outcome::Done));
                 }
-                Event::Answered(call, outcome) => {
+                NfsEvent::Answered(call, outcome) => {
                     self.answered(at, call, outcome);
                     self.send(at);
                 }
@@ -278,104 +285,104 @@ impl Device for Nfs {
 }
 
 /// Names from here on are given to commits, those below to calls.
-const COMMITS: u32 = 1 << 31;
+const FIRST_COMMIT_ID: u32 = 1 << 31;
 
 /// What `nfs` takes.
-pub const KNOBS: [Knob; 11] = [
-    Knob {
+pub const PARAMETERS: [ParameterSpec; 11] = [
+    ParameterSpec {
         key: "rtt",
         what: "round trip of an empty call",
-        quantity: Quantity::Time,
+        quantity: ParameterQuantity::Time,
         default: 200_000,
         least: 0,
         most: 10_000_000_000,
         source: "chosen: hosts on one switch of gigabit Ethernet, with both network stacks",
     },
-    Knob {
+    ParameterSpec {
         key: "jitter",
         what: "largest delay added to a round trip",
-        quantity: Quantity::Time,
+        quantity: ParameterQuantity::Time,
         default: 50_000,
         least: 0,
         most: 10_000_000_000,
         source: "chosen: interrupt moderation of a gigabit card",
     },
-    Knob {
+    ParameterSpec {
         key: "bandwidth",
         what: "network, each way",
-        quantity: Quantity::BytesPerSecond,
+        quantity: ParameterQuantity::BytesPerSecond,
         default: 117_700_000,
         least: 1_000_000,
         most: 64_000_000_000,
         source: "derived: gigabit Ethernet less headers: 1,448 of each 1,538 bytes are data",
     },
-    Knob {
+    ParameterSpec {
         key: "rsize",
         what: "largest call",
-        quantity: Quantity::Bytes,
+        quantity: ParameterQuantity::Bytes,
         default: 32 << 10,
         least: 4 << 10,
         most: 1 << 20,
         source: "published: the NFS thread of 2009; Linux negotiates up to 1m today",
     },
-    Knob {
+    ParameterSpec {
         key: "slots",
         what: "calls in flight",
-        quantity: Quantity::Count,
+        quantity: ParameterQuantity::Count,
         default: 16,
         least: 1,
         most: 65_536,
         source: "published: Linux sunrpc.tcp_slot_table_entries of the time",
     },
-    Knob {
+    ParameterSpec {
         key: "threads",
         what: "calls that the server works on at once",
-        quantity: Quantity::Count,
+        quantity: ParameterQuantity::Count,
         default: 8,
         least: 1,
         most: 4_096,
         source: "published: nfs-utils, rpc.nfsd starts 8 threads",
     },
-    Knob {
+    ParameterSpec {
         key: "server_overhead",
         what: "server's own time for a call",
-        quantity: Quantity::Time,
+        quantity: ParameterQuantity::Time,
         default: 50_000,
         least: 0,
         most: 10_000_000_000,
         source: "chosen: decoding, look-up and copy on a server of the time",
     },
-    Knob {
+    ParameterSpec {
         key: "server_cache",
         what: "server's memory for data; 0: none",
-        quantity: Quantity::Bytes,
+        quantity: ParameterQuantity::Bytes,
         default: 1 << 30,
         least: 0,
         most: 1 << 44,
         source: "chosen: a server of the time with a few gigabytes of memory",
     },
-    Knob {
+    ParameterSpec {
         key: "server_readahead",
         what: "bytes that the server reads ahead; 0: none",
-        quantity: Quantity::Bytes,
+        quantity: ParameterQuantity::Bytes,
         default: 128 << 10,
         least: 0,
         most: 1 << 30,
         source: "published: Linux's default read_ahead_kb",
     },
-    Knob {
+    ParameterSpec {
         key: "request_max",
         what: "largest request, cut into calls",
-        quantity: Quantity::Bytes,
+        quantity: ParameterQuantity::Bytes,
         default: 4 << 20,
         least: 4 << 10,
         most: 32 << 20,
         source: "chosen: the client cuts whatever comes",
     },
-    Knob {
+    ParameterSpec {
         key: "depth",
         what: "requests at once",
-        quantity: Quantity::Count,
+        quantity: ParameterQuantity::Count,
         default: 1_024,
         least: 1,
         most: 65_536,

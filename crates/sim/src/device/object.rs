@@ -10,16 +10,16 @@
 
 use std::collections::VecDeque;
 
-use readpath_core::law::{Spec, SpecError};
+use readpath_core::policy::{Spec, SpecError};
 use readpath_core::request::{Completion, DeviceCaps, DeviceRequest, Op, Outcome, RequestId};
 use readpath_core::unit::{SECTOR_BYTES, Time};
 
 use super::Device;
-use super::agenda::Agenda;
-use super::knob::{Knob, Quantity, Settings};
-use super::places::Places;
-use super::random::{Draw, Quantiles};
-use super::rate::{Rate, Wire};
+use super::agenda::EventQueue;
+use super::parameter_spec::{ParameterQuantity, ParameterSpec, ParameterValues};
+use super::places::NumberedSlab;
+use super::random::{Quantiles, SeededRng};
+use super::rate::{Bandwidth, Link};
 
 /// Bytes that a request moves before another has its turn on the network.
 const BLOCK_BYTES: u64 = 64 << 10;
@@ -33,22 +33,22 @@ pub struct Object {
     interval: [Time; 2],
     turn: [Time; 2],
     first_byte: Quantiles,
-    connection: Rate,
-    network: [Wire; 2],
-    draw: Draw,
+    connection: Bandwidth,
+    network: [Link; 2],
+    draw: SeededRng,
     waiting: VecDeque<u32>,
-    agenda: Agenda<Event>,
-    slots: Places<Slot>,
+    agenda: EventQueue<ObjectEvent>,
+    slots: NumberedSlab<ObjectRequest>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Slot {
+struct ObjectRequest {
     request: DeviceRequest,
     bytes_left: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Event {
+enum ObjectEvent {
     /// The next block may go.
     Move(u32),
     /// The last byte is here, or the answer to a PUT.
@@ -63,7 +63,7 @@ impl Object {
     /// # Errors
     /// An unknown parameter, or a value that can't be used.
     pub fn from_spec(spec: &Spec, seed: u64) -> Result<Object, SpecError> {
-        let settings = Settings::read(spec, &KNOBS)?;
+        let settings = ParameterValues::read(spec, &PARAMETERS)?;
         let points = QUANTILES.map(|(key, share)| (share, Time(settings.of(key))));
         let first_byte = Quantiles::new(points.to_vec()).map_err(|index| {
             let expected = format!("no less than {}", QUANTILES[index - 1].0);
@@ -74,21 +74,21 @@ impl Object {
             caps: DeviceCaps {
                 sectors: settings.of("size") / SECTOR_BYTES,
                 request_sectors_max: (settings.of("request_max") / SECTOR_BYTES) as u32,
-                depth_max: settings.of_u32("depth"),
+                depth_max: settings.get_u32("depth"),
                 is_rotational: false,
                 alignment_sectors: 1,
             },
-            connections: settings.of_u32("connections"),
+            connections: settings.get_u32("connections"),
             connections_used: 0,
             interval: [interval("get_rate"), interval("put_rate")],
             turn: [Time::ZERO; 2],
             first_byte,
-            connection: Rate::new(settings.of("connection")),
-            network: [Wire::new(settings.of("bandwidth")); 2],
-            draw: Draw::new(seed),
+            connection: Bandwidth::new(settings.of("connection")),
+            network: [Link::new(settings.of("bandwidth")); 2],
+            draw: SeededRng::new(seed),
             waiting: VecDeque::new(),
-            agenda: Agenda::new(),
-            slots: Places::new(),
+            agenda: EventQueue::new(),
+            slots: NumberedSlab::new(),
         })
     }
 
@@ -104,25 +104,25 @@ impl Object {
                 Op::Read => self.first_byte.draw(&mut self.draw),
                 Op::Write => Time::ZERO,
             };
-            self.agenda.add(turn + wait, Event::Move(slot));
+            self.agenda.add(turn + wait, ObjectEvent::Move(slot));
         }
     }
 
-    fn move_block(&mut self, now: Time, slot: u32) {
-        let Slot { request, bytes_left } = self.slots[slot];
+    fn send_block(&mut self, now: Time, slot: u32) {
+        let ObjectRequest { request, bytes_left } = self.slots[slot];
         let bytes = bytes_left.min(BLOCK_BYTES);
         let network_done = self.network[request.op as usize].carry(now, bytes);
         let at = network_done.max(now + self.connection.time(bytes));
         self.slots[slot].bytes_left -= bytes;
         if bytes < bytes_left {
-            self.agenda.add(at, Event::Move(slot));
+            self.agenda.add(at, ObjectEvent::Move(slot));
             return;
         }
         let answer = match request.op {
             Op::Read => Time::ZERO,
             Op::Write => self.first_byte.draw(&mut self.draw),
         };
-        self.agenda.add(at + answer, Event::End(slot));
+        self.agenda.add(at + answer, ObjectEvent::End(slot));
     }
 }
 
@@ -133,14 +133,14 @@ impl Device for Object {
 
     fn submit(&mut self, now: Time, request: DeviceRequest) {
         let bytes_left = u64::from(request.sectors) * SECTOR_BYTES;
-        self.waiting.push_back(self.slots.add(Slot { request, bytes_left }));
+        self.waiting.push_back(self.slots.add(ObjectRequest { request, bytes_left }));
         self.connect(now);
     }
 
     /// An object that was put is durable when the store answers (Amazon S3 user guide):
     /// there is nothing to be done.
     fn flush(&mut self, now: Time, id: RequestId) {
-        self.agenda.add(now, Event::Flushed(id));
+        self.agenda.add(now, ObjectEvent::Flushed(id));
     }
 
     fn next_event(&self) -> Option<Time> {
@@ -150,9 +150,11 @@ impl Device for Object {
     fn poll(&mut self, now: Time) -> Option<Completion> {
         loop {
             match self.agenda.take_due(now)? {
-                (at, Event::Move(slot)) => self.move_block(at, slot),
-                (at, Event::Flushed(id)) => return Some(Completion::at(at, id, Outcome::Done)),
-                (at, Event::End(slot)) => {
+                (at, ObjectEvent::Move(slot)) => self.send_block(at, slot),
+                (at, ObjectEvent::Flushed(id)) => {
+                    return Some(Completion::at(at, id, Outcome::Done));
+                }
+                (at, ObjectEvent::End(slot)) => {
                     self.connections_used -= 1;
                     self.connect(at);
                     let id = self.slots.take(slot).request.id;
@@ -174,22 +176,22 @@ const QUANTILES: [(&str, u64); 5] = [
 
 const S3_GUIDELINES: &str =
     "published: Amazon S3 user guide, performance guidelines and design patterns";
-const TUM_2023: &str = "measured: S3 by Durner, Leis, Neumann, PVLDB 16(11), 2023";
+const SOURCE_DURNER_2023: &str = "measured: S3 by Durner, Leis, Neumann, PVLDB 16(11), 2023";
 
 const fn first_byte(
     key: &'static str,
     what: &'static str,
     default: u64,
     source: &'static str,
-) -> Knob {
+) -> ParameterSpec {
     let (least, most) = (0, 100_000_000_000);
-    Knob { key, what, quantity: Quantity::Time, default, least, most, source }
+    ParameterSpec { key, what, quantity: ParameterQuantity::Time, default, least, most, source }
 }
 
 /// What `object` takes.
-pub const KNOBS: [Knob; 13] = [
-    first_byte("first_byte_min", "least first-byte latency", 10_000_000, TUM_2023),
-    first_byte("first_byte_p50", "median first-byte latency", 30_000_000, TUM_2023),
+pub const PARAMETERS: [ParameterSpec; 13] = [
+    first_byte("first_byte_min", "least first-byte latency", 10_000_000, SOURCE_DURNER_2023),
+    first_byte("first_byte_p50", "median first-byte latency", 30_000_000, SOURCE_DURNER_2023),
     first_byte(
         "first_byte_p90",
         "first-byte latency of nine in ten",
@@ -208,73 +210,73 @@ pub const KNOBS: [Knob; 13] = [
         2_000_000_000,
         "published: Amazon S3 guidelines, retry when a small request takes 2 s",
     ),
-    Knob {
+    ParameterSpec {
         key: "connection",
         what: "one connection",
-        quantity: Quantity::BytesPerSecond,
+        quantity: ParameterQuantity::BytesPerSecond,
         default: 85_000_000,
         least: 1_000_000,
         most: 64_000_000_000,
         source: "published: Amazon S3 design patterns, one request for each 85 to 90 MB/s",
     },
-    Knob {
+    ParameterSpec {
         key: "bandwidth",
         what: "client's network, each way",
-        quantity: Quantity::BytesPerSecond,
+        quantity: ParameterQuantity::BytesPerSecond,
         default: 12_500_000_000,
         least: 1_000_000,
         most: 64_000_000_000,
-        source: TUM_2023,
+        source: SOURCE_DURNER_2023,
     },
-    Knob {
+    ParameterSpec {
         key: "connections",
         what: "connections; each carries one request at a time",
-        quantity: Quantity::Count,
+        quantity: ParameterQuantity::Count,
         default: 256,
         least: 1,
         most: 65_536,
         source: "measured: Durner, Leis, Neumann, 200 to 250 requests in flight fill 100 Gbit/s",
     },
-    Knob {
+    ParameterSpec {
         key: "get_rate",
         what: "GETs a second",
-        quantity: Quantity::Count,
+        quantity: ParameterQuantity::Count,
         default: 5_500,
         least: 1,
         most: 1_000_000_000,
         source: S3_GUIDELINES,
     },
-    Knob {
+    ParameterSpec {
         key: "put_rate",
         what: "PUTs a second",
-        quantity: Quantity::Count,
+        quantity: ParameterQuantity::Count,
         default: 3_500,
         least: 1,
         most: 1_000_000_000,
         source: S3_GUIDELINES,
     },
-    Knob {
+    ParameterSpec {
         key: "size",
         what: "size of the object",
-        quantity: Quantity::Bytes,
+        quantity: ParameterQuantity::Bytes,
         default: 1 << 40,
         least: 1 << 20,
         most: 1 << 50,
         source: "chosen: a data set of a terabyte",
     },
-    Knob {
+    ParameterSpec {
         key: "request_max",
         what: "largest range",
-        quantity: Quantity::Bytes,
+        quantity: ParameterQuantity::Bytes,
         default: 16 << 20,
         least: 4 << 10,
         most: 1 << 30,
         source: "published: Amazon S3 guidelines, ranges of 8 to 16 MB",
     },
-    Knob {
+    ParameterSpec {
         key: "depth",
         what: "requests at once",
-        quantity: Quantity::Count,
+        quantity: ParameterQuantity::Count,
         default: 1_024,
         least: 1,
         most: 65_536,

@@ -2,7 +2,7 @@
 
 /// How a figure was come by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Origin {
+pub enum ParameterOrigin {
     /// Measured on such a device, and published.
     Measured,
     /// Stated by the maker.
@@ -22,43 +22,43 @@ pub enum Origin {
     Given,
 }
 
-impl Origin {
-    const ALL: [Origin; 8] = [
-        Origin::Measured,
-        Origin::DataSheet,
-        Origin::Standard,
-        Origin::Published,
-        Origin::Derived,
-        Origin::Fitted,
-        Origin::Chosen,
-        Origin::Given,
+impl ParameterOrigin {
+    const ALL: [ParameterOrigin; 8] = [
+        ParameterOrigin::Measured,
+        ParameterOrigin::DataSheet,
+        ParameterOrigin::Standard,
+        ParameterOrigin::Published,
+        ParameterOrigin::Derived,
+        ParameterOrigin::Fitted,
+        ParameterOrigin::Chosen,
+        ParameterOrigin::Given,
     ];
 
     /// The word that a source begins with.
     pub const fn word(self) -> &'static str {
         match self {
-            Origin::Measured => "measured",
-            Origin::DataSheet => "data sheet",
-            Origin::Standard => "standard",
-            Origin::Published => "published",
-            Origin::Derived => "derived",
-            Origin::Fitted => "fitted",
-            Origin::Chosen => "chosen",
-            Origin::Given => "given",
+            ParameterOrigin::Measured => "measured",
+            ParameterOrigin::DataSheet => "data sheet",
+            ParameterOrigin::Standard => "standard",
+            ParameterOrigin::Published => "published",
+            ParameterOrigin::Derived => "derived",
+            ParameterOrigin::Fitted => "fitted",
+            ParameterOrigin::Chosen => "chosen",
+            ParameterOrigin::Given => "given",
         }
     }
 
     /// What `source` says of itself: its first word. Whatever begins otherwise comes from a
     /// description that somebody gave.
-    pub fn of(source: &str) -> Origin {
-        let is_first = |origin: &Origin| source.starts_with(origin.word());
-        Origin::ALL.into_iter().find(is_first).unwrap_or(Origin::Given)
+    pub fn of(source: &str) -> ParameterOrigin {
+        let is_first = |origin: &ParameterOrigin| source.starts_with(origin.word());
+        ParameterOrigin::ALL.into_iter().find(is_first).unwrap_or(ParameterOrigin::Given)
     }
 }
 
 /// A parameter with its value in force, its unit and where the figure comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Parameter {
+pub struct DeviceParameter {
     /// The key under which it is set, as in `NAME,key=value`.
     pub name: String,
     /// The value in force.
@@ -66,7 +66,7 @@ pub struct Parameter {
     /// The unit of the value; empty for a plain number or a name.
     pub unit: &'static str,
     /// How the value was come by.
-    pub origin: Origin,
+    pub origin: ParameterOrigin,
     /// What it is, and the published source of the figure.
     pub source: String,
 }

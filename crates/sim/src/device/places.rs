@@ -7,12 +7,12 @@ use slab::Slab;
 
 /// Things by number: a slab whose numbers are those that requests are named by.
 #[derive(Clone, Debug)]
-pub struct Places<T>(Slab<T>);
+pub struct NumberedSlab<T>(Slab<T>);
 
-impl<T> Places<T> {
+impl<T> NumberedSlab<T> {
     /// Nothing yet.
-    pub const fn new() -> Places<T> {
-        Places(Slab::new())
+    pub const fn new() -> NumberedSlab<T> {
+        NumberedSlab(Slab::new())
     }
 
     /// Puts a thing in; gives its number.
@@ -33,13 +33,13 @@ impl<T> Places<T> {
     }
 }
 
-impl<T> Default for Places<T> {
-    fn default() -> Places<T> {
-        Places::new()
+impl<T> Default for NumberedSlab<T> {
+    fn default() -> NumberedSlab<T> {
+        NumberedSlab::new()
     }
 }
 
-impl<T> Index<u32> for Places<T> {
+impl<T> Index<u32> for NumberedSlab<T> {
     type Output = T;
     #[inline]
     fn index(&self, number: u32) -> &T {
@@ -47,7 +47,7 @@ impl<T> Index<u32> for Places<T> {
     }
 }
 
-impl<T> IndexMut<u32> for Places<T> {
+impl<T> IndexMut<u32> for NumberedSlab<T> {
     #[inline]
     fn index_mut(&mut self, number: u32) -> &mut T {
         &mut self.0[number as usize]
@@ -60,7 +60,7 @@ mod tests {
 
     #[test]
     fn a_number_is_used_again_and_the_room_stays_as_small_as_it_was() {
-        let mut places = Places::new();
+        let mut places = NumberedSlab::new();
         let (a, b) = (places.add('a'), places.add('b'));
         assert_eq!((a, b, places[b]), (0, 1, 'b'));
         assert_eq!(places.take(a), 'a');

@@ -17,8 +17,8 @@ use readpath_core::request::{
 };
 use readpath_core::unit::{SECTOR_BYTES, Time};
 
-use super::earliest::Earliest;
-use super::places::Places;
+use super::earliest::EarliestEvent;
+use super::places::NumberedSlab;
 use super::{BoxedDevice, Device};
 
 /// The most members of one array. A modelled disk takes 11 KiB and 0.3 ms to be built.
@@ -27,17 +27,17 @@ pub const MEMBERS_MAX: u32 = 1024;
 /// Members side by side.
 pub struct Raid0 {
     caps: DeviceCaps,
-    layout: Layout,
-    members: Vec<Member>,
-    next: Earliest,
-    parts: Places<Part>,
-    slots: Places<Slot>,
+    layout: StripeLayout,
+    members: Vec<ArrayMember>,
+    next: EarliestEvent,
+    parts: NumberedSlab<PendingPiece>,
+    slots: NumberedSlab<StripedRequest>,
     done: VecDeque<Completion>,
     /// The pieces of the request that is being cut; kept for its memory.
-    pieces: Vec<Piece>,
+    pieces: Vec<MemberPiece>,
 }
 
-struct Member {
+struct ArrayMember {
     device: BoxedDevice,
     caps: DeviceCaps,
     in_flight: u32,
@@ -46,21 +46,21 @@ struct Member {
 
 /// A member's share of a request, in the member's sectors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Piece {
+struct MemberPiece {
     member: u32,
     start: u64,
     sectors: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Part {
+struct PendingPiece {
     slot: u32,
     /// `None`: the member's share of a flush.
-    piece: Option<Piece>,
+    piece: Option<MemberPiece>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Slot {
+struct StripedRequest {
     request: DeviceRequest,
     parts_left: u32,
     /// Bytes from its start that are known to be good.
@@ -78,9 +78,9 @@ impl Raid0 {
         let count = u32::try_from(members.len()).unwrap_or(u32::MAX);
         assert!((1..=MEMBERS_MAX).contains(&count), "1 to {MEMBERS_MAX} members");
         assert!(chunk_sectors > 0, "a chunk has at least one sector");
-        let members: Vec<Member> = members
+        let members: Vec<ArrayMember> = members
             .into_iter()
-            .map(|device| Member {
+            .map(|device| ArrayMember {
                 caps: device.caps(),
                 device,
                 in_flight: 0,
@@ -88,7 +88,7 @@ impl Raid0 {
             })
             .collect();
         let sizes: Vec<u64> = members.iter().map(|member| member.caps.sectors).collect();
-        let layout = Layout::new(&sizes, chunk_sectors);
+        let layout = StripeLayout::new(&sizes, chunk_sectors);
         assert!(layout.sectors() > 0, "no member has room for one chunk");
         let each = |of: fn(&DeviceCaps) -> u32| members.iter().map(move |member| of(&member.caps));
         let caps = DeviceCaps {
@@ -101,10 +101,10 @@ impl Raid0 {
         Raid0 {
             caps,
             layout,
-            next: Earliest::new(count),
+            next: EarliestEvent::new(count),
             members,
-            parts: Places::new(),
-            slots: Places::new(),
+            parts: NumberedSlab::new(),
+            slots: NumberedSlab::new(),
             done: VecDeque::new(),
             pieces: Vec::new(),
         }
@@ -121,19 +121,19 @@ impl Raid0 {
         while member.in_flight < member.caps.depth_max
             && let Some(part) = member.waiting.pop_front()
         {
-            let Part { slot, piece } = self.parts[part];
+            let PendingPiece { slot, piece } = self.parts[part];
             let piece = piece.expect("a flush does not wait for room");
             member.in_flight += 1;
             let op = self.slots[slot].request.op;
             let id = RequestId(part);
-            let Piece { start, sectors, .. } = piece;
+            let MemberPiece { start, sectors, .. } = piece;
             member.device.submit(now, DeviceRequest { id, op, start, sectors });
         }
         self.next.set(index, member.device.next_event());
     }
 
     fn finish_part(&mut self, completion: &Completion) {
-        let Part { slot, piece } = self.parts.take(completion.id.0);
+        let PendingPiece { slot, piece } = self.parts.take(completion.id.0);
         let this = &mut self.slots[slot];
         this.parts_left -= 1;
         match completion.outcome {
@@ -183,15 +183,16 @@ impl Device for Raid0 {
         let mut pieces = std::mem::take(&mut self.pieces);
         self.layout.cut(request.start, request.sectors, &mut pieces);
         let good_bytes = u64::from(request.sectors) * SECTOR_BYTES;
-        let slot = self.slots.add(Slot { request, parts_left: 0, good_bytes, error: None });
+        let slot =
+            self.slots.add(StripedRequest { request, parts_left: 0, good_bytes, error: None });
         for whole in &pieces {
             let most = self.members[whole.member as usize].caps.request_sectors_max;
             let mut rest = *whole;
             while rest.sectors > 0 {
-                let piece = Piece { sectors: rest.sectors.min(most), ..rest };
+                let piece = MemberPiece { sectors: rest.sectors.min(most), ..rest };
                 rest.start += u64::from(piece.sectors);
                 rest.sectors -= piece.sectors;
-                let part = self.parts.add(Part { slot, piece: Some(piece) });
+                let part = self.parts.add(PendingPiece { slot, piece: Some(piece) });
                 self.slots[slot].parts_left += 1;
                 self.members[piece.member as usize].waiting.push_back(part);
             }
@@ -205,9 +206,10 @@ impl Device for Raid0 {
     fn flush(&mut self, now: Time, id: RequestId) {
         let request = DeviceRequest { id, op: Op::Write, start: 0, sectors: 0 };
         let parts_left = self.members.len() as u32;
-        let slot = self.slots.add(Slot { request, parts_left, good_bytes: 0, error: None });
+        let slot =
+            self.slots.add(StripedRequest { request, parts_left, good_bytes: 0, error: None });
         for (index, member) in self.members.iter_mut().enumerate() {
-            let part = self.parts.add(Part { slot, piece: None });
+            let part = self.parts.add(PendingPiece { slot, piece: None });
             member.device.flush(now, RequestId(part));
             self.next.set(index as u32, member.device.next_event());
         }
@@ -230,16 +232,16 @@ impl Device for Raid0 {
 
 /// Which chunk lies where.
 #[derive(Clone, Debug)]
-struct Layout {
+struct StripeLayout {
     chunk_sectors: u64,
-    zones: Vec<Zone>,
+    zones: Vec<StripeZone>,
     /// By member: the piece that the cut in progress has on it.
     open: Vec<Option<usize>>,
 }
 
 /// A run of rows over the same members.
 #[derive(Clone, Debug)]
-struct Zone {
+struct StripeZone {
     /// The first chunk of the zone in the whole, and the one after its last.
     chunks: std::ops::Range<u64>,
     /// Where the zone starts on each of its members, in chunks.
@@ -247,21 +249,21 @@ struct Zone {
     members: Vec<u32>,
 }
 
-impl Layout {
-    fn new(member_sectors: &[u64], chunk_sectors: u32) -> Layout {
+impl StripeLayout {
+    fn new(member_sectors: &[u64], chunk_sectors: u32) -> StripeLayout {
         let chunk_sectors = u64::from(chunk_sectors);
         let chunks: Vec<u64> = member_sectors.iter().map(|size| size / chunk_sectors).collect();
-        let mut zones: Vec<Zone> = Vec::new();
+        let mut zones: Vec<StripeZone> = Vec::new();
         let mut row = 0;
         while let Some(row_end) = chunks.iter().copied().filter(|&end| end > row).min() {
             let members: Vec<u32> =
                 (0..chunks.len()).filter(|&m| chunks[m] > row).map(|m| m as u32).collect();
             let first = zones.last().map_or(0, |zone| zone.chunks.end);
             let end = first + (row_end - row) * members.len() as u64;
-            zones.push(Zone { chunks: first..end, row, members });
+            zones.push(StripeZone { chunks: first..end, row, members });
             row = row_end;
         }
-        Layout { chunk_sectors, zones, open: vec![None; chunks.len()] }
+        StripeLayout { chunk_sectors, zones, open: vec![None; chunks.len()] }
     }
 
     fn sectors(&self) -> u64 {
@@ -288,7 +290,7 @@ impl Layout {
     }
 
     /// Cuts a request into one piece a member, in order of the first chunk on each.
-    fn cut(&mut self, start: u64, sectors: u32, pieces: &mut Vec<Piece>) {
+    fn cut(&mut self, start: u64, sectors: u32, pieces: &mut Vec<MemberPiece>) {
         pieces.clear();
         let end = start + u64::from(sectors);
         let mut at = start;
@@ -300,7 +302,7 @@ impl Layout {
                 Some(index) => pieces[index].sectors += sectors,
                 None => {
                     self.open[member as usize] = Some(pieces.len());
-                    pieces.push(Piece { member, start: place, sectors });
+                    pieces.push(MemberPiece { member, start: place, sectors });
                 }
             }
             at = part_end;
@@ -317,7 +319,7 @@ mod tests {
 
     #[test]
     fn equal_members_take_turns_and_a_request_is_one_piece_on_each() {
-        let mut layout = Layout::new(&[1_000, 1_000, 1_000], 128);
+        let mut layout = StripeLayout::new(&[1_000, 1_000, 1_000], 128);
         // 7 whole chunks of 128 sectors fit each member.
         assert_eq!(layout.sectors(), 3 * 7 * 128);
         assert_eq!(layout.place(0), (0, 0));
@@ -325,14 +327,14 @@ mod tests {
         assert_eq!(layout.place(3 * 128 + 5), (0, 133));
         let mut pieces = Vec::new();
         layout.cut(100, 4 * 128, &mut pieces);
-        let piece = |member, start, sectors| Piece { member, start, sectors };
+        let piece = |member, start, sectors| MemberPiece { member, start, sectors };
         assert_eq!(pieces, [piece(0, 100, 28 + 128), piece(1, 0, 128 + 100), piece(2, 0, 128)]);
     }
 
     #[test]
     fn unequal_members_are_laid_out_in_zones_as_md_does() {
         // Chunks: 2, 4, 3. Rows 0 and 1 over all, row 2 over the last two, row 3 over the second.
-        let layout = Layout::new(&[20, 40, 35], 10);
+        let layout = StripeLayout::new(&[20, 40, 35], 10);
         assert_eq!(layout.sectors(), 90);
         let places: Vec<(u32, u64)> = (0..9).map(|chunk| layout.place(chunk * 10)).collect();
         let expected =

@@ -8,12 +8,12 @@ use readpath_core::unit::Time;
 
 /// A stream of draws, of [`splitmix`].
 #[derive(Clone, Debug)]
-pub struct Draw(u64);
+pub struct SeededRng(u64);
 
-impl Draw {
+impl SeededRng {
     /// The stream of `seed`.
-    pub const fn new(seed: u64) -> Draw {
-        Draw(seed)
+    pub const fn new(seed: u64) -> SeededRng {
+        SeededRng(seed)
     }
 
     /// Sixty-four even bits.
@@ -59,7 +59,7 @@ impl Quantiles {
     }
 
     /// Draws a time.
-    pub fn draw(&self, draw: &mut Draw) -> Time {
+    pub fn draw(&self, draw: &mut SeededRng) -> Time {
         // A share in 10⁻¹², so that the rarest band is still drawn finely.
         let share = draw.below(1_000_000_000_000);
         let above = self.points.partition_point(|point| point.0 * 1_000_000 <= share);
@@ -80,7 +80,7 @@ mod tests {
         let ms = Time::from_ms;
         let points = vec![(0, ms(10)), (500_000, ms(30)), (990_000, ms(100)), (1_000_000, ms(400))];
         let quantiles = Quantiles::new(points).unwrap();
-        let mut draw = Draw::new(1);
+        let mut draw = SeededRng::new(1);
         let times: Vec<Time> = (0..100_000).map(|_| quantiles.draw(&mut draw)).collect();
         // Half a percent: three standard deviations and more of such a share.
         for (at, share) in [(ms(20), 0.25), (ms(30), 0.5), (ms(100), 0.99), (ms(250), 0.995)] {

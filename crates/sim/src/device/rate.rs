@@ -8,15 +8,17 @@ const FRACTION_BITS: u32 = 24;
 
 /// A rate in bytes a second, held as time per byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rate {
+pub struct Bandwidth {
     ns_per_byte_shifted: u64,
 }
 
-impl Rate {
+impl Bandwidth {
     /// `bytes_per_second` must be at least a million, so that no product overflows.
-    pub fn new(bytes_per_second: u64) -> Rate {
+    pub fn new(bytes_per_second: u64) -> Bandwidth {
         assert!(bytes_per_second >= 1_000_000, "a rate is at least 1 MB/s");
-        Rate { ns_per_byte_shifted: (1_000_000_000u64 << FRACTION_BITS).div_ceil(bytes_per_second) }
+        Bandwidth {
+            ns_per_byte_shifted: (1_000_000_000u64 << FRACTION_BITS).div_ceil(bytes_per_second),
+        }
     }
 
     /// How long `bytes`, at most 64 MiB of them, take.
@@ -29,15 +31,15 @@ impl Rate {
 
 /// A wire, or a bus, that carries one transfer after the other.
 #[derive(Clone, Copy, Debug)]
-pub struct Wire {
-    rate: Rate,
+pub struct Link {
+    rate: Bandwidth,
     free_at: Time,
 }
 
-impl Wire {
+impl Link {
     /// An idle wire.
-    pub fn new(bytes_per_second: u64) -> Wire {
-        Wire { rate: Rate::new(bytes_per_second), free_at: Time::ZERO }
+    pub fn new(bytes_per_second: u64) -> Link {
+        Link { rate: Bandwidth::new(bytes_per_second), free_at: Time::ZERO }
     }
 
     /// Queues a transfer that is ready at `ready`; gives the time of its last byte.
@@ -55,13 +57,13 @@ mod tests {
     #[test]
     fn a_page_over_sata_takes_what_a_calculator_says() {
         // 4096 B / 600 MB/s = 6826.67 ns.
-        assert_eq!(Rate::new(600_000_000).time(4096), Time(6_826));
-        assert_eq!(Rate::new(1_000_000).time(1 << 20), Time(1_048_576_000));
+        assert_eq!(Bandwidth::new(600_000_000).time(4096), Time(6_826));
+        assert_eq!(Bandwidth::new(1_000_000).time(1 << 20), Time(1_048_576_000));
     }
 
     #[test]
     fn a_wire_carries_one_at_a_time() {
-        let mut wire = Wire::new(1_000_000_000);
+        let mut wire = Link::new(1_000_000_000);
         assert_eq!(wire.carry(Time(0), 1_000), Time(1_000));
         assert_eq!(wire.carry(Time(500), 1_000), Time(2_000));
         assert_eq!(wire.carry(Time(9_000), 1_000), Time(10_000));

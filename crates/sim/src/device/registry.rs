@@ -7,19 +7,19 @@
 //! `raid0:12xssd,ssd.size=1g`, `faulty:nfs:raid0:4xssd,nfs.rtt=1ms,ssd.size=1g`. What a device takes, with unit and source, is
 //! [`describe`]d from the same tables that read the text.
 
-use readpath_core::law::{Spec, SpecError};
+use readpath_core::policy::{Spec, SpecError};
 use readpath_core::unit::SECTOR_BYTES;
 
 use super::changing::{self, Changing};
 use super::faulty::{self, Faulty};
 use super::hdd::{self, HddError};
-use super::knob::{Knob, Quantity, Settings};
-use super::measured::{self, Measured, MeasuredError};
+use super::measured::{self, MeasuredDevice, MeasuredError};
 use super::nfs::{self, Nfs};
 use super::object::{self, Object};
-use super::parameter::Parameter;
+use super::parameter::DeviceParameter;
+use super::parameter_spec::{ParameterQuantity, ParameterSpec, ParameterValues};
 use super::raid0::{MEMBERS_MAX, Raid0};
-use super::random::Draw;
+use super::random::SeededRng;
 use super::ssd::{self, Ssd};
 use super::{BoxedDevice, array};
 use crate::fields::FileError;
@@ -56,39 +56,39 @@ pub fn build(spec: &Spec, seed: u64) -> Result<BoxedDevice, SpecError> {
         "mqsim" => Ok(Box::new(Ssd::from_spec(spec, &ssd::mqsim())?)),
         "hdd" => match hdd::build_hdd(spec, seed) {
             Ok(disk) => Ok(Box::new(disk)),
-            Err(error) => Err(refused_disk(spec, error)),
+            Err(error) => Err(disk_error(spec, error)),
         },
         "object" => Ok(Box::new(Object::from_spec(spec, seed)?)),
-        "measured" => match Measured::from_spec(spec, seed) {
+        "measured" => match MeasuredDevice::from_spec(spec, seed) {
             Ok(storage) => Ok(Box::new(storage)),
-            Err(error) => Err(refused_storage(spec, error)),
+            Err(error) => Err(measured_error(spec, error)),
         },
         "raid0" => {
-            let composed = Composed::parse(spec)?;
-            let settings = Settings::read(&composed.own, &RAID0_KNOBS)?;
+            let composed = ComposedDevice::parse(spec)?;
+            let settings = ParameterValues::read(&composed.own, &RAID0_PARAMETERS)?;
             Ok(Box::new(composed.striped(&settings, seed)?))
         }
         "array" => {
-            let composed = Composed::parse(spec)?;
-            let settings = Settings::read(&composed.own, &array::KNOBS)?;
+            let composed = ComposedDevice::parse(spec)?;
+            let settings = ParameterValues::read(&composed.own, &array::PARAMETERS)?;
             let members = Box::new(composed.striped(&settings, seed)?);
             Ok(Box::new(array::build(&settings, members)))
         }
         "nfs" => {
-            let composed = Composed::parse(spec)?;
-            let mut draw = Draw::new(seed);
+            let composed = ComposedDevice::parse(spec)?;
+            let mut draw = SeededRng::new(seed);
             let member = composed.only_member(draw.bits())?;
             Ok(Box::new(Nfs::from_spec(&composed.own, member, draw.bits())?))
         }
         "faulty" => {
-            let composed = Composed::parse(spec)?;
-            let mut draw = Draw::new(seed);
+            let composed = ComposedDevice::parse(spec)?;
+            let mut draw = SeededRng::new(seed);
             let member = composed.only_member(draw.bits())?;
             let faults = Faulty::faults(&composed.own)?;
             Ok(Box::new(Faulty::new(member, faults, draw.bits())))
         }
         "changing" => {
-            let composed = Composed::parse(spec)?;
+            let composed = ComposedDevice::parse(spec)?;
             let [first, second] = composed.two_members(seed)?;
             Ok(Box::new(Changing::from_spec(&composed.own, first, second)?))
         }
@@ -101,13 +101,15 @@ pub fn build(spec: &Spec, seed: u64) -> Result<BoxedDevice, SpecError> {
 ///
 /// # Errors
 /// As [`build`].
-pub fn describe(spec: &Spec) -> Result<Vec<Parameter>, SpecError> {
-    let alone = |knobs: &[Knob]| Ok(Settings::read(spec, knobs)?.parameters());
-    let composed = |knobs: &[Knob]| {
-        let composed = Composed::parse(spec)?;
-        let mut parameters = Settings::read(&composed.own, knobs)?.parameters();
-        for Members { spec, .. } in &composed.members {
-            parameters.extend(describe(spec)?.into_iter().map(|parameter| Parameter {
+pub fn describe(spec: &Spec) -> Result<Vec<DeviceParameter>, SpecError> {
+    let alone = |parameter_specs: &[ParameterSpec]| {
+        Ok(ParameterValues::read(spec, parameter_specs)?.parameters())
+    };
+    let composed = |parameter_specs: &[ParameterSpec]| {
+        let composed = ComposedDevice::parse(spec)?;
+        let mut parameters = ParameterValues::read(&composed.own, parameter_specs)?.parameters();
+        for MemberGroup { spec, .. } in &composed.members {
+            parameters.extend(describe(spec)?.into_iter().map(|parameter| DeviceParameter {
                 name: format!("{}.{}", spec.name, parameter.name),
                 ..parameter
             }));
@@ -118,14 +120,14 @@ pub fn describe(spec: &Spec) -> Result<Vec<Parameter>, SpecError> {
         "ssd" => alone(&ssd::sata_2012()),
         "nvme" => alone(&ssd::nvme_today()),
         "mqsim" => alone(&ssd::mqsim()),
-        "hdd" => hdd::parameters(spec).map_err(|error| refused_disk(spec, error)),
-        "object" => alone(&object::KNOBS),
-        "measured" => measured::parameters(spec).map_err(|error| refused_storage(spec, error)),
-        "raid0" => composed(&RAID0_KNOBS),
-        "array" => composed(&array::KNOBS),
-        "nfs" => composed(&nfs::KNOBS),
-        "faulty" => composed(&faulty::KNOBS),
-        "changing" => composed(&changing::KNOBS),
+        "hdd" => hdd::parameters(spec).map_err(|error| disk_error(spec, error)),
+        "object" => alone(&object::PARAMETERS),
+        "measured" => measured::parameters(spec).map_err(|error| measured_error(spec, error)),
+        "raid0" => composed(&RAID0_PARAMETERS),
+        "array" => composed(&array::PARAMETERS),
+        "nfs" => composed(&nfs::PARAMETERS),
+        "faulty" => composed(&faulty::PARAMETERS),
+        "changing" => composed(&changing::PARAMETERS),
         _ => Err(unknown(spec)),
     }
 }
@@ -136,17 +138,17 @@ pub fn unmodelled(spec: &Spec) -> Vec<String> {
     match base_name(spec) {
         "hdd" => hdd::drive_of(spec).map(|drive| drive.unmodelled).unwrap_or_default(),
         "raid0" | "array" | "nfs" | "faulty" | "changing" => {
-            let members = Composed::parse(spec).map(|composed| composed.members);
+            let members = ComposedDevice::parse(spec).map(|composed| composed.members);
             members.unwrap_or_default().iter().flat_map(|m| unmodelled(&m.spec)).collect()
         }
         _ => Vec::new(),
     }
 }
 
-const RAID0_KNOBS: [Knob; 1] = [Knob {
+const RAID0_PARAMETERS: [ParameterSpec; 1] = [ParameterSpec {
     key: "stripe",
     what: "bytes on one member before the next one's turn",
-    quantity: Quantity::Bytes,
+    quantity: ParameterQuantity::Bytes,
     default: 512 << 10,
     least: SECTOR_BYTES,
     most: 1 << 30,
@@ -154,7 +156,7 @@ const RAID0_KNOBS: [Knob; 1] = [Knob {
 }];
 
 /// The members of a device that names none.
-fn usual_members(spec: &Spec) -> &'static str {
+fn default_members(spec: &Spec) -> &'static str {
     match base_name(spec) {
         "nfs" => "hdd",
         "faulty" => "ssd",
@@ -168,23 +170,23 @@ fn base_name(spec: &Spec) -> &str {
 }
 
 /// A description file is the value of one parameter of the spec that names it.
-fn refused_disk(spec: &Spec, error: HddError) -> SpecError {
+fn disk_error(spec: &Spec, error: HddError) -> SpecError {
     match error {
         HddError::Spec(error) => error,
-        HddError::File(error) => refused_file(spec, "a file that describes a drive", &error),
+        HddError::File(error) => file_error(spec, "a file that describes a drive", &error),
     }
 }
 
-fn refused_storage(spec: &Spec, error: MeasuredError) -> SpecError {
+fn measured_error(spec: &Spec, error: MeasuredError) -> SpecError {
     match error {
         MeasuredError::Spec(error) => error,
         MeasuredError::File(error) => {
-            refused_file(spec, "a file that `readpath profile` wrote", &error)
+            file_error(spec, "a file that `readpath profile` wrote", &error)
         }
     }
 }
 
-fn refused_file(spec: &Spec, expected: &str, error: &FileError) -> SpecError {
+fn file_error(spec: &Spec, expected: &str, error: &FileError) -> SpecError {
     let (key, value) = spec.parameters.iter().next_back().expect("a file has a key");
     SpecError::BadValue {
         name: spec.name.clone(),
@@ -203,23 +205,23 @@ fn unknown(spec: &Spec) -> SpecError {
 }
 
 /// A device over members, taken apart.
-struct Composed {
+struct ComposedDevice {
     /// Its own name and parameters.
     own: Spec,
-    members: Vec<Members>,
+    members: Vec<MemberGroup>,
 }
 
 /// So many members of one sort.
-struct Members {
+struct MemberGroup {
     count: u32,
     spec: Spec,
 }
 
-impl Composed {
+impl ComposedDevice {
     /// Takes `NAME:2xA+B,key=…,A.key=…` apart.
-    fn parse(spec: &Spec) -> Result<Composed, SpecError> {
-        let (name, list) = spec.name.split_once(':').unwrap_or((&spec.name, usual_members(spec)));
-        let mut members: Vec<Members> = Vec::new();
+    fn parse(spec: &Spec) -> Result<ComposedDevice, SpecError> {
+        let (name, list) = spec.name.split_once(':').unwrap_or((&spec.name, default_members(spec)));
+        let mut members: Vec<MemberGroup> = Vec::new();
         let mut count_all = 0u32;
         // What has one member leaves the `+` to it, when it is composed itself.
         let is_one = matches!(name, "nfs" | "faulty") && list.contains(':');
@@ -234,7 +236,7 @@ impl Composed {
             if count == 0 || count_all > MEMBERS_MAX || member.is_empty() {
                 return Err(refused(spec, list));
             }
-            members.push(Members { count, spec: Spec::plain(member) });
+            members.push(MemberGroup { count, spec: Spec::plain(member) });
         }
         let mut own = Spec::plain(name);
         for (key, value) in &spec.parameters {
@@ -249,16 +251,16 @@ impl Composed {
                 own.parameters.insert(key.clone(), value.clone());
             }
         }
-        Ok(Composed { own, members })
+        Ok(ComposedDevice { own, members })
     }
 
     /// The members side by side, with a stripe as `settings` say.
-    fn striped(&self, settings: &Settings, seed: u64) -> Result<Raid0, SpecError> {
+    fn striped(&self, settings: &ParameterValues, seed: u64) -> Result<Raid0, SpecError> {
         let stripe_bytes = settings.of("stripe");
         if !stripe_bytes.is_multiple_of(SECTOR_BYTES) {
             return Err(settings.refuse("stripe", "a multiple of 512 bytes".to_owned()));
         }
-        let mut draw = Draw::new(seed);
+        let mut draw = SeededRng::new(seed);
         let mut devices: Vec<BoxedDevice> = Vec::new();
         for member in &self.members {
             for _ in 0..member.count {
@@ -275,23 +277,23 @@ impl Composed {
     /// The member of a device that has exactly one.
     fn only_member(&self, seed: u64) -> Result<BoxedDevice, SpecError> {
         match self.members.as_slice() {
-            [Members { count: 1, spec }] => build(spec, seed),
-            _ => Err(self.not_so_many("one member", "ssd", "raid0:4xhdd")),
+            [MemberGroup { count: 1, spec }] => build(spec, seed),
+            _ => Err(self.member_count_error("one member", "ssd", "raid0:4xhdd")),
         }
     }
 
     /// The members of a device that has exactly two.
     fn two_members(&self, seed: u64) -> Result<[BoxedDevice; 2], SpecError> {
-        let mut draw = Draw::new(seed);
+        let mut draw = SeededRng::new(seed);
         match self.members.as_slice() {
-            [Members { count: 1, spec: first }, Members { count: 1, spec: second }] => {
+            [MemberGroup { count: 1, spec: first }, MemberGroup { count: 1, spec: second }] => {
                 Ok([build(first, draw.bits())?, build(second, draw.bits())?])
             }
-            _ => Err(self.not_so_many("two members", "nvme+ssd", "raid0:4xhdd+raid0:8xhdd")),
+            _ => Err(self.member_count_error("two members", "nvme+ssd", "raid0:4xhdd+raid0:8xhdd")),
         }
     }
 
-    fn not_so_many(&self, expected: &str, one: &str, other: &str) -> SpecError {
+    fn member_count_error(&self, expected: &str, one: &str, other: &str) -> SpecError {
         let count: u32 = self.members.iter().map(|members| members.count).sum();
         let name = &self.own.name;
         SpecError::BadValue {

@@ -17,15 +17,15 @@
 
 use std::collections::VecDeque;
 
-use readpath_core::law::{Spec, SpecError};
+use readpath_core::policy::{Spec, SpecError};
 use readpath_core::request::{Completion, DeviceCaps, DeviceRequest, Op, Outcome, RequestId};
 use readpath_core::unit::{PAGE_BYTES, PageRange, SECTOR_BYTES, Time};
 
 use super::Device;
-use super::due::{Due, NEVER};
-use super::knob::{Knob, Settings};
-use super::places::Places;
-use super::rate::Wire;
+use super::due::{FifoEvents, NEVER};
+use super::parameter_spec::{ParameterSpec, ParameterValues};
+use super::places::NumberedSlab;
+use super::rate::Link;
 
 mod buffer;
 mod drives;
@@ -36,9 +36,9 @@ mod written;
 
 use buffer::WriteBuffer;
 pub use drives::{mqsim, nvme_today, sata_2012};
-use flash::{Finished, Flash, FlashTiming};
-use map::{MapCache, Miss};
-use translation::{Room, Translation};
+use flash::{Flash, FlashEvent, FlashTiming};
+use map::{MapCache, MapMiss};
+use translation::{FlashDivision, Translation};
 
 /// A solid-state drive in virtual time.
 ///
@@ -46,38 +46,38 @@ use translation::{Room, Translation};
 #[derive(Debug)]
 pub struct Ssd {
     caps: DeviceCaps,
-    layout: Layout,
+    layout: FlashLayout,
     read_overhead: Time,
     write_overhead: Time,
     /// Whether what the buffer holds survives a loss of power.
-    keeps_writes: bool,
+    write_cache_survives_power_loss: bool,
     command_interval: Time,
     controller_free: Time,
-    link_out: Wire,
+    link_out: Link,
     /// Data from the host; `None` when it shares the wire of `link_out`.
-    link_in: Option<Wire>,
+    link_in: Option<Link>,
     map: MapCache,
     /// Bytes of changed map pages that don't fill a unit yet.
     map_bytes: u64,
     translation: Translation,
     buffer: WriteBuffer,
     flash: Flash,
-    reads_arriving: Due<u32>,
-    writes_arriving: Due<u32>,
-    writes_crossing: Due<u32>,
+    reads_arriving: FifoEvents<u32>,
+    writes_arriving: FifoEvents<u32>,
+    writes_crossing: FifoEvents<u32>,
     /// Writes for which the buffer has no room yet.
     writes_held: VecDeque<u32>,
-    flushes_arriving: Due<RequestId>,
+    flushes_arriving: FifoEvents<RequestId>,
     /// How many bytes must have been programmed before a flush is done.
     flushes: VecDeque<(u64, RequestId)>,
-    flushes_done: Due<RequestId>,
-    reads_done: Due<u32>,
-    writes_done: Due<u32>,
-    slots: Places<Slot>,
+    flushes_done: FifoEvents<RequestId>,
+    reads_done: FifoEvents<u32>,
+    writes_done: FifoEvents<u32>,
+    slots: NumberedSlab<SsdRequest>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Slot {
+struct SsdRequest {
     request: DeviceRequest,
     /// Bytes that have not left their channel yet.
     bytes_left: u32,
@@ -87,7 +87,7 @@ struct Slot {
 
 /// Where a flash page lies.
 #[derive(Clone, Copy, Debug)]
-struct Layout {
+struct FlashLayout {
     page_shift: u32,
     dies: u32,
     /// Dies times planes: pages in one row over the whole drive.
@@ -95,13 +95,13 @@ struct Layout {
 }
 
 impl Ssd {
-    /// Builds the drive that `spec` describes over the defaults of `knobs`:
+    /// Builds the drive that `spec` describes over the defaults of `parameter_specs`:
     /// [`sata_2012`], [`nvme_today`] or [`mqsim`].
     ///
     /// # Errors
     /// An unknown parameter, or a value that can't be used.
-    pub fn from_spec(spec: &Spec, knobs: &[Knob]) -> Result<Ssd, SpecError> {
-        let settings = Settings::read(spec, knobs)?;
+    pub fn from_spec(spec: &Spec, parameter_specs: &[ParameterSpec]) -> Result<Ssd, SpecError> {
+        let settings = ParameterValues::read(spec, parameter_specs)?;
         let page_bytes = settings.of("page");
         if !page_bytes.is_power_of_two() {
             return Err(settings.refuse("page", "a power of two".to_owned()));
@@ -118,31 +118,31 @@ impl Ssd {
         }
         let flash = Flash::new(flash_timing(&settings, unit_bytes));
         let link_bytes_per_second = settings.of("link");
-        let dies = settings.of_u32("channels") * settings.of_u32("dies_per_channel");
+        let dies = settings.get_u32("channels") * settings.get_u32("dies_per_channel");
         let is_duplex = settings.of("link_duplex") == 1;
         Ok(Ssd {
             caps: DeviceCaps {
                 sectors: settings.of("size") / SECTOR_BYTES,
-                request_sectors_max: settings.of_u32("request_max") / SECTOR_BYTES as u32,
-                depth_max: settings.of_u32("depth"),
+                request_sectors_max: settings.get_u32("request_max") / SECTOR_BYTES as u32,
+                depth_max: settings.get_u32("depth"),
                 is_rotational: false,
                 alignment_sectors: 1,
             },
-            layout: Layout {
+            layout: FlashLayout {
                 page_shift: page_bytes.trailing_zeros(),
                 dies,
                 row_pages: u64::from(dies) * planes,
             },
             read_overhead: Time(settings.of("read_overhead")),
             write_overhead: Time(settings.of("write_overhead")),
-            keeps_writes: settings.of("power_loss_protection") == 1,
+            write_cache_survives_power_loss: settings.of("power_loss_protection") == 1,
             command_interval: Time(settings.of("command_interval")),
             controller_free: Time::ZERO,
-            link_out: Wire::new(link_bytes_per_second),
-            link_in: is_duplex.then(|| Wire::new(link_bytes_per_second)),
+            link_out: Link::new(link_bytes_per_second),
+            link_in: is_duplex.then(|| Link::new(link_bytes_per_second)),
             map: MapCache::new(page_bytes, settings.of("map_span")),
             map_bytes: 0,
-            translation: Translation::new(Room {
+            translation: Translation::new(FlashDivision {
                 pages: settings.of("size") / PAGE_BYTES,
                 spare_percent: settings.of("spare"),
                 free_percent: settings.of("kept_free"),
@@ -152,16 +152,16 @@ impl Ssd {
             }),
             buffer: WriteBuffer::new(settings.of("buffer"), unit_bytes),
             flash,
-            reads_arriving: Due::new(),
-            writes_arriving: Due::new(),
-            writes_crossing: Due::new(),
+            reads_arriving: FifoEvents::new(),
+            writes_arriving: FifoEvents::new(),
+            writes_crossing: FifoEvents::new(),
             writes_held: VecDeque::new(),
-            flushes_arriving: Due::new(),
+            flushes_arriving: FifoEvents::new(),
             flushes: VecDeque::new(),
-            flushes_done: Due::new(),
-            reads_done: Due::new(),
-            writes_done: Due::new(),
-            slots: Places::new(),
+            flushes_done: FifoEvents::new(),
+            reads_done: FifoEvents::new(),
+            writes_done: FifoEvents::new(),
+            slots: NumberedSlab::new(),
         })
     }
 
@@ -177,7 +177,7 @@ impl Ssd {
     }
 
     /// A page of the map is read, for `slot`; the one that it replaces is programmed if it changed.
-    fn read_map(&mut self, now: Time, miss: Miss, slot: u32) {
+    fn read_map(&mut self, now: Time, miss: MapMiss, slot: u32) {
         let bytes = 1u32 << self.layout.page_shift;
         let (die, row) = self.layout.place(miss.page);
         self.flash.read(now, die, row, slot, bytes);
@@ -191,7 +191,7 @@ impl Ssd {
     }
 
     /// The map of what is written must be in memory to be changed; the host doesn't wait for it.
-    fn change_map(&mut self, now: Time, request: DeviceRequest) {
+    fn load_map_for_write(&mut self, now: Time, request: DeviceRequest) {
         let mut sector = request.start;
         while sector < request.end() {
             if let Some(miss) = self.map.miss(sector, true) {
@@ -242,14 +242,14 @@ impl Ssd {
     }
 
     /// The data of a write is in the controller: answered when the buffer has room.
-    fn hold_write(&mut self, now: Time, slot: u32) {
+    fn queue_write(&mut self, now: Time, slot: u32) {
         self.writes_held.push_back(slot);
         self.admit_writes(now);
     }
 
     /// A flush is understood: an open unit is programmed though it isn't full.
     fn begin_flush(&mut self, now: Time, id: RequestId) {
-        if self.keeps_writes {
+        if self.write_cache_survives_power_loss {
             return self.flushes_done.push(now, id);
         }
         if self.buffer.pad() {
@@ -276,7 +276,7 @@ impl Ssd {
             let Some(units) = self.buffer.admit(pages) else { return };
             self.writes_held.pop_front();
             self.writes_done.push(now + self.write_overhead, slot);
-            self.change_map(now, request);
+            self.load_map_for_write(now, request);
             let moved = self.translation.write(pages);
             self.flash.collect(now, moved.reads, moved.programs);
             for _ in 0..units {
@@ -304,13 +304,13 @@ impl Ssd {
         }
         if flash == at {
             match self.flash.advance(at, die) {
-                Finished::Read { slot, bytes } => self.finish_page(at, slot, bytes),
-                Finished::Program => {
+                FlashEvent::Read { slot, bytes } => self.finish_page(at, slot, bytes),
+                FlashEvent::Program => {
                     self.buffer.release();
                     self.end_flushes(at);
                     self.admit_writes(at);
                 }
-                Finished::Nothing => {}
+                FlashEvent::Nothing => {}
             }
         } else if read == at {
             let (_, slot) = self.reads_arriving.pop().expect("its time was read");
@@ -320,7 +320,7 @@ impl Ssd {
             self.begin_write(at, slot);
         } else {
             let (_, slot) = self.writes_crossing.pop().expect("its time was read");
-            self.hold_write(at, slot);
+            self.queue_write(at, slot);
         }
         true
     }
@@ -348,7 +348,7 @@ impl Device for Ssd {
     fn submit(&mut self, now: Time, request: DeviceRequest) {
         let bytes = request.sectors * SECTOR_BYTES as u32;
         debug_assert!(self.slots.count() < self.caps.depth_max as usize, "the drive is full");
-        let slot = self.slots.add(Slot { request, bytes_left: bytes, is_mapping: false });
+        let slot = self.slots.add(SsdRequest { request, bytes_left: bytes, is_mapping: false });
         let started_at = self.controller_free.max(now);
         self.controller_free = started_at + self.command_interval;
         match request.op {
@@ -395,7 +395,7 @@ impl Device for Ssd {
 /// In place of a slot: nobody waits for what is read.
 const NOBODY: u32 = u32::MAX;
 
-impl Layout {
+impl FlashLayout {
     /// The die of a flash page, and its row in the planes of that die.
     #[inline]
     fn place(&self, page: u64) -> (u32, u64) {
@@ -405,7 +405,7 @@ impl Layout {
     }
 }
 
-fn flash_timing(settings: &Settings, unit_bytes: u64) -> FlashTiming {
+fn flash_timing(settings: &ParameterValues, unit_bytes: u64) -> FlashTiming {
     let by_bit = |lsb, csb, msb| {
         let keys: &[&str] = match settings.of("bits_per_cell") {
             1 => &[lsb],
@@ -415,17 +415,17 @@ fn flash_timing(settings: &Settings, unit_bytes: u64) -> FlashTiming {
         keys.iter().map(|key| Time(settings.of(key))).collect()
     };
     FlashTiming {
-        channels: settings.of_u32("channels"),
-        dies: settings.of_u32("channels") * settings.of_u32("dies_per_channel"),
+        channels: settings.get_u32("channels"),
+        dies: settings.get_u32("channels") * settings.get_u32("dies_per_channel"),
         channel_bytes_per_second: settings.of("channel_rate"),
         sense: by_bit("read_lsb", "read_csb", "read_msb"),
         program: by_bit("program_lsb", "program_csb", "program_msb"),
         erase: Time(settings.of("erase")),
-        pages_per_block: settings.of_u32("pages_per_block"),
+        pages_per_block: settings.get_u32("pages_per_block"),
         program_bytes: unit_bytes,
         suspend_program: Time(settings.of("suspend_program")),
         suspend_erase: Time(settings.of("suspend_erase")),
-        parity: settings.of_u32("parity"),
-        reads_in_row_max: settings.of_u32("reads_in_row"),
+        parity: settings.get_u32("parity"),
+        reads_in_row_max: settings.get_u32("reads_in_row"),
     }
 }

@@ -39,8 +39,10 @@
 //! In 640 MiB the third row has 21.1 MB/s as published (21.45), and the first, 12.6, is half as
 //! fast again: of the causes with a name none is left for that.
 
-use super::{Case, Experiment, Reproduced, Tell, law, megabytes_per_second};
-use crate::simulate::{Setup, SimulateError};
+use super::{
+    Experiment, ProgressCallback, ReproducedTable, SimulatedRow, megabytes_per_second, policy,
+};
+use crate::simulate::{SimulateError, SimulationSetup};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "A",
@@ -52,7 +54,11 @@ const SYNCHRONOUS: &str = "ioengine=psync\n";
 const ASYNCHRONOUS: &str =
     "ioengine=libaio\niodepth=64\niodepth_batch=8\niodepth_batch_complete=8\n";
 
-fn run(seed: u64, shortened: u32, tell: &mut Tell<'_>) -> Result<Vec<Reproduced>, SimulateError> {
+fn run(
+    seed: u64,
+    shortened: u32,
+    tell: &mut ProgressCallback<'_>,
+) -> Result<Vec<ReproducedTable>, SimulateError> {
     let whole = table(2048, "2 GiB of cache", seed, shortened, tell)?;
     let part = table(640, "640 MiB of cache (fitted to the first row)", seed, shortened, tell)?;
     Ok(vec![whole, part])
@@ -63,24 +69,24 @@ fn table(
     memory_words: &str,
     seed: u64,
     shortened: u32,
-    tell: &mut Tell<'_>,
-) -> Result<Reproduced, SimulateError> {
+    tell: &mut ProgressCallback<'_>,
+) -> Result<ReproducedTable, SimulateError> {
     let size_mib = (1024 / shortened).max(1);
     let memory_bytes = u64::from(memory_mib / shortened).max(1) << 20;
-    let case = |label, job: &str, readahead, published| Case {
+    let case = |label, job: &str, readahead, published| SimulatedRow {
         label,
         job: format!(
             "[records]\nrw=randread\nrandom_generator=permutation\nbs=64k\nsize={size_mib}m\nfadvise_hint=0\n{job}"
         ),
-        setup: Setup {
-            readahead: law(readahead),
+        setup: SimulationSetup {
+            readahead: policy(readahead),
             // What the kernels of that time kept.
-            reclaim: law("two-lists"),
+            eviction: policy("two-lists"),
             merges: false,
             queue_requests: 1024,
             memory_bytes,
             seed,
-            ..Setup::new(law("hdd"))
+            ..SimulationSetup::new(policy("hdd"))
         },
         published,
     };
@@ -92,7 +98,7 @@ fn table(
         case("mm4, O_DIRECT", &direct, "none", None),
         case("on-demand readahead (2007)", ASYNCHRONOUS, "ondemand", None),
     ];
-    Ok(Reproduced {
+    Ok(ReproducedTable {
         table: "A".to_owned(),
         title: EXPERIMENT.title.to_owned(),
         machine: format!(

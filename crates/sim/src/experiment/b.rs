@@ -35,9 +35,11 @@
 
 use readpath_core::machine::SwapOut;
 
-use super::{Comparison, Experiment, Reproduced, Tell, law};
-use crate::load::{Load, LoadRow, LoadSetup, MemoryHost, Pattern, Share, simulate_load};
-use crate::run::Watch;
+use super::{Experiment, ProgressCallback, ReproducedTable, TableRow, policy};
+use crate::load::{
+    LoadRow, LoadSetup, MemoryHost, MemoryLoad, MemorySharing, TouchPattern, simulate_load,
+};
+use crate::run::RunObserver;
 use crate::simulate::SimulateError;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -65,7 +67,7 @@ const DRIVE_WORDS: &str = "a solid-state drive of 80 GB on SATA 3 Gb/s with 20 d
 const WRITE_PAGES_MAX: u64 = 32;
 
 /// The rows of each table: what is called what, and the law.
-const LAWS: [(&str, &str); 8] = [
+const POLICIES: [(&str, &str); 8] = [
     ("the whole cluster", "cluster"),
     ("by mapping", "vma,shared=cluster,rotating=vma,halving=0"),
     ("the early detector", "hits,least=2"),
@@ -78,102 +80,106 @@ const LAWS: [(&str, &str); 8] = [
 
 /// One table: where, how, whose, and the published times of the first five laws, in hundredths
 /// of a second.
-struct Cell {
+struct TableCell {
     title: &'static str,
     on_disk: bool,
-    pattern: Pattern,
-    share: Share,
+    pattern: TouchPattern,
+    share: MemorySharing,
     published: Option<[u32; 5]>,
 }
 
-const CELLS: [Cell; 8] = [
-    Cell {
+const SWAP_TABLES: [TableCell; 8] = [
+    TableCell {
         title: "HDD Seq Anon",
         on_disk: true,
-        pattern: Pattern::Sequential,
-        share: Share::Private,
+        pattern: TouchPattern::Sequential,
+        share: MemorySharing::Private,
         published: Some([73921, 76210, 75611, 76904, 121542]),
     },
-    Cell {
+    TableCell {
         title: "HDD Seq Shmem",
         on_disk: true,
-        pattern: Pattern::Sequential,
-        share: Share::Shared,
+        pattern: TouchPattern::Sequential,
+        share: MemorySharing::Shared,
         published: None,
     },
-    Cell {
+    TableCell {
         title: "HDD Rand Anon",
         on_disk: true,
-        pattern: Pattern::Random,
-        share: Share::Private,
+        pattern: TouchPattern::Random,
+        share: MemorySharing::Private,
         published: Some([895_392, 831_243, 871_569, 845_197, 841_680]),
     },
-    Cell {
+    TableCell {
         title: "HDD Rand Shmem",
         on_disk: true,
-        pattern: Pattern::Random,
-        share: Share::Shared,
+        pattern: TouchPattern::Random,
+        share: MemorySharing::Shared,
         published: None,
     },
-    Cell {
+    TableCell {
         title: "SSD Seq Anon",
         on_disk: false,
-        pattern: Pattern::Sequential,
-        share: Share::Private,
+        pattern: TouchPattern::Sequential,
+        share: MemorySharing::Private,
         published: Some([24634, 24198, 24673, 25107, 70018]),
     },
-    Cell {
+    TableCell {
         title: "SSD Seq Shmem",
         on_disk: false,
-        pattern: Pattern::Sequential,
-        share: Share::Shared,
+        pattern: TouchPattern::Sequential,
+        share: MemorySharing::Shared,
         published: Some([24959, 24932, 25052, 25703, 69678]),
     },
-    Cell {
+    TableCell {
         title: "SSD Rand Anon",
         on_disk: false,
-        pattern: Pattern::Random,
-        share: Share::Private,
+        pattern: TouchPattern::Random,
+        share: MemorySharing::Private,
         published: Some([43014, 26146, 28075, 25989, 25901]),
     },
-    Cell {
+    TableCell {
         title: "SSD Rand Shmem",
         on_disk: false,
-        pattern: Pattern::Random,
-        share: Share::Shared,
+        pattern: TouchPattern::Random,
+        share: MemorySharing::Shared,
         published: Some([45349, 45215, 28249, 24268, 24332]),
     },
 ];
 
-fn run(seed: u64, shortened: u32, tell: &mut Tell<'_>) -> Result<Vec<Reproduced>, SimulateError> {
-    CELLS.iter().map(|cell| table(cell, seed, u64::from(shortened), tell)).collect()
+fn run(
+    seed: u64,
+    shortened: u32,
+    tell: &mut ProgressCallback<'_>,
+) -> Result<Vec<ReproducedTable>, SimulateError> {
+    SWAP_TABLES.iter().map(|cell| table(cell, seed, u64::from(shortened), tell)).collect()
 }
 
 fn table(
-    cell: &Cell,
+    cell: &TableCell,
     seed: u64,
     shortened: u64,
-    tell: &mut Tell<'_>,
-) -> Result<Reproduced, SimulateError> {
+    tell: &mut ProgressCallback<'_>,
+) -> Result<ReproducedTable, SimulateError> {
     let load = load(cell, shortened);
     let (device, words) = if cell.on_disk { (DISK, DISK_WORDS) } else { (DRIVE, DRIVE_WORDS) };
-    let mut rows: Vec<Comparison> = Vec::new();
-    for (nth, (label, swapin)) in LAWS.into_iter().enumerate() {
+    let mut rows: Vec<TableRow> = Vec::new();
+    for (nth, (label, swapin)) in POLICIES.into_iter().enumerate() {
         let setup = LoadSetup {
-            swapin: law(swapin),
-            scheduler: law("cfq"),
-            reclaim: law("two-lists"),
+            swapin: policy(swapin),
+            scheduler: policy("cfq"),
+            eviction: policy("two-lists"),
             write_pages_max: Some(WRITE_PAGES_MAX),
             swap_out: SwapOut::Oldest,
             seed,
             host: MemoryHost::OF_2012,
-            ..LoadSetup::new(law(device))
+            ..LoadSetup::new(policy(device))
         };
-        let row = simulate_load(&load, &setup, Watch::progress(tell))?;
+        let row = simulate_load(&load, &setup, RunObserver::progress(tell))?;
         let published = cell.published.and_then(|times| times.get(nth).copied());
         rows.push(comparison(label, swapin, published, &row, &rows));
     }
-    Ok(Reproduced {
+    Ok(ReproducedTable {
         table: EXPERIMENT.name.to_owned(),
         title: cell.title.to_owned(),
         machine: format!("{words}, cfq, a host of 64 µs of system time a fault"),
@@ -184,20 +190,22 @@ fn table(
 }
 
 /// What is touched; shortened in all sizes alike, so that as much of it is missing.
-fn load(cell: &Cell, shortened: u64) -> Load {
+fn load(cell: &TableCell, shortened: u64) -> MemoryLoad {
     let mib = |size: u64| (size / shortened).max(size / 100) << 20;
     let mapping_bytes = mib(1000);
     let sweeps = 5 * mapping_bytes / 4096;
-    Load {
+    MemoryLoad {
         swap_bytes: mib(1024).max(mapping_bytes),
         pattern: cell.pattern,
         touches: match cell.pattern {
-            Pattern::Sequential => sweeps,
-            Pattern::Random | Pattern::Zipf | Pattern::Swept => 5_000_000 / shortened,
+            TouchPattern::Sequential => sweeps,
+            TouchPattern::Random | TouchPattern::Zipf | TouchPattern::Swept => {
+                5_000_000 / shortened
+            }
         },
         writes_percent: 100,
         share: cell.share,
-        ..Load::new(cell.title, mapping_bytes, mib(900))
+        ..MemoryLoad::new(cell.title, mapping_bytes, mib(900))
     }
 }
 
@@ -206,15 +214,15 @@ fn comparison(
     swapin: &str,
     published: Option<u32>,
     row: &LoadRow,
-    before: &[Comparison],
-) -> Comparison {
+    before: &[TableRow],
+) -> TableRow {
     let published = published.map(|hundredths| f64::from(hundredths) / 100.0);
     let modelled = row.seconds.expect("a modelled load is measured");
     let first = before.first();
     let published_first = first.map_or(published, |first| first.published);
-    Comparison {
+    TableRow {
         label: label.to_owned(),
-        laws: swapin.to_owned(),
+        policies: swapin.to_owned(),
         published,
         published_ratio: published.zip(published_first).map(|(this, first)| this / first),
         modelled,

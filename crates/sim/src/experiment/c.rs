@@ -19,10 +19,10 @@
 //! The machine: a server that has the data in memory (`nfs:ssd`, warmed by its
 //! own reading ahead), a READ for each request of the client.
 
-use super::{Comparison, Experiment, Grid, GridRow, Reproduced, Tell, law};
+use super::{Experiment, Grid, GridRow, ProgressCallback, ReproducedTable, TableRow, policy};
 use crate::job::JobFile;
-use crate::report::Row;
-use crate::simulate::{Setup, SimulateError, simulate};
+use crate::report::ResultRow;
+use crate::simulate::{SimulateError, SimulationSetup, simulate};
 
 pub(super) const EXPERIMENT: Experiment =
     Experiment { name: "C", title: "reads over NFS with readahead off (2009)", run };
@@ -59,7 +59,11 @@ pub const READ_CASES: [ReadCase; 3] = [
 
 const LINK: &str = "nfs:ssd,rsize=32k,request_max=32k";
 
-fn run(seed: u64, shortened: u32, tell: &mut Tell<'_>) -> Result<Vec<Reproduced>, SimulateError> {
+fn run(
+    seed: u64,
+    shortened: u32,
+    tell: &mut ProgressCallback<'_>,
+) -> Result<Vec<ReproducedTable>, SimulateError> {
     let mut tables = vec![one_read(seed, tell)?, random_program(seed, shortened, tell)?];
     for gigabits in [1, 10] {
         tables.push(sequential(gigabits, seed, shortened, tell)?);
@@ -67,7 +71,7 @@ fn run(seed: u64, shortened: u32, tell: &mut Tell<'_>) -> Result<Vec<Reproduced>
     Ok(tables)
 }
 
-fn one_read(seed: u64, tell: &mut Tell<'_>) -> Result<Reproduced, SimulateError> {
+fn one_read(seed: u64, tell: &mut ProgressCallback<'_>) -> Result<ReproducedTable, SimulateError> {
     let mut rows = Vec::new();
     for case in &READ_CASES {
         let direct = u32::from(case.is_direct);
@@ -75,21 +79,21 @@ fn one_read(seed: u64, tell: &mut Tell<'_>) -> Result<Reproduced, SimulateError>
         let row = simulated(case.label, &text, LINK, case.readahead, seed, tell)?;
         let reads = row.device_requests.unwrap_or(0);
         let first = f64::from(READ_CASES[0].reads);
-        rows.push(Comparison {
+        rows.push(TableRow {
             pages_in: None,
             pages_out: None,
             label: case.label.to_owned(),
-            laws: case.readahead.to_owned(),
+            policies: case.readahead.to_owned(),
             published: Some(f64::from(case.reads)),
             published_ratio: Some(f64::from(case.reads) / first),
             modelled: reads as f64,
             modelled_ratio: reads as f64
-                / rows.first().map_or(reads as f64, |row: &Comparison| row.modelled),
+                / rows.first().map_or(reads as f64, |row: &TableRow| row.modelled),
             device_requests: row.device_requests,
             device_request_kib_mean: row.device_request_kib_mean,
         });
     }
-    Ok(Reproduced {
+    Ok(ReproducedTable {
         table: EXPERIMENT.name.to_owned(),
         title: format!("{}: one read of {READ_BYTES} bytes, rsize {RSIZE_BYTES}", EXPERIMENT.title),
         machine: format!("a server on one gigabit switch (`{LINK}`)"),
@@ -102,10 +106,10 @@ fn one_read(seed: u64, tell: &mut Tell<'_>) -> Result<Reproduced, SimulateError>
 fn random_program(
     seed: u64,
     shortened: u32,
-    tell: &mut Tell<'_>,
-) -> Result<Reproduced, SimulateError> {
+    tell: &mut ProgressCallback<'_>,
+) -> Result<ReproducedTable, SimulateError> {
     let device = format!("{LINK},rtt=1ms");
-    let mut rows: Vec<Comparison> = Vec::new();
+    let mut rows: Vec<TableRow> = Vec::new();
     for case in &READ_CASES {
         let row = simulated(
             case.label,
@@ -122,11 +126,11 @@ fn random_program(
             1 => Some(4.13),
             _ => None,
         };
-        rows.push(Comparison {
+        rows.push(TableRow {
             pages_in: None,
             pages_out: None,
             label: case.label.to_owned(),
-            laws: case.readahead.to_owned(),
+            policies: case.readahead.to_owned(),
             published: None,
             published_ratio,
             modelled,
@@ -135,7 +139,7 @@ fn random_program(
             device_request_kib_mean: row.device_request_kib_mean,
         });
     }
-    Ok(Reproduced {
+    Ok(ReproducedTable {
         table: EXPERIMENT.name.to_owned(),
         title: "a program that reads 16 to 96 KiB at random, one read at a time".to_owned(),
         machine: format!("a server with a round trip of 1 ms (`{device}`)"),
@@ -172,8 +176,8 @@ fn sequential(
     gigabits: u32,
     seed: u64,
     shortened: u32,
-    tell: &mut Tell<'_>,
-) -> Result<Reproduced, SimulateError> {
+    tell: &mut ProgressCallback<'_>,
+) -> Result<ReproducedTable, SimulateError> {
     let device = |round_trip_us: u32| {
         // Ethernet's headers take one byte in seventeen.
         let megabytes_per_second = u64::from(gigabits) * 1_177 / 10;
@@ -185,16 +189,21 @@ fn sequential(
     let mib = (1024 / shortened).max(32);
     let text = format!("[stream]\nrw=read\nbs=128k\nsize={mib}m\nfadvise_hint=0\n");
     let mut rows = Vec::new();
-    for (label, laws) in WINDOWS {
+    for (label, policies) in WINDOWS {
         let mut modelled = Vec::new();
         for round_trip_us in ROUND_TRIPS_US {
-            let row = simulated(label, &text, &device(round_trip_us), laws, seed, tell)?;
+            let row = simulated(label, &text, &device(round_trip_us), policies, seed, tell)?;
             modelled.push(row.bytes as f64 / 1e6 / row.seconds);
         }
         let published = vec![None; ROUND_TRIPS_US.len()];
-        rows.push(GridRow { label: label.to_owned(), laws: laws.to_owned(), published, modelled });
+        rows.push(GridRow {
+            label: label.to_owned(),
+            policies: policies.to_owned(),
+            published,
+            modelled,
+        });
     }
-    Ok(Reproduced {
+    Ok(ReproducedTable {
         table: EXPERIMENT.name.to_owned(),
         title: format!("in sequence, {gigabits} Gbit/s"),
         machine: format!("a server of today behind each link (`{}`)", device(ROUND_TRIPS_US[0])),
@@ -214,9 +223,13 @@ fn simulated(
     device: &str,
     readahead: &str,
     seed: u64,
-    tell: &mut Tell<'_>,
-) -> Result<Row, SimulateError> {
+    tell: &mut ProgressCallback<'_>,
+) -> Result<ResultRow, SimulateError> {
     let job = JobFile::parse(job).expect("the experiment's job is well formed");
-    let setup = Setup { readahead: law(readahead), seed, ..Setup::new(law(device)) };
+    let setup = SimulationSetup {
+        readahead: policy(readahead),
+        seed,
+        ..SimulationSetup::new(policy(device))
+    };
     simulate(label, &job, &setup, tell)
 }

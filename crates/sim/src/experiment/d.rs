@@ -31,11 +31,11 @@
 //! The second half of the experiment is the same on one of those drives alone,
 //! where idling wins, with nothing published beside it.
 
-use super::{Experiment, Grid, GridRow, Reproduced, Tell, law};
+use super::{Experiment, Grid, GridRow, ProgressCallback, ReproducedTable, policy};
 use crate::device::array::TWELVE_DISKS;
-use crate::device::random::Draw;
+use crate::device::random::SeededRng;
 use crate::job::JobFile;
-use crate::simulate::{Setup, SimulateError, simulate};
+use crate::simulate::{SimulateError, SimulationSetup, simulate};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "D",
@@ -45,12 +45,12 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 
 const PROCESSES: [u32; 7] = [1, 2, 4, 8, 16, 32, 64];
 
-type Published = [Option<f64>; 7];
+type PublishedRow = [Option<f64>; 7];
 
-const LEFT_OUT: Published = [None; 7];
+const DISCARDED_OUTPUTS: PublishedRow = [None; 7];
 
-const fn published(figures: [u32; 7]) -> Published {
-    let mut published = LEFT_OUT;
+const fn published(figures: [u32; 7]) -> PublishedRow {
+    let mut published = DISCARDED_OUTPUTS;
     let mut at = 0;
     while at < 7 {
         published[at] = Some(figures[at] as f64);
@@ -92,7 +92,7 @@ const SPINDLE: Testbed = Testbed {
 };
 
 /// What the processes do, and what it is measured in.
-struct Load {
+struct TableLoad {
     title: &'static str,
     job: &'static str,
     seconds: u32,
@@ -100,13 +100,13 @@ struct Load {
     unit_bytes: f64,
 }
 
-impl Load {
-    fn shortened(self, by: u32) -> Load {
-        Load { seconds: (self.seconds / by).max(1), ..self }
+impl TableLoad {
+    fn shortened(self, by: u32) -> TableLoad {
+        TableLoad { seconds: (self.seconds / by).max(1), ..self }
     }
 }
 
-const MAPPED: Load = Load {
+const MAPPED: TableLoad = TableLoad {
     title: "mmap, random 64 KiB",
     job: "ioengine=mmap\nrw=randread\nrandom_generator=permutation\nbs=64k\nsize=8g",
     seconds: 60,
@@ -114,7 +114,7 @@ const MAPPED: Load = Load {
     unit_bytes: 1024.0,
 };
 
-const DIRECT: Load = Load {
+const DIRECT: TableLoad = TableLoad {
     title: "direct, sequential 64 KiB",
     job: "direct=1\nrw=read\nbs=64k\nsize=4g",
     seconds: 20,
@@ -122,17 +122,21 @@ const DIRECT: Load = Load {
     unit_bytes: 1_048_576.0,
 };
 
-const BUFFERED: Load =
-    Load { title: "buffered, sequential 64 KiB", job: "rw=read\nbs=64k\nsize=4g", ..DIRECT };
+const BUFFERED: TableLoad =
+    TableLoad { title: "buffered, sequential 64 KiB", job: "rw=read\nbs=64k\nsize=4g", ..DIRECT };
 
 /// Not in the source: what no detection may lose.
-const RANDOM: Load = Load {
+const RANDOM: TableLoad = TableLoad {
     title: "direct, random 4 KiB",
     job: "direct=1\nrw=randread\nrandom_generator=permutation\nbs=4k\nsize=4g",
     ..MAPPED
 };
 
-fn run(seed: u64, shortened: u32, tell: &mut Tell<'_>) -> Result<Vec<Reproduced>, SimulateError> {
+fn run(
+    seed: u64,
+    shortened: u32,
+    tell: &mut ProgressCallback<'_>,
+) -> Result<Vec<ReproducedTable>, SimulateError> {
     let array = [
         (
             MAPPED,
@@ -140,7 +144,7 @@ fn run(seed: u64, shortened: u32, tell: &mut Tell<'_>) -> Result<Vec<Reproduced>
                 published([2771, 2779, 3084, 3623, 3847, 3940, 4216]),
                 published([2778, 2447, 2240, 2182, 2082, 2033, 1672]),
                 published([2755, 2374, 2225, 2174, 2007, 1904, 1856]),
-                LEFT_OUT,
+                DISCARDED_OUTPUTS,
                 // Published only for 8 processes: 3,953 to 3,992.
                 [None, None, None, Some(3972.5), None, None, None],
             ],
@@ -149,9 +153,9 @@ fn run(seed: u64, shortened: u32, tell: &mut Tell<'_>) -> Result<Vec<Reproduced>
             DIRECT,
             [
                 published([279, 277, 276, 263, 262, 214, 99]),
-                LEFT_OUT,
-                LEFT_OUT,
-                LEFT_OUT,
+                DISCARDED_OUTPUTS,
+                DISCARDED_OUTPUTS,
+                DISCARDED_OUTPUTS,
                 published([271, 385, 386, 385, 384, 356, 257]),
             ],
         ),
@@ -159,9 +163,9 @@ fn run(seed: u64, shortened: u32, tell: &mut Tell<'_>) -> Result<Vec<Reproduced>
             BUFFERED,
             [
                 published([372, 326, 319, 272, 250, 200, 186]),
-                LEFT_OUT,
-                LEFT_OUT,
-                LEFT_OUT,
+                DISCARDED_OUTPUTS,
+                DISCARDED_OUTPUTS,
+                DISCARDED_OUTPUTS,
                 published([380, 381, 386, 383, 382, 370, 234]),
             ],
         ),
@@ -173,26 +177,27 @@ fn run(seed: u64, shortened: u32, tell: &mut Tell<'_>) -> Result<Vec<Reproduced>
     }
     for load in [MAPPED, DIRECT, BUFFERED, RANDOM] {
         let load = load.shortened(shortened);
-        tables.push(table(&SPINDLE, &load, &[LEFT_OUT; 5], seed, tell)?);
+        tables.push(table(&SPINDLE, &load, &[DISCARDED_OUTPUTS; 5], seed, tell)?);
     }
     Ok(tables)
 }
 
 fn table(
     machine: &Testbed,
-    load: &Load,
-    published: &[Published; 5],
+    load: &TableLoad,
+    published: &[PublishedRow; 5],
     seed: u64,
-    tell: &mut Tell<'_>,
-) -> Result<Reproduced, SimulateError> {
+    tell: &mut ProgressCallback<'_>,
+) -> Result<ReproducedTable, SimulateError> {
     let mut rows = Vec::new();
-    for ((label, laws), published) in POLICIES.into_iter().zip(published.iter().chain([&LEFT_OUT]))
+    for ((label, policies), published) in
+        POLICIES.into_iter().zip(published.iter().chain([&DISCARDED_OUTPUTS]))
     {
-        let setup = Setup {
-            scheduler: law(laws),
+        let setup = SimulationSetup {
+            scheduler: policy(policies),
             memory_bytes: 1 << 30,
             seed,
-            ..Setup::new(law(machine.device))
+            ..SimulationSetup::new(policy(machine.device))
         };
         let mut modelled = Vec::new();
         for processes in PROCESSES {
@@ -203,12 +208,12 @@ fn table(
         }
         rows.push(GridRow {
             label: label.to_owned(),
-            laws: laws.to_owned(),
+            policies: policies.to_owned(),
             published: published.to_vec(),
             modelled,
         });
     }
-    Ok(Reproduced {
+    Ok(ReproducedTable {
         table: EXPERIMENT.name.to_owned(),
         title: load.title.to_owned(),
         machine: format!("{} (`{}`), files spread over it", machine.words, machine.device),
@@ -219,10 +224,10 @@ fn table(
 }
 
 /// One section for each process: its file is an equal part of the volume.
-fn job(machine: &Testbed, load: &Load, processes: u32, seed: u64) -> String {
+fn job(machine: &Testbed, load: &TableLoad, processes: u32, seed: u64) -> String {
     let part_mib = machine.volume_mib / u64::from(processes);
     let mut parts: Vec<u64> = (0..processes.into()).collect();
-    let mut draw = Draw::new(seed);
+    let mut draw = SeededRng::new(seed);
     for last in (1..parts.len()).rev() {
         parts.swap(last, draw.below(last as u64 + 1) as usize);
     }

@@ -28,11 +28,11 @@
 //! the published one is 1.98: a write of 512 KiB loses nothing here but the turn until its
 //! first sector. The model knows no cost of the drive for a change of tracks beyond its skews.
 
-use super::{Comparison, Experiment, Reproduced, Tell, law};
+use super::{Experiment, ProgressCallback, ReproducedTable, TableRow, policy};
 use crate::job::JobFile;
-use crate::report::Row;
-use crate::simulate::{Setup, SimulateError, simulate};
-use crate::world::Host;
+use crate::report::ResultRow;
+use crate::simulate::{SimulateError, SimulationSetup, simulate};
+use crate::world::HostCosts;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "E",
@@ -53,34 +53,34 @@ const CHUNK_NS: u64 = 57_143;
 const PIN_PAGE_NS: u64 = 45_257;
 
 /// A row of both tables: what it is called, the law, the published times.
-struct Case {
+struct ChunkingRow {
     label: &'static str,
     raw: &'static str,
     seconds: Option<f64>,
     system_seconds: Option<f64>,
 }
 
-const CASES: [Case; 5] = [
-    Case {
+const CASES: [ChunkingRow; 5] = [
+    ChunkingRow {
         label: "before",
         raw: "kiobuf,chunk=64KiB",
         seconds: Some(10.3),
         system_seconds: Some(1.25),
     },
-    Case {
+    ChunkingRow {
         label: "chunks of 512 KiB",
         raw: "kiobuf,chunk=512KiB",
         seconds: Some(5.2),
         system_seconds: Some(1.17),
     },
-    Case {
+    ChunkingRow {
         label: "chunks of 1 MiB",
         raw: "kiobuf,chunk=1MiB",
         seconds: None,
         system_seconds: None,
     },
-    Case { label: "the next step", raw: "ring", seconds: None, system_seconds: None },
-    Case {
+    ChunkingRow { label: "the next step", raw: "ring", seconds: None, system_seconds: None },
+    ChunkingRow {
         label: "the same, small chunks",
         raw: "ring,chunk=64KiB",
         seconds: None,
@@ -88,7 +88,11 @@ const CASES: [Case; 5] = [
     },
 ];
 
-fn run(seed: u64, shortened: u32, tell: &mut Tell<'_>) -> Result<Vec<Reproduced>, SimulateError> {
+fn run(
+    seed: u64,
+    shortened: u32,
+    tell: &mut ProgressCallback<'_>,
+) -> Result<Vec<ReproducedTable>, SimulateError> {
     let mib = (50 / shortened).max(1);
     let job = JobFile::parse(&format!(
         "[global]\nioengine=raw\nbs={mib}m\nsize={mib}m\nfilename=raw1\n\
@@ -97,13 +101,13 @@ fn run(seed: u64, shortened: u32, tell: &mut Tell<'_>) -> Result<Vec<Reproduced>
     .expect("the experiment's job is well formed");
     let mut rows = Vec::new();
     for case in &CASES {
-        let defaults = Setup::new(law(DEVICE));
-        let host = Host { chunk_ns: CHUNK_NS, pin_page_ns: PIN_PAGE_NS, ..defaults.host };
-        let setup = Setup { raw: law(case.raw), seed, host, ..defaults };
+        let defaults = SimulationSetup::new(policy(DEVICE));
+        let host = HostCosts { chunk_ns: CHUNK_NS, pin_page_ns: PIN_PAGE_NS, ..defaults.host };
+        let setup = SimulationSetup { raw: policy(case.raw), seed, host, ..defaults };
         rows.push(simulate(case.label, &job, &setup, tell)?);
     }
     let host_seconds =
-        |row: &Row| row.host_seconds.expect("a modelled run charges its host with time");
+        |row: &ResultRow| row.host_seconds.expect("a modelled run charges its host with time");
     Ok(vec![
         table("elapsed", &rows, |case| case.seconds, |row| row.seconds),
         table("system time", &rows, |case| case.system_seconds, host_seconds),
@@ -112,14 +116,14 @@ fn run(seed: u64, shortened: u32, tell: &mut Tell<'_>) -> Result<Vec<Reproduced>
 
 fn table(
     what: &str,
-    rows: &[Row],
-    published: impl Fn(&Case) -> Option<f64>,
-    modelled: impl Fn(&Row) -> f64,
-) -> Reproduced {
+    rows: &[ResultRow],
+    published: impl Fn(&ChunkingRow) -> Option<f64>,
+    modelled: impl Fn(&ResultRow) -> f64,
+) -> ReproducedTable {
     let published_first = published(&CASES[0]);
-    let comparisons = CASES.iter().zip(rows).map(|(case, row)| Comparison {
+    let comparisons = CASES.iter().zip(rows).map(|(case, row)| TableRow {
         label: case.label.to_owned(),
-        laws: case.raw.to_owned(),
+        policies: case.raw.to_owned(),
         published: published(case),
         published_ratio: published(case).zip(published_first).map(|(this, first)| this / first),
         modelled: modelled(row),
@@ -129,7 +133,7 @@ fn table(
         pages_in: None,
         pages_out: None,
     });
-    Reproduced {
+    ReproducedTable {
         table: "E".to_owned(),
         title: format!("{}: {what}", EXPERIMENT.title),
         machine: MACHINE.to_owned(),

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::gather::{FileFacts, Gathered};
-use super::{Cause, Finding, Limit, SHARE_LEAST};
-use crate::recording::{Hint, Way};
+use super::gather::{FileData, RecordingData};
+use super::{Finding, ProgramLimit, REPORTED_SHARE_MIN, WaitCause};
+use crate::recording::{AdviceType, ReadMethod};
 
 mod advice;
 mod again;
@@ -20,11 +20,11 @@ use words::{bytes, time};
 
 /// A read that waited.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Wait {
-    pub way: Way,
+pub(super) struct ReadWait {
+    pub way: ReadMethod,
     /// Whether it begins where the last one ended.
     pub goes_on: bool,
-    pub hint: Option<Hint>,
+    pub hint: Option<AdviceType>,
     pub asked_bytes: u64,
     /// What was fetched during it; 0 when it waited for what was on its way.
     pub fetched_bytes: u64,
@@ -35,31 +35,31 @@ pub(super) struct Wait {
 }
 
 /// Whether a cause holds for a wait.
-type Rule = fn(&Wait) -> bool;
+type CauseCondition = fn(&ReadWait) -> bool;
 
 /// To what a wait is charged at once; `None`: to nothing.
-pub(super) fn of(wait: &Wait) -> Option<Cause> {
-    const RULES: [(Cause, Rule); 5] = [
-        (Cause::Again, again::holds),
-        (Cause::PageFaults, page_faults::holds),
-        (Cause::Advice, advice::holds),
-        (Cause::Small, small::holds),
-        (Cause::Depth, depth::holds),
+pub(super) fn of(wait: &ReadWait) -> Option<WaitCause> {
+    const RULES: [(WaitCause, CauseCondition); 5] = [
+        (WaitCause::Again, again::holds),
+        (WaitCause::PageFaults, page_faults::holds),
+        (WaitCause::Advice, advice::holds),
+        (WaitCause::Small, small::holds),
+        (WaitCause::Depth, depth::holds),
     ];
     RULES.into_iter().find(|(_, holds)| holds(wait)).map(|(cause, _)| cause)
 }
 
 /// What each cause is charged with in the end, in nanoseconds of waits.
 #[derive(Debug, Default)]
-pub(super) struct Charged {
-    pub by_cause: Vec<(Cause, f64)>,
-    pub slow: Option<slow_file::Slow>,
+pub(super) struct ChargedWaits {
+    pub by_cause: Vec<(WaitCause, f64)>,
+    pub slow: Option<slow_file::SlowFile>,
 }
 
 /// Charges all waits.
-pub(super) fn charge(gathered: &Gathered) -> Charged {
+pub(super) fn charge(gathered: &RecordingData) -> ChargedWaits {
     let slow = slow_file::find(gathered);
-    let mut all: BTreeMap<Cause, f64> = BTreeMap::new();
+    let mut all: BTreeMap<WaitCause, f64> = BTreeMap::new();
     let mut add = |cause, ns: f64| *all.entry(cause).or_default() += ns;
     let is_depth_low = gathered.is_depth_low();
     for (number, file) in &gathered.files {
@@ -69,68 +69,68 @@ pub(super) fn charge(gathered: &Gathered) -> Charged {
             add(cause, waited * left * part);
             left *= 1.0 - part;
         };
-        take(Cause::Writers, writers::part(gathered, file));
-        take(Cause::SlowFile, slow.as_ref().map_or(0.0, |slow| slow.part(*number)));
+        take(WaitCause::Writers, writers::part(gathered, file));
+        take(WaitCause::SlowFile, slow.as_ref().map_or(0.0, |slow| slow.part(*number)));
         let unused = over_read::part(file);
         for (cause, charge) in &file.charges {
             let ns = charge.ns as f64 * left;
             match cause {
-                None => add(Cause::OverRead, ns * unused),
-                Some(Cause::Depth) => {
-                    add(Cause::OverRead, ns * unused);
+                None => add(WaitCause::OverRead, ns * unused),
+                Some(WaitCause::Depth) => {
+                    add(WaitCause::OverRead, ns * unused);
                     if is_depth_low {
-                        add(Cause::Depth, ns * (1.0 - unused));
+                        add(WaitCause::Depth, ns * (1.0 - unused));
                     }
                 }
                 Some(cause) => add(*cause, ns),
             }
         }
     }
-    Charged { by_cause: all.into_iter().collect(), slow }
+    ChargedWaits { by_cause: all.into_iter().collect(), slow }
 }
 
 /// A finding, in words.
 pub(super) fn told(
-    cause: Cause,
+    cause: WaitCause,
     ns: f64,
     share: f64,
-    gathered: &Gathered,
-    charged: &Charged,
+    gathered: &RecordingData,
+    charged: &ChargedWaits,
 ) -> Finding {
-    let Words { title, evidence, remedy } = match cause {
-        Cause::Depth => depth::words(gathered),
-        Cause::Small => small::words(gathered),
-        Cause::OverRead => over_read::words(gathered),
-        Cause::PageFaults => page_faults::words(gathered),
-        Cause::Advice => advice::words(gathered),
-        Cause::Again => again::words(gathered),
-        Cause::SlowFile => slow_file::words(gathered, charged.slow.as_ref()),
-        Cause::Writers => writers::words(gathered),
+    let CauseText { title, evidence, remedy } = match cause {
+        WaitCause::Depth => depth::words(gathered),
+        WaitCause::Small => small::words(gathered),
+        WaitCause::OverRead => over_read::words(gathered),
+        WaitCause::PageFaults => page_faults::words(gathered),
+        WaitCause::Advice => advice::words(gathered),
+        WaitCause::Again => again::words(gathered),
+        WaitCause::SlowFile => slow_file::words(gathered, charged.slow.as_ref()),
+        WaitCause::Writers => writers::words(gathered),
     };
     Finding { cause, seconds: ns / 1e9, share, title, evidence, remedy }
 }
 
 /// What is said of a cause.
-struct Words {
+struct CauseText {
     title: String,
     evidence: String,
     remedy: String,
 }
 
 /// What limits a program with whose reads nothing is wrong.
-pub(super) fn limit(gathered: &Gathered) -> (Limit, String) {
+pub(super) fn limit(gathered: &RecordingData) -> (ProgramLimit, String) {
     let waited = gathered.waits.union_ns();
     let share = waited as f64 / gathered.length_ns.max(1) as f64;
     if gathered.reads == 0 {
-        return (Limit::Nothing, "no file was read".to_owned());
+        return (ProgramLimit::Nothing, "no file was read".to_owned());
     }
-    if share < SHARE_LEAST {
+    if share < REPORTED_SHARE_MIN {
         let text = format!(
             "it waited for a device for {} of {}: what it read was in memory, or came in time",
             time(waited as f64),
             time(gathered.length_ns as f64),
         );
-        return (Limit::Program, text);
+        return (ProgramLimit::Program, text);
     }
     let busy: u64 = gathered.devices.values().map(|device| device.reads.union_ns()).sum();
     let moved: u64 = gathered.devices.values().map(|device| device.read_bytes).sum();
@@ -141,10 +141,10 @@ pub(super) fn limit(gathered: &Gathered) -> (Limit, String) {
         bytes(rate),
         gathered.depth(),
     );
-    (Limit::Device, text)
+    (ProgramLimit::Device, text)
 }
 
 /// Which file, in words; `-` where there is none.
-fn name(file: Option<&FileFacts>) -> &str {
+fn name(file: Option<&FileData>) -> &str {
     file.map_or("-", |file| file.path.as_str())
 }

@@ -5,32 +5,35 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use readpath_core::unit::PageRange;
 
-use super::cause::{self, Wait};
-use super::pattern::Pattern;
-use super::reuse::Reuse;
-use super::spans::Spans;
-use super::writes::Writes;
-use super::{Cause, DEPTH_LOW};
-use crate::page_set::{PAGE_BYTES, Pages};
-use crate::recording::{Hint, Insert, Outcome, Read, Record, Source, Way, Work};
+use super::cause::{self, ReadWait};
+use super::pattern::AccessStreams;
+use super::reuse::ReuseSample;
+use super::spans::IntervalUnion;
+use super::writes::WriteInterference;
+use super::{LOW_DEPTH, WaitCause};
+use crate::page_set::{PAGE_BYTES, PageSet};
+use crate::recording::{
+    AdviceType, DeviceOperation, PagesInserted, ReadMethod, ReadOutcome, ReadRecord, Record,
+    RecordingMethod,
+};
 
 /// Where nobody saw what a read waited for, it waited for what it took beyond this and beyond the
 /// copying of its bytes, of which a slow machine does one in a nanosecond.
-const CALL_NS: u64 = 20_000;
+const READ_WITHOUT_WAIT_NS: u64 = 20_000;
 
 /// Runs of pages that a thread puts into the page cache and that belong to no read: it writes.
 const INSERTED_MAX: usize = 1 << 12;
 
 /// Waits that are charged alike.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Charge {
+pub(super) struct WaitSum {
     pub waits: u64,
     pub ns: u64,
     /// What was fetched for them.
     pub bytes: u64,
 }
 
-impl Charge {
+impl WaitSum {
     fn add(&mut self, ns: u64, bytes: u64) {
         self.waits += 1;
         self.ns += ns;
@@ -40,27 +43,27 @@ impl Charge {
 
 /// What is remembered of a file.
 #[derive(Debug, Default)]
-pub(super) struct FileFacts {
+pub(super) struct FileData {
     pub path: String,
     pub device: u64,
     pub bytes: Option<u64>,
     pub reads: u64,
     pub got_bytes: u64,
-    pub asked: Pages,
-    pub fetched: Pages,
+    pub asked: PageSet,
+    pub fetched: PageSet,
     pub fetched_bytes: u64,
     pub again_bytes: u64,
-    pub waits: Charge,
+    pub waits: WaitSum,
     /// By what they are charged to; `None` where nothing is wrong with them.
-    pub charges: BTreeMap<Option<Cause>, Charge>,
+    pub charges: BTreeMap<Option<WaitCause>, WaitSum>,
     /// What the kernel was last told of the file, and of mappings of it.
-    hint: Option<Hint>,
-    mapped_hint: Option<Hint>,
+    hint: Option<AdviceType>,
+    mapped_hint: Option<AdviceType>,
     /// Pages that were fetched once more.
-    again: Pages,
+    again: PageSet,
 }
 
-impl FileFacts {
+impl FileData {
     /// Adds to what was fetched; says how many bytes of it had been fetched before.
     fn fetch(&mut self, offset: u64, bytes: u64) -> u64 {
         let PageRange { first, end } = PageRange::covering(offset, bytes);
@@ -75,14 +78,14 @@ impl FileFacts {
     }
 
     /// What the kernel was told that counts for reads by this way.
-    pub fn hint(&self, way: Way) -> Option<Hint> {
-        if way == Way::Fault { self.mapped_hint } else { self.hint }
+    pub fn hint(&self, way: ReadMethod) -> Option<AdviceType> {
+        if way == ReadMethod::Fault { self.mapped_hint } else { self.hint }
     }
 }
 
 /// What is remembered of a thread.
 #[derive(Clone, Debug, Default)]
-pub(super) struct ThreadFacts {
+pub(super) struct ThreadData {
     pub name: String,
     pub task: u32,
     pub reads: u64,
@@ -95,41 +98,41 @@ pub(super) struct ThreadFacts {
 
 /// What is remembered of a device.
 #[derive(Debug, Default)]
-pub(super) struct DeviceFacts {
+pub(super) struct DeviceData {
     pub name: String,
     /// Requests to read of watched threads.
-    pub reads: Spans,
+    pub reads: IntervalUnion,
     pub read_bytes: u64,
 }
 
 /// What is remembered.
 #[derive(Debug, Default)]
-pub(super) struct Gathered {
-    source: Source,
+pub(super) struct RecordingData {
+    source: RecordingMethod,
     pub program: String,
     pub length_ns: u64,
     pub processor_ns: Option<u64>,
     pub lost: u64,
-    pub files: BTreeMap<u32, FileFacts>,
-    pub threads: BTreeMap<u32, ThreadFacts>,
-    pub devices: BTreeMap<u64, DeviceFacts>,
+    pub files: BTreeMap<u32, FileData>,
+    pub threads: BTreeMap<u32, ThreadData>,
+    pub devices: BTreeMap<u64, DeviceData>,
     /// Which descriptors are read past the page cache.
     direct: BTreeSet<(u32, u64)>,
-    pub waits: Spans,
+    pub waits: IntervalUnion,
     pub waited_ns: u64,
     pub reads: u64,
     pub got_bytes: u64,
     pub errors: u64,
-    pub pattern: Pattern,
-    pub reuse: Reuse,
-    pub writes: Writes,
+    pub pattern: AccessStreams,
+    pub reuse: ReuseSample,
+    pub writes: WriteInterference,
     /// Sizes of reads and lengths of waits, by the logarithm of base 2.
     pub sizes: BTreeMap<u32, u64>,
     pub wait_sizes: BTreeMap<u32, u64>,
-    pub by_way: BTreeMap<Way, u64>,
+    pub by_way: BTreeMap<ReadMethod, u64>,
 }
 
-impl Gathered {
+impl RecordingData {
     pub fn take(&mut self, record: &Record) {
         match record {
             Record::Start(start) => {
@@ -158,7 +161,10 @@ impl Gathered {
             }
             Record::Advice(advice) => {
                 let facts = self.files.entry(advice.file).or_default();
-                if matches!(advice.hint, Hint::Normal | Hint::Random | Hint::Sequential) {
+                if matches!(
+                    advice.hint,
+                    AdviceType::Normal | AdviceType::Random | AdviceType::Sequential
+                ) {
                     match advice.is_of_mapping {
                         true => facts.mapped_hint = Some(advice.hint),
                         false => facts.hint = Some(advice.hint),
@@ -169,7 +175,7 @@ impl Gathered {
             Record::Read(read) => self.read(read),
             Record::Request(request) => {
                 self.writes.take(request);
-                if request.work == Work::Read && request.thread.is_some() {
+                if request.work == DeviceOperation::Read && request.thread.is_some() {
                     let device = self.devices.entry(request.device).or_default();
                     device.reads.add(request.begin_ns, request.end_ns);
                     device.read_bytes += request.bytes;
@@ -189,8 +195,8 @@ impl Gathered {
         self.writes.settle(u64::MAX);
     }
 
-    fn insert(&mut self, insert: &Insert) {
-        let &Insert { at_ns, thread, file, offset, bytes } = insert;
+    fn insert(&mut self, insert: &PagesInserted) {
+        let &PagesInserted { at_ns, thread, file, offset, bytes } = insert;
         let again = self.files.entry(file).or_default().fetch(offset, bytes);
         let facts = self.threads.entry(thread).or_default();
         if facts.inserted.len() >= INSERTED_MAX {
@@ -199,14 +205,14 @@ impl Gathered {
         facts.inserted.push((at_ns, file, offset, bytes, again));
     }
 
-    fn read(&mut self, read: &Read) {
+    fn read(&mut self, read: &ReadRecord) {
         let end = read.offset + read.asked_bytes;
         let goes_on =
             self.pattern.take((read.thread, read.file, read.descriptor), read.offset, end);
         let got = read.got_bytes();
         self.reads += 1;
         self.got_bytes += got;
-        self.errors += u64::from(matches!(read.outcome, Outcome::Error(_)));
+        self.errors += u64::from(matches!(read.outcome, ReadOutcome::Error(_)));
         self.length_ns = self.length_ns.max(read.end_ns);
         *self.by_way.entry(read.way).or_default() += 1;
         *self.sizes.entry(read.asked_bytes.max(1).ilog2()).or_default() += 1;
@@ -230,24 +236,24 @@ impl Gathered {
         let is_direct = read
             .descriptor
             .is_some_and(|descriptor| self.direct.contains(&(read.file, descriptor)));
-        let is_seen = self.source == Source::Tracepoints;
+        let is_seen = self.source == RecordingMethod::Tracepoints;
         let waited_ns = match is_seen {
             true => read.waited_ns,
-            false => read.took_ns().saturating_sub(CALL_NS + got),
+            false => read.took_ns().saturating_sub(READ_WITHOUT_WAIT_NS + got),
         };
         let is_untold = is_direct || (!is_seen && waited_ns > 0);
         if got > 0 && fetched_bytes == 0 && is_untold {
             again_bytes = facts.fetch(read.offset, got);
             fetched_bytes = got;
         }
-        if waited_ns == 0 || read.way == Way::Uring {
+        if waited_ns == 0 || read.way == ReadMethod::Uring {
             return;
         }
         if fetched_bytes == 0 && facts.again.has(read.offset / PAGE_BYTES) {
             // It waited for what was being read ahead, and that had been fetched before.
             again_bytes = u64::MAX;
         }
-        let wait = Wait {
+        let wait = ReadWait {
             way: read.way,
             goes_on,
             hint: facts.hint(read.way),
@@ -270,11 +276,11 @@ impl Gathered {
     }
 
     /// The pages that a read asks for.
-    fn take_pages(&mut self, read: &Read, got: u64, goes_on: bool) {
+    fn take_pages(&mut self, read: &ReadRecord, got: u64, goes_on: bool) {
         let pages = match read.way {
             // Pages are mapped around the one that is touched. Of a stream they are all used; of
             // other touches one is.
-            Way::Fault if !goes_on => PageRange::new(read.offset / PAGE_BYTES, 1),
+            ReadMethod::Fault if !goes_on => PageRange::new(read.offset / PAGE_BYTES, 1),
             _ => PageRange::covering(read.offset, got),
         };
         self.files.entry(read.file).or_default().asked.add(pages.first, pages.end);
@@ -295,13 +301,13 @@ impl Gathered {
 
     /// Whether devices had little to do at a time.
     pub fn is_depth_low(&self) -> bool {
-        self.depth() < DEPTH_LOW
+        self.depth() < LOW_DEPTH
     }
 
     /// All charges to a cause, and the file with the most of them.
-    pub fn charged(&self, cause: Cause) -> (Charge, Option<&FileFacts>) {
-        let mut all = Charge::default();
-        let mut most: Option<(&FileFacts, u64)> = None;
+    pub fn charged(&self, cause: WaitCause) -> (WaitSum, Option<&FileData>) {
+        let mut all = WaitSum::default();
+        let mut most: Option<(&FileData, u64)> = None;
         for file in self.files.values() {
             let Some(charge) = file.charges.get(&Some(cause)) else { continue };
             all.waits += charge.waits;

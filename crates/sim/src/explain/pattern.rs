@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 /// Who reads: a thread, a file, a descriptor (none for a mapping).
-pub(super) type Reader = (u32, u32, Option<u64>);
+pub(super) type ReaderKey = (u32, u32, Option<u64>);
 
 /// Of each reader so many streams are followed.
 const STREAMS: usize = 4;
@@ -19,17 +19,17 @@ const STRIDES_MAX: usize = 1 << 10;
 
 /// Streams of reads, and the distances between them.
 #[derive(Debug, Default)]
-pub(super) struct Pattern {
-    ends: BTreeMap<Reader, VecDeque<u64>>,
+pub(super) struct AccessStreams {
+    ends: BTreeMap<ReaderKey, VecDeque<u64>>,
     /// How often each distance from the last end was seen.
     pub strides: BTreeMap<i64, u64>,
     pub sequential: u64,
     pub other: u64,
 }
 
-impl Pattern {
+impl AccessStreams {
     /// Takes a read; says whether it goes on where one of the last by the same reader ended.
-    pub fn take(&mut self, reader: Reader, offset: u64, end: u64) -> bool {
+    pub fn take(&mut self, reader: ReaderKey, offset: u64, end: u64) -> bool {
         if self.ends.len() >= READERS_MAX && !self.ends.contains_key(&reader) {
             self.ends.clear();
         }
@@ -62,7 +62,7 @@ mod tests {
 
     #[test]
     fn streams_are_told_from_jumps_also_when_they_alternate() {
-        let mut pattern = Pattern::default();
+        let mut pattern = AccessStreams::default();
         let mut take = |offset: u64| pattern.take((0, 0, Some(3)), offset, offset + 4096);
         assert_eq!(
             [0, 4096, 1 << 30, 8192, (1 << 30) + 4096].map(&mut take),

@@ -8,12 +8,12 @@
 //! thrown once for each pair. So which pages of a range are followed is found without a look at the others, and a
 //! read of gigabytes takes no longer than what is followed of it.
 
-use readpath_core::law::Spec;
+use readpath_core::policy::Spec;
 use readpath_core::splitmix;
 use readpath_core::unit::PageRange;
 use serde::Serialize;
 
-use crate::blocks::{self, Trace};
+use crate::blocks::{self, BlockTrace};
 use crate::page_set::PAGE_BYTES;
 
 /// References that are kept at most: then half of the pages are given up.
@@ -36,21 +36,21 @@ pub struct ReusePoint {
 
 /// References to pages, or to a part of them.
 #[derive(Debug, Default)]
-pub(super) struct Reuse {
+pub(super) struct ReuseSample {
     kept: Vec<u64>,
     /// Of so many pages beside one another, as a power of two, one is kept.
     halvings: u32,
     pub references: u64,
 }
 
-impl Reuse {
+impl ReuseSample {
     /// Takes a reference to each of these pages of a file.
     pub fn take(&mut self, file: u32, pages: PageRange) {
         self.references += pages.count();
         let mut next = pages.first;
         while next < pages.end {
             let group = next >> self.halvings;
-            let kept = kept_of(file, group, self.halvings);
+            let kept = sampled_page(file, group, self.halvings);
             let end = (group + 1) << self.halvings;
             if (next..pages.end).contains(&kept) {
                 self.keep(key(file, kept));
@@ -70,13 +70,13 @@ impl Reuse {
 
     /// The curve; empty where nothing was read.
     pub fn curve(&self) -> Vec<ReusePoint> {
-        let Ok(trace) = Trace::of(self.kept.clone()) else { return Vec::new() };
+        let Ok(trace) = BlockTrace::of(self.kept.clone()) else { return Vec::new() };
         let pages = f64::from(trace.blocks);
         let mut points: Vec<ReusePoint> = Vec::new();
         for part in PARTS {
             let size = (pages * part).ceil() as u32;
-            let law = Spec::plain("lru");
-            let misses = blocks::misses(&trace, &law, size).expect("the law lru is known");
+            let policy = Spec::plain("lru");
+            let misses = blocks::misses(&trace, &policy, size).expect("the policy lru is known");
             let point = ReusePoint {
                 bytes: (u64::from(size) << self.halvings) * PAGE_BYTES,
                 miss_ratio: misses as f64 / trace.references.len() as f64,
@@ -95,19 +95,19 @@ fn key(file: u32, page: u64) -> u64 {
 }
 
 /// Which of the two halves of a group of pages stays: the coin of the group at that level.
-fn coin(file: u32, group: u64, level: u32) -> u64 {
+fn remaining_half(file: u32, group: u64, level: u32) -> u64 {
     splitmix::mixed(key(file, group) ^ u64::from(level).rotate_right(8)) & 1
 }
 
 /// The page of a group of so many halvings that is kept.
-fn kept_of(file: u32, group: u64, halvings: u32) -> u64 {
-    (0..halvings).rev().fold(group, |group, level| group << 1 | coin(file, group, level))
+fn sampled_page(file: u32, group: u64, halvings: u32) -> u64 {
+    (0..halvings).rev().fold(group, |group, level| group << 1 | remaining_half(file, group, level))
 }
 
 /// Whether a page that was kept so far stays at the next halving.
 fn stays(key: u64, level: u32) -> bool {
     let (file, page) = ((key >> FILE_SHIFT) as u32, key & ((1 << FILE_SHIFT) - 1));
-    page >> level & 1 == coin(file, page >> (level + 1), level)
+    page >> level & 1 == remaining_half(file, page >> (level + 1), level)
 }
 
 #[cfg(test)]
@@ -118,7 +118,7 @@ mod tests {
     /// and a tenth in one that holds them.
     #[test]
     fn a_loop_misses_all_until_it_fits() {
-        let mut reuse = Reuse::default();
+        let mut reuse = ReuseSample::default();
         (0..10).for_each(|_| reuse.take(1, PageRange::new(0, 100)));
         let curve = reuse.curve();
         let last = curve.last().unwrap();
@@ -129,7 +129,7 @@ mod tests {
     /// The same with so many pages that a part is followed.
     #[test]
     fn a_part_stands_for_all() {
-        let mut reuse = Reuse::default();
+        let mut reuse = ReuseSample::default();
         let pages = 200_000;
         (0..5).for_each(|_| reuse.take(1, PageRange::new(0, pages)));
         assert!(reuse.halvings > 0 && reuse.kept.len() < REFERENCES_MAX);
@@ -142,7 +142,7 @@ mod tests {
     /// Ranges beside their pages one by one, and single pages at a distance, of which no coin is thrown with another.
     #[test]
     fn ranges_are_as_their_pages_one_by_one() {
-        let (mut ranges, mut pages) = (Reuse::default(), Reuse::default());
+        let (mut ranges, mut pages) = (ReuseSample::default(), ReuseSample::default());
         let mut state = 3;
         let mut below = |end: u64| splitmix::next(&mut state) % end;
         for nth in 0..4000 {
@@ -158,7 +158,7 @@ mod tests {
     #[test]
     fn of_pages_at_any_distance_as_large_a_part_is_kept() {
         for stride in [2, 3, 8, 1024] {
-            let mut reuse = Reuse::default();
+            let mut reuse = ReuseSample::default();
             let count = 1 << 21;
             (0..count).for_each(|at| reuse.take(1, PageRange::new(at * stride, 1)));
             let kept = (reuse.kept.len() << reuse.halvings) as f64;
@@ -170,7 +170,7 @@ mod tests {
     /// Petabytes that were read over and over: what is kept is bounded, and so is the time.
     #[test]
     fn a_read_takes_no_longer_than_what_is_kept_of_it() {
-        let mut reuse = Reuse::default();
+        let mut reuse = ReuseSample::default();
         (0..1000).for_each(|at| reuse.take(1, PageRange::new(at, 1 << 39)));
         assert!(reuse.kept.len() < REFERENCES_MAX && reuse.references == 1000 << 39);
     }

@@ -2,16 +2,16 @@
 
 use serde::Serialize;
 
-use super::gather::Gathered;
+use super::gather::RecordingData;
 use super::reuse::ReusePoint;
-use crate::recording::Way;
+use crate::recording::ReadMethod;
 
 /// So many are told of what there may be many of.
-const FIRST: usize = 8;
+const LISTED_MAX: usize = 8;
 
 /// What reads are like.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Shape {
+pub struct ReadShape {
     /// How many reads there were, touches of mappings among them.
     pub reads: u64,
     /// How many of them failed.
@@ -27,19 +27,19 @@ pub struct Shape {
     /// The part of the reads that begin where one before them ended.
     pub sequential_part: f64,
     /// By which ways, with how many reads each.
-    pub ways: Vec<(Way, u64)>,
+    pub ways: Vec<(ReadMethod, u64)>,
     /// Sizes, by powers of two.
     pub sizes: Vec<SizeCount>,
     /// Waits in nanoseconds, by powers of two.
     pub waits: Vec<SizeCount>,
     /// The most frequent distances between the end of a read and the beginning of the next.
-    pub strides: Vec<Stride>,
+    pub strides: Vec<StrideCount>,
     /// How many requests to read devices had on average, while they had any.
     pub depth: f64,
     /// The files that were waited for the longest, or read the most.
-    pub files: Vec<FileShape>,
+    pub files: Vec<FileStatistics>,
     /// The threads that waited the longest, or read the most.
-    pub threads: Vec<ThreadShape>,
+    pub threads: Vec<ThreadStatistics>,
     /// The part of the references to pages that a memory of each size would not hold (law `lru`).
     pub reuse: Vec<ReusePoint>,
 }
@@ -55,7 +55,7 @@ pub struct SizeCount {
 
 /// A distance between reads.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Stride {
+pub struct StrideCount {
     /// From the end of a read to the beginning of the next, in bytes.
     pub bytes: i64,
     /// How often.
@@ -64,7 +64,7 @@ pub struct Stride {
 
 /// A file.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct FileShape {
+pub struct FileStatistics {
     /// Its path.
     pub path: String,
     /// Its length in bytes, where it is known.
@@ -81,7 +81,7 @@ pub struct FileShape {
 
 /// A thread.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct ThreadShape {
+pub struct ThreadStatistics {
     /// Its name.
     pub name: String,
     /// The kernel's number of it.
@@ -95,18 +95,18 @@ pub struct ThreadShape {
 }
 
 /// The shape of what was gathered.
-pub(super) fn of(gathered: &Gathered) -> Shape {
+pub(super) fn of(gathered: &RecordingData) -> ReadShape {
     let files = gathered.files.values();
     let pattern = &gathered.pattern;
     let counted = (pattern.sequential + pattern.other).max(1);
-    let mut strides: Vec<Stride> =
-        pattern.strides.iter().map(|(&bytes, &count)| Stride { bytes, count }).collect();
+    let mut strides: Vec<StrideCount> =
+        pattern.strides.iter().map(|(&bytes, &count)| StrideCount { bytes, count }).collect();
     strides.sort_by_key(|stride| std::cmp::Reverse(stride.count));
-    strides.truncate(FIRST);
+    strides.truncate(LISTED_MAX);
     let sizes = |counts: &std::collections::BTreeMap<u32, u64>| {
         counts.iter().map(|(&log, &count)| SizeCount { from: 1 << log, count }).collect()
     };
-    Shape {
+    ReadShape {
         reads: gathered.reads,
         errors: gathered.errors,
         got_bytes: gathered.got_bytes,
@@ -127,11 +127,11 @@ pub(super) fn of(gathered: &Gathered) -> Shape {
     }
 }
 
-fn file_shapes(gathered: &Gathered) -> Vec<FileShape> {
+fn file_shapes(gathered: &RecordingData) -> Vec<FileStatistics> {
     let read = gathered.files.values().filter(|file| file.reads > 0);
     let mut files: Vec<_> = read.collect();
     files.sort_by_key(|file| std::cmp::Reverse((file.waits.ns, file.got_bytes)));
-    let shapes = files.into_iter().take(FIRST).map(|file| FileShape {
+    let shapes = files.into_iter().take(LISTED_MAX).map(|file| FileStatistics {
         path: file.path.clone(),
         bytes: file.bytes,
         reads: file.reads,
@@ -142,10 +142,10 @@ fn file_shapes(gathered: &Gathered) -> Vec<FileShape> {
     shapes.collect()
 }
 
-fn thread_shapes(gathered: &Gathered) -> Vec<ThreadShape> {
+fn thread_shapes(gathered: &RecordingData) -> Vec<ThreadStatistics> {
     let mut threads: Vec<_> = gathered.threads.values().filter(|it| it.reads > 0).collect();
     threads.sort_by_key(|thread| std::cmp::Reverse((thread.waited_ns, thread.got_bytes)));
-    let shapes = threads.into_iter().take(FIRST).map(|thread| ThreadShape {
+    let shapes = threads.into_iter().take(LISTED_MAX).map(|thread| ThreadStatistics {
         name: thread.name.clone(),
         task: thread.task,
         reads: thread.reads,

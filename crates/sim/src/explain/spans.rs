@@ -6,16 +6,16 @@ const KEPT: usize = 4096;
 
 /// The union of spans, which come in the order of their ends.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Spans {
+pub(super) struct IntervalUnion {
     /// Apart from each other, in their order.
     spans: Vec<(u64, u64)>,
     /// The length of those that are not kept.
-    over_ns: u64,
+    closed_ns: u64,
     sum_ns: u64,
     count: u64,
 }
 
-impl Spans {
+impl IntervalUnion {
     /// Adds one.
     pub fn add(&mut self, begin: u64, end: u64) {
         self.sum_ns += end - begin;
@@ -32,13 +32,13 @@ impl Spans {
         self.spans.push((begin, end));
         if self.spans.len() > 2 * KEPT {
             let over = self.spans.drain(..KEPT);
-            self.over_ns += over.map(|(begin, end)| end - begin).sum::<u64>();
+            self.closed_ns += over.map(|(begin, end)| end - begin).sum::<u64>();
         }
     }
 
     /// How long at least one lasted.
     pub fn union_ns(&self) -> u64 {
-        self.over_ns + self.spans.iter().map(|(begin, end)| end - begin).sum::<u64>()
+        self.closed_ns + self.spans.iter().map(|(begin, end)| end - begin).sum::<u64>()
     }
 
     /// How many lasted at a time on average, while any did; 0 where there is none.
@@ -63,7 +63,7 @@ mod tests {
 
     #[test]
     fn what_overlaps_counts_once() {
-        let mut spans = Spans::default();
+        let mut spans = IntervalUnion::default();
         for (begin, end) in [(0, 10), (20, 30), (25, 40), (5, 41), (50, 60)] {
             spans.add(begin, end);
         }
@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn a_million_spans_are_few_in_memory() {
-        let mut spans = Spans::default();
+        let mut spans = IntervalUnion::default();
         (0..1_000_000).for_each(|at| spans.add(at * 10, at * 10 + 3));
         assert!(spans.spans.len() <= 2 * KEPT);
         assert_eq!(spans.union_ns(), 3_000_000);

@@ -5,20 +5,20 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::recording::{Request, Work};
+use crate::recording::{DeviceOperation, RequestRecord};
 
 /// A write that ends later than this after a read did not stand in its way.
-const LATE_NS: u64 = 100_000_000;
+const WRITE_RECORD_DELAY_NS: u64 = 100_000_000;
 
 /// Fewer requests are no base to compare with.
-const FEW: u64 = 20;
+const MIN_SAMPLES: u64 = 20;
 
 /// So many times as long as without writes is in the way.
-const FACTOR: f64 = 2.0;
+const SLOWDOWN_MIN: f64 = 2.0;
 
 /// The reads of one size class of a device.
 #[derive(Clone, Debug, Default)]
-struct Latencies {
+struct WaitHistogram {
     /// In logarithms: eight to each doubling.
     clear: BTreeMap<u32, u64>,
     met: BTreeMap<u32, u64>,
@@ -28,26 +28,26 @@ struct Latencies {
 
 /// What writes do to reads, device by device.
 #[derive(Debug, Default)]
-pub(super) struct Writes {
+pub(super) struct WriteInterference {
     writes: VecDeque<(u64, u64, u64)>,
     /// Reads whose writes may still be to come: device, begin, end, bytes.
     reads: VecDeque<(u64, u64, u64, u64)>,
-    classes: BTreeMap<(u64, u32), Latencies>,
+    classes: BTreeMap<(u64, u32), WaitHistogram>,
     pub bytes: BTreeMap<u64, u64>,
 }
 
-impl Writes {
+impl WriteInterference {
     /// Takes a request.
-    pub fn take(&mut self, request: &Request) {
+    pub fn take(&mut self, request: &RequestRecord) {
         let now = request.end_ns;
         match request.work {
-            Work::Write => {
+            DeviceOperation::Write => {
                 self.writes.push_back((request.device, request.begin_ns, request.end_ns));
                 *self.bytes.entry(request.device).or_default() += request.bytes;
             }
-            Work::Read | Work::Other => {}
+            DeviceOperation::Read | DeviceOperation::Other => {}
         }
-        self.settle(now.saturating_sub(LATE_NS));
+        self.settle(now.saturating_sub(WRITE_RECORD_DELAY_NS));
         let first = self.reads.front().map_or(now, |(_, begin, ..)| *begin);
         while self.writes.front().is_some_and(|(_, _, end)| *end < first) {
             self.writes.pop_front();
@@ -57,7 +57,7 @@ impl Writes {
     /// Takes a wait for so many bytes of a device.
     pub fn wait(&mut self, device: u64, (begin_ns, end_ns): (u64, u64), bytes: u64) {
         self.reads.push_back((device, begin_ns, end_ns, bytes));
-        self.settle(end_ns.saturating_sub(LATE_NS));
+        self.settle(end_ns.saturating_sub(WRITE_RECORD_DELAY_NS));
     }
 
     /// Decides of the reads that ended before `until_ns`.
@@ -91,15 +91,15 @@ impl Writes {
             all += (class.clear_ns + class.met_ns) as f64;
             let clear_count: u64 = class.clear.values().sum();
             let met_count: u64 = class.met.values().sum();
-            if clear_count + met_count < FEW || met_count == 0 {
+            if clear_count + met_count < MIN_SAMPLES || met_count == 0 {
                 continue;
             }
             let base = match clear_count {
-                FEW.. => class.clear_ns as f64 / clear_count as f64,
+                MIN_SAMPLES.. => class.clear_ns as f64 / clear_count as f64,
                 _ => fastest_tenth(class),
             };
             let mean = class.met_ns as f64 / met_count as f64;
-            if mean >= FACTOR * base {
+            if mean >= SLOWDOWN_MIN * base {
                 lost += (mean - base) * met_count as f64;
             }
             met_ns += class.met_ns as f64;
@@ -115,7 +115,7 @@ fn logarithm(ns: u64) -> u32 {
 }
 
 /// What the slowest of the fastest tenth takes.
-fn fastest_tenth(class: &Latencies) -> f64 {
+fn fastest_tenth(class: &WaitHistogram) -> f64 {
     let mut all = class.clear.clone();
     for (logarithm, count) in &class.met {
         *all.entry(*logarithm).or_default() += count;
@@ -135,14 +135,20 @@ fn fastest_tenth(class: &Latencies) -> f64 {
 mod tests {
     use super::*;
 
-    fn write(begin_ns: u64, end_ns: u64) -> Request {
-        Request { begin_ns, end_ns, work: Work::Write, bytes: 4096, ..Request::default() }
+    fn write(begin_ns: u64, end_ns: u64) -> RequestRecord {
+        RequestRecord {
+            begin_ns,
+            end_ns,
+            work: DeviceOperation::Write,
+            bytes: 4096,
+            ..RequestRecord::default()
+        }
     }
 
     /// Fifty waits of 100 µs, then fifty of 300 µs within one long write each: of 20 ms 10 are lost.
     #[test]
     fn reads_that_meet_writes_are_held_against_those_that_do_not() {
-        let mut writes = Writes::default();
+        let mut writes = WriteInterference::default();
         for at in 0..50 {
             writes.wait(0, (at * 1_000_000, at * 1_000_000 + 100_000), 4096);
         }
@@ -159,7 +165,7 @@ mod tests {
 
     #[test]
     fn without_writes_nothing_is_lost_to_them() {
-        let mut writes = Writes::default();
+        let mut writes = WriteInterference::default();
         (0..100).for_each(|at| writes.wait(0, (at * 1000, at * 1000 + at), 4096));
         writes.settle(u64::MAX);
         assert_eq!(writes.lost_part(0), None);

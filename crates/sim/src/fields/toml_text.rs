@@ -7,15 +7,15 @@ use std::path::Path;
 
 use toml::de::{DeTable, DeValue};
 
-use super::{Block, Field, FileError, Value};
+use super::{FieldBlock, FieldValue, FileError, NamedValue};
 
 /// The tree of the fields of a TOML file.
 ///
 /// # Errors
 /// The text is not TOML; told with the line.
-pub fn parse(text: &str, file: &Path) -> Result<Block, FileError> {
+pub fn parse(text: &str, file: &Path) -> Result<FieldBlock, FileError> {
     let file = file.display().to_string();
-    let lines = Lines::new(text);
+    let lines = LineOffsets::new(text);
     let table = DeTable::parse(text).map_err(|error| FileError {
         file: file.clone(),
         line: error.span().map_or(0, |span| lines.of(span.start)),
@@ -26,11 +26,11 @@ pub fn parse(text: &str, file: &Path) -> Result<Block, FileError> {
 }
 
 /// Where lines begin.
-struct Lines(Vec<usize>);
+struct LineOffsets(Vec<usize>);
 
-impl Lines {
-    fn new(text: &str) -> Lines {
-        Lines(text.match_indices('\n').map(|(at, _)| at).collect())
+impl LineOffsets {
+    fn new(text: &str) -> LineOffsets {
+        LineOffsets(text.match_indices('\n').map(|(at, _)| at).collect())
     }
 
     fn of(&self, at: usize) -> usize {
@@ -38,7 +38,13 @@ impl Lines {
     }
 }
 
-fn block(table: &DeTable<'_>, file: &str, line: usize, kind: &str, lines: &Lines) -> Block {
+fn block(
+    table: &DeTable<'_>,
+    file: &str,
+    line: usize,
+    kind: &str,
+    lines: &LineOffsets,
+) -> FieldBlock {
     let fields = table.iter().map(|(key, item)| {
         let line = lines.of(key.span().start);
         let name = key.get_ref().to_string();
@@ -50,10 +56,10 @@ fn block(table: &DeTable<'_>, file: &str, line: usize, kind: &str, lines: &Lines
             _ => (item, None),
         };
         let value = value(item.get_ref(), file, line, &name, lines);
-        Field::new(name, line, value, source)
+        NamedValue::new(name, line, value, source)
     });
     let fields = fields.collect();
-    Block {
+    FieldBlock {
         file: file.to_owned(),
         line,
         kind: kind.to_owned(),
@@ -63,24 +69,33 @@ fn block(table: &DeTable<'_>, file: &str, line: usize, kind: &str, lines: &Lines
     }
 }
 
-fn value(item: &DeValue<'_>, file: &str, line: usize, key: &str, lines: &Lines) -> Value {
-    let number = |text: &str| text.parse().map_or(Value::Text(text.to_owned()), Value::Number);
+fn value(
+    item: &DeValue<'_>,
+    file: &str,
+    line: usize,
+    key: &str,
+    lines: &LineOffsets,
+) -> FieldValue {
+    let number =
+        |text: &str| text.parse().map_or(FieldValue::Text(text.to_owned()), FieldValue::Number);
     match item {
-        DeValue::String(text) => Value::Text(text.to_string()),
+        DeValue::String(text) => FieldValue::Text(text.to_string()),
         DeValue::Integer(digits) if digits.radix() == 10 => number(digits.as_str()),
         // Digits alone would say another number: 0x10 is 16.
         DeValue::Integer(digits) => u64::from_str_radix(digits.as_str(), digits.radix())
-            .map_or(Value::Text(digits.to_string()), |number| Value::Number(number as f64)),
+            .map_or(FieldValue::Text(digits.to_string()), |number| {
+                FieldValue::Number(number as f64)
+            }),
         DeValue::Float(digits) => number(digits.as_str()),
-        DeValue::Boolean(is_so) => Value::Number(f64::from(u8::from(*is_so))),
-        DeValue::Datetime(time) => Value::Text(time.to_string()),
+        DeValue::Boolean(is_so) => FieldValue::Number(f64::from(u8::from(*is_so))),
+        DeValue::Datetime(time) => FieldValue::Text(time.to_string()),
         DeValue::Array(items) => {
             let item = |item: &toml::Spanned<DeValue<'_>>| {
                 let line = lines.of(item.span().start);
                 (line, value(item.get_ref(), file, line, key, lines))
             };
-            Value::List(items.iter().map(item).collect())
+            FieldValue::List(items.iter().map(item).collect())
         }
-        DeValue::Table(table) => Value::Block(block(table, file, line, key, lines)),
+        DeValue::Table(table) => FieldValue::Block(block(table, file, line, key, lines)),
     }
 }

@@ -8,12 +8,15 @@
 /// The value of an expression in brackets; `None` where the text is not in
 /// brackets, and `Some(None)` where it is and has no value. `number` reads a
 /// number with its unit.
-pub fn in_brackets(text: &str, number: &dyn Fn(&str) -> Option<u64>) -> Option<Option<u64>> {
+pub fn evaluate_in_brackets(
+    text: &str,
+    number: &dyn Fn(&str) -> Option<u64>,
+) -> Option<Option<u64>> {
     let text = text.trim();
     if !(text.starts_with('(') && text.ends_with(')')) {
         return None;
     }
-    let mut reader = Reader { rest: text, number, depth: 0 };
+    let mut reader = ExpressionReader { rest: text, number, depth: 0 };
     let value = reader.sum().filter(|_| reader.rest.trim().is_empty());
     Some(value.and_then(|value| u64::try_from(value).ok()))
 }
@@ -21,13 +24,13 @@ pub fn in_brackets(text: &str, number: &dyn Fn(&str) -> Option<u64>) -> Option<O
 /// The deepest nesting of brackets and signs that is read.
 const DEPTH_MAX: u32 = 64;
 
-struct Reader<'a> {
+struct ExpressionReader<'a> {
     rest: &'a str,
     number: &'a dyn Fn(&str) -> Option<u64>,
     depth: u32,
 }
 
-impl Reader<'_> {
+impl ExpressionReader<'_> {
     fn takes(&mut self, letter: char) -> bool {
         let rest = self.rest.trim_start();
         let taken = rest.strip_prefix(letter);
@@ -97,7 +100,7 @@ mod tests {
     use super::*;
 
     fn value(text: &str) -> Option<Option<u64>> {
-        in_brackets(text, &|number| number.parse().ok())
+        evaluate_in_brackets(text, &|number| number.parse().ok())
     }
 
     /// Worked by hand; the order of operations is that of arithmetic.

@@ -5,11 +5,12 @@ use readpath_core::request::{Class, Priority};
 use readpath_core::unit::Time;
 
 use super::options::FioOption;
-use super::value::{Kilo, Value};
+use super::value::{ByteUnits, OptionValue};
 use super::{
-    BlockSizes, Distribution, Engine, Extent, FileService, Flow as JobFlow, Generator, Hint, Job,
-    JobError, LatencyTarget, Logs, Pattern, Pauses, Rate, Replay, Sequence, Strides, Sync,
-    TakesAlong, Verify,
+    AdviceHint, BlockSizes, BytesOrPercent, Distribution, ExitScope, FileService,
+    FlowShareRule as JobFlow, Generator, Job, JobEngine, JobError, JobPattern, LatencyTarget,
+    LogOptions, PauseRule, RandomSequence, RateLimits, ReplayOptions, StridedZones, SyncRule,
+    VerifyRule,
 };
 
 /// fio's `randseed` when none is given (`fio --cmdhelp=randseed`).
@@ -17,18 +18,18 @@ const SEED_DEFAULT: u64 = 0x89;
 
 /// A job while its options are read. What takes several options to say stands beside the job.
 #[derive(Clone, Debug)]
-pub struct Draft {
+pub struct JobDraft {
     pub job: Job,
     /// The value of `name`, which wins over the section's name.
     pub name: Option<String>,
-    pub kilo: Kilo,
-    pub flow: Option<Flow>,
+    pub kilo: ByteUnits,
+    pub flow: Option<ReadWriteOption>,
     pub reads_percent_of_mix: u8,
     pub class: Option<Class>,
     pub level: Option<u8>,
     pub exits_all: bool,
     pub fills_storage: bool,
-    pub exit_what: TakesAlong,
+    pub exit_what: ExitScope,
     pub zone_mode: Option<ZoneMode>,
     pub zone_moved_bytes: u64,
     pub zone_range_bytes: u64,
@@ -51,21 +52,21 @@ pub struct Draft {
     pub verifies_only: bool,
     pub verify_backlog: u32,
     pub verify_batch: u32,
-    pub replay: Replay,
+    pub replay: ReplayOptions,
     /// Why the value that was just put in is refused, where it is one that fio takes.
     pub refused: Option<&'static str>,
 }
 
 /// What `rw` said.
 #[derive(Clone, Copy, Debug)]
-pub struct Flow {
+pub struct ReadWriteOption {
     pub is_random: bool,
-    pub direction: Direction,
+    pub direction: TransferDirection,
 }
 
 /// Which way the data goes.
 #[derive(Clone, Copy, Debug)]
-pub enum Direction {
+pub enum TransferDirection {
     Read,
     Write,
     Mix,
@@ -78,22 +79,22 @@ pub enum ZoneMode {
     Strided,
 }
 
-impl Default for Draft {
-    fn default() -> Draft {
-        Draft {
+impl Default for JobDraft {
+    fn default() -> JobDraft {
+        JobDraft {
             job: Job {
                 name: String::new(),
                 description: None,
                 line: 0,
-                pattern: Pattern { is_random: false, reads_percent: 100 },
+                pattern: JobPattern { is_random: false, reads_percent: 100 },
                 block_sizes: [BlockSizes::One(4096), BlockSizes::One(4096)],
                 is_unaligned: false,
                 is_size_by_order: false,
                 align_bytes: [None; 2],
                 size: None,
                 io_size: None,
-                offset: Extent::Bytes(0),
-                offset_increment: Extent::Bytes(0),
+                offset: BytesOrPercent::Bytes(0),
+                offset_increment: BytesOrPercent::Bytes(0),
                 offset_align_bytes: None,
                 operations: None,
                 file_bytes: None,
@@ -107,53 +108,53 @@ impl Default for Draft {
                 batch: 1,
                 batch_complete: 1,
                 low: 0,
-                engine: Engine::default(),
+                engine: JobEngine::default(),
                 engine_named: None,
                 is_direct: false,
                 runtime: None,
                 is_time_based: false,
                 ramp: Time::ZERO,
-                pauses: Pauses::default(),
-                rate: Rate { cycle: Time::from_s(1), ..Rate::default() },
+                pauses: PauseRule::default(),
+                rate: RateLimits { cycle: Time::from_s(1), ..RateLimits::default() },
                 latency_max: None,
                 latency_target: None,
                 flow: None,
                 steady: None,
-                hint: Hint::default(),
+                hint: AdviceHint::default(),
                 seed: SEED_DEFAULT,
                 has_seed: false,
                 is_repeatable: true,
                 generator: Generator::default(),
                 random_percent: [100; 2],
-                sequence: Sequence::default(),
+                sequence: RandomSequence::default(),
                 strides: None,
                 distribution: Distribution::default(),
                 has_random_map: true,
                 is_group_reported: false,
                 start_delay: Time::ZERO,
-                is_barrier: false,
+                has_stonewall: false,
                 wait_for: None,
                 is_new_group: false,
-                takes_along: TakesAlong::Nobody,
+                takes_along: ExitScope::Nobody,
                 is_creation_only: false,
                 invalidates: true,
                 verify: None,
                 replay: None,
-                logs: Logs::default(),
+                logs: LogOptions::default(),
                 loops: 1,
-                sync: Sync::default(),
+                sync: SyncRule::default(),
                 priority: None,
                 without_effect: Vec::new(),
             },
             name: None,
-            kilo: Kilo::default(),
+            kilo: ByteUnits::default(),
             flow: None,
             reads_percent_of_mix: 50,
             class: None,
             level: None,
             exits_all: false,
             fills_storage: false,
-            exit_what: TakesAlong::Group,
+            exit_what: ExitScope::Group,
             zone_mode: None,
             zone_moved_bytes: 0,
             zone_range_bytes: 0,
@@ -175,7 +176,7 @@ impl Default for Draft {
             verifies_only: false,
             verify_backlog: 0,
             verify_batch: 0,
-            replay: Replay {
+            replay: ReplayOptions {
                 names: Vec::new(),
                 keeps_times: true,
                 time_percent: 100,
@@ -189,9 +190,9 @@ impl Default for Draft {
     }
 }
 
-impl Draft {
+impl JobDraft {
     /// This draft as the start of the job whose section is at `line`.
-    pub fn for_job(mut self, section: &str, line: usize) -> Draft {
+    pub fn for_job(mut self, section: &str, line: usize) -> JobDraft {
         section.clone_into(&mut self.job.name);
         self.job.line = line;
         // `stonewall` in a global section is of the jobs below it, `name` of none.
@@ -209,7 +210,7 @@ impl Draft {
             return Err(JobError::UnknownOption { line, option, nearest });
         };
         let text = value.unwrap_or_default();
-        let value = Value { text, is_given: value.is_some(), kilo: self.kilo };
+        let value = OptionValue { text, is_given: value.is_some(), kilo: self.kilo };
         option.put(self, line, name, value)
     }
 
@@ -232,7 +233,7 @@ impl Draft {
             percentile: self.latency_percentile,
             runs_on: self.latency_runs_on,
         });
-        let verify = self.verifies.then_some(Verify {
+        let verify = self.verifies.then_some(VerifyRule {
             at_end: self.verifies_at_end,
             backlog: self.verify_backlog,
             backlog_batch: self.verify_batch,
@@ -244,12 +245,14 @@ impl Draft {
         for prefix in named.into_iter().flatten().filter(|prefix| prefix.is_empty()) {
             prefix.clone_from(&job.name);
         }
-        let flow = self.flow.unwrap_or(Flow { is_random: false, direction: Direction::Read });
+        let flow = self
+            .flow
+            .unwrap_or(ReadWriteOption { is_random: false, direction: TransferDirection::Read });
         job.pattern.is_random = flow.is_random;
         job.pattern.reads_percent = match flow.direction {
-            Direction::Read => 100,
-            Direction::Write => 0,
-            Direction::Mix => self.reads_percent_of_mix,
+            TransferDirection::Read => 100,
+            TransferDirection::Write => 0,
+            TransferDirection::Mix => self.reads_percent_of_mix,
         };
         job.priority = match (self.class, self.level) {
             (None, None) => None,
@@ -278,14 +281,14 @@ impl Draft {
         }
         job.sync.at_end = self.ends_synced || self.closes_synced;
         // Raw I/O is past the cache by its nature, and so are commands to a driver.
-        job.is_direct |= job.engine == Engine::Raw
+        job.is_direct |= job.engine == JobEngine::Raw
             || job.engine_named.is_some_and(|named| ["sg", "io_uring_cmd"].contains(&named));
         // A file here has a fixed size, and is full at its end.
         if self.fills_storage {
             job.size = None;
         }
         // A mapping goes through the page cache, whatever is said.
-        if job.engine == Engine::Mmap && std::mem::take(&mut job.is_direct) {
+        if job.engine == JobEngine::Mmap && std::mem::take(&mut job.is_direct) {
             job.without_effect.push("direct");
         }
         // As fio, which says so.
@@ -310,14 +313,14 @@ impl Draft {
     }
 
     /// The zones: fio's own default mode is strided where sizes of zones are given.
-    fn strides(&self) -> Option<Strides> {
+    fn strides(&self) -> Option<StridedZones> {
         let is_on = self.zone_mode != Some(ZoneMode::None) && self.zone_moved_bytes > 0;
         let range_bytes = match self.zone_range_bytes {
             0 => self.zone_moved_bytes,
             bytes => bytes,
         };
         let moved_bytes = self.zone_moved_bytes;
-        is_on.then_some(Strides { moved_bytes, range_bytes, skip_bytes: self.zone_skip_bytes })
+        is_on.then_some(StridedZones { moved_bytes, range_bytes, skip_bytes: self.zone_skip_bytes })
     }
 }
 

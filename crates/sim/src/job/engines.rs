@@ -1,6 +1,6 @@
 //! fio's engines: which of ours stands in for each, and which are refused.
 
-use super::Engine;
+use super::JobEngine;
 
 /// One of fio's engines.
 #[derive(Clone, Copy, Debug)]
@@ -15,11 +15,11 @@ pub struct FioEngine {
 #[derive(Clone, Copy, Debug)]
 pub enum EngineClass {
     /// It is one of ours.
-    Ours(Engine),
+    Ours(JobEngine),
     /// Another one stands in for it, which reads and writes the same bytes.
     StoodInFor {
         /// The one of ours.
-        by: Engine,
+        by: JobEngine,
         /// In what the two differ.
         but: &'static str,
     },
@@ -30,11 +30,11 @@ pub enum EngineClass {
     },
 }
 
-const fn ours(name: &'static str, engine: Engine) -> FioEngine {
+const fn ours(name: &'static str, engine: JobEngine) -> FioEngine {
     FioEngine { name, class: EngineClass::Ours(engine) }
 }
 
-const fn as_ours(name: &'static str, by: Engine, but: &'static str) -> FioEngine {
+const fn replaced(name: &'static str, by: JobEngine, but: &'static str) -> FioEngine {
     FioEngine { name, class: EngineClass::StoodInFor { by, but } }
 }
 
@@ -49,27 +49,35 @@ const DEVICE: &str = "it sends commands to a device driver in place of reads and
 
 /// All engines of fio, and one of ours that fio has not.
 pub const ENGINES: &[FioEngine] = &[
-    ours("psync", Engine::Psync),
-    ours("sync", Engine::Sync),
-    ours("libaio", Engine::Libaio),
-    ours("io_uring", Engine::IoUring),
-    ours("mmap", Engine::Mmap),
-    ours("raw", Engine::Raw),
-    as_ours("vsync", Engine::Psync, "neighbouring operations are not joined before the call"),
-    as_ours("pvsync", Engine::Psync, "preadv(2) of one piece is pread(2)"),
-    as_ours("pvsync2", Engine::Psync, "preadv2(2) of one piece is pread(2)"),
-    as_ours("posixaio", Engine::Libaio, "it is the C library's threads in fio"),
-    as_ours("solarisaio", Engine::Libaio, "it is Solaris's way to many in flight"),
-    as_ours("windowsaio", Engine::Libaio, "it is Windows's way to many in flight"),
-    as_ours("syslet-rw", Engine::Libaio, "it is an early way to many in flight"),
-    as_ours("libblkio", Engine::IoUring, "its drivers of plain files do the same I/O"),
-    as_ours("xnvme", Engine::IoUring, "its asynchronous ways do the same I/O"),
-    as_ours("splice", Engine::Psync, "the bytes are copied to memory, not moved through a pipe"),
-    as_ours("null", Engine::Libaio, "fio moves nothing; here the operations are carried out"),
-    as_ours("cpp_null", Engine::Libaio, "fio moves nothing; here the operations are carried out"),
-    as_ours("libpmem", Engine::Mmap, "the memory is that of the page cache"),
-    as_ours("dev-dax", Engine::Mmap, "the memory is that of the page cache"),
-    as_ours("pmemblk", Engine::Psync, "blocks are written in place"),
+    ours("psync", JobEngine::Psync),
+    ours("sync", JobEngine::Sync),
+    ours("libaio", JobEngine::Libaio),
+    ours("io_uring", JobEngine::IoUring),
+    ours("mmap", JobEngine::Mmap),
+    ours("raw", JobEngine::Raw),
+    replaced("vsync", JobEngine::Psync, "neighbouring operations are not joined before the call"),
+    replaced("pvsync", JobEngine::Psync, "preadv(2) of one piece is pread(2)"),
+    replaced("pvsync2", JobEngine::Psync, "preadv2(2) of one piece is pread(2)"),
+    replaced("posixaio", JobEngine::Libaio, "it is the C library's threads in fio"),
+    replaced("solarisaio", JobEngine::Libaio, "it is Solaris's way to many in flight"),
+    replaced("windowsaio", JobEngine::Libaio, "it is Windows's way to many in flight"),
+    replaced("syslet-rw", JobEngine::Libaio, "it is an early way to many in flight"),
+    replaced("libblkio", JobEngine::IoUring, "its drivers of plain files do the same I/O"),
+    replaced("xnvme", JobEngine::IoUring, "its asynchronous ways do the same I/O"),
+    replaced(
+        "splice",
+        JobEngine::Psync,
+        "the bytes are copied to memory, not moved through a pipe",
+    ),
+    replaced("null", JobEngine::Libaio, "fio moves nothing; here the operations are carried out"),
+    replaced(
+        "cpp_null",
+        JobEngine::Libaio,
+        "fio moves nothing; here the operations are carried out",
+    ),
+    replaced("libpmem", JobEngine::Mmap, "the memory is that of the page cache"),
+    replaced("dev-dax", JobEngine::Mmap, "the memory is that of the page cache"),
+    replaced("pmemblk", JobEngine::Psync, "blocks are written in place"),
     refused("net", NETWORK),
     refused("netsplice", NETWORK),
     refused("rdma", NETWORK),
@@ -92,12 +100,12 @@ pub const ENGINES: &[FioEngine] = &[
     refused("libiscsi", REMOTE),
     refused("nfs", "name the server's file with --on nfs://HOST/EXPORT/PATH in its place"),
     refused("libcufile", "it moves data to the memory of a graphics card"),
-    as_ours("sg", Engine::Psync, "its commands read and write the same blocks, past the cache"),
+    replaced("sg", JobEngine::Psync, "its commands read and write the same blocks, past the cache"),
     refused("bsg", DEVICE),
     refused("mtd", "it writes to raw flash, which must be erased first"),
-    as_ours(
+    replaced(
         "io_uring_cmd",
-        Engine::IoUring,
+        JobEngine::IoUring,
         "its commands read and write the same blocks, past the cache",
     ),
     refused("ftruncate", NAMES),

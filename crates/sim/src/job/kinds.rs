@@ -4,7 +4,7 @@ use readpath_core::unit::Time;
 
 /// What a job does so that what it wrote survives a loss of power.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sync {
+pub struct SyncRule {
     /// After so many writes `fsync(2)` (`fsync`, `sync`); 0 for never.
     pub writes: u32,
     /// After so many writes `fdatasync(2)` (`fdatasync`, `sync=dsync`); 0 for never.
@@ -15,7 +15,7 @@ pub struct Sync {
 
 /// The order of places, and the direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pattern {
+pub struct JobPattern {
     /// Whether the places are random; else one after the other.
     pub is_random: bool,
     /// Of a hundred operations, how many are reads: 100 for a reader, 0 for a writer.
@@ -24,7 +24,7 @@ pub struct Pattern {
 
 /// So many bytes, or a share of a file that must be known first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Extent {
+pub enum BytesOrPercent {
     /// A number of bytes.
     Bytes(u64),
     /// 1 to 100 percent (0 too, for an offset).
@@ -33,7 +33,7 @@ pub enum Extent {
 
 /// By which system call a process moves its data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Engine {
+pub enum JobEngine {
     /// `lseek(2)` and `read(2)`.
     Sync,
     /// `pread(2)`.
@@ -50,28 +50,28 @@ pub enum Engine {
     Raw,
 }
 
-impl Engine {
+impl JobEngine {
     /// Whether several operations of one process may be in flight.
     pub const fn is_async(self) -> bool {
-        matches!(self, Engine::Libaio | Engine::IoUring)
+        matches!(self, JobEngine::Libaio | JobEngine::IoUring)
     }
 
     /// Its name in a job file.
     pub const fn name(self) -> &'static str {
         match self {
-            Engine::Sync => "sync",
-            Engine::Psync => "psync",
-            Engine::Libaio => "libaio",
-            Engine::IoUring => "io_uring",
-            Engine::Mmap => "mmap",
-            Engine::Raw => "raw",
+            JobEngine::Sync => "sync",
+            JobEngine::Psync => "psync",
+            JobEngine::Libaio => "libaio",
+            JobEngine::IoUring => "io_uring",
+            JobEngine::Mmap => "mmap",
+            JobEngine::Raw => "raw",
         }
     }
 }
 
 /// What is said to the kernel of the pattern before the job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Hint {
+pub enum AdviceHint {
     /// Nothing (`0`).
     None,
     /// The job's own pattern, sequential or random (`1`).
@@ -114,7 +114,7 @@ pub enum Distribution {
     /// Zones with a share of the operations each.
     Zoned {
         /// The zones of reads and of writes, in the order of the file.
-        zones: [Vec<Zone>; 2],
+        zones: [Vec<DistributionZone>; 2],
         /// Whether a zone's length is in bytes; else it is in percent of the file.
         is_absolute: bool,
     },
@@ -122,7 +122,7 @@ pub enum Distribution {
 
 /// One zone of a [`Distribution::Zoned`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Zone {
+pub struct DistributionZone {
     /// Of a hundred operations, how many fall into it.
     pub share: u8,
     /// Its length: bytes, or percent of the file.
@@ -179,7 +179,7 @@ impl BlockSizes {
 
 /// What `rw=randread:8` and `rw=read:4k` change in the order of places.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sequence {
+pub struct RandomSequence {
     /// A new random place is drawn after so many operations; at least 1.
     pub every: u32,
     /// What the operations between do (`rw_sequencer`).
@@ -188,9 +188,9 @@ pub struct Sequence {
     pub skip_bytes: i64,
 }
 
-impl Default for Sequence {
-    fn default() -> Sequence {
-        Sequence { every: 1, kind: Sequencer::default(), skip_bytes: 0 }
+impl Default for RandomSequence {
+    fn default() -> RandomSequence {
+        RandomSequence { every: 1, kind: Sequencer::default(), skip_bytes: 0 }
     }
 }
 
@@ -230,7 +230,7 @@ pub enum FileServiceKind {
 
 /// How fast a job goes at most, per direction; 0 for as fast as it can.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Rate {
+pub struct RateLimits {
     /// Bytes a second (`rate`), reads and writes.
     pub bytes: [u64; 2],
     /// Operations a second (`rate_iops`).
@@ -247,7 +247,7 @@ pub struct Rate {
     pub ignores_pauses: bool,
 }
 
-impl Rate {
+impl RateLimits {
     /// Whether it says anything at all.
     pub fn is_any(&self) -> bool {
         self.is_limit() || self.least_bytes != [0; 2] || self.least_operations != [0; 2]
@@ -261,7 +261,7 @@ impl Rate {
 
 /// When a process pauses, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pauses {
+pub struct PauseRule {
     /// How long (`thinktime`); zero for never.
     pub time: Time,
     /// After how many operations (`thinktime_blocks`); at least 1.
@@ -272,15 +272,15 @@ pub struct Pauses {
     pub work_time: Option<Time>,
 }
 
-impl Default for Pauses {
-    fn default() -> Pauses {
-        Pauses { time: Time::ZERO, blocks: 1, counts_issued: false, work_time: None }
+impl Default for PauseRule {
+    fn default() -> PauseRule {
+        PauseRule { time: Time::ZERO, blocks: 1, counts_issued: false, work_time: None }
     }
 }
 
 /// Zones that are read one after the other with gaps between (`zonemode=strided`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Strides {
+pub struct StridedZones {
     /// Bytes that are moved in each zone (`zonesize`).
     pub moved_bytes: u64,
     /// Bytes from which they are chosen (`zonerange`).
@@ -291,7 +291,7 @@ pub struct Strides {
 
 /// Whether, and when, what was written is read back (`verify`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Verify {
+pub struct VerifyRule {
     /// After all is written (`do_verify`).
     pub at_end: bool,
     /// After so many writes (`verify_backlog`); 0 for never.
@@ -304,7 +304,7 @@ pub struct Verify {
 
 /// This job's share of the operations of all jobs with the same flow (`flow`, `flow_id`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Flow {
+pub struct FlowShareRule {
     /// Which flow.
     pub id: u32,
     /// Its weight, at least 1.
@@ -315,7 +315,7 @@ pub struct Flow {
 
 /// When a job's rate counts as steady, which ends it (`steadystate`).
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Steady {
+pub struct SteadyStateRule {
     /// Whether operations a second are looked at (`iops`); else bytes (`bw`).
     pub is_operations: bool,
     /// Whether the slope of the rates must be small (`iops_slope`); else their deviation.
@@ -345,7 +345,7 @@ pub struct LatencyTarget {
 
 /// Whom a job takes along when it ends (`exitall`, `exit_what`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum TakesAlong {
+pub enum ExitScope {
     /// Nobody.
     #[default]
     Nobody,
@@ -359,7 +359,7 @@ pub enum TakesAlong {
 
 /// A trace that is replayed in place of a pattern (`read_iolog`).
 #[derive(Clone, Debug, PartialEq)]
-pub struct Replay {
+pub struct ReplayOptions {
     /// The files of the trace, one a process.
     pub names: Vec<String>,
     /// Whether its times are kept; else each operation follows the one before (`replay_no_stall`).
@@ -379,7 +379,7 @@ pub struct Replay {
 /// The logs that each process of a job writes of its operations. Each is named by how its file's
 /// name begins.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Logs {
+pub struct LogOptions {
     /// Of latencies (`write_lat_log`).
     pub latency: Option<String>,
     /// Of bytes a second (`write_bw_log`).
@@ -391,7 +391,7 @@ pub struct Logs {
     /// Over which time values are put together (`log_avg_msec`); zero: each has a line.
     pub window: Time,
     /// Whether of a window the largest value counts (`log_max_value`); else the mean.
-    pub is_most: bool,
+    pub logs_maximum: bool,
     /// Whether a line has the operation's offset (`log_offset`).
     pub has_offset: bool,
     /// Whether a line has the priority in full (`log_prio`); else only whether it is the highest.
@@ -402,7 +402,7 @@ pub struct Logs {
     pub is_of_all: bool,
 }
 
-impl Logs {
+impl LogOptions {
     /// Whether there is any.
     pub fn is_any(&self) -> bool {
         let all = [&self.latency, &self.bandwidth, &self.operations, &self.trace];

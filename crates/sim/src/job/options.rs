@@ -4,9 +4,9 @@
 //! one matter. `fio --cmdhelp=all` is the list that they are held against.
 
 use super::JobError;
-use super::draft::Draft;
+use super::draft::JobDraft;
 use super::error::shown;
-use super::value::{Expected, Value};
+use super::value::{ExpectedForm, OptionValue};
 
 mod buffers;
 mod depth;
@@ -31,7 +31,7 @@ pub struct FioOption {
     pub aliases: &'static [&'static str],
     /// What becomes of it here.
     pub class: OptionClass,
-    set: Set,
+    set: OptionEffect,
 }
 
 /// What becomes of an option of fio.
@@ -55,24 +55,24 @@ pub enum OptionClass {
 }
 
 /// Puts a value into a job.
-type Setter = fn(&mut Draft, Value<'_>) -> Result<(), Expected>;
+type OptionSetter = fn(&mut JobDraft, OptionValue<'_>) -> Result<(), ExpectedForm>;
 
 #[derive(Clone, Copy)]
-enum Set {
-    By(Setter),
+enum OptionEffect {
+    By(OptionSetter),
     Nothing,
     /// Nothing, as long as the value is one of these, with which the option is off.
     OffOnly(&'static [&'static str]),
 }
 
 /// A row of an option that is honoured.
-const fn honoured(
+const fn supported(
     name: &'static str,
     aliases: &'static [&'static str],
     takes: &'static str,
-    set: Setter,
+    set: OptionSetter,
 ) -> FioOption {
-    FioOption { name, aliases, class: OptionClass::Honoured { takes }, set: Set::By(set) }
+    FioOption { name, aliases, class: OptionClass::Honoured { takes }, set: OptionEffect::By(set) }
 }
 
 /// A row of an option that changes nothing here.
@@ -81,7 +81,12 @@ const fn without_effect(
     aliases: &'static [&'static str],
     because: &'static str,
 ) -> FioOption {
-    FioOption { name, aliases, class: OptionClass::WithoutEffect { because }, set: Set::Nothing }
+    FioOption {
+        name,
+        aliases,
+        class: OptionClass::WithoutEffect { because },
+        set: OptionEffect::Nothing,
+    }
 }
 
 /// A row of an option that is refused unless it is off.
@@ -91,7 +96,12 @@ const fn refused(
     off: &'static [&'static str],
     because: &'static str,
 ) -> FioOption {
-    FioOption { name, aliases, class: OptionClass::Refused { because }, set: Set::OffOnly(off) }
+    FioOption {
+        name,
+        aliases,
+        class: OptionClass::Refused { because },
+        set: OptionEffect::OffOnly(off),
+    }
 }
 
 /// The tables, in the order of fio's manual.
@@ -125,13 +135,13 @@ impl FioOption {
     /// Puts the option, called `name` at `line`, into `draft`.
     pub(super) fn put(
         &self,
-        draft: &mut Draft,
+        draft: &mut JobDraft,
         line: usize,
         name: &str,
-        value: Value<'_>,
+        value: OptionValue<'_>,
     ) -> Result<(), JobError> {
         match (self.set, self.class) {
-            (Set::By(set), _) => {
+            (OptionEffect::By(set), _) => {
                 set(draft, value).map_err(|expected| JobError::BadValue {
                     line,
                     option: name.to_owned(),
@@ -146,7 +156,7 @@ impl FioOption {
                     None => Ok(()),
                 }
             }
-            (Set::OffOnly(off), OptionClass::Refused { because }) => {
+            (OptionEffect::OffOnly(off), OptionClass::Refused { because }) => {
                 if off.contains(&value.text) {
                     return Ok(());
                 }

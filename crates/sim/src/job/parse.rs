@@ -7,8 +7,8 @@
 
 use std::rc::Rc;
 
-use super::draft::Draft;
-use super::{Job, JobError, JobFile, TakesAlong};
+use super::draft::JobDraft;
+use super::{ExitScope, Job, JobError, JobFile};
 
 /// Gives the text of a file that is included, or says why there is none.
 pub type Inclusion<'a> = &'a dyn Fn(&str) -> Result<String, String>;
@@ -19,7 +19,7 @@ pub type Variables<'a> = &'a dyn Fn(&str) -> Option<String>;
 /// What a job file may bring in from around it: files, variables, facts of the machine. Each
 /// `None` is refused where the file asks for it.
 #[derive(Clone, Copy, Default)]
-pub struct Surroundings<'a> {
+pub struct Environment<'a> {
     /// The text of a file that is included, or why there is none.
     pub file: Option<Inclusion<'a>>,
     /// The value of a variable of the environment; `None` where it is not set.
@@ -39,15 +39,15 @@ const INCLUDES_MAX: u32 = 16;
 const JOBS_MAX: usize = 4096;
 
 /// Reads a whole job file.
-pub fn job_file(text: &str, surroundings: &Surroundings<'_>) -> Result<JobFile, JobError> {
-    let mut reader = Reader { surroundings, sections: Vec::new() };
+pub fn job_file(text: &str, environment: &Environment<'_>) -> Result<JobFile, JobError> {
+    let mut reader = JobFileReader { environment, sections: Vec::new() };
     reader.read(text, None, 0)?;
-    let mut global = Draft::default();
+    let mut global = JobDraft::default();
     let mut jobs: Vec<Job> = Vec::new();
     let mut exits_all = false;
     for section in &reader.sections {
         match &section.name {
-            None => section.put_into(&mut global)?,
+            None => section.apply_to(&mut global)?,
             Some(name) => {
                 if jobs.len() == JOBS_MAX {
                     let what =
@@ -55,7 +55,7 @@ pub fn job_file(text: &str, surroundings: &Surroundings<'_>) -> Result<JobFile, 
                     return Err(JobError::Conflict { line: section.line, job: name.clone(), what });
                 }
                 let mut draft = global.clone().for_job(name, section.line);
-                section.put_into(&mut draft)?;
+                section.apply_to(&mut draft)?;
                 exits_all |= draft.exits_all;
                 jobs.push(draft.finish()?);
             }
@@ -63,7 +63,7 @@ pub fn job_file(text: &str, surroundings: &Surroundings<'_>) -> Result<JobFile, 
     }
     // One job that says so says it for all, as in fio; whom each takes along is its own.
     for job in jobs.iter_mut().filter(|_| !exits_all) {
-        job.takes_along = TakesAlong::Nobody;
+        job.takes_along = ExitScope::Nobody;
     }
     match jobs.is_empty() {
         true => Err(JobError::NoJobs),
@@ -72,54 +72,54 @@ pub fn job_file(text: &str, surroundings: &Surroundings<'_>) -> Result<JobFile, 
 }
 
 /// The lines of one section.
-struct Section {
+struct JobSection {
     /// The job's name; `None` for a global section.
     name: Option<String>,
     line: usize,
-    options: Vec<Line>,
+    options: Vec<OptionLine>,
 }
 
 /// One option, as it stands in its file.
-struct Line {
+struct OptionLine {
     number: usize,
     option: String,
     value: Option<String>,
-    via: Option<Rc<Via>>,
+    included_from: Option<Rc<IncludedFrom>>,
 }
 
 /// By which line a file came in.
-struct Via {
+struct IncludedFrom {
     line: usize,
     file: String,
-    via: Option<Rc<Via>>,
+    included_from: Option<Rc<IncludedFrom>>,
 }
 
 /// The error, with the files around it named.
-fn included(error: JobError, via: Option<&Rc<Via>>) -> JobError {
-    match via {
+fn included(error: JobError, included_from: Option<&Rc<IncludedFrom>>) -> JobError {
+    match included_from {
         None => error,
-        Some(via) => {
-            let (line, file) = (via.line, via.file.clone());
+        Some(included_from) => {
+            let (line, file) = (included_from.line, included_from.file.clone());
             let error = JobError::Included { line, file, error: Box::new(error) };
-            included(error, via.via.as_ref())
+            included(error, included_from.included_from.as_ref())
         }
     }
 }
 
-impl Section {
-    fn put_into(&self, draft: &mut Draft) -> Result<(), JobError> {
-        let sets_kilo = |line: &&Line| line.option == "kb_base";
+impl JobSection {
+    fn apply_to(&self, draft: &mut JobDraft) -> Result<(), JobError> {
+        let sets_kilo = |line: &&OptionLine| line.option == "kb_base";
         let first = self.options.iter().filter(sets_kilo);
         for line in first.chain(self.options.iter().filter(|line| !sets_kilo(line))) {
             draft
                 .set(line.number, &line.option, line.value.as_deref())
-                .map_err(|error| included(error, line.via.as_ref()))?;
+                .map_err(|error| included(error, line.included_from.as_ref()))?;
         }
         Ok(())
     }
 
     /// The section that a line `[name]` begins.
-    fn of(content: &str, line: usize) -> Result<Section, JobError> {
+    fn of(content: &str, line: usize) -> Result<JobSection, JobError> {
         let name = content
             .strip_prefix('[')
             .and_then(|rest| rest.strip_suffix(']'))
@@ -129,22 +129,27 @@ impl Section {
         // fio compares the first six letters only: `[global2]` is global too.
         let is_global = name.starts_with("global");
         let name = (!is_global).then(|| name.to_owned());
-        Ok(Section { name, line, options: Vec::new() })
+        Ok(JobSection { name, line, options: Vec::new() })
     }
 }
 
 /// Reads the lines of a file and of those that it includes.
-struct Reader<'a> {
-    surroundings: &'a Surroundings<'a>,
-    sections: Vec<Section>,
+struct JobFileReader<'a> {
+    environment: &'a Environment<'a>,
+    sections: Vec<JobSection>,
 }
 
-impl Reader<'_> {
-    fn read(&mut self, text: &str, via: Option<&Rc<Via>>, depth: u32) -> Result<(), JobError> {
+impl JobFileReader<'_> {
+    fn read(
+        &mut self,
+        text: &str,
+        included_from: Option<&Rc<IncludedFrom>>,
+        depth: u32,
+    ) -> Result<(), JobError> {
         for (index, raw) in text.lines().enumerate() {
             let content = without_comment(raw).trim();
             if !content.is_empty() {
-                self.line(content, index + 1, via, depth)?;
+                self.line(content, index + 1, included_from, depth)?;
             }
         }
         Ok(())
@@ -154,45 +159,53 @@ impl Reader<'_> {
         &mut self,
         content: &str,
         number: usize,
-        via: Option<&Rc<Via>>,
+        included_from: Option<&Rc<IncludedFrom>>,
         depth: u32,
     ) -> Result<(), JobError> {
         let inclusion =
             content.strip_prefix("include").filter(|rest| rest.starts_with([' ', '\t']));
         let Some(name) = inclusion else {
-            return self.own_line(content, number, via).map_err(|error| included(error, via));
+            return self
+                .option_line(content, number, included_from)
+                .map_err(|error| included(error, included_from));
         };
-        let text = self.surroundings.filled_in(name.trim(), number).and_then(|name| {
-            let text = self.surroundings.file(&name, content, number, depth)?;
+        let text = self.environment.substitute(name.trim(), number).and_then(|name| {
+            let text = self.environment.file(&name, content, number, depth)?;
             Ok((name, text))
         });
-        let (file, text) = text.map_err(|error| included(error, via))?;
-        let via = Rc::new(Via { line: number, file, via: via.cloned() });
-        self.read(&text, Some(&via), depth + 1)
+        let (file, text) = text.map_err(|error| included(error, included_from))?;
+        let included_from =
+            Rc::new(IncludedFrom { line: number, file, included_from: included_from.cloned() });
+        self.read(&text, Some(&included_from), depth + 1)
     }
 
-    fn own_line(
+    fn option_line(
         &mut self,
         content: &str,
         number: usize,
-        via: Option<&Rc<Via>>,
+        included_from: Option<&Rc<IncludedFrom>>,
     ) -> Result<(), JobError> {
         if content.starts_with('[') {
-            self.sections.push(Section::of(content, number)?);
+            self.sections.push(JobSection::of(content, number)?);
             return Ok(());
         }
         let (option, value) = option_and_value(content);
-        let option = self.surroundings.filled_in(option, number)?;
-        let value = value.map(|value| self.surroundings.filled_in(value, number)).transpose()?;
+        let option = self.environment.substitute(option, number)?;
+        let value = value.map(|value| self.environment.substitute(value, number)).transpose()?;
         let Some(section) = self.sections.last_mut() else {
             return Err(JobError::OutsideSection { line: number, text: super::shown(content) });
         };
-        section.options.push(Line { number, option, value, via: via.cloned() });
+        section.options.push(OptionLine {
+            number,
+            option,
+            value,
+            included_from: included_from.cloned(),
+        });
         Ok(())
     }
 }
 
-impl Surroundings<'_> {
+impl Environment<'_> {
     /// The text of a file that is included.
     fn file(&self, name: &str, content: &str, line: usize, depth: u32) -> Result<String, JobError> {
         let not_found = |advice: &str| JobError::NotFound {
@@ -212,7 +225,7 @@ impl Surroundings<'_> {
     }
 
     /// The text with `${NAME}` and the words for facts of the machine filled in.
-    fn filled_in(&self, text: &str, line: usize) -> Result<String, JobError> {
+    fn substitute(&self, text: &str, line: usize) -> Result<String, JobError> {
         let not_found = |what: &str, advice: String| {
             Err(JobError::NotFound { line, text: super::shown(what), advice })
         };

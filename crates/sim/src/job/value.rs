@@ -13,36 +13,36 @@ use std::ops::RangeInclusive;
 
 use readpath_core::unit::Time;
 
-use super::Extent;
+use super::BytesOrPercent;
 use super::arithmetic;
 
 /// What a value must be, for the message.
-pub type Expected = String;
+pub type ExpectedForm = String;
 
 /// What to write where a number of bytes is asked for.
 pub const BYTES_FORM: &str = "a number of bytes, with k, m, g, t, p for powers of 1024 (`64k`), \
     or kib, mib, gib, tib, pib for powers of 1000, as in fio";
 
 /// What to write where a time is asked for.
-pub const SPAN_FORM: &str = "a time with us, ms, s, m, h or d (`10s`), of ten years at most";
+pub const TIME_FORM: &str = "a time with us, ms, s, m, h or d (`10s`), of ten years at most";
 
 /// The longest time that an option takes: sums of a few such still fit into 64 bits of nanoseconds.
 pub const SPAN_MAX: Time = Time::from_s(3650 * 86_400);
 
 /// The value of one option, as it stands in the file.
 #[derive(Clone, Copy, Debug)]
-pub struct Value<'a> {
+pub struct OptionValue<'a> {
     /// The text; empty where there is none.
     pub text: &'a str,
     /// Whether anything stands behind the option.
     pub is_given: bool,
     /// What `k` is (`kb_base`).
-    pub kilo: Kilo,
+    pub kilo: ByteUnits,
 }
 
 /// What the letters of byte units stand for (`kb_base`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Kilo {
+pub enum ByteUnits {
     /// `k` is 1024 and `kib` is 1000.
     #[default]
     Binary,
@@ -50,14 +50,14 @@ pub enum Kilo {
     Decimal,
 }
 
-impl<'a> Value<'a> {
+impl<'a> OptionValue<'a> {
     /// The same option with a part of its value.
-    pub fn part(self, text: &'a str) -> Value<'a> {
-        Value { text: text.trim(), is_given: true, ..self }
+    pub fn part(self, text: &'a str) -> OptionValue<'a> {
+        OptionValue { text: text.trim(), is_given: true, ..self }
     }
 
     /// A whole number within bounds; fio takes `1k` for any number.
-    pub fn integer<N>(self, bounds: RangeInclusive<N>) -> Result<N, Expected>
+    pub fn integer<N>(self, bounds: RangeInclusive<N>) -> Result<N, ExpectedForm>
     where
         N: TryFrom<u64> + PartialOrd + Copy + Display,
     {
@@ -71,14 +71,14 @@ impl<'a> Value<'a> {
 
     /// A plain whole number.
     pub fn count(self) -> Option<u64> {
-        if let Some(result) = arithmetic::in_brackets(self.text, &|number| count(number)) {
+        if let Some(result) = arithmetic::evaluate_in_brackets(self.text, &|number| count(number)) {
             return result;
         }
         count(self.text)
     }
 
     /// A number of bytes within bounds.
-    pub fn bytes_in(self, bounds: RangeInclusive<u64>) -> Result<u64, Expected> {
+    pub fn bytes_in(self, bounds: RangeInclusive<u64>) -> Result<u64, ExpectedForm> {
         self.bytes().filter(|n| bounds.contains(n)).ok_or_else(|| match *bounds.start() {
             0 => BYTES_FORM.to_owned(),
             low => format!("from {low}, {BYTES_FORM}"),
@@ -88,7 +88,7 @@ impl<'a> Value<'a> {
     /// A number of bytes: `4096`, `4k`, `0x1000`, `1mib`.
     pub fn bytes(self) -> Option<u64> {
         let one = |number: &str| bytes(number, self.kilo);
-        arithmetic::in_brackets(self.text, &one).unwrap_or_else(|| one(self.text))
+        arithmetic::evaluate_in_brackets(self.text, &one).unwrap_or_else(|| one(self.text))
     }
 
     /// A number of bytes with a sign in front.
@@ -102,15 +102,15 @@ impl<'a> Value<'a> {
     }
 
     /// Bytes, from `least`, or a percentage.
-    pub fn extent(self, least: u64) -> Result<Extent, Expected> {
+    pub fn extent(self, least: u64) -> Result<BytesOrPercent, ExpectedForm> {
         let parsed = match self.text.strip_suffix('%') {
             Some(number) => self
                 .part(number)
                 .count()
                 .and_then(|n| u8::try_from(n).ok())
                 .filter(|n| *n <= 100)
-                .map(|n| (u64::from(n), Extent::Percent(n))),
-            None => self.bytes().map(|n| (n, Extent::Bytes(n))),
+                .map(|n| (u64::from(n), BytesOrPercent::Percent(n))),
+            None => self.bytes().map(|n| (n, BytesOrPercent::Bytes(n))),
         };
         match parsed {
             Some((number, extent)) if number >= least => Ok(extent),
@@ -119,21 +119,22 @@ impl<'a> Value<'a> {
     }
 
     /// A span of time, where a bare number counts in `unit`.
-    pub fn span(self, unit: Time) -> Result<Time, Expected> {
+    pub fn span(self, unit: Time) -> Result<Time, ExpectedForm> {
         let one = |number: &str| span_ns(number, unit);
-        let ns = arithmetic::in_brackets(self.text, &one).unwrap_or_else(|| one(self.text));
+        let ns =
+            arithmetic::evaluate_in_brackets(self.text, &one).unwrap_or_else(|| one(self.text));
         ns.map(Time).filter(|time| *time <= SPAN_MAX).ok_or_else(|| {
             let unit = match unit.ns() {
                 1_000_000_000 => "seconds",
                 1_000_000 => "milliseconds",
                 _ => "microseconds",
             };
-            format!("{SPAN_FORM}; without one it counts {unit}")
+            format!("{TIME_FORM}; without one it counts {unit}")
         })
     }
 
     /// A number with a fraction, within bounds.
-    pub fn fraction(self, bounds: RangeInclusive<f64>) -> Result<f64, Expected> {
+    pub fn fraction(self, bounds: RangeInclusive<f64>) -> Result<f64, ExpectedForm> {
         let number = self.text.trim().parse::<f64>().ok();
         number
             .filter(|number| bounds.contains(number))
@@ -141,7 +142,7 @@ impl<'a> Value<'a> {
     }
 
     /// On or off, where the option alone is on.
-    pub fn switch(self) -> Result<bool, Expected> {
+    pub fn switch(self) -> Result<bool, ExpectedForm> {
         match self.text {
             "" if !self.is_given => Ok(true),
             "1" => Ok(true),
@@ -151,12 +152,12 @@ impl<'a> Value<'a> {
     }
 
     /// On or off, where a value must be given.
-    pub fn flag(self) -> Result<bool, Expected> {
+    pub fn flag(self) -> Result<bool, ExpectedForm> {
         self.integer(0..=1).map(|number: u8| number == 1)
     }
 
     /// Some text.
-    pub fn words(self) -> Result<String, Expected> {
+    pub fn words(self) -> Result<String, ExpectedForm> {
         match self.text.is_empty() {
             true => Err("some text".to_owned()),
             false => Ok(self.text.to_owned()),
@@ -164,7 +165,7 @@ impl<'a> Value<'a> {
     }
 
     /// One of these words.
-    pub fn one_of<T: Copy>(self, words: &[(&str, T)]) -> Result<T, Expected> {
+    pub fn one_of<T: Copy>(self, words: &[(&str, T)]) -> Result<T, ExpectedForm> {
         let found = words.iter().find(|(word, _)| *word == self.text);
         found.map(|(_, meant)| *meant).ok_or_else(|| {
             let words: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
@@ -181,8 +182,8 @@ impl<'a> Value<'a> {
     pub fn for_each_direction<T: Clone>(
         self,
         there: &mut [T; 2],
-        read: impl Fn(Value<'a>) -> Result<T, Expected>,
-    ) -> Result<(), Expected> {
+        read: impl Fn(OptionValue<'a>) -> Result<T, ExpectedForm>,
+    ) -> Result<(), ExpectedForm> {
         let parts: Vec<&str> = self.text.split(',').map(str::trim).collect();
         match parts.as_slice() {
             [one] => {
@@ -202,14 +203,14 @@ impl<'a> Value<'a> {
     }
 }
 
-fn bytes(text: &str, kilo: Kilo) -> Option<u64> {
+fn bytes(text: &str, kilo: ByteUnits) -> Option<u64> {
     let (number, suffix) = number_and_suffix(text)?;
     if suffix.is_empty() || suffix == "b" {
         return Some(number);
     }
     let (plain, with_ib) = match kilo {
-        Kilo::Binary => (1024_u64, 1000),
-        Kilo::Decimal => (1000, 1024),
+        ByteUnits::Binary => (1024_u64, 1000),
+        ByteUnits::Decimal => (1000, 1024),
     };
     let (prefix, base) = match suffix.strip_suffix("ib") {
         Some(prefix) => (prefix, with_ib),
@@ -255,8 +256,8 @@ fn number_and_suffix(text: &str) -> Option<(u64, String)> {
 mod tests {
     use super::*;
 
-    fn value(text: &str) -> Value<'_> {
-        Value { text, is_given: true, kilo: Kilo::Binary }
+    fn value(text: &str) -> OptionValue<'_> {
+        OptionValue { text, is_given: true, kilo: ByteUnits::Binary }
     }
 
     /// The table is fio's manual, "Parameter types", for `kb_base=1024`, but for `ki`, which
@@ -280,7 +281,7 @@ mod tests {
         assert_eq!(bytes("0x1000"), Some(4096));
         assert_eq!(bytes("0x10k"), Some(16 << 10));
         assert_eq!(bytes("(4*1k)"), Some(4096));
-        let decimal = |text| Value { kilo: Kilo::Decimal, ..value(text) }.bytes();
+        let decimal = |text| OptionValue { kilo: ByteUnits::Decimal, ..value(text) }.bytes();
         assert_eq!((decimal("4k"), decimal("4kib")), (Some(4000), Some(4096)));
     }
 

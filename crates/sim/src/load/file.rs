@@ -28,8 +28,8 @@ use std::path::Path;
 
 use readpath_core::unit::PAGE_BYTES;
 
-use super::{Load, Pattern, Share};
-use crate::fields::{Block, Bounds, FileError, Value, bounds, toml_text};
+use super::{MemoryLoad, MemorySharing, TouchPattern};
+use crate::fields::{FieldBlock, FieldValue, FileError, NumberBounds, bounds, toml_text};
 use crate::size;
 
 /// The keys of a load, all that there are.
@@ -47,11 +47,11 @@ const KEYS: [&str; 11] = [
     "seed",
 ];
 
-const SWEEPS: Bounds = bounds(1.0, 1e6, "sweeps");
-const TOUCHES: Bounds = bounds(1.0, 1e12, "touches (for each process)");
-const PROCESSES: Bounds = bounds(1.0, super::PROCESSES_MAX as f64, "processes");
+const SWEEPS: NumberBounds = bounds(1.0, 1e6, "sweeps");
+const TOUCHES: NumberBounds = bounds(1.0, 1e12, "touches (for each process)");
+const PROCESSES: NumberBounds = bounds(1.0, super::PROCESSES_MAX as f64, "processes");
 /// Numbers up to here are held to the last digit.
-const SEED: Bounds = bounds(0.0, 9_007_199_254_740_992.0, "(any whole number)");
+const SEED: NumberBounds = bounds(0.0, 9_007_199_254_740_992.0, "(any whole number)");
 
 /// The most loads of a file: each is a row at least.
 const LOADS_MAX: usize = 1_000;
@@ -60,7 +60,7 @@ const LOADS_MAX: usize = 1_000;
 ///
 /// # Errors
 /// What is wrong, with file, line, key, and what may stand there.
-pub fn parse(text: &str, file: &Path) -> Result<Vec<Load>, FileError> {
+pub fn parse(text: &str, file: &Path) -> Result<Vec<MemoryLoad>, FileError> {
     let root = toml_text::parse(text, file)?;
     let whole = |problem: &str| FileError {
         file: root.file.clone(),
@@ -86,10 +86,10 @@ pub fn parse(text: &str, file: &Path) -> Result<Vec<Load>, FileError> {
     if root.find("name").is_some() {
         return Err(root.error("name", "belongs below a `[[load]]`".to_owned()));
     }
-    let mut loads: Vec<Load> = Vec::new();
+    let mut loads: Vec<MemoryLoad> = Vec::new();
     for block in blocks {
         only_known(block, &[])?;
-        let load = Fields { own: block, common: &root }.load()?;
+        let load = LoadFields { own: block, common: &root }.load()?;
         if loads.iter().any(|other| other.name == load.name) {
             let problem = format!("`{}` is the name of an earlier load too", load.name);
             return Err(block.error("name", problem));
@@ -99,7 +99,7 @@ pub fn parse(text: &str, file: &Path) -> Result<Vec<Load>, FileError> {
     Ok(loads)
 }
 
-fn only_known(block: &Block, more: &[&str]) -> Result<(), FileError> {
+fn only_known(block: &FieldBlock, more: &[&str]) -> Result<(), FileError> {
     let is_known = |key: &str| KEYS.contains(&key) || more.contains(&key);
     match block.fields.iter().find(|field| !is_known(&field.key)) {
         None => Ok(()),
@@ -111,27 +111,27 @@ fn only_known(block: &Block, more: &[&str]) -> Result<(), FileError> {
 }
 
 /// The fields of one load, and those that hold for all.
-struct Fields<'a> {
-    own: &'a Block,
-    common: &'a Block,
+struct LoadFields<'a> {
+    own: &'a FieldBlock,
+    common: &'a FieldBlock,
 }
 
-impl Fields<'_> {
-    fn load(&self) -> Result<Load, FileError> {
+impl LoadFields<'_> {
+    fn load(&self) -> Result<MemoryLoad, FileError> {
         let name = self.own.needed_text("name")?;
         if name.is_empty() || name.chars().any(char::is_control) {
             return Err(self.own.error("name", "expected a word or two on one line".to_owned()));
         }
-        let mut load = Load::new(name, self.bytes("mapping")?, self.bytes("memory")?);
+        let mut load = MemoryLoad::new(name, self.bytes("mapping")?, self.bytes("memory")?);
         let patterns = [
-            ("sequential", Pattern::Sequential),
-            ("random", Pattern::Random),
-            ("zipf", Pattern::Zipf),
-            ("swept", Pattern::Swept),
+            ("sequential", TouchPattern::Sequential),
+            ("random", TouchPattern::Random),
+            ("zipf", TouchPattern::Zipf),
+            ("swept", TouchPattern::Swept),
         ];
         load.pattern = self.word("pattern", None, &patterns)?;
-        let shares = [("private", Share::Private), ("shared", Share::Shared)];
-        load.share = self.word("share", Some(Share::Private), &shares)?;
+        let shares = [("private", MemorySharing::Private), ("shared", MemorySharing::Shared)];
+        load.share = self.word("share", Some(MemorySharing::Private), &shares)?;
         load.processes = self.block_of("processes").integer_or("processes", 1, PROCESSES)? as u32;
         load.seed = self.block_of("seed").integer_or("seed", 0, SEED)?;
         load.writes_percent = self.writes_percent()?;
@@ -152,7 +152,7 @@ impl Fields<'_> {
     }
 
     /// Where `key` stands: in the load, else above all of them, else it is missing in the load.
-    fn block_of(&self, key: &str) -> &Block {
+    fn block_of(&self, key: &str) -> &FieldBlock {
         let is_common = self.own.find(key).is_none() && self.common.find(key).is_some();
         if is_common { self.common } else { self.own }
     }
@@ -165,8 +165,8 @@ impl Fields<'_> {
             );
         };
         let bytes = match &field.value {
-            Value::Text(text) => size::parse(text),
-            Value::Number(number) if number.fract() == 0.0 && (0.0..1e18).contains(number) => {
+            FieldValue::Text(text) => size::parse(text),
+            FieldValue::Number(number) if number.fract() == 0.0 && (0.0..1e18).contains(number) => {
                 Some(*number as u64)
             }
             _ => None,
@@ -197,7 +197,7 @@ impl Fields<'_> {
         let block = self.block_of("writes");
         let percent = match block.find("writes").map(|field| &field.value) {
             None => return Ok(0),
-            Some(Value::Number(part)) => part * 100.0,
+            Some(FieldValue::Number(part)) => part * 100.0,
             Some(_) => f64::NAN,
         };
         // 0.29 × 100 is not 29 to the last bit.

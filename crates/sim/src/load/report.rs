@@ -6,8 +6,8 @@
 use readpath_core::unit::PAGE_BYTES;
 use serde::Serialize;
 
-use super::{Load, Share};
-use crate::report::{Latency, mib, ratio};
+use super::{MemoryLoad, MemorySharing};
+use crate::report::{LatencySummary, mib, ratio};
 
 /// One run: one load on one storage under one swap-in law.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -45,7 +45,7 @@ pub struct LoadRow {
     /// Touches per second.
     pub iops: Option<f64>,
     /// Of a touch.
-    pub latency_us: Latency,
+    pub latency_us: LatencySummary,
     /// Touches that had to wait for the device.
     pub major_faults: Option<u64>,
     /// Touches that faulted and found their page in memory.
@@ -80,7 +80,7 @@ pub struct LoadRow {
 
 impl LoadRow {
     /// The row of a load that has not been measured.
-    pub fn new(load: &Load, storage: &str) -> LoadRow {
+    pub fn new(load: &MemoryLoad, storage: &str) -> LoadRow {
         LoadRow {
             job: load.name.clone(),
             storage: storage.to_owned(),
@@ -91,8 +91,8 @@ impl LoadRow {
             mapping_bytes: load.mapping_bytes,
             memory_bytes: load.memory_bytes,
             share: match load.share {
-                Share::Private => "private",
-                Share::Shared => "shared",
+                MemorySharing::Private => "private",
+                MemorySharing::Shared => "shared",
             },
             processes: load.processes,
             touches: None,
@@ -101,7 +101,7 @@ impl LoadRow {
             fill_seconds: None,
             mib_per_s: None,
             iops: None,
-            latency_us: Latency::default(),
+            latency_us: LatencySummary::default(),
             major_faults: None,
             minor_faults: None,
             pages_in: None,
@@ -161,7 +161,7 @@ mod tests {
     /// 1,000 touches in 2 s, of which 250 wait, 400 pages read in.
     #[test]
     fn rates_follow_from_touches_and_what_was_not_measured_is_null() {
-        let load = Load::new("l", 64 << 20, 32 << 20);
+        let load = MemoryLoad::new("l", 64 << 20, 32 << 20);
         let row = LoadRow::new(&load, "kernel:/data");
         assert_eq!((row.seconds, row.iops, row.coverage), (None, None, None));
         let row = row.with_touches(1_000, 2.0).with_swapping(Some(250), Some(400), None);

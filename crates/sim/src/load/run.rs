@@ -8,22 +8,22 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use readpath_core::law::Spec;
 use readpath_core::machine::{
-    Carrier, Config, Driver, Faulted, Machine, MemoryAccess, MemoryFault, MemoryKind, Source,
+    Config, Driver, Faulted, IoBackend, Machine, MemoryAccess, MemoryFault, MemoryKind, PageSource,
     SwapConfig, SwapCounters, SwapOut,
 };
+use readpath_core::policy::Spec;
 use readpath_core::request::{Completion, DeviceRequest, ProcessId};
 use readpath_core::swapin::MemoryId;
 use readpath_core::unit::{PAGE_BYTES, Time};
 
-use super::{Load, LoadRow, MemoryHost, Share, Touch, Touches};
+use super::{LoadRow, MemoryHost, MemoryLoad, MemorySharing, Touch, Touches};
 use crate::device::registry;
 use crate::observe::{Events, Observer};
-use crate::report::Tally;
-use crate::run::{Go, Progress, TURNS_PER_PROGRESS, Watch};
+use crate::report::ReadCounters;
+use crate::run::{Progress, ProgressAnswer, RunObserver, STEPS_PER_PROGRESS};
 use crate::simulate::SimulateError;
-use crate::world::{Host, ModelledWorld};
+use crate::world::{HostCosts, SimulatedEnvironment};
 
 /// What a row is of, beside the load.
 #[derive(Clone, Debug)]
@@ -35,7 +35,7 @@ pub struct LoadSetup {
     /// The scheduler.
     pub scheduler: Spec,
     /// What stays in memory.
-    pub reclaim: Spec,
+    pub eviction: Spec,
     /// The most pages that are written at once; `None`: as the machine has it.
     pub write_pages_max: Option<u64>,
     /// Which pages leave memory together.
@@ -53,7 +53,7 @@ impl LoadSetup {
             device,
             swapin: Spec::plain("adaptive"),
             scheduler: Spec::plain("adaptive"),
-            reclaim: Spec::plain("adaptive"),
+            eviction: Spec::plain("adaptive"),
             write_pages_max: None,
             swap_out: SwapOut::default(),
             seed: 1,
@@ -67,9 +67,9 @@ impl LoadSetup {
 /// # Errors
 /// A name, a parameter or a size is wrong; nothing has been run then.
 pub fn simulate_load(
-    load: &Load,
+    load: &MemoryLoad,
     setup: &LoadSetup,
-    watch: Watch<'_>,
+    watch: RunObserver<'_>,
 ) -> Result<LoadRow, SimulateError> {
     simulate_load_with(load, setup, None, watch)
 }
@@ -79,15 +79,15 @@ pub fn simulate_load(
 /// # Errors
 /// As [`simulate_load`].
 pub fn simulate_load_with(
-    load: &Load,
+    load: &MemoryLoad,
     setup: &LoadSetup,
     observer: Option<Observer>,
-    mut watch: Watch<'_>,
+    mut watch: RunObserver<'_>,
 ) -> Result<LoadRow, SimulateError> {
     let (world, mut machine) = prepare(load, setup)?;
-    let mut run = Run::new(load, setup, world);
-    run.fill(&mut machine, &mut Watch::progress(watch.tell));
-    let filled = Counted::of(&machine);
+    let mut run = RunningLoad::new(load, setup, world);
+    run.fill(&mut machine, &mut RunObserver::progress(watch.tell));
+    let filled = LoadCounts::of(&machine);
     if let Some(observer) = observer {
         run.world = run.world.observed_by(observer);
     }
@@ -101,13 +101,13 @@ pub fn simulate_load_with(
 /// # Errors
 /// As [`simulate_load`].
 pub fn observe_load(
-    load: &Load,
+    load: &MemoryLoad,
     setup: &LoadSetup,
     events_max: usize,
 ) -> Result<(LoadRow, Events), SimulateError> {
     let observer = Observer::new(events_max);
-    let mut goes_on = |_: Progress| Go::On;
-    let watch = Watch::progress(&mut goes_on);
+    let mut goes_on = |_: Progress| ProgressAnswer::On;
+    let watch = RunObserver::progress(&mut goes_on);
     let row = simulate_load_with(load, setup, Some(observer.clone()), watch)?;
     Ok((row, observer.take()))
 }
@@ -116,40 +116,43 @@ pub fn observe_load(
 ///
 /// # Errors
 /// As [`simulate_load`].
-pub fn check_load(load: &Load, setup: &LoadSetup) -> Result<(), SimulateError> {
+pub fn check_load(load: &MemoryLoad, setup: &LoadSetup) -> Result<(), SimulateError> {
     prepare(load, setup).map(|_| ())
 }
 
-fn prepare(load: &Load, setup: &LoadSetup) -> Result<(ModelledWorld, Machine), SimulateError> {
+fn prepare(
+    load: &MemoryLoad,
+    setup: &LoadSetup,
+) -> Result<(SimulatedEnvironment, Machine), SimulateError> {
     let device = registry::build(&setup.device, setup.seed).map_err(SimulateError::Device)?;
     let mut path = Machine::new(Config {
         memory_bytes: load.memory_bytes,
         readahead: Spec::plain("none"),
         scheduler: setup.scheduler.clone(),
-        reclaim: setup.reclaim.clone(),
+        eviction: setup.eviction.clone(),
         ..Config::new(device.caps())
     })
     .map_err(SimulateError::Config)?;
     let mut swap = SwapConfig {
-        law: setup.swapin.clone(),
+        policy: setup.swapin.clone(),
         swap_out: setup.swap_out,
-        by_law: true,
+        by_policy: true,
         ..SwapConfig::new(0, load.swap_bytes / PAGE_BYTES)
     };
     swap.write_pages_max = setup.write_pages_max.unwrap_or(swap.write_pages_max);
     path.add_swap(&swap).map_err(SimulateError::Swap)?;
     let kind = match load.share {
-        Share::Private => MemoryKind::Private,
-        Share::Shared => MemoryKind::Shared,
+        MemorySharing::Private => MemoryKind::Private,
+        MemorySharing::Shared => MemoryKind::Shared,
     };
     for _ in 0..load.mappings() {
         path.add_memory(load.mapping_pages(), kind).map_err(SimulateError::Swap)?;
     }
-    Ok((ModelledWorld::new(device, Host::default()), path))
+    Ok((SimulatedEnvironment::new(device, HostCosts::default()), path))
 }
 
 /// One process.
-struct Running {
+struct LoadProcess {
     memory: MemoryId,
     touches: Touches,
     /// A touch that was drawn and is not carried out yet.
@@ -158,15 +161,15 @@ struct Running {
     issued: Time,
 }
 
-struct Run<'a> {
-    load: &'a Load,
+struct RunningLoad<'a> {
+    load: &'a MemoryLoad,
     host: MemoryHost,
-    world: ModelledWorld,
-    processes: Vec<Running>,
+    world: SimulatedEnvironment,
+    processes: Vec<LoadProcess>,
     /// Those that can go on, and when.
     ready: BinaryHeap<Reverse<(Time, u32)>>,
     /// Of the touches that are measured.
-    tally: Tally,
+    read_counters: ReadCounters,
     /// When those began.
     began: Time,
     charged: SwapCounters,
@@ -175,18 +178,18 @@ struct Run<'a> {
 }
 
 /// What had been counted when the measured touches began.
-struct Counted {
+struct LoadCounts {
     swap: SwapCounters,
     waste_pages: u64,
     device_requests: u64,
     device_bytes: u64,
 }
 
-impl Counted {
-    fn of(machine: &Machine) -> Counted {
+impl LoadCounts {
+    fn of(machine: &Machine) -> LoadCounts {
         let meter = machine.meter();
         let cache = machine.cache_counters();
-        Counted {
+        LoadCounts {
             swap: machine.swap_counters(),
             waste_pages: cache.unused_pages(),
             device_requests: meter.device_reads + meter.device_writes,
@@ -195,25 +198,29 @@ impl Counted {
     }
 }
 
-impl<'a> Run<'a> {
-    fn new(load: &'a Load, setup: &LoadSetup, world: ModelledWorld) -> Run<'a> {
+impl<'a> RunningLoad<'a> {
+    fn new(
+        load: &'a MemoryLoad,
+        setup: &LoadSetup,
+        world: SimulatedEnvironment,
+    ) -> RunningLoad<'a> {
         let memory_of = |process: u32| match load.share {
-            Share::Private => MemoryId(process),
-            Share::Shared => MemoryId(0),
+            MemorySharing::Private => MemoryId(process),
+            MemorySharing::Shared => MemoryId(0),
         };
-        let processes = (0..load.processes).map(|process| Running {
+        let processes = (0..load.processes).map(|process| LoadProcess {
             memory: memory_of(process),
             touches: load.touches_of(process, setup.seed),
             next: None,
             issued: Time::ZERO,
         });
-        Run {
+        RunningLoad {
             load,
             host: setup.host,
             world,
             processes: processes.collect(),
             ready: BinaryHeap::new(),
-            tally: Tally::default(),
+            read_counters: ReadCounters::default(),
             began: Time::ZERO,
             charged: SwapCounters::default(),
             first_error: None,
@@ -222,9 +229,9 @@ impl<'a> Run<'a> {
     }
 
     /// Every page of every mapping is written once, in order.
-    fn fill(&mut self, machine: &mut Machine, watch: &mut Watch<'_>) {
-        let filling = Load {
-            pattern: super::Pattern::Sequential,
+    fn fill(&mut self, machine: &mut Machine, watch: &mut RunObserver<'_>) {
+        let filling = MemoryLoad {
+            pattern: super::TouchPattern::Sequential,
             writes_percent: 100,
             touches: self.load.mapping_pages(),
             ..self.load.clone()
@@ -233,7 +240,7 @@ impl<'a> Run<'a> {
         for (process, running) in self.processes.iter_mut().enumerate() {
             let fills = (process as u32) < self.load.mappings();
             let touches =
-                Load { touches: if fills { filling.touches } else { 0 }, ..filling.clone() };
+                MemoryLoad { touches: if fills { filling.touches } else { 0 }, ..filling.clone() };
             // The first process of a shared mapping fills it from its start.
             let touches = touches.touches_of(process as u32, 0);
             measured.push(std::mem::replace(&mut running.touches, touches));
@@ -242,29 +249,32 @@ impl<'a> Run<'a> {
         for (running, touches) in self.processes.iter_mut().zip(measured) {
             running.touches = touches;
         }
-        self.tally = Tally::default();
+        self.read_counters = ReadCounters::default();
     }
 
-    fn touch_all(&mut self, machine: &mut Machine, watch: &mut Watch<'_>) {
+    fn touch_all(&mut self, machine: &mut Machine, watch: &mut RunObserver<'_>) {
         watch.begin(machine);
         self.began = self.world.now();
         self.go(machine, watch);
     }
 
     /// Lets all processes touch until their touches are used up.
-    fn go(&mut self, machine: &mut Machine, watch: &mut Watch<'_>) {
+    fn go(&mut self, machine: &mut Machine, watch: &mut RunObserver<'_>) {
         let start = self.world.now();
         self.ready.extend((0..self.processes.len() as u32).map(|id| Reverse((start, id))));
         let bytes_total = self.load.touches * u64::from(self.load.processes) * PAGE_BYTES;
         let mut turns = 0u32;
         loop {
             let now = self.world.now();
-            watch.hand_out_decisions(machine);
+            watch.forward_decisions(machine);
             turns = turns.wrapping_add(1);
-            if turns.is_multiple_of(TURNS_PER_PROGRESS) {
-                let progress =
-                    Progress { now, bytes: self.tally.bytes, bytes_total: Some(bytes_total) };
-                self.is_stopping |= (watch.tell)(progress) == Go::Stop;
+            if turns.is_multiple_of(STEPS_PER_PROGRESS) {
+                let progress = Progress {
+                    now,
+                    bytes: self.read_counters.bytes,
+                    bytes_total: Some(bytes_total),
+                };
+                self.is_stopping |= (watch.tell)(progress) == ProgressAnswer::Stop;
             }
             let next = self.ready.peek().map(|Reverse((time, _))| *time);
             if let Some(Reverse((time, id))) = self.ready.peek().copied()
@@ -297,7 +307,7 @@ impl<'a> Run<'a> {
                 return;
             };
             if machine.touch(running.memory, touch.page, access(touch)) {
-                self.tally.record(time, time + touch_time, PAGE_BYTES);
+                self.read_counters.record(time, time + touch_time, PAGE_BYTES);
                 time += touch_time;
                 if horizon.is_none_or(|horizon| time < horizon) {
                     continue;
@@ -341,21 +351,21 @@ impl<'a> Run<'a> {
         let pages_in = counters.swap_in_pages - self.charged.swap_in_pages;
         let pages_out = counters.swap_out_pages - self.charged.swap_out_pages;
         self.charged = counters;
-        let is_major = has_waited || matches!(faulted.result, Ok((_, Source::Swap)));
+        let is_major = has_waited || matches!(faulted.result, Ok((_, PageSource::Swap)));
         let fault_ns = match (is_major, self.load.share) {
             (true, _) => self.host.major_fault_ns,
-            (false, Share::Private) => self.host.minor_fault_private_ns,
-            (false, Share::Shared) => self.host.minor_fault_shared_ns,
+            (false, MemorySharing::Private) => self.host.minor_fault_private_ns,
+            (false, MemorySharing::Shared) => self.host.minor_fault_shared_ns,
         };
         Time(fault_ns + pages_in * self.host.page_in_ns + pages_out * self.host.page_out_ns)
     }
 
-    fn row(&self, machine: &Machine, setup: &LoadSetup, filled: &Counted) -> LoadRow {
-        let counted = Counted::of(machine);
+    fn row(&self, machine: &Machine, setup: &LoadSetup, filled: &LoadCounts) -> LoadRow {
+        let counted = LoadCounts::of(machine);
         let swap = |of: fn(&SwapCounters) -> u64| Some(of(&counted.swap) - of(&filled.swap));
-        let seconds = self.tally.last.since(self.began).seconds();
+        let seconds = self.read_counters.last.since(self.began).seconds();
         let meter = machine.meter();
-        let touches = self.tally.operations;
+        let touches = self.read_counters.operations;
         let mut row = LoadRow::new(self.load, &setup.device.to_string())
             .with_touches(touches, seconds)
             .with_swapping(
@@ -371,7 +381,7 @@ impl<'a> Run<'a> {
         row.scheduler = Some(setup.scheduler.to_string());
         row.engine = Some("modelled".to_owned());
         row.fill_seconds = Some(self.began.seconds());
-        row.latency_us = self.tally.latency();
+        row.latency_us = self.read_counters.latency();
         row.minor_faults = swap(|swap| swap.faults_minor);
         row.device_depth_mean = meter.depth_mean_milli().map(|milli| milli as f64 / 1e3);
         row.device_depth_max = row.device_requests.filter(|&n| n > 0).map(|_| meter.depth_max);
@@ -379,7 +389,7 @@ impl<'a> Run<'a> {
         row.decisions = Some(format!("{:016x}", self.world.decisions()));
         row.note = match &self.first_error {
             Some(error) => {
-                Some(format!("{} touches failed; the first: {error}", self.tally.errors))
+                Some(format!("{} touches failed; the first: {error}", self.read_counters.errors))
             }
             None => self.is_stopping.then(|| "interrupted before its end".to_owned()),
         };
@@ -387,7 +397,7 @@ impl<'a> Run<'a> {
     }
 }
 
-impl Carrier for Run<'_> {
+impl IoBackend for RunningLoad<'_> {
     fn submit(&mut self, machine: &Machine, now: Time, request: DeviceRequest) {
         self.world.submit(machine, now, request);
     }
@@ -397,7 +407,7 @@ impl Carrier for Run<'_> {
     }
 }
 
-impl Driver for Run<'_> {
+impl Driver for RunningLoad<'_> {
     /// A fault has ended: its process has touched the page, and goes on when
     /// the kernel's work for it is done.
     fn faulted(&mut self, machine: &mut Machine, now: Time, faulted: Faulted) {
@@ -411,10 +421,10 @@ impl Driver for Run<'_> {
         match faulted.result {
             Ok(_) => {
                 machine.touch(memory, touch.page, access(touch));
-                self.tally.record(issued, ended, PAGE_BYTES);
+                self.read_counters.record(issued, ended, PAGE_BYTES);
             }
             Err(error) => {
-                self.tally.record_error(issued, ended);
+                self.read_counters.record_error(issued, ended);
                 self.first_error.get_or_insert_with(|| error.to_string());
             }
         }

@@ -16,9 +16,9 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
 use readpath_core::request::ProcessId;
 
-use super::{Load, Pattern, Share};
+use super::{MemoryLoad, MemorySharing, TouchPattern};
 use crate::job::Distribution;
-use crate::workload::{Skew, below, seed_of};
+use crate::workload::{SkewedPositions, below, seed_of};
 
 /// One touch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,56 +32,61 @@ pub struct Touch {
 /// The touches of one process, in order.
 #[derive(Clone, Debug)]
 pub struct Touches {
-    order: Order,
+    order: TouchSequence,
     pages: u64,
     left: u64,
-    writes: Writes,
+    writes: WriteSelector,
 }
 
 #[derive(Clone, Debug)]
-enum Order {
+enum TouchSequence {
     Sequential { next_page: u64 },
-    Random { places: Xoshiro256PlusPlus },
-    Zipf { skew: Skew },
-    Swept { places: Xoshiro256PlusPlus, next_page: u64, is_sweep: bool },
+    Random { page_rng: Xoshiro256PlusPlus },
+    Zipf { skew: SkewedPositions },
+    Swept { page_rng: Xoshiro256PlusPlus, next_page: u64, is_sweep: bool },
 }
 
 /// Of so many pages one is hot where the others are swept.
-const HOT_SHARE: u64 = 8;
+const PAGES_PER_HOT_PAGE: u64 = 8;
 /// The exponent of Zipf's law.
-const ZIPF: Distribution = Distribution::Zipf { theta: 0.9, center: None };
+const ZIPF_DISTRIBUTION: Distribution = Distribution::Zipf { theta: 0.9, center: None };
 
 #[derive(Clone, Debug)]
-enum Writes {
+enum WriteSelector {
     Never,
     Always,
     Some { percent: u32, draws: Xoshiro256PlusPlus },
 }
 
 impl Touches {
-    pub(super) fn new(load: &Load, process: u32, run_seed: u64) -> Touches {
+    pub(super) fn new(load: &MemoryLoad, process: u32, run_seed: u64) -> Touches {
         let seed = seed_of(run_seed, load.seed, ProcessId(process));
         let pages = load.mapping_pages();
         let first_page = match load.share {
-            Share::Private => 0,
-            Share::Shared => pages * u64::from(process) / u64::from(load.processes),
+            MemorySharing::Private => 0,
+            MemorySharing::Shared => pages * u64::from(process) / u64::from(load.processes),
         };
         let order = match load.pattern {
-            Pattern::Sequential => Order::Sequential { next_page: first_page },
-            Pattern::Random => Order::Random { places: Xoshiro256PlusPlus::seed_from_u64(seed) },
-            Pattern::Zipf => {
-                Order::Zipf { skew: Skew::new(&ZIPF, pages, seed).expect("Zipf's law is skewed") }
+            TouchPattern::Sequential => TouchSequence::Sequential { next_page: first_page },
+            TouchPattern::Random => {
+                TouchSequence::Random { page_rng: Xoshiro256PlusPlus::seed_from_u64(seed) }
             }
-            Pattern::Swept => Order::Swept {
-                places: Xoshiro256PlusPlus::seed_from_u64(seed),
+            TouchPattern::Zipf => TouchSequence::Zipf {
+                skew: SkewedPositions::new(&ZIPF_DISTRIBUTION, pages, seed)
+                    .expect("Zipf's law is skewed"),
+            },
+            TouchPattern::Swept => TouchSequence::Swept {
+                page_rng: Xoshiro256PlusPlus::seed_from_u64(seed),
                 next_page: hot_pages(pages),
                 is_sweep: false,
             },
         };
         let writes = match load.writes_percent {
-            0 => Writes::Never,
-            100.. => Writes::Always,
-            percent => Writes::Some { percent, draws: Xoshiro256PlusPlus::seed_from_u64(!seed) },
+            0 => WriteSelector::Never,
+            100.. => WriteSelector::Always,
+            percent => {
+                WriteSelector::Some { percent, draws: Xoshiro256PlusPlus::seed_from_u64(!seed) }
+            }
         };
         Touches { order, pages, left: load.touches, writes }
     }
@@ -93,14 +98,14 @@ impl Iterator for Touches {
     fn next(&mut self) -> Option<Touch> {
         self.left = self.left.checked_sub(1)?;
         let page = match &mut self.order {
-            Order::Sequential { next_page } => {
+            TouchSequence::Sequential { next_page } => {
                 let page = *next_page;
                 *next_page = if page + 1 == self.pages { 0 } else { page + 1 };
                 page
             }
-            Order::Random { places } => below(places, self.pages),
-            Order::Zipf { skew } => skew.next().min(self.pages - 1),
-            Order::Swept { places, next_page, is_sweep } => {
+            TouchSequence::Random { page_rng } => below(page_rng, self.pages),
+            TouchSequence::Zipf { skew } => skew.next().min(self.pages - 1),
+            TouchSequence::Swept { page_rng, next_page, is_sweep } => {
                 *is_sweep = !*is_sweep;
                 let hot = hot_pages(self.pages);
                 if *is_sweep && hot < self.pages {
@@ -108,14 +113,14 @@ impl Iterator for Touches {
                     *next_page = if page + 1 == self.pages { hot } else { page + 1 };
                     page
                 } else {
-                    below(places, hot)
+                    below(page_rng, hot)
                 }
             }
         };
         let is_write = match &mut self.writes {
-            Writes::Never => false,
-            Writes::Always => true,
-            Writes::Some { percent, draws } => below(draws, 100) < u64::from(*percent),
+            WriteSelector::Never => false,
+            WriteSelector::Always => true,
+            WriteSelector::Some { percent, draws } => below(draws, 100) < u64::from(*percent),
         };
         Some(Touch { page, is_write })
     }
@@ -128,7 +133,7 @@ impl Iterator for Touches {
 
 /// How many pages of a mapping of one at least are hot where the others are swept: one at least.
 fn hot_pages(pages: u64) -> u64 {
-    pages.div_ceil(HOT_SHARE)
+    pages.div_ceil(PAGES_PER_HOT_PAGE)
 }
 
 #[cfg(test)]
@@ -138,8 +143,8 @@ mod tests {
     /// Of 16 pages 2 are hot; the sweep begins with the third and goes on with it after the last.
     #[test]
     fn a_sweep_goes_by_beside_the_hot_pages() {
-        let mut load = Load::new("swept", 16 * 4096, MIB);
-        (load.pattern, load.touches) = (Pattern::Swept, 40);
+        let mut load = MemoryLoad::new("swept", 16 * 4096, MIB);
+        (load.pattern, load.touches) = (TouchPattern::Swept, 40);
         let touched = pages(&load, 0);
         let swept: Vec<u64> = touched.iter().copied().step_by(2).collect();
         let expected: Vec<u64> = (2..16).cycle().take(20).collect();
@@ -149,17 +154,17 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    fn pages(load: &Load, process: u32) -> Vec<u64> {
+    fn pages(load: &MemoryLoad, process: u32) -> Vec<u64> {
         load.touches_of(process, 1).map(|touch| touch.page).collect()
     }
 
     #[test]
     fn sweeps_go_round_and_sharers_start_apart() {
-        let mut load = Load::new("sweep", 4 * 4096, MIB);
+        let mut load = MemoryLoad::new("sweep", 4 * 4096, MIB);
         load.touches = 6;
         assert_eq!(pages(&load, 0), [0, 1, 2, 3, 0, 1]);
         assert_eq!(pages(&load, 1), [0, 1, 2, 3, 0, 1]);
-        load.share = Share::Shared;
+        load.share = MemorySharing::Shared;
         load.processes = 2;
         assert_eq!(pages(&load, 0), [0, 1, 2, 3, 0, 1]);
         assert_eq!(pages(&load, 1), [2, 3, 0, 1, 2, 3]);
@@ -168,8 +173,8 @@ mod tests {
     /// Of 1,000 pages, 10,000 draws touch 1000 × (1 − 0.999^10000) = 999.95 on average.
     #[test]
     fn random_touches_reach_every_page_and_depend_on_each_seed() {
-        let mut load = Load::new("random", 1_000 * 4096, MIB);
-        load.pattern = Pattern::Random;
+        let mut load = MemoryLoad::new("random", 1_000 * 4096, MIB);
+        load.pattern = TouchPattern::Random;
         load.touches = 10_000;
         let drawn = pages(&load, 0);
         let mut distinct = drawn.clone();
@@ -181,14 +186,14 @@ mod tests {
         assert_ne!(drawn, pages(&load, 1), "another process");
         let other_run: Vec<u64> = load.touches_of(0, 2).map(|touch| touch.page).collect();
         assert_ne!(drawn, other_run, "another run");
-        let other_load = Load { seed: 1, ..load.clone() };
+        let other_load = MemoryLoad { seed: 1, ..load.clone() };
         assert_ne!(drawn, pages(&other_load, 0), "another load");
     }
 
     #[test]
     fn so_many_of_a_hundred_write_and_the_pages_stay_the_same() {
-        let mut load = Load::new("writes", 1_000 * 4096, MIB);
-        load.pattern = Pattern::Random;
+        let mut load = MemoryLoad::new("writes", 1_000 * 4096, MIB);
+        load.pattern = TouchPattern::Random;
         load.touches = 10_000;
         let reads = pages(&load, 0);
         for (percent, expected) in [(0, 0..=0), (30, 2_800..=3_200), (100, 10_000..=10_000)] {

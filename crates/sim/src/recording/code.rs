@@ -6,7 +6,7 @@ use super::{OFFSET_MAX, TEXT_BYTES_MAX};
 
 /// What is wrong with a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Problem {
+pub(super) enum RecordProblem {
     /// It goes beyond its block.
     Short,
     /// It is written in a way in which none is written.
@@ -14,20 +14,20 @@ pub(super) enum Problem {
 }
 
 /// Takes the fields of a record one after the other, to write them or to fill them in.
-pub(super) trait Code {
+pub(super) trait FieldCodec {
     /// A number.
-    fn number(&mut self, value: &mut u64) -> Result<(), Problem>;
+    fn number(&mut self, value: &mut u64) -> Result<(), RecordProblem>;
 
     /// Text.
-    fn text(&mut self, value: &mut String) -> Result<(), Problem>;
+    fn text(&mut self, value: &mut String) -> Result<(), RecordProblem>;
 
     /// What the block has had so far.
-    fn past(&mut self) -> &mut Past;
+    fn past(&mut self) -> &mut BlockReference;
 }
 
 /// What fields of a block are told as differences to.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Past {
+pub(super) struct BlockReference {
     time_ns: u64,
     /// By file: where its last range ended.
     ends: BTreeMap<u32, u64>,
@@ -35,13 +35,13 @@ pub(super) struct Past {
 
 /// Writes fields behind the bytes of a block.
 #[derive(Debug, Default)]
-pub(super) struct Pack {
+pub(super) struct FieldEncoder {
     pub bytes: Vec<u8>,
-    pub past: Past,
+    pub past: BlockReference,
 }
 
-impl Code for Pack {
-    fn number(&mut self, value: &mut u64) -> Result<(), Problem> {
+impl FieldCodec for FieldEncoder {
+    fn number(&mut self, value: &mut u64) -> Result<(), RecordProblem> {
         let mut left = *value;
         while left >= 0x80 {
             self.bytes.push(left as u8 | 0x80);
@@ -51,32 +51,32 @@ impl Code for Pack {
         Ok(())
     }
 
-    fn text(&mut self, value: &mut String) -> Result<(), Problem> {
+    fn text(&mut self, value: &mut String) -> Result<(), RecordProblem> {
         if value.len() as u64 > TEXT_BYTES_MAX {
-            return Err(Problem::Wrong("a text of more than 64 KiB"));
+            return Err(RecordProblem::Wrong("a text of more than 64 KiB"));
         }
         self.number(&mut (value.len() as u64))?;
         self.bytes.extend_from_slice(value.as_bytes());
         Ok(())
     }
 
-    fn past(&mut self) -> &mut Past {
+    fn past(&mut self) -> &mut BlockReference {
         &mut self.past
     }
 }
 
 /// Fills fields in from the bytes of a block.
 #[derive(Debug)]
-pub(super) struct Unpack<'a> {
+pub(super) struct FieldDecoder<'a> {
     pub left: &'a [u8],
-    pub past: &'a mut Past,
+    pub past: &'a mut BlockReference,
 }
 
-impl Code for Unpack<'_> {
-    fn number(&mut self, value: &mut u64) -> Result<(), Problem> {
+impl FieldCodec for FieldDecoder<'_> {
+    fn number(&mut self, value: &mut u64) -> Result<(), RecordProblem> {
         *value = 0;
         for shift in (0..u64::BITS).step_by(7) {
-            let (&byte, left) = self.left.split_first().ok_or(Problem::Short)?;
+            let (&byte, left) = self.left.split_first().ok_or(RecordProblem::Short)?;
             self.left = left;
             let bits = u64::from(byte & 0x7f);
             if bits << shift >> shift != bits {
@@ -87,63 +87,68 @@ impl Code for Unpack<'_> {
                 return Ok(());
             }
         }
-        Err(Problem::Wrong("a number of more than 64 bits"))
+        Err(RecordProblem::Wrong("a number of more than 64 bits"))
     }
 
-    fn text(&mut self, value: &mut String) -> Result<(), Problem> {
+    fn text(&mut self, value: &mut String) -> Result<(), RecordProblem> {
         let mut bytes = 0;
         self.number(&mut bytes)?;
         if bytes > TEXT_BYTES_MAX {
-            return Err(Problem::Wrong("a text of more than 64 KiB"));
+            return Err(RecordProblem::Wrong("a text of more than 64 KiB"));
         }
-        let (text, left) = self.left.split_at_checked(bytes as usize).ok_or(Problem::Short)?;
-        let text = str::from_utf8(text).map_err(|_| Problem::Wrong("a text that is not UTF-8"))?;
+        let (text, left) =
+            self.left.split_at_checked(bytes as usize).ok_or(RecordProblem::Short)?;
+        let text =
+            str::from_utf8(text).map_err(|_| RecordProblem::Wrong("a text that is not UTF-8"))?;
         self.left = left;
         text.clone_into(value);
         Ok(())
     }
 
-    fn past(&mut self) -> &mut Past {
+    fn past(&mut self) -> &mut BlockReference {
         self.past
     }
 }
 
 /// A number that must be below 2³².
-pub(super) fn small(code: &mut impl Code, value: &mut u32) -> Result<(), Problem> {
+pub(super) fn small(code: &mut impl FieldCodec, value: &mut u32) -> Result<(), RecordProblem> {
     let mut wide = u64::from(*value);
     code.number(&mut wide)?;
-    *value = wide.try_into().map_err(|_| Problem::Wrong("a number of more than 32 bits"))?;
+    *value = wide.try_into().map_err(|_| RecordProblem::Wrong("a number of more than 32 bits"))?;
     Ok(())
 }
 
-pub(super) fn flag(code: &mut impl Code, value: &mut bool) -> Result<(), Problem> {
+pub(super) fn flag(code: &mut impl FieldCodec, value: &mut bool) -> Result<(), RecordProblem> {
     let mut number = u64::from(*value);
     code.number(&mut number)?;
     *value = match number {
         0 => false,
         1 => true,
-        _ => return Err(Problem::Wrong("neither yes nor no")),
+        _ => return Err(RecordProblem::Wrong("neither yes nor no")),
     };
     Ok(())
 }
 
 /// One of several, by its place among them.
 pub(super) fn one_of<T: Copy + PartialEq>(
-    code: &mut impl Code,
+    code: &mut impl FieldCodec,
     value: &mut T,
     all: &[T],
-) -> Result<(), Problem> {
+) -> Result<(), RecordProblem> {
     let place = all.iter().position(|one| one == value).expect("all are listed");
     let mut number = place as u64;
     code.number(&mut number)?;
     let chosen = usize::try_from(number).ok().and_then(|place| all.get(place));
-    *value = *chosen.ok_or(Problem::Wrong("a choice that is not known"))?;
+    *value = *chosen.ok_or(RecordProblem::Wrong("a choice that is not known"))?;
     Ok(())
 }
 
-pub(super) fn perhaps(code: &mut impl Code, value: &mut Option<u64>) -> Result<(), Problem> {
+pub(super) fn optional_number(
+    code: &mut impl FieldCodec,
+    value: &mut Option<u64>,
+) -> Result<(), RecordProblem> {
     let mut number = match *value {
-        Some(number) => number.checked_add(1).ok_or(Problem::Wrong("2⁶⁴ - 1"))?,
+        Some(number) => number.checked_add(1).ok_or(RecordProblem::Wrong("2⁶⁴ - 1"))?,
         None => 0,
     };
     code.number(&mut number)?;
@@ -151,7 +156,7 @@ pub(super) fn perhaps(code: &mut impl Code, value: &mut Option<u64>) -> Result<(
     Ok(())
 }
 
-fn difference(code: &mut impl Code, from: u64, value: &mut u64) -> Result<(), Problem> {
+fn difference(code: &mut impl FieldCodec, from: u64, value: &mut u64) -> Result<(), RecordProblem> {
     let signed = value.wrapping_sub(from) as i64;
     let mut number = (signed << 1 ^ signed >> 63) as u64;
     code.number(&mut number)?;
@@ -160,15 +165,19 @@ fn difference(code: &mut impl Code, from: u64, value: &mut u64) -> Result<(), Pr
     Ok(())
 }
 
-pub(super) fn time(code: &mut impl Code, value: &mut u64) -> Result<(), Problem> {
+pub(super) fn time(code: &mut impl FieldCodec, value: &mut u64) -> Result<(), RecordProblem> {
     let last = code.past().time_ns;
     difference(code, last, value)?;
     code.past().time_ns = *value;
     Ok(())
 }
 
-pub(super) fn beginning(code: &mut impl Code, end: u64, value: &mut u64) -> Result<(), Problem> {
-    const WRONG: Problem = Problem::Wrong("a beginning after the end");
+pub(super) fn start_time(
+    code: &mut impl FieldCodec,
+    end: u64,
+    value: &mut u64,
+) -> Result<(), RecordProblem> {
+    const WRONG: RecordProblem = RecordProblem::Wrong("a beginning after the end");
     let mut before = end.checked_sub(*value).ok_or(WRONG)?;
     code.number(&mut before)?;
     *value = end.checked_sub(before).ok_or(WRONG)?;
@@ -177,16 +186,16 @@ pub(super) fn beginning(code: &mut impl Code, end: u64, value: &mut u64) -> Resu
 
 /// The range of a file: its first byte and its length.
 pub(super) fn range(
-    code: &mut impl Code,
+    code: &mut impl FieldCodec,
     file: u32,
     offset: &mut u64,
     bytes: &mut u64,
-) -> Result<(), Problem> {
+) -> Result<(), RecordProblem> {
     let last = code.past().ends.get(&file).copied().unwrap_or(0);
     difference(code, last, offset)?;
     code.number(bytes)?;
     let end = offset.checked_add(*bytes).filter(|end| *end <= OFFSET_MAX);
-    let end = end.ok_or(Problem::Wrong("a range that ends beyond 2⁶³ bytes"))?;
+    let end = end.ok_or(RecordProblem::Wrong("a range that ends beyond 2⁶³ bytes"))?;
     code.past().ends.insert(file, end);
     Ok(())
 }

@@ -1,28 +1,48 @@
 //! The fields of each kind of record, in their order: once, for writing and for reading.
 
-use super::code::{Code, Problem, beginning, flag, one_of, perhaps, range, small, time};
-use super::{Hint, Outcome, Record, Source, Way, Work};
+use super::code::{
+    FieldCodec, RecordProblem, flag, one_of, optional_number, range, small, start_time, time,
+};
+use super::{AdviceType, DeviceOperation, ReadMethod, ReadOutcome, Record, RecordingMethod};
 
-const SOURCES: [Source; 4] =
-    [Source::Tracepoints, Source::Preload, Source::Strace, Source::Requests];
+const SOURCES: [RecordingMethod; 4] = [
+    RecordingMethod::Tracepoints,
+    RecordingMethod::Preload,
+    RecordingMethod::Strace,
+    RecordingMethod::Requests,
+];
 
-const HINTS: [Hint; 6] =
-    [Hint::Normal, Hint::Random, Hint::Sequential, Hint::WillNeed, Hint::DontNeed, Hint::Other];
+const HINTS: [AdviceType; 6] = [
+    AdviceType::Normal,
+    AdviceType::Random,
+    AdviceType::Sequential,
+    AdviceType::WillNeed,
+    AdviceType::DontNeed,
+    AdviceType::Other,
+];
 
-const WAYS: [Way; 7] =
-    [Way::Read, Way::Pread, Way::Readv, Way::Preadv, Way::Fault, Way::Uring, Way::Copied];
+const WAYS: [ReadMethod; 7] = [
+    ReadMethod::Read,
+    ReadMethod::Pread,
+    ReadMethod::Readv,
+    ReadMethod::Preadv,
+    ReadMethod::Fault,
+    ReadMethod::Uring,
+    ReadMethod::Copied,
+];
 
-const WORKS: [Work; 3] = [Work::Read, Work::Write, Work::Other];
+const WORKS: [DeviceOperation; 3] =
+    [DeviceOperation::Read, DeviceOperation::Write, DeviceOperation::Other];
 
 /// Has `code` take each field of a record.
-pub(super) fn each(record: &mut Record, code: &mut impl Code) -> Result<(), Problem> {
+pub(super) fn each(record: &mut Record, code: &mut impl FieldCodec) -> Result<(), RecordProblem> {
     match record {
         Record::Start(start) => {
             one_of(code, &mut start.source, &SOURCES)?;
             code.number(&mut start.wall_ns)?;
             code.number(&mut start.page_bytes)?;
             if !start.page_bytes.is_power_of_two() {
-                return Err(Problem::Wrong("a page whose length is no power of two"));
+                return Err(RecordProblem::Wrong("a page whose length is no power of two"));
             }
             code.number(&mut start.memory_bytes)?;
             code.text(&mut start.program)?;
@@ -39,7 +59,7 @@ pub(super) fn each(record: &mut Record, code: &mut impl Code) -> Result<(), Prob
             small(code, &mut file.file)?;
             code.number(&mut file.device)?;
             code.number(&mut file.inode)?;
-            perhaps(code, &mut file.bytes)?;
+            optional_number(code, &mut file.bytes)?;
             code.text(&mut file.path)
         }
         Record::Thread(thread) => {
@@ -73,11 +93,11 @@ pub(super) fn each(record: &mut Record, code: &mut impl Code) -> Result<(), Prob
         }
         Record::Read(read) => {
             time(code, &mut read.end_ns)?;
-            beginning(code, read.end_ns, &mut read.begin_ns)?;
+            start_time(code, read.end_ns, &mut read.begin_ns)?;
             code.number(&mut read.waited_ns)?;
             small(code, &mut read.thread)?;
             one_of(code, &mut read.way, &WAYS)?;
-            perhaps(code, &mut read.descriptor)?;
+            optional_number(code, &mut read.descriptor)?;
             small(code, &mut read.file)?;
             range(code, read.file, &mut read.offset, &mut read.asked_bytes)?;
             outcome(code, read.asked_bytes, &mut read.outcome)
@@ -95,8 +115,8 @@ pub(super) fn each(record: &mut Record, code: &mut impl Code) -> Result<(), Prob
         }
         Record::Request(request) => {
             time(code, &mut request.end_ns)?;
-            beginning(code, request.end_ns, &mut request.begin_ns)?;
-            perhaps(code, &mut request.thread)?;
+            start_time(code, request.end_ns, &mut request.begin_ns)?;
+            optional_number(code, &mut request.thread)?;
             code.number(&mut request.device)?;
             one_of(code, &mut request.work, &WORKS)?;
             flag(code, &mut request.is_ahead)?;
@@ -109,24 +129,29 @@ pub(super) fn each(record: &mut Record, code: &mut impl Code) -> Result<(), Prob
         }
         Record::End(end) => {
             time(code, &mut end.at_ns)?;
-            perhaps(code, &mut end.processor_ns)?;
+            optional_number(code, &mut end.processor_ns)?;
             flag(code, &mut end.has_exited)
         }
     }
 }
 
-fn outcome(code: &mut impl Code, asked: u64, value: &mut Outcome) -> Result<(), Problem> {
-    const WRONG: Problem = Problem::Wrong("a read that was given more than it asked for");
+fn outcome(
+    code: &mut impl FieldCodec,
+    asked: u64,
+    value: &mut ReadOutcome,
+) -> Result<(), RecordProblem> {
+    const WRONG: RecordProblem =
+        RecordProblem::Wrong("a read that was given more than it asked for");
     let mut number = match *value {
-        Outcome::Bytes(got) => asked.checked_sub(got).ok_or(WRONG)? << 1,
-        Outcome::Error(error) => u64::from(error) << 1 | 1,
+        ReadOutcome::Bytes(got) => asked.checked_sub(got).ok_or(WRONG)? << 1,
+        ReadOutcome::Error(error) => u64::from(error) << 1 | 1,
     };
     code.number(&mut number)?;
     *value = match number & 1 {
-        0 => Outcome::Bytes(asked.checked_sub(number >> 1).ok_or(WRONG)?),
+        0 => ReadOutcome::Bytes(asked.checked_sub(number >> 1).ok_or(WRONG)?),
         _ => {
             let error = u32::try_from(number >> 1);
-            Outcome::Error(error.map_err(|_| Problem::Wrong("no error number"))?)
+            ReadOutcome::Error(error.map_err(|_| RecordProblem::Wrong("no error number"))?)
         }
     };
     Ok(())

@@ -11,10 +11,12 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 
-use super::{Device, End, File, Record, Request, Source, Start};
+use super::{
+    DeviceRecord, FileRecord, Record, RecordingEnd, RecordingMethod, RecordingStart, RequestRecord,
+};
 
 /// So far apart, in nanoseconds, two recordings may tell of one request: their starts are aligned no better.
-const SAME_NS: u64 = 1_000_000;
+const ALIGNMENT_NS: u64 = 1_000_000;
 
 /// Why recordings can't be merged.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,7 +26,7 @@ pub enum MergeError {
     /// One doesn't know at what time of day it began.
     NoTime(usize),
     /// This one and the first were made in two ways: what the one saw the other could not.
-    Sources(usize, Source, Source),
+    Sources(usize, RecordingMethod, RecordingMethod),
     /// This one and the first have pages of two lengths.
     Pages(usize),
 }
@@ -57,47 +59,47 @@ impl std::error::Error for MergeError {}
 
 /// The records of a merged recording, in order, in the memory of a millisecond of them and of the names.
 #[derive(Debug)]
-pub struct Merge<I> {
-    parts: Vec<Part<I>>,
-    names: Names,
-    start: Option<Start>,
+pub struct MergedRecords<I> {
+    parts: Vec<MergeInput<I>>,
+    names: MergedNames,
+    start: Option<RecordingStart>,
     /// What may still turn out to be told twice, with the recording that told it.
     held: VecDeque<(u64, usize, Record)>,
-    end: Option<End>,
+    end: Option<RecordingEnd>,
     is_over: bool,
 }
 
 /// One of the recordings.
 #[derive(Debug)]
-struct Part<I> {
+struct MergeInput<I> {
     records: I,
     /// What is to be added to its times.
-    later_ns: u64,
+    time_offset_ns: u64,
     /// The next record, and when it is in order.
     next: Option<(u64, Record)>,
     files: BTreeMap<u32, u32>,
     threads: BTreeMap<u32, u32>,
     devices: BTreeMap<u64, u64>,
-    end: Option<End>,
+    end: Option<RecordingEnd>,
 }
 
 /// What has a name in the merged recording.
 #[derive(Debug, Default)]
-struct Names {
-    devices: BTreeMap<u64, Device>,
+struct MergedNames {
+    devices: BTreeMap<u64, DeviceRecord>,
     /// By device, inode number and path.
     files: BTreeMap<(u64, u64, String), u32>,
     files_count: u32,
     threads_count: u32,
 }
 
-impl<I: Iterator<Item = Record>> Merge<I> {
+impl<I: Iterator<Item = Record>> MergedRecords<I> {
     /// Merges the records of recordings, each from its first on.
     ///
     /// # Errors
     /// They don't fit together; see [`MergeError`].
-    pub fn new(recordings: Vec<I>) -> Result<Merge<I>, MergeError> {
-        let mut starts: Vec<Start> = Vec::new();
+    pub fn new(recordings: Vec<I>) -> Result<MergedRecords<I>, MergeError> {
+        let mut starts: Vec<RecordingStart> = Vec::new();
         let mut parts = Vec::new();
         for (nth, mut records) in recordings.into_iter().enumerate() {
             let Some(Record::Start(start)) = records.next() else {
@@ -114,9 +116,9 @@ impl<I: Iterator<Item = Record>> Merge<I> {
                 return Err(MergeError::Pages(nth));
             }
             starts.push(start);
-            parts.push(Part {
+            parts.push(MergeInput {
                 records,
-                later_ns: 0,
+                time_offset_ns: 0,
                 next: None,
                 files: BTreeMap::new(),
                 threads: BTreeMap::new(),
@@ -127,22 +129,22 @@ impl<I: Iterator<Item = Record>> Merge<I> {
         let start = starts.iter().min_by_key(|start| start.wall_ns).cloned();
         if let Some(first) = &start {
             for (part, start) in parts.iter_mut().zip(&starts) {
-                part.later_ns = start.wall_ns - first.wall_ns;
-                part.advance(part.later_ns);
+                part.time_offset_ns = start.wall_ns - first.wall_ns;
+                part.advance(part.time_offset_ns);
             }
         }
         let start = start.map(|first| {
-            let is_one = |value: fn(&Start) -> &str| {
+            let is_one = |value: fn(&RecordingStart) -> &str| {
                 starts.iter().all(|start| value(start) == value(&first))
             };
             let program = if is_one(|start| &start.program) { &first.program } else { "" };
             let system = if is_one(|start| &start.system) { &first.system } else { "" };
             let memory_bytes = starts.iter().map(|start| start.memory_bytes).max().unwrap_or(0);
             let (program, system) = (program.to_owned(), system.to_owned());
-            Start { memory_bytes, program, system, ..first }
+            RecordingStart { memory_bytes, program, system, ..first }
         });
-        let (names, held) = (Names::default(), VecDeque::new());
-        Ok(Merge { parts, names, start, held, end: None, is_over: false })
+        let (names, held) = (MergedNames::default(), VecDeque::new());
+        Ok(MergedRecords { parts, names, start, held, end: None, is_over: false })
     }
 
     /// The next record of the recording that is behind all others, as it is in the merged one.
@@ -159,7 +161,7 @@ impl<I: Iterator<Item = Record>> Merge<I> {
             let part = &mut self.parts[nth];
             let (_, record) = part.next.take()?;
             part.advance(at_ns);
-            if let Some(record) = part.renamed(record, &mut self.names) {
+            if let Some(record) = part.renumber(record, &mut self.names) {
                 return Some((at_ns, nth, record));
             }
         }
@@ -181,10 +183,11 @@ impl<I: Iterator<Item = Record>> Merge<I> {
     }
 
     /// How it ends: with the last of them. Nothing is said of that where one is cut off.
-    fn end(&mut self) -> Option<End> {
-        let ends: Option<Vec<&End>> = self.parts.iter().map(|part| part.end.as_ref()).collect();
+    fn end(&mut self) -> Option<RecordingEnd> {
+        let ends: Option<Vec<&RecordingEnd>> =
+            self.parts.iter().map(|part| part.end.as_ref()).collect();
         let ends = ends?;
-        Some(End {
+        Some(RecordingEnd {
             at_ns: ends.iter().map(|end| end.at_ns).max()?,
             processor_ns: ends.iter().map(|end| end.processor_ns).sum(),
             has_exited: ends.iter().all(|end| end.has_exited),
@@ -192,7 +195,7 @@ impl<I: Iterator<Item = Record>> Merge<I> {
     }
 }
 
-impl<I: Iterator<Item = Record>> Iterator for Merge<I> {
+impl<I: Iterator<Item = Record>> Iterator for MergedRecords<I> {
     type Item = Record;
 
     fn next(&mut self) -> Option<Record> {
@@ -206,7 +209,7 @@ impl<I: Iterator<Item = Record>> Iterator for Merge<I> {
             if let Some((at_ns, nth, record)) = next {
                 self.hold(at_ns, nth, record);
             }
-            let is_due = |(at_ns, ..): &(u64, usize, Record)| at_ns + 2 * SAME_NS < now_ns;
+            let is_due = |(at_ns, ..): &(u64, usize, Record)| at_ns + 2 * ALIGNMENT_NS < now_ns;
             if self.held.front().is_some_and(|held| is_over || is_due(held)) {
                 return self.held.pop_front().map(|(_, _, record)| record);
             }
@@ -217,18 +220,18 @@ impl<I: Iterator<Item = Record>> Iterator for Merge<I> {
     }
 }
 
-impl<I: Iterator<Item = Record>> Part<I> {
+impl<I: Iterator<Item = Record>> MergeInput<I> {
     /// Takes the next record. It is in order no earlier than the one before it, which was at `before_ns`.
     fn advance(&mut self, before_ns: u64) {
-        let later_ns = self.later_ns;
+        let time_offset_ns = self.time_offset_ns;
         self.next = self.records.next().map(|mut record| {
-            let own_ns = moved(&mut record, later_ns).unwrap_or(0);
+            let own_ns = moved(&mut record, time_offset_ns).unwrap_or(0);
             (own_ns.max(before_ns), record)
         });
     }
 
     /// The record with the numbers of the merged recording; `None` for one that it has already.
-    fn renamed(&mut self, mut record: Record, names: &mut Names) -> Option<Record> {
+    fn renumber(&mut self, mut record: Record, names: &mut MergedNames) -> Option<Record> {
         match &mut record {
             // A second start stands in no recording.
             Record::Start(_) => return None,
@@ -287,11 +290,12 @@ impl<I: Iterator<Item = Record>> Part<I> {
     }
 }
 
-impl Names {
+impl MergedNames {
     /// The number of a device, and whether it is new.
-    fn device(&mut self, device: &Device) -> (u64, bool) {
-        let is_it = |other: &Device| {
-            let Device { device: _, name, is_rotational, readahead_bytes, file_system } = device;
+    fn device(&mut self, device: &DeviceRecord) -> (u64, bool) {
+        let is_it = |other: &DeviceRecord| {
+            let DeviceRecord { device: _, name, is_rotational, readahead_bytes, file_system } =
+                device;
             (&other.name, &other.file_system) == (name, file_system)
                 && (other.is_rotational, other.readahead_bytes)
                     == (*is_rotational, *readahead_bytes)
@@ -309,7 +313,7 @@ impl Names {
     }
 
     /// The number of a file, and whether it is new. One without an inode number is like no other.
-    fn file(&mut self, file: &File) -> (u32, bool) {
+    fn file(&mut self, file: &FileRecord) -> (u32, bool) {
         let next = self.files_count;
         let is_known = file.inode != 0 && file.device != 0;
         let place = (file.device, file.inode, file.path.clone());
@@ -323,7 +327,7 @@ impl Names {
 }
 
 /// Adds to the times of a record; gives when it stands in order, if it has a time.
-fn moved(record: &mut Record, later_ns: u64) -> Option<u64> {
+fn moved(record: &mut Record, time_offset_ns: u64) -> Option<u64> {
     let (end_ns, begin_ns) = match record {
         Record::Open(open) => (&mut open.at_ns, None),
         Record::Map(map) => (&mut map.at_ns, None),
@@ -336,17 +340,18 @@ fn moved(record: &mut Record, later_ns: u64) -> Option<u64> {
         Record::End(end) => (&mut end.at_ns, None),
         Record::Start(_) | Record::Device(_) | Record::File(_) | Record::Thread(_) => return None,
     };
-    *end_ns += later_ns;
+    *end_ns += time_offset_ns;
     if let Some(begin_ns) = begin_ns {
-        *begin_ns += later_ns;
+        *begin_ns += time_offset_ns;
     }
     Some(*end_ns)
 }
 
 /// Whether two recordings tell of one request.
-fn is_same(one: &Request, other: &Request) -> bool {
-    let what = |request: &Request| (request.device, request.work, request.place, request.bytes);
+fn is_same(one: &RequestRecord, other: &RequestRecord) -> bool {
+    let what =
+        |request: &RequestRecord| (request.device, request.work, request.place, request.bytes);
     what(one) == what(other)
-        && one.end_ns.abs_diff(other.end_ns) <= SAME_NS
-        && one.begin_ns.abs_diff(other.begin_ns) <= SAME_NS
+        && one.end_ns.abs_diff(other.end_ns) <= ALIGNMENT_NS
+        && one.begin_ns.abs_diff(other.begin_ns) <= ALIGNMENT_NS
 }

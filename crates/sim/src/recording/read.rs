@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
 
-use super::code::{Code, Past, Problem, Unpack};
-use super::sums::Sums;
+use super::code::{BlockReference, FieldCodec, FieldDecoder, RecordProblem};
+use super::sums::RecordingSums;
 use super::{BLOCK_BYTES_MAX, MAGIC, Record, VERSION, fields};
 
 /// What is wrong with a recording.
@@ -68,7 +68,7 @@ impl std::error::Error for RecordingError {}
 /// Reads the records of a recording, one after the other, in the memory of a block and of the
 /// numbers that have names. After an error comes nothing more.
 #[derive(Debug)]
-pub struct Reader<R> {
+pub struct RecordingReader<R> {
     source: R,
     /// The first byte of the block that is read, and of the one after it.
     byte: u64,
@@ -76,16 +76,16 @@ pub struct Reader<R> {
     block: Vec<u8>,
     /// How much of the block has been read.
     done: usize,
-    past: Past,
+    past: BlockReference,
     files: BTreeSet<u32>,
     threads: BTreeSet<u32>,
     devices: BTreeSet<u64>,
-    sums: Sums,
-    state: State,
+    sums: RecordingSums,
+    state: BlockState,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum BlockState {
     /// At the beginning: what comes is [`Record::Start`].
     Begins,
     /// Between the first record and the last.
@@ -96,12 +96,12 @@ enum State {
     Failed,
 }
 
-impl<R: io::Read> Reader<R> {
+impl<R: io::Read> RecordingReader<R> {
     /// Begins to read.
     ///
     /// # Errors
     /// It is no recording, or one of another version.
-    pub fn new(mut source: R) -> Result<Reader<R>, RecordingError> {
+    pub fn new(mut source: R) -> Result<RecordingReader<R>, RecordingError> {
         let mut head = [0; 12];
         let length = fill(&mut source, &mut head).map_err(|error| unread(0, &error))?;
         let is_one = head[..length.min(MAGIC.len())] == MAGIC[..length.min(MAGIC.len())];
@@ -115,32 +115,32 @@ impl<R: io::Read> Reader<R> {
         if version != VERSION {
             return Err(RecordingError::Version { version });
         }
-        Ok(Reader {
+        Ok(RecordingReader {
             source,
             byte: head.len() as u64,
             next_byte: head.len() as u64,
             block: Vec::new(),
             done: 0,
-            past: Past::default(),
+            past: BlockReference::default(),
             files: BTreeSet::new(),
             threads: BTreeSet::new(),
             devices: BTreeSet::new(),
-            sums: Sums::default(),
-            state: State::Begins,
+            sums: RecordingSums::default(),
+            state: BlockState::Begins,
         })
     }
 
     fn read(&mut self) -> Result<Option<Record>, RecordingError> {
         if self.done == self.block.len() && !self.read_block()? {
             return match self.state {
-                State::Over => Ok(None),
+                BlockState::Over => Ok(None),
                 _ => Err(RecordingError::Cut { byte: self.next_byte }),
             };
         }
         let record = self.take().map_err(|problem| {
             let why = match problem {
-                Problem::Short => "a record goes beyond its end",
-                Problem::Wrong(why) => why,
+                RecordProblem::Short => "a record goes beyond its end",
+                RecordProblem::Wrong(why) => why,
             };
             RecordingError::Damaged { byte: self.byte, why: format!("it has {why}") }
         })?;
@@ -177,16 +177,17 @@ impl<R: io::Read> Reader<R> {
         }
         self.next_byte = byte + 8 + u64::from(length);
         self.done = 0;
-        self.past = Past::default();
+        self.past = BlockReference::default();
         Ok(true)
     }
 
-    fn take(&mut self) -> Result<Record, Problem> {
-        let mut unpack = Unpack { left: &self.block[self.done..], past: &mut self.past };
+    fn take(&mut self) -> Result<Record, RecordProblem> {
+        let mut unpack = FieldDecoder { left: &self.block[self.done..], past: &mut self.past };
         let mut tag = 0;
         unpack.number(&mut tag)?;
-        let make = u8::try_from(tag).ok().and_then(Record::of_tag);
-        let mut record = make.ok_or(Problem::Wrong("a record of a kind that is not known"))?();
+        let make = u8::try_from(tag).ok().and_then(Record::constructor_of);
+        let mut record =
+            make.ok_or(RecordProblem::Wrong("a record of a kind that is not known"))?();
         fields::each(&mut record, &mut unpack)?;
         self.done = self.block.len() - unpack.left.len();
         Ok(record)
@@ -195,11 +196,11 @@ impl<R: io::Read> Reader<R> {
     /// Holds what a record says against what came before it.
     fn check(&mut self, record: &Record) -> Result<(), &'static str> {
         match (self.state, record) {
-            (State::Begins, Record::Start(_)) => self.state = State::Within,
-            (State::Begins, _) => return Err("the first record is not a start"),
+            (BlockState::Begins, Record::Start(_)) => self.state = BlockState::Within,
+            (BlockState::Begins, _) => return Err("the first record is not a start"),
             (_, Record::Start(_)) => return Err("a start within the recording"),
-            (State::Over | State::Failed, _) => return Err("a record after the last"),
-            (State::Within, _) => {}
+            (BlockState::Over | BlockState::Failed, _) => return Err("a record after the last"),
+            (BlockState::Within, _) => {}
         }
         let (mut file, mut thread, mut device) = (None, None, None);
         match record {
@@ -227,7 +228,7 @@ impl<R: io::Read> Reader<R> {
                     None => None,
                 };
             }
-            Record::End(_) => self.state = State::Over,
+            Record::End(_) => self.state = BlockState::Over,
             Record::Start(_) | Record::Lost(_) => {}
         }
         if file.is_some_and(|file| !self.files.contains(&file)) {
@@ -243,16 +244,16 @@ impl<R: io::Read> Reader<R> {
     }
 }
 
-impl<R: io::Read> Iterator for Reader<R> {
+impl<R: io::Read> Iterator for RecordingReader<R> {
     type Item = Result<Record, RecordingError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.state == State::Failed {
+        if self.state == BlockState::Failed {
             return None;
         }
         let read = self.read();
         if read.is_err() {
-            self.state = State::Failed;
+            self.state = BlockState::Failed;
         }
         read.transpose()
     }

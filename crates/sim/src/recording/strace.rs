@@ -12,8 +12,11 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{self, BufRead, Read as _};
 
-use super::sums::Sums;
-use super::{End, File, OFFSET_MAX, Outcome, Read, Record, Source, Start, Thread, Way};
+use super::sums::RecordingSums;
+use super::{
+    FileRecord, OFFSET_MAX, ReadMethod, ReadOutcome, ReadRecord, Record, RecordingEnd,
+    RecordingMethod, RecordingStart, ThreadName,
+};
 
 /// The longest line.
 const LINE_BYTES_MAX: usize = 1 << 20;
@@ -67,7 +70,7 @@ pub fn is_start(start: &[u8]) -> bool {
 /// # Errors
 /// The first line that is none, or there is no read in it.
 pub fn records(mut source: impl BufRead) -> Result<Vec<Record>, StraceError> {
-    let mut text = Text::default();
+    let mut text = StraceParser::default();
     let mut line = Vec::new();
     for number in 1.. {
         line.clear();
@@ -99,27 +102,27 @@ fn next_line(source: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<usize>
 }
 
 #[derive(Debug, Default)]
-struct Text {
+struct StraceParser {
     start_ns: Option<u64>,
     end_ns: u64,
     files: BTreeMap<String, u32>,
     threads: BTreeMap<u32, u32>,
-    tables: BTreeMap<u32, BTreeMap<u64, Held>>,
+    tables: BTreeMap<u32, BTreeMap<u64, StraceDescriptor>>,
     /// Which table a process has.
     table_of: BTreeMap<u32, u32>,
     unfinished: BTreeMap<u32, (u64, String)>,
     reads: Vec<Record>,
-    sums: Sums,
+    sums: RecordingSums,
 }
 
 /// What is known of a descriptor.
 #[derive(Clone, Debug, Default)]
-struct Held {
+struct StraceDescriptor {
     path: String,
     position: u64,
 }
 
-impl Text {
+impl StraceParser {
     /// Takes a line; `None` when it is none.
     fn line(&mut self, line: &str) -> Option<()> {
         let (task, at, rest) = head(line)?;
@@ -157,10 +160,10 @@ impl Text {
         let argument = |at: usize| arguments.get(at).map(String::as_str).unwrap_or_default();
         let given = value.and_then(|value| u64::try_from(value).ok());
         let way = match name {
-            "read" => Way::Read,
-            "pread64" | "pread" => Way::Pread,
-            "readv" => Way::Readv,
-            "preadv" | "preadv2" => Way::Preadv,
+            "read" => ReadMethod::Read,
+            "pread64" | "pread" => ReadMethod::Pread,
+            "readv" => ReadMethod::Readv,
+            "preadv" | "preadv2" => ReadMethod::Preadv,
             "openat" | "open" | "creat" => {
                 let path = argument(usize::from(name == "openat"));
                 let path = path.trim_matches('"').to_owned();
@@ -169,7 +172,7 @@ impl Text {
                     .split_once('<')
                     .map_or(path, |(_, rest)| rest.trim_end_matches('>').to_owned());
                 if let Some(descriptor) = given {
-                    table.insert(descriptor, Held { path, position: 0 });
+                    table.insert(descriptor, StraceDescriptor { path, position: 0 });
                 }
                 return Some(());
             }
@@ -209,8 +212,8 @@ impl Text {
         let Some(value) = value.filter(|_| is_file(&held.path)) else { return Some(()) };
         let got = given.unwrap_or(0);
         let placed = match way {
-            Way::Pread => argument(3).parse().ok(),
-            Way::Preadv => argument(3).parse().ok(),
+            ReadMethod::Pread => argument(3).parse().ok(),
+            ReadMethod::Preadv => argument(3).parse().ok(),
             _ => None,
         };
         let offset = placed.unwrap_or(held.position);
@@ -218,7 +221,7 @@ impl Text {
             held.position = held.position.checked_add(got)?;
         }
         let asked = match way {
-            Way::Read | Way::Pread => argument(2).parse().unwrap_or(got),
+            ReadMethod::Read | ReadMethod::Pread => argument(2).parse().unwrap_or(got),
             _ => got,
         };
         if offset.checked_add(asked).is_none_or(|end| end > OFFSET_MAX) {
@@ -230,10 +233,10 @@ impl Text {
         let threads = self.threads.len() as u32;
         let thread = *self.threads.entry(task).or_insert(threads);
         let outcome = match value {
-            ..0 => Outcome::Error(error_number(result)),
-            _ => Outcome::Bytes(got),
+            ..0 => ReadOutcome::Error(error_number(result)),
+            _ => ReadOutcome::Bytes(got),
         };
-        let read = Record::Read(Read {
+        let read = Record::Read(ReadRecord {
             end_ns,
             begin_ns,
             waited_ns: 0,
@@ -265,17 +268,22 @@ impl Text {
             return Err(StraceError::Empty);
         }
         let wall_ns = self.start_ns.unwrap_or(0);
-        let start = Start { source: Source::Strace, wall_ns, page_bytes: 4096, ..Start::default() };
+        let start = RecordingStart {
+            source: RecordingMethod::Strace,
+            wall_ns,
+            page_bytes: 4096,
+            ..RecordingStart::default()
+        };
         let mut records = vec![Record::Start(start)];
         for (path, file) in self.files {
-            records.push(Record::File(File { file, path, ..File::default() }));
+            records.push(Record::File(FileRecord { file, path, ..FileRecord::default() }));
         }
         for (task, thread) in self.threads {
-            records.push(Record::Thread(Thread {
+            records.push(Record::Thread(ThreadName {
                 thread,
                 task,
                 process: task,
-                ..Thread::default()
+                ..ThreadName::default()
             }));
         }
         let end = |record: &Record| match record {
@@ -284,7 +292,7 @@ impl Text {
         };
         self.reads.sort_by_key(end);
         records.append(&mut self.reads);
-        let end = End { at_ns: self.end_ns, processor_ns: None, has_exited: true };
+        let end = RecordingEnd { at_ns: self.end_ns, processor_ns: None, has_exited: true };
         records.push(Record::End(end));
         Ok(records)
     }

@@ -1,17 +1,17 @@
 //! What all records of a recording come to, so that no sum over them is too large.
 
-use super::{CALL_BYTES_MAX, OFFSET_MAX, Record, TOGETHER_MAX};
+use super::{CALL_BYTES_MAX, OFFSET_MAX, RECALL_BATCH_MAX, Record};
 
 /// The sums so far.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Sums {
+pub(super) struct RecordingSums {
     took_ns: u64,
     waited_ns: u64,
     bytes: u64,
     lost: u64,
 }
 
-impl Sums {
+impl RecordingSums {
     /// Adds a record.
     ///
     /// # Errors
@@ -66,11 +66,11 @@ impl Sums {
             }
             Record::End(it) => {
                 until_ns = it.at_ns;
-                at_most(TOGETHER_MAX, it.processor_ns.unwrap_or(0), LATE)?;
+                at_most(RECALL_BATCH_MAX, it.processor_ns.unwrap_or(0), LATE)?;
             }
             Record::Thread(_) => {}
         }
-        at_most(TOGETHER_MAX, until_ns, LATE)
+        at_most(RECALL_BATCH_MAX, until_ns, LATE)
     }
 }
 
@@ -80,5 +80,5 @@ fn at_most(most: u64, value: u64, what: &'static str) -> Result<(), &'static str
 
 fn add(sum: &mut u64, value: u64, what: &'static str) -> Result<(), &'static str> {
     *sum = sum.saturating_add(value);
-    at_most(TOGETHER_MAX, *sum, what)
+    at_most(RECALL_BATCH_MAX, *sum, what)
 }

@@ -2,29 +2,29 @@
 
 use std::io;
 
-use super::code::{Code, Pack, Problem};
+use super::code::{FieldCodec, FieldEncoder, RecordProblem};
 use super::{MAGIC, Record, VERSION, fields};
 
 /// A block ends with the record that makes it this long.
 const BLOCK_BYTES: usize = 64 << 10;
 
 /// Writes a recording, block by block. The last block is in the file after
-/// [`flush`](Writer::flush) alone.
+/// [`flush`](RecordingWriter::flush) alone.
 #[derive(Debug)]
-pub struct Writer<W> {
+pub struct RecordingWriter<W> {
     sink: W,
-    block: Pack,
+    block: FieldEncoder,
 }
 
-impl<W: io::Write> Writer<W> {
+impl<W: io::Write> RecordingWriter<W> {
     /// Begins a recording in `sink`.
     ///
     /// # Errors
     /// What `sink` answers.
-    pub fn new(mut sink: W) -> io::Result<Writer<W>> {
+    pub fn new(mut sink: W) -> io::Result<RecordingWriter<W>> {
         sink.write_all(&MAGIC)?;
         sink.write_all(&VERSION.to_le_bytes())?;
-        Ok(Writer { sink, block: Pack::default() })
+        Ok(RecordingWriter { sink, block: FieldEncoder::default() })
     }
 
     /// Appends a record.
@@ -37,7 +37,7 @@ impl<W: io::Write> Writer<W> {
         let mut tag = u64::from(record.tag());
         let written =
             self.block.number(&mut tag).and_then(|()| fields::each(&mut record, &mut self.block));
-        if let Err(Problem::Wrong(why)) = written {
+        if let Err(RecordProblem::Wrong(why)) = written {
             // What the block has had so far counts the fields that were written: begin another.
             self.block.bytes.truncate(before);
             self.flush()?;

@@ -1,38 +1,39 @@
 //! What the readahead law `adaptive` promises beside throughput, in counts that
 //! any machine repeats: on patterns of the matrix, and on some of their kin.
 
-use readpath_core::law::Spec;
+use readpath_core::policy::Spec;
 
-use super::workloads::Pattern;
-use super::{Cell, DEVICES, Laws, Run, Size, cells};
-use crate::report::Row;
-use crate::run::{Go, Watch};
-use crate::simulate::{Setup, simulate_workload};
+use super::workloads::ReadPattern;
+use super::{CellSize, DEVICES, MatrixCell, MatrixResult, Policies, cells};
+use crate::report::ResultRow;
+use crate::run::{ProgressAnswer, RunObserver};
+use crate::simulate::{SimulationSetup, simulate_workload};
 
-const WHOLE: Size = Size { seed: 1, seeds: 1, part: 1 };
+const WHOLE: CellSize = CellSize { seed: 1, seeds: 1, part: 1 };
 
-fn adaptive(name: &str) -> Run {
-    cell(name).run(&Laws::default(), WHOLE).unwrap()
+fn adaptive(name: &str) -> MatrixResult {
+    cell(name).run(&Policies::default(), WHOLE).unwrap()
 }
 
-fn cell(name: &str) -> Cell {
+fn cell(name: &str) -> MatrixCell {
     let parts: Vec<String> = name.split('/').map(|part| format!("/{part}/")).collect();
     let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
-    let mut found: Vec<Cell> = cells(&parts);
+    let mut found: Vec<MatrixCell> = cells(&parts);
     assert_eq!(found.len(), 1, "{name}");
     found.remove(0)
 }
 
 /// One process, with so much memory.
-fn alone(device: &str, pattern: Pattern, memory_bytes: u64) -> Row {
-    let setup = Setup {
+fn alone(device: &str, pattern: ReadPattern, memory_bytes: u64) -> ResultRow {
+    let setup = SimulationSetup {
         readahead: Spec::plain("adaptive"),
         scheduler: Spec::plain("deadline"),
         memory_bytes,
-        ..Setup::new(Spec::parse(device).unwrap())
+        ..SimulationSetup::new(Spec::parse(device).unwrap())
     };
     let workload = pattern.workload(1, 1, 1);
-    simulate_workload(None, workload, &setup, Watch::progress(&mut |_| Go::On)).unwrap()
+    simulate_workload(None, workload, &setup, RunObserver::progress(&mut |_| ProgressAnswer::On))
+        .unwrap()
 }
 
 #[test]
@@ -63,22 +64,22 @@ fn streams_forwards_and_backwards_get_large_requests_in_time() {
 /// gets the blocks faster by more than a tenth, whichever is the best in hindsight. Whoever reads gaps as well does so for larger
 /// requests.
 #[test]
-fn blocks_with_gaps_that_a_disk_passes_over_come_nearly_as_fast_as_by_any_law() {
+fn blocks_with_gaps_that_a_disk_passes_over_come_nearly_as_fast_as_by_any_policy() {
     for name in ["hdd-1/stride-64k-128k/1", "hdd-2/stride-64k-128k/1"] {
         let found = cell(name);
-        let run = found.run(&Laws::default(), WHOLE).unwrap();
+        let run = found.run(&Policies::default(), WHOLE).unwrap();
         let amplification = run.amplification.unwrap();
         assert!(run.device_request_kib_mean.unwrap() >= 64.0 * amplification, "{name}: {run:?}");
         assert!(amplification <= 1.8, "{name}: {run:?}");
-        for rival in found.rivals(WHOLE).unwrap() {
-            assert!(run.mib_per_s >= 0.9 * rival.mib_per_s, "{name}: {run:?}, {rival:?}");
+        for baseline in found.baselines(WHOLE).unwrap() {
+            assert!(run.mib_per_s >= 0.9 * baseline.mib_per_s, "{name}: {run:?}, {baseline:?}");
         }
     }
 }
 
 #[test]
 fn thirty_two_streams_on_one_handle_get_large_requests() {
-    let pattern = Pattern::Interleaved { streams: 32, is_one_handle: true };
+    let pattern = ReadPattern::Interleaved { streams: 32, is_one_handle: true };
     for device in
         ["hdd,drive=sata2010", "raid0:12xhdd,hdd.drive=sata2010", "nvme", "nfs:ssd,rtt=5ms"]
     {
@@ -93,7 +94,7 @@ fn thirty_two_streams_on_one_handle_get_large_requests() {
 /// file of its own: in one file a window at the end of a stream would run into the next.
 #[test]
 fn more_streams_than_memory_has_room_for_waste_hardly_a_page() {
-    let pattern = Pattern::Interleaved { streams: 128, is_one_handle: false };
+    let pattern = ReadPattern::Interleaved { streams: 128, is_one_handle: false };
     let row = alone("hdd,drive=sata2010", pattern, 32 << 20);
     let ahead_bytes = row.coverage.unwrap() * row.bytes as f64;
     let wasted = row.waste_bytes.unwrap() as f64 / ahead_bytes;

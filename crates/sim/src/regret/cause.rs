@@ -8,16 +8,16 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Cell, Laws, REGRET, Run, Size};
+use super::{CellSize, MatrixCell, MatrixResult, Policies, REGRET};
 use crate::simulate::SimulateError;
-use readpath_core::law::Spec;
+use readpath_core::policy::Spec;
 
 /// By how much two runs must differ in something for it to be named.
-const DIFFERS: f64 = 1.1;
+const DIFFERENCE_RATIO_MIN: f64 = 1.1;
 
 /// Why a cell is a regret.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Cause {
+pub struct RegretCause {
     /// The ratio of this readahead or swap-in law under the best rival's scheduler; null
     /// where neither has a say.
     pub under_best_scheduler: Option<f64>,
@@ -27,32 +27,32 @@ pub struct Cause {
     pub line: String,
 }
 
-impl Cause {
+impl RegretCause {
     /// Runs the cell with either law exchanged.
     pub(super) fn find(
-        cell: &Cell,
-        laws: &Laws,
-        run: &Run,
-        best: &Run,
-        size: Size,
-    ) -> Result<Cause, SimulateError> {
+        cell: &MatrixCell,
+        policies: &Policies,
+        run: &MatrixResult,
+        best: &MatrixResult,
+        size: CellSize,
+    ) -> Result<RegretCause, SimulateError> {
         let named = |name: &str| Spec::parse(name).map_err(SimulateError::Device);
-        let ratio = |laws: &Laws| Ok(cell.run(laws, size)?.mib_per_s / best.mib_per_s);
+        let ratio = |policies: &Policies| Ok(cell.run(policies, size)?.mib_per_s / best.mib_per_s);
         let (mut under_best_scheduler, mut with_best_readahead) = (None, None);
-        if let Some(law) = best.readahead.as_ref().or(best.swapin.as_ref()) {
+        if let Some(policy) = best.readahead.as_ref().or(best.swapin.as_ref()) {
             let scheduler = named(&best.scheduler)?;
-            under_best_scheduler = Some(ratio(&Laws { scheduler, ..laws.clone() })?);
-            with_best_readahead = Some(ratio(&cell.with_law(laws, named(law)?))?);
+            under_best_scheduler = Some(ratio(&Policies { scheduler, ..policies.clone() })?);
+            with_best_readahead = Some(ratio(&cell.with_policy(policies, named(policy)?))?);
         }
         let kind = if best.swapin.is_some() { "swap-in" } else { "readahead" };
-        let law = law(kind, under_best_scheduler, with_best_readahead);
-        let line = format!("{law}: {}", differences(run, best).join(", "));
-        Ok(Cause { under_best_scheduler, with_best_readahead, line })
+        let policy = policy(kind, under_best_scheduler, with_best_readahead);
+        let line = format!("{policy}: {}", differences(run, best).join(", "));
+        Ok(RegretCause { under_best_scheduler, with_best_readahead, line })
     }
 }
 
 /// The law that the loss goes with.
-fn law(
+fn policy(
     kind: &'static str,
     under_best_scheduler: Option<f64>,
     with_best_readahead: Option<f64>,
@@ -63,15 +63,15 @@ fn law(
     match (readahead < REGRET, scheduler < REGRET) {
         (true, false) => kind,
         (false, true) => "scheduler",
-        (true, true) => "both laws",
-        (false, false) => "the two laws together",
+        (true, true) => "both policies",
+        (false, false) => "the two policies together",
     }
 }
 
 /// What differs by a tenth, the greatest difference first.
-fn differences(run: &Run, best: &Run) -> Vec<String> {
-    let bytes = |run: &Run| Some(run.device_requests? * run.device_request_kib_mean?);
-    let late = |run: &Run| run.coverage.map(|coverage| 1.01 - coverage);
+fn differences(run: &MatrixResult, best: &MatrixResult) -> Vec<String> {
+    let bytes = |run: &MatrixResult| Some(run.device_requests? * run.device_request_kib_mean?);
+    let late = |run: &MatrixResult| run.coverage.map(|coverage| 1.01 - coverage);
     let ratio = |ours: Option<f64>, theirs: Option<f64>| Some(ours? / theirs?);
     let inverse = |ratio: Option<f64>| ratio.map(|ratio| 1.0 / ratio);
     let requests = ratio(run.device_requests, best.device_requests);
@@ -82,7 +82,9 @@ fn differences(run: &Run, best: &Run) -> Vec<String> {
         (inverse(depth), "less depth"),
         (ratio(late(run), late(best)), "more waited for"),
     ];
-    worse.retain(|(ratio, _)| ratio.is_some_and(|ratio| ratio.is_finite() && ratio >= DIFFERS));
+    worse.retain(|(ratio, _)| {
+        ratio.is_some_and(|ratio| ratio.is_finite() && ratio >= DIFFERENCE_RATIO_MIN)
+    });
     worse.sort_by(|one, two| two.0.partial_cmp(&one.0).expect("finite"));
     let mut said: Vec<String> = worse
         .iter()
@@ -103,8 +105,8 @@ fn differences(run: &Run, best: &Run) -> Vec<String> {
 mod tests {
     use super::*;
 
-    fn run(device_requests: f64, kib: f64, depth: f64, by_seed: Vec<f64>) -> Run {
-        Run {
+    fn run(device_requests: f64, kib: f64, depth: f64, by_seed: Vec<f64>) -> MatrixResult {
+        MatrixResult {
             readahead: Some("x".to_owned()),
             swapin: None,
             scheduler: "y".to_owned(),
@@ -121,11 +123,11 @@ mod tests {
     }
 
     #[test]
-    fn the_law_is_the_one_whose_exchange_ends_the_loss() {
-        assert_eq!(law("readahead", Some(0.8), Some(1.0)), "readahead");
-        assert_eq!(law("readahead", Some(1.0), Some(0.5)), "scheduler");
-        assert_eq!(law("readahead", Some(0.9), Some(0.9)), "both laws");
-        assert_eq!(law("readahead", None, None), "scheduler");
+    fn the_policy_is_the_one_whose_exchange_ends_the_loss() {
+        assert_eq!(policy("readahead", Some(0.8), Some(1.0)), "readahead");
+        assert_eq!(policy("readahead", Some(1.0), Some(0.5)), "scheduler");
+        assert_eq!(policy("readahead", Some(0.9), Some(0.9)), "both policies");
+        assert_eq!(policy("readahead", None, None), "scheduler");
     }
 
     /// Twice the requests of three quarters the size are 1.5 times the bytes.

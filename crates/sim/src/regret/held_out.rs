@@ -6,12 +6,12 @@
 //! are *drawn* are held out as well: another seed gives others, within what such devices have
 //! been built with.
 
-use super::Cell;
-use crate::device::random::Draw;
+use super::MatrixCell;
+use crate::device::random::SeededRng;
 
 /// Which cells of the matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum CellSet {
     /// Those on which laws are worked on.
     Developed,
     /// Those by which they are judged.
@@ -23,18 +23,18 @@ pub enum Part {
 /// How many devices are drawn.
 const DRAWN: u64 = 4;
 
-impl Part {
+impl CellSet {
     /// Whether the cell belongs to it.
-    pub fn has(self, cell: &Cell) -> bool {
+    pub fn has(self, cell: &MatrixCell) -> bool {
         match self {
-            Part::Developed => !cell.is_held_out(),
-            Part::HeldOut => cell.is_held_out(),
-            Part::Whole => true,
+            CellSet::Developed => !cell.is_held_out(),
+            CellSet::HeldOut => cell.is_held_out(),
+            CellSet::Whole => true,
         }
     }
 }
 
-impl Cell {
+impl MatrixCell {
     /// Whether the cell is one by which laws are judged, and on which none is worked on.
     pub fn is_held_out(&self) -> bool {
         is_held_out(&self.device, self.workload, self.processes)
@@ -59,12 +59,12 @@ fn one_in_three(name: &str) -> bool {
 
 /// The devices that `seed` draws: names and what they are.
 pub fn drawn(seed: u64) -> Vec<(String, String)> {
-    let mut draw = Draw::new(seed ^ 0x6465_7669_6365);
+    let mut draw = SeededRng::new(seed ^ 0x6465_7669_6365);
     (1..=DRAWN).map(|nth| (format!("drawn-{nth}"), device(nth, &mut draw))).collect()
 }
 
 /// A disk, a solid-state drive, several disks, and a server, one after the other.
-fn device(nth: u64, draw: &mut Draw) -> String {
+fn device(nth: u64, draw: &mut SeededRng) -> String {
     match nth % 4 {
         1 => disk(draw),
         2 => solid_state(draw),
@@ -77,7 +77,7 @@ fn device(nth: u64, draw: &mut Draw) -> String {
 }
 
 /// Seeks, turns and queues between those of a drive of a laptop and of a server.
-fn disk(draw: &mut Draw) -> String {
+fn disk(draw: &mut SeededRng) -> String {
     let rpm = [5400, 7200, 10_000, 15_000][draw.below(4) as usize];
     let (single, average) = (draw.between(3, 20), draw.between(40, 120));
     let (full, window, segments) = (2 * average, draw.between(1, 32), draw.between(8, 64));
@@ -91,7 +91,7 @@ fn disk(draw: &mut Draw) -> String {
 }
 
 /// From a card's few dies to a server's hundreds.
-fn solid_state(draw: &mut Draw) -> String {
+fn solid_state(draw: &mut SeededRng) -> String {
     let (channels, dies) = (draw.between(1, 16), draw.between(1, 8));
     let (bits, interval) = (draw.between(1, 3), draw.between(1, 20));
     format!(
@@ -105,13 +105,13 @@ mod tests {
     use super::super::{DEVICES, PROCESSES, cells};
     use super::*;
     use crate::device::registry;
-    use readpath_core::law::Spec;
+    use readpath_core::policy::Spec;
 
     #[test]
     fn about_a_third_of_the_cells_is_developed_and_each_kind_is_held_out_in_part() {
         let all = cells(&[]);
-        let developed = all.iter().filter(|cell| Part::Developed.has(cell)).count();
-        let held_out = all.iter().filter(|cell| Part::HeldOut.has(cell)).count();
+        let developed = all.iter().filter(|cell| CellSet::Developed.has(cell)).count();
+        let held_out = all.iter().filter(|cell| CellSet::HeldOut.has(cell)).count();
         assert_eq!(developed + held_out, all.len());
         assert!(
             (all.len() / 5..all.len() / 2).contains(&developed),

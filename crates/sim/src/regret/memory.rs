@@ -11,25 +11,37 @@
 //! written out replaces one that lies there, and an object can only be written
 //! whole. A server's file takes pages in place: so the kernel swaps over NFS too.
 
-use readpath_core::law::Spec;
 use readpath_core::machine::SwapOut;
+use readpath_core::policy::Spec;
 use readpath_core::unit::PAGE_BYTES;
 
-use crate::load::{Load, LoadSetup, Pattern, Share};
+use crate::load::{LoadSetup, MemoryLoad, MemorySharing, TouchPattern};
 
 /// What a cell touches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Touching {
-    pattern: Pattern,
-    share: Share,
+pub(crate) struct MatrixMemoryLoad {
+    pattern: TouchPattern,
+    share: MemorySharing,
 }
 
 /// The loads by the names under which they stand in the matrix.
-pub(super) const LOADS: &[(&str, Touching)] = &[
-    ("swap-seq-anon", Touching { pattern: Pattern::Sequential, share: Share::Private }),
-    ("swap-seq-shmem", Touching { pattern: Pattern::Sequential, share: Share::Shared }),
-    ("swap-rand-anon", Touching { pattern: Pattern::Random, share: Share::Private }),
-    ("swap-rand-shmem", Touching { pattern: Pattern::Random, share: Share::Shared }),
+pub(super) const LOADS: &[(&str, MatrixMemoryLoad)] = &[
+    (
+        "swap-seq-anon",
+        MatrixMemoryLoad { pattern: TouchPattern::Sequential, share: MemorySharing::Private },
+    ),
+    (
+        "swap-seq-shmem",
+        MatrixMemoryLoad { pattern: TouchPattern::Sequential, share: MemorySharing::Shared },
+    ),
+    (
+        "swap-rand-anon",
+        MatrixMemoryLoad { pattern: TouchPattern::Random, share: MemorySharing::Private },
+    ),
+    (
+        "swap-rand-shmem",
+        MatrixMemoryLoad { pattern: TouchPattern::Random, share: MemorySharing::Shared },
+    ),
 ];
 
 /// The classic swap-in laws.
@@ -42,7 +54,7 @@ pub(super) fn setup_under(swapin: &Spec, device: Spec) -> LoadSetup {
     if !SWAPINS.contains(&swapin.name.as_str()) {
         return setup;
     }
-    LoadSetup { reclaim: Spec::plain("two-lists"), swap_out: SwapOut::Oldest, ..setup }
+    LoadSetup { eviction: Spec::plain("two-lists"), swap_out: SwapOut::Oldest, ..setup }
 }
 
 /// Pages of all mappings together, 32 MiB, and of one at least, 1 MiB.
@@ -54,33 +66,33 @@ const SWEEPS: u64 = 3;
 const TOUCHES_MIN: u64 = 1024;
 
 /// Whether swap can lie on a device of the matrix.
-pub(super) fn takes_swap(device: &str) -> bool {
+pub(super) fn supports_swap(device: &str) -> bool {
     device != "object"
 }
 
-impl Touching {
+impl MatrixMemoryLoad {
     /// What `processes` of it touch.
-    pub(super) fn load(self, processes: u32, part: u64) -> Load {
+    pub(super) fn load(self, processes: u32, part: u64) -> MemoryLoad {
         let each = u64::from(processes);
         let (pages, touched_pages) = match self.share {
-            Share::Private => {
+            MemorySharing::Private => {
                 let pages = (TOTAL_PAGES / each).max(MAPPING_PAGES_MIN);
                 (pages, pages)
             }
-            Share::Shared => (TOTAL_PAGES, TOTAL_PAGES / each),
+            MemorySharing::Shared => (TOTAL_PAGES, TOTAL_PAGES / each),
         };
         let mapping_bytes = pages * PAGE_BYTES;
-        let load = Load {
+        let load = MemoryLoad {
             pattern: self.pattern,
             touches: ((SWEEPS * touched_pages).max(TOUCHES_MIN) / part).max(1),
             writes_percent: 100,
             share: self.share,
             processes,
-            ..Load::new("regret", mapping_bytes, mapping_bytes)
+            ..MemoryLoad::new("regret", mapping_bytes, mapping_bytes)
         };
         let mapped_pages = load.mapped_bytes() / PAGE_BYTES;
         let memory_bytes = mapped_pages / 4 * PAGE_BYTES;
         // A tenth more than is mapped, so that a run of free slots is found.
-        Load { memory_bytes, swap_bytes: mapped_pages * 11 / 10 * PAGE_BYTES, ..load }
+        MemoryLoad { memory_bytes, swap_bytes: mapped_pages * 11 / 10 * PAGE_BYTES, ..load }
     }
 }

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::{Judged, REGRET};
+use super::{JudgedCell, REGRET};
 
 /// What the cells say together.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Summary {
+pub struct MatrixSummary {
     /// How many cells.
     pub cells: usize,
     /// The lowest ratio; null without cells.
@@ -23,19 +23,19 @@ pub struct Summary {
     /// And below 0.80.
     pub below_80_percent: usize,
     /// Each workload over all its cells, the lowest mean first.
-    pub workloads: Vec<OfWorkload>,
+    pub workloads: Vec<WorkloadSummary>,
     /// The ten cells with the lowest ratios, as `device/workload/processes` and the ratio.
     pub worst: Vec<(String, f64)>,
     /// The same for each pair of classic laws, were it the default everywhere: the
     /// one with the highest geometric mean first. The best rival of a cell is one
     /// of them, so no cell of theirs is above 1. Loads on memory, which have laws
     /// of their own, are left out.
-    pub fixed: Vec<Fixed>,
+    pub fixed: Vec<FixedPairResult>,
 }
 
 /// One workload over all its cells.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct OfWorkload {
+pub struct WorkloadSummary {
     /// The workload's name in the matrix.
     pub workload: String,
     /// The geometric mean of the ratios.
@@ -47,13 +47,13 @@ pub struct OfWorkload {
 }
 
 /// How the names begin of the workloads that no classic law reads ahead for.
-const UNCOMMON: [&str; 4] = ["backward", "stride", "one-handle", "phases"];
+const UNCOMMON_PREFIXES: [&str; 4] = ["backward", "stride", "one-handle", "phases"];
 
 /// One pair of classic laws in all cells, against the best rival of each.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Fixed {
+pub struct FixedPairResult {
     /// The laws by name: readahead, scheduler.
-    pub laws: String,
+    pub policies: String,
     /// The lowest ratio.
     pub minimum: f64,
     /// The geometric mean.
@@ -62,17 +62,18 @@ pub struct Fixed {
     pub below_95_percent: usize,
 }
 
-impl Summary {
+impl MatrixSummary {
     /// What these cells say together.
-    pub fn of(cells: &[Judged]) -> Summary {
+    pub fn of(cells: &[JudgedCell]) -> MatrixSummary {
         let mut ratios: Vec<(String, f64)> =
             cells.iter().map(|cell| (cell.name(), cell.ratio)).collect();
         ratios.sort_by(|one, two| one.1.total_cmp(&two.1));
         let all: Vec<f64> = ratios.iter().map(|(_, ratio)| *ratio).collect();
-        let is_common =
-            |cell: &&Judged| !UNCOMMON.iter().any(|name| cell.workload.starts_with(name));
+        let is_common = |cell: &&JudgedCell| {
+            !UNCOMMON_PREFIXES.iter().any(|name| cell.workload.starts_with(name))
+        };
         let common: Vec<f64> = cells.iter().filter(is_common).map(|cell| cell.ratio).collect();
-        Summary {
+        MatrixSummary {
             cells: cells.len(),
             minimum: all.first().copied(),
             geometric_mean: (!all.is_empty()).then(|| geometric_mean(&all)),
@@ -87,52 +88,52 @@ impl Summary {
 }
 
 /// Each workload over all its cells.
-fn workloads(cells: &[Judged]) -> Vec<OfWorkload> {
+fn workloads(cells: &[JudgedCell]) -> Vec<WorkloadSummary> {
     let mut ratios: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
     for cell in cells {
         ratios.entry(&cell.workload).or_default().push(cell.ratio);
     }
-    let of = |(workload, ratios): (&str, Vec<f64>)| OfWorkload {
+    let of = |(workload, ratios): (&str, Vec<f64>)| WorkloadSummary {
         workload: workload.to_owned(),
         geometric_mean: geometric_mean(&ratios),
         minimum: ratios.iter().copied().fold(f64::INFINITY, f64::min),
         below_95_percent: below(&ratios),
     };
-    let mut workloads: Vec<OfWorkload> = ratios.into_iter().map(of).collect();
+    let mut workloads: Vec<WorkloadSummary> = ratios.into_iter().map(of).collect();
     workloads.sort_by(|one, two| one.geometric_mean.total_cmp(&two.geometric_mean));
     workloads
 }
 
 /// What each pair of classic laws has. Past the cache the readahead law has no
 /// say: there a pair has what its scheduler has.
-fn fixed(cells: &[Judged]) -> Vec<Fixed> {
+fn fixed(cells: &[JudgedCell]) -> Vec<FixedPairResult> {
     let mut pairs: Vec<(String, String)> = Vec::new();
-    for rival in cells.iter().flat_map(|cell| &cell.rivals) {
-        if let Some(readahead) = &rival.readahead {
-            let pair = (readahead.clone(), rival.scheduler.clone());
+    for baseline in cells.iter().flat_map(|cell| &cell.baselines) {
+        if let Some(readahead) = &baseline.readahead {
+            let pair = (readahead.clone(), baseline.scheduler.clone());
             if !pairs.contains(&pair) {
                 pairs.push(pair);
             }
         }
     }
     let ratios = |(readahead, scheduler): &(String, String)| -> Vec<f64> {
-        let is_pair = |run: &&super::Run| {
+        let is_pair = |run: &&super::MatrixResult| {
             run.swapin.is_none()
                 && run.scheduler == *scheduler
-                && run.readahead.as_ref().is_none_or(|law| law == readahead)
+                && run.readahead.as_ref().is_none_or(|policy| policy == readahead)
         };
-        let of = |cell: &Judged| {
-            let run = cell.rivals.iter().find(is_pair)?;
-            Some(run.mib_per_s / cell.rivals[0].mib_per_s)
+        let of = |cell: &JudgedCell| {
+            let run = cell.baselines.iter().find(is_pair)?;
+            Some(run.mib_per_s / cell.baselines[0].mib_per_s)
         };
         cells.iter().filter_map(of).collect()
     };
-    let mut fixed: Vec<Fixed> = pairs
+    let mut fixed: Vec<FixedPairResult> = pairs
         .iter()
         .map(|pair| {
             let ratios = ratios(pair);
-            Fixed {
-                laws: format!("{} {}", pair.0, pair.1),
+            FixedPairResult {
+                policies: format!("{} {}", pair.0, pair.1),
                 minimum: ratios.iter().copied().fold(f64::INFINITY, f64::min),
                 geometric_mean: geometric_mean(&ratios),
                 below_95_percent: below(&ratios),
@@ -155,11 +156,11 @@ fn below(ratios: &[f64]) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Run;
+    use super::super::MatrixResult;
     use super::*;
 
-    fn run(readahead: Option<&str>, scheduler: &str, mib_per_s: f64) -> Run {
-        Run {
+    fn run(readahead: Option<&str>, scheduler: &str, mib_per_s: f64) -> MatrixResult {
+        MatrixResult {
             readahead: readahead.map(str::to_owned),
             swapin: None,
             scheduler: scheduler.to_owned(),
@@ -175,29 +176,29 @@ mod tests {
         }
     }
 
-    fn judged(ratio: f64, rivals: Vec<Run>) -> Judged {
-        Judged {
+    fn judged(ratio: f64, baselines: Vec<MatrixResult>) -> JudgedCell {
+        JudgedCell {
             device: "d".to_owned(),
             workload: "w".to_owned(),
             processes: 1,
             ratio,
             cause: None,
             adaptive: run(None, "adaptive", ratio),
-            rivals,
+            baselines,
         }
     }
 
     #[test]
     fn the_mean_is_geometric_and_the_worst_come_first() {
         let cells = [4.0, 0.5, 0.5].map(|ratio| judged(ratio, vec![run(None, "noop", 1.0)]));
-        let summary = Summary::of(&cells);
+        let summary = MatrixSummary::of(&cells);
         assert_eq!(summary.geometric_mean, Some(1.0));
         assert_eq!((summary.minimum, summary.below_95_percent), (Some(0.5), 2));
         assert_eq!(summary.worst[0].1, 0.5);
         assert_eq!((summary.below_80_percent, summary.geometric_mean_common), (2, Some(1.0)));
         let [of] = &summary.workloads[..] else { panic!("one workload") };
         assert_eq!((of.workload.as_str(), of.geometric_mean, of.minimum), ("w", 1.0, 0.5));
-        assert_eq!(Summary::of(&[]).minimum, None);
+        assert_eq!(MatrixSummary::of(&[]).minimum, None);
     }
 
     /// `a noop` has 1 and 1/4 of the best and, past the cache, 1: the mean is the third root of a
@@ -209,9 +210,9 @@ mod tests {
             judged(1.0, vec![run(Some("b"), "noop", 4.0), run(Some("a"), "noop", 1.0)]),
             judged(1.0, vec![run(None, "noop", 3.0)]),
         ];
-        let [b, a] = &Summary::of(&cells).fixed[..] else { panic!("two pairs") };
-        assert_eq!((b.laws.as_str(), b.minimum, b.below_95_percent), ("b noop", 0.5, 1));
-        assert_eq!((a.laws.as_str(), a.minimum, a.below_95_percent), ("a noop", 0.25, 1));
+        let [b, a] = &MatrixSummary::of(&cells).fixed[..] else { panic!("two pairs") };
+        assert_eq!((b.policies.as_str(), b.minimum, b.below_95_percent), ("b noop", 0.5, 1));
+        assert_eq!((a.policies.as_str(), a.minimum, a.below_95_percent), ("a noop", 0.25, 1));
         assert!((a.geometric_mean - 0.25_f64.cbrt()).abs() < 1e-12);
     }
 }

@@ -10,9 +10,9 @@
 
 use readpath_core::unit::PAGE_BYTES;
 
-use crate::device::random::Draw;
-use crate::job::Engine;
-use crate::workload::{File, FileId, Listed, Reading, Workload};
+use crate::device::random::SeededRng;
+use crate::job::JobEngine;
+use crate::workload::{FileId, GivenRead, ReadList, Workload, WorkloadFile};
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -23,7 +23,7 @@ const SPREAD_BYTES: u64 = 16 * GIB;
 
 /// A pattern of reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Pattern {
+pub(crate) enum ReadPattern {
     /// Each process its own file from the start to the end, past the cache or not.
     Sequential { block_bytes: u64, is_direct: bool },
     /// All processes together so many blocks of one file, each once, in random
@@ -63,10 +63,10 @@ pub(crate) enum Pattern {
 }
 
 /// The patterns by the names under which they stand in the matrix.
-pub(crate) const WORKLOADS: &[(&str, Pattern)] = &[
-    ("seq-4k", Pattern::Sequential { block_bytes: 4 * KIB, is_direct: false }),
-    ("seq-64k", Pattern::Sequential { block_bytes: 64 * KIB, is_direct: false }),
-    ("seq-1m", Pattern::Sequential { block_bytes: MIB, is_direct: false }),
+pub(crate) const WORKLOADS: &[(&str, ReadPattern)] = &[
+    ("seq-4k", ReadPattern::Sequential { block_bytes: 4 * KIB, is_direct: false }),
+    ("seq-64k", ReadPattern::Sequential { block_bytes: 64 * KIB, is_direct: false }),
+    ("seq-1m", ReadPattern::Sequential { block_bytes: MIB, is_direct: false }),
     ("rand-4k", random(4 * KIB, 1)),
     ("rand-16k", random(16 * KIB, 1)),
     ("rand-64k", random(64 * KIB, 1)),
@@ -81,10 +81,10 @@ pub(crate) const WORKLOADS: &[(&str, Pattern)] = &[
     ("rand-64k-quarter", random(64 * KIB, 4)),
     ("rand-4k-fortieth", random(4 * KIB, 40)),
     ("rand-16k-fortieth", random(16 * KIB, 40)),
-    ("mmap-slices", Pattern::Slices { slice_bytes: 64 * KIB, per: 16 }),
-    ("mmap-touches", Pattern::Slices { slice_bytes: 4 * KIB, per: 512 }),
-    ("backward-4k", Pattern::Backward { block_bytes: 4 * KIB }),
-    ("backward-64k", Pattern::Backward { block_bytes: 64 * KIB }),
+    ("mmap-slices", ReadPattern::Slices { slice_bytes: 64 * KIB, per: 16 }),
+    ("mmap-touches", ReadPattern::Slices { slice_bytes: 4 * KIB, per: 512 }),
+    ("backward-4k", ReadPattern::Backward { block_bytes: 4 * KIB }),
+    ("backward-64k", ReadPattern::Backward { block_bytes: 64 * KIB }),
     ("stride-64k-128k", strided(64 * KIB, 128 * KIB)),
     ("stride-64k-256k", strided(64 * KIB, 256 * KIB)),
     ("stride-16k-1m", strided(16 * KIB, MIB)),
@@ -94,69 +94,75 @@ pub(crate) const WORKLOADS: &[(&str, Pattern)] = &[
     ("many-handles-2", interleaved(2, false)),
     ("many-handles-8", interleaved(8, false)),
     ("many-handles-64", interleaved(64, false)),
-    ("mixed", Pattern::Mixed),
-    ("phases", Pattern::Phases),
-    ("database-16k", Pattern::Database),
-    ("cached", Pattern::Cached),
-    ("direct-seq-64k", Pattern::Sequential { block_bytes: 64 * KIB, is_direct: true }),
+    ("mixed", ReadPattern::Mixed),
+    ("phases", ReadPattern::Phases),
+    ("database-16k", ReadPattern::Database),
+    ("cached", ReadPattern::Cached),
+    ("direct-seq-64k", ReadPattern::Sequential { block_bytes: 64 * KIB, is_direct: true }),
     (
         "direct-rand-4k",
-        Pattern::Random { block_bytes: 4 * KIB, per: 10, depth: 8, is_direct: true },
+        ReadPattern::Random { block_bytes: 4 * KIB, per: 10, depth: 8, is_direct: true },
     ),
     (
         "direct-rand-64k",
-        Pattern::Random { block_bytes: 64 * KIB, per: 4, depth: 1, is_direct: true },
+        ReadPattern::Random { block_bytes: 64 * KIB, per: 4, depth: 1, is_direct: true },
     ),
-    ("seq-1k", Pattern::Sequential { block_bytes: KIB, is_direct: false }),
-    ("mmap-seq", Pattern::MappedStream { block_bytes: 64 * KIB }),
-    ("database-scans", Pattern::Scans),
-    ("columns", Pattern::Columns { columns: 8 }),
-    ("columns-wide", Pattern::Columns { columns: 32 }),
-    ("tensors", Pattern::Tensors),
-    ("small-files", Pattern::SmallFiles),
-    ("given-up", Pattern::GivenUp { file_bytes: 4 * MIB }),
-    ("given-up-1m", Pattern::GivenUp { file_bytes: MIB }),
-    ("given-up-16m", Pattern::GivenUp { file_bytes: 16 * MIB }),
-    ("hot-spots", Pattern::HotSpots),
+    ("seq-1k", ReadPattern::Sequential { block_bytes: KIB, is_direct: false }),
+    ("mmap-seq", ReadPattern::MappedStream { block_bytes: 64 * KIB }),
+    ("database-scans", ReadPattern::Scans),
+    ("columns", ReadPattern::Columns { columns: 8 }),
+    ("columns-wide", ReadPattern::Columns { columns: 32 }),
+    ("tensors", ReadPattern::Tensors),
+    ("small-files", ReadPattern::SmallFiles),
+    ("given-up", ReadPattern::GivenUp { file_bytes: 4 * MIB }),
+    ("given-up-1m", ReadPattern::GivenUp { file_bytes: MIB }),
+    ("given-up-16m", ReadPattern::GivenUp { file_bytes: 16 * MIB }),
+    ("hot-spots", ReadPattern::HotSpots),
 ];
 
-const fn random(block_bytes: u64, per: u64) -> Pattern {
-    Pattern::Random { block_bytes, per, depth: 1, is_direct: false }
+const fn random(block_bytes: u64, per: u64) -> ReadPattern {
+    ReadPattern::Random { block_bytes, per, depth: 1, is_direct: false }
 }
 
-const fn strided(block_bytes: u64, stride_bytes: u64) -> Pattern {
-    Pattern::Strided { block_bytes, stride_bytes }
+const fn strided(block_bytes: u64, stride_bytes: u64) -> ReadPattern {
+    ReadPattern::Strided { block_bytes, stride_bytes }
 }
 
-const fn interleaved(streams: u64, is_one_handle: bool) -> Pattern {
-    Pattern::Interleaved { streams, is_one_handle }
+const fn interleaved(streams: u64, is_one_handle: bool) -> ReadPattern {
+    ReadPattern::Interleaved { streams, is_one_handle }
 }
 
-impl Pattern {
+impl ReadPattern {
     /// Whether no read goes through the cache, so that no readahead law has a say.
     pub fn is_direct(self) -> bool {
         matches!(
             self,
-            Pattern::Sequential { is_direct: true, .. } | Pattern::Random { is_direct: true, .. }
+            ReadPattern::Sequential { is_direct: true, .. }
+                | ReadPattern::Random { is_direct: true, .. }
         )
     }
 
     /// What `processes` of it read, in files that are spread over a device; `part`
     /// divides the work, for runs that only show that it runs.
     pub fn workload(self, processes: u64, part: u64, seed: u64) -> Workload {
-        let mut draw = Draw::new(seed);
+        let mut draw = SeededRng::new(seed);
         let (files, lists) = self.lists(processes, part, &mut draw);
         Workload::listed(files.spread(&mut draw), lists)
     }
 
     /// The same in files side by side, as they lie in one file that is there.
     pub fn workload_packed(self, processes: u64, part: u64, seed: u64) -> Workload {
-        let (files, lists) = self.lists(processes, part, &mut Draw::new(seed));
+        let (files, lists) = self.lists(processes, part, &mut SeededRng::new(seed));
         Workload::listed(files.0, lists)
     }
 
-    fn lists(self, processes: u64, part: u64, draw: &mut Draw) -> (Files, Vec<Listed>) {
-        let mut files = Files::default();
+    fn lists(
+        self,
+        processes: u64,
+        part: u64,
+        draw: &mut SeededRng,
+    ) -> (WorkloadFiles, Vec<ReadList>) {
+        let mut files = WorkloadFiles::default();
         let shared = self.shared(&mut files, processes, part, draw);
         let lists = (0..processes).map(|process| {
             let readings = match &shared {
@@ -164,12 +170,14 @@ impl Pattern {
                 None => self.own(&mut files, processes, part, draw),
             };
             let (engine, depth) = match self {
-                Pattern::Slices { .. } | Pattern::MappedStream { .. } => (Engine::Mmap, 1),
-                Pattern::Random { depth, .. } if depth > 1 => (Engine::IoUring, depth),
-                Pattern::Database => (Engine::IoUring, 4),
-                _ => (Engine::Psync, 1),
+                ReadPattern::Slices { .. } | ReadPattern::MappedStream { .. } => {
+                    (JobEngine::Mmap, 1)
+                }
+                ReadPattern::Random { depth, .. } if depth > 1 => (JobEngine::IoUring, depth),
+                ReadPattern::Database => (JobEngine::IoUring, 4),
+                _ => (JobEngine::Psync, 1),
             };
-            Listed { engine, is_direct: self.is_direct(), depth, readings, thinks: Vec::new() }
+            ReadList { engine, is_direct: self.is_direct(), depth, readings, thinks: Vec::new() }
         });
         let lists = lists.collect();
         (files, lists)
@@ -177,85 +185,92 @@ impl Pattern {
 
     /// Whether it is reads through the cache, one under way at a time for each process.
     pub fn is_plain(self) -> bool {
-        let is_deep = matches!(self, Pattern::Database | Pattern::Random { depth: 2.., .. });
+        let is_deep =
+            matches!(self, ReadPattern::Database | ReadPattern::Random { depth: 2.., .. });
         !is_deep && !self.is_direct() && !self.is_mapped()
     }
 
     /// Whether a mapping is touched.
     pub fn is_mapped(self) -> bool {
-        matches!(self, Pattern::Slices { .. } | Pattern::MappedStream { .. })
+        matches!(self, ReadPattern::Slices { .. } | ReadPattern::MappedStream { .. })
     }
 
     /// What all processes read together of one file, for the patterns that share it.
     fn shared(
         self,
-        files: &mut Files,
+        files: &mut WorkloadFiles,
         processes: u64,
         part: u64,
-        draw: &mut Draw,
-    ) -> Option<Vec<Reading>> {
+        draw: &mut SeededRng,
+    ) -> Option<Vec<GivenRead>> {
         match self {
-            Pattern::Random { block_bytes, per, .. } => {
+            ReadPattern::Random { block_bytes, per, .. } => {
                 let blocks = share(4096 / part, processes, 16) * processes;
                 let file = files.add(blocks * per * block_bytes);
                 Some(shuffled(blocks * per, draw).take(blocks).of(file, block_bytes))
             }
-            Pattern::Database => {
+            ReadPattern::Database => {
                 let (block_bytes, blocks) = (16 * KIB, GIB / (16 * KIB));
                 let file = files.add(GIB);
                 let reads = share(4096 / part, processes, 32) * processes;
-                let block = |draw: &mut Draw| match draw.below(5) {
+                let block = |draw: &mut SeededRng| match draw.below(5) {
                     0 => draw.below(blocks),
                     _ => draw.below(blocks / 5),
                 };
                 let blocks = (0..reads).map(|_| block(draw)).collect();
-                Some(Blocks(blocks).of(file, block_bytes))
+                Some(RandomBlockOrder(blocks).of(file, block_bytes))
             }
             _ => None,
         }
     }
 
     /// What one process reads of files of its own.
-    fn own(self, files: &mut Files, processes: u64, part: u64, draw: &mut Draw) -> Vec<Reading> {
+    fn own(
+        self,
+        files: &mut WorkloadFiles,
+        processes: u64,
+        part: u64,
+        draw: &mut SeededRng,
+    ) -> Vec<GivenRead> {
         match self {
-            Pattern::Sequential { block_bytes, is_direct } => {
+            ReadPattern::Sequential { block_bytes, is_direct } => {
                 // Without readahead more requests are needed to see the same of a device.
                 let total = if is_direct { 256 * MIB } else { 64 * MIB };
                 let bytes = share(total / part, processes, MIB);
                 let file = files.add(bytes);
                 forward(bytes / block_bytes).of(file, block_bytes)
             }
-            Pattern::MappedStream { block_bytes } => {
+            ReadPattern::MappedStream { block_bytes } => {
                 let bytes = share(64 * MIB / part, processes, MIB);
                 let file = files.add(bytes);
                 forward(bytes / block_bytes).of(file, block_bytes)
             }
-            Pattern::Backward { block_bytes } => {
+            ReadPattern::Backward { block_bytes } => {
                 let bytes = share(32 * MIB / part, processes, MIB);
                 let file = files.add(bytes);
                 forward(bytes / block_bytes).backward().of(file, block_bytes)
             }
-            Pattern::Strided { block_bytes, stride_bytes } => {
+            ReadPattern::Strided { block_bytes, stride_bytes } => {
                 let reads = share(512 / part, processes, 16);
                 let file = files.add(reads * stride_bytes);
                 let per = stride_bytes / block_bytes;
                 forward(reads).times(per).of(file, block_bytes)
             }
-            Pattern::Slices { slice_bytes, per } => {
+            ReadPattern::Slices { slice_bytes, per } => {
                 let slices = share(1024 / part, processes, 16);
                 let file = files.add(slices * per * slice_bytes);
                 shuffled(slices * per, draw).take(slices).of(file, slice_bytes)
             }
-            Pattern::Interleaved { streams, is_one_handle } => {
+            ReadPattern::Interleaved { streams, is_one_handle } => {
                 let bytes = share(32 * MIB / part, processes * streams, 128 * KIB);
                 interleave(files, streams, bytes, is_one_handle, draw)
             }
-            Pattern::Mixed => {
+            ReadPattern::Mixed => {
                 let blocks = share(1024 / part, processes, 32);
                 let bytes = blocks * 64 * KIB;
                 let file = files.add(4 * bytes);
                 let sequential = forward(blocks).of(file, 64 * KIB);
-                let random = |draw: &mut Draw| Reading {
+                let random = |draw: &mut SeededRng| GivenRead {
                     file,
                     offset: bytes + draw.below(3 * bytes / (16 * KIB)) * 16 * KIB,
                     bytes: 16 * KIB,
@@ -263,7 +278,7 @@ impl Pattern {
                 let triples = sequential.chunks(3);
                 triples.flat_map(|three| [three, &[random(draw)]].concat()).collect()
             }
-            Pattern::Phases => {
+            ReadPattern::Phases => {
                 let blocks = share(512 / part, processes, 32);
                 let bytes = blocks * 64 * KIB;
                 let file = files.add(8 * bytes);
@@ -273,7 +288,7 @@ impl Pattern {
                 readings.extend(forward(blocks).times(4).of(file, 64 * KIB));
                 readings
             }
-            Pattern::Cached => {
+            ReadPattern::Cached => {
                 let bytes = share(8 * MIB / part, processes, 256 * KIB);
                 let file = files.add(bytes);
                 let mut readings = forward(bytes / (64 * KIB)).of(file, 64 * KIB);
@@ -282,16 +297,16 @@ impl Pattern {
                 }
                 readings
             }
-            Pattern::Scans => scans(files, share(32 / part, processes, 1), draw),
-            Pattern::Columns { columns: of } => {
+            ReadPattern::Scans => scans(files, share(32 / part, processes, 1), draw),
+            ReadPattern::Columns { columns: of } => {
                 columns(files, share(64 / part, processes, 2), of, draw)
             }
-            Pattern::Tensors => tensors(files, share(64 / part, processes, 4), draw),
-            Pattern::SmallFiles => {
+            ReadPattern::Tensors => tensors(files, share(64 / part, processes, 4), draw),
+            ReadPattern::SmallFiles => {
                 let count = share(512 / part, processes, 8);
                 (0..count).flat_map(|_| small_file(files, draw)).collect()
             }
-            Pattern::GivenUp { file_bytes } => {
+            ReadPattern::GivenUp { file_bytes } => {
                 let count = share(128 * MIB / file_bytes / part, processes, 2);
                 let one = |_| {
                     let file = files.add(file_bytes);
@@ -299,31 +314,33 @@ impl Pattern {
                 };
                 (0..count).flat_map(one).collect()
             }
-            Pattern::HotSpots => {
+            ReadPattern::HotSpots => {
                 let spots = share(32 / part, processes, 1);
                 let file = files.add(512 * MIB);
                 let spot = |_| {
                     let first = draw.below(127 * 4 * MIB / (16 * KIB)) * 16 * KIB;
                     let place =
-                        |draw: &mut Draw| first + draw.below(4 * MIB / (16 * KIB)) * 16 * KIB;
-                    let reading = |offset| Reading { file, offset, bytes: 16 * KIB };
+                        |draw: &mut SeededRng| first + draw.below(4 * MIB / (16 * KIB)) * 16 * KIB;
+                    let reading = |offset| GivenRead { file, offset, bytes: 16 * KIB };
                     (0..128).map(|_| reading(place(draw))).collect::<Vec<_>>()
                 };
                 (0..spots).flat_map(spot).collect()
             }
-            Pattern::Random { .. } | Pattern::Database => unreachable!("these share one file"),
+            ReadPattern::Random { .. } | ReadPattern::Database => {
+                unreachable!("these share one file")
+            }
         }
     }
 }
 
 /// So many times 112 records of a table of 1 GiB, and 1 MiB of it in order.
-fn scans(files: &mut Files, rounds: u64, draw: &mut Draw) -> Vec<Reading> {
+fn scans(files: &mut WorkloadFiles, rounds: u64, draw: &mut SeededRng) -> Vec<GivenRead> {
     let file = files.add(GIB);
     let mut readings = Vec::new();
     for _ in 0..rounds {
         for _ in 0..112 {
             let offset = zipf(GIB / (16 * KIB), draw) * 16 * KIB;
-            readings.push(Reading { file, offset, bytes: 16 * KIB });
+            readings.push(GivenRead { file, offset, bytes: 16 * KIB });
         }
         let first = draw.below(GIB / MIB) * MIB;
         readings.extend(in_pieces(file, first, MIB, 64 * KIB));
@@ -333,7 +350,7 @@ fn scans(files: &mut Files, rounds: u64, draw: &mut Draw) -> Vec<Reading> {
 
 /// One of so many, a power of two, of which the `n`-th in favour is chosen about `1 ÷ n` as often as the
 /// first; neighbours in favour lie anywhere. Integers only: each doubling of the rank is as likely.
-fn zipf(blocks: u64, draw: &mut Draw) -> u64 {
+fn zipf(blocks: u64, draw: &mut SeededRng) -> u64 {
     let doubling = 1 << draw.below(u64::from(blocks.ilog2()));
     let rank = doubling + draw.below(doubling);
     rank.wrapping_mul(0x9E37_79B9_7F4A_7C15) % blocks
@@ -341,7 +358,12 @@ fn zipf(blocks: u64, draw: &mut Draw) -> u64 {
 
 /// Files of eight row groups of so many columns, whose chunks have from 64 to 512 KiB; as readers of
 /// Parquet do: the last 8 bytes, the footer of up to 64 KiB, then two of the columns, 64 KiB at a time.
-fn columns(files: &mut Files, row_groups: u64, of: u64, draw: &mut Draw) -> Vec<Reading> {
+fn columns(
+    files: &mut WorkloadFiles,
+    row_groups: u64,
+    of: u64,
+    draw: &mut SeededRng,
+) -> Vec<GivenRead> {
     let mut readings = Vec::new();
     let mut left = row_groups;
     while left > 0 {
@@ -358,8 +380,8 @@ fn columns(files: &mut Files, row_groups: u64, of: u64, draw: &mut Draw) -> Vec<
         }
         let footer_bytes = draw.between(1, 16) * 4 * KIB;
         let file = files.add(end + footer_bytes);
-        readings.push(Reading { file, offset: end + footer_bytes - 8, bytes: 8 });
-        readings.push(Reading { file, offset: end, bytes: footer_bytes });
+        readings.push(GivenRead { file, offset: end + footer_bytes - 8, bytes: 8 });
+        readings.push(GivenRead { file, offset: end, bytes: footer_bytes });
         for (offset, bytes) in chunks {
             readings.extend(in_pieces(file, offset, bytes, 64 * KIB));
         }
@@ -368,7 +390,7 @@ fn columns(files: &mut Files, row_groups: u64, of: u64, draw: &mut Draw) -> Vec<
 }
 
 /// So many tensors of 256 KiB to 2 MiB behind a header of 64 KiB, each asked for 256 KiB at a time.
-fn tensors(files: &mut Files, count: u64, draw: &mut Draw) -> Vec<Reading> {
+fn tensors(files: &mut WorkloadFiles, count: u64, draw: &mut SeededRng) -> Vec<GivenRead> {
     let mut end = 64 * KIB;
     let mut places = Vec::new();
     for _ in 0..count {
@@ -377,7 +399,7 @@ fn tensors(files: &mut Files, count: u64, draw: &mut Draw) -> Vec<Reading> {
         end += bytes;
     }
     let file = files.add(end);
-    let mut readings = vec![Reading { file, offset: 0, bytes: 64 * KIB }];
+    let mut readings = vec![GivenRead { file, offset: 0, bytes: 64 * KIB }];
     for place in shuffled(count, draw).0 {
         let (offset, bytes) = places[place as usize];
         readings.extend(in_pieces(file, offset, bytes, 256 * KIB));
@@ -386,7 +408,7 @@ fn tensors(files: &mut Files, count: u64, draw: &mut Draw) -> Vec<Reading> {
 }
 
 /// A file of 4 to 200 KiB, 64 KiB at a time.
-fn small_file(files: &mut Files, draw: &mut Draw) -> Vec<Reading> {
+fn small_file(files: &mut WorkloadFiles, draw: &mut SeededRng) -> Vec<GivenRead> {
     let bytes = draw.between(1, 50) * 4 * KIB;
     let file = files.add(bytes);
     in_pieces(file, 0, bytes, 64 * KIB).collect()
@@ -397,8 +419,8 @@ fn in_pieces(
     offset: u64,
     bytes: u64,
     piece_bytes: u64,
-) -> impl Iterator<Item = Reading> {
-    let piece = move |first| Reading {
+) -> impl Iterator<Item = GivenRead> {
+    let piece = move |first| GivenRead {
         file,
         offset: offset + first,
         bytes: piece_bytes.min(bytes - first),
@@ -411,23 +433,23 @@ fn share(total: u64, sharers: u64, least: u64) -> u64 {
     (total / sharers).max(least)
 }
 
-fn every_nth(readings: &[Reading], first: u64, nth: u64) -> Vec<Reading> {
+fn every_nth(readings: &[GivenRead], first: u64, nth: u64) -> Vec<GivenRead> {
     readings.iter().skip(first as usize).step_by(nth as usize).copied().collect()
 }
 
 /// Each stream reads 4 KiB after 4 KiB; whose turn it is is drawn.
 fn interleave(
-    files: &mut Files,
+    files: &mut WorkloadFiles,
     streams: u64,
     bytes: u64,
     is_one_handle: bool,
-    draw: &mut Draw,
-) -> Vec<Reading> {
+    draw: &mut SeededRng,
+) -> Vec<GivenRead> {
     let all = is_one_handle.then(|| files.add(streams * bytes));
-    let mut next: Vec<Reading> = (0..streams)
+    let mut next: Vec<GivenRead> = (0..streams)
         .map(|stream| match all {
-            Some(file) => Reading { file, offset: stream * bytes, bytes: PAGE_BYTES },
-            None => Reading { file: files.add(bytes), offset: 0, bytes: PAGE_BYTES },
+            Some(file) => GivenRead { file, offset: stream * bytes, bytes: PAGE_BYTES },
+            None => GivenRead { file: files.add(bytes), offset: 0, bytes: PAGE_BYTES },
         })
         .collect();
     let mut left = vec![bytes / PAGE_BYTES; streams as usize];
@@ -446,56 +468,56 @@ fn interleave(
 }
 
 /// Blocks of one file in the order in which they are read.
-struct Blocks(Vec<u64>);
+struct RandomBlockOrder(Vec<u64>);
 
-fn forward(blocks: u64) -> Blocks {
-    Blocks((0..blocks).collect())
+fn forward(blocks: u64) -> RandomBlockOrder {
+    RandomBlockOrder((0..blocks).collect())
 }
 
-fn shuffled(blocks: u64, draw: &mut Draw) -> Blocks {
+fn shuffled(blocks: u64, draw: &mut SeededRng) -> RandomBlockOrder {
     let mut order: Vec<u64> = (0..blocks).collect();
     for last in (1..order.len()).rev() {
         order.swap(last, draw.below(last as u64 + 1) as usize);
     }
-    Blocks(order)
+    RandomBlockOrder(order)
 }
 
-impl Blocks {
-    fn take(mut self, blocks: u64) -> Blocks {
+impl RandomBlockOrder {
+    fn take(mut self, blocks: u64) -> RandomBlockOrder {
         self.0.truncate(blocks as usize);
         self
     }
 
-    fn backward(mut self) -> Blocks {
+    fn backward(mut self) -> RandomBlockOrder {
         self.0.reverse();
         self
     }
 
-    fn times(mut self, factor: u64) -> Blocks {
+    fn times(mut self, factor: u64) -> RandomBlockOrder {
         self.0.iter_mut().for_each(|block| *block *= factor);
         self
     }
 
-    fn of(self, file: FileId, bytes: u64) -> Vec<Reading> {
-        let reading = |block| Reading { file, offset: block * bytes, bytes };
+    fn of(self, file: FileId, bytes: u64) -> Vec<GivenRead> {
+        let reading = |block| GivenRead { file, offset: block * bytes, bytes };
         self.0.into_iter().map(reading).collect()
     }
 }
 
 /// Files, and between them what belongs to others.
 #[derive(Default)]
-struct Files(Vec<File>);
+struct WorkloadFiles(Vec<WorkloadFile>);
 
-impl Files {
+impl WorkloadFiles {
     fn add(&mut self, bytes: u64) -> FileId {
         let name = format!("file{}", self.0.len() / 2);
-        self.0.push(File { name, bytes });
-        self.0.push(File { name: "between".to_owned(), bytes: 0 });
+        self.0.push(WorkloadFile { name, bytes });
+        self.0.push(WorkloadFile { name: "between".to_owned(), bytes: 0 });
         FileId(self.0.len() as u32 - 2)
     }
 
     /// Draws how much lies between them: each place for a file is as likely as any other.
-    fn spread(mut self, draw: &mut Draw) -> Vec<File> {
+    fn spread(mut self, draw: &mut SeededRng) -> Vec<WorkloadFile> {
         let used: u64 = self.0.iter().map(|file| file.bytes).sum();
         let between_pages = SPREAD_BYTES.saturating_sub(used) / PAGE_BYTES;
         let files = self.0.len() / 2;

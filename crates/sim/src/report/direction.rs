@@ -2,7 +2,7 @@
 
 use readpath_core::unit::Time;
 
-use super::Tally;
+use super::ReadCounters;
 
 /// The percentiles of latencies that are reported, as fio does.
 pub const PERCENTILES: [f64; 17] = [
@@ -12,7 +12,7 @@ pub const PERCENTILES: [f64; 17] = [
 
 /// What was counted of the operations of one direction.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Direction {
+pub struct DirectionResults {
     /// Bytes moved.
     pub bytes: u64,
     /// Operations that ended well.
@@ -22,7 +22,7 @@ pub struct Direction {
     /// From the issue of the first operation to the end of the last.
     pub span: Time,
     /// Latencies in nanoseconds.
-    pub latency_ns: Spread,
+    pub latency_ns: Statistics,
     /// How many operations ended within a latency: its upper bound in nanoseconds, and the number,
     /// for each latency that is told from others.
     pub recorded: Vec<(u64, u64)>,
@@ -30,7 +30,7 @@ pub struct Direction {
 
 /// The smallest, the largest, the mean and the deviation of some numbers; zero where there are none.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Spread {
+pub struct Statistics {
     /// The smallest.
     pub min: u64,
     /// The largest.
@@ -43,14 +43,14 @@ pub struct Spread {
     pub percentiles: Vec<u64>,
 }
 
-impl Direction {
+impl DirectionResults {
     /// The figures of a tally.
-    pub fn of(tally: &Tally) -> Direction {
-        let latencies = &tally.latency_ns;
+    pub fn of(read_counters: &ReadCounters) -> DirectionResults {
+        let latencies = &read_counters.latency_ns;
         let at = |percentile: f64| latencies.value_at_quantile(percentile / 100.0);
         let latency_ns = match latencies.is_empty() {
-            true => Spread::default(),
-            false => Spread {
+            true => Statistics::default(),
+            false => Statistics {
                 min: latencies.min(),
                 max: latencies.max(),
                 mean: latencies.mean(),
@@ -58,13 +58,13 @@ impl Direction {
                 percentiles: PERCENTILES.map(at).to_vec(),
             },
         };
-        Direction {
-            bytes: tally.bytes,
-            operations: tally.operations,
-            errors: tally.errors,
-            span: tally.last.since(tally.first.unwrap_or(tally.last)),
+        DirectionResults {
+            bytes: read_counters.bytes,
+            operations: read_counters.operations,
+            errors: read_counters.errors,
+            span: read_counters.last.since(read_counters.first.unwrap_or(read_counters.last)),
             latency_ns,
-            recorded: tally.latencies(),
+            recorded: read_counters.latencies(),
         }
     }
 }
@@ -76,16 +76,16 @@ mod tests {
     /// 100 and 300 µs: the mean is 200, the deviation 100.
     #[test]
     fn the_spread_is_that_of_the_numbers() {
-        let mut tally = Tally::default();
+        let mut read_counters = ReadCounters::default();
         for us in [100, 300] {
-            tally.record(Time::ZERO, Time::from_us(us), 4096);
+            read_counters.record(Time::ZERO, Time::from_us(us), 4096);
         }
-        let reads = Direction::of(&tally);
+        let reads = DirectionResults::of(&read_counters);
         let near = |value: f64, want: f64| assert!((value / want - 1.0).abs() < 0.01, "{value}");
         near(reads.latency_ns.mean, 200_000.0);
         near(reads.latency_ns.deviation, 100_000.0);
         near(reads.latency_ns.max as f64, 300_000.0);
         assert_eq!((reads.operations, reads.span), (2, Time::from_us(300)));
-        assert_eq!(Direction::of(&Tally::default()), Direction::default());
+        assert_eq!(DirectionResults::of(&ReadCounters::default()), DirectionResults::default());
     }
 }

@@ -9,13 +9,13 @@
 use readpath_core::unit::Time;
 use serde::Serialize;
 
-use super::{Tally, mib, ratio};
+use super::{ReadCounters, mib, ratio};
 use crate::job::JobFile;
 use crate::workload::Process;
 
 /// What was counted of one process.
 #[derive(Clone, Copy, Debug)]
-pub struct Stream {
+pub struct ProcessShare {
     /// Its job: the place in the job file.
     pub job: usize,
     /// Which of the job's processes it is, from 0.
@@ -32,10 +32,10 @@ pub struct Stream {
     pub latency_max: Option<Time>,
 }
 
-impl Stream {
+impl ProcessShare {
     /// A process that has done nothing yet.
-    pub fn new(process: &Process) -> Stream {
-        Stream {
+    pub fn new(process: &Process) -> ProcessShare {
+        ProcessShare {
             job: process.job(),
             clone: process.clone_index(),
             phase: process.phase(),
@@ -65,9 +65,16 @@ impl Stream {
     }
 
     /// Takes in all that was tallied of the process elsewhere.
-    pub fn with_tally(self, tally: &Tally) -> Stream {
-        let latency_max = (tally.operations > 0).then(|| Time(tally.latency_ns.max()));
-        Stream { bytes: tally.bytes, first: tally.first, last: tally.last, latency_max, ..self }
+    pub fn with_tally(self, read_counters: &ReadCounters) -> ProcessShare {
+        let latency_max =
+            (read_counters.operations > 0).then(|| Time(read_counters.latency_ns.max()));
+        ProcessShare {
+            bytes: read_counters.bytes,
+            first: read_counters.first,
+            last: read_counters.last,
+            latency_max,
+            ..self
+        }
     }
 
     /// Bytes a second while it ran; 0 when it got nothing.
@@ -79,7 +86,7 @@ impl Stream {
 
 /// One process of a run, as it is reported.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct StreamRow {
+pub struct ProcessRow {
     /// The section's name.
     pub name: String,
     /// Which of the section's processes it is, from 0.
@@ -95,9 +102,9 @@ pub struct StreamRow {
 }
 
 /// The rows of all processes.
-pub fn stream_rows(streams: &[Stream], job_file: &JobFile) -> Vec<StreamRow> {
-    let sum: f64 = streams.iter().map(Stream::rate).sum();
-    let row = |stream: &Stream| StreamRow {
+pub fn stream_rows(streams: &[ProcessShare], job_file: &JobFile) -> Vec<ProcessRow> {
+    let sum: f64 = streams.iter().map(ProcessShare::rate).sum();
+    let row = |stream: &ProcessShare| ProcessRow {
         name: job_file.jobs[stream.job].name.clone(),
         process: stream.clone,
         bytes: stream.bytes,
@@ -110,12 +117,12 @@ pub fn stream_rows(streams: &[Stream], job_file: &JobFile) -> Vec<StreamRow> {
 
 /// Jain's index of the processes' rates; `None` for fewer than two, for
 /// processes that do not run side by side, and when nobody got anything.
-pub fn jain_index(streams: &[Stream]) -> Option<f64> {
+pub fn jain_index(streams: &[ProcessShare]) -> Option<f64> {
     let phase = streams.first()?.phase;
     if streams.len() < 2 || streams.iter().any(|stream| stream.phase != phase) {
         return None;
     }
-    let sum: f64 = streams.iter().map(Stream::rate).sum();
+    let sum: f64 = streams.iter().map(ProcessShare::rate).sum();
     let squares: f64 = streams.iter().map(|stream| stream.rate().powi(2)).sum();
     ratio(sum * sum, streams.len() as f64 * squares)
 }
@@ -125,10 +132,10 @@ mod tests {
     use super::*;
 
     /// A process that read so many MiB in the second from `start_s` on.
-    fn stream(start_s: u64, mib: u64) -> Stream {
+    fn stream(start_s: u64, mib: u64) -> ProcessShare {
         let (job, clone, phase, latency_max) = (0, 0, 0, None);
         let (first, last) = (None, Time::ZERO);
-        let mut stream = Stream { job, clone, phase, bytes: 0, first, last, latency_max };
+        let mut stream = ProcessShare { job, clone, phase, bytes: 0, first, last, latency_max };
         if mib > 0 {
             let issued = Time::from_s(start_s);
             stream.record(issued, issued + Time::from_s(1), mib << 20);
@@ -136,7 +143,7 @@ mod tests {
         stream
     }
 
-    fn index(streams: &[Stream]) -> Option<f64> {
+    fn index(streams: &[ProcessShare]) -> Option<f64> {
         jain_index(streams)
     }
 
@@ -153,7 +160,7 @@ mod tests {
     fn there_is_no_index_of_one_of_nobody_and_of_those_who_do_not_compete() {
         assert_eq!(index(&[stream(0, 5)]), None);
         assert_eq!(index(&[stream(0, 0), stream(0, 0)]), None);
-        assert_eq!(index(&[stream(0, 5), Stream { phase: 1, ..stream(5, 5) }]), None);
+        assert_eq!(index(&[stream(0, 5), ProcessShare { phase: 1, ..stream(5, 5) }]), None);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Raw operations in the runner: one large transfer, chunk by chunk.
 //!
 //! Before a chunk goes out its memory is pinned and described, which keeps the
-//! process busy ([`ModelledWorld::pin`]); then it is a direct read or write of the
+//! process busy ([`SimulatedEnvironment::pin`]); then it is a direct read or write of the
 //! machine. How large it is, and whether the next is pinned while it is in
 //! flight, is the raw law's decision. A process has one raw operation at a time.
 
@@ -12,7 +12,7 @@ use readpath_core::unit::SECTOR_BYTES;
 
 use super::*;
 
-/// Marks the tags of chunks; the rest of such a tag is the place in `Chunks`.
+/// Marks the tags of chunks; the rest of such a tag is the place in `ChunksInFlight`.
 const CHUNK_TAG: u64 = 1 << 63;
 
 /// The raw operation of one process.
@@ -29,9 +29,9 @@ pub(super) struct RawOperation {
 
 /// The chunks in flight, by their tags.
 #[derive(Debug, Default)]
-pub(super) struct Chunks(Slab<(u32, Chunk)>);
+pub(super) struct ChunksInFlight(Slab<(u32, Chunk)>);
 
-impl Chunks {
+impl ChunksInFlight {
     fn open(&mut self, process: u32, chunk: Chunk) -> u64 {
         CHUNK_TAG | self.0.insert((process, chunk)) as u64
     }
@@ -46,10 +46,10 @@ pub(super) fn is_chunk(done: &Done) -> bool {
     done.tag & CHUNK_TAG != 0
 }
 
-impl Run<'_> {
+impl RunningJob<'_> {
     /// Starts a raw operation: pins its first chunk.
     pub(super) fn start_raw(&mut self, machine: &mut Machine, now: Time, tag: u32) {
-        let Under { process, operation, .. } = self.under[tag as usize];
+        let OperationInFlight { process, operation, .. } = self.under[tag as usize];
         // What a misaligned write would have to read first is not modelled: such a
         // write reaches the machine as it is, which refuses it where a device must.
         let alignment_bytes = match operation.op {
@@ -67,7 +67,7 @@ impl Run<'_> {
     fn pin_next(&mut self, machine: &mut Machine, now: Time, process: u32) {
         let running = &mut self.processes[process as usize];
         let Some(raw) = running.raw.as_mut().filter(|raw| raw.pinned.is_none()) else { return };
-        let Some(chunk) = raw.transfer.poll_chunk(machine.raw_law()) else { return };
+        let Some(chunk) = raw.transfer.poll_chunk(machine.raw_policy()) else { return };
         raw.pinned = Some(chunk);
         let span = self.world.pin(chunk.bytes);
         running.busy_until = running.busy_until.max(now) + span;
@@ -90,7 +90,7 @@ impl Run<'_> {
             tag: self.chunks.open(process, chunk),
         };
         let started = match operation.op {
-            Op::Read => machine.read(now, Access::Direct, transfer),
+            Op::Read => machine.read(now, ReadAccess::Direct, transfer),
             Op::Write => machine.write(now, transfer, true),
         };
         if let Err(error) = started {

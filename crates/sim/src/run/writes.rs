@@ -4,7 +4,7 @@ use readpath_core::machine::{Machine, Transfer};
 use readpath_core::request::{Op, RequestId};
 use readpath_core::unit::{SECTOR_BYTES, Time};
 
-use super::Run;
+use super::RunningJob;
 
 /// Names from here on are of flushes, one for each process; those below are of requests.
 const FLUSHES: u32 = 1 << 31;
@@ -19,7 +19,7 @@ pub(super) fn process_of_flush(id: RequestId) -> Option<u32> {
     id.0.checked_sub(FLUSHES)
 }
 
-impl Run<'_> {
+impl RunningJob<'_> {
     /// What a process wrote is on the medium, as it asked.
     pub(super) fn flushed(&mut self, now: Time, process: u32) {
         self.flushes_under_way -= 1;

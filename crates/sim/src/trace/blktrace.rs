@@ -26,7 +26,7 @@ const NOTICE: u32 = 1 << 26;
 const DISCARD: u32 = 1 << 29;
 
 /// One record.
-pub enum Record {
+pub enum BlktraceRecord {
     /// There is none any more.
     End,
     /// It is none, or is cut off.
@@ -44,19 +44,21 @@ pub fn is_start(start: &[u8]) -> bool {
 }
 
 /// Reads the next record; `buffer` is for what stands behind it.
-pub fn next(source: &mut impl BufRead, buffer: &mut Vec<u8>) -> io::Result<Record> {
+pub fn next(source: &mut impl BufRead, buffer: &mut Vec<u8>) -> io::Result<BlktraceRecord> {
     if source.fill_buf()?.is_empty() {
-        return Ok(Record::End);
+        return Ok(BlktraceRecord::End);
     }
     let mut record = [0; RECORD_BYTES];
     match source.read_exact(&mut record) {
         Ok(()) => {}
-        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(Record::Bad),
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+            return Ok(BlktraceRecord::Bad);
+        }
         Err(error) => return Err(error),
     }
     let is_little = u32::from_le_bytes(field(&record, 0)) == MAGIC | VERSION;
     if !is_start(&record) {
-        return Ok(Record::Bad);
+        return Ok(BlktraceRecord::Bad);
     }
     let short = |at| match is_little {
         true => u32::from_le_bytes(field(&record, at)),
@@ -73,23 +75,25 @@ pub fn next(source: &mut impl BufRead, buffer: &mut Vec<u8>) -> io::Result<Recor
     buffer.clear();
     let skipped = source.by_ref().take(behind.into()).read_to_end(buffer)?;
     if skipped < usize::from(behind) {
-        return Ok(Record::Bad);
+        return Ok(BlktraceRecord::Bad);
     }
     let (time_ns, sector, bytes, action, device) =
         (long(8), long(16), short(24), short(28), short(36));
     let op = match action {
         _ if action & 0xffff != QUEUED || action & (NOTICE | DISCARD) != 0 || bytes == 0 => {
-            return Ok(Record::Nothing);
+            return Ok(BlktraceRecord::Nothing);
         }
         _ if action & WRITE != 0 => Op::Write,
         _ if action & READ != 0 => Op::Read,
-        _ => return Ok(Record::Nothing),
+        _ => return Ok(BlktraceRecord::Nothing),
     };
     let offset = sector.checked_mul(SECTOR_BYTES).filter(|offset| *offset < 1 << 62);
     let time = Some(time_ns).filter(|ns| *ns < 1 << 62).map(Time);
     Ok(match (offset, time) {
-        (Some(offset), Some(at)) => Record::Request { at, device, op, offset, bytes: bytes.into() },
-        _ => Record::Bad,
+        (Some(offset), Some(at)) => {
+            BlktraceRecord::Request { at, device, op, offset, bytes: bytes.into() }
+        }
+        _ => BlktraceRecord::Bad,
     })
 }
 

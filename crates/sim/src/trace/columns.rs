@@ -4,72 +4,72 @@ use readpath_core::request::Op;
 use readpath_core::unit::Time;
 
 use super::fields::{between_commas, letter, range, sectors, time, whole, words};
-use super::{Format, Line, Raw};
+use super::{RawRequest, TraceFormat, TraceLine};
 
 /// Nanoseconds in each unit of time.
-const TICK: u64 = 100;
+const NS_PER_TICK: u64 = 100;
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
 const S: u64 = 1_000_000_000;
 
 /// What a line of a format is.
-pub fn expected(format: Format) -> &'static str {
+pub fn expected(format: TraceFormat) -> &'static str {
     match format {
-        Format::Iolog => {
+        TraceFormat::Iolog => {
             "`fio version V iolog` first, V 2 or 3, and lines `[us] FILE read|write OFFSET BYTES`"
         }
-        Format::Blkparse => {
+        TraceFormat::Blkparse => {
             "blkparse's `MAJOR,MINOR CPU SEQUENCE SECONDS PID ACTION RWBS SECTOR + SECTORS`"
         }
-        Format::Blktrace => super::blktrace::EXPECTED,
-        Format::Msr => "TICKS,HOST,DISK,Read|Write,OFFSET,BYTES,RESPONSE",
-        Format::Mqsim => "NS DEVICE SECTOR SECTORS 0|1",
-        Format::Disksim => "MS DEVICE BLOCK BLOCKS FLAGS",
-        Format::Spc => "UNIT,BLOCK,BYTES,R or W,SECONDS",
-        Format::Alibaba => "DEVICE,R|W,OFFSET,BYTES,MICROSECONDS",
-        Format::Tencent => "SECONDS,SECTOR,SECTORS,0|1,VOLUME",
+        TraceFormat::Blktrace => super::blktrace::EXPECTED,
+        TraceFormat::Msr => "TICKS,HOST,DISK,Read|Write,OFFSET,BYTES,RESPONSE",
+        TraceFormat::Mqsim => "NS DEVICE SECTOR SECTORS 0|1",
+        TraceFormat::Disksim => "MS DEVICE BLOCK BLOCKS FLAGS",
+        TraceFormat::Spc => "UNIT,BLOCK,BYTES,R or W,SECONDS",
+        TraceFormat::Alibaba => "DEVICE,R|W,OFFSET,BYTES,MICROSECONDS",
+        TraceFormat::Tencent => "SECONDS,SECTOR,SECTORS,0|1,VOLUME",
     }
 }
 
 /// A time in ticks from the start of Windows's calendar (1601), counted from 1970 in place of that:
 /// so it fits into 64 bits of nanoseconds. One that is too small for that is counted from elsewhere,
 /// and stays.
-fn ticks(text: &[u8]) -> Option<Time> {
+fn windows_time(text: &[u8]) -> Option<Time> {
     const TICKS_TO_1970: u64 = 116_444_736_000_000_000;
-    let ticks = whole(text)?;
-    let ns = ticks.checked_sub(TICKS_TO_1970).unwrap_or(ticks).checked_mul(TICK)?;
+    let windows_time = whole(text)?;
+    let ns =
+        windows_time.checked_sub(TICKS_TO_1970).unwrap_or(windows_time).checked_mul(NS_PER_TICK)?;
     Some(Time(ns)).filter(|time| time.ns() < 1 << 62)
 }
 
 /// The format that a first line speaks for.
-pub fn detect(line: &[u8]) -> Option<Format> {
+pub fn detect(line: &[u8]) -> Option<TraceFormat> {
     let (fields, count) = between_commas::<7>(line);
     let is_whole = |at: usize| whole(fields[at]).is_some();
     let is_direction =
         |at: usize| [&b"R"[..], b"W", b"r", b"w", b"Read", b"Write"].contains(&fields[at]);
     match count {
         6.. if is_whole(0) && is_direction(3) && is_whole(4) && fields[3].len() > 1 => {
-            return Some(Format::Msr);
+            return Some(TraceFormat::Msr);
         }
         5.. if is_whole(0) && is_whole(1) && is_whole(2) && is_direction(3) => {
-            return Some(Format::Spc);
+            return Some(TraceFormat::Spc);
         }
-        5 if is_direction(1) && is_whole(2) && is_whole(3) => return Some(Format::Alibaba),
-        5 if (0..5).all(is_whole) => return Some(Format::Tencent),
+        5 if is_direction(1) && is_whole(2) && is_whole(3) => return Some(TraceFormat::Alibaba),
+        5 if (0..5).all(is_whole) => return Some(TraceFormat::Tencent),
         _ => {}
     }
     let (words, count) = words::<6>(line);
     match &words[..count] {
         [device, _, _, seconds, ..] if is_device(device) && time(seconds, S).is_some() => {
-            Some(Format::Blkparse)
+            Some(TraceFormat::Blkparse)
         }
         [at, rest @ ..] if rest.len() == 4 && time(at, MS).is_some() => {
             let are_whole = rest[..3].iter().all(|word| whole(word).is_some());
             match at.contains(&b'.') {
-                true => are_whole.then_some(Format::Disksim),
-                false => {
-                    (are_whole && [&b"0"[..], b"1"].contains(&rest[3])).then_some(Format::Mqsim)
-                }
+                true => are_whole.then_some(TraceFormat::Disksim),
+                false => (are_whole && [&b"0"[..], b"1"].contains(&rest[3]))
+                    .then_some(TraceFormat::Mqsim),
             }
         }
         _ => None,
@@ -77,10 +77,10 @@ pub fn detect(line: &[u8]) -> Option<Format> {
 }
 
 /// Reads a line; `None`: it is none of this format.
-pub fn line(format: Format, text: &[u8]) -> Option<Line<'_>> {
+pub fn line(format: TraceFormat, text: &[u8]) -> Option<TraceLine<'_>> {
     let (fields, count) = match format {
-        Format::Blkparse => return blkparse(text),
-        Format::Mqsim | Format::Disksim => words::<6>(text),
+        TraceFormat::Blkparse => return blkparse(text),
+        TraceFormat::Mqsim | TraceFormat::Disksim => words::<6>(text),
         _ => between_commas::<6>(text),
     };
     if count < 5 {
@@ -89,14 +89,16 @@ pub fn line(format: Format, text: &[u8]) -> Option<Line<'_>> {
     let [first, second, third, fourth, fifth, sixth] = fields;
     let (at, device, op, offset, bytes) = match format {
         // The names of the columns, which some of these files begin with.
-        Format::Msr if fourth.eq_ignore_ascii_case(b"type") => return Some(Line::Nothing),
-        Format::Msr => {
+        TraceFormat::Msr if fourth.eq_ignore_ascii_case(b"type") => {
+            return Some(TraceLine::Nothing);
+        }
+        TraceFormat::Msr => {
             // Host and disk together name the device; the host alone would do for most traces.
             let mut commas = (0..text.len()).filter(|at| text[*at] == b',');
             let device = text[commas.next()? + 1..commas.nth(1)?].trim_ascii();
-            (ticks(first)?, device, letter(fourth)?, whole(fifth)?, whole(sixth)?)
+            (windows_time(first)?, device, letter(fourth)?, whole(fifth)?, whole(sixth)?)
         }
-        Format::Mqsim => {
+        TraceFormat::Mqsim => {
             let op = match fifth {
                 b"0" => Op::Write,
                 b"1" => Op::Read,
@@ -104,17 +106,19 @@ pub fn line(format: Format, text: &[u8]) -> Option<Line<'_>> {
             };
             (time(first, 1)?, second, op, sectors(third)?, sectors(fourth)?)
         }
-        Format::Disksim => {
+        TraceFormat::Disksim => {
             let flags = std::str::from_utf8(fifth).ok()?.trim_start_matches("0x");
             let flags = u64::from_str_radix(flags, 16).ok()?;
             let op = if flags & 1 == 1 { Op::Read } else { Op::Write };
             (time(first, MS)?, second, op, sectors(third)?, sectors(fourth)?)
         }
-        Format::Spc => (time(fifth, S)?, first, letter(fourth)?, sectors(second)?, whole(third)?),
-        Format::Alibaba => {
+        TraceFormat::Spc => {
+            (time(fifth, S)?, first, letter(fourth)?, sectors(second)?, whole(third)?)
+        }
+        TraceFormat::Alibaba => {
             (time(fifth, US)?, first, letter(second)?, whole(third)?, whole(fourth)?)
         }
-        Format::Tencent => {
+        TraceFormat::Tencent => {
             let op = match fourth {
                 b"0" => Op::Read,
                 b"1" => Op::Write,
@@ -122,39 +126,39 @@ pub fn line(format: Format, text: &[u8]) -> Option<Line<'_>> {
             };
             (time(first, S)?, fifth, op, sectors(second)?, sectors(third)?)
         }
-        Format::Iolog | Format::Blkparse | Format::Blktrace => return None,
+        TraceFormat::Iolog | TraceFormat::Blkparse | TraceFormat::Blktrace => return None,
     };
     let (offset, bytes) = range(offset, bytes)?;
     Some(match bytes {
-        0 => Line::Nothing,
-        bytes => Line::Request(Raw { at, device, op, offset, bytes }),
+        0 => TraceLine::Nothing,
+        bytes => TraceLine::Request(RawRequest { at, device, op, offset, bytes }),
     })
 }
 
 /// `8,0 3 1 0.000000000 697 Q W 223490 + 8 [name]`: requests are those that were queued. Events of
 /// other kinds, and the summary at the end, are no requests; any other line is none of blkparse's.
-fn blkparse(text: &[u8]) -> Option<Line<'_>> {
+fn blkparse(text: &[u8]) -> Option<TraceLine<'_>> {
     let (words, count) = words::<10>(text);
     let [device, _, _, seconds, _, b"Q", kind, sector, b"+", count] = &words[..count] else {
         let is_event = is_device(words[0]);
-        let is_summary = IN_SUMMARIES.iter().any(|start| text.starts_with(start.as_bytes()));
-        return (is_event || is_summary).then_some(Line::Nothing);
+        let is_summary = SUMMARY_PREFIXES.iter().any(|start| text.starts_with(start.as_bytes()));
+        return (is_event || is_summary).then_some(TraceLine::Nothing);
     };
     let op = match kind.iter().find(|letter| b"RWD".contains(letter)) {
         Some(b'R') => Op::Read,
         Some(b'W') => Op::Write,
-        _ => return Some(Line::Nothing),
+        _ => return Some(TraceLine::Nothing),
     };
     let (offset, bytes) = range(sectors(sector)?, sectors(count)?)?;
     let at = time(seconds, S)?;
     Some(match bytes {
-        0 => Line::Nothing,
-        bytes => Line::Request(Raw { at, device, op, offset, bytes }),
+        0 => TraceLine::Nothing,
+        bytes => TraceLine::Request(RawRequest { at, device, op, offset, bytes }),
     })
 }
 
 /// How the lines begin that `blkparse` prints beside the events.
-const IN_SUMMARIES: [&str; 10] =
+const SUMMARY_PREFIXES: [&str; 10] =
     ["CPU", "Reads", "Read", "Writes", "IO", "PC", "Total", "Throughput", "Events", "Skips"];
 
 /// Whether a word is a device's `MAJOR,MINOR`.

@@ -4,36 +4,36 @@ use readpath_core::request::Op;
 use readpath_core::unit::Time;
 
 use super::fields::{range, time, whole, words};
-use super::{Line, Raw};
+use super::{RawRequest, TraceLine};
 
 /// Where in an iolog its reader is.
 #[derive(Debug, Default)]
-pub struct State {
-    version: Option<Version>,
+pub struct IologState {
+    version: Option<IologVersion>,
     /// The time of version 2, which its `wait`s add up to.
     now: Time,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Version {
+enum IologVersion {
     Two,
     Three,
 }
 
-impl State {
+impl IologState {
     /// Reads a line; `None`: it is none of an iolog.
-    pub fn line<'a>(&mut self, text: &'a [u8]) -> Option<Line<'a>> {
+    pub fn line<'a>(&mut self, text: &'a [u8]) -> Option<TraceLine<'a>> {
         let Some(version) = self.version else {
             self.version = match text {
-                b"fio version 2 iolog" => Some(Version::Two),
-                b"fio version 3 iolog" => Some(Version::Three),
+                b"fio version 2 iolog" => Some(IologVersion::Two),
+                b"fio version 3 iolog" => Some(IologVersion::Three),
                 _ => return None,
             };
-            return Some(Line::Nothing);
+            return Some(TraceLine::Nothing);
         };
         let (words, count) = words::<5>(text);
         let mut words = words[..count].iter().copied();
-        if version == Version::Three {
+        if version == IologVersion::Three {
             // In microseconds, as fio 3.33 writes and replays them; its manual doesn't say.
             self.now = time(words.next()?, 1_000)?;
         }
@@ -43,20 +43,20 @@ impl State {
         let op = match action {
             b"read" => Op::Read,
             b"write" => Op::Write,
-            b"wait" if version == Version::Two => {
+            b"wait" if version == IologVersion::Two => {
                 // The time stands in the first field, in microseconds.
                 self.now = Time(self.now.ns().checked_add(time(first?, 1_000)?.ns())?);
-                return Some(self.now).filter(|now| now.ns() < 1 << 62).map(|_| Line::Nothing);
+                return Some(self.now).filter(|now| now.ns() < 1 << 62).map(|_| TraceLine::Nothing);
             }
             b"add" | b"open" | b"close" | b"sync" | b"datasync" | b"trim" | b"wait" => {
-                return Some(Line::Nothing);
+                return Some(TraceLine::Nothing);
             }
             _ => return None,
         };
         let (offset, bytes) = range(whole(first?)?, whole(second?)?)?;
         Some(match bytes {
-            0 => Line::Nothing,
-            bytes => Line::Request(Raw { at: self.now, device, op, offset, bytes }),
+            0 => TraceLine::Nothing,
+            bytes => TraceLine::Request(RawRequest { at: self.now, device, op, offset, bytes }),
         })
     }
 }

@@ -7,19 +7,19 @@
 
 use readpath_core::unit::{PAGE_BYTES, SECTOR_BYTES, Time};
 
-use super::{Request, TraceError};
+use super::{TraceError, TraceRequest};
 use crate::job::{Job, JobFile};
-use crate::report::Row;
-use crate::run::Watch;
-use crate::simulate::{Setup, SimulateError, simulate_workload};
-use crate::workload::{Step, Workload};
+use crate::report::ResultRow;
+use crate::run::RunObserver;
+use crate::simulate::{SimulateError, SimulationSetup, simulate_workload};
+use crate::workload::{ScriptStep, Workload};
 
 /// How many requests may be under way at the times of a trace on a modelled device.
 pub const OPEN_DEPTH: u32 = 65_536;
 
 /// What a trace holds, found by reading it once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Survey {
+pub struct TraceSummary {
     /// How many requests.
     pub requests: u64,
     /// Their bytes.
@@ -34,17 +34,17 @@ pub struct Survey {
     pub last: Time,
 }
 
-impl Survey {
+impl TraceSummary {
     /// Reads all requests.
     ///
     /// # Errors
     /// The first that is wrong, or there is none.
     pub fn of(
-        requests: impl Iterator<Item = Result<Request, TraceError>>,
-    ) -> Result<Survey, TraceError> {
-        let mut survey = Survey::default();
+        requests: impl Iterator<Item = Result<TraceRequest, TraceError>>,
+    ) -> Result<TraceSummary, TraceError> {
+        let mut survey = TraceSummary::default();
         for request in requests {
-            let Request { at, device, op, offset, bytes } = request?;
+            let TraceRequest { at, device, op, offset, bytes } = request?;
             let device = device as usize;
             if survey.ends.len() <= device {
                 survey.ends.resize(device + 1, 0);
@@ -65,7 +65,7 @@ impl Survey {
 
 /// Where the devices of a trace lie on one storage.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Placed {
+pub struct TracePlacement {
     starts: Vec<u64>,
     /// How many bytes of the storage are used.
     pub bytes: u64,
@@ -73,11 +73,11 @@ pub struct Placed {
     pub note: Option<String>,
 }
 
-impl Placed {
+impl TracePlacement {
     /// Side by side, if the storage has room for that; else, and where they are `redirected` to one,
     /// all from its start on; and where one is larger than the storage, what lies beyond its end
     /// begins anew.
-    pub fn new(survey: &Survey, storage_bytes: u64, redirected: bool) -> Placed {
+    pub fn new(survey: &TraceSummary, storage_bytes: u64, redirected: bool) -> TracePlacement {
         let mut end: u64 = 0;
         let mut starts = Vec::new();
         for device in &survey.ends {
@@ -85,7 +85,7 @@ impl Placed {
             end = end.saturating_add(device.div_ceil(PAGE_BYTES).saturating_mul(PAGE_BYTES));
         }
         if end <= storage_bytes && !redirected {
-            return Placed { starts, bytes: end, note: None };
+            return TracePlacement { starts, bytes: end, note: None };
         }
         let count = starts.len();
         let largest = survey.ends.iter().copied().max().unwrap_or(0);
@@ -95,15 +95,15 @@ impl Placed {
             count => Some(format!("the trace's {count} devices lie on the same bytes")),
         };
         if largest <= storage_bytes {
-            return Placed { starts, bytes: largest, note };
+            return TracePlacement { starts, bytes: largest, note };
         }
         let beyond = "offsets beyond the end of the storage begin anew at its start";
         note = Some(note.map_or(beyond.to_owned(), |note| format!("{note}; {beyond}")));
-        Placed { starts, bytes: storage_bytes / PAGE_BYTES * PAGE_BYTES, note }
+        TracePlacement { starts, bytes: storage_bytes / PAGE_BYTES * PAGE_BYTES, note }
     }
 
     /// The first byte of a request on the storage; `None` for one that is larger than all of it.
-    fn offset(&self, request: &Request) -> Option<u64> {
+    fn offset(&self, request: &TraceRequest) -> Option<u64> {
         let offset = self.starts[request.device as usize] + request.offset;
         let room = self.bytes.checked_sub(request.bytes)?;
         if offset <= room {
@@ -121,10 +121,10 @@ impl Workload {
     /// as there is room.
     pub fn of_trace(
         job: &Job,
-        survey: &Survey,
-        placed: Placed,
+        survey: &TraceSummary,
+        placed: TracePlacement,
         speed_milli: Option<u64>,
-        requests: impl Iterator<Item = Request> + Send + 'static,
+        requests: impl Iterator<Item = TraceRequest> + Send + 'static,
     ) -> Workload {
         let speed_milli = speed_milli.map(|speed| speed.max(1));
         let bytes = placed.bytes;
@@ -143,7 +143,7 @@ impl Workload {
                 }
             };
             let offset = placed.offset(&request)?;
-            Some(Step { at, op: request.op, offset, bytes: request.bytes })
+            Some(ScriptStep { at, op: request.op, offset, bytes: request.bytes })
         });
         Workload::scripted(job, bytes, survey.largest_bytes, survey.bytes, Box::new(steps))
     }
@@ -157,9 +157,9 @@ pub fn simulate_trace(
     name: &str,
     job_file: &JobFile,
     workload: Workload,
-    setup: &Setup,
-    watch: Watch<'_>,
-) -> Result<Row, SimulateError> {
+    setup: &SimulationSetup,
+    watch: RunObserver<'_>,
+) -> Result<ResultRow, SimulateError> {
     simulate_workload(Some((name, job_file)), workload, setup, watch)
 }
 
@@ -169,33 +169,34 @@ mod tests {
 
     use super::*;
 
-    fn request(device: u32, offset: u64) -> Request {
-        Request { at: Time::ZERO, device, op: Op::Read, offset, bytes: 4096 }
+    fn request(device: u32, offset: u64) -> TraceRequest {
+        TraceRequest { at: Time::ZERO, device, op: Op::Read, offset, bytes: 4096 }
     }
 
-    fn survey(ends: &[u64]) -> Survey {
-        Survey { ends: ends.to_vec(), requests: 1, ..Survey::default() }
+    fn survey(ends: &[u64]) -> TraceSummary {
+        TraceSummary { ends: ends.to_vec(), requests: 1, ..TraceSummary::default() }
     }
 
     #[test]
     fn devices_lie_side_by_side_as_long_as_there_is_room() {
         let ends = survey(&[10_000, 20_000]);
-        let side = Placed::new(&ends, 1 << 20, false);
+        let side = TracePlacement::new(&ends, 1 << 20, false);
         assert_eq!((side.bytes, &side.note), (12_288 + 20_480, &None));
         assert_eq!(side.offset(&request(1, 4096)), Some(12_288 + 4096));
-        let same = Placed::new(&ends, 24_576, false);
+        let same = TracePlacement::new(&ends, 24_576, false);
         assert_eq!((same.bytes, same.offset(&request(1, 4096))), (20_000, Some(4096)));
         assert!(same.note.unwrap().contains("2 devices"));
-        let redirected = Placed::new(&ends, 1 << 20, true);
+        let redirected = TracePlacement::new(&ends, 1 << 20, true);
         assert_eq!(redirected.offset(&request(1, 4096)), Some(4096));
-        let anew = Placed::new(&ends, 16_384, false);
+        let anew = TracePlacement::new(&ends, 16_384, false);
         assert!(anew.note.as_ref().unwrap().contains("begin anew"));
         for offset in (0..20_000).step_by(512) {
             let placed = anew.offset(&request(0, offset)).unwrap();
             assert!(placed + 4096 <= 16_384 && placed.is_multiple_of(512), "{offset}: {placed}");
         }
         assert_eq!(
-            Placed::new(&ends, 4096, false).offset(&Request { bytes: 8192, ..request(0, 0) }),
+            TracePlacement::new(&ends, 4096, false)
+                .offset(&TraceRequest { bytes: 8192, ..request(0, 0) }),
             None
         );
     }

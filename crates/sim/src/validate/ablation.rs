@@ -1,11 +1,11 @@
 //! What each feature of the disk model is worth: the same trace with ever more of it.
 
-use super::trace::Traced;
-use super::{Gap, Validation, compare, replay};
+use super::trace::TracedRequest;
+use super::{GapMeaning, ModelAccuracy, compare, replay};
 use crate::device::Device;
 use crate::device::hdd::Hdd;
-use crate::device::hdd::drive::{AccessTime, Drive};
-use crate::device::hdd::layout::{Layout, Mapping, Sparing, Zone};
+use crate::device::hdd::drive::{AccessTime, DriveDescription};
+use crate::device::hdd::layout::{DiskZone, DriveLayout, SparingScheme, TrackOrder};
 use readpath_core::request::{DeviceRequest, RequestId};
 use readpath_core::unit::Time;
 
@@ -14,20 +14,20 @@ const DEPTH: u32 = 16;
 
 /// One line of the ablation table.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Ablation {
+pub struct AblationRow {
     /// The feature that this line adds to the one before.
     pub feature: &'static str,
     /// How well the model then meets the trace.
-    pub validation: Validation,
+    pub validation: ModelAccuracy,
     /// Requests a second with 16 in flight, the trace's requests back to back.
     pub requests_per_s_at_16: f64,
 }
 
 /// Replays `requests` on `drive` with ever more of its features.
-pub fn ablate(requests: &[Traced], drive: &Drive, seed: u64) -> Vec<Ablation> {
+pub fn ablate(requests: &[TracedRequest], drive: &DriveDescription, seed: u64) -> Vec<AblationRow> {
     let queueless = with_queue(drive, 1);
     let cacheless = without_cache(&queueless);
-    let flat = Drive { layout: flattened(&drive.layout), ..cacheless.clone() };
+    let flat = DriveDescription { layout: without_zones(&drive.layout), ..cacheless.clone() };
     let half_turn = with_access(&flat, AccessTime::HalfTurn);
     let constant = with_access(&flat, AccessTime::Constant { ns: mean_access_ns(drive) });
     let queued = with_queue(drive, DEPTH);
@@ -40,28 +40,28 @@ pub fn ablate(requests: &[Traced], drive: &Drive, seed: u64) -> Vec<Ablation> {
         ("queueing", &queued),
     ]
     .into_iter()
-    .map(|(feature, drive)| Ablation {
+    .map(|(feature, drive)| AblationRow {
         feature,
-        validation: compare(requests, &replay(requests, drive, Gap::After, false, seed)),
+        validation: compare(requests, &replay(requests, drive, GapMeaning::After, false, seed)),
         requests_per_s_at_16: throughput(requests, drive, seed),
     })
     .collect()
 }
 
-fn with_queue(drive: &Drive, window: u32) -> Drive {
+fn with_queue(drive: &DriveDescription, window: u32) -> DriveDescription {
     let mut drive = drive.clone();
     drive.queue.depth = DEPTH;
     drive.queue.window = window;
     drive
 }
 
-fn with_access(drive: &Drive, access: AccessTime) -> Drive {
+fn with_access(drive: &DriveDescription, access: AccessTime) -> DriveDescription {
     let mut drive = drive.clone();
     drive.mechanics.access = access;
     drive
 }
 
-fn without_cache(drive: &Drive) -> Drive {
+fn without_cache(drive: &DriveDescription) -> DriveDescription {
     let mut drive = drive.clone();
     drive.cache.is_enabled = false;
     drive.cache.writes.spans = 0;
@@ -69,26 +69,26 @@ fn without_cache(drive: &Drive) -> Drive {
 }
 
 /// One zone with the drive's mean track, nothing skewed, spared or slipped.
-fn flattened(layout: &Layout) -> Layout {
+fn without_zones(layout: &DriveLayout) -> DriveLayout {
     let cylinders = layout.cylinders_in_all();
     let tracks = u64::from(cylinders) * u64::from(layout.heads);
     let held = layout.zones.iter().map(|zone| zone.physical_sectors(layout.heads)).sum::<u64>();
-    let zone = Zone {
+    let zone = DiskZone {
         first_cylinder: 0,
         last_cylinder: cylinders - 1,
         track_sectors: held.max(layout.sectors.unwrap_or(0)).div_ceil(tracks) as u32,
-        ..Zone::default()
+        ..DiskZone::default()
     };
-    Layout {
-        mapping: Mapping::Cylinders,
-        sparing: Sparing::None,
+    DriveLayout {
+        mapping: TrackOrder::Cylinders,
+        sparing: SparingScheme::None,
         zones: vec![zone],
         ..layout.clone()
     }
 }
 
 /// The mean seek over random pairs of cylinders, and half a revolution.
-fn mean_access_ns(drive: &Drive) -> u64 {
+fn mean_access_ns(drive: &DriveDescription) -> u64 {
     let total = drive.layout.cylinders_in_all();
     let pairs = f64::from(total) * f64::from(total - 1) / 2.0;
     let weighted = |d: u32| f64::from(total - d) * drive.mechanics.seek.ms(d, total);
@@ -96,7 +96,7 @@ fn mean_access_ns(drive: &Drive) -> u64 {
     ((seek_ms + 30e3 / drive.mechanics.rpm) * 1e6) as u64
 }
 
-fn throughput(requests: &[Traced], drive: &Drive, seed: u64) -> f64 {
+fn throughput(requests: &[TracedRequest], drive: &DriveDescription, seed: u64) -> f64 {
     let mut hdd = Hdd::new(drive, seed);
     let mut now = Time(0);
     let (mut submitted, mut finished) = (0, 0);

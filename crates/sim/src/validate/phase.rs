@@ -12,12 +12,12 @@
 
 use readpath_core::request::Op;
 
-use super::trace::Traced;
+use super::trace::TracedRequest;
 use crate::device::hdd::Hdd;
 
 /// Which idle time a line of the trace states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Gap {
+pub enum GapMeaning {
     /// The time from this request's completion to the next one's arrival.
     #[default]
     After,
@@ -43,16 +43,16 @@ impl Coherence {
     }
 
     /// The reading that the trace supports; that of the format where it supports none.
-    pub fn gap(&self) -> Gap {
+    pub fn gap(&self) -> GapMeaning {
         // Three times what chance gives, and more than the other.
         let is_seen = self.before > 3.0 * self.noise();
-        if is_seen && self.before > self.after { Gap::Before } else { Gap::After }
+        if is_seen && self.before > self.after { GapMeaning::Before } else { GapMeaning::After }
     }
 }
 
 /// Measures the coherence of `requests` on the surfaces of `hdd`.
-pub fn coherence(requests: &[Traced], hdd: &Hdd) -> Coherence {
-    let (mut after, mut before) = (Mean::default(), Mean::default());
+pub fn coherence(requests: &[TracedRequest], hdd: &Hdd) -> Coherence {
+    let (mut after, mut before) = (MeanVector::default(), MeanVector::default());
     for [first, second] in pairs_from_medium(requests, hdd) {
         after.add(phase_turns(hdd, first, second, first.gap_ns));
         before.add(phase_turns(hdd, first, second, second.gap_ns));
@@ -77,13 +77,17 @@ pub struct CoherenceAt {
 /// Where it is high near by and lost far away, the description's skews are right from
 /// track to track and add up to a wrong angle over many: then the phase that one request
 /// shows can't be carried over to another one far from it, whoever tracks it.
-pub fn coherence_by_distance(requests: &[Traced], hdd: &Hdd, gap: Gap) -> [CoherenceAt; 4] {
+pub fn coherence_by_distance(
+    requests: &[TracedRequest],
+    hdd: &Hdd,
+    gap: GapMeaning,
+) -> [CoherenceAt; 4] {
     let ends = [3, 30, 300, u32::MAX];
-    let mut means: [Mean; 4] = std::array::from_fn(|_| Mean::default());
+    let mut means: [MeanVector; 4] = std::array::from_fn(|_| MeanVector::default());
     for [first, second] in pairs_from_medium(requests, hdd) {
         let distance = hdd.cylinder_of(first.start).abs_diff(hdd.cylinder_of(second.start));
         let class = ends.iter().position(|end| distance < *end).unwrap_or(ends.len() - 1);
-        let gap_ns = if gap == Gap::After { first.gap_ns } else { second.gap_ns };
+        let gap_ns = if gap == GapMeaning::After { first.gap_ns } else { second.gap_ns };
         means[class].add(phase_turns(hdd, first, second, gap_ns));
     }
     std::array::from_fn(|class| CoherenceAt {
@@ -96,18 +100,18 @@ pub fn coherence_by_distance(requests: &[Traced], hdd: &Hdd, gap: Gap) -> [Coher
 /// Reads that follow each other and both came from the medium: they took longer than half
 /// a revolution.
 fn pairs_from_medium<'a>(
-    requests: &'a [Traced],
+    requests: &'a [TracedRequest],
     hdd: &Hdd,
-) -> impl Iterator<Item = [&'a Traced; 2]> {
+) -> impl Iterator<Item = [&'a TracedRequest; 2]> {
     let limit_ns = hdd.revolution().ns() / 2;
-    let from_medium = move |r: &Traced| r.op == Op::Read && r.service_ns > limit_ns;
+    let from_medium = move |r: &TracedRequest| r.op == Op::Read && r.service_ns > limit_ns;
     let pairs = requests.windows(2).map(|pair| [&pair[0], &pair[1]]);
     pairs.filter(move |[first, second]| from_medium(first) && from_medium(second))
 }
 
 /// What is left of the time between two ends, in revolutions, when the angle between them
 /// is taken off: a whole number, if time and angles are right.
-fn phase_turns(hdd: &Hdd, first: &Traced, second: &Traced, gap_ns: u64) -> f64 {
+fn phase_turns(hdd: &Hdd, first: &TracedRequest, second: &TracedRequest, gap_ns: u64) -> f64 {
     let turned =
         hdd.end_turns(second.start, second.sectors) - hdd.end_turns(first.start, first.sectors);
     (gap_ns + second.service_ns) as f64 / hdd.revolution().ns() as f64 - turned
@@ -115,13 +119,13 @@ fn phase_turns(hdd: &Hdd, first: &Traced, second: &Traced, gap_ns: u64) -> f64 {
 
 /// The mean of unit vectors.
 #[derive(Default)]
-struct Mean {
+struct MeanVector {
     x: f64,
     y: f64,
     count: usize,
 }
 
-impl Mean {
+impl MeanVector {
     fn add(&mut self, turns: f64) {
         let (y, x) = (turns.fract() * std::f64::consts::TAU).sin_cos();
         self.x += x;

@@ -12,7 +12,7 @@ use crate::input_file;
 
 /// One request of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Traced {
+pub struct TracedRequest {
     /// The direction.
     pub op: Op,
     /// The first sector.
@@ -29,7 +29,7 @@ pub struct Traced {
 
 /// What is wrong with a trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TraceError {
+pub struct ServiceTraceError {
     /// The file.
     pub file: String,
     /// The line, from 1; 0 for the file as a whole.
@@ -38,7 +38,7 @@ pub struct TraceError {
     pub problem: String,
 }
 
-impl std::fmt::Display for TraceError {
+impl std::fmt::Display for ServiceTraceError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.line {
             0 => write!(f, "{}: {}", self.file, self.problem),
@@ -47,23 +47,23 @@ impl std::fmt::Display for TraceError {
     }
 }
 
-impl std::error::Error for TraceError {}
+impl std::error::Error for ServiceTraceError {}
 
 /// Reads the trace at `path`, for a drive of `sectors` sectors.
 ///
 /// # Errors
 /// The file can't be read or is empty, a line is malformed, or a request lies beyond the
 /// drive's last sector.
-pub fn read_trace(path: &Path, sectors: u64) -> Result<Vec<Traced>, TraceError> {
+pub fn read_trace(path: &Path, sectors: u64) -> Result<Vec<TracedRequest>, ServiceTraceError> {
     let file = path.display().to_string();
-    let error = |line, problem: String| TraceError { file: file.clone(), line, problem };
+    let error = |line, problem: String| ServiceTraceError { file: file.clone(), line, problem };
     let text = input_file::text(path, input_file::LIST_BYTES_MAX)
         .map_err(|problem| error(0, format!("can't be read: {problem}")))?;
     parse_trace(&text, sectors).map_err(|(line, problem)| error(line, problem))
 }
 
 /// Parses a trace; the line and the problem when it can't be used.
-pub(super) fn parse_trace(text: &str, sectors: u64) -> Result<Vec<Traced>, (usize, String)> {
+pub(super) fn parse_trace(text: &str, sectors: u64) -> Result<Vec<TracedRequest>, (usize, String)> {
     let mut requests = Vec::new();
     for (index, line) in text.lines().enumerate() {
         let line_number = index + 1;
@@ -89,7 +89,7 @@ pub(super) fn parse_trace(text: &str, sectors: u64) -> Result<Vec<Traced>, (usiz
     Ok(requests)
 }
 
-fn parse_line(text: &str, line: usize) -> Result<Traced, String> {
+fn parse_line(text: &str, line: usize) -> Result<TracedRequest, String> {
     let words: Vec<&str> = text.split_whitespace().collect();
     let [op, _label, start, sectors, service, gap] = words[..] else {
         return Err(format!(
@@ -115,7 +115,7 @@ fn parse_line(text: &str, line: usize) -> Result<Traced, String> {
         _ => Err(format!("`{text}` is not a {name} in µs, 0 or more")),
     };
     let (service_ns, gap_ns) = (span(service, "service time")?, span(gap, "gap")?);
-    Ok(Traced { op, start, sectors, service_ns, gap_ns, line })
+    Ok(TracedRequest { op, start, sectors, service_ns, gap_ns, line })
 }
 
 #[cfg(test)]
@@ -130,7 +130,7 @@ mod tests {
     fn a_line_is_read_field_by_field() {
         let requests = parse_trace("R Hit  992 8  13670.5 35942.0\n\nW Miss 0 4 1 2\n", 1000);
         let requests = requests.expect("a good trace");
-        let first = Traced {
+        let first = TracedRequest {
             op: Op::Read,
             start: 992,
             sectors: 8,

@@ -4,27 +4,27 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use readpath_core::request::Op;
 
-use super::random::{Generator, Seeds, Stream, Taus88, Taus258};
+use super::random::{Generator, ProcessSeeds, RandomStream, Taus88, Taus258};
 use crate::job::{BlockSizes, Job};
 
 /// The streams of a process, each drawn for one purpose.
 #[derive(Clone, Debug)]
-pub struct Chance {
-    seeds: Seeds,
+pub struct RandomChoices {
+    seeds: ProcessSeeds,
     is_repeatable: bool,
     is_wide: bool,
-    streams: Streams,
+    streams: ChanceStreams,
     /// The source of all draws where places come from a permutation.
     pub own: Option<Xoshiro256PlusPlus>,
 }
 
 #[derive(Clone, Debug)]
-struct Streams {
+struct ChanceStreams {
     places: Generator,
     sizes: [Generator; 2],
     is_random: [Taus88; 2],
     direction: Taus88,
-    mix: Mix,
+    mix: ReadWriteMix,
     files: Taus88,
     zones: Taus88,
     times: Taus88,
@@ -33,37 +33,38 @@ struct Streams {
 /// How reads and writes alternate, as fio has it: a direction that was changed is kept until a
 /// share of what the other one did has been done.
 #[derive(Clone, Copy, Debug)]
-struct Mix {
+struct ReadWriteMix {
     op: Op,
     issued: [u64; 2],
     kept_until: u64,
 }
 
-impl Streams {
-    fn new(seeds: &Seeds, is_wide: bool) -> Streams {
+impl ChanceStreams {
+    fn new(seeds: &ProcessSeeds, is_wide: bool) -> ChanceStreams {
         let small = |stream| Taus88::new(seeds.of(stream));
         let sized = |seed| match is_wide {
             true => Generator::Taus258(Taus258::new(seed)),
             false => Generator::Taus88(Taus88::new(seed)),
         };
-        Streams {
+        ChanceStreams {
             places: sized(seeds.of_places()),
-            sizes: [Stream::ReadSizes, Stream::WriteSizes].map(|stream| sized(seeds.of(stream))),
-            is_random: [Stream::ReadRandom, Stream::WriteRandom].map(small),
-            direction: small(Stream::Direction),
-            mix: Mix { op: Op::Read, issued: [0; 2], kept_until: 0 },
-            files: small(Stream::Files),
-            zones: small(Stream::Zones),
-            times: small(Stream::Times),
+            sizes: [RandomStream::ReadSizes, RandomStream::WriteSizes]
+                .map(|stream| sized(seeds.of(stream))),
+            is_random: [RandomStream::ReadRandom, RandomStream::WriteRandom].map(small),
+            direction: small(RandomStream::Direction),
+            mix: ReadWriteMix { op: Op::Read, issued: [0; 2], kept_until: 0 },
+            files: small(RandomStream::Files),
+            zones: small(RandomStream::Zones),
+            times: small(RandomStream::Times),
         }
     }
 }
 
-impl Streams {
+impl ChanceStreams {
     fn mixed(&mut self, reads_percent: u8) -> Op {
-        let Mix { op, issued, kept_until } = &mut self.mix;
+        let ReadWriteMix { op, issued, kept_until } = &mut self.mix;
         if issued[*op as usize] >= *kept_until {
-            let drawn = match self.direction.happens(reads_percent) {
+            let drawn = match self.direction.draw_percent(reads_percent) {
                 true => Op::Read,
                 false => Op::Write,
             };
@@ -81,16 +82,22 @@ impl Streams {
     }
 }
 
-impl Chance {
+impl RandomChoices {
     /// The streams of a process of `job`, the `index`th of all. `is_wide`: the areas have more
     /// blocks than 32 bits count; `own_seed`: of the draws where places come from a permutation.
-    pub fn new(job: &Job, index: u32, run_seed: u64, is_wide: bool, own_seed: u64) -> Chance {
+    pub fn new(
+        job: &Job,
+        index: u32,
+        run_seed: u64,
+        is_wide: bool,
+        own_seed: u64,
+    ) -> RandomChoices {
         use crate::job::Generator;
-        let seeds = Seeds::new(job.seed, index, run_seed, job.is_repeatable);
+        let seeds = ProcessSeeds::new(job.seed, index, run_seed, job.is_repeatable);
         let is_wide = is_wide || job.generator == Generator::Tausworthe64;
         let is_own = job.generator == Generator::Permutation;
-        Chance {
-            streams: Streams::new(&seeds, is_wide),
+        RandomChoices {
+            streams: ChanceStreams::new(&seeds, is_wide),
             seeds,
             is_repeatable: job.is_repeatable,
             is_wide,
@@ -99,7 +106,7 @@ impl Chance {
     }
 
     /// The seeds that all streams are made from.
-    pub fn seeds(&self) -> &Seeds {
+    pub fn seeds(&self) -> &ProcessSeeds {
         &self.seeds
     }
 
@@ -108,7 +115,7 @@ impl Chance {
         if self.is_repeatable {
             // As in fio, how reads and writes have alternated so far is not forgotten.
             let mix = self.streams.mix;
-            self.streams = Streams { mix, ..Streams::new(&self.seeds, self.is_wide) };
+            self.streams = ChanceStreams { mix, ..ChanceStreams::new(&self.seeds, self.is_wide) };
         }
     }
 
@@ -127,7 +134,7 @@ impl Chance {
 
     /// Whether the place of the next operation is random, of `percent` of a hundred.
     pub fn is_random(&mut self, op: Op, percent: u8) -> bool {
-        percent == 100 || self.streams.is_random[op as usize].happens(percent)
+        percent == 100 || self.streams.is_random[op as usize].draw_percent(percent)
     }
 
     /// Which of `files` files is next.
@@ -164,7 +171,7 @@ impl Chance {
         }
         loop {
             let drawn = match sizes {
-                BlockSizes::Split(parts) => stream.share_of(parts, &fits),
+                BlockSizes::Split(parts) => stream.draw_by_share(parts, &fits),
                 _ => least + stream.below(most),
             };
             let cut = if is_unaligned { drawn } else { drawn - drawn % least };
@@ -178,7 +185,7 @@ impl Chance {
 
 impl Generator {
     /// One of the sizes, by their shares in percent; what doesn't fit is passed over.
-    fn share_of(&mut self, parts: &[(u64, u8)], fits: &impl Fn(u64) -> bool) -> u64 {
+    fn draw_by_share(&mut self, parts: &[(u64, u8)], fits: &impl Fn(u64) -> bool) -> u64 {
         let (drawn, most) = match self {
             Generator::Taus88(generator) => (u64::from(generator.next()), u64::from(u32::MAX)),
             Generator::Taus258(generator) => (generator.next(), u64::MAX),

@@ -12,8 +12,8 @@
 use std::collections::BTreeMap;
 
 use super::skew::hash_of_name;
-use super::{File, FileId, Placement, WorkloadError};
-use crate::job::{Extent, Job};
+use super::{FileId, FileSource, WorkloadError, WorkloadFile};
+use crate::job::{BytesOrPercent, Job};
 
 /// How files are named that no job names, as in fio.
 const NAME_FORMAT: &str = "$jobname.$jobnum.$filenum";
@@ -23,7 +23,7 @@ pub const FILES_MAX: u64 = 1 << 20;
 
 /// The part of a file that a process uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Area {
+pub struct FileArea {
     pub file: FileId,
     pub offset: u64,
     pub bytes: u64,
@@ -32,27 +32,27 @@ pub struct Area {
 }
 
 /// The files as they become known.
-pub struct Layout<'a> {
-    placement: Placement<'a>,
-    files: Vec<File>,
+pub struct FileLayout<'a> {
+    placement: FileSource<'a>,
+    files: Vec<WorkloadFile>,
     ids: BTreeMap<String, FileId>,
 }
 
-impl<'a> Layout<'a> {
-    pub fn new(placement: Placement<'a>) -> Layout<'a> {
-        Layout { placement, files: Vec::new(), ids: BTreeMap::new() }
+impl<'a> FileLayout<'a> {
+    pub fn new(placement: FileSource<'a>) -> FileLayout<'a> {
+        FileLayout { placement, files: Vec::new(), ids: BTreeMap::new() }
     }
 
-    pub fn into_files(self) -> Vec<File> {
+    pub fn into_files(self) -> Vec<WorkloadFile> {
         self.files
     }
 
     /// The areas of one process, one for each of its files.
-    pub fn areas(&mut self, job: &Job, clone: u32) -> Result<Vec<Area>, WorkloadError> {
-        let fios_names = self.names(job, clone)?;
+    pub fn areas(&mut self, job: &Job, clone: u32) -> Result<Vec<FileArea>, WorkloadError> {
+        let fio_names = self.names(job, clone)?;
         let names = match self.placement {
-            Placement::One { name, .. } => vec![name.to_owned()],
-            _ => fios_names.clone(),
+            FileSource::One { name, .. } => vec![name.to_owned()],
+            _ => fio_names.clone(),
         };
         let count = names.len() as u64;
         let mut areas = Vec::new();
@@ -62,8 +62,8 @@ impl<'a> Layout<'a> {
                 count => least + ((most - least) as u128 * at as u128 / (count - 1) as u128) as u64,
             });
             let area = self.area(job, clone, &name, file_bytes, count)?;
-            let name_hash = hash_of_name(fios_names.get(at).map_or(&name, |name| name));
-            areas.push(Area { name_hash, ..area });
+            let name_hash = hash_of_name(fio_names.get(at).map_or(&name, |name| name));
+            areas.push(FileArea { name_hash, ..area });
         }
         Ok(areas)
     }
@@ -99,11 +99,11 @@ impl<'a> Layout<'a> {
         name: &str,
         file_bytes: Option<u64>,
         files: u64,
-    ) -> Result<Area, WorkloadError> {
+    ) -> Result<FileArea, WorkloadError> {
         let real_bytes = self.real_bytes(job, name)?;
         let assumed_bytes = match self.placement {
             // Behind where the job's areas begin, for each of its processes.
-            Placement::Assumed { file_bytes } => Some(
+            FileSource::Assumed { file_bytes } => Some(
                 in_bytes(job.offset)
                     .saturating_add(
                         in_bytes(job.offset_increment).saturating_mul(u64::from(job.processes - 1)),
@@ -136,15 +136,15 @@ impl<'a> Layout<'a> {
         let file = self.file(name.to_owned());
         let known = &mut self.files[file.0 as usize];
         known.bytes = real_bytes.unwrap_or(known.bytes.max(end));
-        Ok(Area { file, offset, bytes, name_hash: 0 })
+        Ok(FileArea { file, offset, bytes, name_hash: 0 })
     }
 
     /// The size of a file that exists; `None` in the modelled world.
     fn real_bytes(&self, job: &Job, name: &str) -> Result<Option<u64>, WorkloadError> {
         match self.placement {
-            Placement::Modelled | Placement::Assumed { .. } => Ok(None),
-            Placement::One { bytes, .. } => Ok(Some(bytes)),
-            Placement::Existing(size) => match size(name) {
+            FileSource::Modelled | FileSource::Assumed { .. } => Ok(None),
+            FileSource::One { bytes, .. } => Ok(Some(bytes)),
+            FileSource::Existing(size) => match size(name) {
                 Some(bytes) => Ok(Some(bytes)),
                 None => Err(WorkloadError::NoFile { job: job.name.clone(), file: name.to_owned() }),
             },
@@ -156,17 +156,17 @@ impl<'a> Layout<'a> {
             return *id;
         }
         let id = FileId(self.files.len() as u32);
-        self.files.push(File { name: name.clone(), bytes: 0 });
+        self.files.push(WorkloadFile { name: name.clone(), bytes: 0 });
         self.ids.insert(name, id);
         id
     }
 }
 
 /// An extent, as far as it is given in bytes.
-fn in_bytes(extent: Extent) -> u64 {
+fn in_bytes(extent: BytesOrPercent) -> u64 {
     match extent {
-        Extent::Bytes(bytes) => bytes,
-        Extent::Percent(_) => 0,
+        BytesOrPercent::Bytes(bytes) => bytes,
+        BytesOrPercent::Percent(_) => 0,
     }
 }
 
@@ -187,21 +187,21 @@ fn area_in_file(
     };
     let block_bytes = job.block_sizes[0].least().min(job.block_sizes[1].least());
     let align_bytes = job.offset_align_bytes.unwrap_or(block_bytes);
-    let place = |extent: Extent| match extent {
-        Extent::Bytes(bytes) => Ok(bytes),
-        Extent::Percent(percent) => {
+    let place = |extent: BytesOrPercent| match extent {
+        BytesOrPercent::Bytes(bytes) => Ok(bytes),
+        BytesOrPercent::Percent(percent) => {
             Ok(share(known()?, percent).div_ceil(align_bytes).saturating_mul(align_bytes))
         }
     };
     let further = match job.offset_increment {
-        Extent::Bytes(0) => 0,
+        BytesOrPercent::Bytes(0) => 0,
         increment => place(increment)?.saturating_mul(u64::from(clone)),
     };
     let offset = place(job.offset)?.saturating_add(further);
     let behind = |whole: u64| whole.saturating_sub(offset);
     let bytes = match job.size {
-        Some(Extent::Bytes(bytes)) if file_bytes.is_none() => bytes / files,
-        Some(Extent::Percent(percent)) if percent < 100 => {
+        Some(BytesOrPercent::Bytes(bytes)) if file_bytes.is_none() => bytes / files,
+        Some(BytesOrPercent::Percent(percent)) if percent < 100 => {
             let whole = known()?;
             let cut = share(whole, percent).min(behind(whole));
             cut - cut % block_bytes

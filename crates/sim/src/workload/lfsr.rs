@@ -63,7 +63,7 @@ const TAPS: [&[u32]; 46] = [
 const BITS_MIN: u32 = 3;
 
 /// The most numbers that a register is made for.
-pub const COUNT_MAX: u64 = (1 << 48) - 2;
+pub const BOUND_MAX: u64 = (1 << 48) - 2;
 
 /// The numbers below a bound, in the order of a register's states.
 #[derive(Clone, Copy, Debug)]
@@ -77,9 +77,9 @@ pub struct Lfsr {
 
 impl Lfsr {
     /// The order of `count` numbers that begins two steps behind the state `seed`; `None` where there are
-    /// more than [`COUNT_MAX`].
+    /// more than [`BOUND_MAX`].
     pub fn new(count: u64, seed: u64) -> Option<Lfsr> {
-        if count > COUNT_MAX {
+        if count > BOUND_MAX {
             return None;
         }
         let bits = (BITS_MIN..).find(|bits| 1 << bits > count + 1)?;
@@ -149,6 +149,6 @@ mod tests {
             }
             assert!(is_seen.iter().all(|is_seen| *is_seen), "all of {count}");
         }
-        assert!(Lfsr::new(COUNT_MAX + 1, 0).is_none());
+        assert!(Lfsr::new(BOUND_MAX + 1, 0).is_none());
     }
 }

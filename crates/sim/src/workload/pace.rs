@@ -4,16 +4,16 @@
 use readpath_core::request::Op;
 use readpath_core::unit::Time;
 
-use super::chance::Chance;
-use crate::job::{LatencyTarget, Rate, Steady};
+use super::chance::RandomChoices;
+use crate::job::{LatencyTarget, RateLimits, SteadyStateRule};
 
 /// Nanoseconds in a second.
 const SECOND_NS: u64 = 1_000_000_000;
 
 /// The rates of one process.
 #[derive(Clone, Debug)]
-pub struct Pace {
-    rate: Rate,
+pub struct RateControl {
+    rate: RateLimits,
     /// Bytes a second at most, 0 for any; reads, writes.
     bytes_per_s: [u64; 2],
     /// From where the time of a direction is counted, and the bytes issued since.
@@ -27,10 +27,10 @@ pub struct Pace {
     done_operations: [u64; 2],
 }
 
-impl Pace {
+impl RateControl {
     /// The rates of a job whose smallest operations have so many bytes, and which reads, writes,
     /// or both.
-    pub fn new(rate: &Rate, least_bytes: [u64; 2], moves: [bool; 2]) -> Pace {
+    pub fn new(rate: &RateLimits, least_bytes: [u64; 2], moves: [bool; 2]) -> RateControl {
         // A direction that the job has not cannot be too slow.
         let mut rate = *rate;
         for way in (0..2).filter(|way| !moves[*way]) {
@@ -40,7 +40,7 @@ impl Pace {
             0 => rate.bytes[way],
             operations => u64::from(operations).saturating_mul(least_bytes[way]),
         });
-        Pace {
+        RateControl {
             rate,
             bytes_per_s,
             since: Time::ZERO,
@@ -68,7 +68,7 @@ impl Pace {
     }
 
     /// An operation is issued.
-    pub fn issued(&mut self, op: Op, bytes: u64, now: Time, chance: &mut Chance) {
+    pub fn issued(&mut self, op: Op, bytes: u64, now: Time, chance: &mut RandomChoices) {
         let way = op as usize;
         self.issued_bytes[way] = self.issued_bytes[way].saturating_add(bytes);
         if self.rate.is_poisson && self.bytes_per_s[way] > 0 {
@@ -79,7 +79,7 @@ impl Pace {
     }
 
     /// A pause of so long is not caught up, where the job says so.
-    pub fn paused(&mut self, pause: Time) {
+    pub fn on_pause(&mut self, pause: Time) {
         if self.rate.ignores_pauses {
             self.since += pause;
         }
@@ -120,8 +120,8 @@ fn span_ns(bytes: u64, per_s: u64) -> u64 {
 
 /// Looks at the rate of a process, second by second.
 #[derive(Clone, Debug)]
-pub struct SteadyWatch {
-    rule: Steady,
+pub struct SteadyStateDetector {
+    rule: SteadyStateRule,
     begun: Time,
     second: u64,
     this_second: f64,
@@ -129,10 +129,10 @@ pub struct SteadyWatch {
     rates: std::collections::VecDeque<f64>,
 }
 
-impl SteadyWatch {
-    pub fn new(rule: Steady) -> SteadyWatch {
+impl SteadyStateDetector {
+    pub fn new(rule: SteadyStateRule) -> SteadyStateDetector {
         let rates = std::collections::VecDeque::new();
-        SteadyWatch { rule, begun: Time::ZERO, second: 0, this_second: 0.0, rates }
+        SteadyStateDetector { rule, begun: Time::ZERO, second: 0, this_second: 0.0, rates }
     }
 
     /// The process begins.
@@ -239,8 +239,8 @@ mod tests {
     #[test]
     fn a_rate_spaces_operations() {
         let job = crate::job::JobFile::parse("[j]\nrate=1m\n").unwrap().jobs.remove(0);
-        let mut pace = Pace::new(&job.rate, [4096; 2], [true; 2]);
-        let mut chance = Chance::new(&job, 0, 1, false, 0);
+        let mut pace = RateControl::new(&job.rate, [4096; 2], [true; 2]);
+        let mut chance = RandomChoices::new(&job, 0, 1, false, 0);
         pace.begin(Time::from_s(1));
         for nth in 1..=3 {
             pace.issued(Op::Read, 4096, Time::from_s(1), &mut chance);
@@ -252,7 +252,7 @@ mod tests {
     #[test]
     fn a_rate_is_steady_within_its_limit() {
         let steady_after = |limit: f64| {
-            let rule = Steady {
+            let rule = SteadyStateRule {
                 is_operations: true,
                 is_slope: false,
                 limit,
@@ -260,7 +260,7 @@ mod tests {
                 seconds: 3,
                 ramp: Time::ZERO,
             };
-            let mut watch = SteadyWatch::new(rule);
+            let mut watch = SteadyStateDetector::new(rule);
             watch.begin(Time::ZERO);
             let mut is_steady = false;
             for (second, count) in [100_u64, 102, 98, 1].into_iter().enumerate() {

@@ -53,9 +53,9 @@ impl Permutation {
         for round in 0..ROUNDS {
             let key = self.key.wrapping_add(round.wrapping_mul(splitmix::STEP));
             if round % 2 == 0 {
-                left = wrapped(left + mixed(right ^ key, self.rows), self.rows);
+                left = wrap(left + mixed(right ^ key, self.rows), self.rows);
             } else {
-                right = wrapped(right + mixed(left ^ key, self.columns), self.columns);
+                right = wrap(right + mixed(left ^ key, self.columns), self.columns);
             }
         }
         left * self.columns + right
@@ -63,7 +63,7 @@ impl Permutation {
 }
 
 /// `sum` modulo `bound`, for a sum below twice the bound.
-fn wrapped(sum: u64, bound: u64) -> u64 {
+fn wrap(sum: u64, bound: u64) -> u64 {
     if sum >= bound { sum - bound } else { sum }
 }
 

@@ -13,13 +13,13 @@ use crate::job::{Distribution, Job};
 
 /// The blocks of one area; those of reads, then those of writes.
 #[derive(Clone, Debug)]
-pub struct Permuted {
+pub struct PermutedBlocks {
     blocks: [u64; 2],
-    order: Order,
+    order: PermutationOrder,
 }
 
 #[derive(Clone, Debug)]
-enum Order {
+enum PermutationOrder {
     /// Each block once. Reads and writes draw from one permutation when their
     /// blocks are equally long; else each direction has its own.
     EachOnce { permutations: [Permutation; 2], next_index: [u64; 2], is_shared: bool },
@@ -29,43 +29,43 @@ enum Order {
     Skewed { ranks: [Zipf<f64>; 2], scatter: [Permutation; 2] },
 }
 
-impl Permuted {
+impl PermutedBlocks {
     /// The blocks of `job` in an area of `area_bytes`; `random` gives the keys.
-    pub fn new(job: &Job, area_bytes: u64, random: &mut Xoshiro256PlusPlus) -> Permuted {
+    pub fn new(job: &Job, area_bytes: u64, random: &mut Xoshiro256PlusPlus) -> PermutedBlocks {
         let block_bytes = [job.block_bytes_read(), job.block_bytes_write()];
         let blocks = block_bytes.map(|bytes| area_bytes / bytes);
         let mut permutations =
             || blocks.map(|blocks| Permutation::new(blocks.max(1), random.next_u64()));
         let order = match job.distribution {
-            Distribution::Zipf { theta, .. } => Order::Skewed {
+            Distribution::Zipf { theta, .. } => PermutationOrder::Skewed {
                 ranks: blocks.map(|blocks| {
                     Zipf::new(blocks.max(1) as f64, theta)
                         .expect("the count is at least 1 and theta above 0")
                 }),
                 scatter: permutations(),
             },
-            _ if job.has_random_map => Order::EachOnce {
+            _ if job.has_random_map => PermutationOrder::EachOnce {
                 permutations: permutations(),
                 next_index: [0; 2],
                 is_shared: block_bytes[0] == block_bytes[1],
             },
-            _ => Order::Any,
+            _ => PermutationOrder::Any,
         };
-        Permuted { blocks, order }
+        PermutedBlocks { blocks, order }
     }
 
     /// The next block of a direction; `None` when this pass has come to its end.
     pub fn next(&mut self, way: usize, random: &mut Xoshiro256PlusPlus) -> Option<u64> {
         let blocks = self.blocks[way];
         match &mut self.order {
-            Order::EachOnce { permutations, next_index, is_shared } => {
+            PermutationOrder::EachOnce { permutations, next_index, is_shared } => {
                 let turn = if *is_shared { 0 } else { way };
                 let index = next_index[turn];
                 next_index[turn] += u64::from(index < blocks);
                 (index < blocks).then(|| permutations[turn].at(index))
             }
-            Order::Any => Some(below(random, blocks)),
-            Order::Skewed { ranks, scatter } => {
+            PermutationOrder::Any => Some(below(random, blocks)),
+            PermutationOrder::Skewed { ranks, scatter } => {
                 let rank = ranks[way].sample(random) as u64;
                 Some(scatter[way].at(rank.clamp(1, blocks) - 1))
             }
@@ -74,7 +74,7 @@ impl Permuted {
 
     /// Begins the next pass, which takes the blocks in the same order again.
     pub fn restart(&mut self) {
-        if let Order::EachOnce { next_index, .. } = &mut self.order {
+        if let PermutationOrder::EachOnce { next_index, .. } = &mut self.order {
             *next_index = [0; 2];
         }
     }

@@ -9,16 +9,19 @@
 use readpath_core::request::Op;
 
 use super::block_map::{BLOCKS_MAX, BlockMap};
-use super::chance::Chance;
-use super::layout::Area;
+use super::chance::RandomChoices;
+use super::layout::FileArea;
 use super::lfsr::Lfsr;
-use super::permuted::Permuted;
-use super::skew::{Skew, zone_of};
-use crate::job::{BlockSizes, Distribution, Generator, Job, Sequence, Sequencer, Strides, Zone};
+use super::permuted::PermutedBlocks;
+use super::skew::{SkewedPositions, zone_of};
+use crate::job::{
+    BlockSizes, Distribution, DistributionZone, Generator, Job, RandomSequence, Sequencer,
+    StridedZones,
+};
 
 /// What all areas of a process have in common.
 #[derive(Clone, Debug)]
-pub struct Grain {
+pub struct PositionRules {
     sizes: [BlockSizes; 2],
     is_unaligned: bool,
     is_size_by_order: bool,
@@ -26,15 +29,15 @@ pub struct Grain {
     least_bytes: u64,
     is_random: bool,
     random_percent: [u8; 2],
-    sequence: Sequence,
-    strides: Option<Strides>,
+    sequence: RandomSequence,
+    strides: Option<StridedZones>,
 }
 
-impl Grain {
+impl PositionRules {
     /// That of a job.
-    pub fn new(job: &Job) -> Grain {
+    pub fn new(job: &Job) -> PositionRules {
         let least = [0, 1].map(|way| job.block_sizes[way].least());
-        Grain {
+        PositionRules {
             sizes: job.block_sizes.clone(),
             is_unaligned: job.is_unaligned,
             is_size_by_order: job.is_size_by_order,
@@ -64,7 +67,7 @@ impl Grain {
 
 /// The places of one process in one area.
 #[derive(Clone, Debug)]
-pub struct Places {
+pub struct ProcessOffsets {
     area_bytes: u64,
     /// Whether the area begins where its file does.
     is_at_start: bool,
@@ -73,22 +76,22 @@ pub struct Places {
     /// Where the last operation of each direction has ended, and where it began.
     last_end: [u64; 2],
     last_start: [Option<u64>; 2],
-    order: Order,
+    order: BlockOrder,
 }
 
 /// How one random block follows another.
 #[derive(Clone, Debug)]
-enum Order {
+enum BlockOrder {
     /// Any block; each once where there is a map.
     Uniform { map: Option<BlockMap> },
     /// Each block once, by a register.
     Shifted { lfsr: Lfsr, seed: u64 },
     /// By a permutation, with draws of its own.
-    Permuted(Box<Permuted>),
+    Permuted(Box<PermutedBlocks>),
     /// Few blocks often.
-    Skewed(Box<Skew>),
+    Skewed(Box<SkewedPositions>),
     /// Zones with shares; without a map, as in fio.
-    Zoned { zones: [Vec<Zone>; 2], is_absolute: bool },
+    Zoned { zones: [Vec<DistributionZone>; 2], is_absolute: bool },
 }
 
 /// What keeps a job from having places.
@@ -98,17 +101,17 @@ pub struct TooManyBlocks {
     pub blocks: u64,
 }
 
-impl Places {
+impl ProcessOffsets {
     /// The places of `job` in an area.
     ///
     /// # Errors
     /// There are more blocks than a map or a register is made for.
     pub fn new(
         job: &Job,
-        grain: &Grain,
-        area: &Area,
-        chance: &mut Chance,
-    ) -> Result<Places, TooManyBlocks> {
+        grain: &PositionRules,
+        area: &FileArea,
+        chance: &mut RandomChoices,
+    ) -> Result<ProcessOffsets, TooManyBlocks> {
         let (area_bytes, least_bytes) = (area.bytes, grain.least_bytes);
         let blocks = (area_bytes / least_bytes).max(1);
         let map = || match job.has_random_map {
@@ -117,19 +120,19 @@ impl Places {
             false => Ok(None),
         };
         let order = match &job.distribution {
-            _ if !job.pattern.is_random => Order::Uniform { map: None },
+            _ if !job.pattern.is_random => BlockOrder::Uniform { map: None },
             _ if job.generator == Generator::Permutation => {
                 let own = chance.own.as_mut().expect("a permutation has draws of its own");
-                Order::Permuted(Box::new(Permuted::new(job, area_bytes, own)))
+                BlockOrder::Permuted(Box::new(PermutedBlocks::new(job, area_bytes, own)))
             }
             Distribution::Uniform if job.generator == Generator::Lfsr => {
                 let seed = chance.seeds().of_places();
                 let lfsr = Lfsr::new(blocks, seed).ok_or(TooManyBlocks { blocks })?;
-                Order::Shifted { lfsr, seed }
+                BlockOrder::Shifted { lfsr, seed }
             }
-            Distribution::Uniform => Order::Uniform { map: map()? },
+            Distribution::Uniform => BlockOrder::Uniform { map: map()? },
             Distribution::Zoned { zones, is_absolute } => {
-                Order::Zoned { zones: zones.clone(), is_absolute: *is_absolute }
+                BlockOrder::Zoned { zones: zones.clone(), is_absolute: *is_absolute }
             }
             skewed => {
                 let seed = match job.has_seed || !job.is_repeatable {
@@ -139,11 +142,12 @@ impl Places {
                 // In the smallest blocks of both directions, also where there is one direction.
                 let [read, write] = grain.least_bytes_of_directions();
                 let blocks = area_bytes.div_ceil(read.min(write)).max(1);
-                let skew = Skew::new(skewed, blocks, seed).expect("the others have gone before");
-                Order::Skewed(Box::new(skew))
+                let skew = SkewedPositions::new(skewed, blocks, seed)
+                    .expect("the others have gone before");
+                BlockOrder::Skewed(Box::new(skew))
             }
         };
-        Ok(Places {
+        Ok(ProcessOffsets {
             area_bytes: area.bytes,
             is_at_start: area.offset == 0,
             zone_start: 0,
@@ -157,10 +161,10 @@ impl Places {
     /// when this pass has come to its end. `is_drawn`: a random place is due.
     pub fn next(
         &mut self,
-        grain: &Grain,
+        grain: &PositionRules,
         op: Op,
         is_drawn: bool,
-        chance: &mut Chance,
+        chance: &mut RandomChoices,
     ) -> Option<(u64, u64)> {
         let way = op as usize;
         let is_random =
@@ -188,7 +192,12 @@ impl Places {
         Some((start, bytes))
     }
 
-    fn random_start(&mut self, grain: &Grain, way: usize, chance: &mut Chance) -> Option<u64> {
+    fn random_start(
+        &mut self,
+        grain: &PositionRules,
+        way: usize,
+        chance: &mut RandomChoices,
+    ) -> Option<u64> {
         let align = grain.align_bytes[way];
         let in_zone = grain.strides.map_or(self.area_bytes, |strides| {
             strides.range_bytes.min(self.area_bytes - self.zone_start)
@@ -205,15 +214,15 @@ impl Places {
             Some(_) => Some(block),
         };
         let block = match &mut self.order {
-            Order::Uniform { map } => free(map, chance.block(blocks))?,
-            Order::Shifted { lfsr, .. } => lfsr.next()?,
-            Order::Permuted(permuted) => {
+            BlockOrder::Uniform { map } => free(map, chance.block(blocks))?,
+            BlockOrder::Shifted { lfsr, .. } => lfsr.next()?,
+            BlockOrder::Permuted(permuted) => {
                 let own = chance.own.as_mut().expect("a permutation has draws of its own");
                 permuted.next(way, own)?
             }
             // A place beyond the end ends the pass, as in fio.
-            Order::Skewed(skew) => skew.next(),
-            Order::Zoned { zones, is_absolute } => {
+            BlockOrder::Skewed(skew) => skew.next(),
+            BlockOrder::Zoned { zones, is_absolute } => {
                 let draw = chance.zone();
                 let zone = zone_of(&zones[way], *is_absolute, align, blocks, draw);
                 let (start, end) = zone.unwrap_or((0, blocks));
@@ -225,7 +234,7 @@ impl Places {
     }
 
     /// Behind the last operation, with the gap that the job leaves.
-    fn sequential_start(&mut self, grain: &Grain, way: usize) -> Option<u64> {
+    fn sequential_start(&mut self, grain: &PositionRules, way: usize) -> Option<u64> {
         let skip = grain.sequence.skip_bytes;
         let last_end = self.last_end[way];
         if skip == 0 {
@@ -249,8 +258,8 @@ impl Places {
     }
 
     /// Marks what a random operation takes; gives how much of it was free.
-    fn taken(&mut self, grain: &Grain, start: u64, bytes: u64) -> u64 {
-        let Order::Uniform { map: Some(map) } = &mut self.order else {
+    fn taken(&mut self, grain: &PositionRules, start: u64, bytes: u64) -> u64 {
+        let BlockOrder::Uniform { map: Some(map) } = &mut self.order else {
             return bytes;
         };
         let unit = grain.least_bytes;
@@ -264,7 +273,7 @@ impl Places {
 
     /// So many bytes were moved in the zones of this process: perhaps the next zone begins.
     /// Gives whether it does.
-    pub fn zone_moved(&mut self, strides: &Strides, moved_bytes: u64, op: Op) -> bool {
+    pub fn on_zone_bytes(&mut self, strides: &StridedZones, moved_bytes: u64, op: Op) -> bool {
         let is_next = moved_bytes >= strides.moved_bytes;
         if is_next {
             let step = strides.range_bytes.saturating_add(strides.skip_bytes);
@@ -279,7 +288,7 @@ impl Places {
             self.last_end[op as usize] = self.zone_start;
         }
         if is_next || moved_bytes.is_multiple_of(strides.range_bytes) {
-            self.forget_taken();
+            self.clear_used();
         }
         is_next
     }
@@ -289,20 +298,20 @@ impl Places {
         self.zone_start = 0;
         self.last_end = [0; 2];
         self.last_start = [None; 2];
-        self.forget_taken();
+        self.clear_used();
     }
 
-    fn forget_taken(&mut self) {
+    fn clear_used(&mut self) {
         match &mut self.order {
-            Order::Uniform { map } => {
+            BlockOrder::Uniform { map } => {
                 if let Some(map) = map {
                     map.clear();
                 }
             }
-            Order::Shifted { lfsr, seed } => lfsr.restart(*seed),
-            Order::Permuted(permuted) => permuted.restart(),
+            BlockOrder::Shifted { lfsr, seed } => lfsr.restart(*seed),
+            BlockOrder::Permuted(permuted) => permuted.restart(),
             // It goes on where it was, as in fio.
-            Order::Skewed(_) | Order::Zoned { .. } => {}
+            BlockOrder::Skewed(_) | BlockOrder::Zoned { .. } => {}
         }
     }
 }

@@ -26,29 +26,29 @@ use readpath_core::request::{Op, Priority, ProcessId};
 use readpath_core::unit::Time;
 
 use super::FileId;
-use super::chance::Chance;
-use super::layout::Area;
-use super::pace::{DepthSearch, Pace, SteadyWatch};
-use super::places::{Grain, Places, TooManyBlocks};
-use super::rules::Rules;
-use super::together::Ties;
-use crate::job::{Engine, Job};
+use super::chance::RandomChoices;
+use super::layout::FileArea;
+use super::pace::{DepthSearch, RateControl, SteadyStateDetector};
+use super::places::{PositionRules, ProcessOffsets, TooManyBlocks};
+use super::rules::ProcessRules;
+use super::together::ProcessDependencies;
+use crate::job::{Job, JobEngine};
 use crate::operation_log::ProcessLog;
 
-mod checks;
 mod issue;
 mod script;
+mod verification;
 
-use checks::Checks;
 pub use script::Lateness;
-use script::Script;
-pub(crate) use script::Step;
+pub(crate) use script::ScriptStep;
+use script::TraceSteps;
+use verification::Verification;
 
 /// What a process does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Next {
+pub enum NextAction {
     /// It issues this.
-    Operation(Operation),
+    Operation(ProcessOperation),
     /// It waits for a completion. What it has issued and not submitted goes out now.
     WaitForCompletion,
     /// It waits for its files to be on the medium, as far as their writes are complete;
@@ -66,7 +66,7 @@ pub enum Next {
 
 /// A read or a write of one block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Operation {
+pub struct ProcessOperation {
     /// In which file.
     pub file: FileId,
     /// The first byte in the file.
@@ -84,7 +84,7 @@ pub struct Operation {
 
 /// A place that a process reads, where no job file says it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reading {
+pub struct GivenRead {
     /// In which file.
     pub file: FileId,
     /// The first byte in the file.
@@ -95,7 +95,7 @@ pub struct Reading {
 
 /// Which process of which job.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
+pub(super) struct JobProcess {
     pub id: ProcessId,
     pub job: usize,
     pub clone: u32,
@@ -109,15 +109,15 @@ pub(super) struct Place {
 /// ([`completed`](Process::completed), once for each), again. `now` never goes
 /// backwards; the first call starts the process.
 ///
-/// Invariants: `completed_not_taken ≤ in_flight ≤ depth`; nothing is allocated
+/// Invariants: `completed_not_collected ≤ in_flight ≤ depth`; nothing is allocated
 /// after construction.
 #[derive(Debug)]
 pub struct Process {
-    place: Place,
-    rules: Rules,
-    regions: Vec<Region>,
+    place: JobProcess,
+    rules: ProcessRules,
+    regions: Vec<AreaState>,
     /// What it reads, in place of its job's places; the next one last.
-    listed: Option<Vec<Reading>>,
+    listed: Option<Vec<GivenRead>>,
     /// Whether each of them is the last of its file, the next one last.
     closes: Vec<bool>,
     /// For how long it does something else before each of them, the next one last.
@@ -125,16 +125,16 @@ pub struct Process {
     /// Until when it does, before the next one.
     thinks_until: Option<Time>,
     /// What it does, and when, in place of its job's pattern.
-    script: Option<Script>,
+    script: Option<TraceSteps>,
     late: Lateness,
-    grain: Grain,
-    chance: Chance,
-    ties: Ties,
-    pace: Pace,
-    checks: Checks,
-    steady: Option<SteadyWatch>,
+    grain: PositionRules,
+    chance: RandomChoices,
+    ties: ProcessDependencies,
+    pace: RateControl,
+    verification: Verification,
+    steady: Option<SteadyStateDetector>,
     search: Option<DepthSearch>,
-    stage: Stage,
+    stage: ProcessState,
     begun: Option<Time>,
     /// The region whose turn it is, and how many operations of its turn are left.
     turn: usize,
@@ -144,7 +144,7 @@ pub struct Process {
     /// The direction that was drawn for an operation that a rate holds back.
     drawn: Option<Op>,
     /// Bytes moved in the zone that is in use.
-    zone_moved: u64,
+    on_zone_bytes: u64,
     issued_operations: u64,
     is_ramp_over: bool,
     /// Whether its rate is steady, or its depth found, which ends it.
@@ -156,7 +156,7 @@ pub struct Process {
     loops_left: u32,
     issued_bytes: u64,
     in_flight: u32,
-    completed_not_taken: u32,
+    completed_not_collected: u32,
     /// Operations since the last full batch. A full depth or a wait submits them early
     /// and does not start the count anew, as in fio.
     batched: u32,
@@ -174,15 +174,15 @@ pub struct Process {
 
 /// An area, and where in it the process is.
 #[derive(Debug)]
-struct Region {
-    area: Area,
-    places: Places,
+struct AreaState {
+    area: FileArea,
+    places: ProcessOffsets,
     is_done: bool,
 }
 
 /// What the process is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+enum ProcessState {
     /// It issues operations. Entered at the start, after a pause, with a new pass.
     Issuing,
     /// It waits for all in flight, and goes on with the stage of the same name.
@@ -226,25 +226,25 @@ impl Process {
     /// An area has more blocks than random places can be drawn of.
     pub(super) fn new(
         job: &Job,
-        place: Place,
-        areas: &[Area],
-        ties: Ties,
+        place: JobProcess,
+        areas: &[FileArea],
+        ties: ProcessDependencies,
         run_seed: u64,
     ) -> Result<Process, TooManyBlocks> {
         let own_seed = seed_of(run_seed, job.seed, place.id);
-        let grain = Grain::new(job);
+        let grain = PositionRules::new(job);
         let is_wide = areas.iter().any(|area| grain.is_beyond_32_bits(area.bytes));
-        let mut chance = Chance::new(job, place.id.0, run_seed, is_wide, own_seed);
+        let mut chance = RandomChoices::new(job, place.id.0, run_seed, is_wide, own_seed);
         let mut regions = Vec::new();
         for area in areas {
-            let places = Places::new(job, &grain, area, &mut chance)?;
-            regions.push(Region { area: *area, places, is_done: false });
+            let places = ProcessOffsets::new(job, &grain, area, &mut chance)?;
+            regions.push(AreaState { area: *area, places, is_done: false });
         }
-        let rules = Rules::new(job, areas.iter().map(|area| area.bytes).sum());
+        let rules = ProcessRules::new(job, areas.iter().map(|area| area.bytes).sum());
         Ok(Process {
             place,
             loops_left: rules.loops - 1,
-            turn_left: rules.first_turn(),
+            turn_left: rules.first_file_operations(),
             regions,
             listed: None,
             closes: Vec::new(),
@@ -254,20 +254,20 @@ impl Process {
             late: Lateness::default(),
             chance,
             ties,
-            pace: Pace::new(
+            pace: RateControl::new(
                 &job.rate,
                 grain.least_bytes_of_directions(),
                 [job.pattern.reads_percent > 0, job.pattern.reads_percent < 100],
             ),
-            checks: Checks::new(job.verify, job.pattern.reads_percent < 100),
-            steady: job.steady.map(SteadyWatch::new),
+            verification: Verification::new(job.verify, job.pattern.reads_percent < 100),
+            steady: job.steady.map(SteadyStateDetector::new),
             search: job.latency_target.map(|target| DepthSearch::new(target, rules.depth)),
-            stage: Stage::Issuing,
+            stage: ProcessState::Issuing,
             begun: None,
             turn: 0,
             until_drawn: 0,
             drawn: None,
-            zone_moved: 0,
+            on_zone_bytes: 0,
             issued_bytes: 0,
             issued_operations: 0,
             is_ramp_over: rules.ramp == Time::ZERO,
@@ -275,7 +275,7 @@ impl Process {
             failure: None,
             worked_since: Time::ZERO,
             in_flight: 0,
-            completed_not_taken: 0,
+            completed_not_collected: 0,
             batched: 0,
             taken: 0,
             taken_at_pause: 0,
@@ -290,7 +290,7 @@ impl Process {
 
     /// Has it read these places, one pass of them, in place of those of its job; before each it
     /// does something else for so long, where that is said.
-    pub(crate) fn follow(&mut self, mut readings: Vec<Reading>, mut thinks: Vec<Time>) {
+    pub(crate) fn follow(&mut self, mut readings: Vec<GivenRead>, mut thinks: Vec<Time>) {
         thinks.reverse();
         self.thinks = thinks;
         let bytes = || readings.iter().map(|reading| reading.bytes);
@@ -304,15 +304,15 @@ impl Process {
 
     /// Has it go through these steps in place of what its job says; none is larger than
     /// `largest_bytes`, and together they move `all_bytes`.
-    pub(crate) fn follow_script(
+    pub(crate) fn set_steps(
         &mut self,
-        steps: Box<dyn Iterator<Item = Step> + Send>,
+        steps: Box<dyn Iterator<Item = ScriptStep> + Send>,
         largest_bytes: u64,
         all_bytes: u64,
     ) {
         self.rules.limit_bytes = all_bytes;
         self.rules.block_bytes_largest = largest_bytes;
-        self.script = Some(Script::new(steps));
+        self.script = Some(TraceSteps::new(steps));
     }
 
     /// Has it write its operations down.
@@ -351,7 +351,7 @@ impl Process {
     }
 
     /// By which system call it moves its data.
-    pub const fn engine(&self) -> Engine {
+    pub const fn engine(&self) -> JobEngine {
         self.rules.engine
     }
 
@@ -378,13 +378,13 @@ impl Process {
 
     /// The seed of what it writes, where what it reads is compared with that (`verify`).
     pub fn content_seed(&self) -> Option<u64> {
-        self.checks.is_on().then_some(self.rules.content_seed)
+        self.verification.is_on().then_some(self.rules.content_seed)
     }
 
     /// Whether the reads that are in flight now are of what was written before, and so to be
     /// compared: with writes none are in flight at the same time.
     pub fn is_checking(&self) -> bool {
-        self.checks.is_checking()
+        self.verification.is_checking()
     }
 
     /// Why it has ended before its work was done: it was slower than its job allows.
@@ -438,7 +438,7 @@ impl Process {
 
     /// What an operation that is complete has taken; called before [`completed`](Process::completed)
     /// is, where it ended well; `bytes`: how many it has moved.
-    pub fn took(&mut self, now: Time, issued: Time, operation: &Operation, bytes: u64) {
+    pub fn took(&mut self, now: Time, issued: Time, operation: &ProcessOperation, bytes: u64) {
         let latency = now.since(issued);
         self.pace.ended(operation.op, bytes);
         if self.is_measured(issued)
@@ -456,16 +456,18 @@ impl Process {
 
     /// An operation is complete, well or with an error.
     pub fn completed(&mut self, _now: Time) {
-        assert!(self.completed_not_taken < self.in_flight, "only what was issued completes");
-        self.completed_not_taken += 1;
+        assert!(self.completed_not_collected < self.in_flight, "only what was issued completes");
+        self.completed_not_collected += 1;
     }
 
     /// Its files are on the medium, as it asked; or could not be put there.
     pub fn synced(&mut self, now: Time) {
-        let Stage::Syncing(then) = self.stage else { panic!("only what was asked for is done") };
+        let ProcessState::Syncing(then) = self.stage else {
+            panic!("only what was asked for is done")
+        };
         self.is_synced = true;
         self.stage = match then {
-            AfterSync::Issue => Stage::Issuing,
+            AfterSync::Issue => ProcessState::Issuing,
             AfterSync::NextPass => self.drained(AfterDrain::NextPass, now),
             AfterSync::End => self.drained(AfterDrain::End, now),
         };

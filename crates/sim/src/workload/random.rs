@@ -11,7 +11,7 @@ pub use tausworthe::{Taus88, Taus258};
 
 /// What a process draws numbers for; each has a stream of its own, by its number in fio.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stream {
+pub enum RandomStream {
     /// The sizes of reads.
     ReadSizes = 0,
     /// The sizes of writes.
@@ -34,7 +34,7 @@ pub enum Stream {
 
 /// The seeds of one process.
 #[derive(Clone, Copy, Debug)]
-pub struct Seeds {
+pub struct ProcessSeeds {
     job_seed: u64,
     /// The number of the process among all, from 1.
     number: u64,
@@ -49,15 +49,15 @@ const STEP: u64 = 0x9e37_0001;
 /// The seed of places in runs that repeat, which no `randseed` changes.
 const PLACES: u64 = 0xb189_9bed;
 
-impl Seeds {
+impl ProcessSeeds {
     /// The seeds of the process that is `index`, counted from 0, of all. The run's own seed 1
     /// leaves fio's as they are.
-    pub fn new(job_seed: u64, index: u32, run_seed: u64, is_repeatable: bool) -> Seeds {
-        Seeds { job_seed, number: u64::from(index) + 1, run_seed, is_repeatable }
+    pub fn new(job_seed: u64, index: u32, run_seed: u64, is_repeatable: bool) -> ProcessSeeds {
+        ProcessSeeds { job_seed, number: u64::from(index) + 1, run_seed, is_repeatable }
     }
 
     /// The seed of one stream.
-    pub fn of(&self, stream: Stream) -> u64 {
+    pub fn of(&self, stream: RandomStream) -> u64 {
         let mut seed = self.job_seed;
         for _ in 0..4 + stream as u32 {
             seed = seed.wrapping_mul(STEP);
@@ -69,7 +69,7 @@ impl Seeds {
     pub fn of_places(&self) -> u64 {
         match self.is_repeatable {
             true => self.in_run(PLACES.wrapping_mul(self.number)),
-            false => self.of(Stream::Places),
+            false => self.of(RandomStream::Places),
         }
     }
 

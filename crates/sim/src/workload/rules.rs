@@ -7,15 +7,16 @@ use readpath_core::unit::Time;
 use super::block_bytes_largest;
 use super::layout::share;
 use crate::job::{
-    Engine, Extent, FileService, FileServiceKind, Generator, Hint, Job, Pauses, Strides, Sync,
+    AdviceHint, BytesOrPercent, FileService, FileServiceKind, Generator, Job, JobEngine, PauseRule,
+    StridedZones, SyncRule,
 };
 
 /// The rules of one process.
 #[derive(Debug)]
-pub struct Rules {
+pub struct ProcessRules {
     pub start_delay: Time,
     pub priority: Option<Priority>,
-    pub engine: Engine,
+    pub engine: JobEngine,
     pub is_direct: bool,
     pub advice: Advice,
     pub mapping_advice: Advice,
@@ -29,11 +30,11 @@ pub struct Rules {
     pub writes: bool,
     pub invalidates: bool,
     pub content_seed: u64,
-    pub pauses: Pauses,
+    pub pauses: PauseRule,
     pub has_rate: bool,
     pub latency_max: Option<Time>,
     pub ramp: Time,
-    pub strides: Option<Strides>,
+    pub strides: Option<StridedZones>,
     pub file_service: FileService,
     /// After how many operations a random place is drawn.
     pub draw_every: u32,
@@ -47,12 +48,12 @@ pub struct Rules {
     pub has_io_size: bool,
     /// Operations that end the work, per loop.
     pub limit_operations: u64,
-    pub sync: Sync,
+    pub sync: SyncRule,
 }
 
-impl Rules {
+impl ProcessRules {
     /// How many operations the first file has before the next is chosen: none, where it is drawn.
-    pub fn first_turn(&self) -> u32 {
+    pub fn first_file_operations(&self) -> u32 {
         match self.file_service.kind {
             FileServiceKind::InTurn => self.file_service.every.unwrap_or(u32::MAX),
             FileServiceKind::Random => 0,
@@ -60,17 +61,17 @@ impl Rules {
     }
 
     /// The rules of `job` on areas of `area_bytes` together.
-    pub fn new(job: &Job, area_bytes: u64) -> Rules {
+    pub fn new(job: &Job, area_bytes: u64) -> ProcessRules {
         let pass_bytes = match job.size {
-            Some(Extent::Bytes(bytes)) => bytes.min(area_bytes),
+            Some(BytesOrPercent::Bytes(bytes)) => bytes.min(area_bytes),
             _ => area_bytes,
         };
         let limit_bytes = match job.io_size {
-            Some(Extent::Bytes(bytes)) => bytes,
-            Some(Extent::Percent(percent)) => share(area_bytes, percent),
+            Some(BytesOrPercent::Bytes(bytes)) => bytes,
+            Some(BytesOrPercent::Percent(percent)) => share(area_bytes, percent),
             None => pass_bytes,
         };
-        Rules {
+        ProcessRules {
             start_delay: job.start_delay,
             priority: job.priority,
             engine: job.engine,
@@ -110,10 +111,10 @@ impl Rules {
 /// What fio says to the kernel when it opens a file of this job.
 fn advice(job: &Job) -> Advice {
     match job.hint {
-        Hint::None => Advice::Normal,
-        Hint::Pattern if job.pattern.is_random => Advice::Random,
-        Hint::Pattern | Hint::Sequential => Advice::Sequential,
-        Hint::Random => Advice::Random,
+        AdviceHint::None => Advice::Normal,
+        AdviceHint::Pattern if job.pattern.is_random => Advice::Random,
+        AdviceHint::Pattern | AdviceHint::Sequential => Advice::Sequential,
+        AdviceHint::Random => Advice::Random,
     }
 }
 
@@ -122,8 +123,8 @@ fn advice(job: &Job) -> Advice {
 /// strace on fio 3.33).
 fn mapping_advice(job: &Job) -> Advice {
     match job.hint {
-        _ if job.engine != Engine::Mmap => Advice::Normal,
-        Hint::None => Advice::Normal,
+        _ if job.engine != JobEngine::Mmap => Advice::Normal,
+        AdviceHint::None => Advice::Normal,
         _ if job.pattern.is_random => Advice::Random,
         _ => Advice::Sequential,
     }

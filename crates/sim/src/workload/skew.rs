@@ -11,24 +11,24 @@
 //! process; where `randseed` is given, that of other places.
 
 use super::random::Taus88;
-use crate::job::{Distribution, Zone};
+use crate::job::{Distribution, DistributionZone};
 
 /// The most terms of the sum that Zipf's law is normed with, as in fio.
 const TERMS_MAX: u64 = 10_000_000;
 
 /// 2^64 divided by the golden ratio, as its two's complement: the multiplier that scatters.
-const SCATTER: u64 = 0x61c8_8646_80b5_83eb;
+const SCATTER_MULTIPLIER: u64 = 0x61c8_8646_80b5_83eb;
 
 /// The same of 2^32: what the hash of a name begins with.
 const HASH_START: u32 = 0x61c8_8647;
 
 /// How many blocks the mean of a bell is of.
-const BELL_DRAWS: u64 = 12;
+const NORMAL_DRAWS: u64 = 12;
 
 /// Places by a distribution.
 #[derive(Clone, Debug)]
-pub struct Skew {
-    kind: Kind,
+pub struct SkewedPositions {
+    kind: SkewKind,
     random: Taus88,
     /// Added to each rank.
     turn: u64,
@@ -36,16 +36,16 @@ pub struct Skew {
 }
 
 #[derive(Clone, Debug)]
-enum Kind {
+enum SkewKind {
     Zipf { theta: f64, norm: f64, first_two: f64 },
     Pareto { exponent: f64 },
     Normal { deviation: u64 },
 }
 
-impl Skew {
+impl SkewedPositions {
     /// The places of `distribution` in `blocks` blocks, at least 1, of which 32 bits of the seed
     /// count; `None` for a distribution that is uniform or has zones.
-    pub fn new(distribution: &Distribution, blocks: u64, seed: u64) -> Option<Skew> {
+    pub fn new(distribution: &Distribution, blocks: u64, seed: u64) -> Option<SkewedPositions> {
         let mut random = Taus88::new(seed);
         let count = blocks as f64;
         let mut turned = |center: &Option<f64>| {
@@ -59,28 +59,28 @@ impl Skew {
                 let terms = blocks.min(TERMS_MAX);
                 let norm = (1..=terms).map(|rank| (1.0 / rank as f64).powf(*theta)).sum();
                 let first_two = 1.0 + 0.5_f64.powf(*theta);
-                (Kind::Zipf { theta: *theta, norm, first_two }, turned(center))
+                (SkewKind::Zipf { theta: *theta, norm, first_two }, turned(center))
             }
             Distribution::Pareto { power, center } => {
                 let exponent = power.ln() / (1.0 - power).ln();
-                (Kind::Pareto { exponent }, turned(center))
+                (SkewKind::Pareto { exponent }, turned(center))
             }
             Distribution::Normal { deviation_percent, center } => {
                 let deviation = (count * deviation_percent / 100.0).ceil() as u64;
-                let kind = Kind::Normal { deviation: deviation.min(blocks / 2) };
+                let kind = SkewKind::Normal { deviation: deviation.min(blocks / 2) };
                 // What lies before the middle is counted in 32 bits without a sign.
                 let turn = center.map_or(0, |center| (count * (center - 0.5)) as i64 as u32);
                 (kind, turn.into())
             }
         };
-        Some(Skew { kind, random, turn, blocks })
+        Some(SkewedPositions { kind, random, turn, blocks })
     }
 
     /// The next place: a block, of which the last may be cut by the end of the area.
     pub fn next(&mut self) -> u64 {
         let count = self.blocks as f64;
         let rank = match self.kind {
-            Kind::Zipf { theta, norm, first_two } => {
+            SkewKind::Zipf { theta, norm, first_two } => {
                 let uniform = self.random.unit();
                 let scaled = uniform * norm;
                 if scaled < 1.0 {
@@ -93,16 +93,18 @@ impl Skew {
                     (count * (eta * uniform - eta + 1.0).powf(alpha)) as u64
                 }
             }
-            Kind::Pareto { exponent } => ((count - 1.0) * self.random.unit().powf(exponent)) as u64,
-            Kind::Normal { deviation } => self.rank_of_bell(deviation),
+            SkewKind::Pareto { exponent } => {
+                ((count - 1.0) * self.random.unit().powf(exponent)) as u64
+            }
+            SkewKind::Normal { deviation } => self.normal_rank(deviation),
         };
-        rank.wrapping_mul(SCATTER).wrapping_add(self.turn) % self.blocks
+        rank.wrapping_mul(SCATTER_MULTIPLIER).wrapping_add(self.turn) % self.blocks
     }
 
-    fn rank_of_bell(&mut self, deviation: u64) -> u64 {
+    fn normal_rank(&mut self, deviation: u64) -> u64 {
         let sum: u64 =
-            (0..BELL_DRAWS).map(|_| u64::from(self.random.next()) % (self.blocks + 1)).sum();
-        let middle = sum.div_ceil(BELL_DRAWS);
+            (0..NORMAL_DRAWS).map(|_| u64::from(self.random.next()) % (self.blocks + 1)).sum();
+        let middle = sum.div_ceil(NORMAL_DRAWS);
         match deviation {
             0 => middle,
             // Below zero it goes on from the largest number.
@@ -148,7 +150,7 @@ pub fn hash_of_name(name: &str) -> u32 {
 
 /// Which part of the area, in blocks, a draw from 0 to 99 falls into; `None` for an empty part.
 pub fn zone_of(
-    zones: &[Zone],
+    zones: &[DistributionZone],
     is_absolute: bool,
     block_bytes: u64,
     blocks: u64,

@@ -8,12 +8,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use crate::job::{Flow, Job, TakesAlong};
+use crate::job::{ExitScope, FlowShareRule, Job};
 
 /// What one process shares with others.
 #[derive(Clone, Debug, Default)]
-pub struct Ties {
-    takes_along: TakesAlong,
+pub struct ProcessDependencies {
+    takes_along: ExitScope,
     /// Set when everybody, its phase, its group is to end.
     ends: [Arc<AtomicBool>; 3],
     /// Processes of its own job that have not ended.
@@ -26,7 +26,7 @@ pub struct Ties {
 /// The part of one process in a flow.
 #[derive(Clone, Debug)]
 struct FlowShare {
-    own: Flow,
+    own: FlowShareRule,
     done: u64,
     all: Arc<FlowTotals>,
 }
@@ -38,9 +38,9 @@ struct FlowTotals {
     done: AtomicU64,
 }
 
-impl Ties {
+impl ProcessDependencies {
     /// Whether it must end because another has.
-    pub fn is_taken_along(&self) -> bool {
+    pub fn must_end(&self) -> bool {
         self.ends.iter().any(|end| end.load(Ordering::Relaxed))
     }
 
@@ -50,7 +50,7 @@ impl Ties {
     }
 
     /// How long it waits, if it is ahead of its share of its flow.
-    pub fn is_ahead(&self) -> Option<Flow> {
+    pub fn is_ahead(&self) -> Option<FlowShareRule> {
         let share = self.flow.as_ref()?;
         let all_done = u128::from(share.all.done.load(Ordering::Relaxed));
         let all_weight = u128::from(share.all.weight.load(Ordering::Relaxed));
@@ -60,7 +60,7 @@ impl Ties {
     }
 
     /// It has issued an operation.
-    pub fn has_issued(&mut self) {
+    pub fn on_issue(&mut self) {
         if let Some(share) = &mut self.flow {
             share.done += 1;
             share.all.done.fetch_add(1, Ordering::Relaxed);
@@ -70,10 +70,10 @@ impl Ties {
     /// It has ended.
     pub fn has_ended(&mut self) {
         let end = match self.takes_along {
-            TakesAlong::Nobody => None,
-            TakesAlong::All => Some(0),
-            TakesAlong::Phase => Some(1),
-            TakesAlong::Group => Some(2),
+            ExitScope::Nobody => None,
+            ExitScope::All => Some(0),
+            ExitScope::Phase => Some(1),
+            ExitScope::Group => Some(2),
         };
         if let Some(end) = end {
             self.ends[end].store(true, Ordering::Relaxed);
@@ -88,7 +88,7 @@ impl Ties {
 
 /// The ties of all processes of a workload, in the order of its jobs.
 #[derive(Default)]
-pub struct Knots {
+pub struct DependencyBuilder {
     everybody: Arc<AtomicBool>,
     phases: BTreeMap<u32, Arc<AtomicBool>>,
     group: u32,
@@ -97,13 +97,13 @@ pub struct Knots {
     flows: BTreeMap<u32, Arc<FlowTotals>>,
 }
 
-impl Knots {
+impl DependencyBuilder {
     /// The ties of one process of the next job; those of the job's others are clones of it.
     ///
     /// # Errors
     /// The name of a job that it waits for, and that does not stand above it.
-    pub fn job(&mut self, job: &Job, phase: u32) -> Result<Ties, String> {
-        if job.is_new_group || job.is_barrier {
+    pub fn job(&mut self, job: &Job, phase: u32) -> Result<ProcessDependencies, String> {
+        if job.is_new_group || job.has_stonewall {
             self.group += 1;
         }
         let waits_for = match &job.wait_for {
@@ -118,7 +118,7 @@ impl Knots {
             all.weight.fetch_add(weight, Ordering::Relaxed);
             FlowShare { own, done: 0, all }
         });
-        Ok(Ties {
+        Ok(ProcessDependencies {
             takes_along: job.takes_along,
             ends: [
                 self.everybody.clone(),

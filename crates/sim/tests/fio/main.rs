@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use readpath_sim::job::JobFile;
-use readpath_sim::workload::{Placement, Process, Workload};
+use readpath_sim::workload::{FileSource, Process, Workload};
 
 mod options;
 mod oracle;
@@ -327,7 +327,7 @@ fn fio_does_what_is_done_here() {
     let status = Command::new("fio").current_dir(&scratch.0).arg("--output=out").arg(path).status();
     assert!(status.unwrap().success(), "fio runs the table");
     let ours = JobFile::parse(&text(false)).unwrap();
-    let workload = Workload::new(&ours, Placement::Modelled, 7).unwrap();
+    let workload = Workload::new(&ours, FileSource::Modelled, 7).unwrap();
     for file in &workload.files {
         let real_bytes = fs::metadata(scratch.0.join(&file.name)).unwrap().len();
         assert_eq!(file.bytes, real_bytes, "the size of {}", file.name);
@@ -372,7 +372,7 @@ fn processes_of_a_job_are_as_many_as_fios() {
         Command::new("fio").current_dir(&scratch.0).arg("--minimal").arg(path).output().unwrap();
     let line = String::from_utf8(output.stdout).unwrap();
     let kib: u64 = line.split(';').nth(5).unwrap().parse().unwrap();
-    let workload = Workload::new(&JobFile::parse(text).unwrap(), Placement::Modelled, 1).unwrap();
+    let workload = Workload::new(&JobFile::parse(text).unwrap(), FileSource::Modelled, 1).unwrap();
     let planned: u64 = workload.processes.iter().filter_map(Process::bytes_planned).sum();
     let done: u64 = workload.processes.into_iter().flat_map(our_steps).map(|step| step.2).sum();
     assert_eq!((planned, done), (kib << 10, kib << 10));
@@ -392,7 +392,7 @@ fn every_example_is_read() {
         assert!(text.starts_with("; "), "{}: the first lines say what it shows", path.display());
         let jobs =
             JobFile::parse(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-        let workload = Workload::new(&jobs, Placement::Modelled, 1).unwrap();
+        let workload = Workload::new(&jobs, FileSource::Modelled, 1).unwrap();
         assert!(!workload.processes.is_empty());
         // `ioengine=raw` is ours alone: fio looks for an engine of a name only as it runs.
         let is_fios = !jobs.has_raw();

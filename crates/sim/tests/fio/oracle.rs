@@ -6,7 +6,7 @@ use std::process::Command;
 
 use readpath_core::request::Op;
 use readpath_core::unit::Time;
-use readpath_sim::workload::{Next, Process};
+use readpath_sim::workload::{NextAction, Process};
 
 /// Whether there is a fio to ask.
 pub fn has_fio() -> bool {
@@ -50,14 +50,14 @@ pub fn our_steps(mut process: Process) -> Vec<Step> {
     let mut now = Time::ZERO;
     loop {
         match process.next(now) {
-            Next::Operation(o) => {
+            NextAction::Operation(o) => {
                 steps.push((o.op == Op::Write, o.offset, o.bytes));
                 process.completed(now);
             }
-            Next::WaitForCompletion => unreachable!("everything issued is complete"),
-            Next::WaitUntil(time) => now = time,
-            Next::Sync { .. } => unreachable!("no job here syncs"),
-            Next::Ended => return steps,
+            NextAction::WaitForCompletion => unreachable!("everything issued is complete"),
+            NextAction::WaitUntil(time) => now = time,
+            NextAction::Sync { .. } => unreachable!("no job here syncs"),
+            NextAction::Ended => return steps,
         }
     }
 }

@@ -6,7 +6,7 @@ use std::fs;
 use std::process::Command;
 
 use readpath_sim::job::JobFile;
-use readpath_sim::workload::{Placement, Workload};
+use readpath_sim::workload::{FileSource, Workload};
 
 use super::oracle::{Scratch, has_fio, our_steps, steps_of_iolog};
 
@@ -109,7 +109,7 @@ fn places_are_fios() {
             theirs.push(steps_of_iolog(&log));
         }
         let workload =
-            Workload::new(&JobFile::parse(&text("")).unwrap(), Placement::Modelled, 1).unwrap();
+            Workload::new(&JobFile::parse(&text("")).unwrap(), FileSource::Modelled, 1).unwrap();
         for (process, theirs) in workload.processes.into_iter().zip(theirs) {
             let ours = our_steps(process);
             let at = ours.iter().zip(&theirs).position(|(ours, theirs)| ours != theirs);

@@ -1,20 +1,20 @@
 //! A read begins: what is cached is pinned, the law adds what it wants, and all that is absent
 //! becomes requests.
 
-use super::pages::{FilePages, NO_FRAME, Turn, cut, demand_first, join_adjacent};
-use super::{Files, Handle, Kind, Read, ReadState};
+use super::pages::{FilePages, NO_FRAME, WaitPoint, cut, demand_first, join_adjacent};
+use super::{FileTransfer, Handle, MachineFiles, ReadState, TransferKind};
 use crate::cache::{Cache, FileId, FrameState};
 use crate::machine::meter::Meter;
-use crate::machine::queue::{Behind, Content, Waiter};
-use crate::machine::{Access, Base, ReadError, ReadId};
-use crate::readahead::{Ask, Evidence};
+use crate::machine::queue::{RequestContent, SearchTail, Waiter};
+use crate::machine::{ReadAccess, ReadError, ReadId, SharedState};
+use crate::readahead::{Evidence, ReadRequest};
 use crate::request::{DeviceError, Need, Op, ProcessId, Request};
 use crate::unit::{PAGE_BYTES, PAGE_SECTORS, PageRange, SECTOR_BYTES, Time};
 
-impl Files {
+impl MachineFiles {
     /// Pins what is cached of a read that has room in the budget, and has frames promised for
     /// what is not. False, with nothing pinned, while too many pages are copied from.
-    pub(in crate::machine) fn secure(&mut self, base: &mut Base, id: ReadId) -> bool {
+    pub(in crate::machine) fn secure(&mut self, base: &mut SharedState, id: ReadId) -> bool {
         let read = &mut self.reads[id.0 as usize];
         let file = self.handles[read.transfer.handle.0 as usize].file;
         let cache = &mut base.frames.cache;
@@ -35,9 +35,9 @@ impl Files {
         is_had
     }
 
-    /// Begins a read through the cache that has been [secured](Files::secure): there is memory
+    /// Begins a read through the cache that has been [secured](MachineFiles::secure): there is memory
     /// for all its pages.
-    pub(in crate::machine) fn begin(&mut self, now: Time, base: &mut Base, id: ReadId) {
+    pub(in crate::machine) fn begin(&mut self, now: Time, base: &mut SharedState, id: ReadId) {
         let ask = self.ask(base, id);
         let read = &mut self.reads[id.0 as usize];
         let kind = read.kind;
@@ -48,26 +48,28 @@ impl Files {
 
         let (handle, mut pages) = self.pages_for(base, id);
         match kind {
-            Kind::Read(Access::Fault) => handle.law.fault(pages.demand.first, &ask, &mut pages),
-            _ => handle.law.read(&ask, &mut pages),
+            TransferKind::Read(ReadAccess::Fault) => {
+                handle.policy.fault(pages.demand.first, &ask, &mut pages)
+            }
+            _ => handle.policy.read(&ask, &mut pages),
         }
-        let turn = pages.take_turn(&mut *handle.law, &ask, pages.demand.first);
+        let turn = pages.take_turn(&mut *handle.policy, &ask, pages.demand.first);
         self.end_turn(now, base, id, turn);
     }
 
     /// Goes on with a read whose requests have all come: with what is left of it, or to its end.
-    pub(super) fn advance(&mut self, now: Time, base: &mut Base, id: ReadId) {
+    pub(super) fn advance(&mut self, now: Time, base: &mut SharedState, id: ReadId) {
         let read = self.get(id);
         let (cursor, end) = (read.cursor, read.range.end);
         if cursor >= end {
             return self.finish(base, id);
         }
         let turn = if read.error.is_some() {
-            Turn::Until(end)
+            WaitPoint::Until(end)
         } else {
             let ask = self.ask(base, id);
             let (handle, mut pages) = self.pages_for(base, id);
-            pages.take_turn(&mut *handle.law, &ask, cursor)
+            pages.take_turn(&mut *handle.policy, &ask, cursor)
         };
         self.end_turn(now, base, id, turn);
     }
@@ -75,18 +77,18 @@ impl Files {
     /// Sends what a turn of a read has added, and has the read wait for it; or ends the read.
     /// After an error nothing more is read, but what is on its way is waited for: until then its
     /// frames are promised to this read.
-    fn end_turn(&mut self, now: Time, base: &mut Base, id: ReadId, turn: Turn) {
+    fn end_turn(&mut self, now: Time, base: &mut SharedState, id: ReadId, turn: WaitPoint) {
         let read = &mut self.reads[id.0 as usize];
         let (demand, transfer) = (read.range, &read.transfer);
-        if let Turn::Stuck(page) = turn {
+        if let WaitPoint::Stuck(page) = turn {
             let offset = (page * PAGE_BYTES).max(transfer.offset);
             read.error = Some(ReadError::Device { offset, error: DeviceError::Medium });
         }
-        let end = if let Turn::Until(end) = turn { end } else { demand.end };
+        let end = if let WaitPoint::Until(end) = turn { end } else { demand.end };
         let from = core::mem::replace(&mut read.cursor, end);
         let (file, process) =
             (self.handles[transfer.handle.0 as usize].file, read.transfer.process);
-        self.send_file_runs(now, base, file, demand, turn == Turn::Whole, process);
+        self.send_file_runs(now, base, file, demand, turn == WaitPoint::Whole, process);
         self.await_in_flight(base, id, PageRange { first: from, end });
     }
 
@@ -94,7 +96,7 @@ impl Files {
     pub(super) fn read_ahead(
         &mut self,
         now: Time,
-        base: &mut Base,
+        base: &mut SharedState,
         file: FileId,
         range: PageRange,
         process: ProcessId,
@@ -120,9 +122,9 @@ impl Files {
     }
 
     /// What the law is told of a read.
-    pub(super) fn ask(&self, base: &Base, id: ReadId) -> Ask {
+    pub(super) fn ask(&self, base: &SharedState, id: ReadId) -> ReadRequest {
         let transfer = &self.get(id).transfer;
-        Ask {
+        ReadRequest {
             offset: transfer.offset,
             bytes: transfer.bytes,
             file_bytes: self.bytes_of(transfer.handle),
@@ -133,7 +135,7 @@ impl Files {
     /// The handle of a read, and the pages as its law sees them.
     pub(super) fn pages_for<'a>(
         &'a mut self,
-        base: &'a mut Base,
+        base: &'a mut SharedState,
         id: ReadId,
     ) -> (&'a mut Handle, FilePages<'a>) {
         let read = &mut self.reads[id.0 as usize];
@@ -150,7 +152,8 @@ impl Files {
             budget: &mut base.frames.budget,
             held,
             // Of pages that are mapped nobody is told that they are used.
-            is_on_credit: handle.law.is_on_credit() && read.kind != Kind::Read(Access::Fault),
+            is_on_credit: handle.policy.is_on_credit()
+                && read.kind != TransferKind::Read(ReadAccess::Fault),
             evidence: Evidence { device: &mut base.queue.evidence, file: &mut file.evidence },
         };
         (handle, pages)
@@ -158,7 +161,7 @@ impl Files {
 
     /// Has the read wait for every request that brings one of these of its pages; ends it if there
     /// is none.
-    fn await_in_flight(&mut self, base: &mut Base, id: ReadId, pages: PageRange) {
+    fn await_in_flight(&mut self, base: &mut SharedState, id: ReadId, pages: PageRange) {
         let read = &mut self.reads[id.0 as usize];
         let at = |page: u64| (page - read.range.first) as usize;
         let mut last = None;
@@ -182,7 +185,7 @@ impl Files {
     fn send_file_runs(
         &mut self,
         now: Time,
-        base: &mut Base,
+        base: &mut SharedState,
         file: FileId,
         demand: PageRange,
         is_demand_whole: bool,
@@ -211,12 +214,16 @@ impl Files {
                         process,
                         priority,
                         is_sync: true,
-                        need: if asked.is_empty() { ahead } else { Need::Awaited },
+                        need: if asked.is_empty() { ahead } else { Need::Demand },
                     };
-                    let content =
-                        Content::Pages { file, range, ahead_pages, behind: Behind::none(range) };
+                    let content = RequestContent::Pages {
+                        file,
+                        range,
+                        ahead_pages,
+                        behind: SearchTail::none(range),
+                    };
                     let request = base.queue.send(now, request, content);
-                    base.frames.cache.carry_run(file, range, request);
+                    base.frames.cache.set_run_request(file, range, request);
                 });
             }
         };
@@ -229,7 +236,7 @@ impl Files {
     pub(in crate::machine) fn start_direct(
         &mut self,
         now: Time,
-        base: &mut Base,
+        base: &mut SharedState,
         id: ReadId,
         op: Op,
         is_sync: bool,
@@ -260,7 +267,7 @@ impl Files {
                 is_sync,
                 need: Need::of(is_sync),
             };
-            let content = Content::Direct { read: id, offset: at * SECTOR_BYTES };
+            let content = RequestContent::Direct { read: id, offset: at * SECTOR_BYTES };
             base.queue.send(now, request, content);
             at += piece;
         }
@@ -268,7 +275,7 @@ impl Files {
 }
 
 /// Counts the bytes that are there in time.
-fn count_hits(cache: &Cache, read: &Read, meter: &mut Meter) {
+fn count_hits(cache: &Cache, read: &FileTransfer, meter: &mut Meter) {
     for (page, &frame) in read.range.pages().zip(&read.frames) {
         if frame != NO_FRAME && cache.state(frame) == FrameState::Filled {
             let start = read.transfer.offset.max(page * PAGE_BYTES);
@@ -281,8 +288,8 @@ fn count_hits(cache: &Cache, read: &Read, meter: &mut Meter) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::law::Spec;
     use crate::machine::{Config, Machine, Transfer};
+    use crate::policy::Spec;
     use crate::request::{DeviceCaps, ProcessId};
 
     /// By hand: of 20 sectors a request, in units of eight, sixteen at a time.
@@ -301,7 +308,7 @@ mod tests {
         let handle = machine.open(file);
         let process = ProcessId(0);
         let transfer = Transfer { handle, process, offset: 4096, bytes: 20_480, tag: 0 };
-        machine.read(Time::ZERO, Access::Direct, transfer).unwrap();
+        machine.read(Time::ZERO, ReadAccess::Direct, transfer).unwrap();
         let sent = std::iter::from_fn(|| machine.poll_request(Time::ZERO));
         let pieces: alloc::vec::Vec<_> =
             sent.map(|request| (request.start, request.sectors)).collect();

@@ -2,24 +2,24 @@
 
 use alloc::vec::Vec;
 
-use super::{Files, Kind};
+use super::{MachineFiles, TransferKind};
 use crate::cache::FileId;
-use crate::machine::queue::{Behind, Content, Ended, PartOutcome, Waiter};
-use crate::machine::{Base, ReadError, ReadId};
+use crate::machine::queue::{EndedPart, PartOutcome, RequestContent, SearchTail, Waiter};
+use crate::machine::{ReadError, ReadId, SharedState};
 use crate::request::{DeviceError, Need, Request};
 use crate::unit::{PAGE_BYTES, PAGE_SECTORS, PageRange, Time};
 
-impl Files {
+impl MachineFiles {
     /// Pages of a file have come, or not; gives the list of waiters back.
     pub(in crate::machine) fn complete_pages(
         &mut self,
         now: Time,
-        base: &mut Base,
-        ended: Ended,
-        pages: Pages,
+        base: &mut SharedState,
+        ended: EndedPart,
+        pages: RequestPages,
     ) -> Vec<Waiter> {
-        let Ended { request, outcome, is_merged, waiters, .. } = ended;
-        let Pages { file, range: tried, .. } = pages;
+        let EndedPart { request, outcome, is_merged, waiters, .. } = ended;
+        let RequestPages { file, range: tried, .. } = pages;
         let range = pages.whole();
         if let PartOutcome::Failed(_) = outcome
             && self.concerns_others(&waiters, range, is_merged)
@@ -44,7 +44,7 @@ impl Files {
             outcome == PartOutcome::Failed(DeviceError::Cancelled) && waiters.is_empty();
         for page in range.pages().skip_while(|&page| page < good) {
             let frame = cache.find(file, page).expect("a page in flight is in its table");
-            if was_withdrawn { cache.withdraw(frame) } else { cache.fail(frame) }
+            if was_withdrawn { cache.cancel_prefetch(frame) } else { cache.fail(frame) }
         }
         let first_bad = range.contains(good).then_some(good);
         for id in waiters.iter().copied().map(reader) {
@@ -76,12 +76,12 @@ impl Files {
     /// waiters back.
     pub(in crate::machine) fn complete_direct(
         &mut self,
-        base: &mut Base,
-        ended: Ended,
+        base: &mut SharedState,
+        ended: EndedPart,
         id: ReadId,
         offset: u64,
     ) -> Vec<Waiter> {
-        let Ended { request, content, outcome, is_merged, waiters } = ended;
+        let EndedPart { request, content, outcome, is_merged, waiters } = ended;
         if let PartOutcome::Failed(_) = outcome
             && is_merged
         {
@@ -102,7 +102,7 @@ impl Files {
         read.error = read.error.or(error);
         read.pending -= 1;
         if read.pending == 0 {
-            if read.kind == Kind::Write {
+            if read.kind == TransferKind::Write {
                 // What was read from the old bytes while the write was on its way goes too.
                 self.forget_overwritten(base, id);
             }
@@ -112,7 +112,7 @@ impl Files {
     }
 
     /// Drops the cached pages that a write overwrites.
-    pub(super) fn forget_overwritten(&mut self, base: &mut Base, write: ReadId) {
+    pub(super) fn forget_overwritten(&mut self, base: &mut SharedState, write: ReadId) {
         let transfer = self.get(write).transfer;
         let file = self.file_of(transfer.handle);
         let range = PageRange::covering(transfer.offset, transfer.bytes);
@@ -134,7 +134,7 @@ impl Files {
     /// leaves the cache. A piece that fails again then fails just its waiters.
     fn isolate(
         &mut self,
-        base: &mut Base,
+        base: &mut SharedState,
         request: Request,
         file: FileId,
         range: PageRange,
@@ -149,7 +149,7 @@ impl Files {
         cuts.dedup();
         for pair in cuts.windows(2) {
             let piece = PageRange { first: pair[0], end: pair[1] };
-            let frame_of = |base: &Base, page| {
+            let frame_of = |base: &SharedState, page| {
                 base.frames.cache.find(file, page).expect("a page in flight is in its table")
             };
             let is_for = |read: &&ReadId| self.get(**read).range.contains(piece.first);
@@ -161,8 +161,8 @@ impl Files {
                 }
                 continue;
             }
-            let piece = Pages { file, range: piece, behind: Behind::none(piece) };
-            self.retry(base, request, piece, &readers);
+            let piece = RequestPages { file, range: piece, behind: SearchTail::none(piece) };
+            self.retry_at(base, request, piece, &readers);
         }
         for read in readers {
             self.get_mut(read).pending -= 1;
@@ -174,9 +174,9 @@ impl Files {
     fn try_next(
         &mut self,
         now: Time,
-        base: &mut Base,
+        base: &mut SharedState,
         request: Request,
-        next: Pages,
+        next: RequestPages,
         waiters: &[Waiter],
     ) {
         let left = next.whole();
@@ -185,7 +185,7 @@ impl Files {
             needed.first < left.end && left.first < needed.end
         };
         let readers: Vec<ReadId> = waiters.iter().copied().map(reader).filter(needs_some).collect();
-        self.retry(base, request, next, &readers);
+        self.retry_at(base, request, next, &readers);
         for id in waiters.iter().copied().map(reader) {
             let read = self.get_mut(id);
             read.pending -= 1;
@@ -196,14 +196,20 @@ impl Files {
     }
 
     /// Has pages of a request that failed tried again on their own, for these readers.
-    fn retry(&mut self, base: &mut Base, request: Request, pages: Pages, readers: &[ReadId]) {
-        let Pages { file, range, behind } = pages;
+    fn retry_at(
+        &mut self,
+        base: &mut SharedState,
+        request: Request,
+        pages: RequestPages,
+        readers: &[ReadId],
+    ) {
+        let RequestPages { file, range, behind } = pages;
         let start = self.file(file).start_sector + range.first * PAGE_SECTORS;
         let sectors = (range.count() * PAGE_SECTORS) as u32;
-        let content = Content::Pages { file, range, ahead_pages: 0, behind };
-        let request = Request { start, sectors, need: Need::Likely, ..request };
+        let content = RequestContent::Pages { file, range, ahead_pages: 0, behind };
+        let request = Request { start, sectors, need: Need::Prefetch, ..request };
         let again = base.queue.send_again(request, content);
-        base.frames.cache.carry_run(file, pages.whole(), again);
+        base.frames.cache.set_run_request(file, pages.whole(), again);
         for &read in readers {
             base.queue.wait(again, Waiter::Read(read));
             self.get_mut(read).pending += 1;
@@ -213,13 +219,13 @@ impl Files {
 
 /// The pages of a request, and those in flight behind them.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::machine) struct Pages {
+pub(in crate::machine) struct RequestPages {
     pub(in crate::machine) file: FileId,
     pub(in crate::machine) range: PageRange,
-    pub(in crate::machine) behind: Behind,
+    pub(in crate::machine) behind: SearchTail,
 }
 
-impl Pages {
+impl RequestPages {
     fn whole(self) -> PageRange {
         PageRange { first: self.range.first, end: self.behind.end }
     }
@@ -228,8 +234,8 @@ impl Pages {
     /// must be. `None` when it is found, or when there is nothing to search for. So a request
     /// of n pages takes log2(n) + 1 more, each of which a device that is about to die may take
     /// seconds for.
-    fn search(self, outcome: PartOutcome) -> Option<Pages> {
-        let Pages { range, behind, .. } = self;
+    fn search(self, outcome: PartOutcome) -> Option<RequestPages> {
+        let RequestPages { range, behind, .. } = self;
         let suspects = match outcome {
             PartOutcome::Failed(DeviceError::Medium) if range.count() > 1 => range,
             PartOutcome::Moved(bytes) if bytes == range.count() * PAGE_BYTES => {
@@ -240,12 +246,12 @@ impl Pages {
         if suspects.is_empty() {
             // It was read this time. What is behind it was never tried alone.
             let rest = PageRange { first: suspects.first, end: behind.end };
-            let behind = Behind::none(rest);
-            return (!rest.is_empty()).then_some(Pages { range: rest, behind, ..self });
+            let behind = SearchTail::none(rest);
+            return (!rest.is_empty()).then_some(RequestPages { range: rest, behind, ..self });
         }
         let half = PageRange::new(suspects.first, suspects.count().div_ceil(2));
-        let behind = Behind { suspect_end: suspects.end, end: behind.end };
-        Some(Pages { range: half, behind, ..self })
+        let behind = SearchTail { suspect_end: suspects.end, end: behind.end };
+        Some(RequestPages { range: half, behind, ..self })
     }
 }
 

@@ -4,9 +4,9 @@
 use alloc::vec::Vec;
 use core::mem;
 
-use crate::cache::{Cache, Entry, FileId, FrameId, FrameState};
+use crate::cache::{Cache, FileId, FrameId, FrameState, RunEntry};
 use crate::machine::frames::Budget;
-use crate::readahead::{Ask, Demand, Evidence, Folio, Pages, ReadaheadLaw};
+use crate::readahead::{Demand, Evidence, Folio, PageView, ReadRequest, ReadaheadPolicy};
 use crate::unit::PageRange;
 
 /// Stands in a read's list of frames for a page that has none yet.
@@ -88,7 +88,7 @@ pub(super) struct FilePages<'a> {
 
 /// How far a read goes before it waits for what it has asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Turn {
+pub(super) enum WaitPoint {
     /// To its end, and what is absent of it was added whole.
     Whole,
     /// To this page (exclusive).
@@ -99,15 +99,20 @@ pub(super) enum Turn {
 
 impl FilePages<'_> {
     /// Adds what the read asks for next, from page `from` on, as the law wants it.
-    pub(super) fn take_turn(&mut self, law: &mut dyn ReadaheadLaw, ask: &Ask, from: u64) -> Turn {
+    pub(super) fn take_turn(
+        &mut self,
+        policy: &mut dyn ReadaheadPolicy,
+        ask: &ReadRequest,
+        from: u64,
+    ) -> WaitPoint {
         let mut page = from;
         while page < self.demand.end {
-            if law.demand(page, ask, self) == Demand::Whole {
+            if policy.demand(page, ask, self) == Demand::Whole {
                 self.add_demand();
-                return Turn::Whole;
+                return WaitPoint::Whole;
             }
             if !self.add_page(page) {
-                return Turn::Stuck(page);
+                return WaitPoint::Stuck(page);
             }
             let frame = self.frames[(page - self.demand.first) as usize];
             page += 1;
@@ -115,7 +120,7 @@ impl FilePages<'_> {
                 break;
             }
         }
-        Turn::Until(page)
+        WaitPoint::Until(page)
     }
 
     /// Adds a page of the demand on its own, if it is absent. False: another read's request for
@@ -174,12 +179,12 @@ impl FilePages<'_> {
     fn room_ahead(&mut self, pages: u64) -> u64 {
         let mut room = pages;
         if self.is_on_credit {
-            let price = self.evidence.device.estimate.request_cost_pages();
-            room = self.cache.credit_room(self.file, price);
+            let marginal_cost = self.evidence.device.estimate.request_cost_pages();
+            room = self.cache.credit_room(self.file, marginal_cost);
             if room < pages {
                 // What was used meanwhile may have earned more.
-                self.cache.settle_unused();
-                room = self.cache.credit_room(self.file, price);
+                self.cache.collect_first_uses();
+                room = self.cache.credit_room(self.file, marginal_cost);
             }
         }
         self.cache.room_ahead(pages.min(room))
@@ -189,7 +194,7 @@ impl FilePages<'_> {
     /// All are asked for, or none is.
     pub(super) fn add_run(&mut self, run: PageRange, order: u8, marked: u64) {
         let is_ahead = !self.demand.contains(run.first);
-        let entry = Entry { order, marked, is_ahead, is_pinned: !is_ahead };
+        let entry = RunEntry { order, marked, is_ahead, is_pinned: !is_ahead };
         let (frames, first) = (&mut *self.frames, self.demand.first);
         let added = self.cache.add_run(self.file, run, entry, |page, frame| {
             if !is_ahead {
@@ -220,7 +225,7 @@ impl FilePages<'_> {
     }
 }
 
-impl Pages for FilePages<'_> {
+impl PageView for FilePages<'_> {
     fn is_cached(&self, page: u64) -> bool {
         self.cache.find(self.file, page).is_some()
     }
@@ -238,7 +243,7 @@ impl Pages for FilePages<'_> {
     fn evidence(&mut self) -> Evidence<'_> {
         let Evidence { device, file } = &mut self.evidence;
         let memory_pages = u64::from(self.cache.budget_pages());
-        device.memory_pages = memory_pages.min(self.budget.law_pages_max);
+        device.memory_pages = memory_pages.min(self.budget.policy_pages_max);
         device.standing_pages = self.cache.counters().standing_pages();
         Evidence { device, file }
     }

@@ -16,7 +16,7 @@ use crate::unit::{PAGE_SECTORS, PageRange};
 
 /// A page of a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Owner {
+pub(super) struct LazyEngine {
     pub(super) memory: MemoryId,
     pub(super) page: u64,
 }
@@ -66,10 +66,12 @@ impl SwapArea {
         self.start_sector + slot * PAGE_SECTORS
     }
 
-    pub(super) fn owner(&self, slot: u64) -> Option<Owner> {
+    pub(super) fn owner(&self, slot: u64) -> Option<LazyEngine> {
         let owner = self.owners[slot as usize];
-        (owner < BAD)
-            .then_some(Owner { memory: MemoryId((owner >> 32) as u32), page: owner & 0xffff_ffff })
+        (owner < BAD).then_some(LazyEngine {
+            memory: MemoryId((owner >> 32) as u32),
+            page: owner & 0xffff_ffff,
+        })
     }
 
     /// Free slots side by side, at least one and `wanted` at most, still free; none when all are taken.
@@ -97,7 +99,7 @@ impl SwapArea {
     }
 
     /// Gives a free slot to a page.
-    pub(super) fn take(&mut self, slot: u64, owner: Owner) {
+    pub(super) fn take(&mut self, slot: u64, owner: LazyEngine) {
         debug_assert!(self.is_free(slot), "a slot holds one page");
         debug_assert!(owner.page <= 0xffff_ffff);
         self.owners[slot as usize] = u64::from(owner.memory.0) << 32 | owner.page;
@@ -119,7 +121,10 @@ impl SwapArea {
     }
 
     /// The next slot, round and round, that holds a page of which `is_wanted`; none in a whole round.
-    pub(super) fn next_held(&mut self, is_wanted: impl Fn(Owner) -> bool) -> Option<(u64, Owner)> {
+    pub(super) fn next_held(
+        &mut self,
+        is_wanted: impl Fn(LazyEngine) -> bool,
+    ) -> Option<(u64, LazyEngine)> {
         for _ in 0..self.slots() {
             let slot = self.hand;
             self.hand = (slot + 1) % self.slots();
@@ -142,7 +147,7 @@ mod tests {
     fn taken(area: &mut SwapArea, wanted: u64) -> (u64, u64) {
         let run = area.find_run(wanted).unwrap();
         for slot in run.pages() {
-            area.take(slot, Owner { memory: MemoryId(3), page: 70 + slot });
+            area.take(slot, LazyEngine { memory: MemoryId(3), page: 70 + slot });
         }
         (run.first, run.count())
     }
@@ -151,7 +156,7 @@ mod tests {
     fn slots_are_taken_side_by_side_round_and_round() {
         let mut area = SwapArea::new(800, 10);
         assert_eq!([taken(&mut area, 4), taken(&mut area, 4)], [(0, 4), (4, 4)]);
-        assert_eq!(area.owner(5), Some(Owner { memory: MemoryId(3), page: 75 }));
+        assert_eq!(area.owner(5), Some(LazyEngine { memory: MemoryId(3), page: 75 }));
         for slot in [1, 2, 6] {
             area.give_up(slot);
         }
@@ -170,7 +175,7 @@ mod tests {
         for slot in [0, 2, 3] {
             area.give_up(slot);
         }
-        let next = |area: &mut SwapArea, is_wanted: fn(Owner) -> bool| {
+        let next = |area: &mut SwapArea, is_wanted: fn(LazyEngine) -> bool| {
             area.next_held(is_wanted).map(|(slot, owner)| (slot, owner.page))
         };
         // Those that are held are 1 and 4.

@@ -1,14 +1,17 @@
 //! A fault on memory: its page is found, made of nothing, or read.
 
-use super::{Fault, FaultId, Memory, MemoryAccess, MemoryFault, MemoryId, MemoryKind, Source};
-use super::{Faulted, Mapping};
+use super::{
+    FaultId, MachineFault, MachineMemory, MemoryAccess, MemoryFault, MemoryId, MemoryKind,
+    PageSource,
+};
+use super::{Faulted, MachineMapping};
 use crate::cache::{FrameId, FrameState, Mark};
 use crate::machine::queue::Waiter;
-use crate::machine::{Base, ReadError};
+use crate::machine::{ReadError, SharedState};
 use crate::swapin::SwapFault;
 use crate::unit::{PAGE_BYTES, Time};
 
-impl Memory {
+impl MachineMemory {
     /// Opens a fault, which is to begin when there is room for its page.
     ///
     /// # Panics
@@ -16,7 +19,7 @@ impl Memory {
     pub(in crate::machine) fn open_fault(
         &mut self,
         now: Time,
-        base: &mut Base,
+        base: &mut SharedState,
         cause: MemoryFault,
     ) -> Result<FaultId, ReadError> {
         let pages = self.mappings[cause.memory.0 as usize].slots.len() as u64;
@@ -25,42 +28,42 @@ impl Memory {
             return Err(ReadError::TooManyReads { open_reads_max: self.open_faults_max });
         }
         base.queue.evidence.reads_under_way += 1;
-        let fault = Fault { cause, started: now, found: None, error: None };
+        let fault = MachineFault { cause, started: now, found: None, error: None };
         Ok(FaultId(self.faults.insert(fault) as u32))
     }
 
     /// Whether the page of an open fault counts in the budget already: it needs no more room.
-    pub(in crate::machine) fn is_resident(&self, base: &Base, fault: FaultId) -> bool {
+    pub(in crate::machine) fn is_resident(&self, base: &SharedState, fault: FaultId) -> bool {
         let MemoryFault { memory, page, .. } = self.get(fault).cause;
         let frame = base.frames.cache.find(self.file_of(memory), page);
         frame.is_some_and(|frame| base.frames.cache.is_held(frame))
     }
 
     /// Begins a fault: its page is there, or there is room for it.
-    pub(in crate::machine) fn begin(&mut self, now: Time, base: &mut Base, id: FaultId) {
+    pub(in crate::machine) fn begin(&mut self, now: Time, base: &mut SharedState, id: FaultId) {
         base.frames.budget.pinned += 1;
         let MemoryFault { memory, page, process, .. } = self.get(id).cause;
         let file = self.file_of(memory);
         let (frame, source) = if let Some(frame) = base.frames.cache.find(file, page) {
-            self.call_back(base, frame);
+            self.cancel_swap_out(base, frame);
             let is_ahead = base.frames.cache.take_for_fault(frame);
             if is_ahead {
                 self.swap.counters.hits += 1;
                 let fact = self.swap_fault(memory, page).expect("what was read ahead has a slot");
-                self.swap_in_further(now, base, &fact, process);
+                self.swap_in_at_hit(now, base, &fact, process);
             }
-            (frame, if is_ahead { Source::Ahead } else { Source::Memory })
+            (frame, if is_ahead { PageSource::Ahead } else { PageSource::Memory })
         } else {
             let frame = base.frames.add_memory(file, page, Mark::Clear, false);
             base.frames.cache.pin(frame);
             match self.swap_fault(memory, page) {
                 None => {
                     base.frames.cache.fill(frame);
-                    (frame, Source::Zero)
+                    (frame, PageSource::Zero)
                 }
                 Some(fact) => {
                     self.swap_in(now, base, &fact, process);
-                    (frame, Source::Swap)
+                    (frame, PageSource::Swap)
                 }
             }
         };
@@ -73,32 +76,37 @@ impl Memory {
         }
     }
 
-    fn count(&mut self, base: &mut Base, frame: FrameId, source: Source) {
+    fn count(&mut self, base: &mut SharedState, frame: FrameId, source: PageSource) {
         let is_there = base.frames.cache.state(frame) == FrameState::Filled;
         let counters = &mut self.swap.counters;
         *if is_there { &mut counters.faults_minor } else { &mut counters.faults_major } += 1;
-        if matches!(source, Source::Swap | Source::Ahead) {
+        if matches!(source, PageSource::Swap | PageSource::Ahead) {
             base.queue.meter.asked_bytes += PAGE_BYTES;
             base.queue.meter.hit_bytes += if is_there { PAGE_BYTES } else { 0 };
         }
     }
 
     /// The page of a fault is there, or will never be.
-    pub(super) fn finish(&mut self, base: &mut Base, id: FaultId) {
+    pub(super) fn finish(&mut self, base: &mut SharedState, id: FaultId) {
         base.queue.evidence.reads_under_way -= 1;
         self.faulted.push_back(id);
     }
 
     /// A fault that waits for room gets none, and ends.
-    pub(in crate::machine) fn fail(&mut self, base: &mut Base, id: FaultId, error: ReadError) {
+    pub(in crate::machine) fn fail(
+        &mut self,
+        base: &mut SharedState,
+        id: FaultId,
+        error: ReadError,
+    ) {
         self.get_mut(id).error = Some(error);
         self.finish(base, id);
     }
 
     /// The next fault that has ended.
-    pub(in crate::machine) fn poll_faulted(&mut self, base: &Base) -> Option<Faulted> {
+    pub(in crate::machine) fn poll_faulted(&mut self, base: &SharedState) -> Option<Faulted> {
         let id = self.faulted.pop_front()?;
-        let Fault { cause, started, found, error } = self.get(id);
+        let MachineFault { cause, started, found, error } = self.get(id);
         Some(Faulted {
             fault: id,
             tag: cause.tag,
@@ -116,11 +124,11 @@ impl Memory {
     }
 
     /// Gives a fault that has ended back: unless it failed, the world has mapped its page.
-    pub(in crate::machine) fn release(&mut self, base: &mut Base, id: FaultId) {
-        let Fault { cause, found, error, .. } = self.faults.remove(id.0 as usize);
+    pub(in crate::machine) fn release(&mut self, base: &mut SharedState, id: FaultId) {
+        let MachineFault { cause, found, error, .. } = self.faults.remove(id.0 as usize);
         let Some((frame, source)) = found else { return };
         if error.is_none() {
-            base.frames.cache.use_memory(frame, source == Source::Memory);
+            base.frames.cache.use_memory(frame, source == PageSource::Memory);
             if cause.access == MemoryAccess::Write && !base.frames.cache.is_dirty(frame) {
                 self.make_dirty(base, cause.memory, cause.page, frame);
             }
@@ -132,7 +140,7 @@ impl Memory {
 
     /// The fact of a fault for the law; none for a page that has no slot.
     fn swap_fault(&self, memory: MemoryId, page: u64) -> Option<SwapFault> {
-        let Mapping { kind, slots, .. } = &self.mappings[memory.0 as usize];
+        let MachineMapping { kind, slots, .. } = &self.mappings[memory.0 as usize];
         Some(SwapFault {
             memory,
             page,
@@ -148,11 +156,11 @@ impl Memory {
         self.get(fault).found.expect("a fault that has begun has its frame").0
     }
 
-    pub(super) fn get(&self, fault: FaultId) -> &Fault {
+    pub(super) fn get(&self, fault: FaultId) -> &MachineFault {
         &self.faults[fault.0 as usize]
     }
 
-    pub(super) fn get_mut(&mut self, fault: FaultId) -> &mut Fault {
+    pub(super) fn get_mut(&mut self, fault: FaultId) -> &mut MachineFault {
         &mut self.faults[fault.0 as usize]
     }
 }
@@ -166,7 +174,7 @@ mod tests {
 
     /// Laws divide what a request costs by those who wait: who has what he waited for is none of them.
     #[test]
-    fn a_fault_counts_as_under_way_no_longer_than_it_is() {
+    fn a_fault_counts_as_in_progress_only_until_it_ends() {
         let caps = DeviceCaps {
             sectors: 1 << 20,
             alignment_sectors: 8,

@@ -3,23 +3,23 @@
 use alloc::vec::Vec;
 
 use super::area::SwapArea;
-use super::{FaultId, Mapping, Memory};
+use super::{FaultId, MachineMapping, MachineMemory};
 use crate::cache::{Cache, FrameState, Mark};
 use crate::machine::files::{cut, join_adjacent};
-use crate::machine::queue::{Content, Ended, Waiter};
-use crate::machine::{Base, ReadError};
+use crate::machine::queue::{EndedPart, RequestContent, Waiter};
+use crate::machine::{ReadError, SharedState};
 use crate::readahead::DeviceEvidence;
 use crate::request::{Need, Op, ProcessId, Request, RequestId};
-use crate::swapin::{MemoryId, SwapFault, SwapRead, SwapinLaw, Swapped};
+use crate::swapin::{MemoryId, SwapFault, SwapRead, SwapinPolicy, SwappedPageQueries};
 use crate::unit::{PAGE_BYTES, PAGE_SECTORS, PageRange, Time};
 
-impl Memory {
+impl MachineMemory {
     /// Reads the swapped-out pages of the range ahead of faults, as far as there is room; gives the
     /// first page that was not dealt with. See [`Machine::will_need`](crate::machine::Machine).
     pub(in crate::machine) fn will_need(
         &mut self,
         now: Time,
-        base: &mut Base,
+        base: &mut SharedState,
         memory: MemoryId,
         range: PageRange,
         process: ProcessId,
@@ -55,31 +55,31 @@ impl Memory {
     pub(super) fn swap_in(
         &mut self,
         now: Time,
-        base: &mut Base,
+        base: &mut SharedState,
         fault: &SwapFault,
         process: ProcessId,
     ) {
-        let wanted = self.ask_swapin(now, base, |law, swapped| law.miss(fault, swapped));
+        let wanted = self.call_policy(now, base, |policy, swapped| policy.miss(fault, swapped));
         self.read_swapped(now, base, Some(fault.slot), Some(wanted), fault, process);
     }
 
     /// A fault has found its page, which the law had read ahead: the law may go on.
-    pub(super) fn swap_in_further(
+    pub(super) fn swap_in_at_hit(
         &mut self,
         now: Time,
-        base: &mut Base,
+        base: &mut SharedState,
         fault: &SwapFault,
         process: ProcessId,
     ) {
-        let wanted = self.ask_swapin(now, base, |law, swapped| law.hit(fault, swapped));
+        let wanted = self.call_policy(now, base, |policy, swapped| policy.hit(fault, swapped));
         self.read_swapped(now, base, None, wanted, fault, process);
     }
 
-    fn ask_swapin<T>(
+    fn call_policy<T>(
         &mut self,
         now: Time,
-        base: &mut Base,
-        ask: impl FnOnce(&mut dyn SwapinLaw, &mut dyn Swapped) -> T,
+        base: &mut SharedState,
+        ask: impl FnOnce(&mut dyn SwapinPolicy, &mut dyn SwappedPageQueries) -> T,
     ) -> T {
         let is_short = base.queue.is_congested();
         let cache = &base.frames.cache;
@@ -98,9 +98,9 @@ impl Memory {
             waiting_faults,
             evidence,
         };
-        let wanted = ask(&mut *self.swap.law, &mut swapped);
+        let wanted = ask(&mut *self.swap.policy, &mut swapped);
         let lacking_pages = swapped.lacking_pages;
-        self.swap.ready_for_law(lacking_pages, cache.budget_pages());
+        self.swap.adapt_ready_frames(lacking_pages, cache.budget_pages());
         wanted
     }
 
@@ -108,15 +108,15 @@ impl Memory {
     fn read_swapped(
         &mut self,
         now: Time,
-        base: &mut Base,
-        awaited: Option<u64>,
+        base: &mut SharedState,
+        demand: Option<u64>,
         wanted: Option<SwapRead>,
         fault: &SwapFault,
         process: ProcessId,
     ) {
         let mut runs = core::mem::take(&mut self.runs);
-        let own = awaited.map_or(PageRange::default(), |slot| PageRange::new(slot, 1));
-        runs.extend(awaited.map(|_| own));
+        let own = demand.map_or(PageRange::default(), |slot| PageRange::new(slot, 1));
+        runs.extend(demand.map(|_| own));
         match wanted {
             None => {}
             Some(SwapRead::Slots(range)) => {
@@ -139,8 +139,8 @@ impl Memory {
         }
         for run in runs.drain(..) {
             cut(run, own, base.queue.request_pages_max(), |range| {
-                let is_awaited = awaited.is_some_and(|slot| range.contains(slot));
-                let ahead = range.count() - u64::from(is_awaited);
+                let is_demand = demand.is_some_and(|slot| range.contains(slot));
+                let ahead = range.count() - u64::from(is_demand);
                 self.read_slots(now, base, range, ahead as u32, process);
             });
         }
@@ -151,7 +151,7 @@ impl Memory {
     /// memory, and if there is room.
     fn add_ahead(
         &mut self,
-        base: &mut Base,
+        base: &mut SharedState,
         slot: Option<u64>,
         mark: Mark,
         runs: &mut Vec<PageRange>,
@@ -176,18 +176,18 @@ impl Memory {
     fn read_slots(
         &mut self,
         now: Time,
-        base: &mut Base,
+        base: &mut SharedState,
         range: PageRange,
         ahead_pages: u32,
         process: ProcessId,
     ) {
         self.swap.counters.swap_in_pages += range.count();
-        let is_awaited = u64::from(ahead_pages) < range.count();
+        let is_demand = u64::from(ahead_pages) < range.count();
         let request = Request {
-            need: Need::of(is_awaited),
+            need: Need::of(is_demand),
             ..self.slots_request(base, Op::Read, range, process)
         };
-        let request = base.queue.send(now, request, Content::Slots { range, ahead_pages });
+        let request = base.queue.send(now, request, RequestContent::Slots { range, ahead_pages });
         for slot in range.pages() {
             let frame = self.frame_of_slot(base, slot);
             base.frames.cache.carry(frame, request);
@@ -197,7 +197,7 @@ impl Memory {
     /// A request for the bytes of some slots, for which nobody waits yet.
     pub(super) fn slots_request(
         &self,
-        base: &Base,
+        base: &SharedState,
         op: Op,
         range: PageRange,
         process: ProcessId,
@@ -209,16 +209,16 @@ impl Memory {
             process,
             priority: base.queue.priority(process),
             is_sync: op == Op::Read,
-            need: Need::Likely,
+            need: Need::Prefetch,
         }
     }
 
     /// The request of one slot again, of one that failed.
-    pub(super) fn alone(&self, base: &mut Base, failed: &Request, slot: u64) -> RequestId {
+    pub(super) fn alone(&self, base: &mut SharedState, failed: &Request, slot: u64) -> RequestId {
         let range = PageRange::new(slot, 1);
         let again = self.slots_request(base, failed.op, range, failed.process);
         let again = Request { priority: failed.priority, ..again };
-        base.queue.send_again(again, Content::Slots { range, ahead_pages: 0 })
+        base.queue.send_again(again, RequestContent::Slots { range, ahead_pages: 0 })
     }
 
     /// Slots have been read, or not. Of a failed request that carried more than
@@ -226,11 +226,11 @@ impl Memory {
     /// waiters back.
     pub(super) fn complete_swap_in(
         &mut self,
-        base: &mut Base,
-        ended: Ended,
+        base: &mut SharedState,
+        ended: EndedPart,
         range: PageRange,
     ) -> Vec<Waiter> {
-        let Ended { request, outcome, is_merged, waiters, .. } = ended;
+        let EndedPart { request, outcome, is_merged, waiters, .. } = ended;
         let (good_pages, error) = outcome.good_pages();
         let good_end = range.first + good_pages;
         let is_alone = range.count() == 1 && !is_merged;
@@ -241,7 +241,7 @@ impl Memory {
                 self.swap.is_full = false;
                 continue;
             }
-            let waits_for_it = |&waiter: &Waiter| self.frame_of(faulter(waiter)) == frame;
+            let waits_for_it = |&waiter: &Waiter| self.frame_of(waiting_fault(waiter)) == frame;
             if is_alone || !waiters.iter().any(waits_for_it) {
                 base.frames.cache.fail(frame);
                 continue;
@@ -252,7 +252,7 @@ impl Memory {
                 base.queue.wait(again, waiter);
             }
         }
-        for fault in waiters.iter().copied().map(faulter) {
+        for fault in waiters.iter().copied().map(waiting_fault) {
             match base.frames.cache.state(self.frame_of(fault)) {
                 FrameState::InFlight(_) => continue,
                 FrameState::Filled => {}
@@ -268,7 +268,7 @@ impl Memory {
 }
 
 /// The fault that waits for a slot.
-fn faulter(waiter: Waiter) -> FaultId {
+fn waiting_fault(waiter: Waiter) -> FaultId {
     match waiter {
         Waiter::Fault(fault) => fault,
         Waiter::Read(_) => unreachable!("reads wait for pages of files"),
@@ -278,7 +278,7 @@ fn faulter(waiter: Waiter) -> FaultId {
 /// What is swapped out, as the law sees it during one fault.
 struct SwappedOut<'a> {
     cache: &'a Cache,
-    mappings: &'a [Mapping],
+    mappings: &'a [MachineMapping],
     area: &'a SwapArea,
     room_pages: u64,
     lacking_pages: u64,
@@ -286,7 +286,7 @@ struct SwappedOut<'a> {
     evidence: &'a mut DeviceEvidence,
 }
 
-impl Swapped for SwappedOut<'_> {
+impl SwappedPageQueries for SwappedOut<'_> {
     fn absent_slot(&self, memory: MemoryId, page: u64) -> Option<u64> {
         let mapping = &self.mappings[memory.0 as usize];
         let slot = mapping.slot_of(page)?;

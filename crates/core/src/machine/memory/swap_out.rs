@@ -29,17 +29,17 @@
 
 use alloc::vec::Vec;
 
-use super::area::Owner;
-use super::{Memory, MemoryId, SwapOut, Unmap};
-use crate::cache::{FileId, FrameId, Leaving};
-use crate::machine::queue::{Content, Ended, Waiter};
-use crate::machine::{Base, ReadError};
+use super::area::LazyEngine;
+use super::{MachineMemory, MemoryId, SwapOut, Unmap};
+use crate::cache::{FileId, FrameId, LeavingChoice};
+use crate::machine::queue::{EndedPart, RequestContent, Waiter};
+use crate::machine::{ReadError, SharedState};
 use crate::request::Op;
 use crate::unit::{PageRange, Time};
 
-impl Memory {
+impl MachineMemory {
     /// The next page to be taken out of a program's address space.
-    pub(in crate::machine) fn poll_unmap(&mut self, base: &mut Base) -> Option<Unmap> {
+    pub(in crate::machine) fn poll_unmap(&mut self, base: &mut SharedState) -> Option<Unmap> {
         let frame = self.swap.unmaps.pop_front()?;
         let cache = &mut base.frames.cache;
         debug_assert!(cache.is_leaving(frame) && cache.is_mapped(frame));
@@ -54,7 +54,7 @@ impl Memory {
     /// not count on them.
     pub(in crate::machine) fn handle_unmapped(
         &mut self,
-        base: &mut Base,
+        base: &mut SharedState,
         unmap: Unmap,
         was_written: bool,
     ) -> bool {
@@ -78,7 +78,7 @@ impl Memory {
     /// A page may have been written to, as nobody has told.
     pub(in crate::machine) fn handle_written(
         &mut self,
-        base: &mut Base,
+        base: &mut SharedState,
         memory: MemoryId,
         page: u64,
     ) {
@@ -90,7 +90,7 @@ impl Memory {
     }
 
     /// A page that may be leaving is used again, or discarded.
-    pub(super) fn call_back(&mut self, base: &Base, frame: FrameId) {
+    pub(super) fn cancel_swap_out(&mut self, base: &SharedState, frame: FrameId) {
         if base.frames.cache.is_leaving(frame) {
             self.swap.unmaps.retain(|&other| other != frame);
             self.swap.to_write.retain(|&other| other != frame);
@@ -99,7 +99,7 @@ impl Memory {
 
     /// Lets pages leave until enough are ready or on their way, and writes those
     /// that are to be written once all are unmapped that leave with them.
-    pub(in crate::machine) fn make_room(&mut self, now: Time, base: &mut Base) {
+    pub(in crate::machine) fn make_room(&mut self, now: Time, base: &mut SharedState) {
         if self.is_unused() {
             return;
         }
@@ -113,7 +113,7 @@ impl Memory {
         }
     }
 
-    fn choose_leaving(&mut self, base: &mut Base) {
+    fn choose_leaving(&mut self, base: &mut SharedState) {
         let waiting = base.waiting.front().map(|waiting| waiting.pages);
         if waiting.is_none() && self.is_broken() {
             return;
@@ -130,18 +130,18 @@ impl Memory {
         let mut steps = base.frames.cache.budget_pages();
         while self.coming(base) < enough && steps > 0 {
             steps -= 1;
-            if let Some(frame) = base.frames.cache.pop_rested(resting_max) {
+            if let Some(frame) = base.frames.cache.end_second_chance(resting_max) {
                 self.swap.to_write.push(frame);
                 continue;
             }
             match base.frames.cache.choose_leaving() {
                 None => break,
-                Some(Leaving::Gone) => {}
-                Some(Leaving::Held { frame, age }) => {
+                Some(LeavingChoice::Gone) => {}
+                Some(LeavingChoice::Held { frame, age }) => {
                     let (file, page) = base.frames.cache.page_of(frame);
-                    self.lead_out(base, frame);
+                    self.start_leaving(base, frame);
                     if self.swap.swap_out == SwapOut::Neighbours {
-                        self.lead_out_neighbours(base, file, page, age / 2);
+                        self.start_leaving_neighbours(base, file, page, age / 2);
                     }
                 }
             }
@@ -150,7 +150,13 @@ impl Memory {
 
     /// The pages beside one that leaves, on both sides, go with it, as far as they are
     /// so old; no more than a write takes.
-    fn lead_out_neighbours(&mut self, base: &mut Base, file: FileId, page: u64, age_min: u32) {
+    fn start_leaving_neighbours(
+        &mut self,
+        base: &mut SharedState,
+        file: FileId,
+        page: u64,
+        age_min: u32,
+    ) {
         let mut left = self.swap.write_pages_max - 1;
         for step in [1, -1] {
             let mut beside = page;
@@ -158,7 +164,7 @@ impl Memory {
                 && let Some(next) = beside.checked_add_signed(step)
                 && let Some(frame) = base.frames.cache.leave_if_old(file, next, age_min)
             {
-                self.lead_out(base, frame);
+                self.start_leaving(base, frame);
                 beside = next;
                 left -= 1;
             }
@@ -166,7 +172,7 @@ impl Memory {
     }
 
     /// A page that was chosen to leave goes its first step.
-    fn lead_out(&mut self, base: &mut Base, frame: FrameId) {
+    fn start_leaving(&mut self, base: &mut SharedState, frame: FrameId) {
         let is_dirty = base.frames.cache.is_dirty(frame);
         if (is_dirty && self.swap.is_full) || base.frames.cache.is_writing(frame) {
             // It can't go now; what is being written still was used again meanwhile.
@@ -179,8 +185,8 @@ impl Memory {
     }
 
     /// How many pages are ready, or will be without more being done.
-    fn coming(&self, base: &Base) -> u32 {
-        base.frames.cache.ready_pages() + base.frames.cache.coming_pages()
+    fn coming(&self, base: &SharedState) -> u32 {
+        base.frames.cache.ready_pages() + base.frames.cache.becoming_ready_pages()
     }
 
     /// Whether the device has failed so often that it is left alone, until something needs room.
@@ -190,9 +196,9 @@ impl Memory {
 
     /// Why what waits for room never finds any; `None` while something that makes
     /// room is on its way.
-    pub(in crate::machine) fn want_of_room(&mut self, base: &Base) -> Option<ReadError> {
+    pub(in crate::machine) fn no_memory_error(&mut self, base: &SharedState) -> Option<ReadError> {
         let is_broken = self.is_broken();
-        let is_stuck = base.frames.cache.coming_pages() == 0 && base.frames.is_idle();
+        let is_stuck = base.frames.cache.becoming_ready_pages() == 0 && base.frames.is_idle();
         if self.is_unused() || !(is_broken || is_stuck) {
             return None;
         }
@@ -207,7 +213,7 @@ impl Memory {
 
     /// Makes requests of the pages that are to be written; gives whether there
     /// were slots for all of them.
-    fn write_out(&mut self, now: Time, base: &mut Base) -> bool {
+    fn write_out(&mut self, now: Time, base: &mut SharedState) -> bool {
         if self.swap.to_write.is_empty() {
             return true;
         }
@@ -224,7 +230,7 @@ impl Memory {
             }
             self.swap.counters.swap_out_pages += run.count();
             let request = self.slots_request(base, Op::Write, run, self.swap.writer);
-            base.queue.send(now, request, Content::Slots { range: run, ahead_pages: 0 });
+            base.queue.send(now, request, RequestContent::Slots { range: run, ahead_pages: 0 });
             rest = later;
         }
         for &frame in rest {
@@ -238,14 +244,14 @@ impl Memory {
 
     /// Slots for so many pages, or for some of them; None when there are none
     /// (or no page is left).
-    fn find_slots(&mut self, base: &mut Base, pages: u64) -> Option<PageRange> {
+    fn find_slots(&mut self, base: &mut SharedState, pages: u64) -> Option<PageRange> {
         let wanted = pages.min(self.swap.write_pages_max);
         if wanted == 0 {
             return None;
         }
         if self.swap.area.free_slots() == 0 {
             let mappings = &self.mappings;
-            let is_spare = |owner: Owner| {
+            let is_spare = |owner: LazyEngine| {
                 let file = mappings[owner.memory.0 as usize].file;
                 base.frames
                     .cache
@@ -264,11 +270,11 @@ impl Memory {
     /// and their slots are never used again. Gives the list of waiters back.
     pub(super) fn complete_swap_out(
         &mut self,
-        base: &mut Base,
-        ended: Ended,
+        base: &mut SharedState,
+        ended: EndedPart,
         range: PageRange,
     ) -> Vec<Waiter> {
-        let Ended { request, outcome, is_merged, waiters, .. } = ended;
+        let EndedPart { request, outcome, is_merged, waiters, .. } = ended;
         debug_assert!(waiters.is_empty(), "nobody waits for a page to be written");
         let (good_pages, error) = outcome.good_pages();
         let good_end = range.first + good_pages;

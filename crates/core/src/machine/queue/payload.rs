@@ -12,7 +12,7 @@ use crate::unit::PageRange;
 
 /// What a request carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::machine) enum Content {
+pub(in crate::machine) enum RequestContent {
     /// Pages of a file, all in flight in the cache.
     Pages {
         file: FileId,
@@ -20,7 +20,7 @@ pub(in crate::machine) enum Content {
         /// How many of them were read ahead of need.
         ahead_pages: u32,
         /// What is in flight behind them, until it is known which page can't be read.
-        behind: Behind,
+        behind: SearchTail,
     },
     /// Slots of the swap area: pages of memory, in flight in the cache when they
     /// are read, being written when they are written.
@@ -36,26 +36,27 @@ pub(in crate::machine) enum Content {
 /// What comes after the pages of a request by which the first bad page of a failed one is
 /// searched for: the pages from the request's own last one on. Empty for any other request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::machine) struct Behind {
+pub(in crate::machine) struct SearchTail {
     /// The bad page lies before this page (exclusive), in the request or behind it.
     pub(in crate::machine) suspect_end: u64,
     /// The failed request ended before this page (exclusive).
     pub(in crate::machine) end: u64,
 }
 
-impl Behind {
+impl SearchTail {
     /// Nothing is behind the range.
-    pub(in crate::machine) fn none(range: PageRange) -> Behind {
-        Behind { suspect_end: range.end, end: range.end }
+    pub(in crate::machine) fn none(range: PageRange) -> SearchTail {
+        SearchTail { suspect_end: range.end, end: range.end }
     }
 }
 
-impl Content {
+impl RequestContent {
     /// How many pages of it were read ahead of need.
     pub(in crate::machine) fn ahead_pages(self) -> u32 {
         match self {
-            Content::Pages { ahead_pages, .. } | Content::Slots { ahead_pages, .. } => ahead_pages,
-            Content::Direct { .. } => 0,
+            RequestContent::Pages { ahead_pages, .. }
+            | RequestContent::Slots { ahead_pages, .. } => ahead_pages,
+            RequestContent::Direct { .. } => 0,
         }
     }
 }
@@ -72,7 +73,7 @@ pub(in crate::machine) enum Waiter {
 /// What one request has with it, beside what the device and the scheduler know.
 #[derive(Debug)]
 struct Payload {
-    content: Content,
+    content: RequestContent,
     waiters: Vec<Waiter>,
     /// Tried again after a failure, past the scheduler.
     is_retry: bool,
@@ -88,7 +89,7 @@ pub(super) struct Payloads {
 
 impl Payloads {
     /// Takes in what the request `id`, which was opened just now, carries.
-    pub(super) fn put(&mut self, id: RequestId, content: Content, is_retry: bool) {
+    pub(super) fn put(&mut self, id: RequestId, content: RequestContent, is_retry: bool) {
         let waiters = self.spare.pop().unwrap_or_default();
         let payload = Payload { content, waiters, is_retry };
         match self.by_name.get_mut(id.0 as usize) {
@@ -105,7 +106,7 @@ impl Payloads {
 
     /// Gives out what the request carried and who waits for it, in a list to be given back to
     /// [`recycle`](Payloads::recycle).
-    pub(super) fn take(&mut self, id: RequestId) -> (Content, Vec<Waiter>) {
+    pub(super) fn take(&mut self, id: RequestId) -> (RequestContent, Vec<Waiter>) {
         let payload = &mut self.by_name[id.0 as usize];
         (payload.content, core::mem::take(&mut payload.waiters))
     }
@@ -118,7 +119,7 @@ impl Payloads {
         }
     }
 
-    pub(super) fn content(&self, id: RequestId) -> Content {
+    pub(super) fn content(&self, id: RequestId) -> RequestContent {
         self.by_name[id.0 as usize].content
     }
 

@@ -1,12 +1,12 @@
 //! A run of one reader, or its newest part: how long it is, and what the curves learn of it.
 
-use super::super::{Begin, DeviceEvidence};
+use super::super::{DeviceEvidence, RunBegin};
 
 /// Pages that were used in order, counted in requests of one size.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Run {
+pub(super) struct SequentialRun {
     /// What was known when it began, which says by which curve it is judged.
-    pub(super) begin: Begin,
+    pub(super) begin: RunBegin,
     /// How many pages its first request asked for, at least 1.
     pub(super) each: u64,
     /// Pages that its reader has behind it.
@@ -15,10 +15,10 @@ pub(super) struct Run {
     ended_with: Option<u64>,
 }
 
-impl Run {
+impl SequentialRun {
     /// One of so many pages, the first request of which asked for `each`.
-    pub(super) fn begun(begin: Begin, each: u64, behind: u64) -> Run {
-        Run { begin, each: each.max(1), behind, ended_with: None }
+    pub(super) fn begun(begin: RunBegin, each: u64, behind: u64) -> SequentialRun {
+        SequentialRun { begin, each: each.max(1), behind, ended_with: None }
     }
 
     /// How long it is: in requests of the size of its first.
@@ -40,11 +40,11 @@ impl Run {
     pub(super) fn grew(&mut self, pages: u64, device: &mut DeviceEvidence) {
         let before = self.length();
         self.behind += pages;
-        let survival = device.lengths.of_mut(self.begin);
+        let length_distribution = device.lengths.of_mut(self.begin);
         if let Some(length) = self.ended_with.take() {
-            survival.goes_on_after_all(length);
+            length_distribution.undo_end(length);
         }
-        survival.grew(before, self.length());
+        length_distribution.grew(before, self.length());
     }
 
     /// It has ended, with so many pages more than were seen, as far as is known.
@@ -54,8 +54,8 @@ impl Run {
         }
         let length = self.length_with(self.behind + unseen_pages);
         self.ended_with = Some(length);
-        let survival = device.lengths.of_mut(self.begin);
-        survival.grew(self.length(), length);
-        survival.ended(length);
+        let length_distribution = device.lengths.of_mut(self.begin);
+        length_distribution.grew(self.length(), length);
+        length_distribution.ended(length);
     }
 }

@@ -1,15 +1,15 @@
 //! One stream: where its reader is, how far is read ahead of it, and the window.
 
-use super::super::{Begin, DeviceEvidence, Era, Pages};
-use super::run::Run;
+use super::super::{DeviceEvidence, Era, PageView, RunBegin};
+use super::run::SequentialRun;
 use super::stride::Stride;
-use super::{Ahead, Seen, say};
-use crate::observed::{FEW, NEWEST};
+use super::{AccessContext, LatestReadahead, say};
+use crate::observed::{EWMA_WINDOW, MIN_SAMPLES};
 use crate::unit::PageRange;
 
 /// In which order a stream takes its pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Shape {
+pub(super) enum StreamShape {
     /// One request was seen; it may go anywhere. Entered at the begin.
     Open,
     /// Upwards without gaps.
@@ -20,21 +20,21 @@ pub(super) enum Shape {
     Strided(Stride),
 }
 
-impl Shape {
+impl StreamShape {
     fn name(self) -> &'static str {
         match self {
-            Shape::Open => "open",
-            Shape::Forward => "forward",
-            Shape::Backward => "backward",
-            Shape::Strided(_) => "strided",
+            StreamShape::Open => "open",
+            StreamShape::Forward => "forward",
+            StreamShape::Backward => "backward",
+            StreamShape::Strided(_) => "strided",
         }
     }
 }
 
 /// A stream of requests.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Stream {
-    shape: Shape,
+pub(super) struct ReadStream {
+    shape: StreamShape,
     /// The last request that was seen.
     last: PageRange,
     /// The page after the last that was read ahead, or asked for: forward. The
@@ -48,9 +48,9 @@ pub(super) struct Stream {
     /// much more for each that was read since.
     window_limit: u64,
     /// All that the reader has behind it.
-    run: Run,
+    run: SequentialRun,
     /// What of it came since a request was of another size than those before it, if one was.
-    part: Option<Run>,
+    part: Option<SequentialRun>,
     /// How many pages had been asked for of the device, by everybody, when it began.
     begun_at: u64,
     /// Whether it is taken to go down while nothing shows which way it goes.
@@ -59,17 +59,17 @@ pub(super) struct Stream {
     counted: Option<Era>,
 }
 
-impl Stream {
+impl ReadStream {
     /// A request that continues nothing.
-    pub(super) fn begun(request: PageRange, begin: Begin, begun_at: u64) -> Stream {
-        Stream {
-            shape: Shape::Open,
+    pub(super) fn begun(request: PageRange, begin: RunBegin, begun_at: u64) -> ReadStream {
+        ReadStream {
+            shape: StreamShape::Open,
             last: request,
             ahead: request.end,
             wanted: 0,
             window: 0,
             window_limit: u64::MAX,
-            run: Run::begun(begin, request.count(), request.count()),
+            run: SequentialRun::begun(begin, request.count(), request.count()),
             part: None,
             begun_at,
             goes_down: false,
@@ -78,27 +78,27 @@ impl Stream {
     }
 
     /// The same, taken to go down if that is what the last did that went on.
-    pub(super) fn taken_to_go(self, goes_down: bool) -> Stream {
-        Stream { goes_down, ..self }
+    pub(super) fn taken_to_go(self, goes_down: bool) -> ReadStream {
+        ReadStream { goes_down, ..self }
     }
 
     /// Three requests, so far apart.
-    pub(super) fn strided(request: PageRange, stride: Stride, begun_at: u64) -> Stream {
-        Stream {
-            shape: Shape::Strided(stride),
-            run: Run::begun(Begin::Stride, request.count(), 3 * request.count()),
-            ..Stream::begun(request, Begin::Stride, begun_at)
+    pub(super) fn strided(request: PageRange, stride: Stride, begun_at: u64) -> ReadStream {
+        ReadStream {
+            shape: StreamShape::Strided(stride),
+            run: SequentialRun::begun(RunBegin::Stride, request.count(), 3 * request.count()),
+            ..ReadStream::begun(request, RunBegin::Stride, begun_at)
         }
     }
 
     /// The run, or its newest part, by which it is judged how it goes on.
-    fn newest(&self) -> &Run {
+    fn newest(&self) -> &SequentialRun {
         self.part.as_ref().unwrap_or(&self.run)
     }
 
     /// How many pages right ahead it has used unseen.
-    fn pages_unseen(&self, pages: &dyn Pages) -> u64 {
-        if self.shape != Shape::Forward {
+    fn pages_unseen(&self, pages: &dyn PageView) -> u64 {
+        if self.shape != StreamShape::Forward {
             return 0;
         }
         let ahead = self.last.end..self.ahead;
@@ -108,17 +108,17 @@ impl Stream {
 
     /// How many pages ahead of its reader it is worth reading, where it began anywhere; `None` where it was expected to go on.
     pub(super) fn wanted_anywhere(&self) -> Option<u64> {
-        matches!(self.run.begin, Begin::Request { .. }).then_some(self.wanted)
+        matches!(self.run.begin, RunBegin::Request { .. }).then_some(self.wanted)
     }
 
     /// Whether it is known to go down.
     pub(super) fn is_backward(&self) -> bool {
-        self.shape == Shape::Backward
+        self.shape == StreamShape::Backward
     }
 
     /// Whether it is of blocks at one distance.
     pub(super) fn is_strided(&self) -> bool {
-        matches!(self.shape, Shape::Strided(_))
+        matches!(self.shape, StreamShape::Strided(_))
     }
 
     /// Whether a request continued it.
@@ -130,7 +130,7 @@ impl Stream {
     /// most of what others ask for is passed over by this alone.
     pub(super) fn reach(&self) -> PageRange {
         let (next, ahead) = match self.shape {
-            Shape::Strided(stride) => (stride.next_pages().first, stride.ahead_pages().first),
+            StreamShape::Strided(stride) => (stride.next_pages().first, stride.ahead_pages().first),
             _ => (self.last.first, self.ahead),
         };
         let first = self.last.first.min(ahead).min(next);
@@ -142,7 +142,7 @@ impl Stream {
     ///
     /// What lies between was used by then: a reader that jumps into what was
     /// read ahead doesn't go on.
-    pub(super) fn is_continued_by(&self, seen: &Seen, pages: &dyn Pages) -> bool {
+    pub(super) fn is_continued_by(&self, seen: &AccessContext, pages: &dyn PageView) -> bool {
         let request = seen.request;
         let is_forward = || {
             self.last.first <= request.first
@@ -157,13 +157,13 @@ impl Stream {
                 && (request.end >= self.last.first || !pages.is_unused(request.end))
         };
         match self.shape {
-            Shape::Strided(stride) => {
+            StreamShape::Strided(stride) => {
                 (1..=stride.steps_ahead().max(1)).contains(&stride.steps_to(seen))
             }
             // Where it was taken to go isn't known to be so.
             _ if !self.has_gone_on() => is_forward() || is_backward(self.ahead),
-            Shape::Open | Shape::Forward => is_forward(),
-            Shape::Backward => is_backward(self.ahead),
+            StreamShape::Open | StreamShape::Forward => is_forward(),
+            StreamShape::Backward => is_backward(self.ahead),
         }
     }
 
@@ -171,36 +171,36 @@ impl Stream {
     /// where that lies behind it.
     fn pages_on_to(&self, request: PageRange, steps: impl FnOnce(&Stride) -> i64) -> u64 {
         match &self.shape {
-            Shape::Open | Shape::Forward => request.end.saturating_sub(self.last.end),
-            Shape::Backward => self.last.first.saturating_sub(request.first),
-            Shape::Strided(stride) => steps(stride).max(0) as u64 * self.run.each,
+            StreamShape::Open | StreamShape::Forward => request.end.saturating_sub(self.last.end),
+            StreamShape::Backward => self.last.first.saturating_sub(request.first),
+            StreamShape::Strided(stride) => steps(stride).max(0) as u64 * self.run.each,
         }
     }
 
     /// The reader has come to `request`: the window shrinks if what was read ahead is gone.
-    pub(super) fn advance(&mut self, seen: &Seen, pages: &mut dyn Pages) {
+    pub(super) fn advance(&mut self, seen: &AccessContext, pages: &mut dyn PageView) {
         let request = seen.request;
         if !self.has_gone_on() {
             self.turn(request);
         }
         let was_ahead = |page: u64| match self.shape {
-            Shape::Open | Shape::Forward => page < self.ahead,
-            Shape::Backward => page >= self.ahead,
-            Shape::Strided(stride) => !stride.is_next_ahead(seen),
+            StreamShape::Open | StreamShape::Forward => page < self.ahead,
+            StreamShape::Backward => page >= self.ahead,
+            StreamShape::Strided(stride) => !stride.is_next_ahead(seen),
         };
         let is_evicted = request.pages().any(|page| was_ahead(page) && !pages.is_cached(page));
         if is_evicted {
-            self.window = (self.window / 2).max(FEW);
+            self.window = (self.window / 2).max(MIN_SAMPLES);
             self.window_limit = self.window;
             // What is left of it may have holes: it is gone through anew.
             self.ahead = match self.shape {
-                Shape::Backward => request.first,
-                Shape::Strided(_) => self.ahead,
-                Shape::Open | Shape::Forward => request.end,
+                StreamShape::Backward => request.first,
+                StreamShape::Strided(_) => self.ahead,
+                StreamShape::Open | StreamShape::Forward => request.end,
             };
         }
         let on = self.pages_on_to(request, |stride| stride.steps_to(seen));
-        if let Shape::Strided(stride) = &mut self.shape {
+        if let StreamShape::Strided(stride) = &mut self.shape {
             stride.advance(seen);
         }
         let is_of_other_size =
@@ -211,7 +211,8 @@ impl Stream {
             part.grew(on, device);
         }
         if is_of_other_size {
-            self.part = Some(Run::begun(Begin::Part, request.count(), request.count()));
+            self.part =
+                Some(SequentialRun::begun(RunBegin::Part, request.count(), request.count()));
         }
         self.last = request;
     }
@@ -220,19 +221,19 @@ impl Stream {
     fn turn(&mut self, request: PageRange) {
         let goes_down = request.first < self.last.first;
         match self.shape {
-            Shape::Open | Shape::Forward if goes_down => {
-                (self.shape, self.ahead) = (Shape::Backward, self.last.first);
+            StreamShape::Open | StreamShape::Forward if goes_down => {
+                (self.shape, self.ahead) = (StreamShape::Backward, self.last.first);
             }
-            Shape::Open => self.shape = Shape::Forward,
-            Shape::Backward if !goes_down => {
-                (self.shape, self.ahead) = (Shape::Forward, self.last.end);
+            StreamShape::Open => self.shape = StreamShape::Forward,
+            StreamShape::Backward if !goes_down => {
+                (self.shape, self.ahead) = (StreamShape::Forward, self.last.end);
             }
             _ => {}
         }
     }
 
     /// Its reader went elsewhere.
-    pub(super) fn left(&mut self, pages: &mut dyn Pages) {
+    pub(super) fn left(&mut self, pages: &mut dyn PageView) {
         let unseen = self.pages_unseen(pages);
         self.ended(unseen, pages.evidence().device);
     }
@@ -256,15 +257,15 @@ impl Stream {
             });
             if pages > 0 && self.reach().contains(unseen.first) {
                 (last, more) = (unseen, pages);
-                if let Shape::Strided(stride) = &mut self.shape {
+                if let StreamShape::Strided(stride) = &mut self.shape {
                     stride.went(steps);
                 }
             }
         }
         let is_whole = match self.shape {
-            Shape::Open | Shape::Forward => last.end >= file_pages,
-            Shape::Backward => last.first == 0,
-            Shape::Strided(stride) => {
+            StreamShape::Open | StreamShape::Forward => last.end >= file_pages,
+            StreamShape::Backward => last.first == 0,
+            StreamShape::Strided(stride) => {
                 let next = stride.next_pages();
                 next.is_empty() || next.first >= file_pages
             }
@@ -290,17 +291,17 @@ impl Stream {
     }
 
     /// Reads the next window, when the reader has come to the newest.
-    pub(super) fn read_ahead(&mut self, seen: Seen, pages: &mut dyn Pages) {
-        let Seen { request, file_pages, .. } = seen;
+    pub(super) fn read_ahead(&mut self, seen: AccessContext, pages: &mut dyn PageView) {
+        let AccessContext { request, file_pages, .. } = seen;
         let device = &mut *pages.evidence().device;
         let is_at_end = match self.shape {
-            Shape::Backward => request.first == 0,
+            StreamShape::Backward => request.first == 0,
             _ => request.end >= file_pages,
         };
         if is_at_end {
             self.leave(device);
         } else if self.run.length() > 1 {
-            self.counted = device.stream_goes_on(self.counted);
+            self.counted = device.record_stream_progress(self.counted);
         }
         let newest = *self.newest();
         let (begin, each, length) = (newest.begin, newest.each, newest.length());
@@ -312,21 +313,21 @@ impl Stream {
             (self.pages_that_live(device), "memory"),
         ];
         let (size, why) = bounds.into_iter().min_by_key(|bound| bound.0).expect("three bounds");
-        let gap_pages_max = device.estimate.request_occupies_pages();
+        let gap_pages_max = device.estimate.request_service_pages();
         let share = device.stream_share_pages();
-        if self.shape == Shape::Open && size > 0 {
-            self.shape = if self.goes_down { Shape::Backward } else { Shape::Forward };
+        if self.shape == StreamShape::Open && size > 0 {
+            self.shape = if self.goes_down { StreamShape::Backward } else { StreamShape::Forward };
         }
         let added = match self.shape {
-            Shape::Open => PageRange::default(),
-            Shape::Backward => {
+            StreamShape::Open => PageRange::default(),
+            StreamShape::Backward => {
                 let end = self.ahead.min(request.first);
                 let room = size.saturating_sub(request.first - end).min(share);
                 let window = PageRange { first: round_begin(end, room), end };
                 self.add_backward(window, pages);
                 window
             }
-            Shape::Forward => {
+            StreamShape::Forward => {
                 let first = self.ahead.max(request.end);
                 let room = size.saturating_sub(first - request.end).min(share);
                 let window = PageRange { first, end: round_end(first, room) }.clipped(file_pages);
@@ -344,10 +345,10 @@ impl Stream {
                 self.add_forward(window, seen, has_room_for_two, pages);
                 window
             }
-            Shape::Strided(mut stride) => {
+            StreamShape::Strided(mut stride) => {
                 if stride.steps_ahead() < 1 {
                     stride.restart();
-                    self.shape = Shape::Strided(stride);
+                    self.shape = StreamShape::Strided(stride);
                 }
                 let steps_ahead = stride.steps_ahead() as u64 - 1;
                 let all = (size.min(share) / request.count()).max(1);
@@ -368,7 +369,7 @@ impl Stream {
         self.window = size;
         self.window_limit = self.window_limit.saturating_mul(2);
         let (shape, behind) = (self.shape.name(), self.run.behind);
-        say(pages, Ahead { range: added, shape, why, behind, size });
+        say(pages, LatestReadahead { range: added, shape, why, behind, size });
     }
 
     /// How many pages ahead of the reader are still in memory when it comes to them.
@@ -377,9 +378,9 @@ impl Stream {
     /// its part. What part that is the pages that it has behind it say, of all that were asked for
     /// meanwhile; and as long as these are few, how many streams there are.
     fn pages_that_live(&self, device: &DeviceEvidence) -> u64 {
-        let asked = device.asked_pages().saturating_sub(self.begun_at);
-        let all = asked + NEWEST * device.streams.count();
-        device.memory_pages * (self.run.behind + NEWEST) / all.max(1)
+        let asked = device.requested_pages().saturating_sub(self.begun_at);
+        let all = asked + EWMA_WINDOW * device.streams.count();
+        device.memory_pages * (self.run.behind + EWMA_WINDOW) / all.max(1)
     }
 
     /// Where the next window can be on its way while this one is used, the middle is
@@ -388,9 +389,9 @@ impl Stream {
     fn add_forward(
         &mut self,
         window: PageRange,
-        seen: Seen,
+        seen: AccessContext,
         has_room_for_two: bool,
-        pages: &mut dyn Pages,
+        pages: &mut dyn PageView,
     ) {
         let request = seen.request;
         let early =
@@ -415,7 +416,7 @@ impl Stream {
 
     /// The reader comes to the last page of a backward window first: that one is marked, and where memory has no
     /// room for all, those next to it come in, in pieces that double.
-    fn add_backward(&mut self, window: PageRange, pages: &mut dyn Pages) {
+    fn add_backward(&mut self, window: PageRange, pages: &mut dyn PageView) {
         let mut end = window.end;
         while end > window.first {
             let count = (window.end - end).max(1);
@@ -438,7 +439,7 @@ impl Stream {
         count: u64,
         reads_through: bool,
         file_pages: u64,
-        pages: &mut dyn Pages,
+        pages: &mut dyn PageView,
     ) -> PageRange {
         let mut all = PageRange::default();
         let mut before = stride.before_ahead_pages();
@@ -465,7 +466,7 @@ impl Stream {
             before = asked;
             stride.pass();
         }
-        self.shape = Shape::Strided(stride);
+        self.shape = StreamShape::Strided(stride);
         all
     }
 }

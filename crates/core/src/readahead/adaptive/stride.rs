@@ -5,7 +5,7 @@
 //! places at random, or foresee the wrong page now and then. So a stride is followed in bytes; and in pages
 //! where these are at equal distances and the bytes aren't, as of records of different lengths that each begin a page.
 
-use super::Seen;
+use super::AccessContext;
 use crate::unit::{PAGE_BYTES, PageRange};
 
 /// Where a reader is on its way over such blocks.
@@ -25,7 +25,7 @@ pub(super) struct Stride {
 
 /// A request that continued none, as a stride may begin with it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Scattered {
+pub(super) struct RandomAccess {
     request: PageRange,
     offset: u64,
     bytes: u64,
@@ -34,14 +34,14 @@ pub(super) struct Scattered {
     distance_bytes: i64,
 }
 
-impl Scattered {
+impl RandomAccess {
     /// One after another.
-    pub(super) fn after(before: Option<Scattered>, seen: &Seen) -> Scattered {
-        let Seen { request, offset, bytes, .. } = *seen;
-        let from = |place: u64, of: fn(&Scattered) -> u64| {
+    pub(super) fn after(before: Option<RandomAccess>, seen: &AccessContext) -> RandomAccess {
+        let AccessContext { request, offset, bytes, .. } = *seen;
+        let from = |place: u64, of: fn(&RandomAccess) -> u64| {
             before.map_or(0, |before| place.wrapping_sub(of(&before)) as i64)
         };
-        Scattered {
+        RandomAccess {
             request,
             offset,
             bytes,
@@ -51,7 +51,7 @@ impl Scattered {
     }
 
     /// The stride of which it is the third block, if it lies from the one before as that from its own.
-    pub(super) fn stride(&self, before: Option<Scattered>) -> Option<Stride> {
+    pub(super) fn stride(&self, before: Option<RandomAccess>) -> Option<Stride> {
         let before = before?;
         let is_of_bytes =
             self.distance_bytes == before.distance_bytes && self.bytes == before.bytes;
@@ -107,7 +107,7 @@ impl Stride {
         (distance_bytes / PAGE_BYTES).saturating_sub(block_pages)
     }
 
-    fn place_of(&self, seen: &Seen) -> u64 {
+    fn place_of(&self, seen: &AccessContext) -> u64 {
         match self.unit_bytes {
             1 => seen.offset,
             _ => seen.request.first,
@@ -115,7 +115,7 @@ impl Stride {
     }
 
     /// How many strides the request is from the last block; 0 when it is off the stride.
-    pub(super) fn steps_to(&self, seen: &Seen) -> i64 {
+    pub(super) fn steps_to(&self, seen: &AccessContext) -> i64 {
         let way = self.place_of(seen).wrapping_sub(self.last) as i64;
         if way % self.distance == 0 { way / self.distance } else { 0 }
     }
@@ -137,12 +137,12 @@ impl Stride {
     }
 
     /// Whether the request is the block that was to be read ahead next.
-    pub(super) fn is_next_ahead(&self, seen: &Seen) -> bool {
+    pub(super) fn is_next_ahead(&self, seen: &AccessContext) -> bool {
         self.place_of(seen) == self.ahead
     }
 
     /// The reader has come to the request.
-    pub(super) fn advance(&mut self, seen: &Seen) {
+    pub(super) fn advance(&mut self, seen: &AccessContext) {
         self.last = self.place_of(seen);
     }
 

@@ -16,9 +16,9 @@
 //!   few aside: no chance does that. It is taken to be asked for as much again as it was. So it is read once the
 //!   price of its pages was paid there, or was earned by others.
 
-use super::super::{DeviceEvidence, Evidence, FileEvidence, Pages, REQUESTS_SHARE};
-use super::{Ahead, Seen, say};
-use crate::observed::{FEW, REMEMBERED};
+use super::super::{DeviceEvidence, Evidence, FileEvidence, PageView, WINDOW_COST_FACTOR};
+use super::{AccessContext, LatestReadahead, say};
+use crate::observed::{DECAY_WINDOW, MIN_SAMPLES};
 use crate::unit::PageRange;
 
 /// The share of a file larger than a quarter of the memory that was asked for before the rest is read. Without, such files were never
@@ -26,28 +26,28 @@ use crate::unit::PageRange;
 const SHARE_ASKED: u64 = 8;
 
 /// A request that continues no stream was seen: it counts, and the sweep goes on.
-pub(super) fn sweep(seen: Seen, pages: &mut dyn Pages) {
-    let Seen { request, file_pages, is_touch, .. } = seen;
+pub(super) fn sweep(seen: AccessContext, pages: &mut dyn PageView) {
+    let AccessContext { request, file_pages, is_touch, .. } = seen;
     let absent = request.pages().filter(|&page| !pages.is_cached(page)).count() as u64;
     let Evidence { device, file } = pages.evidence();
-    let price = device.price_pages(request.count());
+    let marginal_cost = device.marginal_cost_pages(request.count());
     if absent > 0 {
         file.scattered_requests += 1;
         file.scattered_pages += absent;
-        file.rent_pages += price;
+        file.cost_paid_pages += marginal_cost;
     } else {
-        file.saved_pages += price;
+        file.cost_avoided_pages += marginal_cost;
     }
-    let rent_pages = file.rent_pages;
-    let may_be_read = rent_pages / REQUESTS_SHARE + 2 * file.saved_pages;
-    let earned = may_be_read.saturating_sub(file.swept_pages);
-    let read_end = file.swept_end.unwrap_or(0);
+    let cost_paid_pages = file.cost_paid_pages;
+    let may_be_read = cost_paid_pages / WINDOW_COST_FACTOR + 2 * file.cost_avoided_pages;
+    let budget_earned = may_be_read.saturating_sub(file.whole_file_pages);
+    let read_end = file.whole_file_end.unwrap_or(0);
     if read_end == 0
         && absent > 0
-        && let Some((region, rent_pages)) =
-            dense_region(request, price, file_pages, earned, device, file)
+        && let Some((region, cost_paid_pages)) =
+            dense_region(request, marginal_cost, file_pages, budget_earned, device, file)
     {
-        return read(region, "region", rent_pages, is_touch, pages);
+        return read(region, "region", cost_paid_pages, is_touch, pages);
     }
     if read_end >= file_pages {
         if absent > 0 {
@@ -59,32 +59,38 @@ pub(super) fn sweep(seen: Seen, pages: &mut dyn Pages) {
     }
     let is_asked = |share: u64| share * file.scattered_pages >= file_pages;
     let fits = file_pages <= device.memory_pages / if is_asked(SHARE_ASKED) { 1 } else { 4 };
-    let is_spent = 2 * rent_pages >= file_pages;
-    let begins = is_asked(REMEMBERED) && is_spent && fits;
+    let is_spent = 2 * cost_paid_pages >= file_pages;
+    let begins = is_asked(DECAY_WINDOW) && is_spent && fits;
     if read_end == 0 && !begins {
         return;
     }
     let cost_pages = device.estimate.request_cost_pages();
-    let chunk_pages = earned.min(REQUESTS_SHARE * cost_pages).min(pages_max(device));
-    if chunk_pages >= price.min(file_pages - read_end) {
+    let chunk_pages = budget_earned.min(WINDOW_COST_FACTOR * cost_pages).min(pages_max(device));
+    if chunk_pages >= marginal_cost.min(file_pages - read_end) {
         let chunk = PageRange::new(read_end, chunk_pages).clipped(file_pages);
-        read(chunk, "asked", rent_pages, is_touch, pages);
+        read(chunk, "asked", cost_paid_pages, is_touch, pages);
     }
 }
 
 /// Reads the range, of which each page tells when it is used; of a mapping, where that takes a fault each, one of a few.
-fn read(range: PageRange, why: &'static str, behind: u64, is_touch: bool, pages: &mut dyn Pages) {
-    let tells = |page: u64| !is_touch || page.is_multiple_of(FEW);
+fn read(
+    range: PageRange,
+    why: &'static str,
+    behind: u64,
+    is_touch: bool,
+    pages: &mut dyn PageView,
+) {
+    let tells = |page: u64| !is_touch || page.is_multiple_of(MIN_SAMPLES);
     let is_there = |page: &u64| pages.add_absent(PageRange::new(*page, 1), tells(*page));
     let count = range.pages().take_while(is_there).count() as u64;
     let file = &mut *pages.evidence().file;
-    file.swept_pages += count;
+    file.whole_file_pages += count;
     if why == "asked" {
-        file.swept_end = Some(range.first + count);
+        file.whole_file_end = Some(range.first + count);
     }
     if count > 0 {
         let range = range.clipped(range.first + count);
-        say(pages, Ahead { range, shape: "sweep", why, behind, size: count });
+        say(pages, LatestReadahead { range, shape: "sweep", why, behind, size: count });
     }
 }
 
@@ -100,20 +106,20 @@ fn dense_region(
     request: PageRange,
     cost_pages: u64,
     file_pages: u64,
-    earned: u64,
+    budget_earned: u64,
     device: &DeviceEvidence,
     file: &mut FileEvidence,
 ) -> Option<(PageRange, u64)> {
     let (region, seen) = file.regions.at(request.first, file_pages);
-    seen.rent_pages = seen.rent_pages.saturating_add(cost_pages as u32);
+    seen.cost_paid_pages = seen.cost_paid_pages.saturating_add(cost_pages as u32);
     seen.requests += 1;
-    let more = u64::from(seen.requests).saturating_sub(FEW);
+    let more = u64::from(seen.requests).saturating_sub(MIN_SAMPLES);
     let is_denser = more * file_pages >= 3 * file.scattered_requests * region.count();
-    let rent_pages = u64::from(seen.rent_pages);
-    let is_paid = earned > 0 && rent_pages.max(earned) >= region.count();
+    let cost_paid_pages = u64::from(seen.cost_paid_pages);
+    let is_paid = budget_earned > 0 && cost_paid_pages.max(budget_earned) >= region.count();
     if !(is_denser && is_paid && region.count() <= pages_max(device)) {
         return None;
     }
     *seen = Default::default();
-    Some((region, rent_pages))
+    Some((region, cost_paid_pages))
 }

@@ -19,7 +19,7 @@
 //! do the same. Found by comparing with Linux 6.18 read by read; in a cache of
 //! single pages nothing drifts.
 
-use super::Pages;
+use super::PageView;
 
 /// A node has 64 slots: 6 bits of the page number a level.
 const LEVEL_BITS: u32 = 6;
@@ -30,8 +30,8 @@ const SHIFT_MAX: u32 = 60;
 /// Counts the cached pages directly before `page` (which is above 0), as the
 /// kernel does: at most `most - 1` of them, and `page` itself when the run
 /// seems to reach the start of the file.
-pub(super) fn run_before(page: u64, most: u64, pages: &dyn Pages) -> u64 {
-    let mut walk = Walk::load(page - 1, pages);
+pub(super) fn run_before(page: u64, most: u64, pages: &dyn PageView) -> u64 {
+    let mut walk = TreeSearch::load(page - 1, pages);
     let mut is_cached = walk.is_cached;
     for _ in 1..most {
         if !is_cached {
@@ -43,8 +43,8 @@ pub(super) fn run_before(page: u64, most: u64, pages: &dyn Pages) -> u64 {
 }
 
 /// The first absent page from `page` on, as the kernel finds it, within `most` pages.
-pub(super) fn absent_from(page: u64, most: u64, pages: &dyn Pages) -> Option<u64> {
-    let mut walk = Walk::load(page, pages);
+pub(super) fn absent_from(page: u64, most: u64, pages: &dyn PageView) -> Option<u64> {
+    let mut walk = TreeSearch::load(page, pages);
     let mut is_cached = walk.is_cached;
     for _ in 1..most {
         if !is_cached {
@@ -56,7 +56,7 @@ pub(super) fn absent_from(page: u64, most: u64, pages: &dyn Pages) -> Option<u64
 }
 
 /// A place in the tree: the index that is counted, and the slot that is looked at.
-struct Walk {
+struct TreeSearch {
     index: u64,
     /// The slot's number among all slots of its level: `page >> shift`.
     slot: u64,
@@ -65,20 +65,20 @@ struct Walk {
     is_cached: bool,
 }
 
-impl Walk {
+impl TreeSearch {
     /// Finds `index`; inside a folio the slot goes to the folio's first.
-    fn load(index: u64, pages: &dyn Pages) -> Walk {
+    fn load(index: u64, pages: &dyn PageView) -> TreeSearch {
         match pages.folio(index) {
-            None => Walk { index, slot: index, shift: 0, is_cached: false },
+            None => TreeSearch { index, slot: index, shift: 0, is_cached: false },
             Some(folio) => {
                 let shift = u32::from(folio.order) / LEVEL_BITS * LEVEL_BITS;
-                Walk { index, slot: folio.first >> shift, shift, is_cached: true }
+                TreeSearch { index, slot: folio.first >> shift, shift, is_cached: true }
             }
         }
     }
 
     /// One page back; whether something is in the slot there.
-    fn step_back(&mut self, pages: &dyn Pages) -> bool {
+    fn step_back(&mut self, pages: &dyn PageView) -> bool {
         self.index = self.index.wrapping_sub(1);
         // A slot of one page always moves, except at the start of a node that the
         // index seems to be at as well; a larger one when the index has left it.
@@ -97,7 +97,7 @@ impl Walk {
     }
 
     /// One page ahead; whether something is in the slot there.
-    fn step_ahead(&mut self, pages: &dyn Pages) -> bool {
+    fn step_ahead(&mut self, pages: &dyn PageView) -> bool {
         self.index += 1;
         let last = (1 << LEVEL_BITS) - 1;
         if offset(self.slot) != offset(self.index >> self.shift) {
@@ -114,7 +114,7 @@ impl Walk {
     }
 
     /// Goes down to the folio or the single slot; below, slots follow the index.
-    fn descend(&mut self, pages: &dyn Pages) -> bool {
+    fn descend(&mut self, pages: &dyn PageView) -> bool {
         while self.shift > 0 {
             let folio = pages.folio(self.slot << self.shift);
             if folio.is_some_and(|folio| u32::from(folio.order) >= self.shift) {

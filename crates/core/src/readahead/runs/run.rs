@@ -7,18 +7,21 @@ const MARKS_PER_DOUBLING: u64 = 8;
 
 /// The order in which a run's pages are touched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum TouchOrder {
     Up,
     Down,
 }
 
-impl Way {
+impl TouchOrder {
     /// The places of pages along this way, which grow in the order of touches; and, the
     /// same again, the pages at such places.
     pub(super) fn along(self, pages: PageRange) -> PageRange {
         match self {
-            Way::Up => pages,
-            Way::Down => PageRange { first: MIRROR - pages.end, end: MIRROR - pages.first },
+            TouchOrder::Up => pages,
+            TouchOrder::Down => PageRange {
+                first: DOWNWARD_POSITIONS - pages.end,
+                end: DOWNWARD_POSITIONS - pages.first,
+            },
         }
     }
 
@@ -27,21 +30,21 @@ impl Way {
         self.along(PageRange::new(page, 1)).first
     }
 
-    pub(super) fn back(self) -> Way {
+    pub(super) fn back(self) -> TouchOrder {
         match self {
-            Way::Up => Way::Down,
-            Way::Down => Way::Up,
+            TouchOrder::Up => TouchOrder::Down,
+            TouchOrder::Down => TouchOrder::Up,
         }
     }
 }
 
 /// Page 0 is the last place on the way down. No file has so many pages, by far.
-const MIRROR: u64 = 1 << 62;
+const DOWNWARD_POSITIONS: u64 = 1 << 62;
 
 /// Pages that were touched in order, by their places along its way.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Run {
-    pub(super) way: Way,
+pub(super) struct TouchedRun {
+    pub(super) way: TouchOrder,
     pub(super) first: u64,
     /// The place after the last that is known to have been touched: exclusive.
     pub(super) touched_end: u64,
@@ -53,12 +56,12 @@ pub(super) struct Run {
     pub(super) trigger: Option<u64>,
     /// The place whose touch tells that all of the window was used: the last that was read.
     pub(super) last: Option<u64>,
-    pub(super) is_watched: bool,
+    pub(super) has_length_marks: bool,
     /// Whether its reader had to wait since the last window was read.
     pub(super) was_late: bool,
 }
 
-impl Run {
+impl TouchedRun {
     /// How far it has come with what was read for it.
     pub(super) fn come(&self) -> u64 {
         self.window_end - self.first
@@ -91,13 +94,13 @@ impl Run {
         if self.touched_end == self.window_end {
             return Some(self.touched());
         }
-        let untouched = (self.touched()..self.come()).find(|&distance| is_watch_mark(distance));
-        self.is_watched.then(|| untouched.unwrap_or(self.come()))
+        let untouched = (self.touched()..self.come()).find(|&distance| is_length_mark(distance));
+        self.has_length_marks.then(|| untouched.unwrap_or(self.come()))
     }
 }
 
 /// Whether a watched run is marked so many pages behind its first.
-pub(super) fn is_watch_mark(distance: u64) -> bool {
+pub(super) fn is_length_mark(distance: u64) -> bool {
     let doubling = 1 << distance.max(1).ilog2();
     distance.is_multiple_of((doubling / MARKS_PER_DOUBLING).max(1))
 }

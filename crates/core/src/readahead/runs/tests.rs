@@ -9,7 +9,7 @@ use crate::readahead::PageTable;
 /// A program with a mapped file: pages around a fault that are cached and
 /// not marked are mapped with it, and touching those tells nobody.
 struct Program {
-    law: Runs,
+    policy: RunsPolicy,
     pages: PageTable,
     mapped: BTreeSet<u64>,
     /// Each request, as first page and count.
@@ -29,14 +29,15 @@ fn memory() -> PageTable {
 /// Touches page after page; gives for each window the page that was touched, the
 /// window's lowest page and its size.
 fn windows(
-    mut law: Runs,
+    mut policy: RunsPolicy,
     touched: impl Iterator<Item = u64>,
     pages: &mut PageTable,
 ) -> Vec<(u64, u64, u64)> {
     let mut windows = Vec::new();
     for page in touched {
-        let ask = Ask { offset: page * 4096, bytes: 1, file_bytes: 1 << 32, is_congested: false };
-        law.fault(page, &ask, pages);
+        let ask =
+            ReadRequest { offset: page * 4096, bytes: 1, file_bytes: 1 << 32, is_congested: false };
+        policy.fault(page, &ask, pages);
         let added = pages.take_added();
         let lowest = added.iter().map(|(folio, _)| folio.first).min();
         windows.extend(lowest.map(|lowest| (page, lowest, added.len() as u64)));
@@ -46,10 +47,10 @@ fn windows(
 
 impl Program {
     fn new(advice: Advice) -> Program {
-        let mut law = Runs::new(1024);
-        law.advise(advice);
+        let mut policy = RunsPolicy::new(1024);
+        policy.advise(advice);
         let (pages, mapped) = (memory(), BTreeSet::new());
-        Program { law, pages, mapped, requests: Vec::new(), faults: 0 }
+        Program { policy, pages, mapped, requests: Vec::new(), faults: 0 }
     }
 
     fn touch(&mut self, page: u64) {
@@ -57,13 +58,13 @@ impl Program {
             return;
         }
         self.faults += 1;
-        let ask = Ask {
+        let ask = ReadRequest {
             offset: page * 4096,
             bytes: 1,
             file_bytes: FILE_PAGES * 4096,
             is_congested: false,
         };
-        self.law.fault(page, &ask, &mut self.pages);
+        self.policy.fault(page, &ask, &mut self.pages);
         if !self.pages.is_cached(page) {
             self.pages.add(Folio::holding(page, 0), false);
         }
@@ -117,15 +118,15 @@ fn slices_cost_one_request_each_from_the_second_on() {
 
 #[test]
 fn the_first_slice_takes_windows_of_4_4_and_8() {
-    let windows = windows(Runs::new(32), 1000..1016, &mut memory());
+    let windows = windows(RunsPolicy::new(32), 1000..1016, &mut memory());
     assert_eq!(windows, [(1000, 1000, 4), (1004, 1004, 4), (1008, 1008, 8)]);
 }
 
 /// Worked by hand. The first page reads 4 upwards, as nothing is known; the second, before it,
 /// turns the run around, and from there on it has as much again each time.
 #[test]
-fn the_first_slice_downwards_is_turned_around_and_doubles() {
-    let windows = windows(Runs::new(32), (1000..1016).rev(), &mut memory());
+fn the_first_slice_downwards_is_reversed_and_doubles() {
+    let windows = windows(RunsPolicy::new(32), (1000..1016).rev(), &mut memory());
     let expected =
         [(1015, 1015, 4), (1014, 1014, 1), (1013, 1012, 2), (1011, 1008, 4), (1007, 1000, 8)];
     assert_eq!(windows, expected);
@@ -146,7 +147,7 @@ fn slices_downwards_cost_one_request_each_from_the_second_on() {
 /// To page 0, and no farther: the mirror image of the stream upwards, once it has turned.
 #[test]
 fn a_stream_downwards_ends_at_the_first_page() {
-    let windows = windows(Runs::new(32), (0..100).rev(), &mut memory());
+    let windows = windows(RunsPolicy::new(32), (0..100).rev(), &mut memory());
     let expected = [
         (99, 99, 4),
         (98, 98, 1),
@@ -164,17 +165,17 @@ fn a_stream_downwards_ends_at_the_first_page() {
 
 /// What was there at the end of a window is taken for touched with the last page that was read.
 #[test]
-fn a_run_into_what_is_there_already_has_a_length() {
-    for way in [Way::Up, Way::Down] {
+fn a_run_into_cached_pages_has_a_known_length() {
+    for way in [TouchOrder::Up, TouchOrder::Down] {
         let mut program = Program::new(Advice::Normal);
         for slice in 1..40 {
             // One of its ends first, as `memcpy` does, and then from the other.
             let pages = PageRange::new(5_000 * slice, 16);
             let (near, far) = (pages.first, pages.end - 1);
-            program.touch(if way == Way::Down { near } else { far });
+            program.touch(if way == TouchOrder::Down { near } else { far });
             match way {
-                Way::Up => program.slice(near, 15),
-                Way::Down => program.slice_downwards(near + 1, 15),
+                TouchOrder::Up => program.slice(near, 15),
+                TouchOrder::Down => program.slice_downwards(near + 1, 15),
             }
         }
         let requests = program.requests.len();
@@ -186,7 +187,7 @@ fn a_run_into_what_is_there_already_has_a_length() {
 
 /// A program that goes upwards again is believed when most runs do.
 #[test]
-fn the_way_is_that_of_most_runs() {
+fn a_new_run_goes_in_the_direction_of_most_runs() {
     let mut program = Program::new(Advice::Normal);
     (0..8).for_each(|at| program.slice_downwards(5_000 * at + 100, 16));
     (20..40).for_each(|at| program.slice(5_000 * at, 16));
@@ -243,7 +244,7 @@ fn a_long_run_among_short_ones_takes_two_requests() {
 /// By the rule: 16 marks to page 16, then one in two up to 32, in four up to 64, …
 #[test]
 fn a_watched_run_is_marked_eight_times_a_doubling() {
-    let marks: Vec<u64> = (0..300).filter(|&distance| is_watch_mark(distance)).collect();
+    let marks: Vec<u64> = (0..300).filter(|&distance| is_length_mark(distance)).collect();
     assert_eq!(marks[..16], (0..16).collect::<Vec<u64>>());
     assert_eq!(marks[16..24], [16, 18, 20, 22, 24, 26, 28, 30]);
     assert_eq!(marks[40..48], [128, 144, 160, 176, 192, 208, 224, 240]);
@@ -252,7 +253,7 @@ fn a_watched_run_is_marked_eight_times_a_doubling() {
 /// Nothing ever waits after page 16: what was enough stays.
 #[test]
 fn a_stream_whose_reader_never_waits_keeps_its_window() {
-    let windows = windows(Runs::new(32), 0..100, &mut memory());
+    let windows = windows(RunsPolicy::new(32), 0..100, &mut memory());
     let expected = [
         (0, 0, 4),
         (4, 4, 4),
@@ -273,7 +274,7 @@ fn a_stream_whose_reader_never_waits_keeps_its_window() {
 fn a_stream_whose_reader_waits_doubles_its_window_up_to_the_largest() {
     let mut pages = memory();
     pages.set_filled(false);
-    let windows = windows(Runs::new(64), 0..250, &mut pages);
+    let windows = windows(RunsPolicy::new(64), 0..250, &mut pages);
     let expected = [
         (0, 0, 4),
         (4, 4, 4),
@@ -299,14 +300,14 @@ fn windows_are_bounded_by_the_cost_of_a_request_and_by_memory() {
     for (memory_pages, most) in [(1 << 18, 122 * 16), (1 << 12, 1 << 9)] {
         let mut pages = memory();
         pages.device_evidence().memory_pages = memory_pages;
-        let mut law = Runs::new(1 << 20);
-        law.advise(Advice::Sequential);
-        assert_eq!(windows(law, 100..101, &mut pages), [(100, 100, most)]);
+        let mut policy = RunsPolicy::new(1 << 20);
+        policy.advise(Advice::Sequential);
+        assert_eq!(windows(policy, 100..101, &mut pages), [(100, 100, most)]);
     }
 }
 
 #[test]
-fn runs_that_become_shorter_are_watched_and_learnt_anew() {
+fn runs_that_become_shorter_are_measured_again() {
     let mut program = Program::new(Advice::Normal);
     (0..20).for_each(|at| program.slice(5_000 * at, 16));
     program.requests.clear();

@@ -14,29 +14,29 @@ use crate::request::{DeviceCaps, Need, Op, RequestId, RequestTable};
 use crate::unit::Time;
 
 use super::super::deadline::{Deadline, DeadlineTunables};
-use super::super::requests::{Place, Requests, Waiting};
+use super::super::requests::{QueuedRequests, SectorKey, WaitingRequest};
 use super::super::{Dispatch, Inserted, Scheduler};
 
 /// Requests that may go.
 #[derive(Debug)]
-pub(super) struct Open {
+pub(super) struct ReadyRequests {
     /// What is needed and what is written, and those doubtful reads whose turn has come.
     first: Deadline,
-    doubtful: Requests,
-    patience: Time,
+    speculative: QueuedRequests,
+    idle_timeout: Time,
     sectors_max: u32,
     /// Where the last read ended that went.
     next_sector: u64,
 }
 
-impl Open {
+impl ReadyRequests {
     /// For a device with these abilities.
-    pub(super) fn new(caps: &DeviceCaps) -> Open {
+    pub(super) fn new(caps: &DeviceCaps) -> ReadyRequests {
         let tunables = DeadlineTunables::default();
-        Open {
+        ReadyRequests {
             first: Deadline::new(caps, tunables),
-            doubtful: Requests::default(),
-            patience: tunables.read_expire,
+            speculative: QueuedRequests::default(),
+            idle_timeout: tunables.read_expire,
             sectors_max: caps.request_sectors_max,
             next_sector: 0,
         }
@@ -49,35 +49,35 @@ impl Open {
         id: RequestId,
         requests: &mut RequestTable,
     ) -> Inserted {
-        match is_doubtful(id, requests) {
-            true => self.doubtful.insert_or_merge(now, id, requests, self.sectors_max),
+        match is_speculative(id, requests) {
+            true => self.speculative.insert_or_merge(now, id, requests, self.sectors_max),
             false => self.first.insert(now, id, requests),
         }
     }
 
     /// Takes in one that waited elsewhere, unmerged.
-    pub(super) fn admit(&mut self, waiting: Waiting, requests: &RequestTable) {
-        match is_doubtful(waiting.id, requests) {
-            true => drop(self.doubtful.insert(waiting, requests)),
+    pub(super) fn admit(&mut self, waiting: WaitingRequest, requests: &RequestTable) {
+        match is_speculative(waiting.id, requests) {
+            true => drop(self.speculative.insert(waiting, requests)),
             false => self.first.admit(waiting, requests),
         }
     }
 
     /// Somebody has come to wait for a request, which may be one of these.
-    pub(super) fn awaited(&mut self, id: RequestId, requests: &RequestTable) {
-        if let Some(place) = self.doubtful.find(id, requests) {
-            self.needs_to_go(place, requests);
+    pub(super) fn demand(&mut self, id: RequestId, requests: &RequestTable) {
+        if let Some(place) = self.speculative.find(id, requests) {
+            self.make_needed(place, requests);
         }
     }
 
     /// What goes next.
     pub(super) fn dispatch(&mut self, now: Time, requests: &RequestTable) -> Dispatch {
-        if let Some((oldest, waiting)) = self.doubtful.oldest(requests) {
+        if let Some((oldest, waiting)) = self.speculative.oldest(requests) {
             if !self.first.has_reads() {
-                let next = self.doubtful.first_from(self.next_sector);
-                self.needs_to_go(next.unwrap_or(oldest), requests);
-            } else if waiting.arrived + self.patience <= now {
-                self.doubtful.remove(oldest);
+                let next = self.speculative.first_from(self.next_sector);
+                self.make_needed(next.unwrap_or(oldest), requests);
+            } else if waiting.arrived + self.idle_timeout <= now {
+                self.speculative.remove(oldest);
                 return Dispatch::Withdraw(waiting.id);
             }
         }
@@ -90,19 +90,19 @@ impl Open {
         dispatch
     }
 
-    fn needs_to_go(&mut self, place: Place, requests: &RequestTable) {
-        let waiting = self.doubtful.remove(place).expect("it waits there");
+    fn make_needed(&mut self, place: SectorKey, requests: &RequestTable) {
+        let waiting = self.speculative.remove(place).expect("it waits there");
         self.first.admit(waiting, requests);
     }
 
     /// How many there are.
     pub(super) fn count(&self) -> usize {
-        self.first.queued() + self.doubtful.count()
+        self.first.queued() + self.speculative.count()
     }
 }
 
-fn is_doubtful(id: RequestId, requests: &RequestTable) -> bool {
-    requests[id].op == Op::Read && requests[id].need == Need::Doubtful
+fn is_speculative(id: RequestId, requests: &RequestTable) -> bool {
+    requests[id].op == Op::Read && requests[id].need == Need::Speculative
 }
 
 #[cfg(test)]
@@ -113,13 +113,13 @@ mod tests {
     use super::*;
     use crate::request::Request;
 
-    fn doubtful(start: u64) -> Request {
-        Request { need: Need::Doubtful, ..read(start, 8) }
+    fn speculative(start: u64) -> Request {
+        Request { need: Need::Speculative, ..read(start, 8) }
     }
 
     /// Takes these in at time 0, and gives them by name with what they stand in.
-    fn taken_in(requests: &[Request]) -> (Open, RequestTable, Vec<RequestId>) {
-        let (mut open, mut table) = (Open::new(&caps()), RequestTable::default());
+    fn taken_in(requests: &[Request]) -> (ReadyRequests, RequestTable, Vec<RequestId>) {
+        let (mut open, mut table) = (ReadyRequests::new(&caps()), RequestTable::default());
         let take = |request: &Request| {
             let id = table.open(*request);
             open.insert(Time::ZERO, id, &mut table);
@@ -129,7 +129,7 @@ mod tests {
         (open, table, ids)
     }
 
-    fn places(open: &mut Open, now: Time, table: &RequestTable) -> Vec<u64> {
+    fn places(open: &mut ReadyRequests, now: Time, table: &RequestTable) -> Vec<u64> {
         let next = || match open.dispatch(now, table) {
             Dispatch::Request(id) => Some(table[id].start),
             _ => None,
@@ -138,9 +138,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_doubtful_goes_last_and_on_its_own() {
+    fn speculative_reads_go_last_and_unmerged() {
         let (mut open, table, _) =
-            taken_in(&[doubtful(100), read(108, 8), doubtful(50), read(500, 8)]);
+            taken_in(&[speculative(100), read(108, 8), speculative(50), read(500, 8)]);
         assert_eq!(open.count(), 4, "108 follows 100, and is not merged with it");
         // Upwards from where the last one ended, and then the oldest.
         assert_eq!(places(&mut open, Time::ZERO, &table), [108, 500, 100, 50]);
@@ -148,17 +148,17 @@ mod tests {
     }
 
     #[test]
-    fn it_goes_with_the_others_once_somebody_waits_for_it() {
-        let (mut open, mut table, ids) = taken_in(&[doubtful(100), read(500, 8), read(700, 8)]);
-        assert_eq!(table.set_awaited(ids[0]), Some(ids[0]));
-        open.awaited(ids[0], &table);
+    fn a_speculative_read_with_a_waiter_goes_with_the_others() {
+        let (mut open, mut table, ids) = taken_in(&[speculative(100), read(500, 8), read(700, 8)]);
+        assert_eq!(table.set_demand(ids[0]), Some(ids[0]));
+        open.demand(ids[0], &table);
         assert_eq!(places(&mut open, Time::ZERO, &table), [100, 500, 700]);
     }
 
     /// `deadline` lets a read wait for 500 ms. The device has room for one more at each of these times.
     #[test]
-    fn it_is_withdrawn_where_its_turn_has_not_come_for_long() {
-        let (mut open, mut table, ids) = taken_in(&[doubtful(100), doubtful(900)]);
+    fn a_speculative_read_is_cancelled_after_the_read_deadline() {
+        let (mut open, mut table, ids) = taken_in(&[speculative(100), speculative(900)]);
         let others = [500, 700].map(|start| table.open(read(start, 8)));
         for id in others {
             open.insert(Time::from_ms(400), id, &mut table);
@@ -172,8 +172,8 @@ mod tests {
     }
 
     #[test]
-    fn it_goes_though_it_has_waited_for_long_where_nothing_else_does() {
-        let (mut open, table, _) = taken_in(&[doubtful(100)]);
+    fn an_old_speculative_read_goes_on_an_idle_device() {
+        let (mut open, table, _) = taken_in(&[speculative(100)]);
         assert_eq!(places(&mut open, Time::from_s(9), &table), [100]);
     }
 }

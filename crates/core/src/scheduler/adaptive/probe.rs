@@ -23,7 +23,7 @@
 //! Why it stays where it is: a setting is left only for one that is enough, or for none because it isn't
 //! itself; both are measured against the same, and what is enough doesn't depend on what is set.
 
-use crate::observed::{FEW, NEWEST, REMEMBERED};
+use crate::observed::{DECAY_WINDOW, EWMA_WINDOW, MIN_SAMPLES};
 use crate::unit::Time;
 
 /// No epoch is shorter, and no trial falls further behind: the longest that a head takes to get
@@ -32,35 +32,35 @@ pub(super) const EPOCH_TIME: Time = Time::from_ms(32);
 
 /// What is set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Knob {
+pub(super) enum Parameter {
     /// How many processes are served at a time.
     Processes,
     /// How many requests are under way.
     Requests,
 }
 
-impl Knob {
+impl Parameter {
     /// Whether a rate is enough, where all at once bring that.
     fn is_enough(self, kib_per_s: u64, all_kib_per_s: u64) -> bool {
         match self {
-            Knob::Processes => 4 * kib_per_s > 5 * all_kib_per_s,
-            Knob::Requests => 8 * kib_per_s >= 7 * all_kib_per_s,
+            Parameter::Processes => 4 * kib_per_s > 5 * all_kib_per_s,
+            Parameter::Requests => 8 * kib_per_s >= 7 * all_kib_per_s,
         }
     }
 
     /// Whether a rate that was `before` is that of another device, or of another load: who is served
     /// in turns brings now more and now less.
-    fn is_another(self, kib_per_s: u64, before: u64) -> bool {
+    fn is_other_load(self, kib_per_s: u64, before: u64) -> bool {
         match self {
-            Knob::Processes => 2 * kib_per_s < before || kib_per_s > 2 * before,
-            Knob::Requests => 3 * kib_per_s < 2 * before || 2 * kib_per_s > 3 * before,
+            Parameter::Processes => 2 * kib_per_s < before || kib_per_s > 2 * before,
+            Parameter::Requests => 3 * kib_per_s < 2 * before || 2 * kib_per_s > 3 * before,
         }
     }
 }
 
 /// A read that the device is done with.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Served {
+pub(super) struct ServedRead {
     pub bytes: u64,
     /// How many are in the device or on their way there, this one included.
     pub under_way: u32,
@@ -70,7 +70,7 @@ pub(super) struct Served {
 
 /// What was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Found {
+pub(super) struct ProbeResult {
     /// The setting from now on; `None`: all at once.
     pub setting: Option<u32>,
     /// Why.
@@ -83,16 +83,16 @@ pub(super) struct Found {
 
 /// A setting that is tried.
 #[derive(Clone, Copy, Debug)]
-struct Trial {
+struct SettingTrial {
     setting: Option<u32>,
     began: Time,
     /// What it brought at first, where that was not enough.
-    doubted: Option<u64>,
+    first_kib_per_s: Option<u64>,
 }
 
 /// What came back since the last change.
 #[derive(Clone, Copy, Debug, Default)]
-struct Epoch {
+struct MeasuringEpoch {
     /// `None` while what was sent before is under way.
     began: Option<Time>,
     /// The newest of what is counted: many may end at one instant, and an epoch has all or none.
@@ -104,7 +104,7 @@ struct Epoch {
     under_way: u64,
 }
 
-impl Epoch {
+impl MeasuringEpoch {
     fn kib_per_s(&self, until: Time) -> u64 {
         let span_ns = self.began.map_or(0, |began| until.since(began).ns());
         self.bytes * 1_000_000 / 1024 * 1000 / span_ns.max(1)
@@ -113,46 +113,46 @@ impl Epoch {
 
 /// The setting in force, and the search for a better one.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Probe {
-    knob: Knob,
+pub(super) struct ThroughputTuner {
+    parameter: Parameter,
     setting: Option<u32>,
-    trial: Option<Trial>,
-    epoch: Epoch,
+    trial: Option<SettingTrial>,
+    epoch: MeasuringEpoch,
     /// What all at once bring, and what the setting does.
     all_kib_per_s: u64,
     kept_kib_per_s: u64,
     /// What it brought when it was new; 0 before that is known.
-    usual_kib_per_s: u64,
-    /// Of how many epochs what it brings is the mean, up to [`FEW`].
+    reference_kib_per_s: u64,
+    /// Of how many epochs what it brings is the mean, up to [`MIN_SAMPLES`].
     epochs: u64,
     /// Whether the next trial is of all at once.
-    all_is_next: bool,
+    next_trial_is_all: bool,
     /// Whether a half was not enough.
-    is_fine: bool,
+    uses_fine_steps: bool,
     quiet_until: Time,
 }
 
-impl Probe {
-    pub(super) fn new(knob: Knob) -> Probe {
-        Probe {
-            knob,
+impl ThroughputTuner {
+    pub(super) fn new(parameter: Parameter) -> ThroughputTuner {
+        ThroughputTuner {
+            parameter,
             setting: None,
             trial: None,
-            epoch: Epoch::default(),
+            epoch: MeasuringEpoch::default(),
             all_kib_per_s: 0,
             kept_kib_per_s: 0,
-            usual_kib_per_s: 0,
+            reference_kib_per_s: 0,
             epochs: 0,
-            all_is_next: false,
-            is_fine: false,
+            next_trial_is_all: false,
+            uses_fine_steps: false,
             quiet_until: Time::ZERO,
         }
     }
 
     /// One that allows so many.
     #[cfg(test)]
-    pub(super) fn at(knob: Knob, setting: u32) -> Probe {
-        Probe { setting: Some(setting), ..Probe::new(knob) }
+    pub(super) fn at(parameter: Parameter, setting: u32) -> ThroughputTuner {
+        ThroughputTuner { setting: Some(setting), ..ThroughputTuner::new(parameter) }
     }
 
     /// How many are allowed; `None`: all.
@@ -164,9 +164,9 @@ impl Probe {
     pub(super) fn completed(
         &mut self,
         now: Time,
-        served: Served,
+        served: ServedRead,
         may_try: impl FnOnce() -> bool,
-    ) -> Option<Found> {
+    ) -> Option<ProbeResult> {
         let epochs = 1 + u32::from(self.trial.is_some());
         let allowed = self.allowed();
         let epoch = &mut self.epoch;
@@ -174,14 +174,15 @@ impl Probe {
             // Those that waited beside what was sent before come sooner than others will.
             epoch.passed += u32::from(served.is_settled);
             if epoch.passed > allowed.unwrap_or(served.under_way) {
-                *epoch = Epoch { began: Some(now), newest: now, ..Epoch::default() };
+                *epoch =
+                    MeasuringEpoch { began: Some(now), newest: now, ..MeasuringEpoch::default() };
             }
             return None;
         };
         let is_late = now > epoch.newest;
-        let round = (NEWEST as u32).max(match self.knob {
-            Knob::Processes => 0,
-            Knob::Requests => allowed.unwrap_or(served.under_way),
+        let round = (EWMA_WINDOW as u32).max(match self.parameter {
+            Parameter::Processes => 0,
+            Parameter::Requests => allowed.unwrap_or(served.under_way),
         });
         let took = epoch.newest.since(began);
         let is_whole = epoch.completions >= epochs * round
@@ -204,35 +205,43 @@ impl Probe {
     fn is_behind(&self, took: Time) -> bool {
         let Some(trial) = self.trial else { return false };
         let usual = self.all_kib_per_s.min(self.kept_kib_per_s);
-        let enough = match (self.knob, trial.setting) {
-            (Knob::Processes, Some(_)) => usual,
-            (Knob::Requests, Some(_)) => 7 * usual / 8,
+        let enough = match (self.parameter, trial.setting) {
+            (Parameter::Processes, Some(_)) => usual,
+            (Parameter::Requests, Some(_)) => 7 * usual / 8,
             // As much as makes what is set not enough.
-            (Knob::Processes, None) => 4 * self.kept_kib_per_s / 5,
+            (Parameter::Processes, None) => 4 * self.kept_kib_per_s / 5,
             // All at once cost nothing but time.
-            (Knob::Requests, None) => return false,
+            (Parameter::Requests, None) => return false,
         };
         let would_take_ns = self.epoch.bytes * 1_000_000 / 1024 * 1000 / enough.max(1);
         took.ns().saturating_sub(would_take_ns) > EPOCH_TIME.ns()
     }
 
     /// Nothing is set any more.
-    pub(super) fn reset(&mut self, why: &'static str) -> Option<Found> {
+    pub(super) fn reset(&mut self, why: &'static str) -> Option<ProbeResult> {
         let was_set = self.allowed().is_some();
         let (kib_per_s, all_kib_per_s) = (self.kept_kib_per_s, self.all_kib_per_s);
-        *self = Probe { quiet_until: self.quiet_until, ..Probe::new(self.knob) };
-        was_set.then_some(Found { setting: None, why, kib_per_s, all_kib_per_s })
+        *self = ThroughputTuner {
+            quiet_until: self.quiet_until,
+            ..ThroughputTuner::new(self.parameter)
+        };
+        was_set.then_some(ProbeResult { setting: None, why, kib_per_s, all_kib_per_s })
     }
 
     fn begin_epoch(&mut self, now: Time) {
-        self.epoch = Epoch { began: Some(now), newest: now, ..Epoch::default() };
+        self.epoch = MeasuringEpoch { began: Some(now), newest: now, ..MeasuringEpoch::default() };
     }
 
-    fn judge(&mut self, epoch: Epoch, may_try: impl FnOnce() -> bool) -> Option<Found> {
+    fn judge(
+        &mut self,
+        epoch: MeasuringEpoch,
+        may_try: impl FnOnce() -> bool,
+    ) -> Option<ProbeResult> {
         let now = epoch.newest;
         let kib_per_s = epoch.kib_per_s(now);
         let mean = (epoch.under_way / u64::from(epoch.completions.max(1))) as u32;
-        let is_asked = |setting: u32| self.knob == Knob::Processes || 4 * mean >= 3 * setting;
+        let is_asked =
+            |setting: u32| self.parameter == Parameter::Processes || 4 * mean >= 3 * setting;
         if self.allowed().is_some_and(|setting| !is_asked(setting)) {
             // Programs that ask for less than they may tell nothing.
             self.trial = None;
@@ -251,12 +260,12 @@ impl Probe {
         kib_per_s: u64,
         mean: u32,
         may_try: impl FnOnce() -> bool,
-    ) -> Option<Found> {
+    ) -> Option<ProbeResult> {
         let before = self.kept_kib_per_s;
-        self.epochs = (self.epochs + 1).min(FEW);
+        self.epochs = (self.epochs + 1).min(MIN_SAMPLES);
         self.kept_kib_per_s = (before * (self.epochs - 1) + kib_per_s) / self.epochs;
-        let (kept, usual) = (self.kept_kib_per_s, self.usual_kib_per_s);
-        if self.epochs == FEW && usual > 0 && self.knob.is_another(kept, usual) {
+        let (kept, usual) = (self.kept_kib_per_s, self.reference_kib_per_s);
+        if self.epochs == MIN_SAMPLES && usual > 0 && self.parameter.is_other_load(kept, usual) {
             self.quiet_until = now;
             let was_set = self.reset("another");
             self.begin_epoch(now);
@@ -265,73 +274,81 @@ impl Probe {
         if self.setting.is_none() {
             self.all_kib_per_s = kept;
         }
-        if self.epochs == FEW && usual == 0 {
-            self.usual_kib_per_s = kept;
+        if self.epochs == MIN_SAMPLES && usual == 0 {
+            self.reference_kib_per_s = kept;
         }
         // The first epoch of all has what came first.
         if now < self.quiet_until || self.epochs < 2 || !may_try() {
             return None;
         }
-        let next = if self.all_is_next { None } else { self.next(mean) };
-        self.all_is_next = false;
+        let next = if self.next_trial_is_all { None } else { self.next(mean) };
+        self.next_trial_is_all = false;
         if next != self.setting {
-            self.trial = Some(Trial { setting: next, began: now, doubted: None });
-            self.epoch = Epoch::default();
+            self.trial = Some(SettingTrial { setting: next, began: now, first_kib_per_s: None });
+            self.epoch = MeasuringEpoch::default();
         }
         None
     }
 
     /// The setting that is tried next.
     fn next(&self, mean: u32) -> Option<u32> {
-        match (self.knob, self.setting) {
-            (Knob::Processes, None) => Some(1),
-            (Knob::Processes, Some(few)) => Some(2 * few),
-            (Knob::Requests, setting) => {
+        match (self.parameter, self.setting) {
+            (Parameter::Processes, None) => Some(1),
+            (Parameter::Processes, Some(few)) => Some(2 * few),
+            (Parameter::Requests, setting) => {
                 let now = setting.unwrap_or(mean);
-                let next = if self.is_fine { 3 * now / 4 } else { now / 2 };
+                let next = if self.uses_fine_steps { 3 * now / 4 } else { now / 2 };
                 if next == 0 { setting } else { Some(next) }
             }
         }
     }
 
-    fn tried(&mut self, now: Time, trial: Trial, kib_per_s: u64, mean: u32) -> Option<Found> {
-        self.epoch = Epoch::default();
+    fn tried(
+        &mut self,
+        now: Time,
+        trial: SettingTrial,
+        kib_per_s: u64,
+        mean: u32,
+    ) -> Option<ProbeResult> {
+        self.epoch = MeasuringEpoch::default();
         let took = now.since(trial.began);
         let before = self.setting;
         let why = match trial.setting {
             None => {
                 self.all_kib_per_s = kib_per_s;
-                if self.knob.is_enough(self.kept_kib_per_s, kib_per_s) {
+                if self.parameter.is_enough(self.kept_kib_per_s, kib_per_s) {
                     return self.rest(now, took);
                 }
-                self.setting = match self.knob {
-                    Knob::Processes => None,
-                    Knob::Requests => {
+                self.setting = match self.parameter {
+                    Parameter::Processes => None,
+                    Parameter::Requests => {
                         before.map(|few| (4 * few).div_ceil(3)).filter(|&it| it < mean)
                     }
                 };
-                self.is_fine = true;
+                self.uses_fine_steps = true;
                 self.epochs = 0;
                 "less"
             }
             Some(_) => {
-                let kib_per_s = trial.doubted.map_or(kib_per_s, |first| (first + kib_per_s) / 2);
-                let is_more = self.knob == Knob::Requests
+                let kib_per_s =
+                    trial.first_kib_per_s.map_or(kib_per_s, |first| (first + kib_per_s) / 2);
+                let is_more = self.parameter == Parameter::Requests
                     || before.is_none()
                     || 4 * kib_per_s > 5 * self.kept_kib_per_s;
-                if !(is_more && self.knob.is_enough(kib_per_s, self.all_kib_per_s)) {
+                if !(is_more && self.parameter.is_enough(kib_per_s, self.all_kib_per_s)) {
                     // Some tens of requests to a few disks vary by a tenth: they say it twice.
-                    if self.knob == Knob::Requests && trial.doubted.is_none() {
-                        self.trial = Some(Trial { doubted: Some(kib_per_s), ..trial });
+                    if self.parameter == Parameter::Requests && trial.first_kib_per_s.is_none() {
+                        self.trial =
+                            Some(SettingTrial { first_kib_per_s: Some(kib_per_s), ..trial });
                         self.begin_epoch(now);
                         return None;
                     }
                     // What is finer is tried at once.
-                    if self.knob == Knob::Requests && !self.is_fine {
-                        self.is_fine = true;
+                    if self.parameter == Parameter::Requests && !self.uses_fine_steps {
+                        self.uses_fine_steps = true;
                         return None;
                     }
-                    self.all_is_next = self.setting.is_some();
+                    self.next_trial_is_all = self.setting.is_some();
                     return self.rest(now, took);
                 }
                 self.setting = trial.setting;
@@ -339,17 +356,17 @@ impl Probe {
                 "enough"
             }
         };
-        self.usual_kib_per_s = 0;
+        self.reference_kib_per_s = 0;
         // What all at once brought before may be what the device brings at first.
-        self.all_is_next = self.knob == Knob::Processes && self.setting.is_some();
+        self.next_trial_is_all = self.parameter == Parameter::Processes && self.setting.is_some();
         self.quiet_until = now;
         let all_kib_per_s = self.all_kib_per_s;
-        Some(Found { setting: self.setting, why, kib_per_s, all_kib_per_s })
+        Some(ProbeResult { setting: self.setting, why, kib_per_s, all_kib_per_s })
     }
 
     /// Nothing better was found: nothing is tried for a while.
-    fn rest(&mut self, now: Time, took: Time) -> Option<Found> {
-        self.quiet_until = now + Time(REMEMBERED * took.ns());
+    fn rest(&mut self, now: Time, took: Time) -> Option<ProbeResult> {
+        self.quiet_until = now + Time(DECAY_WINDOW * took.ns());
         None
     }
 }
@@ -360,25 +377,25 @@ mod tests {
     use crate::splitmix;
 
     /// A device in front of which so many processes read one request of 64 KiB after the other.
-    struct Bench {
-        places: Probe,
+    struct ProbeBench {
+        places: ThroughputTuner,
         now: Time,
         /// When the request of each is back, and when it was sent.
         under_way: Vec<(Time, Time, usize)>,
         processes: usize,
         turn: usize,
         seed: u64,
-        log: Vec<(Time, Found)>,
+        log: Vec<(Time, ProbeResult)>,
     }
 
     use alloc::vec::Vec;
 
     const BYTES: u64 = 65_536;
 
-    impl Bench {
-        fn new(processes: usize, seed: u64) -> Bench {
-            Bench {
-                places: Probe::new(Knob::Processes),
+    impl ProbeBench {
+        fn new(processes: usize, seed: u64) -> ProbeBench {
+            ProbeBench {
+                places: ThroughputTuner::new(Parameter::Processes),
                 now: Time::ZERO,
                 under_way: Vec::new(),
                 processes,
@@ -390,7 +407,7 @@ mod tests {
 
         /// Until so many completions more. `latency` knows the number of requests that
         /// are under way, this one included, and whether its process was served last.
-        fn run(&mut self, completions: u32, latency: impl Fn(&mut Bench, u64, bool) -> u64) {
+        fn run(&mut self, completions: u32, latency: impl Fn(&mut ProbeBench, u64, bool) -> u64) {
             let mut last = usize::MAX;
             for _ in 0..completions {
                 let limit = self.places.allowed().map_or(self.processes, |few| few as usize);
@@ -413,7 +430,7 @@ mod tests {
                 };
                 let foreign = self.under_way.iter().filter(|&&(.., of)| !own(of)).count() as u32;
                 let served =
-                    Served { bytes: BYTES, under_way: in_device, is_settled: foreign == 0 };
+                    ServedRead { bytes: BYTES, under_way: in_device, is_settled: foreign == 0 };
                 let processes = self.processes as u32;
                 let may_gain = self.places.allowed().is_none_or(|few| 2 * few < processes);
                 let found = self.places.completed(back, served, || may_gain);
@@ -432,13 +449,13 @@ mod tests {
     }
 
     /// 12 ms to anywhere, 0.6 ms to what lies next; one after the other.
-    fn one_head(_: &mut Bench, under_way: u64, is_next: bool) -> u64 {
+    fn one_head(_: &mut ProbeBench, under_way: u64, is_next: bool) -> u64 {
         if under_way == 1 && is_next { 600_000 } else { 12_000_000 * under_way }
     }
 
     #[test]
     fn one_head_is_found_within_two_hundred_completions() {
-        let mut bench = Bench::new(16, 1);
+        let mut bench = ProbeBench::new(16, 1);
         bench.run(200, one_head);
         assert_eq!(bench.kept(), Some(1), "{:?}", bench.log);
         bench.run(5_000, one_head);
@@ -447,16 +464,16 @@ mod tests {
     }
 
     #[test]
-    fn where_all_are_served_at_once_no_limit_is_kept() {
-        let mut bench = Bench::new(16, 1);
+    fn a_parallel_device_keeps_no_limit() {
+        let mut bench = ProbeBench::new(16, 1);
         bench.run(10_000, |_, _, _| 200_000);
         assert_eq!(bench.log, []);
     }
 
     #[test]
-    fn a_full_link_is_no_head() {
+    fn a_saturated_link_is_not_taken_for_a_head() {
         // 0.1 ms alone, and for some that are lucky; 0.5 GB/s for all.
-        let mut bench = Bench::new(16, 1);
+        let mut bench = ProbeBench::new(16, 1);
         bench.run(10_000, |bench, under_way, _| {
             let is_lucky = splitmix::next(&mut bench.seed).is_multiple_of(16);
             if is_lucky { 100_000 } else { (131_000 * under_way).max(100_000) }
@@ -470,7 +487,7 @@ mod tests {
     #[test]
     fn noise_is_never_taken_for_a_head() {
         for seed in 0..50 {
-            let mut bench = Bench::new([4, 16, 64][seed as usize % 3], seed);
+            let mut bench = ProbeBench::new([4, 16, 64][seed as usize % 3], seed);
             bench.run(5_000, |bench, _, _| {
                 let slow = [20, 20, 30, 30, 40, 60, 100, 150]
                     [splitmix::next(&mut bench.seed) as usize % 8];
@@ -489,7 +506,7 @@ mod tests {
     /// Four heads in place of one, each at hand for another process.
     #[test]
     fn members_that_are_added_are_found_within_two_seconds() {
-        let mut bench = Bench::new(4, 1);
+        let mut bench = ProbeBench::new(4, 1);
         bench.run(5_000, one_head);
         assert_eq!(bench.kept(), Some(1));
         let changed = bench.now;

@@ -21,10 +21,10 @@ pub(super) const CLOSE_SECTORS: u64 = 8 * 1024;
 const SPLIT_AFTER: Jiffies = HZ;
 
 /// Queues by level and by the sector of the request that they would serve next.
-pub(super) type QueuesByPlace = BTreeSet<(u8, u64, QueueId)>;
+pub(super) type QueuesBySector = BTreeSet<(u8, u64, QueueId)>;
 
 impl Cfq {
-    /// Brings the queue's entry in `by_place` up to date (see invariant 3 of `Queue`).
+    /// Brings the queue's entry in `by_sector` up to date (see invariant 3 of `Queue`).
     pub(super) fn update_place_of_next(&mut self, id: QueueId) {
         let queue = &mut self.queues[id];
         let is_findable = queue.is_sync
@@ -33,15 +33,15 @@ impl Cfq {
             && self.active != Some(id);
         let place =
             queue.next.filter(|_| is_findable).map(|next| (queue.priority.level, next.start));
-        let before = core::mem::replace(&mut queue.place_of_next, place);
+        let before = core::mem::replace(&mut queue.next_sector_key, place);
         if before == place {
             return;
         }
         if let Some((level, sector)) = before {
-            self.by_place.remove(&(level, sector, id));
+            self.by_sector.remove(&(level, sector, id));
         }
         if let Some((level, sector)) = place {
-            self.by_place.insert((level, sector, id));
+            self.by_sector.insert((level, sector, id));
         }
     }
 
@@ -58,8 +58,8 @@ impl Cfq {
         }
         let level = queue.priority.level;
         let head = (level, self.head, QueueId(0));
-        let ahead = self.by_place.range(head..).next();
-        let behind = self.by_place.range(..head).next_back();
+        let ahead = self.by_sector.range(head..).next();
+        let behind = self.by_sector.range(..head).next_back();
         let distance = |&(_, sector, _): &(u8, u64, QueueId)| sector.abs_diff(self.head);
         let place = ahead
             .into_iter()

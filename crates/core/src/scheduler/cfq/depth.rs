@@ -7,7 +7,7 @@ use crate::decision::Decision;
 use crate::unit::Time;
 
 /// A device that takes this many at once queues them itself.
-const QUEUEING_LEAST: u32 = 5;
+const QUEUEING_DEPTH_MIN: u32 = 5;
 
 /// After so many completions under load the verdict is given.
 const QUEUEING_SAMPLES: u32 = 50;
@@ -24,7 +24,7 @@ pub(super) struct QueueingDetector {
 
 /// What a completion tells of the load.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Load {
+pub(super) struct LoadSample {
     /// How many requests wait.
     pub queued: u32,
     /// How many are in the device, the completed one included.
@@ -42,9 +42,9 @@ impl QueueingDetector {
 
     /// Looks at one completion. Returns the verdict when it changes, with the
     /// peak that led to it; once it is "yes" it stays.
-    pub(super) fn observe(&mut self, load: Load) -> Option<(bool, u32)> {
+    pub(super) fn observe(&mut self, load: LoadSample) -> Option<(bool, u32)> {
         self.peak = self.peak.max(load.in_device);
-        let is_loaded = load.queued > QUEUEING_LEAST || load.in_device > QUEUEING_LEAST;
+        let is_loaded = load.queued > QUEUEING_DEPTH_MIN || load.in_device > QUEUEING_DEPTH_MIN;
         if self.verdict == Some(true) || !is_loaded || load.is_held_back {
             return None;
         }
@@ -52,14 +52,14 @@ impl QueueingDetector {
         if self.samples <= QUEUEING_SAMPLES {
             return None;
         }
-        let verdict = self.peak >= QUEUEING_LEAST;
+        let verdict = self.peak >= QUEUEING_DEPTH_MIN;
         (self.verdict.replace(verdict) != Some(verdict)).then_some((verdict, self.peak))
     }
 }
 
 /// What a queue that may not send a request waits for, with the two numbers.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Held {
+pub(super) struct DepthLimit {
     pub why: &'static str,
     pub in_device: u32,
     pub limit: u32,
@@ -68,14 +68,18 @@ pub(super) struct Held {
 impl Cfq {
     /// Whether the active queue may send a request: `Ok` with how many it may
     /// have in the device (`None`: any number), or what holds it back.
-    pub(super) fn depth_limit(&self, now: Time, id: QueueId) -> Result<Option<u32>, Held> {
+    pub(super) fn depth_limit(&self, now: Time, id: QueueId) -> Result<Option<u32>, DepthLimit> {
         let queue = &self.queues[id];
         if self.in_device_async > 0 && self.should_idle(id) {
             let why = "async_in_device";
-            return Err(Held { why, in_device: self.in_device_async, limit: 0 });
+            return Err(DepthLimit { why, in_device: self.in_device_async, limit: 0 });
         }
         if self.in_device_sync > 0 && !queue.is_sync {
-            return Err(Held { why: "sync_in_device", in_device: self.in_device_sync, limit: 0 });
+            return Err(DepthLimit {
+                why: "sync_in_device",
+                in_device: self.in_device_sync,
+                limit: 0,
+            });
         }
         let mut limit = self.queue_limit(jiffies(now), id)?;
         if !queue.is_sync && self.tunables.low_latency {
@@ -84,7 +88,7 @@ impl Cfq {
         }
         match limit {
             Some(limit) if queue.in_device >= limit => {
-                Err(Held { why: "depth", in_device: queue.in_device, limit })
+                Err(DepthLimit { why: "depth", in_device: queue.in_device, limit })
             }
             _ => Ok(limit),
         }
@@ -92,7 +96,7 @@ impl Cfq {
 
     /// Half the quantum; beyond it, any number for the only busy queue, and
     /// the whole quantum early in a slice.
-    fn queue_limit(&self, now: Jiffies, id: QueueId) -> Result<Option<u32>, Held> {
+    fn queue_limit(&self, now: Jiffies, id: QueueId) -> Result<Option<u32>, DepthLimit> {
         let queue = &self.queues[id];
         let in_device = queue.in_device;
         let limit = if queue.is_idle_class() { 1 } else { (self.tunables.quantum / 2).max(1) };
@@ -100,14 +104,14 @@ impl Cfq {
             return Ok(Some(limit));
         }
         if queue.is_idle_class() {
-            return Err(Held { why: "idle_class", in_device, limit });
+            return Err(DepthLimit { why: "idle_class", in_device, limit });
         }
         if self.trees.busy() == 1 {
             return Ok(None);
         }
         let after = now + self.tunables.slice_idle * Jiffies::from(in_device);
         if queue.slice_end.is_none_or(|end| after > end) {
-            return Err(Held { why: "slice_used_soon", in_device, limit });
+            return Err(DepthLimit { why: "slice_used_soon", in_device, limit });
         }
         Ok(Some(self.tunables.quantum))
     }
@@ -126,13 +130,13 @@ impl Cfq {
         let is_held_back = self.active.is_some_and(|id| {
             let queue = &self.queues[id];
             let requests = queue.in_device + queue.requests.count() as u32;
-            queue.has_idle_window && requests < QUEUEING_LEAST
+            queue.has_idle_window && requests < QUEUEING_DEPTH_MIN
         });
         let in_device = self.in_device();
-        let load = Load {
+        let load = LoadSample {
             queued: self.queued as u32,
             in_device,
-            is_held_back: is_held_back && in_device < QUEUEING_LEAST,
+            is_held_back: is_held_back && in_device < QUEUEING_DEPTH_MIN,
         };
         if let Some((is_queueing, peak)) = self.queueing.observe(load) {
             self.log.say(now, || Decision::Queueing { is_queueing, peak });
@@ -145,10 +149,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_device_queues_when_it_was_given_five_at_once() {
+    fn a_device_with_five_requests_at_once_queues_internally() {
         let verdict_after_51 = |in_device, is_held_back| {
             let mut detector = QueueingDetector::default();
-            (0..51).find_map(|_| detector.observe(Load { queued: 9, in_device, is_held_back }))
+            (0..51)
+                .find_map(|_| detector.observe(LoadSample { queued: 9, in_device, is_held_back }))
         };
         assert_eq!(verdict_after_51(5, false), Some((true, 5)));
         assert_eq!(verdict_after_51(4, false), Some((false, 4)));

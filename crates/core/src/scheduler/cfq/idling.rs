@@ -9,18 +9,23 @@ use crate::unit::{PAGE_BYTES, Time};
 
 /// A queue with so many requests waiting at once is deep: it gets a slice of
 /// its own even when it is seeky.
-const DEEP: usize = 4;
+const DEEP_QUEUE_MIN: usize = 4;
 
 impl Cfq {
     /// Judges, with each request of a process for which it waits, whether idling for it pays.
-    pub(super) fn update_idle_window(&mut self, now: Time, id: QueueId, request_process: Think) {
+    pub(super) fn update_idle_window(
+        &mut self,
+        now: Time,
+        id: QueueId,
+        request_process: ThinkTime,
+    ) {
         let slice_idle = self.tunables.slice_idle;
         let queue = &mut self.queues[id];
         if !queue.is_sync || queue.is_idle_class() {
             return;
         }
         let queued = queue.requests.count();
-        queue.is_deep |= queued >= DEEP;
+        queue.is_deep |= queued >= DEEP_QUEUE_MIN;
         let (is_open, why) = match request_process.mean {
             _ if slice_idle == 0 => (false, "slice_idle_is_0"),
             _ if !queue.is_deep && queue.seek.is_seeky() => (false, "seeky"),
@@ -53,7 +58,7 @@ impl Cfq {
         if queue.has_idle_window && !self.is_idling_useless() {
             return true;
         }
-        queue.is_sync && queue.position.is_some_and(|it| self.trees.count_beside(it) == 1)
+        queue.is_sync && queue.position.is_some_and(|it| self.trees.queues_in_tree_of(it) == 1)
     }
 
     /// A device without a head that queues requests itself is never idled for.
@@ -83,7 +88,7 @@ impl Cfq {
         });
     }
 
-    fn idle_refusal(&self, now: Jiffies, id: QueueId, think: Think) -> Option<&'static str> {
+    fn idle_refusal(&self, now: Jiffies, id: QueueId, think: ThinkTime) -> Option<&'static str> {
         let queue = &self.queues[id];
         if self.is_idling_useless() {
             return Some("device_without_head_queues_itself");
@@ -117,7 +122,7 @@ impl Cfq {
     /// The active queue was idled for, and here is its request. Idling ends, except for a small one
     /// of the only busy queue: there the timer runs on, as it did in the kernel, where such a
     /// request stayed plugged to be merged with; and it may be sent though the slice is used up.
-    pub(super) fn take_awaited(&mut self, now: Time, id: QueueId, request: &Request) {
+    pub(super) fn on_arrival_while_idling(&mut self, now: Time, id: QueueId, request: &Request) {
         if !self.queues[id].is_idled_for {
             return;
         }
@@ -161,22 +166,22 @@ impl Cfq {
     }
 
     /// The think time of the process whose request was sent last.
-    fn active_think(&self) -> Think {
+    fn active_think(&self) -> ThinkTime {
         let process = self.active_process.and_then(|process| self.processes.get(&process));
-        Think { mean: process.and_then(|it| it.think_time()), is_alive: process.is_some() }
+        ThinkTime { mean: process.and_then(|it| it.think_time()), is_alive: process.is_some() }
     }
 }
 
 /// What is known of how long a process thinks between two requests.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Think {
+pub(super) struct ThinkTime {
     /// The mean in jiffies, once there are enough samples.
     pub mean: Option<Jiffies>,
     /// Whether the process has not ended.
     pub is_alive: bool,
 }
 
-impl Think {
+impl ThinkTime {
     /// As the log prints it; 0 while unknown.
     fn mean_ms(self) -> u64 {
         self.mean.unwrap_or(0) as u64

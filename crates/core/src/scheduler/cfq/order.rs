@@ -1,11 +1,15 @@
 //! The order of service inside a queue.
 
 use super::tunables::CfqTunables;
-use crate::scheduler::requests::{Place, Requests};
+use crate::scheduler::requests::{QueuedRequests, SectorKey};
 
 /// Which request is served after the one at `place`: the next one, or the first
 /// of all behind the last, against the previous one.
-pub(super) fn follower(requests: &Requests, place: Place, tunables: &CfqTunables) -> Option<Place> {
+pub(super) fn follower(
+    requests: &QueuedRequests,
+    place: SectorKey,
+    tunables: &CfqTunables,
+) -> Option<SectorKey> {
     let first = || requests.first_from(0).filter(|&first| first != place);
     let next = requests.next(place).or_else(first);
     nearer(next, requests.previous(place), place.start, tunables)
@@ -16,13 +20,13 @@ pub(super) fn follower(requests: &Requests, place: Place, tunables: &CfqTunables
 /// its distance times `back_seek_penalty`; those further behind come last, the
 /// lowest sector first, as the head will come to it first after a sweep back.
 pub(super) fn nearer(
-    one: Option<Place>,
-    other: Option<Place>,
+    one: Option<SectorKey>,
+    other: Option<SectorKey>,
     head: u64,
     tunables: &CfqTunables,
-) -> Option<Place> {
+) -> Option<SectorKey> {
     let (Some(one), Some(other)) = (one, other) else { return one.or(other) };
-    let distance = |place: Place| match head.checked_sub(place.start) {
+    let distance = |place: SectorKey| match head.checked_sub(place.start) {
         None | Some(0) => Some(place.start - head),
         Some(behind) if behind <= tunables.back_seek_max_sectors() => {
             Some(behind.saturating_mul(tunables.back_seek_penalty))
@@ -43,17 +47,17 @@ pub(super) fn nearer(
 mod tests {
     use super::*;
     use crate::request::RequestTable;
-    use crate::scheduler::requests::Waiting;
+    use crate::scheduler::requests::WaitingRequest;
     use crate::scheduler::testing::read;
     use crate::unit::Time;
 
     /// Requests that start there, and their places.
-    fn queued<const N: usize>(starts: [u64; N]) -> (Requests, [Place; N]) {
+    fn queued<const N: usize>(starts: [u64; N]) -> (QueuedRequests, [SectorKey; N]) {
         let mut table = RequestTable::default();
-        let mut requests = Requests::default();
+        let mut requests = QueuedRequests::default();
         let places = starts.map(|start| {
             let id = table.open(read(start, 8));
-            requests.insert(Waiting { id, arrived: Time::ZERO }, &table)
+            requests.insert(WaitingRequest { id, arrived: Time::ZERO }, &table)
         });
         (requests, places)
     }

@@ -7,7 +7,7 @@
 //! traits of the kernel's law, kept here as they are.
 
 use super::cooperators::CLOSE_SECTORS;
-use super::trees::Kind;
+use super::trees::TreeKind;
 use super::tunables::jiffies;
 use super::{Cfq, QueueId};
 use crate::decision::Decision;
@@ -64,9 +64,9 @@ impl Cfq {
         }
         // The active queue is the last of its tree and idled for: no need to,
         // now that another one of the tree has work.
-        let is_tree_idling = self.serving.kind == Kind::SyncNoIdle
-            && queue.kind() == Kind::SyncNoIdle
-            && queue.position.is_some_and(|position| self.trees.count_beside(position) == 2)
+        let is_tree_idling = self.serving.kind == TreeKind::SyncNoIdle
+            && queue.kind() == TreeKind::SyncNoIdle
+            && queue.position.is_some_and(|position| self.trees.queues_in_tree_of(position) == 2)
             && old.requests.is_empty();
         if is_tree_idling {
             return Some("noidle_tree_has_work");

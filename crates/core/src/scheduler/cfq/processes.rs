@@ -3,7 +3,7 @@
 
 use alloc::collections::BTreeMap;
 
-use super::queue::Queue;
+use super::queue::CfqQueue;
 use super::seek::{DecayingMean, SeekDetector};
 use super::tunables::{Jiffies, jiffies};
 use super::{Cfq, QueueId};
@@ -13,7 +13,7 @@ use crate::unit::Time;
 
 /// What is known of a process that has not ended.
 #[derive(Debug)]
-pub(super) struct Process {
+pub(super) struct CfqProcess {
     /// How urgent it is, by its last request.
     pub priority: Priority,
     /// Where its synchronous requests go.
@@ -24,7 +24,7 @@ pub(super) struct Process {
     pub think: DecayingMean,
 }
 
-impl Process {
+impl CfqProcess {
     /// Its mean think time, once there are enough samples.
     pub(super) fn think_time(&self) -> Option<Jiffies> {
         self.think.is_valid().then(|| self.think.mean() as Jiffies)
@@ -33,7 +33,7 @@ impl Process {
     /// Takes a request into the mean, also one that it won't wait for: only since
     /// 3.1 are these left out. A pause counts no more than twice the idle time: by
     /// how much it is too long is no matter.
-    pub(super) fn thought(&mut self, now: Jiffies, slice_idle: Jiffies) {
+    pub(super) fn record_think_time(&mut self, now: Jiffies, slice_idle: Jiffies) {
         self.think.add((now - self.last_end).clamp(0, 2 * slice_idle) as u64);
     }
 }
@@ -55,7 +55,7 @@ impl Cfq {
     /// The queue that `request` goes to; made when there is none yet.
     pub(super) fn queue_for(&mut self, now: Time, request: &Request) -> QueueId {
         let jiffy = jiffies(now);
-        let process = self.processes.entry(request.process).or_insert_with(|| Process {
+        let process = self.processes.entry(request.process).or_insert_with(|| CfqProcess {
             priority: request.priority,
             sync_queue: None,
             last_end: jiffy,
@@ -85,7 +85,7 @@ impl Cfq {
     /// Makes a queue for the process of `request`.
     fn own_queue(&mut self, request: &Request) -> QueueId {
         let seek = SeekDetector::new(self.tunables.seeky, self.is_rotational);
-        let mut queue = Queue::new(Some(request.process), true, request.priority, seek);
+        let mut queue = CfqQueue::new(Some(request.process), true, request.priority, seek);
         queue.processes = 1;
         let id = self.queues.add(queue);
         if let Some(process) = self.processes.get_mut(&request.process) {
@@ -101,7 +101,7 @@ impl Cfq {
             return id;
         }
         let seek = SeekDetector::new(self.tunables.seeky, self.is_rotational);
-        let mut queue = Queue::new(None, false, Priority { class: key.0, level: key.1 }, seek);
+        let mut queue = CfqQueue::new(None, false, Priority { class: key.0, level: key.1 }, seek);
         queue.processes = 1;
         let id = self.queues.add(queue);
         self.async_queues.insert(key, id);

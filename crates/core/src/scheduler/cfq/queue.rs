@@ -7,33 +7,33 @@ use slab::Slab;
 
 use super::QueueId;
 use super::seek::SeekDetector;
-use super::trees::{Kind, Position};
+use super::trees::{TreeKind, TreePosition};
 use super::tunables::Jiffies;
 use crate::request::{Class, Priority, ProcessId};
-use crate::scheduler::requests::{Place, Requests};
+use crate::scheduler::requests::{QueuedRequests, SectorKey};
 
 /// A queue.
 ///
 /// 1. `position` is there while the queue has requests, or is the active one.
 /// 2. `next` is there as long as requests are.
-/// 3. `place_of_next` is there while it has requests, is synchronous, not of
+/// 3. `next_sector_key` is there while it has requests, is synchronous, not of
 ///    the idle class, and not the active one.
 #[derive(Debug)]
-pub(super) struct Queue {
+pub(super) struct CfqQueue {
     /// Whose it is; `None`: many processes share it.
     pub owner: Option<ProcessId>,
     pub is_sync: bool,
     pub priority: Priority,
     /// What waits.
-    pub requests: Requests,
+    pub requests: QueuedRequests,
     /// Which of them is served next, unless one has waited too long.
-    pub next: Option<Place>,
+    pub next: Option<SectorKey>,
     /// How many of its requests are in the device.
     pub in_device: u32,
     /// Where it stands in the service trees.
-    pub position: Option<Position>,
+    pub position: Option<TreePosition>,
     /// Under which level and sector cooperators find it.
-    pub place_of_next: Option<(u8, u64)>,
+    pub next_sector_key: Option<(u8, u64)>,
 
     /// When its slice ends; `None` until the first request of the slice has completed.
     pub slice_end: Option<Jiffies>,
@@ -73,23 +73,23 @@ pub(super) struct Queue {
     pub seeky_since: Option<Jiffies>,
 }
 
-impl Queue {
+impl CfqQueue {
     /// A queue without requests.
     pub(super) fn new(
         owner: Option<ProcessId>,
         is_sync: bool,
         priority: Priority,
         seek: SeekDetector,
-    ) -> Queue {
-        Queue {
+    ) -> CfqQueue {
+        CfqQueue {
             owner,
             is_sync,
             priority,
-            requests: Requests::default(),
+            requests: QueuedRequests::default(),
             next: None,
             in_device: 0,
             position: None,
-            place_of_next: None,
+            next_sector_key: None,
             slice_end: None,
             slice_dispatched: 0,
             residual: 0,
@@ -110,11 +110,11 @@ impl Queue {
     }
 
     /// In which kind of tree it belongs.
-    pub(super) fn kind(&self) -> Kind {
+    pub(super) fn kind(&self) -> TreeKind {
         match (self.is_sync, self.has_idle_window) {
-            (false, _) => Kind::Async,
-            (true, false) => Kind::SyncNoIdle,
-            (true, true) => Kind::Sync,
+            (false, _) => TreeKind::Async,
+            (true, false) => TreeKind::SyncNoIdle,
+            (true, true) => TreeKind::Sync,
         }
     }
 
@@ -151,11 +151,11 @@ impl Queue {
 
 /// All queues, by id.
 #[derive(Debug, Default)]
-pub(super) struct Queues(Slab<Queue>);
+pub(super) struct CfqQueues(Slab<CfqQueue>);
 
-impl Queues {
+impl CfqQueues {
     /// Takes a queue in.
-    pub(super) fn add(&mut self, queue: Queue) -> QueueId {
+    pub(super) fn add(&mut self, queue: CfqQueue) -> QueueId {
         QueueId(self.0.insert(queue) as u32)
     }
 
@@ -168,7 +168,7 @@ impl Queues {
     /// Forgets a queue that nothing needs, and the one that it joins when nothing but it needed
     /// that. One that is forgotten already stays so.
     pub(super) fn release(&mut self, id: QueueId) {
-        let is_unused = self.0.get(id.0 as usize).is_some_and(Queue::is_unused);
+        let is_unused = self.0.get(id.0 as usize).is_some_and(CfqQueue::is_unused);
         let mut unused = Some(id).filter(|_| is_unused);
         while let Some(id) = unused {
             let queue = self.0.remove(id.0 as usize);
@@ -180,15 +180,15 @@ impl Queues {
     }
 }
 
-impl Index<QueueId> for Queues {
-    type Output = Queue;
-    fn index(&self, id: QueueId) -> &Queue {
+impl Index<QueueId> for CfqQueues {
+    type Output = CfqQueue;
+    fn index(&self, id: QueueId) -> &CfqQueue {
         &self.0[id.0 as usize]
     }
 }
 
-impl IndexMut<QueueId> for Queues {
-    fn index_mut(&mut self, id: QueueId) -> &mut Queue {
+impl IndexMut<QueueId> for CfqQueues {
+    fn index_mut(&mut self, id: QueueId) -> &mut CfqQueue {
         &mut self.0[id.0 as usize]
     }
 }

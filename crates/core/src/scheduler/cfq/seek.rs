@@ -80,11 +80,11 @@ impl DecayingMean {
 pub(super) struct SeekDetector {
     /// The sector after the last request; `None` before the first.
     end_of_last: Option<u64>,
-    state: State,
+    state: SeekHistory,
 }
 
 #[derive(Clone, Debug)]
-enum State {
+enum SeekHistory {
     Mean(DecayingMean),
     History { bits: u32, is_rotational: bool },
 }
@@ -93,8 +93,8 @@ impl SeekDetector {
     /// A detector that has seen nothing.
     pub(super) fn new(seekiness: Seekiness, is_rotational: bool) -> SeekDetector {
         let state = match seekiness {
-            Seekiness::Mean => State::Mean(DecayingMean::default()),
-            Seekiness::History => State::History { bits: 0, is_rotational },
+            Seekiness::Mean => SeekHistory::Mean(DecayingMean::default()),
+            Seekiness::History => SeekHistory::History { bits: 0, is_rotational },
         };
         SeekDetector { end_of_last: None, state }
     }
@@ -103,14 +103,14 @@ impl SeekDetector {
     pub(super) fn observe(&mut self, start: u64, sectors: u32) {
         let distance = self.end_of_last.map_or(0, |end| end.abs_diff(start));
         match &mut self.state {
-            State::Mean(mean) => {
+            SeekHistory::Mean(mean) => {
                 // One far seek may not spoil the average for long: the early
                 // samples are cut at 1 GiB above four times the mean, later ones at 64 MiB.
                 let slack = if mean.samples <= 60 { 2 * 1024 * 1024 } else { 2 * 1024 * 64 };
                 let longest = 4 * mean.rounded(mean.samples / 2) + slack;
                 mean.add(distance.min(longest));
             }
-            State::History { bits, is_rotational } => {
+            SeekHistory::History { bits, is_rotational } => {
                 let is_far =
                     if *is_rotational { distance > FAR_SECTORS } else { sectors < SMALL_SECTORS };
                 *bits = *bits << 1 | u32::from(is_far);
@@ -122,28 +122,30 @@ impl SeekDetector {
     /// Whether the queue is seeky.
     pub(super) fn is_seeky(&self) -> bool {
         match &self.state {
-            State::Mean(mean) => mean.is_valid() && mean.rounded(mean.samples / 2) > MEAN_SECTORS,
-            State::History { bits, .. } => bits.count_ones() > FAR_OF_32,
+            SeekHistory::Mean(mean) => {
+                mean.is_valid() && mean.rounded(mean.samples / 2) > MEAN_SECTORS
+            }
+            SeekHistory::History { bits, .. } => bits.count_ones() > FAR_OF_32,
         }
     }
 
     /// The number that decides: the mean distance in sectors, or how many of the last 32 were far.
     pub(super) fn measure(&self) -> u64 {
         match &self.state {
-            State::Mean(mean) => mean.rounded(mean.samples / 2),
-            State::History { bits, .. } => bits.count_ones().into(),
+            SeekHistory::Mean(mean) => mean.rounded(mean.samples / 2),
+            SeekHistory::History { bits, .. } => bits.count_ones().into(),
         }
     }
 
     /// Whether this is the average of 2.6.33.
     pub(super) fn is_mean(&self) -> bool {
-        matches!(self.state, State::Mean(_))
+        matches!(self.state, SeekHistory::Mean(_))
     }
 }
 
 /// What both detectors say of one labelled stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Verdict {
+pub struct SeekVerdict {
     /// What the stream does.
     pub stream: &'static str,
     /// After how many of the last [`VERDICT_REQUESTS`] requests the average of 2.6.33 said "seeky".
@@ -156,15 +158,15 @@ pub struct Verdict {
 pub const VERDICT_REQUESTS: u32 = 160;
 
 /// The labelled streams, of 4 KiB requests on a disk: request number in, first sector out.
-type Stream = fn(u64) -> u64;
-const STREAMS: &[(&str, Stream)] = &[
+type LabelledStream = fn(u64) -> u64;
+const STREAMS: &[(&str, LabelledStream)] = &[
     ("sequential", |number| 8 * number),
     ("medium seeks of 2 MiB", |number| (8 + 4096) * number),
     ("15 near, 1 far (mmap of random 64 KiB)", |number| {
         let (record, page) = (number / 16, number % 16);
-        scattered(record) * 128 + page * 8
+        random_access(record) * 128 + page * 8
     }),
-    ("random", |number| scattered(number) * 128),
+    ("random", |number| random_access(number) * 128),
     ("two sequential streams, 1 GiB apart", |number| {
         let (step, stream) = (number / 2, number % 2);
         step * 8 + stream * (1 << 21)
@@ -173,14 +175,14 @@ const STREAMS: &[(&str, Stream)] = &[
 
 /// One of 2^17 places (records of 64 KiB in 8 GiB), each far from the one
 /// before: multiples of an odd constant (2^17 divided by the golden ratio).
-fn scattered(number: u64) -> u64 {
+fn random_access(number: u64) -> u64 {
     number * 81_007 % (1 << 17)
 }
 
 /// The verdicts of both detectors on labelled streams, each counted over the
 /// last [`VERDICT_REQUESTS`] requests of three times as many.
-pub fn verdict_table() -> Vec<Verdict> {
-    let seeky_requests = |seekiness, stream: Stream| {
+pub fn verdict_table() -> Vec<SeekVerdict> {
+    let seeky_requests = |seekiness, stream: LabelledStream| {
         let mut detector = SeekDetector::new(seekiness, true);
         let mut seeky = 0;
         for number in 0..3 * u64::from(VERDICT_REQUESTS) {
@@ -192,7 +194,7 @@ pub fn verdict_table() -> Vec<Verdict> {
     };
     STREAMS
         .iter()
-        .map(|&(stream, place)| Verdict {
+        .map(|&(stream, place)| SeekVerdict {
             stream,
             mean_seeky: seeky_requests(Seekiness::Mean, place),
             history_seeky: seeky_requests(Seekiness::History, place),
@@ -270,7 +272,7 @@ mod tests {
         let judged = |sectors: u32| {
             let mut detector = SeekDetector::new(Seekiness::History, false);
             for number in 0..40 {
-                detector.observe(scattered(number) * 128, sectors);
+                detector.observe(random_access(number) * 128, sectors);
             }
             detector.is_seeky()
         };

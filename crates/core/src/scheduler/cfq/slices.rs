@@ -53,7 +53,7 @@ pub(super) fn key_offset(tunables: &CfqTunables, is_sync: bool, level: u8, queue
 
 /// Facts from which a tree's share of the time follows.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Workload {
+pub(super) struct TreeLoad {
     /// How many queues are in the tree.
     pub queues: u32,
     /// How many queues of its class are busy, now or on average, whichever is more.
@@ -65,7 +65,7 @@ pub(super) struct Workload {
 /// How long a tree is served: its queues' share of `target_latency`. An
 /// asynchronous tree gets `slice_async` / `slice_sync` of that; a synchronous
 /// one at least two idle times.
-pub(super) fn workload_slice(tunables: &CfqTunables, workload: Workload) -> Jiffies {
+pub(super) fn workload_slice(tunables: &CfqTunables, workload: TreeLoad) -> Jiffies {
     let target = tunables.target_latency;
     let share =
         target * Jiffies::from(workload.queues) / Jiffies::from(workload.queues_of_class.max(1));
@@ -120,7 +120,7 @@ mod tests {
     fn a_tree_gets_its_share_of_the_target() {
         let tunables = CfqTunables::default();
         let share = |queues, queues_of_class, async_of_busy| {
-            workload_slice(&tunables, Workload { queues, queues_of_class, async_of_busy })
+            workload_slice(&tunables, TreeLoad { queues, queues_of_class, async_of_busy })
         };
         assert_eq!(share(1, 4, None), 75);
         assert_eq!(share(1, 100, None), 16);

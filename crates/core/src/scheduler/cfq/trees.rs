@@ -20,29 +20,29 @@ use crate::request::Class;
 
 /// The kind of a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum TreeKind {
     Async,
     SyncNoIdle,
     Sync,
 }
 
-impl Kind {
+impl TreeKind {
     /// All kinds; the first wins when two have equal keys.
-    pub(super) const ALL: [Kind; 3] = [Kind::SyncNoIdle, Kind::Sync, Kind::Async];
+    pub(super) const ALL: [TreeKind; 3] = [TreeKind::SyncNoIdle, TreeKind::Sync, TreeKind::Async];
 
     /// As the decision log names it.
     pub(super) const fn name(self) -> &'static str {
         match self {
-            Kind::Async => "async",
-            Kind::SyncNoIdle => "sync_noidle",
-            Kind::Sync => "sync",
+            TreeKind::Async => "async",
+            TreeKind::SyncNoIdle => "sync_noidle",
+            TreeKind::Sync => "sync",
         }
     }
 }
 
 /// A queue's place in the trees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Position {
+pub(super) struct TreePosition {
     tree: usize,
     /// The key, in jiffies.
     pub key: Jiffies,
@@ -62,7 +62,7 @@ pub(super) struct ServiceTrees {
     order: u64,
 }
 
-const fn tree_index(class: Class, kind: Kind) -> usize {
+const fn tree_index(class: Class, kind: TreeKind) -> usize {
     let base = match class {
         Class::RealTime => 0,
         Class::BestEffort => 3,
@@ -77,22 +77,22 @@ impl ServiceTrees {
         &mut self,
         queue: QueueId,
         class: Class,
-        kind: Kind,
+        kind: TreeKind,
         key: Jiffies,
-    ) -> Position {
+    ) -> TreePosition {
         self.order += 1;
-        let position = Position { tree: tree_index(class, kind), key, order: self.order };
+        let position = TreePosition { tree: tree_index(class, kind), key, order: self.order };
         self.trees[position.tree].insert((key, self.order), queue);
         position
     }
 
     /// Takes a queue out.
-    pub(super) fn remove(&mut self, position: Position) {
+    pub(super) fn remove(&mut self, position: TreePosition) {
         self.trees[position.tree].remove(&(position.key, position.order));
     }
 
     /// The queue whose turn is next in a tree, and its key.
-    pub(super) fn first(&self, class: Class, kind: Kind) -> Option<(QueueId, Jiffies)> {
+    pub(super) fn first(&self, class: Class, kind: TreeKind) -> Option<(QueueId, Jiffies)> {
         let ((key, _), &queue) = self.trees[tree_index(class, kind)].first_key_value()?;
         Some((queue, *key))
     }
@@ -103,20 +103,20 @@ impl ServiceTrees {
     }
 
     /// How many queues are in a tree.
-    pub(super) fn count(&self, class: Class, kind: Kind) -> u32 {
+    pub(super) fn count(&self, class: Class, kind: TreeKind) -> u32 {
         self.trees[tree_index(class, kind)].len() as u32
     }
 
     /// How many queues stand in the same tree as the one at `position`, itself included.
-    pub(super) fn count_beside(&self, position: Position) -> u32 {
+    pub(super) fn queues_in_tree_of(&self, position: TreePosition) -> u32 {
         self.trees[position.tree].len() as u32
     }
 
     /// How many queues of a class have requests.
     pub(super) fn busy_in(&self, class: Class) -> u32 {
         match class {
-            Class::Idle => self.count(class, Kind::Sync),
-            _ => Kind::ALL.iter().map(|&kind| self.count(class, kind)).sum(),
+            Class::Idle => self.count(class, TreeKind::Sync),
+            _ => TreeKind::ALL.iter().map(|&kind| self.count(class, kind)).sum(),
         }
     }
 
@@ -127,7 +127,8 @@ impl ServiceTrees {
 
     /// How many asynchronous queues have requests, the idle class left out.
     pub(super) fn busy_async(&self) -> u32 {
-        self.count(Class::RealTime, Kind::Async) + self.count(Class::BestEffort, Kind::Async)
+        self.count(Class::RealTime, TreeKind::Async)
+            + self.count(Class::BestEffort, TreeKind::Async)
     }
 }
 
@@ -139,12 +140,12 @@ mod tests {
     fn the_lowest_key_is_first_and_equal_keys_keep_their_order() {
         let mut trees = ServiceTrees::default();
         let best = Class::BestEffort;
-        let late = trees.insert(QueueId(1), best, Kind::Sync, 80);
-        trees.insert(QueueId(2), best, Kind::Sync, -5);
-        trees.insert(QueueId(3), best, Kind::Sync, -5);
-        trees.insert(QueueId(4), best, Kind::SyncNoIdle, -9);
-        assert_eq!(trees.first(best, Kind::Sync), Some((QueueId(2), -5)));
-        assert_eq!((trees.count_beside(late), trees.busy_in(best), trees.busy()), (3, 4, 4));
-        assert_eq!(trees.first(Class::RealTime, Kind::Sync), None);
+        let late = trees.insert(QueueId(1), best, TreeKind::Sync, 80);
+        trees.insert(QueueId(2), best, TreeKind::Sync, -5);
+        trees.insert(QueueId(3), best, TreeKind::Sync, -5);
+        trees.insert(QueueId(4), best, TreeKind::SyncNoIdle, -9);
+        assert_eq!(trees.first(best, TreeKind::Sync), Some((QueueId(2), -5)));
+        assert_eq!((trees.queues_in_tree_of(late), trees.busy_in(best), trees.busy()), (3, 4, 4));
+        assert_eq!(trees.first(Class::RealTime, TreeKind::Sync), None);
     }
 }

@@ -6,7 +6,7 @@
 use alloc::borrow::ToOwned;
 
 use super::seek::Seekiness;
-use crate::law::{Spec, SpecError};
+use crate::policy::{Spec, SpecError};
 use crate::unit::Time;
 
 /// Milliseconds on the clock of the law; signed, since a key in a service tree

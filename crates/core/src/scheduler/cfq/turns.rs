@@ -1,9 +1,9 @@
 //! Turns: which queue is the active one, how its turn ends, and who is next.
 
-use super::slices::{self, Workload};
-use super::trees::Kind;
+use super::slices::{self, TreeLoad};
+use super::trees::TreeKind;
 use super::tunables::{HZ, Jiffies, jiffies};
-use super::{Cfq, QueueId, Serving};
+use super::{Cfq, QueueId, ServedTree};
 use crate::decision::Decision;
 use crate::request::Class;
 use crate::unit::Time;
@@ -65,7 +65,7 @@ impl Cfq {
             .into_iter()
             .find(|&class| self.trees.busy_in(class) > 0)
             .unwrap_or(Class::Idle);
-        let Serving { class: served, kind, expires } = self.serving;
+        let ServedTree { class: served, kind, expires } = self.serving;
         let is_empty = self.trees.count(served, kind) == 0;
         let why = if class != served {
             "class"
@@ -76,11 +76,11 @@ impl Cfq {
         } else {
             return;
         };
-        let lowest = Kind::ALL
+        let lowest = TreeKind::ALL
             .into_iter()
             .filter_map(|kind| Some((self.trees.first(class, kind)?.1, kind)))
             .min_by_key(|&(key, _)| key);
-        let kind = lowest.map_or(Kind::SyncNoIdle, |(_, kind)| kind);
+        let kind = lowest.map_or(TreeKind::SyncNoIdle, |(_, kind)| kind);
         let busy = self.trees.busy_in(class);
         let average = self.average(class);
         let queues = self.trees.count(class, kind);
@@ -88,14 +88,14 @@ impl Cfq {
             IDLE_CLASS_SLICE
         } else {
             let async_of_busy =
-                (kind == Kind::Async).then(|| (self.trees.busy_async(), self.trees.busy()));
+                (kind == TreeKind::Async).then(|| (self.trees.busy_async(), self.trees.busy()));
             let queues_of_class = busy.max(average);
             slices::workload_slice(
                 &self.tunables,
-                Workload { queues, queues_of_class, async_of_busy },
+                TreeLoad { queues, queues_of_class, async_of_busy },
             )
         };
-        self.serving = Serving { class, kind, expires: Some(jiffy + slice) };
+        self.serving = ServedTree { class, kind, expires: Some(jiffy + slice) };
         self.log.say(now, || Decision::Tree {
             class,
             kind: kind.name(),
@@ -154,7 +154,7 @@ impl Cfq {
 
     /// A request of the active queue has completed: its turn goes on, or the
     /// device is kept idle for it, or its turn ends.
-    pub(super) fn go_on_after(&mut self, now: Time, id: QueueId) {
+    pub(super) fn continue_after_completion(&mut self, now: Time, id: QueueId) {
         let jiffy = jiffies(now);
         if self.queues[id].slice_end.is_none() {
             self.set_slice(now, id);
@@ -178,7 +178,7 @@ impl Cfq {
 
     /// After a dispatch: an asynchronous queue that has sent its number of
     /// requests ends its turn while others wait, and the idle class after each.
-    pub(super) fn end_short_turn(&mut self, now: Time, id: QueueId) {
+    pub(super) fn end_short_slice(&mut self, now: Time, id: QueueId) {
         let queue = &self.queues[id];
         if self.trees.busy() <= 1 {
             return;

@@ -8,10 +8,10 @@ use crate::request::{Class, Need, Op, Priority, ProcessId, Request, RequestId};
 use crate::unit::Time;
 
 /// Requests and processes are named by smaller numbers.
-const NAMES_MAX: u32 = 1 << 24;
+const NUMBERS_END: u32 = 1 << 24;
 
 /// What a line says.
-pub(super) enum Event {
+pub(super) enum ListEvent {
     Arrive(RequestId, Request),
     Dispatch(RequestId),
     Complete(RequestId),
@@ -20,10 +20,10 @@ pub(super) enum Event {
 }
 
 /// The words of one line: `key=value`, each used up once.
-struct Words<'a>(BTreeMap<&'a str, &'a str>);
+struct LineWords<'a>(BTreeMap<&'a str, &'a str>);
 
-impl<'a> Words<'a> {
-    fn split(text: &'a str) -> Result<Words<'a>, String> {
+impl<'a> LineWords<'a> {
+    fn split(text: &'a str) -> Result<LineWords<'a>, String> {
         let mut words = BTreeMap::new();
         for word in text.split_whitespace() {
             let (key, value) = word
@@ -33,7 +33,7 @@ impl<'a> Words<'a> {
                 return Err(alloc::format!("`{key}` comes twice"));
             }
         }
-        Ok(Words(words))
+        Ok(LineWords(words))
     }
 
     fn take(&mut self, key: &str) -> Result<&'a str, String> {
@@ -48,8 +48,8 @@ impl<'a> Words<'a> {
     /// A number that names a request or a process: laws keep tables by it, so that it has a bound.
     fn name(&mut self, key: &str) -> Result<u32, String> {
         let number: u64 = self.number(key)?;
-        u32::try_from(number).ok().filter(|number| *number < NAMES_MAX).ok_or_else(|| {
-            alloc::format!("`{key}={number}`: expected a number below {NAMES_MAX}; count from 1")
+        u32::try_from(number).ok().filter(|number| *number < NUMBERS_END).ok_or_else(|| {
+            alloc::format!("`{key}={number}`: expected a number below {NUMBERS_END}; count from 1")
         })
     }
 
@@ -76,18 +76,18 @@ impl<'a> Words<'a> {
 }
 
 /// Reads one line: when, and what.
-pub(super) fn parse(text: &str) -> Result<(Time, Event), String> {
-    let mut words = Words::split(text)?;
+pub(super) fn parse(text: &str) -> Result<(Time, ListEvent), String> {
+    let mut words = LineWords::split(text)?;
     let at = milliseconds(words.take("at_ms")?)?;
     let event = match words.take("event")? {
         "arrive" => {
             let id = RequestId(words.name("request")?);
-            Event::Arrive(id, parse_request(&mut words)?)
+            ListEvent::Arrive(id, parse_request(&mut words)?)
         }
-        "dispatch" => Event::Dispatch(RequestId(words.name("request")?)),
-        "complete" => Event::Complete(RequestId(words.name("request")?)),
-        "end" => Event::End(ProcessId(words.name("process")?)),
-        "wait" => Event::Wait,
+        "dispatch" => ListEvent::Dispatch(RequestId(words.name("request")?)),
+        "complete" => ListEvent::Complete(RequestId(words.name("request")?)),
+        "end" => ListEvent::End(ProcessId(words.name("process")?)),
+        "wait" => ListEvent::Wait,
         other => {
             return Err(alloc::format!(
                 "`event={other}`: expected one of arrive, dispatch, complete, end, wait"
@@ -98,7 +98,7 @@ pub(super) fn parse(text: &str) -> Result<(Time, Event), String> {
     Ok((at, event))
 }
 
-fn parse_request(words: &mut Words<'_>) -> Result<Request, String> {
+fn parse_request(words: &mut LineWords<'_>) -> Result<Request, String> {
     let op = match words.take("op")? {
         "read" => Op::Read,
         "write" => Op::Write,

@@ -2,14 +2,14 @@
 
 use alloc::vec::Vec;
 
-use crate::observed::{FEW, REMEMBERED};
+use crate::length_distribution::LengthDistribution;
+use crate::observed::{DECAY_WINDOW, MIN_SAMPLES};
 use crate::readahead::STREAMS_MAX;
-use crate::survival::Survival;
 use crate::unit::PageRange;
 
 /// Where a run goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum RunDirection {
     /// One fault was seen.
     Open,
     /// Upwards.
@@ -20,8 +20,8 @@ enum Way {
 
 /// Faults, one next to the other.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Run {
-    way: Way,
+pub(super) struct FaultRun {
+    way: RunDirection,
     /// The place of its fault that went furthest.
     last: u64,
     /// Whether it is taken to have ended, as another has begun since.
@@ -36,33 +36,37 @@ pub(super) struct Run {
 
 /// All that are followed, the one that was seen last at the end.
 #[derive(Clone, Debug)]
-pub(super) struct Runs {
-    runs: Vec<Run>,
-    lengths: Survival,
+pub(super) struct FaultRuns {
+    runs: Vec<FaultRun>,
+    lengths: LengthDistribution,
     /// Whether the last fault that continued a run did so downwards.
     is_backward: bool,
 }
 
-impl Default for Runs {
-    fn default() -> Runs {
-        Runs { runs: Vec::new(), lengths: Survival::of_requests(), is_backward: false }
+impl Default for FaultRuns {
+    fn default() -> FaultRuns {
+        FaultRuns {
+            runs: Vec::new(),
+            lengths: LengthDistribution::of_requests(),
+            is_backward: false,
+        }
     }
 }
 
 /// What is foreseen of a run.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Horizon {
+pub(super) struct PredictionBounds {
     /// The end of the space.
     pub(super) places: u64,
-    /// How likely a place must be, of [`CERTAIN`](crate::survival::CERTAIN).
+    /// How likely a place must be, of [`CERTAIN`](crate::length_distribution::CERTAIN).
     pub(super) likelihood_min: u64,
     /// How many places, at most.
     pub(super) pages_max: u64,
 }
 
-impl Runs {
+impl FaultRuns {
     /// A fault at `place`: it continues a run, or begins one, which is the newest from now on.
-    pub(super) fn fault(&mut self, place: u64, horizon: Horizon) -> Run {
+    pub(super) fn fault(&mut self, place: u64, horizon: PredictionBounds) -> FaultRun {
         let at = self.runs.iter().rposition(|run| run.is_continued_at(place));
         let mut run = match at {
             Some(at) => {
@@ -70,15 +74,16 @@ impl Runs {
                 let before = run.length;
                 run.advance(place);
                 if core::mem::take(&mut run.has_ended) {
-                    self.lengths.goes_on_after_all(before);
+                    self.lengths.undo_end(before);
                 }
                 self.lengths.grew(before, run.length);
-                self.is_backward = run.way == Way::Backward;
+                self.is_backward = run.way == RunDirection::Backward;
                 run
             }
             None => {
                 // Where most places are next to the last of some run, a random fault continues one by chance.
-                let runs_max = (horizon.places / REMEMBERED).clamp(FEW, STREAMS_MAX as u64);
+                let runs_max =
+                    (horizon.places / DECAY_WINDOW).clamp(MIN_SAMPLES, STREAMS_MAX as u64);
                 if self.runs.len() as u64 >= runs_max {
                     self.runs.remove(0);
                 }
@@ -86,30 +91,30 @@ impl Runs {
                     last.has_ended = true;
                     self.lengths.ended(last.length);
                 }
-                Run::begun(place)
+                FaultRun::begun(place)
             }
         };
-        run.ahead = self.foreseen(&run, horizon);
+        run.ahead = self.predicted_places(&run, horizon);
         self.runs.push(run);
         run
     }
 
     /// The run of the last fault.
-    pub(super) fn newest_mut(&mut self) -> &mut Run {
+    pub(super) fn newest_mut(&mut self) -> &mut FaultRun {
         self.runs.last_mut().expect("there was a fault")
     }
 
     /// Whether some run is likely to come to the place.
-    pub(super) fn foresee(&self, place: u64) -> bool {
+    pub(super) fn is_predicted(&self, place: u64) -> bool {
         self.runs.iter().rev().any(|run| run.ahead.contains(place))
     }
 
-    fn foreseen(&self, run: &Run, horizon: Horizon) -> PageRange {
-        let Horizon { likelihood_min, pages_max, .. } = horizon;
+    fn predicted_places(&self, run: &FaultRun, horizon: PredictionBounds) -> PageRange {
+        let PredictionBounds { likelihood_min, pages_max, .. } = horizon;
         let pages = self.lengths.pages_ahead(run.length, likelihood_min, pages_max);
         let is_backward = match run.way {
-            Way::Open => self.is_backward,
-            way => way == Way::Backward,
+            RunDirection::Open => self.is_backward,
+            way => way == RunDirection::Backward,
         };
         match is_backward {
             true => PageRange { first: run.last.saturating_sub(pages), end: run.last },
@@ -118,10 +123,10 @@ impl Runs {
     }
 }
 
-impl Run {
-    fn begun(place: u64) -> Run {
-        Run {
-            way: Way::Open,
+impl FaultRun {
+    fn begun(place: u64) -> FaultRun {
+        FaultRun {
+            way: RunDirection::Open,
             last: place,
             has_ended: false,
             length: 1,
@@ -160,15 +165,15 @@ impl Run {
     /// Whether it is to be seen now whether more is to be read ahead.
     pub(super) fn is_due(&self) -> bool {
         match self.way {
-            Way::Open => true,
-            Way::Forward => self.last >= self.due,
-            Way::Backward => self.last <= self.due,
+            RunDirection::Open => true,
+            RunDirection::Forward => self.last >= self.due,
+            RunDirection::Backward => self.last <= self.due,
         }
     }
 
     /// So many of the places ahead, the next ones, are there or on their way:
     /// half of them may be used before it is to be seen again.
-    pub(super) fn put_off(&mut self, places: u64) {
+    pub(super) fn defer_decision(&mut self, places: u64) {
         let half = places.div_ceil(2).max(1);
         let is_backward = self.is_backward();
         self.due = if is_backward { self.last.saturating_sub(half) } else { self.last + half };
@@ -180,12 +185,12 @@ impl Run {
     }
 
     fn advance(&mut self, place: u64) {
-        let way = if place > self.last { Way::Forward } else { Way::Backward };
+        let way = if place > self.last { RunDirection::Forward } else { RunDirection::Backward };
         if place == self.last {
             return;
         }
         self.length += 1;
-        if self.way == Way::Open || self.way == way {
+        if self.way == RunDirection::Open || self.way == way {
             (self.way, self.last) = (way, place);
         }
     }

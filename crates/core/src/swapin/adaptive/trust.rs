@@ -6,26 +6,26 @@
 //! reading further would lose as much as it gains, whatever the number of
 //! programs, their speeds and the memory are.
 
-use crate::observed::{FEW, REMEMBERED};
+use crate::observed::{DECAY_WINDOW, MIN_SAMPLES};
 
 /// The distance is counted in these parts of a page.
 const PARTS: u64 = 1024;
 
 /// What became of pages that were read ahead.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Trust {
+pub(super) struct PrefetchDistance {
     /// The distance; at first as far as all else allows.
     parts: u64,
     wasted_pages: u64,
 }
 
-impl Default for Trust {
-    fn default() -> Trust {
-        Trust { parts: u64::MAX, wasted_pages: 0 }
+impl Default for PrefetchDistance {
+    fn default() -> PrefetchDistance {
+        PrefetchDistance { parts: u64::MAX, wasted_pages: 0 }
     }
 }
 
-impl Trust {
+impl PrefetchDistance {
     /// A page that was read ahead has been used, or a fault has found none; so many
     /// were wasted since the start. Gives how far ahead pages may be read, if it
     /// were `pages_max` for all else.
@@ -34,13 +34,13 @@ impl Trust {
         if wasted > 0 {
             self.parts = self.parts.min(pages_max * PARTS);
         }
-        for _ in 0..wasted.min(REMEMBERED * 8) {
-            self.parts -= self.parts / REMEMBERED;
+        for _ in 0..wasted.min(DECAY_WINDOW * 8) {
+            self.parts -= self.parts / DECAY_WINDOW;
         }
         if is_used {
-            self.parts = self.parts.saturating_add(self.parts / (2 * REMEMBERED));
+            self.parts = self.parts.saturating_add(self.parts / (2 * DECAY_WINDOW));
         }
-        self.parts = self.parts.max(FEW * PARTS);
+        self.parts = self.parts.max(MIN_SAMPLES * PARTS);
         pages_max.min(self.parts / PARTS)
     }
 }
@@ -52,13 +52,13 @@ mod tests {
     /// 63/64 to the power of 44 is a half; two used pages give back what one took.
     #[test]
     fn waste_halves_the_distance_and_use_restores_it() {
-        let mut trust = Trust::default();
+        let mut trust = PrefetchDistance::default();
         assert_eq!(trust.learn(true, 0, 1000), 1000);
         let halved = trust.learn(false, 44, 1000);
         assert!((495..=505).contains(&halved), "{halved}");
         let mut restored = 0;
         (0..88).for_each(|_| restored = trust.learn(true, 44, 1000));
         assert!((980..=1000).contains(&restored), "{restored}");
-        assert_eq!(trust.learn(false, 10_000, 1000), FEW, "never none");
+        assert_eq!(trust.learn(false, 10_000, 1000), MIN_SAMPLES, "never none");
     }
 }

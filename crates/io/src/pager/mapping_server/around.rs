@@ -10,7 +10,7 @@ use readpath_core::machine::Machine;
 use readpath_core::unit::{PAGE_BYTES, PageRange};
 use rustix::io::Errno;
 
-use super::{Areas, Place};
+use super::{Areas, PagePresence};
 
 /// How many pages are mapped at most to each side of one that was touched, 1 MiB:
 /// moving so many takes as long as a few faults (0.1 to 0.2 µs a page).
@@ -19,7 +19,7 @@ const AROUND_PAGES_MAX: usize = 256;
 impl Areas {
     /// Maps a page that was touched, and its neighbours that are there.
     pub(super) fn map_around(&mut self, machine: &mut Machine, page: u64) {
-        if !self.is_at(page, Place::Shadow) || self.lending.has(page) {
+        if !self.is_at(page, PagePresence::Shadow) || self.lending.has(page) {
             // Another fault on the page was served first, or the kernel has it now.
             return self.wake(page);
         }
@@ -44,20 +44,21 @@ impl Areas {
         }
     }
 
-    pub(super) fn is_at(&self, page: u64, place: Place) -> bool {
+    pub(super) fn is_at(&self, page: u64, place: PagePresence) -> bool {
         self.resident.get(&page).is_some_and(|held| held.place == place)
     }
 
     /// How many of the pages on one side of a page the program has.
     fn used(&self, side: impl Iterator<Item = u64>) -> usize {
-        let used = side.take(AROUND_PAGES_MAX).take_while(|&page| self.is_at(page, Place::User));
+        let used =
+            side.take(AROUND_PAGES_MAX).take_while(|&page| self.is_at(page, PagePresence::User));
         used.count()
     }
 
     /// How many of the pages on one side of a page are to be mapped with it, `most` of those that nobody has used.
     fn mappable(&self, machine: &Machine, side: impl Iterator<Item = u64>, most: usize) -> u64 {
         let is_mappable = |&(nth, page): &(usize, u64)| {
-            self.is_at(page, Place::Shadow)
+            self.is_at(page, PagePresence::Shadow)
                 && !machine.is_marked(self.handle, page)
                 && !self.poisoned.contains(&page)
                 && !self.lending.has(page)
@@ -87,7 +88,7 @@ impl Areas {
             }
         }
         for page in range.pages() {
-            self.resident.get_mut(&page).expect("it was in the shadow").place = Place::User;
+            self.resident.get_mut(&page).expect("it was in the shadow").place = PagePresence::User;
         }
         self.runs.insert(range);
         self.statistics.mapped_pages += range.count();

@@ -5,14 +5,14 @@ use readpath_core::machine::ReadError;
 use readpath_core::request::{Op, Outcome, RequestId};
 use readpath_core::unit::{PAGE_BYTES, PageRange};
 
-use super::{Areas, Place};
-use crate::transfers::{self, Progress, Start};
+use super::{Areas, PagePresence};
+use crate::transfers::{self, Progress, TransferStart};
 
 impl Areas {
     /// Has a page be there if the user's area is to have it: where it isn't, it is read once more, on this thread, for a read
     /// is done that has it pinned.
     pub(super) fn bring_back(&mut self, page: u64) -> Result<(), ReadError> {
-        while self.is_at(page, Place::User) && !self.user.is_present(page) {
+        while self.is_at(page, PagePresence::User) && !self.user.is_present(page) {
             if !self.read_again(page)? {
                 break;
             }
@@ -26,9 +26,9 @@ impl Areas {
         let range = PageRange::new(page, 1);
         self.make_present(range);
         let offset = page * PAGE_BYTES;
-        let start = Start {
+        let start = TransferStart {
             id: RequestId(0),
-            place: transfers::Place::of(&self.target),
+            place: transfers::TransferFile::of(&self.target),
             op: Op::Read,
             offset,
             bytes: PAGE_BYTES,

@@ -29,7 +29,7 @@ use readpath_core::unit::{PAGE_BYTES, PageRange, Time};
 use super::Areas;
 use crate::kernel_pages::{cached_pages, drop_cached};
 use crate::pager::left_to_kernel;
-use crate::pager::runs::Runs;
+use crate::pager::runs::PageRanges;
 use crate::pager::take_back::TakeBack;
 use crate::target::Target;
 
@@ -51,10 +51,10 @@ const ABANDONED: Time = Time::from_s(1);
 #[derive(Debug)]
 pub(super) struct Lending {
     /// None where nothing is, or not any more.
-    room: Option<Room>,
+    room: Option<ShareBudget>,
     /// What the kernel has brought in of a window is dropped with it.
     drops_behind: bool,
-    windows: VecDeque<Window>,
+    windows: VecDeque<SharedWindow>,
     /// Windows that the system didn't let us take back: the kernel's for good.
     kept: Vec<PageRange>,
     /// There once something is lent.
@@ -63,7 +63,7 @@ pub(super) struct Lending {
 
 /// How much may be lent, in pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Room {
+struct ShareBudget {
     window_pages_max: u64,
     /// Of all windows.
     pages: u64,
@@ -77,7 +77,7 @@ struct Room {
 
 /// A window that the kernel maps.
 #[derive(Clone, Copy, Debug)]
-struct Window {
+struct SharedWindow {
     range: PageRange,
     lent: Time,
     /// The next one has been lent.
@@ -90,7 +90,7 @@ impl Lending {
     /// Of a mapping with so many pages of memory; nothing where it is too small for what the kernel reads ahead.
     pub(super) fn of(target: &Target, memory_pages: u64, drops_behind: bool) -> Lending {
         let ahead = target.queue().map_or(0, |queue| queue.read_ahead_bytes / PAGE_BYTES);
-        let room = Room::of(memory_pages, ahead);
+        let room = ShareBudget::of(memory_pages, ahead);
         Lending { room, drops_behind, ..Lending::none() }
     }
 
@@ -112,7 +112,7 @@ impl Lending {
             || kept.any(|range| range.contains(page))
     }
 
-    fn pages(&self, counts: impl Fn(&Window) -> bool) -> u64 {
+    fn pages(&self, counts: impl Fn(&SharedWindow) -> bool) -> u64 {
         self.windows.iter().filter(|window| counts(window)).map(|window| window.range.count()).sum()
     }
 
@@ -122,7 +122,7 @@ impl Lending {
     }
 
     /// What may be lent, if so much more has room once the windows that were left are back.
-    fn room_for(&mut self, target: &Target, now: Time, pages: u64) -> Option<Room> {
+    fn room_for(&mut self, target: &Target, now: Time, pages: u64) -> Option<ShareBudget> {
         let room = self.room.as_mut()?;
         if !room.is_known {
             room.is_known = true;
@@ -131,20 +131,20 @@ impl Lending {
             }
         }
         let room = self.room?;
-        let stays = |window: &Window| !window.is_left && now.since(window.lent) < ABANDONED;
+        let stays = |window: &SharedWindow| !window.is_left && now.since(window.lent) < ABANDONED;
         (self.pages(stays) + pages <= room.pages).then_some(room)
     }
 }
 
-impl Room {
-    fn of(memory_pages: u64, ahead_pages: u64) -> Option<Room> {
+impl ShareBudget {
+    fn of(memory_pages: u64, ahead_pages: u64) -> Option<ShareBudget> {
         let (share, large) = (memory_pages / WINDOW_SHARE, large_pages());
         let window_pages_max = (share - share % large).clamp(large, WINDOW_LARGE_PAGES_MAX * large);
         let pages = WINDOWS * window_pages_max;
         let taken = pages + ahead_pages;
         let is_room = ahead_pages > 0 && taken <= memory_pages * 2 / 3;
         let machine_pages = memory_pages.saturating_sub(taken);
-        is_room.then_some(Room {
+        is_room.then_some(ShareBudget {
             window_pages_max,
             pages,
             ahead_pages,
@@ -155,7 +155,7 @@ impl Room {
 }
 
 /// What is to be lent of a file of so many pages when a page is touched that isn't mapped.
-fn next_window(runs: &Runs, page: u64, most: u64, file_pages: u64) -> Option<PageRange> {
+fn next_window(runs: &PageRanges, page: u64, most: u64, file_pages: u64) -> Option<PageRange> {
     let (below, above, large) = (runs.below(page), runs.above(page), large_pages());
     let is_long = |run: &PageRange| run.count() >= large;
     let ends_near =
@@ -179,7 +179,7 @@ impl Areas {
     /// Lends the kernel what comes next of the run that has come to this page, if it is one. True if the page is the
     /// kernel's now.
     pub(super) fn lend(&mut self, machine: &mut Machine, page: u64) -> bool {
-        let Some(Room { window_pages_max, .. }) = self.lending.room else { return false };
+        let Some(ShareBudget { window_pages_max, .. }) = self.lending.room else { return false };
         let file_pages = self.file_bytes.div_ceil(PAGE_BYTES);
         let Some(range) = next_window(&self.runs, page, window_pages_max, file_pages) else {
             return false;
@@ -189,7 +189,7 @@ impl Areas {
             return false;
         };
         let adjoins =
-            |other: &Window| other.range.end == range.first || other.range.first == range.end;
+            |other: &SharedWindow| other.range.end == range.first || other.range.first == range.end;
         // A run that goes on was looked at when it began.
         let before = self.lending.windows.iter().find(|&other| adjoins(other)).copied();
         let is_locked = before.is_none() && has_locked_memory();
@@ -222,7 +222,7 @@ impl Areas {
             // The kernel begins with what lies around the page that is touched.
             None => PageRange { first: range.first.saturating_sub(room.ahead_pages), ..range },
         };
-        self.lending.windows.push_back(Window { range, lent: now, is_left: false, drops });
+        self.lending.windows.push_back(SharedWindow { range, lent: now, is_left: false, drops });
         self.runs.insert(range);
         self.statistics.lent_pages += range.count();
         self.wake_all(range);
@@ -240,8 +240,9 @@ impl Areas {
 
     /// Takes every window back that has pages of a range.
     pub(super) fn take_range_back(&mut self, range: PageRange) {
-        let overlaps =
-            |window: &Window| window.range.first < range.end && range.first < window.range.end;
+        let overlaps = |window: &SharedWindow| {
+            window.range.first < range.end && range.first < window.range.end
+        };
         while let Some(nth) = self.lending.windows.iter().position(overlaps) {
             self.take_back(nth);
         }
@@ -319,8 +320,8 @@ mod tests {
     use super::*;
     use crate::target::OpenOptions;
 
-    fn runs(ranges: &[(u64, u64)]) -> Runs {
-        let mut runs = Runs::default();
+    fn runs(ranges: &[(u64, u64)]) -> PageRanges {
+        let mut runs = PageRanges::default();
         ranges.iter().for_each(|&(first, end)| runs.insert(PageRange { first, end }));
         runs
     }
@@ -339,9 +340,9 @@ mod tests {
         let target = Target::open(path.as_ref(), OpenOptions::default());
         std::fs::remove_file(&path).unwrap();
         let target = target.unwrap();
-        let room = Room::of(16_384, 32).unwrap();
+        let room = ShareBudget::of(16_384, 32).unwrap();
         for (is_known, is_lent) in [(false, false), (true, true)] {
-            let room = Some(Room { is_known, ..room });
+            let room = Some(ShareBudget { is_known, ..room });
             let mut lending = Lending { room, ..Lending::none() };
             assert_eq!(lending.room_for(&target, Time(0), 512).is_some(), is_lent);
         }
@@ -386,15 +387,15 @@ mod tests {
     #[test]
     fn the_room_is_what_is_read_ahead_and_four_windows_of_at_most_two_thirds_of_the_memory() {
         const MIB: u64 = 256;
-        let room = Room::of(64 * MIB, 8 * MIB).unwrap();
+        let room = ShareBudget::of(64 * MIB, 8 * MIB).unwrap();
         assert_eq!(
             (room.window_pages_max, room.pages, room.machine_pages),
             (4 * MIB, 16 * MIB, 40 * MIB)
         );
-        assert_eq!(Room::of(1024 * MIB, 8 * MIB).unwrap().window_pages_max, 8 * MIB);
+        assert_eq!(ShareBudget::of(1024 * MIB, 8 * MIB).unwrap().window_pages_max, 8 * MIB);
         // Windows of 2 MiB take 16 of 24 MiB, and of 23 more than two thirds.
-        assert!(Room::of(24 * MIB, 8 * MIB).is_some());
-        assert_eq!(Room::of(23 * MIB, 8 * MIB), None);
-        assert_eq!(Room::of(64 * MIB, 0), None);
+        assert!(ShareBudget::of(24 * MIB, 8 * MIB).is_some());
+        assert_eq!(ShareBudget::of(23 * MIB, 8 * MIB), None);
+        assert_eq!(ShareBudget::of(64 * MIB, 0), None);
     }
 }

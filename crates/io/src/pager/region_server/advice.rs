@@ -108,7 +108,7 @@ impl Areas {
         }
         let frame = std::mem::replace(&mut self.mapped[page as usize], NO_FRAME);
         if frame != NO_FRAME {
-            self.frames[frame as usize].place = Place::Nowhere;
+            self.frames[frame as usize].place = FramePresence::Nowhere;
             self.present_pages -= 1;
         }
         if self.poisoned.remove(&page) || frame != NO_FRAME {

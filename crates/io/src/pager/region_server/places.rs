@@ -12,20 +12,20 @@ impl Areas {
             unsafe { self.user.release(PageRange::new(page, 1)) };
         }
         match self.frames[frame as usize].place {
-            Place::Mapped { page: other, is_protected } => {
+            FramePresence::Mapped { page: other, is_protected } => {
                 assert_eq!(other, page, "frame {frame} is mapped elsewhere");
                 if is_protected && is_writable {
                     self.allow_writes(page, frame);
                 }
                 return self.wake(page);
             }
-            Place::Nowhere => {
+            FramePresence::Nowhere => {
                 assert!(is_zero, "page {page} has no bytes in frame {frame}");
                 let zeros = self.zeros.address();
                 self.put_copy(page, zeros, !is_writable);
                 self.count_present(1);
             }
-            Place::Here => {
+            FramePresence::Here => {
                 if is_zero {
                     // SAFETY: the frame's own page is here, and only this thread
                     // touches it: a page that was never written is in no transfer.
@@ -44,7 +44,8 @@ impl Areas {
                 }
             }
         }
-        self.frames[frame as usize].place = Place::Mapped { page, is_protected: !is_writable };
+        self.frames[frame as usize].place =
+            FramePresence::Mapped { page, is_protected: !is_writable };
         self.mapped[page as usize] = frame;
     }
 
@@ -64,7 +65,7 @@ impl Areas {
         let put = unsafe { self.uffd.copy(self.user.address(page), zeros, PAGE, true) };
         if put.is_ok() {
             self.frames[self.mapped[page as usize] as usize].place =
-                Place::Mapped { page, is_protected: true };
+                FramePresence::Mapped { page, is_protected: true };
         }
         put.is_ok()
     }
@@ -102,7 +103,7 @@ impl Areas {
         // SAFETY: a page of the registered area.
         let allowed = unsafe { self.uffd.unprotect(self.user.address(page), PAGE) };
         allowed.expect("a page that is registered for writes can be written to");
-        self.frames[frame as usize].place = Place::Mapped { page, is_protected: false };
+        self.frames[frame as usize].place = FramePresence::Mapped { page, is_protected: false };
     }
 
     /// Takes the pages of `self.unmaps` out of the program's sight.
@@ -118,7 +119,7 @@ impl Areas {
             first += self.move_out(&unmaps[first..first + count]);
         }
         let is_stuck =
-            |all: &[Frame], unmap: &Unmap| all[unmap.frame.0 as usize].place != Place::Here;
+            |all: &[Frame], unmap: &Unmap| all[unmap.frame.0 as usize].place != FramePresence::Here;
         for &unmap in &unmaps {
             // Every write to a clean page was told by a fault. One that is stuck
             // may be written to by whoever holds it.
@@ -163,7 +164,7 @@ impl Areas {
             Err(error) => panic!("page {} can't be unmapped: {error}", run[0].page),
         };
         for unmap in &run[..count] {
-            self.frames[unmap.frame.0 as usize].place = Place::Here;
+            self.frames[unmap.frame.0 as usize].place = FramePresence::Here;
             self.mapped[unmap.page as usize] = NO_FRAME;
         }
         count

@@ -2,10 +2,10 @@
 
 use super::{Faults, Scenario, Settings, quiet};
 use crate::simulation::memory::Kernel;
-use crate::simulation::paged::{Paged, Touch};
+use crate::simulation::paged::{MappingTouch, Paged};
 use crate::simulation::scenario::Action;
 
-use Touch::{GiveUp, Hold, Load, Lock, Read, ReadAt, ReadDown, WillNeed, Write};
+use MappingTouch::{GiveUp, Hold, Load, Lock, Read, ReadAt, ReadDown, WillNeed, Write};
 
 /// All of them.
 pub(super) fn found() -> Vec<Scenario> {
@@ -46,8 +46,8 @@ fn lent(large_pages: u64, ahead_pages: u64, memory_pages: u64) -> Settings {
     }
 }
 
-fn of(settings: Settings, bytes: u64, faults: Faults, threads: Vec<Vec<Touch>>) -> Scenario {
-    let actions = |touches: Vec<Touch>| touches.into_iter().map(Action::Touch).collect();
+fn of(settings: Settings, bytes: u64, faults: Faults, threads: Vec<Vec<MappingTouch>>) -> Scenario {
+    let actions = |touches: Vec<MappingTouch>| touches.into_iter().map(Action::Touch).collect();
     let threads = threads.into_iter().map(actions).collect();
     Scenario { seed: 1, settings, files: vec![bytes], faults, server: None, threads }
 }
@@ -137,7 +137,7 @@ fn a_page_held_and_given_up_while_it_waits_to_be_written() -> Scenario {
         GiveUp(24, 8),
         Write(20, 5, 7),
     ];
-    let settings = Settings { reclaim: "lru", switch_part: 2, ..region(70, "hits", 64) };
+    let settings = Settings { eviction: "lru", switch_part: 2, ..region(70, "hits", 64) };
     let scenario = of(settings, 1_515_520, faults, vec![one, two, three]);
     Scenario { seed: 70_007_794, ..scenario }
 }

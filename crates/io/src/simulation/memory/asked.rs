@@ -8,7 +8,7 @@ use linux_raw_sys::general as raw;
 use readpath_core::unit::{PAGE_BYTES, PageRange};
 use rustix::io::Errno;
 
-use super::{Kernel, PAGE, SERVING, State, Touch};
+use super::{Kernel, PAGE, PageState, SERVING, WaitingTouch};
 use crate::simulation::world::{told_by, world};
 use crate::spare_memory::SpareMemory;
 use crate::sysfs::QueueLimits;
@@ -69,7 +69,7 @@ pub(crate) fn messages(uffd: BorrowedFd<'_>, to: &mut [u8]) -> Option<Result<usi
     let world = world()?;
     let mut memory = world.memory();
     let mut count = 0;
-    let of_it = |touch: &&mut Touch| touch.uffd == uffd.as_raw_fd() && !touch.is_told;
+    let of_it = |touch: &&mut WaitingTouch| touch.uffd == uffd.as_raw_fd() && !touch.is_told;
     for touch in memory.touches.iter_mut().filter(of_it) {
         let Some(message) = to.get_mut(count..count + MESSAGE_BYTES) else { break };
         touch.is_told = true;
@@ -151,8 +151,8 @@ pub(crate) fn is_present(address: usize) -> Option<bool> {
     let page = memory.page(address);
     // Of a lent page the kernel says whether it has it.
     Some(page.is_some_and(|page| match page.state {
-        State::Present { .. } => !is_swapped,
-        State::Lent { is_mapped, .. } => is_mapped,
+        PageState::Present { .. } => !is_swapped,
+        PageState::Lent { is_mapped, .. } => is_mapped,
         _ => false,
     }))
 }
@@ -161,7 +161,10 @@ pub(crate) fn is_present(address: usize) -> Option<bool> {
 pub(crate) fn looked_at(address: usize) {
     let Some(world) = world() else { return };
     let state = world.memory().page(address).map(|page| page.state);
-    assert!(matches!(state, Some(State::Present { .. })), "a page is looked at that is {state:?}");
+    assert!(
+        matches!(state, Some(PageState::Present { .. })),
+        "a page is looked at that is {state:?}"
+    );
 }
 
 /// The pages of a range are given up; false where no simulation runs.

@@ -10,7 +10,7 @@ use std::os::fd::RawFd;
 use readpath_core::unit::{PAGE_BYTES, PageRange};
 use rustix::io::Errno;
 
-use super::{Bus, Memory, PAGE, Page, SERVING, State};
+use super::{Bus, Memory, PAGE, Page, PageState, SERVING};
 use crate::simulation::world::World;
 
 /// What the kernel of a run is like, to which windows of the file are lent.
@@ -31,7 +31,7 @@ const INODE: u32 = 0;
 
 /// The kernel's part of the [memory](Memory) of a run.
 #[derive(Default)]
-pub(in crate::simulation) struct Lent {
+pub(in crate::simulation) struct KernelMemory {
     /// None where nothing is lent.
     kernel: Option<Kernel>,
     /// The pages of the file in its cache.
@@ -79,7 +79,7 @@ impl Memory {
     /// The page of the file that the kernel shows at an address.
     fn lent_page(&mut self, address: usize) -> Option<u64> {
         match self.page(address)?.state {
-            State::Lent { page, .. } => Some(page),
+            PageState::Lent { page, .. } => Some(page),
             _ => None,
         }
     }
@@ -102,7 +102,7 @@ impl Memory {
     }
 
     /// What is in the place of a page from now on is another part of memory.
-    fn replace(&mut self, address: usize, state: State, part: u32) {
+    fn replace(&mut self, address: usize, state: PageState, part: u32) {
         let page = self.page(address).expect("of an area");
         let generation = page.generation + 1;
         *page = Page { state, generation, part, ..Page::absent() };
@@ -113,7 +113,7 @@ impl Memory {
         let mut mapped = BTreeSet::new();
         for area in self.areas.values() {
             mapped.extend(area.pages.iter().filter_map(|page| match page.state {
-                State::Lent { page, is_mapped: true } => Some(page),
+                PageState::Lent { page, is_mapped: true } => Some(page),
                 _ => None,
             }));
         }
@@ -136,7 +136,7 @@ impl Memory {
 
     /// An area goes.
     pub(super) fn forget_lent(&mut self, pages: &[Page]) {
-        let lent = pages.iter().filter(|page| matches!(page.state, State::Lent { .. }));
+        let lent = pages.iter().filter(|page| matches!(page.state, PageState::Lent { .. }));
         self.lent.pages -= lent.count() as u64;
     }
 }
@@ -162,7 +162,7 @@ impl World {
             return None;
         }
         let mut memory = self.memory();
-        if let Some(Page { state: State::Lent { is_mapped, .. }, .. }) = memory.page(address) {
+        if let Some(Page { state: PageState::Lent { is_mapped, .. }, .. }) = memory.page(address) {
             *is_mapped = true;
         }
         let disk = self.disk.borrow();
@@ -200,11 +200,11 @@ impl World {
         let part = memory.lent.parts;
         for nth in 0..pages {
             let address = address + nth as usize * PAGE;
-            if memory.page(address).is_some_and(|page| page.state != State::Absent) {
+            if memory.page(address).is_some_and(|page| page.state != PageState::Absent) {
                 self.failed(format!("page {nth} of a window of {pages} is not absent"));
             }
             let page = offset / PAGE_BYTES + nth;
-            memory.replace(address, State::Lent { page, is_mapped: false }, part);
+            memory.replace(address, PageState::Lent { page, is_mapped: false }, part);
         }
         Ok(())
     }
@@ -231,7 +231,7 @@ impl World {
             if !memory.is_lent(address) {
                 self.failed("what is taken back wasn't lent".to_owned());
             }
-            memory.replace(address, State::Absent, part);
+            memory.replace(address, PageState::Absent, part);
         }
         let pages = (bytes / PAGE) as u64;
         memory.lent.pages -= pages;

@@ -3,7 +3,7 @@
 use readpath_core::splitmix;
 use readpath_core::unit::PAGE_BYTES;
 
-use super::{PARTS, Paged, Touch};
+use super::{MappingTouch, PARTS, Paged};
 use crate::path::Coherence;
 use crate::simulation::memory::Kernel;
 use crate::simulation::scenario::{Action, Draw, Scenario, Settings, faults, kinds, threads};
@@ -39,7 +39,7 @@ impl Scenario {
             held_pages: 1,
             readahead: draw.one_of(&["adaptive", "adaptive", "ondemand", "window", "runs", "none"]),
             scheduler: "adaptive",
-            reclaim: draw.one_of(&["two-lists", "adaptive", "lru", "arc", "lirs"]),
+            eviction: draw.one_of(&["two-lists", "adaptive", "lru", "arc", "lirs"]),
             depth: 1,
             lets_carry: false,
             coherence: Coherence::WhenOpened,
@@ -95,7 +95,7 @@ impl Scenario {
         let kinds = kinds(&mut draw, 16) | 1;
         let changes_file = draw.below(2) == 0;
         let threads = threads(&mut draw, actions, |draw, count| {
-            let mut run = Run { at: draw.below(pages), is_down: false };
+            let mut run = DrawnRun { at: draw.below(pages), is_down: false };
             let next = |_| match draw.below(50) {
                 0 if changes_file => Action::Replace(0, 1 + draw.below(pages * PAGE_BYTES)),
                 0..20 => action(draw, pages, kinds, changes_file),
@@ -108,13 +108,13 @@ impl Scenario {
 }
 
 /// A run of pages that a thread reads bit by bit.
-struct Run {
+struct DrawnRun {
     at: u64,
     is_down: bool,
 }
 
-impl Run {
-    fn next(&mut self, draw: &mut Draw, pages: u64, large_pages: u64) -> Touch {
+impl DrawnRun {
+    fn next(&mut self, draw: &mut Draw, pages: u64, large_pages: u64) -> MappingTouch {
         match draw.below(12) {
             0 => self.at = draw.below(pages),
             1 => self.is_down = !self.is_down,
@@ -127,11 +127,11 @@ impl Run {
             let first = self.at.saturating_sub(count);
             let count = self.at - first;
             self.at = if first == 0 { pages } else { first };
-            return Touch::ReadDown(first, count);
+            return MappingTouch::ReadDown(first, count);
         }
         let first = if self.at >= pages { 0 } else { self.at };
         self.at = first + count;
-        Touch::Read(first, count)
+        MappingTouch::Read(first, count)
     }
 }
 
@@ -150,17 +150,17 @@ fn action(draw: &mut Draw, pages: u64, kinds: u64, changes_file: bool) -> Action
             continue;
         }
         return Action::Touch(match kind {
-            0..=2 => Touch::Read(first, count),
-            3..=5 => Touch::Write(first, count, part),
-            6 => Touch::Load(first, count),
-            7 => Touch::WillNeed(first, count),
-            8 => Touch::Discard(first, count),
-            9 => Touch::ReadAt(first * PAGE_BYTES + us % PAGE_BYTES, count * 1_000),
-            10 => Touch::Advise(draw.below(5) as u8),
-            11 => Touch::Hold(first, part > 3, us),
-            12 => Touch::Lock(first, count, part > 2),
-            13 => Touch::GiveUp(first, count.min(8)),
-            14 => Touch::Ask,
+            0..=2 => MappingTouch::Read(first, count),
+            3..=5 => MappingTouch::Write(first, count, part),
+            6 => MappingTouch::Load(first, count),
+            7 => MappingTouch::WillNeed(first, count),
+            8 => MappingTouch::Discard(first, count),
+            9 => MappingTouch::ReadAt(first * PAGE_BYTES + us % PAGE_BYTES, count * 1_000),
+            10 => MappingTouch::Advise(draw.below(5) as u8),
+            11 => MappingTouch::Hold(first, part > 3, us),
+            12 => MappingTouch::Lock(first, count, part > 2),
+            13 => MappingTouch::GiveUp(first, count.min(8)),
+            14 => MappingTouch::Ask,
             _ if changes_file => match part {
                 0..3 => return Action::Resize(0, 1 + draw.below(pages * PAGE_BYTES)),
                 _ => return Action::Write(0, first, count),

@@ -17,7 +17,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use super::super::event::Inode;
 use super::super::names::kernel_device;
 use crate::cold::cached_pages;
-use crate::queue::Queue;
+use crate::queue::KernelQueue;
 
 /// What the kernel brings in at least where it is advised in one call: its default window.
 const CALL_BYTES_LEAST: u64 = 128 << 10;
@@ -25,13 +25,13 @@ const CALL_BYTES_LEAST: u64 = 128 << 10;
 /// A file as it can be advised.
 #[derive(Debug)]
 pub(super) struct Hand {
-    way: Way,
+    way: AdviceWay,
     pages: u64,
     call_bytes: u64,
 }
 
 #[derive(Debug)]
-enum Way {
+enum AdviceWay {
     Opened(File),
     /// A mapping of it by a program: from which byte of the file on, and where.
     Mapped {
@@ -59,7 +59,7 @@ impl Hand {
 
     /// How many pages of a range are not in the page cache; all, where the kernel doesn't tell.
     pub fn absent_pages(&self, range: PageRange) -> u64 {
-        let Way::Opened(file) = &self.way else { return range.count() };
+        let AdviceWay::Opened(file) = &self.way else { return range.count() };
         let (offset, bytes) = (range.first * PAGE_BYTES, range.count() * PAGE_BYTES);
         let cached = if bytes == 0 { Ok(0) } else { cached_pages(file, offset, bytes) };
         range.count().saturating_sub(cached.unwrap_or(0))
@@ -85,7 +85,7 @@ impl Hand {
 
     /// How many pages of a range are in the page cache; `None` where the kernel doesn't tell.
     pub fn cached_pages(&self, range: PageRange) -> Option<u64> {
-        let Way::Opened(file) = &self.way else { return None };
+        let AdviceWay::Opened(file) = &self.way else { return None };
         cached_pages(file, range.first * PAGE_BYTES, range.count() * PAGE_BYTES).ok()
     }
 
@@ -96,10 +96,10 @@ impl Hand {
             let bytes = self.call_bytes.min(end - offset);
             let is_begun = match &self.way {
                 // SAFETY: it touches no memory of ours.
-                Way::Opened(file) => unsafe {
+                AdviceWay::Opened(file) => unsafe {
                     libc::readahead(file.as_raw_fd(), offset as i64, bytes as usize) == 0
                 },
-                Way::Mapped { process, offset: first, address } => {
+                AdviceWay::Mapped { process, offset: first, address } => {
                     offset >= *first && will_need(process, address + (offset - first), bytes)
                 }
             };
@@ -113,7 +113,7 @@ impl Hand {
 
     /// Has the kernel let go of what is clean of these pages, and mapped by nobody.
     pub fn give_back(&self, range: PageRange) {
-        if let (Way::Opened(file), Some(bytes)) =
+        if let (AdviceWay::Opened(file), Some(bytes)) =
             (&self.way, std::num::NonZero::new(range.count() * PAGE_BYTES))
         {
             let advice = rustix::fs::Advice::DontNeed;
@@ -136,10 +136,10 @@ fn open(path: &Path, inode: Inode) -> Option<Hand> {
     let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path).ok()?;
     let found = file.metadata().ok().filter(is_it)?;
-    let queue = Queue::of(&found);
+    let queue = KernelQueue::of(&found);
     let call_bytes = queue.map_or(0, |queue| queue.read_ahead_bytes.max(queue.request_bytes_max));
     Some(Hand {
-        way: Way::Opened(file),
+        way: AdviceWay::Opened(file),
         pages: found.len().div_ceil(PAGE_BYTES),
         call_bytes: call_bytes.max(CALL_BYTES_LEAST),
     })
@@ -154,7 +154,7 @@ fn mapping(folder: &Path, inode: Inode) -> Option<Hand> {
     let process = status.lines().find_map(|line| line.strip_prefix("Tgid:"))?;
     let process = pidfd_open(Pid::from_raw(process.trim().parse().ok()?)?, PidfdFlags::empty());
     Some(Hand {
-        way: Way::Mapped { process: process.ok()?, offset, address },
+        way: AdviceWay::Mapped { process: process.ok()?, offset, address },
         pages: (offset + bytes) / PAGE_BYTES,
         call_bytes: CALL_BYTES_LEAST,
     })

@@ -13,14 +13,14 @@ use std::collections::HashMap;
 
 use readpath_core::unit::PageRange;
 
-use super::super::event::{Event, Inode, What};
+use super::super::event::{Inode, TraceEvent, What};
 
 /// What the kernel maps around a fault, in pages (`fault_around_bytes`).
 const AROUND_PAGES: u64 = 16;
 
 /// What a program does with the pages of a file, or the kernel for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Touch {
+pub(super) enum PageTouch {
     /// It comes to these pages, by a read or a fault.
     Comes { task: u32, inode: Inode, range: PageRange },
     /// The kernel has mapped these pages that were there; it may come to each of them.
@@ -33,13 +33,13 @@ pub(super) enum Touch {
 #[derive(Debug, Default)]
 pub(super) struct Touches {
     /// The fault that each task is in.
-    faults: HashMap<u32, Fault>,
+    faults: HashMap<u32, FaultRecord>,
     /// What each task touched of a mapping last.
     mapped: HashMap<u32, (Inode, PageRange)>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Fault {
+struct FaultRecord {
     inode: Inode,
     page: u64,
     /// The end, exclusive, of the pages from its own on that came into the cache for it.
@@ -48,26 +48,26 @@ struct Fault {
 
 impl Touches {
     /// Takes events in the order of their times.
-    pub fn take(&mut self, events: &[Event], mut tell: impl FnMut(Touch)) {
+    pub fn take(&mut self, events: &[TraceEvent], mut tell: impl FnMut(PageTouch)) {
         for event in events {
             let task = event.task;
             match event.what {
                 What::CacheRead { inode, first, end } => {
                     self.end_fault(task, &mut tell);
-                    tell(Touch::Comes { task, inode, range: PageRange { first, end } });
+                    tell(PageTouch::Comes { task, inode, range: PageRange { first, end } });
                 }
                 What::MapPages { inode, first, end } => {
                     self.end_fault(task, &mut tell);
                     let range = self.with_gap(task, inode, PageRange { first, end });
-                    tell(Touch::Mapped { task, inode, range });
+                    tell(PageTouch::Mapped { task, inode, range });
                 }
                 What::Fault { inode, page } => {
                     self.end_fault(task, &mut tell);
-                    self.faults.insert(task, Fault { inode, page, inserted_end: None });
+                    self.faults.insert(task, FaultRecord { inode, page, inserted_end: None });
                 }
                 What::Insert { inode, first, count } => {
                     let range = PageRange::new(first, count);
-                    tell(Touch::Missed { task, inode, range });
+                    tell(PageTouch::Missed { task, inode, range });
                     let Some(fault) = self.faults.get_mut(&task) else { continue };
                     let goes_on = fault.inserted_end.unwrap_or(fault.page);
                     if fault.inode == inode && range.contains(goes_on) {
@@ -92,12 +92,14 @@ impl Touches {
         known.into_iter().for_each(|task| self.end_fault(task, &mut tell));
     }
 
-    fn end_fault(&mut self, task: u32, tell: &mut impl FnMut(Touch)) {
-        let Some(Fault { inode, page, inserted_end }) = self.faults.remove(&task) else { return };
+    fn end_fault(&mut self, task: u32, tell: &mut impl FnMut(PageTouch)) {
+        let Some(FaultRecord { inode, page, inserted_end }) = self.faults.remove(&task) else {
+            return;
+        };
         let around_end = (page / AROUND_PAGES + 1) * AROUND_PAGES;
         let end = inserted_end.map_or(page + 1, |end| end.min(around_end));
         let range = self.with_gap(task, inode, PageRange { first: page, end });
-        tell(Touch::Comes { task, inode, range });
+        tell(PageTouch::Comes { task, inode, range });
     }
 
     /// What a task touches of a mapping, together with what was mapped before it and not told.
@@ -122,13 +124,15 @@ mod tests {
         let mut touches = Touches::default();
         let mut all = Vec::new();
         for batch in batches {
-            let events: Vec<Event> =
-                batch.iter().map(|what| Event { at_ns: 0, task: 7, what: what.clone() }).collect();
+            let events: Vec<TraceEvent> = batch
+                .iter()
+                .map(|what| TraceEvent { at_ns: 0, task: 7, what: what.clone() })
+                .collect();
             touches.take(&events, |touch| {
                 all.push(match touch {
-                    Touch::Comes { range, .. } => ('c', range.first, range.end),
-                    Touch::Mapped { range, .. } => ('m', range.first, range.end),
-                    Touch::Missed { range, .. } => ('i', range.first, range.end),
+                    PageTouch::Comes { range, .. } => ('c', range.first, range.end),
+                    PageTouch::Mapped { range, .. } => ('m', range.first, range.end),
+                    PageTouch::Missed { range, .. } => ('i', range.first, range.end),
                 });
             });
         }

@@ -27,10 +27,10 @@ const AGAIN_SHARE: u64 = 8;
 
 /// So many pieces, and so long on the average in pages: 256 KiB.
 const PIECES: u64 = 5;
-const PIECE_PAGES: u64 = 64;
+const CHUNK_PAGES: u64 = 64;
 
 /// A chunk costs so many times what a request costs; it has 1 MiB at least and 16 MiB at most.
-const REQUESTS_SHARE: u64 = 16;
+const WINDOW_COST_FACTOR: u64 = 16;
 const CHUNK_PAGES_LEAST: u64 = 256;
 const CHUNK_PAGES_MAX: u64 = 4096;
 
@@ -126,7 +126,7 @@ impl UsedUp {
         let from = self.next.filter(|from| *from < self.file_pages)?;
         let first = (from..self.file_pages).find(|page| !self.is_seen(*page));
         let first = first.unwrap_or(self.file_pages);
-        let chunk_pages = (REQUESTS_SHARE * estimate.request_cost_pages())
+        let chunk_pages = (WINDOW_COST_FACTOR * estimate.request_cost_pages())
             .clamp(CHUNK_PAGES_LEAST, CHUNK_PAGES_MAX)
             .min(room_pages)
             .min((REST_PER_PAGE * self.seen_pages).saturating_sub(self.brought_pages));
@@ -137,10 +137,10 @@ impl UsedUp {
 
     /// So many pages of a chunk were not there, and are on their way now.
     pub fn brought(&mut self, pages: u64, estimate: &DeviceEstimate, at_ns: u64) {
-        let takes_ns = pages * estimate.page_ps() / 1_000;
+        let duration_ns = pages * estimate.page_ps() / 1_000;
         self.brought_pages += pages;
-        self.done_ns = self.done_ns.max(at_ns) + takes_ns;
-        self.next_ns = self.done_ns - takes_ns / 2;
+        self.done_ns = self.done_ns.max(at_ns) + duration_ns;
+        self.next_ns = self.done_ns - duration_ns / 2;
     }
 
     /// A range that ends where a longer part begins that was come to.
@@ -163,7 +163,7 @@ impl UsedUp {
     fn is_being_used_up(&self) -> bool {
         AGAIN_SHARE * self.again_pages <= self.seen_pages
             && self.pieces >= PIECES
-            && self.seen_pages >= PIECE_PAGES * self.pieces
+            && self.seen_pages >= CHUNK_PAGES * self.pieces
     }
 }
 

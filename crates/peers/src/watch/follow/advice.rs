@@ -1,12 +1,12 @@
 //! What programs tell the kernel of their reads to come.
 
-use readpath_sim::recording::{Advice, Hint, OFFSET_MAX, Record};
+use readpath_sim::recording::{AdviceGiven, AdviceType, OFFSET_MAX, Record};
 
-use super::super::event::Call;
-use super::super::names::Names;
+use super::super::event::SystemCall;
+use super::super::names::FileNames;
 use super::{Follow, InCall};
 
-impl<N: Names> Follow<N> {
+impl<N: FileNames> Follow<N> {
     /// `fadvise64`, `readahead`.
     pub(super) fn fadvise(&mut self, at: u64, number: u32, entered: &InCall, descriptor: u64) {
         let Some(task) = self.tasks.get(&number) else { return };
@@ -14,12 +14,12 @@ impl<N: Names> Follow<N> {
         let Some(file) = self.file_of(at, number, descriptor, &held, None) else { return };
         let [_, offset, bytes, advice, ..] = entered.arguments;
         let hint = match (entered.call, advice as i32) {
-            (Call::Readahead, _) | (_, libc::POSIX_FADV_WILLNEED) => Hint::WillNeed,
-            (_, libc::POSIX_FADV_NORMAL) => Hint::Normal,
-            (_, libc::POSIX_FADV_RANDOM) => Hint::Random,
-            (_, libc::POSIX_FADV_SEQUENTIAL) => Hint::Sequential,
-            (_, libc::POSIX_FADV_DONTNEED) => Hint::DontNeed,
-            _ => Hint::Other,
+            (SystemCall::Readahead, _) | (_, libc::POSIX_FADV_WILLNEED) => AdviceType::WillNeed,
+            (_, libc::POSIX_FADV_NORMAL) => AdviceType::Normal,
+            (_, libc::POSIX_FADV_RANDOM) => AdviceType::Random,
+            (_, libc::POSIX_FADV_SEQUENTIAL) => AdviceType::Sequential,
+            (_, libc::POSIX_FADV_DONTNEED) => AdviceType::DontNeed,
+            _ => AdviceType::Other,
         };
         self.put_advice(at, number, file, (offset, bytes), hint, false);
     }
@@ -40,12 +40,12 @@ impl<N: Names> Follow<N> {
         }
         let (file, offset) = (mapping.file, mapping.offset + (address - start));
         let hint = match behaviour as i32 {
-            libc::MADV_NORMAL => Hint::Normal,
-            libc::MADV_RANDOM => Hint::Random,
-            libc::MADV_SEQUENTIAL => Hint::Sequential,
-            libc::MADV_WILLNEED | libc::MADV_POPULATE_READ => Hint::WillNeed,
-            libc::MADV_DONTNEED => Hint::DontNeed,
-            _ => Hint::Other,
+            libc::MADV_NORMAL => AdviceType::Normal,
+            libc::MADV_RANDOM => AdviceType::Random,
+            libc::MADV_SEQUENTIAL => AdviceType::Sequential,
+            libc::MADV_WILLNEED | libc::MADV_POPULATE_READ => AdviceType::WillNeed,
+            libc::MADV_DONTNEED => AdviceType::DontNeed,
+            _ => AdviceType::Other,
         };
         self.put_advice(at, number, file, (offset, bytes), hint, true);
     }
@@ -56,13 +56,13 @@ impl<N: Names> Follow<N> {
         number: u32,
         file: u32,
         (offset, bytes): (u64, u64),
-        hint: Hint,
+        hint: AdviceType,
         is_of_mapping: bool,
     ) {
         let Some(thread) = self.thread(number) else { return };
         let offset = offset.min(OFFSET_MAX);
         let bytes = bytes.min(OFFSET_MAX - offset);
-        let advice = Advice { at_ns, thread, file, offset, bytes, hint, is_of_mapping };
+        let advice = AdviceGiven { at_ns, thread, file, offset, bytes, hint, is_of_mapping };
         self.out.put(at_ns, Record::Advice(advice));
     }
 }

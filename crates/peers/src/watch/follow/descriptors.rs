@@ -3,18 +3,20 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use readpath_sim::recording::{Map, Open, Outcome, Read, Record, Way};
+use readpath_sim::recording::{
+    FileMapped, OpenRecord, ReadMethod, ReadOutcome, ReadRecord, Record,
+};
 
-use super::super::event::{Call, Inode};
-use super::super::names::{Named, Names};
-use super::super::tables::{Held, Of, Shared};
-use super::{Follow, InCall, Mapping, PAGE_BYTES};
+use super::super::event::{Inode, SystemCall};
+use super::super::names::{FileNames, NamedFile};
+use super::super::tables::{Of, OpenFileState, SharedOpenFile};
+use super::{Follow, FollowedMapping, InCall, PAGE_BYTES};
 
 /// Flags of an opening, as x86-64 and arm64 have the first two.
 const ACCESS_MASK: u64 = libc::O_ACCMODE as u64;
 const DIRECT: u64 = libc::O_DIRECT as u64;
 
-impl<N: Names> Follow<N> {
+impl<N: FileNames> Follow<N> {
     /// Learns what the descriptors of a watched process are of that were open before.
     pub(in crate::watch) fn adopt(&mut self, process: u32, descriptors: &[u64]) {
         let Some(table) = self.tasks.values().find(|task| task.process == process) else { return };
@@ -23,7 +25,12 @@ impl<N: Names> Follow<N> {
             let Some(found) = self.names.open_file(process, descriptor) else { continue };
             self.file(found.inode, Some(found.named));
             let (position, flags) = (Some(found.position), found.flags);
-            let held = Held { of: Of::File(found.inode), position, flags, ..Held::default() };
+            let held = OpenFileState {
+                of: Of::File(found.inode),
+                position,
+                flags,
+                ..OpenFileState::default()
+            };
             self.tables.set(table, descriptor, Rc::new(RefCell::new(held)));
         }
     }
@@ -37,56 +44,56 @@ impl<N: Names> Follow<N> {
         let descriptor = first & 0xffff_ffff;
         let given = u64::try_from(result).ok();
         match entered.call {
-            Call::Read | Call::Readv => {
+            SystemCall::Read | SystemCall::Readv => {
                 let (way, asked) = match entered.call {
-                    Call::Read => (Way::Read, Some(third)),
-                    _ => (Way::Readv, None),
+                    SystemCall::Read => (ReadMethod::Read, Some(third)),
+                    _ => (ReadMethod::Readv, None),
                 };
                 self.read_ends(at, number, &entered, (way, descriptor), None, asked, result);
             }
-            Call::Pread => {
+            SystemCall::Pread => {
                 let asked = Some(third);
-                let way = (Way::Pread, descriptor);
+                let way = (ReadMethod::Pread, descriptor);
                 self.read_ends(at, number, &entered, way, Some(fourth), asked, result);
             }
-            Call::Preadv => {
+            SystemCall::Preadv => {
                 // `preadv2` reads at the position when it is told -1.
                 let offset = Some(fourth).filter(|offset| *offset != u64::MAX);
-                let way = (Way::Preadv, descriptor);
+                let way = (ReadMethod::Preadv, descriptor);
                 self.read_ends(at, number, &entered, way, offset, None, result);
             }
-            Call::Sendfile => {
-                let way = (Way::Copied, second & 0xffff_ffff);
+            SystemCall::Sendfile => {
+                let way = (ReadMethod::Copied, second & 0xffff_ffff);
                 self.read_ends(at, number, &entered, way, None, None, result);
             }
-            Call::CopyFileRange => {
-                let way = (Way::Copied, descriptor);
+            SystemCall::CopyFileRange => {
+                let way = (ReadMethod::Copied, descriptor);
                 self.read_ends(at, number, &entered, way, None, None, result);
             }
-            Call::Open | Call::OpenAt | Call::OpenAt2 => {
+            SystemCall::Open | SystemCall::OpenAt | SystemCall::OpenAt2 => {
                 let Some(opened) = given else { return };
                 let flags = match entered.call {
-                    Call::Open => second,
-                    Call::OpenAt => third,
+                    SystemCall::Open => second,
+                    SystemCall::OpenAt => third,
                     // They stand in the program's memory: /proc is asked when it matters.
                     _ => 0,
                 };
-                let held = Held {
+                let held = OpenFileState {
                     position: Some(0),
                     flags,
                     opened_ns: entered.begin_ns,
-                    ..Held::default()
+                    ..OpenFileState::default()
                 };
                 self.tables.set(table, opened, Rc::new(RefCell::new(held)));
             }
-            Call::Close => self.tables.close(table, descriptor),
-            Call::Dup | Call::Dup2 => {
+            SystemCall::Close => self.tables.close(table, descriptor),
+            SystemCall::Dup | SystemCall::Dup2 => {
                 if let Some(copy) = given {
                     let held = self.tables.held(table, descriptor);
                     self.tables.set(table, copy, held);
                 }
             }
-            Call::Fcntl => {
+            SystemCall::Fcntl => {
                 let is_copy = [libc::F_DUPFD, libc::F_DUPFD_CLOEXEC]
                     .iter()
                     .any(|command| *command as u64 == second & 0xffff_ffff);
@@ -95,28 +102,28 @@ impl<N: Names> Follow<N> {
                     self.tables.set(table, copy, held);
                 }
             }
-            Call::Lseek => {
+            SystemCall::Lseek => {
                 if given.is_some() {
                     self.tables.held(table, descriptor).borrow_mut().position = given;
                 }
             }
-            Call::Mmap => {
+            SystemCall::Mmap => {
                 if let Some(address) = given.filter(|_| !is_anonymous(&entered)) {
                     self.map(at, number, process, &entered, address);
                 }
             }
-            Call::Munmap => {
+            SystemCall::Munmap => {
                 if let Some(maps) = self.maps.get_mut(&process) {
                     let end = first.saturating_add(second);
                     maps.retain(|start, mapping| *start >= end || mapping.end <= first);
                 }
             }
-            Call::Madvise => {
+            SystemCall::Madvise => {
                 if result == 0 {
                     self.madvise(at, number, process, (first, second), third);
                 }
             }
-            Call::Fadvise | Call::Readahead => {
+            SystemCall::Fadvise | SystemCall::Readahead => {
                 if result == 0 {
                     self.fadvise(at, number, &entered, descriptor);
                 }
@@ -130,7 +137,7 @@ impl<N: Names> Follow<N> {
         at: u64,
         number: u32,
         entered: &InCall,
-        (way, descriptor): (Way, u64),
+        (way, descriptor): (ReadMethod, u64),
         offset: Option<u64>,
         asked: Option<u64>,
         result: i64,
@@ -154,8 +161,8 @@ impl<N: Names> Follow<N> {
         let position = position.or_else(|| entered.cache.map(|(_, page)| page * PAGE_BYTES));
         let Some(begin) = offset.or(position) else { return };
         let outcome = match u64::try_from(result) {
-            Ok(bytes) => Outcome::Bytes(bytes),
-            Err(_) => Outcome::Error(result.unsigned_abs() as u32),
+            Ok(bytes) => ReadOutcome::Bytes(bytes),
+            Err(_) => ReadOutcome::Error(result.unsigned_abs() as u32),
         };
         let got = u64::try_from(result).unwrap_or(0);
         if offset.is_none() && result >= 0 {
@@ -165,7 +172,7 @@ impl<N: Names> Follow<N> {
         let is_again = [libc::EAGAIN, libc::EINTR].contains(&i32::try_from(-result).unwrap_or(0));
         let (Some(thread), false) = (self.thread(number), is_again) else { return };
         self.put_inserted(at, number);
-        let read = Read {
+        let read = ReadRecord {
             end_ns: at,
             begin_ns: entered.begin_ns,
             waited_ns,
@@ -188,7 +195,7 @@ impl<N: Names> Follow<N> {
         at: u64,
         number: u32,
         descriptor: u64,
-        held: &Shared,
+        held: &SharedOpenFile,
         cached: Option<Inode>,
     ) -> Option<u32> {
         let process = self.tasks.get(&number)?.process;
@@ -212,7 +219,7 @@ impl<N: Names> Follow<N> {
             held.borrow_mut().of = Of::File(inode);
         }
         let Of::File(inode) = held.borrow().of else { return None };
-        let file = self.file(inode, looked_up.filter(|named: &Named| !named.path.is_empty()));
+        let file = self.file(inode, looked_up.filter(|named: &NamedFile| !named.path.is_empty()));
         self.tell_open(at, number, descriptor, held, file);
         Some(file)
     }
@@ -223,14 +230,21 @@ impl<N: Names> Follow<N> {
         })
     }
 
-    fn tell_open(&mut self, at: u64, number: u32, descriptor: u64, held: &Shared, file: u32) {
+    fn tell_open(
+        &mut self,
+        at: u64,
+        number: u32,
+        descriptor: u64,
+        held: &SharedOpenFile,
+        file: u32,
+    ) {
         let mut held = held.borrow_mut();
         if std::mem::replace(&mut held.is_told, true) {
             return;
         }
         let Some(thread) = self.thread(number) else { return };
         let access = held.flags & ACCESS_MASK;
-        let open = Open {
+        let open = OpenRecord {
             at_ns: held.opened_ns.min(at),
             thread,
             file,
@@ -249,10 +263,10 @@ impl<N: Names> Follow<N> {
         let held = self.tables.held(task.table, descriptor);
         let Some(file) = self.file_of(at, number, descriptor, &held, None) else { return };
         let Some(thread) = self.thread(number) else { return };
-        let mapping = Mapping { end: address.saturating_add(bytes), file, offset };
+        let mapping = FollowedMapping { end: address.saturating_add(bytes), file, offset };
         self.maps.entry(process).or_default().insert(address, mapping);
         let at_ns = entered.begin_ns;
-        self.out.put(at, Record::Map(Map { at_ns, thread, file, offset, bytes }));
+        self.out.put(at, Record::Map(FileMapped { at_ns, thread, file, offset, bytes }));
     }
 }
 

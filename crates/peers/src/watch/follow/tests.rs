@@ -1,6 +1,6 @@
 //! Events as the kernel gives them, and the records that they come to, worked out by hand.
 
-use readpath_sim::recording::{Device, Hint};
+use readpath_sim::recording::{AdviceType, DeviceRecord};
 
 use super::super::names::OpenFile;
 use super::*;
@@ -12,12 +12,12 @@ struct Known;
 const INODE: Inode = Inode { device: 8 << 20 | 1, number: 12 };
 const DISK: u64 = 8 << 20;
 
-fn named() -> Named {
-    Named { path: "/data".to_owned(), bytes: Some(1 << 20) }
+fn named() -> NamedFile {
+    NamedFile { path: "/data".to_owned(), bytes: Some(1 << 20) }
 }
 
-impl Names for Known {
-    fn file(&mut self, inode: Inode) -> Option<Named> {
+impl FileNames for Known {
+    fn file(&mut self, inode: Inode) -> Option<NamedFile> {
         (inode == INODE).then(named)
     }
 
@@ -27,10 +27,10 @@ impl Names for Known {
         (descriptor == 5).then_some(open)
     }
 
-    fn disk(&mut self, device: u64) -> Device {
+    fn disk(&mut self, device: u64) -> DeviceRecord {
         // The partition lies on the disk.
         let device = if device == INODE.device { DISK } else { device };
-        Device { device, name: "sda".to_owned(), ..Device::default() }
+        DeviceRecord { device, name: "sda".to_owned(), ..DeviceRecord::default() }
     }
 }
 
@@ -39,12 +39,12 @@ fn records(events: Vec<(u64, What)>) -> Vec<Record> {
     let mut follow = Follow::new(Known, 1000);
     follow.watch(70, 70, "cat");
     for (at, what) in events {
-        follow.take(Event { at_ns: 1000 + at, task: 70, what });
+        follow.take(TraceEvent { at_ns: 1000 + at, task: 70, what });
     }
     follow.finish(u64::MAX).collect()
 }
 
-fn reads(records: &[Record]) -> Vec<&Read> {
+fn reads(records: &[Record]) -> Vec<&ReadRecord> {
     let each = records.iter().filter_map(|record| match record {
         Record::Read(read) => Some(read),
         _ => None,
@@ -56,7 +56,7 @@ fn switch(from: u32, to: u32, is_waiting: bool) -> What {
     What::Switch { from, from_name: "cat".to_owned(), is_waiting, to, to_name: "cat".to_owned() }
 }
 
-fn enter(call: Call, arguments: [u64; 4]) -> What {
+fn enter(call: SystemCall, arguments: [u64; 4]) -> What {
     let [a, b, c, d] = arguments;
     What::Enter(call, [a, b, c, d, 0, 0])
 }
@@ -64,9 +64,9 @@ fn enter(call: Call, arguments: [u64; 4]) -> What {
 #[test]
 fn a_read_has_its_file_its_place_and_its_wait() {
     let records = records(vec![
-        (10, enter(Call::OpenAt, [0, 0, 0, 0])),
-        (11, What::Exit(Call::OpenAt, 3)),
-        (20, enter(Call::Read, [3, 0, 8192, 0])),
+        (10, enter(SystemCall::OpenAt, [0, 0, 0, 0])),
+        (11, What::Exit(SystemCall::OpenAt, 3)),
+        (20, enter(SystemCall::Read, [3, 0, 8192, 0])),
         (21, What::CacheRead { inode: INODE, first: 0, end: 2 }),
         (22, What::Insert { inode: INODE, first: 0, count: 4 }),
         (23, What::Insert { inode: INODE, first: 4, count: 4 }),
@@ -75,15 +75,15 @@ fn a_read_has_its_file_its_place_and_its_wait() {
         (26, switch(70, 0, true)),
         (90, What::Complete { device: DISK, sector: 800, sectors: 64 }),
         (96, switch(0, 70, false)),
-        (100, What::Exit(Call::Read, 8192)),
-        (110, enter(Call::Read, [3, 0, 8192, 0])),
+        (100, What::Exit(SystemCall::Read, 8192)),
+        (110, enter(SystemCall::Read, [3, 0, 8192, 0])),
         (111, What::CacheRead { inode: INODE, first: 2, end: 4 }),
-        (115, What::Exit(Call::Read, 100)),
-        (120, enter(Call::Lseek, [3, 0, 0, 0])),
-        (121, What::Exit(Call::Lseek, 64)),
-        (130, enter(Call::Read, [3, 0, 10, 0])),
+        (115, What::Exit(SystemCall::Read, 100)),
+        (120, enter(SystemCall::Lseek, [3, 0, 0, 0])),
+        (121, What::Exit(SystemCall::Lseek, 64)),
+        (130, enter(SystemCall::Read, [3, 0, 10, 0])),
         (131, What::CacheRead { inode: INODE, first: 0, end: 1 }),
-        (132, What::Exit(Call::Read, 10)),
+        (132, What::Exit(SystemCall::Read, 10)),
     ]);
     let reads = reads(&records);
     let told: Vec<_> = reads
@@ -96,17 +96,17 @@ fn a_read_has_its_file_its_place_and_its_wait() {
     );
     assert_eq!(reads.iter().map(|read| read.waited_ns).collect::<Vec<_>>(), [70, 0, 0]);
     let thread = Some(0);
-    let request = Request {
+    let request = RequestRecord {
         end_ns: 90,
         begin_ns: 25,
         thread,
         device: DISK,
-        work: Work::Read,
+        work: DeviceOperation::Read,
         is_ahead: true,
         place: 800 * 512,
         bytes: 32768,
     };
-    let insert = Insert { at_ns: 22, thread: 0, file: 0, offset: 0, bytes: 32768 };
+    let insert = PagesInserted { at_ns: 22, thread: 0, file: 0, offset: 0, bytes: 32768 };
     assert!(records.contains(&Record::Request(request)), "{records:?}");
     assert!(records.contains(&Record::Insert(insert)), "{records:?}");
     let opened =
@@ -118,13 +118,13 @@ fn a_read_has_its_file_its_place_and_its_wait() {
 #[test]
 fn a_direct_read_is_looked_up_and_a_pipe_is_none() {
     let records = records(vec![
-        (10, enter(Call::Pread, [5, 0, 4096, 65536])),
-        (30, What::Exit(Call::Pread, 4096)),
-        (40, enter(Call::Read, [6, 0, 4096, 0])),
-        (90, What::Exit(Call::Read, 4096)),
+        (10, enter(SystemCall::Pread, [5, 0, 4096, 65536])),
+        (30, What::Exit(SystemCall::Pread, 4096)),
+        (40, enter(SystemCall::Read, [6, 0, 4096, 0])),
+        (90, What::Exit(SystemCall::Read, 4096)),
     ]);
     let reads = reads(&records);
-    assert_eq!((reads.len(), reads[0].offset, reads[0].way), (1, 65536, Way::Pread));
+    assert_eq!((reads.len(), reads[0].offset, reads[0].way), (1, 65536, ReadMethod::Pread));
     let is_direct = |record: &Record| matches!(record, Record::Open(open) if open.is_direct);
     assert!(records.iter().any(is_direct));
 }
@@ -161,9 +161,9 @@ fn faults_end_where_their_task_goes_on() {
 fn descriptors_are_inherited() {
     let mut follow = Follow::new(Known, 0);
     follow.watch(70, 70, "sh");
-    let mut take = |at_ns, task, what| follow.take(Event { at_ns, task, what });
-    take(1, 70, enter(Call::OpenAt, [0, 0, 0, 0]));
-    take(2, 70, What::Exit(Call::OpenAt, 5));
+    let mut take = |at_ns, task, what| follow.take(TraceEvent { at_ns, task, what });
+    take(1, 70, enter(SystemCall::OpenAt, [0, 0, 0, 0]));
+    take(2, 70, What::Exit(SystemCall::OpenAt, 5));
     let child = |task, is_thread| What::NewTask {
         task,
         name: "sh".to_owned(),
@@ -172,13 +172,13 @@ fn descriptors_are_inherited() {
     };
     take(3, 70, child(71, false));
     take(4, 70, child(72, true));
-    take(5, 72, enter(Call::Close, [5, 0, 0, 0]));
-    take(6, 72, What::Exit(Call::Close, 0));
-    take(7, 71, enter(Call::Read, [5, 0, 100, 0]));
+    take(5, 72, enter(SystemCall::Close, [5, 0, 0, 0]));
+    take(6, 72, What::Exit(SystemCall::Close, 0));
+    take(7, 71, enter(SystemCall::Read, [5, 0, 100, 0]));
     take(8, 71, What::CacheRead { inode: INODE, first: 0, end: 1 });
-    take(9, 71, What::Exit(Call::Read, 100));
-    take(10, 99, enter(Call::Read, [5, 0, 100, 0]));
-    take(11, 99, What::Exit(Call::Read, 100));
+    take(9, 71, What::Exit(SystemCall::Read, 100));
+    take(10, 99, enter(SystemCall::Read, [5, 0, 100, 0]));
+    take(11, 99, What::Exit(SystemCall::Read, 100));
     let records: Vec<Record> = follow.finish(u64::MAX).collect();
     let reads = reads(&records);
     assert_eq!((reads.len(), reads[0].offset, reads[0].got_bytes()), (1, 0, 100));
@@ -187,19 +187,19 @@ fn descriptors_are_inherited() {
 #[test]
 fn advice_of_files_and_of_mappings_is_told() {
     let advice = libc::POSIX_FADV_RANDOM as u64;
-    let mut mapping = enter(Call::Mmap, [0, 1 << 20, 1, libc::MAP_SHARED as u64]);
+    let mut mapping = enter(SystemCall::Mmap, [0, 1 << 20, 1, libc::MAP_SHARED as u64]);
     if let What::Enter(_, arguments) = &mut mapping {
         (arguments[4], arguments[5]) = (5, 8192);
     }
     let records = records(vec![
-        (1, enter(Call::Fadvise, [5, 0, 0, advice])),
-        (2, What::Exit(Call::Fadvise, 0)),
+        (1, enter(SystemCall::Fadvise, [5, 0, 0, advice])),
+        (2, What::Exit(SystemCall::Fadvise, 0)),
         (3, mapping),
-        (4, What::Exit(Call::Mmap, 0x7000)),
-        (5, enter(Call::Madvise, [0x8000, 4096, libc::MADV_WILLNEED as u64, 0])),
-        (6, What::Exit(Call::Madvise, 0)),
-        (7, enter(Call::Madvise, [0x8_0000_0000, 4096, 0, 0])),
-        (8, What::Exit(Call::Madvise, 0)),
+        (4, What::Exit(SystemCall::Mmap, 0x7000)),
+        (5, enter(SystemCall::Madvise, [0x8000, 4096, libc::MADV_WILLNEED as u64, 0])),
+        (6, What::Exit(SystemCall::Madvise, 0)),
+        (7, enter(SystemCall::Madvise, [0x8_0000_0000, 4096, 0, 0])),
+        (8, What::Exit(SystemCall::Madvise, 0)),
     ]);
     let advices = records.iter().filter_map(|record| match record {
         Record::Advice(advice) => {
@@ -208,7 +208,10 @@ fn advice_of_files_and_of_mappings_is_told() {
         _ => None,
     });
     let told: Vec<_> = advices.collect();
-    assert_eq!(told, [(0, 0, Hint::Random, false), (8192 + 4096, 4096, Hint::WillNeed, true)]);
+    assert_eq!(
+        told,
+        [(0, 0, AdviceType::Random, false), (8192 + 4096, 4096, AdviceType::WillNeed, true)]
+    );
 }
 
 /// Where a task is not seen to sleep, a device's answer without which it can't go on is a wait.
@@ -218,24 +221,24 @@ fn a_miss_waits_for_the_device_also_when_no_sleep_is_seen() {
     let queue = |sector| What::Queue { device: DISK, sector, sectors: 8 };
     let complete = |sector| What::Complete { device: DISK, sector, sectors: 8 };
     let records = records(vec![
-        (10, enter(Call::Pread, [5, 0, 4096, 65536])),
+        (10, enter(SystemCall::Pread, [5, 0, 4096, 65536])),
         (11, queue(80)),
         (12, issue(80)),
         (50, complete(80)),
-        (60, What::Exit(Call::Pread, 4096)),
+        (60, What::Exit(SystemCall::Pread, 4096)),
         (70, What::Fault { inode: INODE, page: 7 }),
         (71, What::Insert { inode: INODE, first: 7, count: 1 }),
         (72, queue(800)),
         (73, issue(800)),
         (93, complete(800)),
         // In the page cache, while something is read ahead.
-        (100, enter(Call::Pread, [5, 0, 4096, 0])),
+        (100, enter(SystemCall::Pread, [5, 0, 4096, 0])),
         (101, What::CacheRead { inode: INODE, first: 0, end: 1 }),
         (102, What::Insert { inode: INODE, first: 8, count: 1 }),
         (103, queue(808)),
         (104, issue(808)),
         (105, complete(808)),
-        (106, What::Exit(Call::Pread, 4096)),
+        (106, What::Exit(SystemCall::Pread, 4096)),
     ]);
     let waits: Vec<u64> = reads(&records).iter().map(|read| read.waited_ns).collect();
     assert_eq!(waits, [38, 20, 0]);

@@ -21,11 +21,11 @@ use std::collections::VecDeque;
 use readpath_core::request::{Completion, DeviceCaps, DeviceRequest, Op, Outcome, RequestId};
 use readpath_core::unit::{SECTOR_BYTES, Time};
 
-use super::lines::{Line, Lines};
-use super::streams::Streams;
-use crate::device::agenda::Agenda;
-use crate::device::places::Places;
-use crate::device::rate::Wire;
+use super::lines::{CacheLineState, LineCache};
+use super::streams::ControllerStreams;
+use crate::device::agenda::EventQueue;
+use crate::device::places::NumberedSlab;
+use crate::device::rate::Link;
 use crate::device::{BoxedDevice, Device};
 
 /// How a controller is made.
@@ -41,7 +41,7 @@ pub struct ControllerParts {
     pub cache_bytes: u64,
     /// Whether the cache keeps whatever is read, as a server's memory does; else only
     /// streams go through it, and leave nothing behind.
-    pub keeps_all: bool,
+    pub caches_all_reads: bool,
     /// Sectors of a line: what the cache reads and keeps as one.
     pub line_sectors: u64,
     /// Sectors read ahead of a stream.
@@ -53,11 +53,11 @@ pub struct ControllerParts {
     /// Streams told apart at once.
     pub streams: usize,
     /// A stream that has not been heard of for so many requests of all has no share.
-    pub silent_requests: u64,
+    pub inactive_after_requests: u64,
     /// Memory for writes in bytes; 0: a write is answered when the device has it.
     pub write_cache_bytes: u64,
     /// Whether that memory keeps what it holds without power, so that a flush asks for nothing.
-    pub keeps_writes: bool,
+    pub write_cache_survives_power_loss: bool,
     /// Requests taken at once.
     pub depth_max: u32,
 }
@@ -69,29 +69,29 @@ pub struct Controller {
     inner_caps: DeviceCaps,
     inner_in_flight: u32,
     is_processor_busy: bool,
-    link_out: Option<Wire>,
-    link_in: Option<Wire>,
-    lines: Lines,
-    streams: Streams,
+    link_out: Option<Link>,
+    link_in: Option<Link>,
+    lines: LineCache,
+    streams: ControllerStreams,
     write_cache_used: u64,
     writes_held: VecDeque<u32>,
     /// Flushes that wait for the write cache to be empty.
-    flushes_held: Vec<RequestId>,
-    agenda: Agenda<Event>,
-    slots: Places<Slot>,
-    jobs: Places<(Job, DeviceRequest)>,
+    flushes_waiting: Vec<RequestId>,
+    agenda: EventQueue<ControllerEvent>,
+    slots: NumberedSlab<ControllerRequest>,
+    jobs: NumberedSlab<(ControllerJob, DeviceRequest)>,
     urgent: VecDeque<u32>,
     relaxed: VecDeque<u32>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Slot {
+struct ControllerRequest {
     request: DeviceRequest,
     lines_left: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Event {
+enum ControllerEvent {
     /// The controller has understood the request.
     Understood(u32),
     /// The processor is done with a job, which goes to the device now.
@@ -108,7 +108,7 @@ enum Event {
 
 /// Why the device is asked for something.
 #[derive(Clone, Copy, Debug)]
-enum Job {
+enum ControllerJob {
     /// For one request, as it came.
     Direct(u32),
     /// To fill lines from this one up to and without that one.
@@ -129,23 +129,23 @@ impl Controller {
             inner_caps,
             inner_in_flight: 0,
             is_processor_busy: false,
-            link_out: parts.link_bytes_per_second.map(Wire::new),
-            link_in: parts.link_bytes_per_second.map(Wire::new),
-            lines: Lines::new((parts.cache_bytes / line_bytes) as usize),
-            streams: Streams::new(parts.streams, parts.silent_requests),
+            link_out: parts.link_bytes_per_second.map(Link::new),
+            link_in: parts.link_bytes_per_second.map(Link::new),
+            lines: LineCache::new((parts.cache_bytes / line_bytes) as usize),
+            streams: ControllerStreams::new(parts.streams, parts.inactive_after_requests),
             write_cache_used: 0,
             writes_held: VecDeque::new(),
-            flushes_held: Vec::new(),
-            agenda: Agenda::new(),
-            slots: Places::new(),
-            jobs: Places::new(),
+            flushes_waiting: Vec::new(),
+            agenda: EventQueue::new(),
+            slots: NumberedSlab::new(),
+            jobs: NumberedSlab::new(),
             urgent: VecDeque::new(),
             relaxed: VecDeque::new(),
             parts,
         }
     }
 
-    fn has_cache(&self) -> bool {
+    fn has_read_cache(&self) -> bool {
         self.parts.cache_bytes >= self.parts.line_sectors * SECTOR_BYTES
     }
 
@@ -156,7 +156,7 @@ impl Controller {
             Op::Write => {
                 let bytes = u64::from(request.sectors) * SECTOR_BYTES;
                 let at = self.link_in.as_mut().map_or(now, |wire| wire.carry(now, bytes));
-                self.agenda.add(at, Event::DataIn(slot));
+                self.agenda.add(at, ControllerEvent::DataIn(slot));
             }
         }
     }
@@ -165,36 +165,36 @@ impl Controller {
         let run_sectors = self.streams.hear(request.start, request.end());
         let line_sectors = self.parts.line_sectors;
         let (first, end) = (request.start / line_sectors, request.end().div_ceil(line_sectors));
-        let is_stream = self.has_cache()
+        let is_stream = self.has_read_cache()
             && self.parts.readahead_sectors > 0
             && run_sectors >= self.parts.readahead_after_sectors;
-        let is_kept = is_stream || (self.parts.keeps_all && self.has_cache());
+        let is_kept = is_stream || (self.parts.caches_all_reads && self.has_read_cache());
         if is_kept && self.fill(first, end, true) && is_stream {
             self.read_ahead(request.end(), end);
         }
-        if (first..end).any(|line| self.lines.state(line) == Line::Absent) {
-            self.ask(Job::Direct(slot), request, true);
+        if (first..end).any(|line| self.lines.state(line) == CacheLineState::Absent) {
+            self.ask(ControllerJob::Direct(slot), request, true);
             return;
         }
         let mut lines_left = 0;
         for line in first..end {
-            if self.lines.state(line) == Line::Coming {
+            if self.lines.state(line) == CacheLineState::Coming {
                 self.lines.wait(line, slot);
                 lines_left += 1;
             } else if is_stream {
-                self.leave_behind(line, &request);
+                self.evict_read_line(line, &request);
             }
         }
         self.slots[slot].lines_left = lines_left;
         if lines_left == 0 {
-            self.answer_read(now, slot, Outcome::Done);
+            self.send_read_data(now, slot, Outcome::Done);
         }
     }
 
     /// A stream has read the line to its end: it makes room for what is to come.
-    fn leave_behind(&mut self, line: u64, request: &DeviceRequest) {
+    fn evict_read_line(&mut self, line: u64, request: &DeviceRequest) {
         let is_read = (line + 1) * self.parts.line_sectors <= request.end();
-        if is_read && !self.parts.keeps_all {
+        if is_read && !self.parts.caches_all_reads {
             self.lines.discard(line);
         }
     }
@@ -207,8 +207,8 @@ impl Controller {
         let line_at =
             |ahead: u64| (sector + ahead).min(self.inner_caps.sectors).div_ceil(line_sectors);
         let (half, whole) = (line_at(window_sectors / 2), line_at(window_sectors));
-        let is_low = half > from_line && self.lines.state(half - 1) == Line::Absent;
-        if is_low || self.lines.state(from_line) == Line::Absent {
+        let is_low = half > from_line && self.lines.state(half - 1) == CacheLineState::Absent;
+        if is_low || self.lines.state(from_line) == CacheLineState::Absent {
             self.fill(from_line, whole.max(from_line), false);
         }
     }
@@ -226,32 +226,33 @@ impl Controller {
         let mut run_start = None;
         let mut has_room = true;
         for line in first..=end {
-            let is_taken = has_room && line < end && self.lines.state(line) == Line::Absent && {
-                has_room = self.lines.expect(line);
-                has_room
-            };
+            let is_taken =
+                has_room && line < end && self.lines.state(line) == CacheLineState::Absent && {
+                    has_room = self.lines.expect(line);
+                    has_room
+                };
             let start = *run_start.get_or_insert(line);
             if is_taken && line + 1 - start < lines_most.max(1) {
                 continue;
             }
             let run_end = line + u64::from(is_taken);
             if run_end > start {
-                self.ask_fill(start, run_end, is_urgent);
+                self.queue_line_read(start, run_end, is_urgent);
             }
             run_start = None;
         }
         has_room
     }
 
-    fn ask_fill(&mut self, first: u64, end: u64, is_urgent: bool) {
+    fn queue_line_read(&mut self, first: u64, end: u64, is_urgent: bool) {
         let start = first * self.parts.line_sectors;
         let end_sector = (end * self.parts.line_sectors).min(self.inner_caps.sectors);
         let sectors = (end_sector - start) as u32;
         let request = DeviceRequest { id: RequestId(0), op: Op::Read, start, sectors };
-        self.ask(Job::Fill(first, end), request, is_urgent);
+        self.ask(ControllerJob::Fill(first, end), request, is_urgent);
     }
 
-    fn ask(&mut self, job: Job, request: DeviceRequest, is_urgent: bool) {
+    fn ask(&mut self, job: ControllerJob, request: DeviceRequest, is_urgent: bool) {
         let index = self.jobs.add((job, request));
         if is_urgent { &mut self.urgent } else { &mut self.relaxed }.push_back(index);
     }
@@ -263,7 +264,7 @@ impl Controller {
             self.inner_in_flight += 1;
             if self.jobs[index].1.op == Op::Read && self.parts.miss > Time::ZERO {
                 self.is_processor_busy = true;
-                self.agenda.add(now + self.parts.miss, Event::Issued(index));
+                self.agenda.add(now + self.parts.miss, ControllerEvent::Issued(index));
             } else {
                 self.issue(now, index);
             }
@@ -275,23 +276,23 @@ impl Controller {
         self.inner.submit(now, DeviceRequest { id: RequestId(index), ..request });
     }
 
-    fn data_in(&mut self, now: Time, slot: u32) {
+    fn receive_write_data(&mut self, now: Time, slot: u32) {
         let request = self.slots[slot].request;
         let line_sectors = self.parts.line_sectors;
         for line in request.start / line_sectors..request.end().div_ceil(line_sectors) {
-            if self.lines.state(line) == Line::Present {
+            if self.lines.state(line) == CacheLineState::Present {
                 self.lines.discard(line);
             }
         }
         if self.parts.write_cache_bytes == 0 {
-            self.ask(Job::Direct(slot), request, true);
+            self.ask(ControllerJob::Direct(slot), request, true);
             return;
         }
         self.writes_held.push_back(slot);
-        self.take_writes(now);
+        self.admit_writes(now);
     }
 
-    fn take_writes(&mut self, now: Time) {
+    fn admit_writes(&mut self, now: Time) {
         while let Some(&slot) = self.writes_held.front() {
             let request = self.slots[slot].request;
             let used = self.write_cache_used + u64::from(request.sectors) * SECTOR_BYTES;
@@ -301,58 +302,60 @@ impl Controller {
             }
             self.writes_held.pop_front();
             self.write_cache_used = used;
-            self.ask(Job::WriteBack, request, false);
-            self.agenda.add(now, Event::Answered(slot, Outcome::Done));
+            self.ask(ControllerJob::WriteBack, request, false);
+            self.agenda.add(now, ControllerEvent::Answered(slot, Outcome::Done));
         }
     }
 
     /// Memory with a battery keeps what it has; without it, it is written back first if it
     /// can hold any, and then the members are flushed.
-    fn flush_asked(&mut self, now: Time, id: RequestId) {
-        match self.parts.keeps_writes {
-            true => self.agenda.add(now, Event::Flushed(id)),
-            false if self.write_cache_used > 0 => self.flushes_held.push(id),
+    fn begin_flush(&mut self, now: Time, id: RequestId) {
+        match self.parts.write_cache_survives_power_loss {
+            true => self.agenda.add(now, ControllerEvent::Flushed(id)),
+            false if self.write_cache_used > 0 => self.flushes_waiting.push(id),
             false => self.flush_members(now, id),
         }
     }
 
     fn flush_members(&mut self, now: Time, id: RequestId) {
         let request = DeviceRequest { id, op: Op::Write, start: 0, sectors: 0 };
-        let index = self.jobs.add((Job::Flush(id), request));
+        let index = self.jobs.add((ControllerJob::Flush(id), request));
         self.inner.flush(now, RequestId(index));
     }
 
-    fn answer_read(&mut self, now: Time, slot: u32, outcome: Outcome) {
+    fn send_read_data(&mut self, now: Time, slot: u32, outcome: Outcome) {
         let bytes = match outcome {
             Outcome::Done => u64::from(self.slots[slot].request.sectors) * SECTOR_BYTES,
             Outcome::Short { bytes } => bytes,
             Outcome::Failed(_) => 0,
         };
         let at = self.link_out.as_mut().map_or(now, |wire| wire.carry(now, bytes));
-        self.agenda.add(at, Event::Answered(slot, outcome));
+        self.agenda.add(at, ControllerEvent::Answered(slot, outcome));
     }
 
     fn finish_job(&mut self, now: Time, completion: &Completion) {
         let (job, request) = self.jobs.take(completion.id.0);
-        if let Job::Flush(id) = job {
-            return self.agenda.add(now, Event::Flushed(id));
+        if let ControllerJob::Flush(id) = job {
+            return self.agenda.add(now, ControllerEvent::Flushed(id));
         }
         self.inner_in_flight -= 1;
         match job {
-            Job::Flush(_) => unreachable!("answered above"),
-            Job::Direct(slot) => match request.op {
-                Op::Read => self.answer_read(now, slot, completion.outcome),
-                Op::Write => self.agenda.add(now, Event::Answered(slot, completion.outcome)),
+            ControllerJob::Flush(_) => unreachable!("answered above"),
+            ControllerJob::Direct(slot) => match request.op {
+                Op::Read => self.send_read_data(now, slot, completion.outcome),
+                Op::Write => {
+                    self.agenda.add(now, ControllerEvent::Answered(slot, completion.outcome))
+                }
             },
-            Job::WriteBack => {
+            ControllerJob::WriteBack => {
                 self.write_cache_used -= u64::from(request.sectors) * SECTOR_BYTES;
-                self.take_writes(now);
+                self.admit_writes(now);
                 if self.write_cache_used == 0 {
-                    let held = std::mem::take(&mut self.flushes_held);
+                    let held = std::mem::take(&mut self.flushes_waiting);
                     held.into_iter().for_each(|id| self.flush_members(now, id));
                 }
             }
-            Job::Fill(first, end) if completion.outcome == Outcome::Done => {
+            ControllerJob::Fill(first, end) if completion.outcome == Outcome::Done => {
                 for line in first..end {
                     self.lines.arrive(line);
                     while let Some(slot) = self.lines.next_waiter(line) {
@@ -360,14 +363,14 @@ impl Controller {
                         let request = this.request;
                         this.lines_left -= 1;
                         let is_last = this.lines_left == 0;
-                        self.leave_behind(line, &request);
+                        self.evict_read_line(line, &request);
                         if is_last {
-                            self.answer_read(now, slot, Outcome::Done);
+                            self.send_read_data(now, slot, Outcome::Done);
                         }
                     }
                 }
             }
-            Job::Fill(first, end) => (first..end).for_each(|line| self.give_up(line)),
+            ControllerJob::Fill(first, end) => (first..end).for_each(|line| self.give_up(line)),
         }
     }
 
@@ -380,7 +383,7 @@ impl Controller {
             for other in request.start / line_sectors..request.end().div_ceil(line_sectors) {
                 self.lines.forget(other, slot);
             }
-            self.ask(Job::Direct(slot), request, true);
+            self.ask(ControllerJob::Direct(slot), request, true);
         }
     }
 }
@@ -391,12 +394,12 @@ impl Device for Controller {
     }
 
     fn submit(&mut self, now: Time, request: DeviceRequest) {
-        let slot = self.slots.add(Slot { request, lines_left: 0 });
-        self.agenda.add(now + self.parts.overhead, Event::Understood(slot));
+        let slot = self.slots.add(ControllerRequest { request, lines_left: 0 });
+        self.agenda.add(now + self.parts.overhead, ControllerEvent::Understood(slot));
     }
 
     fn flush(&mut self, now: Time, id: RequestId) {
-        self.agenda.add(now + self.parts.overhead, Event::FlushAsked(id));
+        self.agenda.add(now + self.parts.overhead, ControllerEvent::FlushAsked(id));
     }
 
     fn next_event(&self) -> Option<Time> {
@@ -411,15 +414,15 @@ impl Device for Controller {
             }
             let (at, event) = self.agenda.take_due(now)?;
             match event {
-                Event::Understood(slot) => self.understood(at, slot),
-                Event::DataIn(slot) => self.data_in(at, slot),
-                Event::FlushAsked(id) => self.flush_asked(at, id),
-                Event::Flushed(id) => return Some(Completion::at(at, id, Outcome::Done)),
-                Event::Issued(index) => {
+                ControllerEvent::Understood(slot) => self.understood(at, slot),
+                ControllerEvent::DataIn(slot) => self.receive_write_data(at, slot),
+                ControllerEvent::FlushAsked(id) => self.begin_flush(at, id),
+                ControllerEvent::Flushed(id) => return Some(Completion::at(at, id, Outcome::Done)),
+                ControllerEvent::Issued(index) => {
                     self.is_processor_busy = false;
                     self.issue(at, index);
                 }
-                Event::Answered(slot, outcome) => {
+                ControllerEvent::Answered(slot, outcome) => {
                     let id = self.slots.take(slot).request.id;
                     return Some(Completion::at(at, id, outcome));
                 }

@@ -8,11 +8,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::device::random::Draw;
+use crate::device::random::SeededRng;
 
 /// How a line stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Line {
+pub enum CacheLineState {
     /// Not here.
     Absent,
     /// Asked for; not here yet.
@@ -23,34 +23,34 @@ pub enum Line {
 
 /// Lines by number.
 #[derive(Debug)]
-pub struct Lines {
+pub struct LineCache {
     lines_max: usize,
     /// By line: its place among `present`; `None` while it is on its way.
     held: BTreeMap<u64, Option<usize>>,
     present: Vec<u64>,
-    draw: Draw,
+    draw: SeededRng,
     /// Line and who waits for it.
     waiting: BTreeSet<(u64, u32)>,
 }
 
-impl Lines {
+impl LineCache {
     /// Room for `lines_max` lines.
-    pub fn new(lines_max: usize) -> Lines {
-        Lines {
+    pub fn new(lines_max: usize) -> LineCache {
+        LineCache {
             lines_max,
             held: BTreeMap::new(),
             present: Vec::new(),
-            draw: Draw::new(0),
+            draw: SeededRng::new(0),
             waiting: BTreeSet::new(),
         }
     }
 
     /// How `line` stands.
-    pub fn state(&self, line: u64) -> Line {
+    pub fn state(&self, line: u64) -> CacheLineState {
         match self.held.get(&line) {
-            None => Line::Absent,
-            Some(None) => Line::Coming,
-            Some(Some(_)) => Line::Present,
+            None => CacheLineState::Absent,
+            Some(None) => CacheLineState::Coming,
+            Some(Some(_)) => CacheLineState::Present,
         }
     }
 
@@ -85,9 +85,9 @@ impl Lines {
         }
     }
 
-    /// `who` waits for `line`, which is on its way.
-    pub fn wait(&mut self, line: u64, who: u32) {
-        self.waiting.insert((line, who));
+    /// `request` waits for `line`, which is on its way.
+    pub fn wait(&mut self, line: u64, request: u32) {
+        self.waiting.insert((line, request));
     }
 
     /// Takes out one of those who wait for `line`.
@@ -97,9 +97,9 @@ impl Lines {
         Some(first.1)
     }
 
-    /// `who` waits for `line` no more.
-    pub fn forget(&mut self, line: u64, who: u32) {
-        self.waiting.remove(&(line, who));
+    /// `request` waits for `line` no more.
+    pub fn forget(&mut self, line: u64, request: u32) {
+        self.waiting.remove(&(line, request));
     }
 }
 
@@ -109,30 +109,33 @@ mod tests {
 
     #[test]
     fn a_line_that_is_here_makes_room_and_a_coming_one_never() {
-        let mut lines = Lines::new(2);
+        let mut lines = LineCache::new(2);
         assert!(lines.expect(1) && lines.expect(2));
         assert!(!lines.expect(3));
         lines.arrive(1);
         assert!(lines.expect(3));
         assert_eq!(
             [1, 2, 3].map(|line| lines.state(line)),
-            [Line::Absent, Line::Coming, Line::Coming]
+            [CacheLineState::Absent, CacheLineState::Coming, CacheLineState::Coming]
         );
         lines.arrive(2);
         lines.arrive(3);
         lines.discard(2);
-        assert_eq!([2, 3].map(|line| lines.state(line)), [Line::Absent, Line::Present]);
+        assert_eq!(
+            [2, 3].map(|line| lines.state(line)),
+            [CacheLineState::Absent, CacheLineState::Present]
+        );
     }
 
     /// Lines read in turn, one and a half times as many as there is room for: with the oldest
     /// going none would ever be met again; by chance h of them are, h = exp(−1.5 (1 − h)) = 0.42.
     #[test]
     fn one_stream_too_many_does_not_empty_the_cache() {
-        let mut lines = Lines::new(1_000);
+        let mut lines = LineCache::new(1_000);
         let mut hits = 0;
         for round in 0..20 {
             for line in 0..1_500 {
-                if lines.state(line) == Line::Present {
+                if lines.state(line) == CacheLineState::Present {
                     hits += u32::from(round >= 10);
                 } else {
                     assert!(lines.expect(line));
@@ -146,7 +149,7 @@ mod tests {
 
     #[test]
     fn each_waiter_is_told_once() {
-        let mut lines = Lines::new(4);
+        let mut lines = LineCache::new(4);
         assert!(lines.expect(7));
         lines.wait(7, 1);
         lines.wait(7, 2);

@@ -7,25 +7,25 @@
 
 /// The streams that a controller follows.
 #[derive(Debug)]
-pub struct Streams {
+pub struct ControllerStreams {
     streams_max: usize,
-    silent_requests: u64,
-    streams: Vec<Stream>,
+    inactive_after_requests: u64,
+    streams: Vec<ControllerStream>,
     heard: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Stream {
+struct ControllerStream {
     next_sector: u64,
     run_sectors: u64,
     heard: u64,
 }
 
-impl Streams {
+impl ControllerStreams {
     /// Follows `streams_max` streams at once. One that has not been heard of for
-    /// `silent_requests` requests of all is not being read now.
-    pub fn new(streams_max: usize, silent_requests: u64) -> Streams {
-        Streams { streams_max, silent_requests, streams: Vec::new(), heard: 0 }
+    /// `inactive_after_requests` requests of all is not being read now.
+    pub fn new(streams_max: usize, inactive_after_requests: u64) -> ControllerStreams {
+        ControllerStreams { streams_max, inactive_after_requests, streams: Vec::new(), heard: 0 }
     }
 
     /// A request came: how many sectors its stream had read in sequence before it.
@@ -33,11 +33,15 @@ impl Streams {
         self.heard += 1;
         if let Some(stream) = self.streams.iter_mut().find(|stream| stream.next_sector == start) {
             let before = stream.run_sectors;
-            *stream =
-                Stream { next_sector: end, run_sectors: before + (end - start), heard: self.heard };
+            *stream = ControllerStream {
+                next_sector: end,
+                run_sectors: before + (end - start),
+                heard: self.heard,
+            };
             return before;
         }
-        let stream = Stream { next_sector: end, run_sectors: end - start, heard: self.heard };
+        let stream =
+            ControllerStream { next_sector: end, run_sectors: end - start, heard: self.heard };
         if self.streams.len() < self.streams_max {
             self.streams.push(stream);
         } else if let Some(oldest) = self.streams.iter_mut().min_by_key(|stream| stream.heard) {
@@ -48,8 +52,9 @@ impl Streams {
 
     /// How many streams that have read `sectors` in sequence are being read now.
     pub fn active(&self, sectors: u64) -> u64 {
-        let is_active = |stream: &&Stream| {
-            stream.run_sectors >= sectors && stream.heard + self.silent_requests > self.heard
+        let is_active = |stream: &&ControllerStream| {
+            stream.run_sectors >= sectors
+                && stream.heard + self.inactive_after_requests > self.heard
         };
         self.streams.iter().filter(is_active).count() as u64
     }
@@ -61,7 +66,7 @@ mod tests {
 
     #[test]
     fn interleaved_streams_are_told_apart_until_there_are_too_many() {
-        let mut streams = Streams::new(2, 192);
+        let mut streams = ControllerStreams::new(2, 192);
         assert_eq!(streams.hear(0, 8), 0);
         assert_eq!(streams.hear(1_000, 1_008), 0);
         assert_eq!(streams.hear(8, 16), 8);

@@ -8,7 +8,7 @@ use super::Hdd;
 
 /// How a command stands to the bus.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Bus {
+pub(super) enum BusState {
     /// It has it; data may be prepared from this time on.
     Held {
         /// ns.
@@ -23,7 +23,7 @@ pub(super) enum Bus {
 
 /// Sectors that come into the cache from the medium, one after the other.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Flow {
+pub(super) struct MediumFlow {
     /// How many are there before.
     pub there: u32,
     /// How many come.
@@ -34,10 +34,10 @@ pub(super) struct Flow {
     pub end: u64,
 }
 
-impl Flow {
+impl MediumFlow {
     /// Of a read that is in the cache.
-    pub(super) fn cached(sectors: u32) -> Flow {
-        Flow { there: sectors, coming: 0, begin: 0, end: 0 }
+    pub(super) fn cached(sectors: u32) -> MediumFlow {
+        MediumFlow { there: sectors, coming: 0, begin: 0, end: 0 }
     }
 
     fn sectors(&self) -> u32 {
@@ -48,25 +48,25 @@ impl Flow {
     fn has(&self, count: u32) -> u64 {
         match u64::from(count.saturating_sub(self.there)) {
             0 => 0,
-            more => self.begin + (self.takes_ns() * more).div_ceil(u64::from(self.coming)),
+            more => self.begin + (self.duration_ns() * more).div_ceil(u64::from(self.coming)),
         }
     }
 
     /// How many are there at `at`.
-    fn there_at(&self, at: u64) -> u32 {
-        let since_ns = at.saturating_sub(self.begin).min(self.takes_ns());
-        let came = (since_ns * u64::from(self.coming)).checked_div(self.takes_ns());
+    fn arrived_at(&self, at: u64) -> u32 {
+        let since_ns = at.saturating_sub(self.begin).min(self.duration_ns());
+        let came = (since_ns * u64::from(self.coming)).checked_div(self.duration_ns());
         self.there + came.unwrap_or(0) as u32
     }
 
-    fn takes_ns(&self) -> u64 {
+    fn duration_ns(&self) -> u64 {
         self.end - self.begin
     }
 }
 
 /// Sectors that come into the cache from the host, one after the other.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Feed {
+pub(super) struct HostFeed {
     /// When the first begins.
     pub from: u64,
     /// How long each takes.
@@ -75,7 +75,7 @@ pub(super) struct Feed {
     pub least: u32,
 }
 
-impl Feed {
+impl HostFeed {
     /// When the first `count` sectors are there.
     pub(super) fn has(&self, count: u64) -> u64 {
         self.from + self.sector_ns * count
@@ -85,20 +85,20 @@ impl Feed {
 impl Hdd {
     /// Moves a read's sectors to the host as they come, `leave_ns` being what it takes to leave
     /// the bus; when the last is there.
-    pub(super) fn send(&mut self, bus: Bus, leave_ns: u64, flow: Flow) -> u64 {
+    pub(super) fn send(&mut self, bus: BusState, leave_ns: u64, flow: MediumFlow) -> u64 {
         let controller = &self.drive.controller;
         let (sectors, sector_ns) = (flow.sectors(), controller.bus_read_sector_ns);
         let (mark, prepare_ns) =
             (controller.bus_after.sectors_of(sectors), controller.data_preparation_ns);
         let start = match bus {
-            Bus::Held { from } => from,
-            Bus::Left { from } => flow.has(mark).max(from) + controller.reselect_ns,
+            BusState::Held { from } => from,
+            BusState::Left { from } => flow.has(mark).max(from) + controller.reselect_ns,
         };
         let mut at = self.bus_free_at.max(start + prepare_ns);
         if controller.leaves_bus {
             let mut sent = 0;
             while sent < sectors {
-                let there = flow.there_at(at);
+                let there = flow.arrived_at(at);
                 if there > sent {
                     at += sector_ns * u64::from(there - sent);
                     sent = there;
@@ -116,14 +116,14 @@ impl Hdd {
 
     /// Takes a write's sectors from the host as early as `bus` allows, `at` being when the arm
     /// is free for it.
-    pub(super) fn receive(&mut self, at: u64, bus: Bus, sectors: u32) -> Feed {
+    pub(super) fn receive(&mut self, at: u64, bus: BusState, sectors: u32) -> HostFeed {
         let controller = &self.drive.controller;
         let start = match bus {
-            Bus::Held { from } => from,
-            Bus::Left { from } if controller.buffers_waiting_writes => {
+            BusState::Held { from } => from,
+            BusState::Left { from } if controller.buffers_waiting_writes => {
                 from + controller.reselect_ns
             }
-            Bus::Left { from } => from.max(at) + controller.reselect_ns,
+            BusState::Left { from } => from.max(at) + controller.reselect_ns,
         };
         let from = self.bus_free_at.max(start + controller.data_preparation_ns);
         let sector_ns = controller.bus_write_sector_ns;
@@ -135,7 +135,7 @@ impl Hdd {
             Some(_) => 15,
             None => 1,
         };
-        Feed { from, sector_ns, least }
+        HostFeed { from, sector_ns, least }
     }
 }
 
@@ -145,9 +145,9 @@ mod tests {
 
     #[test]
     fn sectors_come_one_after_the_other() {
-        let flow = Flow { there: 2, coming: 4, begin: 100, end: 140 };
+        let flow = MediumFlow { there: 2, coming: 4, begin: 100, end: 140 };
         assert_eq!([1, 2, 3, 6].map(|count| flow.has(count)), [0, 0, 110, 140]);
-        assert_eq!([0, 109, 110, 139, 500].map(|at| flow.there_at(at)), [2, 2, 3, 5, 6]);
-        assert_eq!(Flow::cached(8).there_at(0), 8);
+        assert_eq!([0, 109, 110, 139, 500].map(|at| flow.arrived_at(at)), [2, 2, 3, 5, 6]);
+        assert_eq!(MediumFlow::cached(8).arrived_at(0), 8);
     }
 }

@@ -8,7 +8,7 @@
 
 /// One segment: sectors `start` up to, and without, `end`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Segment {
+pub(super) struct CacheSegment {
     /// The first sector.
     pub start: u64,
     /// After the last.
@@ -22,20 +22,20 @@ pub(super) struct Segment {
 
 /// All segments.
 #[derive(Clone, Debug)]
-pub(super) struct Segments {
-    segments: Vec<Segment>,
+pub(super) struct SegmentCache {
+    segments: Vec<CacheSegment>,
     /// Segments from this one on are for reads; those before it for writes.
     reads_from: usize,
     segment_sectors: u64,
     uses: u64,
 }
 
-impl Segments {
+impl SegmentCache {
     /// `count` segments of `segment_sectors`, the first kept for writes when `write_segment`.
-    pub(super) fn new(count: u32, segment_sectors: u32, write_segment: bool) -> Segments {
+    pub(super) fn new(count: u32, segment_sectors: u32, write_segment: bool) -> SegmentCache {
         let reads_from = usize::from(write_segment && count > 1);
-        Segments {
-            segments: vec![Segment::default(); count as usize],
+        SegmentCache {
+            segments: vec![CacheSegment::default(); count as usize],
             reads_from,
             segment_sectors: u64::from(segment_sectors),
             uses: 0,
@@ -44,13 +44,13 @@ impl Segments {
 
     /// The segment in which `sector` lies; of several, the one that reaches farthest.
     pub(super) fn with(&self, sector: u64) -> Option<usize> {
-        let holds = |segment: &Segment| segment.start <= sector && sector < segment.end;
+        let holds = |segment: &CacheSegment| segment.start <= sector && sector < segment.end;
         let holding = self.segments.iter().enumerate().filter(|(_, segment)| holds(segment));
         holding.max_by_key(|(_, segment)| segment.end).map(|(index, _)| index)
     }
 
     /// The segment `index`.
-    pub(super) fn segment(&self, index: usize) -> &Segment {
+    pub(super) fn segment(&self, index: usize) -> &CacheSegment {
         &self.segments[index]
     }
 
@@ -61,30 +61,31 @@ impl Segments {
     }
 
     /// Gives up what segment `index` holds before `start`.
-    pub(super) fn give_up_before(&mut self, index: usize, start: u64) {
+    pub(super) fn release_before(&mut self, index: usize, start: u64) {
         let segment = &mut self.segments[index];
         segment.start = segment.start.max(start.min(segment.end));
     }
 
     /// Gives up the least recently used read segment for sectors from `start` to `end`.
-    pub(super) fn take_for_read(&mut self, start: u64, end: u64) -> usize {
-        let index = self.least_used(self.reads_from, self.segments.len());
+    pub(super) fn allocate_for_read(&mut self, start: u64, end: u64) -> usize {
+        let index = self.least_recently_used(self.reads_from, self.segments.len());
         self.fill(index, start, end);
         index
     }
 
     /// Puts written sectors into a segment: the one that they continue, where they may go on in
     /// that, or a new one.
-    pub(super) fn put_written(&mut self, start: u64, end: u64, may_go_on: bool) -> usize {
+    pub(super) fn store_written(&mut self, start: u64, end: u64, may_go_on: bool) -> usize {
         let writes_to = if self.reads_from > 0 { self.reads_from } else { self.segments.len() };
-        let continues = |segment: &Segment| segment.end == start && segment.end > segment.start;
+        let continues =
+            |segment: &CacheSegment| segment.end == start && segment.end > segment.start;
         let index = match self.segments[..writes_to].iter().position(continues) {
             Some(index) if may_go_on => {
                 self.extend(index, end);
                 index
             }
             _ => {
-                let index = self.least_used(0, writes_to);
+                let index = self.least_recently_used(0, writes_to);
                 self.fill(index, start, end);
                 index
             }
@@ -121,13 +122,13 @@ impl Segments {
         (segment.end, segment.used) = (segment.start, 0);
     }
 
-    fn least_used(&self, from: usize, to: usize) -> usize {
+    fn least_recently_used(&self, from: usize, to: usize) -> usize {
         (from..to).min_by_key(|index| self.segments[*index].used).expect("a cache has a segment")
     }
 
     fn fill(&mut self, index: usize, start: u64, end: u64) {
         self.uses += 1;
-        self.segments[index] = Segment { start, end, from: start, used: self.uses };
+        self.segments[index] = CacheSegment { start, end, from: start, used: self.uses };
         self.extend(index, end);
     }
 }
@@ -138,30 +139,30 @@ mod tests {
 
     #[test]
     fn the_least_recently_used_segment_is_given_up() {
-        let mut segments = Segments::new(2, 100, false);
-        let first = segments.take_for_read(0, 10);
-        let second = segments.take_for_read(1000, 1010);
+        let mut segments = SegmentCache::new(2, 100, false);
+        let first = segments.allocate_for_read(0, 10);
+        let second = segments.allocate_for_read(1000, 1010);
         segments.touch(first);
-        assert_eq!(segments.take_for_read(2000, 2010), second);
+        assert_eq!(segments.allocate_for_read(2000, 2010), second);
         assert_eq!((segments.with(5), segments.with(1005)), (Some(first), None));
     }
 
     #[test]
     fn a_full_segment_loses_its_start() {
-        let mut segments = Segments::new(1, 100, false);
-        let index = segments.take_for_read(0, 50);
+        let mut segments = SegmentCache::new(1, 100, false);
+        let index = segments.allocate_for_read(0, 50);
         segments.extend(index, 130);
         assert_eq!((segments.with(29), segments.with(30)), (None, Some(index)));
-        segments.give_up_before(index, 60);
+        segments.release_before(index, 60);
         assert_eq!((segments.with(59), segments.with(60)), (None, Some(index)));
     }
 
     #[test]
     fn writes_have_their_own_segment_and_end_old_data() {
-        let mut segments = Segments::new(2, 100, true);
-        let read = segments.take_for_read(0, 50);
-        let written = segments.put_written(200, 208, true);
-        assert_eq!(segments.put_written(208, 216, true), written);
+        let mut segments = SegmentCache::new(2, 100, true);
+        let read = segments.allocate_for_read(0, 50);
+        let written = segments.store_written(200, 208, true);
+        assert_eq!(segments.store_written(208, 216, true), written);
         assert_eq!(segments.segment(written).end, 216);
         assert_ne!(read, written);
         segments.drop_overlap(49, 51);

@@ -50,33 +50,33 @@
 //! with its unit in its name. Any value may be written `{ value = …, source = "…" }`.
 
 use super::drive::{
-    AccessTime, Appends, CacheSpec, CommandTimes, ControllerSpec, Drive, GivesUp, MechanicsSpec,
-    QueueOrder, QueueSpec, ReadAhead, WaterMark, WriteCacheSpec,
+    AccessTime, AppendPolicy, CacheSpec, CommandTimes, ControllerSpec, DriveDescription,
+    MechanicsSpec, QueuePolicy, QueueSpec, ReadAhead, ReleasePolicy, WaterMark, WriteCacheSpec,
 };
-use super::layout::{Layout, Mapping, Sparing, Zone};
-use super::seek::{SeekCurve, ThreePoints, check_table};
-use crate::fields::{Block, Bounds, FileError, bounds};
+use super::layout::{DiskZone, DriveLayout, SparingScheme, TrackOrder};
+use super::seek::{DataSheetSeeks, SeekCurve, check_table};
+use crate::fields::{FieldBlock, FileError, NumberBounds, bounds};
 
-const MS: Bounds = bounds(0.0, 10_000.0, "ms");
+const MS: NumberBounds = bounds(0.0, 10_000.0, "ms");
 /// A write may settle sooner than the seek curve, which is for reads, says.
-const SETTLE: Bounds = bounds(-10_000.0, 10_000.0, "ms");
-const SECTORS: Bounds = bounds(0.0, 1e15, "sectors");
-const CYLINDERS: Bounds = bounds(0.0, 1e8, "cylinders");
-const TRACK: Bounds = bounds(1.0, 1e6, "sectors");
+const SETTLE: NumberBounds = bounds(-10_000.0, 10_000.0, "ms");
+const SECTORS: NumberBounds = bounds(0.0, 1e15, "sectors");
+const CYLINDER_NUMBERS: NumberBounds = bounds(0.0, 1e8, "cylinders");
+const TRACK: NumberBounds = bounds(1.0, 1e6, "sectors");
 
 /// The words of `geometry.sparing`.
-const SPARINGS: [(&str, Sparing); 11] = [
-    ("none", Sparing::None),
-    ("tracks per zone", Sparing::TracksPerZone),
-    ("per cylinder", Sparing::PerCylinder),
-    ("per track", Sparing::PerTrack),
-    ("per cylinder, slips to end", Sparing::PerCylinderSlipToEnd),
-    ("front of cylinder", Sparing::CylinderFront),
-    ("front of cylinder, slips to end", Sparing::CylinderFrontSlipToEnd),
-    ("end of disk", Sparing::EndOfDisk),
-    ("per range", Sparing::PerRange { cylinders: 1 }),
-    ("per zone", Sparing::PerZone),
-    ("per zone, slips to end", Sparing::PerZoneSlipToEnd),
+const SPARINGS: [(&str, SparingScheme); 11] = [
+    ("none", SparingScheme::None),
+    ("tracks per zone", SparingScheme::TracksPerZone),
+    ("per cylinder", SparingScheme::PerCylinder),
+    ("per track", SparingScheme::PerTrack),
+    ("per cylinder, slips to end", SparingScheme::PerCylinderSlipToEnd),
+    ("front of cylinder", SparingScheme::CylinderFront),
+    ("front of cylinder, slips to end", SparingScheme::CylinderFrontSlipToEnd),
+    ("end of disk", SparingScheme::EndOfDisk),
+    ("per range", SparingScheme::PerRange { cylinders: 1 }),
+    ("per zone", SparingScheme::PerZone),
+    ("per zone, slips to end", SparingScheme::PerZoneSlipToEnd),
 ];
 
 const READ_AHEADS: [(&str, ReadAhead); 5] = [
@@ -96,7 +96,7 @@ fn signed_ns(ms: f64) -> i64 {
 }
 
 /// The drive that the fields describe.
-pub(super) fn drive(root: &Block) -> Result<Drive, FileError> {
+pub(super) fn drive(root: &FieldBlock) -> Result<DriveDescription, FileError> {
     let mechanics = mechanics(root.block("mechanics")?, root.block("seek")?)?;
     let layout = layout(root.block("geometry")?, &mechanics)?;
     if let SeekCurve::Table(points) = &mechanics.seek
@@ -105,7 +105,7 @@ pub(super) fn drive(root: &Block) -> Result<Drive, FileError> {
         let problem = "a distance of 0 cylinders takes no time".to_owned();
         return Err(root.block("seek")?.error("points", problem));
     }
-    Ok(Drive {
+    Ok(DriveDescription {
         name: root.needed_text("name")?.to_owned(),
         layout,
         mechanics,
@@ -116,7 +116,7 @@ pub(super) fn drive(root: &Block) -> Result<Drive, FileError> {
     })
 }
 
-fn mechanics(block: &Block, seek: &Block) -> Result<MechanicsSpec, FileError> {
+fn mechanics(block: &FieldBlock, seek: &FieldBlock) -> Result<MechanicsSpec, FileError> {
     let access = block.choice("access", 0, &[("tracked", 0), ("half turn", 1), ("constant", 2)])?;
     let read_curve = seek_curve(seek)?;
     let (write_seek, write_settle_ns) = match write_seek(seek, &read_curve)? {
@@ -130,7 +130,7 @@ fn mechanics(block: &Block, seek: &Block) -> Result<MechanicsSpec, FileError> {
         write_seek,
         head_switch_ns: ns(block.number("head_switch_ms", MS)?),
         write_settle_ns,
-        settles_anew: true,
+        settles_on_return: true,
         access: match access {
             0 => AccessTime::Tracked,
             1 => AccessTime::HalfTurn,
@@ -139,12 +139,12 @@ fn mechanics(block: &Block, seek: &Block) -> Result<MechanicsSpec, FileError> {
         zero_latency_read: block.switch_or("zero_latency_read", false)?,
         zero_latency_write: block.switch_or("zero_latency_write", false)?,
     };
-    block.all_read()?;
-    seek.all_read()?;
+    block.reject_unread()?;
+    seek.reject_unread()?;
     Ok(spec)
 }
 
-fn seek_curve(block: &Block) -> Result<SeekCurve, FileError> {
+fn seek_curve(block: &FieldBlock) -> Result<SeekCurve, FileError> {
     let single = || block.number("single_ms", MS);
     let full = || block.number("full_ms", MS);
     let three = || three_points(block, ["single_ms", "average_ms", "full_ms"]);
@@ -167,9 +167,9 @@ fn seek_curve(block: &Block) -> Result<SeekCurve, FileError> {
     }
 }
 
-fn three_points(block: &Block, keys: [&str; 3]) -> Result<ThreePoints, FileError> {
+fn three_points(block: &FieldBlock, keys: [&str; 3]) -> Result<DataSheetSeeks, FileError> {
     let [single, average, full] = keys;
-    let points = ThreePoints {
+    let points = DataSheetSeeks {
         single_ms: block.number(single, MS)?,
         average_ms: block.number(average, MS)?,
         full_ms: block.number(full, MS)?,
@@ -182,7 +182,7 @@ fn three_points(block: &Block, keys: [&str; 3]) -> Result<ThreePoints, FileError
 }
 
 /// The three figures for writing, where they are given: a curve of the same law.
-fn write_seek(block: &Block, read: &SeekCurve) -> Result<Option<(SeekCurve, i64)>, FileError> {
+fn write_seek(block: &FieldBlock, read: &SeekCurve) -> Result<Option<(SeekCurve, i64)>, FileError> {
     let keys = ["write_single_ms", "write_average_ms", "write_full_ms"];
     let Some(given) = keys.into_iter().find(|key| block.find(key).is_some()) else {
         return Ok(None);
@@ -199,7 +199,7 @@ fn write_seek(block: &Block, read: &SeekCurve) -> Result<Option<(SeekCurve, i64)
     Ok(Some((curve, signed_ns(points.single_ms - read.single_ms))))
 }
 
-fn layout(block: &Block, mechanics: &MechanicsSpec) -> Result<Layout, FileError> {
+fn layout(block: &FieldBlock, mechanics: &MechanicsSpec) -> Result<DriveLayout, FileError> {
     let heads = block.integer("heads", bounds(1.0, 1024.0, "heads"))? as u32;
     let cylinders = block.integer("cylinders", bounds(1.0, 1e8, "cylinders"))? as u32;
     let sectors = match block.find("sectors") {
@@ -207,41 +207,41 @@ fn layout(block: &Block, mechanics: &MechanicsSpec) -> Result<Layout, FileError>
         None => None,
     };
     let range = block.integer_or("range_cylinders", 1, bounds(1.0, 1e8, "cylinders"))?;
-    let sparing = match block.choice("sparing", Sparing::None, &SPARINGS)? {
-        Sparing::PerRange { .. } => Sparing::PerRange { cylinders: range as u32 },
+    let sparing = match block.choice("sparing", SparingScheme::None, &SPARINGS)? {
+        SparingScheme::PerRange { .. } => SparingScheme::PerRange { cylinders: range as u32 },
         sparing => sparing,
     };
     let words = [
-        ("cylinders", Mapping::Cylinders),
-        ("serpentine in zone", Mapping::SerpentineInZone),
-        ("serpentine on disk", Mapping::SerpentineOnDisk),
+        ("cylinders", TrackOrder::Cylinders),
+        ("serpentine in zone", TrackOrder::SerpentineInZone),
+        ("serpentine on disk", TrackOrder::SerpentineOnDisk),
     ];
-    let mapping = block.choice("mapping", Mapping::Cylinders, &words)?;
+    let mapping = block.choice("mapping", TrackOrder::Cylinders, &words)?;
     let zones = match block.find("even_zones") {
         Some(_) => even_zones(block.block("even_zones")?, cylinders, mechanics)?,
         None => block.blocks("zones")?.into_iter().map(zone).collect::<Result<_, _>>()?,
     };
-    let layout = Layout { heads, cylinders, sectors, mapping, sparing, zones };
+    let layout = DriveLayout { heads, cylinders, sectors, mapping, sparing, zones };
     layout.check().map_err(|(index, key, problem)| match index {
         Some(index) if block.find("zones").is_some() => {
             block.blocks("zones").expect("read above")[index].error(key, problem)
         }
         _ => block.error(key, problem),
     })?;
-    block.all_read()?;
+    block.reject_unread()?;
     Ok(layout)
 }
 
-fn zone(block: &Block) -> Result<Zone, FileError> {
+fn zone(block: &FieldBlock) -> Result<DiskZone, FileError> {
     let skew = bounds(-1e6, 1e6, "sectors");
     let remaps = block.numbers("remaps", SECTORS)?;
     if remaps.len() % 2 == 1 {
         let problem = "has an odd count; expected pairs: bad sector, spare".to_owned();
         return Err(block.error("remaps", problem));
     }
-    let zone = Zone {
-        first_cylinder: block.integer("first_cylinder", CYLINDERS)? as u32,
-        last_cylinder: block.integer("last_cylinder", CYLINDERS)? as u32,
+    let zone = DiskZone {
+        first_cylinder: block.integer("first_cylinder", CYLINDER_NUMBERS)? as u32,
+        last_cylinder: block.integer("last_cylinder", CYLINDER_NUMBERS)? as u32,
         track_sectors: block.integer("track_sectors", TRACK)? as u32,
         offset_sectors: block.number_or("offset_sectors", 0.0, skew)?,
         front_sectors: block.integer_or("front_sectors", 0, SECTORS)?,
@@ -251,17 +251,17 @@ fn zone(block: &Block) -> Result<Zone, FileError> {
         slips: block.numbers("slips", SECTORS)?.into_iter().map(|slip| slip as u64).collect(),
         remaps: remaps.chunks(2).map(|pair| (pair[0] as u64, pair[1] as u64)).collect(),
     };
-    block.all_read()?;
+    block.reject_unread()?;
     Ok(zone)
 }
 
 /// Equal zones, their tracks from the outer to the inner count in even steps; skews are
 /// rounded up to whole sectors.
 fn even_zones(
-    block: &Block,
+    block: &FieldBlock,
     cylinders: u32,
     mechanics: &MechanicsSpec,
-) -> Result<Vec<Zone>, FileError> {
+) -> Result<Vec<DiskZone>, FileError> {
     let revolution_ms = 60e3 / mechanics.rpm;
     let most = bounds(1.0, f64::from(cylinders), "zones (the cylinders)");
     let zones = block.integer("zones", most)? as u32;
@@ -269,28 +269,28 @@ fn even_zones(
     let inner = block.number("inner_track_sectors", bounds(1.0, outer, "sectors (the outer)"))?;
     let skew = bounds(0.0, revolution_ms, "ms (a revolution)");
     // A skew of a whole revolution is none.
-    let needed_ms = mechanics.switch_ms(cylinders) % revolution_ms;
+    let needed_ms = mechanics.track_switch_ms(cylinders) % revolution_ms;
     let track_skew_ms = block.number_or("track_skew_ms", needed_ms, skew)?;
     let cylinder_skew_ms = block.number_or("cylinder_skew_ms", needed_ms, skew)?;
-    block.all_read()?;
+    block.reject_unread()?;
     let bound = |index: u32| (u64::from(cylinders) * u64::from(index) / u64::from(zones)) as u32;
     let zone = |index: u32| {
         let part = f64::from(index) / f64::from((zones - 1).max(1));
         let track_sectors = (outer + (inner - outer) * part).round();
         let sectors = |ms: f64| (ms / revolution_ms * track_sectors).ceil();
-        Zone {
+        DiskZone {
             first_cylinder: bound(index),
             last_cylinder: bound(index + 1) - 1,
             track_sectors: track_sectors as u32,
             track_skew_sectors: sectors(track_skew_ms),
             cylinder_skew_sectors: sectors(cylinder_skew_ms),
-            ..Zone::default()
+            ..DiskZone::default()
         }
     };
     Ok((0..zones).map(zone).collect())
 }
 
-fn cache(block: &Block) -> Result<CacheSpec, FileError> {
+fn cache(block: &FieldBlock) -> Result<CacheSpec, FileError> {
     let segment = block.integer("segment_sectors", bounds(1.0, 1e9, "sectors"))?;
     let ahead = bounds(0.0, segment as f64, "sectors (the segment's size)");
     let read_ahead = block.choice("read_ahead", ReadAhead::Segment, &READ_AHEADS)?;
@@ -309,9 +309,9 @@ fn cache(block: &Block) -> Result<CacheSpec, FileError> {
         keeps_passing: block.switch_or("keeps_passing", false)?,
         joins_read_ahead: block.switch_or("joins_read_ahead", true)?,
         reads_written: block.switch_or("reads_written", true)?,
-        gives_up: GivesUp::Before,
+        gives_up: ReleasePolicy::Before,
         hits_pass: block.switch_or("hits_pass", true)?,
-        sends_beginnings: None,
+        early_send_mark: None,
         stops_in_sector: false,
         stops_on_arrival: false,
         writes: WriteCacheSpec {
@@ -319,13 +319,13 @@ fn cache(block: &Block) -> Result<CacheSpec, FileError> {
             sectors: block.integer_or("write_sectors", segments * segment, SECTORS)?,
         },
         flushes_first: block.switch_or("flushes_first", false)?,
-        appends: Appends::Always,
+        appends: AppendPolicy::Always,
     };
-    block.all_read()?;
+    block.reject_unread()?;
     Ok(spec)
 }
 
-fn controller(overhead: &Block, bus: &Block) -> Result<ControllerSpec, FileError> {
+fn controller(overhead: &FieldBlock, bus: &FieldBlock) -> Result<ControllerSpec, FileError> {
     let times = |key: &str| {
         let ns = ns(overhead.number(key, MS)?);
         Ok::<_, FileError>(CommandTimes { after_read_ns: ns, after_write_ns: ns })
@@ -351,22 +351,22 @@ fn controller(overhead: &Block, bus: &Block) -> Result<ControllerSpec, FileError
         buffers_waiting_writes: true,
         ..ControllerSpec::default()
     };
-    overhead.all_read()?;
-    bus.all_read()?;
+    overhead.reject_unread()?;
+    bus.reject_unread()?;
     Ok(spec)
 }
 
-fn queue(block: &Block) -> Result<QueueSpec, FileError> {
+fn queue(block: &FieldBlock) -> Result<QueueSpec, FileError> {
     let depth = block.integer("depth", bounds(1.0, 4096.0, "commands"))?;
     let most = bounds(1.0, depth as f64, "commands (the depth)");
-    let orders = [("positioning", QueueOrder::Positioning), ("elevator", QueueOrder::Elevator)];
+    let orders = [("positioning", QueuePolicy::Positioning), ("elevator", QueuePolicy::Elevator)];
     let spec = QueueSpec {
-        order: block.choice("order", QueueOrder::Positioning, &orders)?,
+        order: block.choice("order", QueuePolicy::Positioning, &orders)?,
         depth: depth as u32,
         window: block.integer_or("window", depth, most)? as u32,
         age_limit_ns: ns(block.number_or("age_limit_ms", 10_000.0, bounds(0.0, 1e6, "ms"))?),
-        joins_writes: block.switch_or("joins_writes", false)?,
+        combines_writes: block.switch_or("joins_writes", false)?,
     };
-    block.all_read()?;
+    block.reject_unread()?;
     Ok(spec)
 }

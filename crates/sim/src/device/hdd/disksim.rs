@@ -1,4 +1,4 @@
-//! DiskSim's parameter files (`.parv`, `.diskspecs`, `.model`, `.seek`) as a [`Drive`].
+//! DiskSim's parameter files (`.parv`, `.diskspecs`, `.model`, `.seek`) as a [`DriveDescription`].
 //!
 //! A `.parv` describes a system: its drive is read from the `.diskspecs` that it names, and
 //! the buses and controllers between host and drive bound what a sector takes, as in DiskSim,
@@ -12,12 +12,12 @@
 use std::path::Path;
 
 use super::disksim_model::{layout, mechanics};
-use super::disksim_syntax::{Part, ReadText, read_statements};
+use super::disksim_syntax::{ReadText, SystemPart, read_statements};
 use super::drive::{
-    Appends, ArmFree, CacheSpec, CommandTimes, ControllerSpec, Drive, EarlyDisconnect, GivesUp,
-    QueueOrder, QueueSpec, ReadAhead, WaterMark, WriteCacheSpec,
+    AppendPolicy, ArmFreePoint, CacheSpec, CommandTimes, ControllerSpec, DriveDescription,
+    EarlyDisconnect, QueuePolicy, QueueSpec, ReadAhead, ReleasePolicy, WaterMark, WriteCacheSpec,
 };
-use crate::fields::{Block, Bounds, FileError, bounds};
+use crate::fields::{FieldBlock, FileError, NumberBounds, bounds};
 
 /// Fields of `disksim_disk` that change nothing here: statistics and switches of DiskSim's own
 /// bookkeeping, an external scheduler's view, and what shows only when a request is larger
@@ -40,15 +40,18 @@ const UNMODELLED: [(&str, u64); 4] = [
     ("Write hit stop prefetch", 1),
 ];
 
-pub(super) const MS: Bounds = bounds(0.0, 10_000.0, "ms");
-pub(super) const SECTORS: Bounds = bounds(0.0, 1e15, "sectors");
-pub(super) const LEVELS: Bounds = bounds(0.0, 4.0, "(a level)");
+pub(super) const MS: NumberBounds = bounds(0.0, 10_000.0, "ms");
+pub(super) const SECTORS: NumberBounds = bounds(0.0, 1e15, "sectors");
+pub(super) const SWITCH_LEVELS: NumberBounds = bounds(0.0, 4.0, "(a level)");
 
 /// A drive accepts so many commands when the file says 0, which means "no limit".
 const DEPTH_WITHOUT_LIMIT: u64 = 256;
 
 /// Reads the drive that the file at `path` describes.
-pub(super) fn load(path: &Path, read: ReadText<'_>) -> Result<(Drive, Block), FileError> {
+pub(super) fn load(
+    path: &Path,
+    read: ReadText<'_>,
+) -> Result<(DriveDescription, FieldBlock), FileError> {
     let statements = read_statements(path, read)?;
     let blocks = &statements.blocks;
     let whole = |problem: String| FileError {
@@ -81,8 +84,9 @@ pub(super) fn load(path: &Path, read: ReadText<'_>) -> Result<(Drive, Block), Fi
             )
         })?,
     };
-    let mut way = Way::default();
-    let carries = |part: &&&Part| matches!(part.kind.as_str(), "disksim_bus" | "disksim_ctlr");
+    let mut way = HostPath::default();
+    let carries =
+        |part: &&&SystemPart| matches!(part.kind.as_str(), "disksim_bus" | "disksim_ctlr");
     for part in path_to_disk.iter().filter(carries) {
         way.pass(described(&part.name)?)?;
     }
@@ -91,7 +95,7 @@ pub(super) fn load(path: &Path, read: ReadText<'_>) -> Result<(Drive, Block), Fi
         disk.find(name);
     }
     for (key, modelled) in UNMODELLED {
-        let is_set = disk.find(key).is_some() && disk.integer(key, LEVELS)? != modelled;
+        let is_set = disk.find(key).is_some() && disk.integer(key, SWITCH_LEVELS)? != modelled;
         if is_set {
             unmodelled.push(told(disk, key, &format!("as if it were {modelled}")));
         }
@@ -99,12 +103,12 @@ pub(super) fn load(path: &Path, read: ReadText<'_>) -> Result<(Drive, Block), Fi
     let model = disk.block("Model")?;
     let layout = layout(model, &mut unmodelled)?;
     let zero_latency = (
-        disk.integer("Immediate buffer read", LEVELS)? > 0,
-        disk.integer("Immediate buffer write", LEVELS)? > 0,
+        disk.integer("Immediate buffer read", SWITCH_LEVELS)? > 0,
+        disk.integer("Immediate buffer write", SWITCH_LEVELS)? > 0,
     );
     let mechanics =
         mechanics(model.block("Mechanical Model")?, zero_latency, read, &mut unmodelled)?;
-    let mut drive = Drive {
+    let mut drive = DriveDescription {
         name: disk.name.clone(),
         layout,
         mechanics,
@@ -114,19 +118,19 @@ pub(super) fn load(path: &Path, read: ReadText<'_>) -> Result<(Drive, Block), Fi
         unmodelled,
     };
     way.bound(&mut drive.controller);
-    model.all_read()?;
-    disk.all_read()?;
+    model.reject_unread()?;
+    disk.reject_unread()?;
     Ok((drive, disk.clone()))
 }
 
 /// Says of a field of a file that it has not the effect that it should.
-pub(super) fn told(block: &Block, key: &str, instead: &str) -> String {
+pub(super) fn told(block: &FieldBlock, key: &str, instead: &str) -> String {
     let said = block.error(key, format!("is not modelled; {instead}"));
     said.to_string()
 }
 
 /// From the root of a topology to its first drive.
-fn path_to_disk(part: &Part) -> Option<Vec<&Part>> {
+fn path_to_disk(part: &SystemPart) -> Option<Vec<&SystemPart>> {
     if part.kind == "disksim_disk" {
         return Some(vec![part]);
     }
@@ -136,16 +140,16 @@ fn path_to_disk(part: &Part) -> Option<Vec<&Part>> {
 
 /// What lies between the host and a drive.
 #[derive(Debug, Default)]
-struct Way {
+struct HostPath {
     read_sector_ns: u64,
     write_sector_ns: u64,
     arbitration_ns: u64,
     unmodelled: Vec<String>,
 }
 
-impl Way {
+impl HostPath {
     /// Adds what a part of the way takes.
-    fn pass(&mut self, part: &Block) -> Result<(), FileError> {
+    fn pass(&mut self, part: &FieldBlock) -> Result<(), FileError> {
         let (read, write) = match part.kind.as_str() {
             "disksim_bus" => {
                 // A bus whose transfers are interleaved is won by nobody.
@@ -203,7 +207,7 @@ pub(super) fn ns(ms: f64) -> u64 {
 }
 
 /// Which commands a drive chooses from, and how: DiskSim's policies, from their numbers.
-fn queue(disk: &Block, unmodelled: &mut Vec<String>) -> Result<QueueSpec, FileError> {
+fn queue(disk: &FieldBlock, unmodelled: &mut Vec<String>) -> Result<QueueSpec, FileError> {
     let depth = match disk.integer("Max queue length", bounds(0.0, 4096.0, "commands"))? {
         0 => DEPTH_WITHOUT_LIMIT,
         depth => depth,
@@ -229,25 +233,25 @@ fn queue(disk: &Block, unmodelled: &mut Vec<String>) -> Result<QueueSpec, FileEr
         None => first_come,
     };
     Ok(QueueSpec {
-        order: if policy < 8 { QueueOrder::Elevator } else { QueueOrder::Positioning },
+        order: if policy < 8 { QueuePolicy::Elevator } else { QueuePolicy::Positioning },
         depth: depth as u32,
         window: if policy <= first_come { 1 } else { depth as u32 },
         age_limit_ns: u64::MAX,
-        joins_writes: false,
+        combines_writes: false,
     })
 }
 
-fn cache(disk: &Block) -> Result<CacheSpec, FileError> {
+fn cache(disk: &FieldBlock) -> Result<CacheSpec, FileError> {
     let segments = disk.integer("Number of buffer segments", bounds(0.0, 65_536.0, "segments"))?;
     let segment_sectors = disk.integer("Segment size (in blks)", bounds(1.0, 1e9, "sectors"))?;
     let ahead = bounds(0.0, segment_sectors as f64, "sectors (the segment's size)");
     let writes = bounds(1.0, segments.max(1) as f64, "segments (their number)");
-    // No more than one segment has written data at a time: see `Appends`.
+    // No more than one segment has written data at a time: see `AppendPolicy`.
     disk.integer("Maximum number of write segments", writes)?;
     let level = disk.integer("Fast write level", bounds(0.0, 2.0, "(a level)"))?;
     let combines = disk.switch_or("Combine seq writes", true)?;
     let keeps_request = disk.number("Read-ahead over requested", bounds(-1.0, 1.0, "(a level)"))?;
-    let read_ahead = match disk.integer("Buffer continuous read", LEVELS)? {
+    let read_ahead = match disk.integer("Buffer continuous read", SWITCH_LEVELS)? {
         0 => ReadAhead::None,
         1 => ReadAhead::Track,
         2 => ReadAhead::Cylinder,
@@ -265,7 +269,7 @@ fn cache(disk: &Block) -> Result<CacheSpec, FileError> {
         (_, most) => (most, true),
     };
     Ok(CacheSpec {
-        is_enabled: disk.integer("Enable caching in buffer", LEVELS)? > 0 && segments > 0,
+        is_enabled: disk.integer("Enable caching in buffer", SWITCH_LEVELS)? > 0 && segments > 0,
         segments: segments as u32,
         segment_sectors: segment_sectors as u32,
         has_write_segment: disk.switch_or("Use separate write segment", false)?,
@@ -273,13 +277,17 @@ fn cache(disk: &Block) -> Result<CacheSpec, FileError> {
         read_ahead_sectors_max: most as u32,
         read_ahead_sectors_min: if read_ahead == ReadAhead::None { 0 } else { least as u32 },
         ahead_over_requested: over_requested,
-        gives_up: if keeps_request < 0.0 { GivesUp::Requested } else { GivesUp::Nothing },
+        gives_up: if keeps_request < 0.0 {
+            ReleasePolicy::Requested
+        } else {
+            ReleasePolicy::Nothing
+        },
         ahead_on_hit: disk.switch_or("Read-ahead on idle hit", false)?,
         keeps_passing: disk.switch_or("Read any free blocks", false)?,
         joins_read_ahead: disk.switch_or("Allow almost read hits", false)?,
         reads_written: disk.switch_or("Allow read hits on write data", false)?,
         hits_pass: disk.switch_or("Allow sneaky full read hits", false)?,
-        sends_beginnings: Some(match disk.switch_or("Immed transfer partial hit", true)? {
+        early_send_mark: Some(match disk.switch_or("Immed transfer partial hit", true)? {
             true => WaterMark::default(),
             false => water_mark(disk)?,
         }),
@@ -288,15 +296,15 @@ fn cache(disk: &Block) -> Result<CacheSpec, FileError> {
         writes: WriteCacheSpec { spans: u32::from(level > 0), sectors: segment_sectors },
         flushes_first: true,
         appends: match (combines, level) {
-            (false, _) => Appends::Never,
-            (true, 1) => Appends::Alone,
-            (true, _) => Appends::Always,
+            (false, _) => AppendPolicy::Never,
+            (true, 1) => AppendPolicy::Alone,
+            (true, _) => AppendPolicy::Always,
         },
     })
 }
 
 /// The mark of reads: a part of the request, or of a segment.
-fn water_mark(disk: &Block) -> Result<WaterMark, FileError> {
+fn water_mark(disk: &FieldBlock) -> Result<WaterMark, FileError> {
     let part = disk.number("High (read) water mark", bounds(0.0, 1.0, "(a part)"))?;
     Ok(match disk.switch_or("Set watermark by reqsize", true)? {
         true => WaterMark::Part((part * 1024.0) as u32),
@@ -307,7 +315,7 @@ fn water_mark(disk: &Block) -> Result<WaterMark, FileError> {
     })
 }
 
-fn controller(disk: &Block) -> Result<ControllerSpec, FileError> {
+fn controller(disk: &FieldBlock) -> Result<ControllerSpec, FileError> {
     let scale = disk.number("Time scale for overheads", bounds(0.0, 1000.0, "times"))?;
     let every = disk.number("Per-request overhead time", MS)?;
     let scaled = |key: &str| Ok::<_, FileError>(ns(disk.number(key, MS)? * scale));
@@ -354,10 +362,10 @@ fn controller(disk: &Block) -> Result<ControllerSpec, FileError> {
             .then_some(early),
         // Not scaled, as in DiskSim.
         write_move_min_ns: ns(disk.number("Minimum seek delay", MS)?),
-        arm_free: match disk.integer_or("Preseeking level", 0, LEVELS)? {
-            0 => ArmFree::WhenConfirmed,
-            1 => ArmFree::WhenSaid,
-            _ => ArmFree::AfterMedium,
+        arm_free: match disk.integer_or("Preseeking level", 0, SWITCH_LEVELS)? {
+            0 => ArmFreePoint::WhenConfirmed,
+            1 => ArmFreePoint::WhenSaid,
+            _ => ArmFreePoint::AfterMedium,
         },
     })
 }

@@ -6,14 +6,17 @@ use super::disksim::{MS, SECTORS, ns, told};
 use super::disksim_syntax::ReadText;
 use super::drive::{AccessTime, MechanicsSpec};
 use super::geometry::Geometry;
-use super::layout::{Layout, Mapping, Sparing, Zone};
-use super::seek::{Hpl, SeekCurve, ThreePoints};
-use crate::fields::{Block, Bounds, FileError, Value, bounds};
+use super::layout::{DiskZone, DriveLayout, SparingScheme, TrackOrder};
+use super::seek::{DataSheetSeeks, HplCurve, SeekCurve};
+use crate::fields::{FieldBlock, FieldValue, FileError, NumberBounds, bounds};
 
 /// The delay is negative in some extracted files (dec_rz26).
-const SETTLE: Bounds = bounds(-10_000.0, 10_000.0, "ms");
+const SETTLE: NumberBounds = bounds(-10_000.0, 10_000.0, "ms");
 
-pub(super) fn layout(model: &Block, unmodelled: &mut Vec<String>) -> Result<Layout, FileError> {
+pub(super) fn layout(
+    model: &FieldBlock,
+    unmodelled: &mut Vec<String>,
+) -> Result<DriveLayout, FileError> {
     let heads = model.integer("Number of data surfaces", bounds(1.0, 1024.0, "surfaces"))?;
     let cylinders = model.integer("Number of cylinders", bounds(1.0, 1e8, "cylinders"))?;
     let sectors = model.integer("Block count", bounds(1.0, 1e15, "sectors"))?;
@@ -24,36 +27,36 @@ pub(super) fn layout(model: &Block, unmodelled: &mut Vec<String>) -> Result<Layo
     }
     let range = block.integer("Rangesize for sparing", bounds(1.0, 1e8, "cylinders"))?;
     let sparing = match block.integer("Sparing scheme used", bounds(0.0, 10.0, "(a scheme)"))? {
-        0 => Sparing::None,
-        1 => Sparing::TracksPerZone,
-        2 => Sparing::PerCylinder,
-        3 => Sparing::PerTrack,
-        4 => Sparing::PerCylinderSlipToEnd,
-        5 => Sparing::CylinderFront,
-        6 => Sparing::CylinderFrontSlipToEnd,
-        7 => Sparing::EndOfDisk,
-        8 => Sparing::PerRange { cylinders: range as u32 },
-        9 => Sparing::PerZone,
-        _ => Sparing::PerZoneSlipToEnd,
+        0 => SparingScheme::None,
+        1 => SparingScheme::TracksPerZone,
+        2 => SparingScheme::PerCylinder,
+        3 => SparingScheme::PerTrack,
+        4 => SparingScheme::PerCylinderSlipToEnd,
+        5 => SparingScheme::CylinderFront,
+        6 => SparingScheme::CylinderFrontSlipToEnd,
+        7 => SparingScheme::EndOfDisk,
+        8 => SparingScheme::PerRange { cylinders: range as u32 },
+        9 => SparingScheme::PerZone,
+        _ => SparingScheme::PerZoneSlipToEnd,
     };
     let mapping =
         match block.integer("LBN-to-PBN mapping scheme", bounds(0.0, 2.0, "(a scheme)"))? {
-            0 => Mapping::Cylinders,
-            1 => Mapping::SerpentineInZone,
-            _ => Mapping::SerpentineOnDisk,
+            0 => TrackOrder::Cylinders,
+            1 => TrackOrder::SerpentineInZone,
+            _ => TrackOrder::SerpentineOnDisk,
         };
     let in_turns = skew_in_turns(block, false)?;
     let blocks = block.blocks("Zones")?;
     let zones = blocks.iter().map(|block| {
         let mut zone = zone_of(block, in_turns)?;
-        if drop_outside(&mut zone, sparing, heads as u32) {
+        if remove_beyond_zone(&mut zone, sparing, heads as u32) {
             unmodelled.push(told(block, "slips", "what lies beyond the zone is left out"));
         }
         Ok(zone)
     });
     let zones = zones.collect::<Result<_, FileError>>()?;
-    block.all_read()?;
-    let layout = Layout {
+    block.reject_unread()?;
+    let layout = DriveLayout {
         heads: heads as u32,
         cylinders: cylinders as u32,
         sectors: None,
@@ -75,8 +78,9 @@ pub(super) fn layout(model: &Block, unmodelled: &mut Vec<String>) -> Result<Layo
 }
 
 /// Leaves out the slips and remaps that name places beyond their zone; whether there were any.
-fn drop_outside(zone: &mut Zone, sparing: Sparing, heads: u32) -> bool {
-    let unit = if sparing == Sparing::TracksPerZone { u64::from(zone.track_sectors) } else { 1 };
+fn remove_beyond_zone(zone: &mut DiskZone, sparing: SparingScheme, heads: u32) -> bool {
+    let unit =
+        if sparing == SparingScheme::TracksPerZone { u64::from(zone.track_sectors) } else { 1 };
     if zone.last_cylinder < zone.first_cylinder {
         return false;
     }
@@ -87,7 +91,7 @@ fn drop_outside(zone: &mut Zone, sparing: Sparing, heads: u32) -> bool {
     zone.slips.len() + zone.remaps.len() < named
 }
 
-/// The name that DiskSim gives to a part of a layout that [`Layout::check`] complains of.
+/// The name that DiskSim gives to a part of a layout that [`DriveLayout::check`] complains of.
 fn disksim_key(key: &'static str) -> &'static str {
     match key {
         "first_cylinder" => "First cylinder number",
@@ -100,11 +104,11 @@ fn disksim_key(key: &'static str) -> &'static str {
     }
 }
 
-fn skew_in_turns(block: &Block, default: bool) -> Result<bool, FileError> {
+fn skew_in_turns(block: &FieldBlock, default: bool) -> Result<bool, FileError> {
     block.choice("Skew units", default, &[("sectors", false), ("revolutions", true)])
 }
 
-fn zone_of(block: &Block, layout_in_turns: bool) -> Result<Zone, FileError> {
+fn zone_of(block: &FieldBlock, layout_in_turns: bool) -> Result<DiskZone, FileError> {
     let cylinder = bounds(0.0, 1e8, "(a cylinder)");
     let track = block.integer("Blocks per track", bounds(1.0, 1e6, "sectors"))?;
     let in_turns = skew_in_turns(block, layout_in_turns)?;
@@ -116,7 +120,7 @@ fn zone_of(block: &Block, layout_in_turns: bool) -> Result<Zone, FileError> {
         let problem = "has an odd count of numbers; expected pairs: bad place, spare".to_owned();
         return Err(block.error("defects", problem));
     }
-    let zone = Zone {
+    let zone = DiskZone {
         first_cylinder: block.integer("First cylinder number", cylinder)? as u32,
         last_cylinder: block.integer("Last cylinder number", cylinder)? as u32,
         track_sectors: track as u32,
@@ -128,12 +132,12 @@ fn zone_of(block: &Block, layout_in_turns: bool) -> Result<Zone, FileError> {
         slips: block.numbers("slips", SECTORS)?.into_iter().map(|slip| slip as u64).collect(),
         remaps: defects.chunks(2).map(|pair| (pair[0] as u64, pair[1] as u64)).collect(),
     };
-    block.all_read()?;
+    block.reject_unread()?;
     Ok(zone)
 }
 
 pub(super) fn mechanics(
-    block: &Block,
+    block: &FieldBlock,
     (zero_latency_read, zero_latency_write): (bool, bool),
     read: ReadText<'_>,
     unmodelled: &mut Vec<String>,
@@ -159,7 +163,7 @@ pub(super) fn mechanics(
     let seek = seek_curve(block, read)?;
     let spec = MechanicsSpec {
         rpm: block.number("Rotation speed (in rpms)", bounds(60.0, 100_000.0, "rpm"))?,
-        settles_anew: matches!(seek, SeekCurve::Table(_)),
+        settles_on_return: matches!(seek, SeekCurve::Table(_)),
         seek,
         head_switch_ns: ns(block.number("Head switch time", MS)?),
         write_seek: None,
@@ -183,13 +187,13 @@ pub(super) fn mechanics(
     ] {
         block.find(unused);
     }
-    block.all_read()?;
+    block.reject_unread()?;
     Ok(spec)
 }
 
-fn seek_curve(block: &Block, read: ReadText<'_>) -> Result<SeekCurve, FileError> {
+fn seek_curve(block: &FieldBlock, read: ReadText<'_>) -> Result<SeekCurve, FileError> {
     let three = || {
-        Ok::<_, FileError>(ThreePoints {
+        Ok::<_, FileError>(DataSheetSeeks {
             single_ms: block.number("Single cylinder seek time", MS)?,
             average_ms: block.number("Average seek time", MS)?,
             full_ms: block.number("Full strobe seek time", MS)?,
@@ -216,13 +220,13 @@ fn seek_curve(block: &Block, read: ReadText<'_>) -> Result<SeekCurve, FileError>
     }
 }
 
-fn hpl(block: &Block) -> Result<Hpl, FileError> {
+fn hpl(block: &FieldBlock) -> Result<HplCurve, FileError> {
     let key = "HPL seek equation values";
     let values = block.numbers(key, bounds(-1.0, 1e9, "ms or cylinders"))?;
     let [division, root_base, root_factor, line_base, line_slope, single] = values[..] else {
         return Err(block.error(key, format!("has {} numbers; expected 6", values.len())));
     };
-    Ok(Hpl {
+    Ok(HplCurve {
         division_cylinders: division,
         root_base_ms: root_base,
         root_factor_ms: root_factor,
@@ -233,11 +237,11 @@ fn hpl(block: &Block) -> Result<Hpl, FileError> {
 }
 
 /// A measured curve: a file of `cylinders, ms` lines, or the same numbers in a list.
-fn table(block: &Block, read: ReadText<'_>) -> Result<SeekCurve, FileError> {
+fn table(block: &FieldBlock, read: ReadText<'_>) -> Result<SeekCurve, FileError> {
     let key = "Full seek curve";
     let name = match block.find(key).map(|field| &field.value) {
-        Some(Value::Text(name)) => name,
-        Some(Value::List(_)) => {
+        Some(FieldValue::Text(name)) => name,
+        Some(FieldValue::List(_)) => {
             let numbers = block.numbers(key, bounds(0.0, 1e9, "cylinders or ms"))?;
             let points = numbers.chunks_exact(2).map(|pair| (pair[0] as u32, pair[1])).collect();
             return checked_table(points).map_err(|(_, problem)| block.error(key, problem));

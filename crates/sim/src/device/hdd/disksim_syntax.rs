@@ -10,7 +10,7 @@
 
 use std::path::Path;
 
-use crate::fields::{Block, Field, FileError, Value};
+use crate::fields::{FieldBlock, FieldValue, FileError, NamedValue};
 
 /// Blocks in blocks deeper than this are refused; DiskSim's own go to 4.
 const DEPTH_MAX: usize = 16;
@@ -22,22 +22,22 @@ pub(super) type ReadText<'a> = &'a dyn Fn(&Path) -> Result<String, String>;
 #[derive(Debug, Default)]
 pub(super) struct Statements {
     /// Its blocks.
-    pub blocks: Vec<Block>,
+    pub blocks: Vec<FieldBlock>,
     /// What is instantiated: its name, and the name of the block that describes it.
     pub instances: Vec<(String, String)>,
     /// How the parts of the system hang together.
-    pub topology: Option<Part>,
+    pub topology: Option<SystemPart>,
 }
 
 /// A part of a system, and what hangs on it.
 #[derive(Debug)]
-pub(super) struct Part {
+pub(super) struct SystemPart {
     /// What it is, as `disksim_bus`.
     pub kind: String,
     /// Its name.
     pub name: String,
     /// What hangs on it.
-    pub parts: Vec<Part>,
+    pub parts: Vec<SystemPart>,
 }
 
 /// Reads the file at `path`.
@@ -50,25 +50,25 @@ fn statements_of(path: &Path, read: ReadText<'_>, depth: usize) -> Result<Statem
     let whole = |problem| FileError { file: file.clone(), line: 0, field: String::new(), problem };
     let text = read(path).map_err(whole)?;
     let tokens = tokens(&text, &file)?;
-    let mut parser = Parser { tokens, at: 0, file: file.clone(), path, read, depth };
+    let mut parser = FileParser { tokens, at: 0, file: file.clone(), path, read, depth };
     let mut all = Statements::default();
     while parser.peek().is_some() {
-        if parser.take(&Token::Comma) {
+        if parser.take(&FileToken::Comma) {
             continue;
         }
         let line = parser.line();
         let kind = parser.words()?;
         if let Some(name) = kind.strip_prefix("source ") {
-            let sourced = parser.sourced(line, name)?;
-            all.blocks.extend(sourced.blocks);
-            all.instances.extend(sourced.instances);
-            all.topology = all.topology.or(sourced.topology);
+            let included = parser.included(line, name)?;
+            all.blocks.extend(included.blocks);
+            all.instances.extend(included.instances);
+            all.topology = all.topology.or(included.topology);
         } else if kind == "instantiate" {
             parser.instances(&mut all.instances)?;
         } else if let Some(root) = kind.strip_prefix("topology ") {
             all.topology = Some(parser.part(root)?);
         } else {
-            parser.expect(&Token::Open, "`{` after the block's name")?;
+            parser.expect(&FileToken::Open, "`{` after the block's name")?;
             all.blocks.push(parser.block(kind)?);
         }
     }
@@ -79,7 +79,7 @@ fn statements_of(path: &Path, read: ReadText<'_>, depth: usize) -> Result<Statem
 }
 
 #[derive(Clone, Debug, PartialEq)]
-enum Token {
+enum FileToken {
     Open,
     Close,
     OpenList,
@@ -90,34 +90,34 @@ enum Token {
     Quoted(String),
 }
 
-impl Token {
+impl FileToken {
     fn text(&self) -> String {
         match self {
-            Token::Open => "{".to_owned(),
-            Token::Close => "}".to_owned(),
-            Token::OpenList => "[".to_owned(),
-            Token::CloseList => "]".to_owned(),
-            Token::Equals => "=".to_owned(),
-            Token::Comma => ",".to_owned(),
-            Token::Word(word) | Token::Quoted(word) => word.clone(),
+            FileToken::Open => "{".to_owned(),
+            FileToken::Close => "}".to_owned(),
+            FileToken::OpenList => "[".to_owned(),
+            FileToken::CloseList => "]".to_owned(),
+            FileToken::Equals => "=".to_owned(),
+            FileToken::Comma => ",".to_owned(),
+            FileToken::Word(word) | FileToken::Quoted(word) => word.clone(),
         }
     }
 }
 
 /// Cuts the text into tokens, each with its line.
-fn tokens(text: &str, file: &str) -> Result<Vec<(usize, Token)>, FileError> {
+fn tokens(text: &str, file: &str) -> Result<Vec<(usize, FileToken)>, FileError> {
     let mut tokens = Vec::new();
     for (index, line) in text.lines().enumerate() {
         let mut rest = line;
         while let Some(first) = rest.chars().next() {
             let single = match first {
                 '#' => break,
-                '{' => Some(Token::Open),
-                '}' => Some(Token::Close),
-                '[' => Some(Token::OpenList),
-                ']' => Some(Token::CloseList),
-                '=' => Some(Token::Equals),
-                ',' => Some(Token::Comma),
+                '{' => Some(FileToken::Open),
+                '}' => Some(FileToken::Close),
+                '[' => Some(FileToken::OpenList),
+                ']' => Some(FileToken::CloseList),
+                '=' => Some(FileToken::Equals),
+                ',' => Some(FileToken::Comma),
                 _ => None,
             };
             let length = match single {
@@ -133,13 +133,13 @@ fn tokens(text: &str, file: &str) -> Result<Vec<(usize, Token)>, FileError> {
                         field: String::new(),
                         problem: "a quoted text has no end".to_owned(),
                     })?;
-                    tokens.push((index + 1, Token::Quoted(rest[1..=inner].to_owned())));
+                    tokens.push((index + 1, FileToken::Quoted(rest[1..=inner].to_owned())));
                     inner + 2
                 }
                 None => {
                     let is_end = |c: char| c.is_whitespace() || "{}[]=,#\"".contains(c);
                     let length = rest.find(is_end).unwrap_or(rest.len());
-                    tokens.push((index + 1, Token::Word(rest[..length].to_owned())));
+                    tokens.push((index + 1, FileToken::Word(rest[..length].to_owned())));
                     length
                 }
             };
@@ -149,8 +149,8 @@ fn tokens(text: &str, file: &str) -> Result<Vec<(usize, Token)>, FileError> {
     Ok(tokens)
 }
 
-struct Parser<'a> {
-    tokens: Vec<(usize, Token)>,
+struct FileParser<'a> {
+    tokens: Vec<(usize, FileToken)>,
     at: usize,
     file: String,
     path: &'a Path,
@@ -158,8 +158,8 @@ struct Parser<'a> {
     depth: usize,
 }
 
-impl Parser<'_> {
-    fn peek(&self) -> Option<&Token> {
+impl FileParser<'_> {
+    fn peek(&self) -> Option<&FileToken> {
         self.tokens.get(self.at).map(|(_, token)| token)
     }
 
@@ -169,7 +169,7 @@ impl Parser<'_> {
         self.tokens.get(at).map_or(0, |(line, _)| *line)
     }
 
-    fn take(&mut self, token: &Token) -> bool {
+    fn take(&mut self, token: &FileToken) -> bool {
         let is_there = self.peek() == Some(token);
         self.at += usize::from(is_there);
         is_there
@@ -185,7 +185,7 @@ impl Parser<'_> {
         self.error(self.line(), "", format!("expected {wanted}, found {found}"))
     }
 
-    fn expect(&mut self, token: &Token, wanted: &str) -> Result<(), FileError> {
+    fn expect(&mut self, token: &FileToken, wanted: &str) -> Result<(), FileError> {
         if self.take(token) { Ok(()) } else { Err(self.unexpected(wanted)) }
     }
 
@@ -193,7 +193,7 @@ impl Parser<'_> {
     fn words(&mut self) -> Result<String, FileError> {
         let mut words: Vec<String> = Vec::new();
         let line = self.line();
-        while let Some(Token::Word(word) | Token::Quoted(word)) = self.peek() {
+        while let Some(FileToken::Word(word) | FileToken::Quoted(word)) = self.peek() {
             if self.line() != line {
                 break;
             }
@@ -204,73 +204,80 @@ impl Parser<'_> {
     }
 
     /// The fields up to the closing brace; the opening one is behind.
-    fn block(&mut self, kind: String) -> Result<Block, FileError> {
+    fn block(&mut self, kind: String) -> Result<FieldBlock, FileError> {
         let line = self.tokens[self.at - 1].0;
         if self.depth >= DEPTH_MAX {
             return Err(self.error(line, &kind, format!("blocks nest deeper than {DEPTH_MAX}")));
         }
         self.depth += 1;
-        let mut fields: Vec<Field> = Vec::new();
-        while !self.take(&Token::Close) {
-            if self.take(&Token::Comma) {
+        let mut fields: Vec<NamedValue> = Vec::new();
+        while !self.take(&FileToken::Close) {
+            if self.take(&FileToken::Comma) {
                 continue;
             }
             let line = self.line();
             let key = self.words()?;
-            self.expect(&Token::Equals, &format!("`=` after `{key}`"))?;
+            self.expect(&FileToken::Equals, &format!("`=` after `{key}`"))?;
             if let Some(first) = fields.iter().find(|field| field.key == key) {
                 let problem = format!("stands here a second time, first on line {}", first.line);
                 return Err(self.error(line, &key, problem));
             }
             let value = self.value()?;
-            fields.push(Field::new(key, line, value, None));
+            fields.push(NamedValue::new(key, line, value, None));
         }
         self.depth -= 1;
         let (kind, name) = kind.split_once(' ').unwrap_or((&kind, ""));
         let (kind, name) = (kind.to_owned(), name.to_owned());
-        Ok(Block { file: self.file.clone(), line, kind, name, fields, defaults: Vec::new().into() })
+        Ok(FieldBlock {
+            file: self.file.clone(),
+            line,
+            kind,
+            name,
+            fields,
+            defaults: Vec::new().into(),
+        })
     }
 
-    fn value(&mut self) -> Result<Value, FileError> {
-        if self.take(&Token::OpenList) {
+    fn value(&mut self) -> Result<FieldValue, FileError> {
+        if self.take(&FileToken::OpenList) {
             return self.list();
         }
         let line = self.line();
-        let is_quoted = matches!(self.peek(), Some(Token::Quoted(_)));
+        let is_quoted = matches!(self.peek(), Some(FileToken::Quoted(_)));
         let words = self.words()?;
         if is_quoted {
-            return Ok(Value::Text(words));
+            return Ok(FieldValue::Text(words));
         }
-        if self.take(&Token::Open) {
-            return self.block(words).map(Value::Block);
+        if self.take(&FileToken::Open) {
+            return self.block(words).map(FieldValue::Block);
         }
         if let Some(name) = words.strip_prefix("source ") {
             return self.source(line, name);
         }
         Ok(match words.parse::<f64>() {
-            Ok(number) if number.is_finite() => Value::Number(number),
-            _ => Value::Text(words),
+            Ok(number) if number.is_finite() => FieldValue::Number(number),
+            _ => FieldValue::Text(words),
         })
     }
 
-    fn list(&mut self) -> Result<Value, FileError> {
+    fn list(&mut self) -> Result<FieldValue, FileError> {
         let mut items = Vec::new();
-        while !self.take(&Token::CloseList) {
-            if self.take(&Token::Comma) {
+        while !self.take(&FileToken::CloseList) {
+            if self.take(&FileToken::Comma) {
                 continue;
             }
             let line = self.line();
             items.push((line, self.value()?));
         }
-        Ok(Value::List(items))
+        Ok(FieldValue::List(items))
     }
 
     /// `[ NAMES ] as KIND`, the word before it being behind; `a0 .. a3` stands for four names.
     fn instances(&mut self, instances: &mut Vec<(String, String)>) -> Result<(), FileError> {
-        self.expect(&Token::OpenList, "`[` after `instantiate`")?;
+        self.expect(&FileToken::OpenList, "`[` after `instantiate`")?;
         let mut names = Vec::new();
-        while !self.take(&Token::CloseList) {
-            if !self.take(&Token::Comma) {
+        while !self.take(&FileToken::CloseList) {
+            if !self.take(&FileToken::Comma) {
                 let words = self.words()?;
                 let range = words.split_once("..").and_then(|(first, last)| span(first, last));
                 match range {
@@ -289,32 +296,32 @@ impl Parser<'_> {
     }
 
     /// `[ parts ]` of the part called `words`, which are behind.
-    fn part(&mut self, words: &str) -> Result<Part, FileError> {
+    fn part(&mut self, words: &str) -> Result<SystemPart, FileError> {
         let line = self.line();
         if self.depth >= DEPTH_MAX {
             return Err(self.error(line, words, format!("parts nest deeper than {DEPTH_MAX}")));
         }
         self.depth += 1;
-        self.expect(&Token::OpenList, &format!("`[` after `{words}`"))?;
+        self.expect(&FileToken::OpenList, &format!("`[` after `{words}`"))?;
         let mut parts = Vec::new();
-        while !self.take(&Token::CloseList) {
-            if !self.take(&Token::Comma) {
+        while !self.take(&FileToken::CloseList) {
+            if !self.take(&FileToken::Comma) {
                 let words = self.words()?;
                 parts.push(self.part(&words)?);
             }
         }
         self.depth -= 1;
         let (kind, name) = words.split_once(' ').unwrap_or((words, ""));
-        Ok(Part { kind: kind.to_owned(), name: name.to_owned(), parts })
+        Ok(SystemPart { kind: kind.to_owned(), name: name.to_owned(), parts })
     }
 
     /// The first block of a file named beside this one.
-    fn source(&self, line: usize, name: &str) -> Result<Value, FileError> {
-        let blocks = self.sourced(line, name)?.blocks;
-        Ok(Value::Block(blocks.into_iter().next().expect("a file without blocks is refused")))
+    fn source(&self, line: usize, name: &str) -> Result<FieldValue, FileError> {
+        let blocks = self.included(line, name)?.blocks;
+        Ok(FieldValue::Block(blocks.into_iter().next().expect("a file without blocks is refused")))
     }
 
-    fn sourced(&self, line: usize, name: &str) -> Result<Statements, FileError> {
+    fn included(&self, line: usize, name: &str) -> Result<Statements, FileError> {
         if self.depth >= DEPTH_MAX {
             return Err(self.error(
                 line,

@@ -4,7 +4,7 @@
 //! built in (itself a TOML file). It is checked once, where it is read; past
 //! that no check is needed. Times are in ns, addresses in sectors.
 
-use super::layout::Layout;
+use super::layout::DriveLayout;
 use super::seek::SeekCurve;
 
 /// How the time to reach a sector is found.
@@ -39,7 +39,7 @@ pub struct MechanicsSpec {
     pub write_settle_ns: i64,
     /// Whether a head that comes back to its own track must find it anew, which takes it as
     /// long as the shortest seek.
-    pub settles_anew: bool,
+    pub settles_on_return: bool,
     /// How the time to reach a sector is found.
     pub access: AccessTime,
     /// Whether a read begins in the middle of its sectors when the head comes down there.
@@ -52,7 +52,7 @@ impl MechanicsSpec {
     /// How long the arm takes, on a drive of so many cylinders, from one track to the next
     /// in the order of the numbers, in ms, when it writes: to another head or over one
     /// cylinder, whichever is longer.
-    pub fn switch_ms(&self, cylinders: u32) -> f64 {
+    pub fn track_switch_ms(&self, cylinders: u32) -> f64 {
         let settle_ms = self.write_settle_ns as f64 / 1e6;
         let seek_ms = match &self.write_seek {
             Some(curve) => curve.ms(1, cylinders),
@@ -99,7 +99,7 @@ pub struct CacheSpec {
     /// Whether data read ahead may push out data of the last request.
     pub ahead_over_requested: bool,
     /// What is given up once a read is with the host.
-    pub gives_up: GivesUp,
+    pub gives_up: ReleasePolicy,
     /// Whether a read found in the cache sets it reading ahead again.
     pub ahead_on_hit: bool,
     /// Whether sectors that come by before the first one wanted are kept.
@@ -113,7 +113,7 @@ pub struct CacheSpec {
     pub hits_pass: bool,
     /// How much of a read must be cached that this part goes to the host before the arm turns
     /// to the rest; `None`: it goes with the rest.
-    pub sends_beginnings: Option<WaterMark>,
+    pub early_send_mark: Option<WaterMark>,
     /// Whether reading ahead is left in the middle of a sector.
     pub stops_in_sector: bool,
     /// Whether a command that needs the arm stops reading ahead when it arrives, and not only when
@@ -125,12 +125,12 @@ pub struct CacheSpec {
     pub flushes_first: bool,
     /// With `flushes_first`: which writes are reported while the one before is on its way
     /// to the medium.
-    pub appends: Appends,
+    pub appends: AppendPolicy,
 }
 
 /// What a segment gives up once a read of it is with the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum GivesUp {
+pub enum ReleasePolicy {
     /// Nothing, until its room is needed (DiskSim's law).
     Nothing,
     /// What lies before the read, when data read ahead may take its room: a reader that has
@@ -143,7 +143,7 @@ pub enum GivesUp {
 
 /// Which writes join the one that is on its way to the medium.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Appends {
+pub enum AppendPolicy {
     /// None.
     Never,
     /// One that goes on from it, when nothing else waits (DiskSim's fast write level 1).
@@ -213,7 +213,7 @@ impl Default for WaterMark {
 
 /// When the arm may turn to the next command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum ArmFree {
+pub enum ArmFreePoint {
     /// When the host knows that the command is done (DiskSim's preseeking level 0).
     WhenConfirmed,
     /// When that is about to be said (level 1).
@@ -266,12 +266,12 @@ pub struct ControllerSpec {
     /// writing what is before it, ns.
     pub write_move_min_ns: u64,
     /// When the arm may turn to the next command.
-    pub arm_free: ArmFree,
+    pub arm_free: ArmFreePoint,
 }
 
 /// By what the drive chooses what its arm does next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum QueueOrder {
+pub enum QueuePolicy {
     /// The one that can be reached soonest, by the arm's move and the platter's angle together.
     #[default]
     Positioning,
@@ -285,7 +285,7 @@ pub enum QueueOrder {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueSpec {
     /// By what it chooses, of commands and of written data alike.
-    pub order: QueueOrder,
+    pub order: QueuePolicy,
     /// Commands that the drive accepts at once.
     pub depth: u32,
     /// The oldest of them among which it chooses the nearest.
@@ -294,16 +294,16 @@ pub struct QueueSpec {
     pub age_limit_ns: u64,
     /// Whether queued writes that go on from each other are written a track at a time, as though
     /// they were one.
-    pub joins_writes: bool,
+    pub combines_writes: bool,
 }
 
 /// A drive.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Drive {
+pub struct DriveDescription {
     /// Maker and model.
     pub name: String,
     /// Its surfaces.
-    pub layout: Layout,
+    pub layout: DriveLayout,
     /// Arm and spindle.
     pub mechanics: MechanicsSpec,
     /// Its cache.

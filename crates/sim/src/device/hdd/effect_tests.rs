@@ -283,7 +283,7 @@ fn the_arm_waits_for_the_host_or_does_not() {
 
 /// When the last of four writes of 8 sectors each, two tracks in all, is done, and how many of
 /// them at that time.
-fn four_in_sequence(joins_writes: bool) -> (f64, usize) {
+fn four_in_sequence(combines_writes: bool) -> (f64, usize) {
     // Skewed by one sector, 0.625 ms: enough for a read's switch of 0.5 ms, not for a write's 2.
     let mut drive = load_with(&[
         ("tiny.diskspecs", "Fast write level = 2", "Fast write level = 0"),
@@ -292,7 +292,7 @@ fn four_in_sequence(joins_writes: bool) -> (f64, usize) {
     ])
     .expect("a good file");
     drive.mechanics.zero_latency_write = true;
-    drive.queue.joins_writes = joins_writes;
+    drive.queue.combines_writes = combines_writes;
     let mut hdd = Hdd::new(&drive, 1);
     for id in 0..4 {
         let (start, sectors) = (u64::from(id) * 8, 8);

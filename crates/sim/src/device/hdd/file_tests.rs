@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::describe_toml;
 use super::disksim;
-use super::drive::Drive;
+use super::drive::DriveDescription;
 use crate::fields::{FileError, toml_text};
 
 const SPECS: &str = r#"
@@ -72,12 +72,12 @@ dm_disk TINY_model {
 const SEEK: &str = "Seek distances measured: 2\n1,\t1.0\n9,\t2.0\n";
 
 /// Loads the tiny drive with `from` replaced by `to` in the file `name`.
-fn load(name: &str, from: &str, to: &str) -> Result<Drive, FileError> {
+fn load(name: &str, from: &str, to: &str) -> Result<DriveDescription, FileError> {
     load_with(&[(name, from, to)])
 }
 
 /// The same with several replacements.
-pub(super) fn load_with(changes: &[(&str, &str, &str)]) -> Result<Drive, FileError> {
+pub(super) fn load_with(changes: &[(&str, &str, &str)]) -> Result<DriveDescription, FileError> {
     let read = |path: &Path| {
         let file = path.display().to_string();
         let text = match file.as_str() {
@@ -130,7 +130,7 @@ topology disksim_iodriver driver0 [
 disksim_logorg org0 { devices = [ disk0, disk1 ], Stripe unit = 100 }
 "#;
 
-fn system(from: &str, to: &str) -> Result<Drive, FileError> {
+fn system(from: &str, to: &str) -> Result<DriveDescription, FileError> {
     assert!(PARV.contains(from), "`{from}` is in the file");
     let read = |path: &Path| match path.display().to_string().as_str() {
         "tiny.parv" => Ok(PARV.replace(from, to)),
@@ -329,12 +329,12 @@ fn skew_may_be_in_revolutions_and_formulas_may_be_named() {
     assert!((drive.mechanics.seek.ms(9, 10) - 4.0).abs() < 1e-9);
 }
 
-fn toml(from: &str, to: &str) -> Result<Drive, FileError> {
+fn toml(from: &str, to: &str) -> Result<DriveDescription, FileError> {
     let text = include_str!("drives/scsi2002.toml");
     assert!(text.contains(from), "`{from}` is in the description");
     let root = toml_text::parse(&text.replace(from, to), Path::new("d.toml"))?;
     let drive = describe_toml::drive(&root)?;
-    root.all_read()?;
+    root.reject_unread()?;
     Ok(drive)
 }
 

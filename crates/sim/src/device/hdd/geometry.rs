@@ -14,14 +14,14 @@
 
 use std::ops::Range;
 
-use super::layout::{Layout, Mapping, Zone};
+use super::layout::{DiskZone, DriveLayout, TrackOrder};
 
 /// A fraction of a revolution, in units of 2⁻⁶⁴ revolution.
 pub(super) type Angle = u64;
 
 /// Sectors of one zone whose places follow each other without a gap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Run {
+struct SectorRun {
     /// The place of its first sector, counted in sectors from the start of the zone.
     place: u64,
     /// Its zone.
@@ -32,7 +32,7 @@ struct Run {
 
 /// What the look-up needs of a zone.
 #[derive(Clone, Copy, Debug)]
-struct ZoneFacts {
+struct ZoneGeometry {
     first_cylinder: u32,
     track_sectors: u32,
     sector_width: Angle,
@@ -44,7 +44,7 @@ struct ZoneFacts {
 
 /// Where a sector lies, and how far the numbers go on from there along the track.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct SectorPosition {
     /// The cylinder.
     pub cylinder: u32,
     /// The head (the surface).
@@ -62,16 +62,16 @@ pub(super) struct Place {
 pub(super) struct Geometry {
     /// The first number of each run, ascending, and one past the end of all.
     firsts: Vec<u64>,
-    runs: Vec<Run>,
-    zones: Vec<ZoneFacts>,
+    runs: Vec<SectorRun>,
+    zones: Vec<ZoneGeometry>,
     heads: u32,
-    mapping: Mapping,
+    mapping: TrackOrder,
     sectors: u64,
 }
 
 impl Geometry {
     /// Folds a checked layout into the table.
-    pub(super) fn new(layout: &Layout) -> Geometry {
+    pub(super) fn new(layout: &DriveLayout) -> Geometry {
         let mut geometry = Geometry {
             firsts: vec![0],
             runs: Vec::new(),
@@ -114,7 +114,7 @@ impl Geometry {
         // Where the track begins and ends in the count of a run's places.
         let begin = track * track_sectors;
         let end = begin + track_sectors;
-        let is_here = |other: &Run| other.zone == run.zone;
+        let is_here = |other: &SectorRun| other.zone == run.zone;
         let (mut first, mut last) = (index, index);
         while first > 0 && self.runs[first].place > begin {
             let before = &self.runs[first - 1];
@@ -142,7 +142,7 @@ impl Geometry {
     }
 
     /// The place of `sector`, which lies within the drive.
-    pub(super) fn locate(&self, sector: u64) -> Place {
+    pub(super) fn locate(&self, sector: u64) -> SectorPosition {
         let index = self.run_of(sector);
         let run = &self.runs[index];
         let zone = &self.zones[run.zone as usize];
@@ -160,7 +160,7 @@ impl Geometry {
             .wrapping_add(nth_head.wrapping_mul(zone.track_skew))
             .wrapping_add(cylinder.wrapping_mul(zone.cylinder_turn))
             .wrapping_add(on_track.wrapping_mul(zone.sector_width));
-        Place {
+        SectorPosition {
             cylinder: zone.first_cylinder + cylinder as u32,
             head: self.surface(zone, cylinder, nth_head as u32),
             angle,
@@ -170,11 +170,11 @@ impl Geometry {
     }
 
     /// Which surface holds the `nth` track of a cylinder: serpentine maps turn back each time.
-    fn surface(&self, zone: &ZoneFacts, cylinder: u64, nth: u32) -> u32 {
+    fn surface(&self, zone: &ZoneGeometry, cylinder: u64, nth: u32) -> u32 {
         let turned = match self.mapping {
-            Mapping::Cylinders => false,
-            Mapping::SerpentineInZone => cylinder % 2 == 1,
-            Mapping::SerpentineOnDisk => (u64::from(zone.first_cylinder) + cylinder) % 2 == 1,
+            TrackOrder::Cylinders => false,
+            TrackOrder::SerpentineInZone => cylinder % 2 == 1,
+            TrackOrder::SerpentineOnDisk => (u64::from(zone.first_cylinder) + cylinder) % 2 == 1,
         };
         if turned { self.heads - 1 - nth } else { nth }
     }
@@ -184,7 +184,7 @@ impl Geometry {
     /// A region takes as many numbers as its sectors less its spares; bad sectors are
     /// slipped over, so that the numbers run on into the spares. The management area at
     /// the front of the zone takes the first numbers away.
-    fn number_zone(&mut self, layout: &Layout, index: usize) {
+    fn number_zone(&mut self, layout: &DriveLayout, index: usize) {
         let zone = &layout.zones[index];
         let zone_sectors = zone.physical_sectors(layout.heads);
         let region_sectors = layout.sparing.region_sectors(zone, layout.heads).min(zone_sectors);
@@ -213,7 +213,7 @@ impl Geometry {
             for stop in bounds.chain([usable.end]).take_while(|stop| *stop <= usable.end) {
                 let count = (stop - place).min(quota);
                 let skipped = dead.min(count);
-                let run = Run { place: place + skipped, zone: index as u32, push };
+                let run = SectorRun { place: place + skipped, zone: index as u32, push };
                 self.push_run(&remaps, run, count - skipped);
                 dead -= skipped;
                 quota -= count;
@@ -223,27 +223,27 @@ impl Geometry {
     }
 
     /// Appends `count` sectors from `place`, pulling remapped sectors out to their spares.
-    fn push_run(&mut self, remaps: &[(u64, u64)], run: Run, count: u64) {
+    fn push_run(&mut self, remaps: &[(u64, u64)], run: SectorRun, count: u64) {
         let end = run.place + count;
         let first = remaps.partition_point(|(bad, _)| *bad < run.place);
         let mut from = run.place;
         for (bad, spare) in remaps[first..].iter().take_while(|(bad, _)| *bad < end) {
-            self.append(Run { place: from, ..run }, bad - from);
-            self.append(Run { place: *spare, ..run }, 1);
+            self.append(SectorRun { place: from, ..run }, bad - from);
+            self.append(SectorRun { place: *spare, ..run }, 1);
             from = bad + 1;
         }
-        self.append(Run { place: from, ..run }, end - from);
+        self.append(SectorRun { place: from, ..run }, end - from);
     }
 
     /// Appends a run, joined to the last one where it goes on from it.
-    fn append(&mut self, run: Run, count: u64) {
+    fn append(&mut self, run: SectorRun, count: u64) {
         if count == 0 {
             return;
         }
         let end = self.firsts[self.runs.len()];
         if let Some(last) = self.runs.last() {
             let follows =
-                Run { place: last.place + end - self.firsts[self.runs.len() - 1], ..*last };
+                SectorRun { place: last.place + end - self.firsts[self.runs.len() - 1], ..*last };
             if follows == run {
                 self.firsts.pop();
                 self.firsts.push(end + count);
@@ -255,13 +255,13 @@ impl Geometry {
     }
 }
 
-fn facts(zone: &Zone, heads: u32) -> ZoneFacts {
+fn facts(zone: &DiskZone, heads: u32) -> ZoneGeometry {
     // Rounded down, so that the last sector of a track ends within the revolution.
     let width = u64::MAX / u64::from(zone.track_sectors);
     let turn =
         |sectors: f64| (sectors.rem_euclid(f64::from(zone.track_sectors)) * width as f64) as Angle;
     let track_skew = turn(zone.track_skew_sectors);
-    ZoneFacts {
+    ZoneGeometry {
         first_cylinder: zone.first_cylinder,
         track_sectors: zone.track_sectors,
         sector_width: width,
@@ -275,17 +275,17 @@ fn facts(zone: &Zone, heads: u32) -> ZoneFacts {
 
 #[cfg(test)]
 mod tests {
-    use super::super::layout::Sparing;
+    use super::super::layout::SparingScheme;
     use super::*;
 
     /// Two heads, tracks of four sectors, three cylinders: 24 sectors.
-    fn zone() -> Zone {
-        Zone { last_cylinder: 2, track_sectors: 4, ..Zone::default() }
+    fn zone() -> DiskZone {
+        DiskZone { last_cylinder: 2, track_sectors: 4, ..DiskZone::default() }
     }
 
-    fn geometry(mapping: Mapping, sparing: Sparing, zones: Vec<Zone>) -> Geometry {
+    fn geometry(mapping: TrackOrder, sparing: SparingScheme, zones: Vec<DiskZone>) -> Geometry {
         let cylinders = zones.last().map_or(0, |zone| zone.last_cylinder) + 1;
-        let layout = Layout { heads: 2, cylinders, sectors: None, mapping, sparing, zones };
+        let layout = DriveLayout { heads: 2, cylinders, sectors: None, mapping, sparing, zones };
         layout.check().expect("a layout of the tests");
         Geometry::new(&layout)
     }
@@ -298,32 +298,36 @@ mod tests {
 
     #[test]
     fn tracks_are_numbered_cylinder_by_cylinder_or_back_and_forth() {
-        let straight = geometry(Mapping::Cylinders, Sparing::None, vec![zone()]);
+        let straight = geometry(TrackOrder::Cylinders, SparingScheme::None, vec![zone()]);
         assert_eq!(straight.sectors(), 24);
         assert_eq!(place(&straight, 5), (0, 1, 1));
         assert_eq!(place(&straight, 8), (1, 0, 0));
-        let serpentine = geometry(Mapping::SerpentineInZone, Sparing::None, vec![zone()]);
+        let serpentine = geometry(TrackOrder::SerpentineInZone, SparingScheme::None, vec![zone()]);
         assert_eq!(place(&serpentine, 5), (0, 1, 1));
         assert_eq!(place(&serpentine, 8), (1, 1, 0));
         assert_eq!(place(&serpentine, 12), (1, 0, 0));
-        let second = Zone { first_cylinder: 1, last_cylinder: 2, ..zone() };
-        let first = Zone { last_cylinder: 0, ..zone() };
-        let on_disk =
-            geometry(Mapping::SerpentineOnDisk, Sparing::None, vec![first.clone(), second.clone()]);
-        let in_zone = geometry(Mapping::SerpentineInZone, Sparing::None, vec![first, second]);
+        let second = DiskZone { first_cylinder: 1, last_cylinder: 2, ..zone() };
+        let first = DiskZone { last_cylinder: 0, ..zone() };
+        let on_disk = geometry(
+            TrackOrder::SerpentineOnDisk,
+            SparingScheme::None,
+            vec![first.clone(), second.clone()],
+        );
+        let in_zone =
+            geometry(TrackOrder::SerpentineInZone, SparingScheme::None, vec![first, second]);
         assert_eq!(place(&on_disk, 8), (1, 1, 0));
         assert_eq!(place(&in_zone, 8), (1, 0, 0));
     }
 
     #[test]
     fn skews_add_up_over_tracks_and_cylinders() {
-        let skewed = Zone {
+        let skewed = DiskZone {
             offset_sectors: 1.0,
             track_skew_sectors: 1.0,
             cylinder_skew_sectors: 2.0,
             ..zone()
         };
-        let geometry = geometry(Mapping::Cylinders, Sparing::None, vec![skewed]);
+        let geometry = geometry(TrackOrder::Cylinders, SparingScheme::None, vec![skewed]);
         assert_eq!(place(&geometry, 0), (0, 0, 1));
         assert_eq!(place(&geometry, 4), (0, 1, 2));
         // One track switch and one cylinder switch: 1 + 1 + 2 sectors.
@@ -333,8 +337,8 @@ mod tests {
 
     #[test]
     fn slips_push_numbers_on_and_remaps_send_them_to_spares() {
-        let slipped = Zone { spares: 2, slips: vec![2], remaps: vec![(5, 23)], ..zone() };
-        let geometry = geometry(Mapping::Cylinders, Sparing::PerZone, vec![slipped]);
+        let slipped = DiskZone { spares: 2, slips: vec![2], remaps: vec![(5, 23)], ..zone() };
+        let geometry = geometry(TrackOrder::Cylinders, SparingScheme::PerZone, vec![slipped]);
         assert_eq!(geometry.sectors(), 22);
         assert_eq!(place(&geometry, 1), (0, 0, 1));
         assert_eq!(place(&geometry, 2), (0, 0, 3));
@@ -350,31 +354,34 @@ mod tests {
 
     #[test]
     fn every_sparing_scheme_holds_what_disksim_computes() {
-        let spared = |spares, slips| Zone { spares, slips, ..zone() };
-        let held =
-            |sparing, zone: Zone| geometry(Mapping::Cylinders, sparing, vec![zone]).sectors();
-        assert_eq!(held(Sparing::None, spared(0, vec![])), 24);
-        assert_eq!(held(Sparing::TracksPerZone, spared(1, vec![0])), 20);
-        assert_eq!(held(Sparing::PerCylinder, spared(1, vec![3])), 21);
-        assert_eq!(held(Sparing::PerTrack, spared(1, vec![3])), 18);
-        assert_eq!(held(Sparing::PerCylinderSlipToEnd, spared(1, vec![3])), 20);
-        assert_eq!(held(Sparing::CylinderFront, spared(1, vec![3])), 21);
-        assert_eq!(held(Sparing::CylinderFrontSlipToEnd, spared(1, vec![3])), 20);
-        assert_eq!(held(Sparing::EndOfDisk, spared(0, vec![3, 9])), 22);
-        assert_eq!(held(Sparing::PerRange { cylinders: 2 }, spared(3, vec![3])), 21);
-        assert_eq!(held(Sparing::PerZone, spared(5, vec![3])), 19);
-        assert_eq!(held(Sparing::PerZoneSlipToEnd, spared(5, vec![3])), 18);
+        let spared = |spares, slips| DiskZone { spares, slips, ..zone() };
+        let held = |sparing, zone: DiskZone| {
+            geometry(TrackOrder::Cylinders, sparing, vec![zone]).sectors()
+        };
+        assert_eq!(held(SparingScheme::None, spared(0, vec![])), 24);
+        assert_eq!(held(SparingScheme::TracksPerZone, spared(1, vec![0])), 20);
+        assert_eq!(held(SparingScheme::PerCylinder, spared(1, vec![3])), 21);
+        assert_eq!(held(SparingScheme::PerTrack, spared(1, vec![3])), 18);
+        assert_eq!(held(SparingScheme::PerCylinderSlipToEnd, spared(1, vec![3])), 20);
+        assert_eq!(held(SparingScheme::CylinderFront, spared(1, vec![3])), 21);
+        assert_eq!(held(SparingScheme::CylinderFrontSlipToEnd, spared(1, vec![3])), 20);
+        assert_eq!(held(SparingScheme::EndOfDisk, spared(0, vec![3, 9])), 22);
+        assert_eq!(held(SparingScheme::PerRange { cylinders: 2 }, spared(3, vec![3])), 21);
+        assert_eq!(held(SparingScheme::PerZone, spared(5, vec![3])), 19);
+        assert_eq!(held(SparingScheme::PerZoneSlipToEnd, spared(5, vec![3])), 18);
     }
 
     #[test]
     fn spares_lie_where_the_scheme_says() {
-        let spared = Zone { spares: 1, ..zone() };
-        let back = geometry(Mapping::Cylinders, Sparing::PerCylinder, vec![spared.clone()]);
+        let spared = DiskZone { spares: 1, ..zone() };
+        let back =
+            geometry(TrackOrder::Cylinders, SparingScheme::PerCylinder, vec![spared.clone()]);
         assert_eq!(place(&back, 7), (1, 0, 0));
-        let front = geometry(Mapping::Cylinders, Sparing::CylinderFront, vec![spared.clone()]);
+        let front =
+            geometry(TrackOrder::Cylinders, SparingScheme::CylinderFront, vec![spared.clone()]);
         assert_eq!(place(&front, 0), (0, 0, 1));
-        let managed = Zone { front_sectors: 3, ..zone() };
-        let managed = geometry(Mapping::Cylinders, Sparing::None, vec![managed]);
+        let managed = DiskZone { front_sectors: 3, ..zone() };
+        let managed = geometry(TrackOrder::Cylinders, SparingScheme::None, vec![managed]);
         assert_eq!((managed.sectors(), place(&managed, 0)), (21, (0, 0, 3)));
     }
 }

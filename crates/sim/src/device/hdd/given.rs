@@ -6,15 +6,19 @@
 //! is named in full. The value takes the place of the one in the
 //! description, with the same unit and bounds.
 
-use readpath_core::law::{Spec, SpecError};
+use readpath_core::policy::{Spec, SpecError};
 
-use crate::fields::{Block, Field, Value};
+use crate::fields::{FieldBlock, FieldValue, NamedValue};
 
 /// Sets in `root` every field that `spec` names, but for the keys in `own`.
 ///
 /// # Errors
 /// There is no such field, more than one, or the value is no number where one is needed.
-pub fn set_fields(root: &mut Block, spec: &Spec, own: &[&'static str]) -> Result<(), SpecError> {
+pub fn set_fields(
+    root: &mut FieldBlock,
+    spec: &Spec,
+    own: &[&'static str],
+) -> Result<(), SpecError> {
     let mut paths = Vec::new();
     list_paths(root, "", &mut paths);
     for (key, value) in &spec.parameters {
@@ -45,42 +49,48 @@ pub fn set_fields(root: &mut Block, spec: &Spec, own: &[&'static str]) -> Result
     Ok(())
 }
 
-fn list_paths(block: &Block, prefix: &str, paths: &mut Vec<String>) {
+fn list_paths(block: &FieldBlock, prefix: &str, paths: &mut Vec<String>) {
     for field in &block.fields {
         let path = format!("{prefix}{}", field.key);
         match &field.value {
-            Value::Block(inner) => list_paths(inner, &format!("{path}."), paths),
-            Value::Number(_) | Value::Text(_) => paths.push(path),
-            Value::List(_) => {}
+            FieldValue::Block(inner) => list_paths(inner, &format!("{path}."), paths),
+            FieldValue::Number(_) | FieldValue::Text(_) => paths.push(path),
+            FieldValue::List(_) => {}
         }
     }
 }
 
 /// Adds a field that the description leaves out, named in full; false when there is no such
 /// block. Whether the block has such a field is found when the drive is built from it.
-fn add(root: &mut Block, path: &str, text: &str) -> bool {
+fn add(root: &mut FieldBlock, path: &str, text: &str) -> bool {
     let Some((first, rest)) = path.split_once('.') else { return false };
     let Some(field) = root.fields.iter_mut().find(|field| field.key == first) else { return false };
-    let (line, Value::Block(block)) = (field.line, &mut field.value) else { return false };
+    let (line, FieldValue::Block(block)) = (field.line, &mut field.value) else { return false };
     if rest.contains('.') {
         return add(block, rest, text);
     }
-    let value = text.parse().map_or_else(|_| Value::Text(text.to_owned()), Value::Number);
-    block.fields.push(Field::new(rest.to_owned(), line, value, Some("given".to_owned())));
+    let value = text.parse().map_or_else(|_| FieldValue::Text(text.to_owned()), FieldValue::Number);
+    block.fields.push(NamedValue::new(rest.to_owned(), line, value, Some("given".to_owned())));
     true
 }
 
-fn set(block: &mut Block, path: &str, spec: &Spec, key: &str, text: &str) -> Result<(), SpecError> {
+fn set(
+    block: &mut FieldBlock,
+    path: &str,
+    spec: &Spec,
+    key: &str,
+    text: &str,
+) -> Result<(), SpecError> {
     let (first, rest) = path.split_once('.').map_or((path, None), |(a, b)| (a, Some(b)));
     let field = block.fields.iter_mut().find(|field| field.key == first);
     let field = field.expect("the path was listed from this block");
     match (&mut field.value, rest) {
-        (Value::Block(inner), Some(rest)) => return set(inner, rest, spec, key, text),
-        (Value::Number(number), _) => {
+        (FieldValue::Block(inner), Some(rest)) => return set(inner, rest, spec, key, text),
+        (FieldValue::Number(number), _) => {
             let expected = || format!("a number, as in {path}={number}");
             *number = text.parse().map_err(|_| refused(spec, key, text, expected()))?;
         }
-        (value, _) => *value = Value::Text(text.to_owned()),
+        (value, _) => *value = FieldValue::Text(text.to_owned()),
     }
     field.source = Some("given".to_owned());
     Ok(())

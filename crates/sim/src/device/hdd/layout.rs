@@ -5,7 +5,7 @@
 
 /// In which order the tracks of a cylinder and of the next one are numbered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Mapping {
+pub enum TrackOrder {
     /// Surface 0 first in every cylinder (DiskSim's scheme 0).
     #[default]
     Cylinders,
@@ -18,7 +18,7 @@ pub enum Mapping {
 
 /// Where spare sectors lie and what becomes of the numbers after a slipped sector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Sparing {
+pub enum SparingScheme {
     /// No spares (scheme 0).
     #[default]
     None,
@@ -49,7 +49,7 @@ pub enum Sparing {
 
 /// The part of a region that takes numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Usable {
+pub(super) struct UsableSectors {
     /// The first sector that may.
     pub start: u64,
     /// The end, exclusive.
@@ -58,26 +58,26 @@ pub(super) struct Usable {
     pub numbers_max: u64,
 }
 
-impl Sparing {
+impl SparingScheme {
     /// How many sectors make one region of this scheme.
-    pub(super) fn region_sectors(self, zone: &Zone, heads: u32) -> u64 {
+    pub(super) fn region_sectors(self, zone: &DiskZone, heads: u32) -> u64 {
         let cylinder_sectors = u64::from(zone.track_sectors) * u64::from(heads);
         match self {
-            Sparing::PerTrack => u64::from(zone.track_sectors),
-            Sparing::PerCylinder
-            | Sparing::PerCylinderSlipToEnd
-            | Sparing::CylinderFront
-            | Sparing::CylinderFrontSlipToEnd => cylinder_sectors,
-            Sparing::PerRange { cylinders } => cylinder_sectors * u64::from(cylinders),
+            SparingScheme::PerTrack => u64::from(zone.track_sectors),
+            SparingScheme::PerCylinder
+            | SparingScheme::PerCylinderSlipToEnd
+            | SparingScheme::CylinderFront
+            | SparingScheme::CylinderFrontSlipToEnd => cylinder_sectors,
+            SparingScheme::PerRange { cylinders } => cylinder_sectors * u64::from(cylinders),
             _ => zone.physical_sectors(heads),
         }
     }
 
     /// How many spare sectors a region has.
-    pub(super) fn region_spares(self, zone: &Zone) -> u64 {
+    pub(super) fn region_spares(self, zone: &DiskZone) -> u64 {
         match self {
-            Sparing::None | Sparing::EndOfDisk => 0,
-            Sparing::TracksPerZone => zone.spares * u64::from(zone.track_sectors),
+            SparingScheme::None | SparingScheme::EndOfDisk => 0,
+            SparingScheme::TracksPerZone => zone.spares * u64::from(zone.track_sectors),
             _ => zone.spares,
         }
     }
@@ -86,28 +86,29 @@ impl Sparing {
     fn leaves_spares_alone(self) -> bool {
         matches!(
             self,
-            Sparing::PerCylinderSlipToEnd
-                | Sparing::CylinderFrontSlipToEnd
-                | Sparing::EndOfDisk
-                | Sparing::PerZoneSlipToEnd
+            SparingScheme::PerCylinderSlipToEnd
+                | SparingScheme::CylinderFrontSlipToEnd
+                | SparingScheme::EndOfDisk
+                | SparingScheme::PerZoneSlipToEnd
         )
     }
 
     /// Which sectors of the region `start..end` take numbers, `spares` being spare and
     /// `slips` slipped.
-    pub(super) fn usable(self, start: u64, end: u64, spares: u64, slips: u64) -> Usable {
+    pub(super) fn usable(self, start: u64, end: u64, spares: u64, slips: u64) -> UsableSectors {
         let spares = spares.min(end - start);
-        let is_front = matches!(self, Sparing::CylinderFront | Sparing::CylinderFrontSlipToEnd);
+        let is_front =
+            matches!(self, SparingScheme::CylinderFront | SparingScheme::CylinderFrontSlipToEnd);
         match (is_front, self.leaves_spares_alone()) {
-            (true, true) => Usable { start: start + spares, end, numbers_max: u64::MAX },
+            (true, true) => UsableSectors { start: start + spares, end, numbers_max: u64::MAX },
             // Each slip moves the first number one spare further to the front.
-            (true, false) => Usable {
+            (true, false) => UsableSectors {
                 start: start + spares.saturating_sub(slips),
                 end,
                 numbers_max: end - start - spares,
             },
-            (false, true) => Usable { start, end: end - spares, numbers_max: u64::MAX },
-            (false, false) => Usable { start, end, numbers_max: end - start - spares },
+            (false, true) => UsableSectors { start, end: end - spares, numbers_max: u64::MAX },
+            (false, false) => UsableSectors { start, end, numbers_max: end - start - spares },
         }
     }
 
@@ -117,18 +118,18 @@ impl Sparing {
     pub(super) fn slips_push_skew(self) -> bool {
         matches!(
             self,
-            Sparing::PerTrack
-                | Sparing::PerCylinder
-                | Sparing::PerCylinderSlipToEnd
-                | Sparing::CylinderFront
-                | Sparing::CylinderFrontSlipToEnd
+            SparingScheme::PerTrack
+                | SparingScheme::PerCylinder
+                | SparingScheme::PerCylinderSlipToEnd
+                | SparingScheme::CylinderFront
+                | SparingScheme::CylinderFrontSlipToEnd
         )
     }
 
     /// The zone's slipped sectors; slipped tracks spread out into theirs.
-    pub(super) fn slipped_sectors(self, zone: &Zone) -> Vec<u64> {
+    pub(super) fn slipped_sectors(self, zone: &DiskZone) -> Vec<u64> {
         match self {
-            Sparing::TracksPerZone => {
+            SparingScheme::TracksPerZone => {
                 let width = u64::from(zone.track_sectors);
                 zone.slips.iter().flat_map(|track| track * width..(track + 1) * width).collect()
             }
@@ -137,9 +138,9 @@ impl Sparing {
     }
 
     /// The zone's remapped sectors with their spares; remapped tracks spread out into theirs.
-    pub(super) fn remapped_sectors(self, zone: &Zone) -> Vec<(u64, u64)> {
+    pub(super) fn remapped_sectors(self, zone: &DiskZone) -> Vec<(u64, u64)> {
         match self {
-            Sparing::TracksPerZone => {
+            SparingScheme::TracksPerZone => {
                 let width = u64::from(zone.track_sectors);
                 let spread = |(bad, spare): &(u64, u64)| {
                     let (bad, spare) = (bad * width, spare * width);
@@ -154,7 +155,7 @@ impl Sparing {
 
 /// One zone: cylinders with the same number of sectors on each track.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Zone {
+pub struct DiskZone {
     /// The first cylinder.
     pub first_cylinder: u32,
     /// The last cylinder, included.
@@ -177,7 +178,7 @@ pub struct Zone {
     pub remaps: Vec<(u64, u64)>,
 }
 
-impl Zone {
+impl DiskZone {
     /// All sectors of the zone, numbered or not.
     pub fn physical_sectors(&self, heads: u32) -> u64 {
         let cylinders = u64::from(self.last_cylinder - self.first_cylinder) + 1;
@@ -187,7 +188,7 @@ impl Zone {
 
 /// A drive's surfaces.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Layout {
+pub struct DriveLayout {
     /// Surfaces with a head; at least 1.
     pub heads: u32,
     /// Cylinders in all, as stated; the zones may reach one further.
@@ -195,18 +196,18 @@ pub struct Layout {
     /// The size that the drive states, in sectors; what the zones hold when absent.
     pub sectors: Option<u64>,
     /// In which order tracks are numbered.
-    pub mapping: Mapping,
+    pub mapping: TrackOrder,
     /// Where spares lie.
-    pub sparing: Sparing,
+    pub sparing: SparingScheme,
     /// The zones, outermost first.
-    pub zones: Vec<Zone>,
+    pub zones: Vec<DiskZone>,
 }
 
 /// How much less than it states a drive's zones may hold: parameter files in the field are
 /// off by a few parts in a thousand, and DiskSim takes the zones' sum for the size.
-const STATED_OVER_HELD_MAX: f64 = 1.01;
+const STATED_SIZE_RATIO_MAX: f64 = 1.01;
 
-impl Layout {
+impl DriveLayout {
     /// How many cylinders there are.
     pub fn cylinders_in_all(&self) -> u32 {
         self.zones.iter().map(|zone| zone.last_cylinder + 1).max().unwrap_or(0).max(self.cylinders)
@@ -267,7 +268,7 @@ impl Layout {
         }
         let held = super::geometry::Geometry::new(self).held_sectors();
         match self.sectors {
-            Some(stated) if stated as f64 > held as f64 * STATED_OVER_HELD_MAX => {
+            Some(stated) if stated as f64 > held as f64 * STATED_SIZE_RATIO_MAX => {
                 Err((None, "sectors", format!("{stated} sectors, but its zones hold {held}")))
             }
             _ => Ok(()),

@@ -8,12 +8,12 @@
 use std::fmt;
 use std::path::Path;
 
-use readpath_core::law::{Spec, SpecError};
+use readpath_core::policy::{Spec, SpecError};
 
 use super::Hdd;
-use super::drive::Drive;
-use crate::device::parameter::{Origin, Parameter};
-use crate::fields::{Block, FileError, Value, toml_text};
+use super::drive::DriveDescription;
+use crate::device::parameter::{DeviceParameter, ParameterOrigin};
+use crate::fields::{FieldBlock, FieldValue, FileError, toml_text};
 use crate::input_file;
 
 /// The drives that are built in: name, what it is, its description.
@@ -73,7 +73,7 @@ pub fn build_hdd(spec: &Spec, seed: u64) -> Result<Hdd, HddError> {
 ///
 /// # Errors
 /// The spec or the file that it names is wrong.
-pub fn drive_of(spec: &Spec) -> Result<Drive, HddError> {
+pub fn drive_of(spec: &Spec) -> Result<DriveDescription, HddError> {
     described(spec).map(|(drive, _)| drive)
 }
 
@@ -81,7 +81,7 @@ pub fn drive_of(spec: &Spec) -> Result<Drive, HddError> {
 ///
 /// # Errors
 /// As [`drive_of`].
-pub fn parameters(spec: &Spec) -> Result<Vec<Parameter>, HddError> {
+pub fn parameters(spec: &Spec) -> Result<Vec<DeviceParameter>, HddError> {
     let (_, block) = described(spec)?;
     let mut parameters = Vec::new();
     list(&block, "", &mut parameters);
@@ -92,14 +92,14 @@ pub fn parameters(spec: &Spec) -> Result<Vec<Parameter>, HddError> {
 ///
 /// # Errors
 /// What is wrong, with file, line, field, unit and bound.
-pub fn drive_from_disksim(path: &Path) -> Result<Drive, FileError> {
+pub fn drive_from_disksim(path: &Path) -> Result<DriveDescription, FileError> {
     super::disksim::load(path, &read_text).map(|(drive, _)| drive)
 }
 
 /// What is no field of a description.
 const OWN: [&str; 5] = ["drive", "toml", "disksim", "bus_read_ns", "bus_write_ns"];
 
-fn described(spec: &Spec) -> Result<(Drive, Block), HddError> {
+fn described(spec: &Spec) -> Result<(DriveDescription, FieldBlock), HddError> {
     let sources = ["drive", "toml", "disksim"].map(|key| spec.parameters.get_key_value(key));
     if sources.iter().flatten().count() > 1 {
         let (key, value) = sources.into_iter().flatten().next_back().expect("more than one");
@@ -129,7 +129,7 @@ fn described(spec: &Spec) -> Result<(Drive, Block), HddError> {
     Ok((drive, block))
 }
 
-fn read_description(spec: &Spec) -> Result<(Drive, Block), HddError> {
+fn read_description(spec: &Spec) -> Result<(DriveDescription, FieldBlock), HddError> {
     if let Some(path) = spec.parameters.get("disksim") {
         // A field there belongs to the file; it is not set beside it.
         spec.only(&OWN)?;
@@ -157,11 +157,15 @@ fn read_description(spec: &Spec) -> Result<(Drive, Block), HddError> {
 }
 
 /// The drive that a TOML text describes, with the fields that `spec` gives in place of its own.
-fn read_toml(text: &str, file: &Path, spec: &Spec) -> Result<(Drive, Block), HddError> {
+fn read_toml(
+    text: &str,
+    file: &Path,
+    spec: &Spec,
+) -> Result<(DriveDescription, FieldBlock), HddError> {
     let mut root = toml_text::parse(text, file)?;
     super::given::set_fields(&mut root, spec, &OWN)?;
     let drive = super::describe_toml::drive(&root)?;
-    root.all_read()?;
+    root.reject_unread()?;
     Ok((drive, root))
 }
 
@@ -170,20 +174,20 @@ fn read_text(path: &Path) -> Result<String, String> {
     text.map_err(|error| format!("can't be read: {error}"))
 }
 
-fn list(block: &Block, prefix: &str, parameters: &mut Vec<Parameter>) {
+fn list(block: &FieldBlock, prefix: &str, parameters: &mut Vec<DeviceParameter>) {
     for field in &block.fields {
         let name = format!("{prefix}{}", field.key);
         let value = match &field.value {
-            Value::Block(inner) => {
+            FieldValue::Block(inner) => {
                 list(inner, &format!("{name}."), parameters);
                 continue;
             }
-            Value::Number(number) => number.to_string(),
-            Value::Text(text) => text.clone(),
-            Value::List(items) => match items.first() {
-                Some((_, Value::Block(_))) => {
+            FieldValue::Number(number) => number.to_string(),
+            FieldValue::Text(text) => text.clone(),
+            FieldValue::List(items) => match items.first() {
+                Some((_, FieldValue::Block(_))) => {
                     for (index, (_, item)) in items.iter().enumerate() {
-                        if let Value::Block(inner) = item {
+                        if let FieldValue::Block(inner) = item {
                             list(inner, &format!("{name}[{index}]."), parameters);
                         }
                     }
@@ -194,15 +198,15 @@ fn list(block: &Block, prefix: &str, parameters: &mut Vec<Parameter>) {
         };
         let source = field.source.clone();
         let source = source.unwrap_or_else(|| format!("{}:{}", block.file, field.line));
-        let origin = Origin::of(&source);
-        parameters.push(Parameter { name, value, unit: field.unit(), origin, source });
+        let origin = ParameterOrigin::of(&source);
+        parameters.push(DeviceParameter { name, value, unit: field.unit(), origin, source });
     }
     for default in block.defaults.borrow().iter() {
-        parameters.push(Parameter {
+        parameters.push(DeviceParameter {
             name: format!("{prefix}{}", default.key),
             value: default.value.clone(),
             unit: default.unit,
-            origin: Origin::Chosen,
+            origin: ParameterOrigin::Chosen,
             source: "chosen: the default of descriptions that do not state it".to_owned(),
         });
     }

@@ -8,18 +8,18 @@
 use readpath_core::request::Op;
 
 use super::drive::{AccessTime, MechanicsSpec};
-use super::geometry::{Angle, Place};
+use super::geometry::{Angle, SectorPosition};
 use super::seek::SeekCurve;
 
 /// A sector mark that was passed by less than this is still caught.
 ///
 /// Ends of transfers are rounded to whole ns; without it the next sector of a
 /// stream could seem to have just gone by, at the price of a revolution.
-const CAUGHT_NS: u64 = 500;
+const MARK_TOLERANCE_NS: u64 = 500;
 
 /// Over which track the heads are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Arm {
+pub(super) struct HeadPosition {
     /// The cylinder.
     pub cylinder: u32,
     /// The head in use.
@@ -28,7 +28,7 @@ pub(super) struct Arm {
 
 /// Sectors of one track passing under the head.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Pass {
+pub(super) struct SectorPass {
     /// When the arm has settled over the track.
     pub settled_at: u64,
     /// When the first sector begins.
@@ -45,17 +45,17 @@ pub(super) struct Mechanics {
     cylinders: u32,
     head_switch_ns: u64,
     write_settle_ns: i64,
-    settles_anew: bool,
+    settles_on_return: bool,
     access: AccessTime,
     zero_latency_read: bool,
     zero_latency_write: bool,
     /// The platter's angle at time 0.
     phase: Angle,
     /// Revolution units in a ns.
-    turn_per_ns: u64,
+    rotation_per_ns: u64,
     /// Length of a revolution in 2⁻¹⁶ ns.
     period_q16: u64,
-    caught: Angle,
+    mark_tolerance: Angle,
 }
 
 impl Mechanics {
@@ -66,25 +66,25 @@ impl Mechanics {
             cylinders,
             head_switch_ns: spec.head_switch_ns,
             write_settle_ns: spec.write_settle_ns,
-            settles_anew: spec.settles_anew,
+            settles_on_return: spec.settles_on_return,
             access: spec.access,
             zero_latency_read: spec.zero_latency_read,
             zero_latency_write: spec.zero_latency_write,
             phase,
-            turn_per_ns: 0,
+            rotation_per_ns: 0,
             period_q16: 0,
-            caught: 0,
+            mark_tolerance: 0,
         };
         let period_ns = 60e9 / spec.rpm;
-        mechanics.turn_per_ns = (2f64.powi(64) / period_ns) as u64;
+        mechanics.rotation_per_ns = (2f64.powi(64) / period_ns) as u64;
         mechanics.period_q16 = (period_ns * 65_536.0) as u64;
-        mechanics.caught = mechanics.turn_per_ns * CAUGHT_NS;
+        mechanics.mark_tolerance = mechanics.rotation_per_ns * MARK_TOLERANCE_NS;
         mechanics
     }
 
     /// Turns the platter back by `late_ns`: every sector comes by so much later.
     pub(super) fn shift_phase(&mut self, late_ns: i64) {
-        let turn = self.turn_per_ns.wrapping_mul(late_ns as u64);
+        let turn = self.rotation_per_ns.wrapping_mul(late_ns as u64);
         self.phase = self.phase.wrapping_sub(turn);
     }
 
@@ -95,39 +95,43 @@ impl Mechanics {
 
     /// The platter's angle at `at`.
     pub(super) fn angle_at(&self, at: u64) -> Angle {
-        self.phase.wrapping_add(self.turn_per_ns.wrapping_mul(at))
+        self.phase.wrapping_add(self.rotation_per_ns.wrapping_mul(at))
     }
 
     /// How long the platter takes to turn by `angle`.
-    pub(super) fn turn_ns(&self, angle: Angle) -> u64 {
+    pub(super) fn rotation_ns(&self, angle: Angle) -> u64 {
         ((u128::from(angle) * u128::from(self.period_q16)) >> 80) as u64
     }
 
     /// A move over `distance` cylinders to another head or the same, until `op` can begin.
     fn settled_ns(&self, distance: u32, is_same_head: bool, op: Op) -> u64 {
-        let switch_ns = if is_same_head { 0 } else { self.head_switch_ns };
+        let first_request_ns = if is_same_head { 0 } else { self.head_switch_ns };
         let seek_ns = |curve: &SeekCurve| curve.ns(distance, self.cylinders);
         match (op, &self.write_seek) {
-            (Op::Read, _) => seek_ns(&self.seek).max(switch_ns),
-            (Op::Write, None) => {
-                seek_ns(&self.seek).max(switch_ns).saturating_add_signed(self.write_settle_ns)
-            }
+            (Op::Read, _) => seek_ns(&self.seek).max(first_request_ns),
+            (Op::Write, None) => seek_ns(&self.seek)
+                .max(first_request_ns)
+                .saturating_add_signed(self.write_settle_ns),
             (Op::Write, Some(curve)) if is_same_head => seek_ns(curve),
             (Op::Write, Some(curve)) => {
-                seek_ns(curve).max(switch_ns.saturating_add_signed(self.write_settle_ns))
+                seek_ns(curve).max(first_request_ns.saturating_add_signed(self.write_settle_ns))
             }
         }
     }
 
     /// How many whole sectors of `width` come by in `ns`, at most a revolution.
     pub(super) fn sectors_in(&self, ns: u64, width: Angle) -> u64 {
-        self.turn_per_ns.saturating_mul(ns) / width
+        self.rotation_per_ns.saturating_mul(ns) / width
     }
 
     /// How long from `from` until `to` comes by.
     fn wait_ns(&self, from: Angle, to: Angle) -> u64 {
         let turn = to.wrapping_sub(from);
-        if turn.wrapping_add(self.caught) < self.caught { 0 } else { self.turn_ns(turn) }
+        if turn.wrapping_add(self.mark_tolerance) < self.mark_tolerance {
+            0
+        } else {
+            self.rotation_ns(turn)
+        }
     }
 
     /// How long the arm takes to begin a new access at `place`.
@@ -138,26 +142,41 @@ impl Mechanics {
     /// seek curves were measured distance by distance, the re-read of a near-by sector takes
     /// the one-cylinder seek longer than a revolution and the overheads explain. DiskSim has
     /// a seek over no distance take no time, which its drive of 1992 shows.)
-    pub(super) fn approach_ns(&self, arm: Arm, place: &Place, op: Op) -> u64 {
-        let distance = arm.cylinder.abs_diff(place.cylinder);
-        if !self.settles_anew {
-            return self.move_ns(arm, place, op);
+    pub(super) fn access_seek_ns(
+        &self,
+        arm_track: HeadPosition,
+        place: &SectorPosition,
+        op: Op,
+    ) -> u64 {
+        let distance = arm_track.cylinder.abs_diff(place.cylinder);
+        if !self.settles_on_return {
+            return self.move_ns(arm_track, place, op);
         }
         let shortest = distance.max(1).min(self.cylinders - 1);
-        self.settled_ns(shortest, arm.head == place.head, op)
+        self.settled_ns(shortest, arm_track.head == place.head, op)
     }
 
-    /// How long the arm moves within an access, from `arm` to the track of `place`.
-    pub(super) fn move_ns(&self, arm: Arm, place: &Place, op: Op) -> u64 {
-        if arm.cylinder == place.cylinder && arm.head == place.head {
+    /// How long the arm moves within an access, from `arm_track` to the track of `place`.
+    pub(super) fn move_ns(&self, arm_track: HeadPosition, place: &SectorPosition, op: Op) -> u64 {
+        if arm_track.cylinder == place.cylinder && arm_track.head == place.head {
             return 0;
         }
-        self.settled_ns(arm.cylinder.abs_diff(place.cylinder), arm.head == place.head, op)
+        self.settled_ns(
+            arm_track.cylinder.abs_diff(place.cylinder),
+            arm_track.head == place.head,
+            op,
+        )
     }
 
     /// How long from `at` until the first sector of `place` begins under the head.
-    pub(super) fn positioning_ns(&self, at: u64, arm: Arm, place: &Place, op: Op) -> u64 {
-        let move_ns = self.approach_ns(arm, place, op);
+    pub(super) fn positioning_ns(
+        &self,
+        at: u64,
+        arm_track: HeadPosition,
+        place: &SectorPosition,
+        op: Op,
+    ) -> u64 {
+        let move_ns = self.access_seek_ns(arm_track, place, op);
         match self.access {
             AccessTime::Tracked => move_ns + self.wait_ns(self.angle_at(at + move_ns), place.angle),
             AccessTime::HalfTurn => move_ns + self.period_ns() / 2,
@@ -171,10 +190,10 @@ impl Mechanics {
     pub(super) fn pass(
         &self,
         (at, settled_at, earliest): (u64, u64, u64),
-        place: &Place,
+        place: &SectorPosition,
         sectors: u32,
         op: Op,
-    ) -> Pass {
+    ) -> SectorPass {
         let width = u64::from(sectors).wrapping_mul(place.sector_width);
         let ready_at = settled_at.max(earliest);
         let begin = match self.access {
@@ -188,13 +207,13 @@ impl Mechanics {
                     // The head came down inside the sectors wanted: a full turn brings them all,
                     // and the first of them near its end.
                     let begin = ready_at + self.wait_ns(angle, place.angle);
-                    let end = ready_at + self.turn_ns(u64::MAX);
-                    return Pass { settled_at, begin, end };
+                    let end = ready_at + self.rotation_ns(u64::MAX);
+                    return SectorPass { settled_at, begin, end };
                 }
                 ready_at + self.wait_ns(angle, place.angle)
             }
         };
-        Pass { settled_at, begin, end: begin + self.turn_ns(width) }
+        SectorPass { settled_at, begin, end: begin + self.rotation_ns(width) }
     }
 
     fn is_zero_latency(&self, op: Op) -> bool {
@@ -220,7 +239,7 @@ mod tests {
             head_switch_ns: 500_000,
             write_seek: None,
             write_settle_ns: 300_000,
-            settles_anew: true,
+            settles_on_return: true,
             access: AccessTime::Tracked,
             zero_latency_read: true,
             zero_latency_write: false,
@@ -228,9 +247,15 @@ mod tests {
         Mechanics::new(&spec, 200, 0)
     }
 
-    fn place(cylinder: u32, head: u32, sector: u64) -> Place {
+    fn place(cylinder: u32, head: u32, sector: u64) -> SectorPosition {
         let sector_width = u64::MAX / TRACK_SECTORS;
-        Place { cylinder, head, angle: sector * sector_width, sector_width, ..Place::default() }
+        SectorPosition {
+            cylinder,
+            head,
+            angle: sector * sector_width,
+            sector_width,
+            ..SectorPosition::default()
+        }
     }
 
     fn near(left: u64, right: u64) -> bool {
@@ -239,25 +264,34 @@ mod tests {
 
     #[test]
     fn moves_cost_the_curve_the_switch_and_the_settling() {
-        let (mechanics, arm) = (mechanics(), Arm::default());
-        assert_eq!(mechanics.move_ns(arm, &place(0, 0, 0), Op::Write), 0);
-        assert_eq!(mechanics.move_ns(arm, &place(0, 1, 0), Op::Read), 500_000);
-        assert_eq!(mechanics.move_ns(arm, &place(0, 1, 0), Op::Write), 800_000);
-        assert_eq!(mechanics.move_ns(arm, &place(26, 1, 0), Op::Read), 2_000_000);
+        let (mechanics, arm_track) = (mechanics(), HeadPosition::default());
+        assert_eq!(mechanics.move_ns(arm_track, &place(0, 0, 0), Op::Write), 0);
+        assert_eq!(mechanics.move_ns(arm_track, &place(0, 1, 0), Op::Read), 500_000);
+        assert_eq!(mechanics.move_ns(arm_track, &place(0, 1, 0), Op::Write), 800_000);
+        assert_eq!(mechanics.move_ns(arm_track, &place(26, 1, 0), Op::Read), 2_000_000);
         // A new access on the same track costs the shortest seek.
-        assert_eq!(mechanics.approach_ns(arm, &place(0, 0, 0), Op::Read), 1_000_000);
+        assert_eq!(mechanics.access_seek_ns(arm_track, &place(0, 0, 0), Op::Read), 1_000_000);
     }
 
     #[test]
     fn a_sector_is_waited_for_by_the_tracked_angle() {
-        let (mechanics, arm) = (mechanics(), Arm::default());
+        let (mechanics, arm_track) = (mechanics(), HeadPosition::default());
         // Settled after 1 ms, when sector 10 begins: sector 30 comes 2 ms later.
-        assert!(near(mechanics.positioning_ns(0, arm, &place(0, 0, 30), Op::Read), 3_000_000));
+        assert!(near(
+            mechanics.positioning_ns(0, arm_track, &place(0, 0, 30), Op::Read),
+            3_000_000
+        ));
         // Sector 5 has gone by: it comes after 10.5 ms.
-        assert!(near(mechanics.positioning_ns(0, arm, &place(0, 0, 5), Op::Read), 10_500_000));
+        assert!(near(
+            mechanics.positioning_ns(0, arm_track, &place(0, 0, 5), Op::Read),
+            10_500_000
+        ));
         // The same a hundred revolutions later.
         let later = 1_000_000_000;
-        assert!(near(mechanics.positioning_ns(later, arm, &place(0, 0, 30), Op::Read), 3_000_000));
+        assert!(near(
+            mechanics.positioning_ns(later, arm_track, &place(0, 0, 30), Op::Read),
+            3_000_000
+        ));
     }
 
     #[test]
@@ -271,14 +305,14 @@ mod tests {
 
     #[test]
     fn the_wait_of_independent_requests_is_uniform() {
-        let (mechanics, arm) = (mechanics(), Arm::default());
+        let (mechanics, arm_track) = (mechanics(), HeadPosition::default());
         let mut tenths = [0u32; 10];
         let mut state = 7u64;
         for _ in 0..100_000 {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             let (at, sector) = (state >> 24, (state >> 33) % TRACK_SECTORS);
             let place = place(0, 0, sector);
-            let wait = mechanics.positioning_ns(at, arm, &place, Op::Read) - 1_000_000;
+            let wait = mechanics.positioning_ns(at, arm_track, &place, Op::Read) - 1_000_000;
             tenths[(wait / 1_000_000).min(9) as usize] += 1;
         }
         // 10,000 expected in each, with a standard deviation of 95.

@@ -11,13 +11,13 @@ use std::collections::VecDeque;
 
 use readpath_core::request::{DeviceRequest, Op};
 
-use super::bus::Bus;
+use super::bus::BusState;
 use super::drive::{EarlyDisconnect, QueueSpec};
-use super::geometry::Place;
+use super::geometry::SectorPosition;
 
 /// A command that waits for the arm.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Command {
+pub(super) struct DiskCommand {
     /// What was asked.
     pub request: DeviceRequest,
     /// When the drive's processor is through with it.
@@ -25,11 +25,11 @@ pub(super) struct Command {
     /// Since when it is among those that the drive chooses from.
     pub in_window_since: u64,
     /// Where its first sector lies.
-    pub place: Place,
+    pub place: SectorPosition,
     /// A write that is to be reported early and waits for room in the cache.
     pub waits_for_room: bool,
     /// How it stands to the bus.
-    pub bus: Bus,
+    pub bus: BusState,
     /// What it takes to leave the bus, ns.
     pub leave_ns: u64,
     /// How a write whose data have not come yet left the bus.
@@ -38,33 +38,33 @@ pub(super) struct Command {
 
 /// What the arm does next.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Turn {
+pub(super) enum ArmTurn {
     /// It serves this command.
-    Serve(Command),
+    Serve(DiskCommand),
     /// It takes written data out of the cache, for which a write waits.
     MakeRoom,
 }
 
 /// The commands that wait, oldest first.
 #[derive(Clone, Debug)]
-pub(super) struct Queue {
-    commands: VecDeque<Command>,
+pub(super) struct CommandQueue {
+    commands: VecDeque<DiskCommand>,
     /// Those that wait for room.
     waiting_count: u32,
     spec: QueueSpec,
 }
 
-impl Queue {
-    pub(super) fn new(spec: QueueSpec) -> Queue {
+impl CommandQueue {
+    pub(super) fn new(spec: QueueSpec) -> CommandQueue {
         let commands = VecDeque::with_capacity(spec.depth as usize);
-        Queue { commands, waiting_count: 0, spec }
+        CommandQueue { commands, waiting_count: 0, spec }
     }
 
     pub(super) fn is_empty(&self) -> bool {
         self.commands.is_empty()
     }
 
-    pub(super) fn push(&mut self, command: Command) {
+    pub(super) fn push(&mut self, command: DiskCommand) {
         self.waiting_count += u32::from(command.waits_for_room);
         self.commands.push_back(command);
     }
@@ -75,7 +75,7 @@ impl Queue {
     }
 
     /// The oldest write that waits for room.
-    pub(super) fn waiting(&self) -> Option<&Command> {
+    pub(super) fn waiting(&self) -> Option<&DiskCommand> {
         match self.waiting_count {
             0 => None,
             _ => self.commands.iter().find(|command| command.waits_for_room),
@@ -83,23 +83,27 @@ impl Queue {
     }
 
     /// Takes the oldest write that waits for room.
-    pub(super) fn take_waiting(&mut self, now: u64) -> Option<Command> {
+    pub(super) fn take_waiting(&mut self, now: u64) -> Option<DiskCommand> {
         let index = self.commands.iter().position(|command| command.waits_for_room)?;
         self.remove(index, now)
     }
 
     /// Whether a write goes on from `command` that is ready at `now`.
-    pub(super) fn has_following(&self, now: u64, command: &Command) -> bool {
+    pub(super) fn has_following(&self, now: u64, command: &DiskCommand) -> bool {
         self.following(now, command).is_some()
     }
 
     /// Takes the write that goes on from `command` and is ready at `now`.
-    pub(super) fn take_following(&mut self, now: u64, command: &Command) -> Option<Command> {
+    pub(super) fn take_following(
+        &mut self,
+        now: u64,
+        command: &DiskCommand,
+    ) -> Option<DiskCommand> {
         let index = self.following(now, command)?;
         self.remove(index, now)
     }
 
-    fn following(&self, now: u64, command: &Command) -> Option<usize> {
+    fn following(&self, now: u64, command: &DiskCommand) -> Option<usize> {
         self.commands.iter().position(|next| {
             let goes_on = !is_read(next.request.op) && next.request.start == command.request.end();
             goes_on && next.ready_at <= now && !next.waits_for_room
@@ -107,7 +111,7 @@ impl Queue {
     }
 
     /// Puts what is left of a command in front of all others.
-    pub(super) fn put_back(&mut self, command: Command) {
+    pub(super) fn put_back(&mut self, command: DiskCommand) {
         self.commands.push_front(command);
     }
 
@@ -118,9 +122,9 @@ impl Queue {
     pub(super) fn take_next(
         &mut self,
         now: u64,
-        cost: impl Fn(&Command) -> u64,
+        cost: impl Fn(&DiskCommand) -> u64,
         room_cost: impl Fn() -> u64,
-    ) -> Option<Turn> {
+    ) -> Option<ArmTurn> {
         let oldest = self.commands.front()?;
         if oldest.ready_at <= now {
             let waited_ns = now.saturating_sub(oldest.in_window_since);
@@ -148,10 +152,10 @@ impl Queue {
         self.turn(best?, now)
     }
 
-    fn turn(&mut self, index: usize, now: u64) -> Option<Turn> {
+    fn turn(&mut self, index: usize, now: u64) -> Option<ArmTurn> {
         match self.commands[index].waits_for_room {
-            true => Some(Turn::MakeRoom),
-            false => self.remove(index, now).map(Turn::Serve),
+            true => Some(ArmTurn::MakeRoom),
+            false => self.remove(index, now).map(ArmTurn::Serve),
         }
     }
 
@@ -166,7 +170,7 @@ impl Queue {
     }
 
     /// Takes a command out; the one that thereby comes into the window starts to age.
-    fn remove(&mut self, index: usize, now: u64) -> Option<Command> {
+    fn remove(&mut self, index: usize, now: u64) -> Option<DiskCommand> {
         let command = self.commands.remove(index);
         self.waiting_count -= u32::from(command.is_some_and(|command| command.waits_for_room));
         if let Some(entering) = self.commands.get_mut(self.spec.window as usize - 1) {
@@ -175,7 +179,7 @@ impl Queue {
         command
     }
 
-    fn window(&self) -> impl Iterator<Item = &Command> {
+    fn window(&self) -> impl Iterator<Item = &DiskCommand> {
         self.commands.iter().take(self.spec.window as usize)
     }
 }
@@ -187,28 +191,28 @@ pub(super) fn is_read(op: Op) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::drive::QueueOrder;
+    use super::super::drive::QueuePolicy;
     use super::*;
     use readpath_core::request::RequestId;
 
-    fn queue(window: u32, cylinders: &[u32]) -> Queue {
-        let order = QueueOrder::Positioning;
-        let mut queue = Queue::new(QueueSpec {
+    fn queue(window: u32, cylinders: &[u32]) -> CommandQueue {
+        let order = QueuePolicy::Positioning;
+        let mut queue = CommandQueue::new(QueueSpec {
             order,
             depth: 8,
             window,
             age_limit_ns: 1000,
-            joins_writes: false,
+            combines_writes: false,
         });
         for (id, cylinder) in cylinders.iter().enumerate() {
             let (id, start) = (RequestId(id as u32), u64::from(*cylinder) * 1000);
-            queue.push(Command {
+            queue.push(DiskCommand {
                 request: DeviceRequest { id, op: Op::Read, start, sectors: 8 },
                 ready_at: 0,
                 in_window_since: 0,
-                place: Place { cylinder: *cylinder, ..Place::default() },
+                place: SectorPosition { cylinder: *cylinder, ..SectorPosition::default() },
                 waits_for_room: false,
-                bus: Bus::Left { from: 0 },
+                bus: BusState::Left { from: 0 },
                 leave_ns: 0,
                 early_disconnect: None,
             });
@@ -216,12 +220,12 @@ mod tests {
         queue
     }
 
-    fn taken(queue: &mut Queue, now: u64) -> u32 {
-        let cost = |command: &Command| u64::from(command.place.cylinder);
+    fn taken(queue: &mut CommandQueue, now: u64) -> u32 {
+        let cost = |command: &DiskCommand| u64::from(command.place.cylinder);
         let next = queue.take_next(now, cost, || u64::MAX);
         match next.expect("a command is ready") {
-            Turn::Serve(command) => command.request.id.0,
-            Turn::MakeRoom => panic!("no write waits for room"),
+            ArmTurn::Serve(command) => command.request.id.0,
+            ArmTurn::MakeRoom => panic!("no write waits for room"),
         }
     }
 

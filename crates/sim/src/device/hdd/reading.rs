@@ -4,12 +4,12 @@ use readpath_core::request::{DeviceRequest, Op};
 
 use super::Hdd;
 use super::ahead::ReadAheadRun;
-use super::bus::{Bus, Flow};
-use super::drive::{CacheSpec, GivesUp, ReadAhead};
+use super::bus::{BusState, MediumFlow};
+use super::drive::{CacheSpec, ReadAhead, ReleasePolicy};
 use super::geometry::Geometry;
-use super::mechanics::Arm;
-use super::queue::Command;
-use super::service::Access;
+use super::mechanics::HeadPosition;
+use super::queue::DiskCommand;
+use super::service::MediumAccess;
 
 impl Hdd {
     /// A read comes in: answered from the cache, or queued for the arm.
@@ -22,19 +22,19 @@ impl Hdd {
         let hit_at = now + self.overhead_ns(controller.read_hit);
         let miss_at = now + self.overhead_ns(controller.read_miss);
         if is_hit && (is_arm_idle || cache.hits_pass) {
-            self.answer_from_cache(Bus::Held { from: hit_at }, request, is_arm_idle);
+            self.answer_from_cache(BusState::Held { from: hit_at }, request, is_arm_idle);
             return;
         }
-        let begins = cached_end.zip(cache.sends_beginnings).is_some_and(|(end, mark)| {
+        let begins = cached_end.zip(cache.early_send_mark).is_some_and(|(end, mark)| {
             end - request.start >= u64::from(mark.sectors_of(request.sectors))
         });
         let bus = match begins {
-            true if is_arm_idle => Bus::Held { from: hit_at },
-            _ if controller.never_disconnects => Bus::Held { from: miss_at },
-            _ => Bus::Left { from: miss_at + leave_ns },
+            true if is_arm_idle => BusState::Held { from: hit_at },
+            _ if controller.never_disconnects => BusState::Held { from: miss_at },
+            _ => BusState::Left { from: miss_at + leave_ns },
         };
         let stop_ns = self.stop_on_arrival(now, &request);
-        self.queue.push(Command {
+        self.queue.push(DiskCommand {
             request,
             in_window_since: now,
             ready_at: miss_at + stop_ns,
@@ -47,18 +47,18 @@ impl Hdd {
     }
 
     /// Moves a read's sectors from the cache over the bus, and may set the head reading on.
-    fn answer_from_cache(&mut self, bus: Bus, request: DeviceRequest, is_arm_idle: bool) {
-        let end = self.send(bus, 0, Flow::cached(request.sectors));
+    fn answer_from_cache(&mut self, bus: BusState, request: DeviceRequest, is_arm_idle: bool) {
+        let end = self.send(bus, 0, MediumFlow::cached(request.sectors));
         let done_at = end + self.drive.controller.read_completion_ns;
         self.finish(request.id, done_at);
         let Some(index) = self.segments.with(request.start) else { return };
         self.segments.touch(index);
         let cache = &self.drive.cache;
         match cache.gives_up {
-            GivesUp::Before if cache.ahead_over_requested => {
-                self.segments.give_up_before(index, request.start);
+            ReleasePolicy::Before if cache.ahead_over_requested => {
+                self.segments.release_before(index, request.start);
             }
-            GivesUp::Requested => self.segments.give_up_before(index, request.end()),
+            ReleasePolicy::Requested => self.segments.release_before(index, request.end()),
             _ => {}
         }
         let limit = self.ahead_limit(index, request.start, request.end());
@@ -67,9 +67,11 @@ impl Hdd {
             _ if self.drive.cache.ahead_on_hit && is_arm_idle => {
                 let from = self.segments.segment(index).end;
                 if from < limit && self.ahead.is_none_or(|run| run.is_done()) {
-                    let (Bus::Held { from: ready_at } | Bus::Left { from: ready_at }) = bus;
+                    let (BusState::Held { from: ready_at } | BusState::Left { from: ready_at }) =
+                        bus;
                     let since = self.free_at.max(ready_at);
-                    self.ahead = Some(ReadAheadRun::new(index, from, limit, since, self.arm_now()));
+                    self.ahead =
+                        Some(ReadAheadRun::new(index, from, limit, since, self.arm_position()));
                 }
             }
             _ => {}
@@ -77,12 +79,14 @@ impl Hdd {
     }
 
     /// Serves a read at `at`: what the cache lacks comes from the medium.
-    pub(super) fn read(&mut self, at: u64, command: &Command) {
+    pub(super) fn read(&mut self, at: u64, command: &DiskCommand) {
         let request = command.request;
         let end = request.end();
         let cached_end = self.cached_end(at, request.start);
         let bus = match command.bus {
-            Bus::Left { from } if cached_end.is_some() => Bus::Left { from: from.max(at) },
+            BusState::Left { from } if cached_end.is_some() => {
+                BusState::Left { from: from.max(at) }
+            }
             bus => bus,
         };
         if cached_end.is_some_and(|cached| cached >= end) {
@@ -107,20 +111,20 @@ impl Hdd {
         }
         let start_at = match self.ahead.take() {
             Some(run) => {
-                self.arm = run.arm();
+                self.arm_track = run.arm_track();
                 // A head that has nothing left to read ahead has stopped reading.
                 if run.is_done() { at } else { run.since().min(at) }
             }
             None => at.max(self.free_at),
         };
-        let before = self.passing_sectors(start_at, from);
-        let access = Access { from: start_at, continues: joins, ..Access::default() };
+        let before = self.sectors_passing_before(start_at, from);
+        let access = MediumAccess { from: start_at, continues: joins, ..MediumAccess::default() };
         let transfer = self.transfer(access, from, end - from, Op::Read);
-        self.medium_used = Some(request.id);
+        self.last_medium_request = Some(request.id);
         self.written_end = u64::MAX;
         // A read that goes on behind its own first sectors has those in the cache.
         let there = from.saturating_sub(request.start) as u32;
-        let flow = Flow {
+        let flow = MediumFlow {
             there,
             coming: request.sectors - there,
             begin: transfer.begin,
@@ -136,15 +140,15 @@ impl Hdd {
                     self.segments.extend(index, end);
                     index
                 }
-                None => self.segments.take_for_read(request.start - before, end),
+                None => self.segments.allocate_for_read(request.start - before, end),
             };
             self.segments.touch(segment);
             self.read_on(segment, request.start, end);
-            if self.drive.cache.gives_up == GivesUp::Requested {
-                self.segments.give_up_before(segment, end);
+            if self.drive.cache.gives_up == ReleasePolicy::Requested {
+                self.segments.release_before(segment, end);
             }
         }
-        self.hold_arm(done_at, self.drive.controller.read_completion_ns);
+        self.keep_arm(done_at, self.drive.controller.read_completion_ns);
     }
 
     /// The end of the cached span that `start` lies in, the head having read on until `now`.
@@ -165,8 +169,8 @@ impl Hdd {
     }
 
     /// Where the arm is when nothing but reading ahead has moved it.
-    fn arm_now(&self) -> Arm {
-        self.ahead.map_or(self.arm, |run| run.arm())
+    fn arm_position(&self) -> HeadPosition {
+        self.ahead.map_or(self.arm_track, |run| run.arm_track())
     }
 
     /// Whether a read of `start` goes on with what the head is reading ahead.
@@ -174,7 +178,7 @@ impl Hdd {
         let Some(run) = &self.ahead else { return false };
         let segment = self.segments.segment(run.segment);
         let is_inside = segment.start <= start && start < run.next;
-        is_inside || reads_on_to(Some(run), &self.drive.cache, &self.geometry, start).is_some()
+        is_inside || sectors_until(Some(run), &self.drive.cache, &self.geometry, start).is_some()
     }
 
     /// After a read up to `end` into `segment`: reads on, first the least that must be.
@@ -182,12 +186,13 @@ impl Hdd {
         let limit = self.ahead_limit(segment, start, end);
         let least = u64::from(self.drive.cache.read_ahead_sectors_min).min(limit.max(end) - end);
         if least > 0 {
-            let access = Access { from: self.free_at, continues: true, ..Access::default() };
+            let access =
+                MediumAccess { from: self.free_at, continues: true, ..MediumAccess::default() };
             self.free_at = self.transfer(access, end, least, Op::Read).end;
             self.segments.extend(segment, end + least);
         }
         if limit > end + least {
-            let run = ReadAheadRun::new(segment, end + least, limit, self.free_at, self.arm);
+            let run = ReadAheadRun::new(segment, end + least, limit, self.free_at, self.arm_track);
             self.ahead = Some(run);
         }
     }
@@ -230,12 +235,12 @@ impl Hdd {
     }
 
     /// How many sectors before `from` come by, on its track, before it does.
-    fn passing_sectors(&self, at: u64, from: u64) -> u64 {
+    fn sectors_passing_before(&self, at: u64, from: u64) -> u64 {
         if !self.drive.cache.keeps_passing {
             return 0;
         }
         let place = self.geometry.locate(from);
-        let settled_at = at + self.mechanics.approach_ns(self.arm, &place, Op::Read);
+        let settled_at = at + self.mechanics.access_seek_ns(self.arm_track, &place, Op::Read);
         let wait = place.angle.wrapping_sub(self.mechanics.angle_at(settled_at));
         (wait / place.sector_width).min(from - self.geometry.track(from).start)
     }
@@ -255,7 +260,7 @@ impl Hdd {
         }
         let standing = run.advance(now, &self.geometry, &self.mechanics);
         self.ahead = None;
-        self.arm = standing.arm;
+        self.arm_track = standing.arm_track;
         let is_moving = standing.stopped_at > now;
         match self.drive.cache.stops_in_sector && !is_moving {
             true => 0,
@@ -268,7 +273,7 @@ impl Hdd {
         if let Some(mut run) = self.ahead.take() {
             let standing = run.advance(at, &self.geometry, &self.mechanics);
             self.segments.extend(run.segment, run.next);
-            self.arm = standing.arm;
+            self.arm_track = standing.arm_track;
             let left_at = if self.drive.cache.stops_in_sector {
                 standing.stopped_at
             } else {
@@ -284,7 +289,7 @@ impl Hdd {
 ///
 /// A command that waits stops reading ahead, and the arm leaves at once; but to what lies before
 /// the head on its track no arm moves (DiskSim's law as well: a seek over no distance takes no time).
-pub(super) fn reads_on_to(
+pub(super) fn sectors_until(
     ahead: Option<&ReadAheadRun>,
     cache: &CacheSpec,
     geometry: &Geometry,
@@ -293,6 +298,6 @@ pub(super) fn reads_on_to(
     let run = ahead.filter(|_| cache.joins_read_ahead)?;
     let sectors = start.checked_sub(run.next)?;
     let is_on_track = || start < geometry.track(run.next).end;
-    let is_awaited = !cache.stops_on_arrival && start < run.limit && is_on_track();
-    (sectors == 0 || is_awaited).then_some(sectors)
+    let is_demand = !cache.stops_on_arrival && start < run.limit && is_on_track();
+    (sectors == 0 || is_demand).then_some(sectors)
 }

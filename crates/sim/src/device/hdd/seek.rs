@@ -16,10 +16,10 @@ pub enum SeekCurve {
     },
     /// Straight lines through the time for one cylinder, the average (at a third of all
     /// cylinders, the mean distance of random pairs), and the full stroke.
-    Linear(ThreePoints),
+    Linear(DataSheetSeeks),
     /// `a √(d−1) + b (d−1) + c` through the same three figures, with the average taken
     /// over random pairs: Lee and Katz, "An analytic performance model of disk arrays" (1993).
-    Lee(ThreePoints),
+    Lee(DataSheetSeeks),
     /// `single + (full − single) √(d ÷ full distance)`: an arm that speeds up half the way
     /// and brakes the other half. Its mean over random pairs is single + 8/15 (full − single).
     SquareRoot {
@@ -30,16 +30,16 @@ pub enum SeekCurve {
     },
     /// Ruemmler and Wilkes, "An introduction to disk drive modeling" (IEEE Computer, 1994):
     /// root below a division, a straight line from there on.
-    Hpl(Hpl),
-    /// As `Hpl`, with the first ten distances measured (Worthington, CSE-TR-194-94).
-    HplPlusTen(Hpl, [f64; 10]),
+    Hpl(HplCurve),
+    /// As `HplCurve`, with the first ten distances measured (Worthington, CSE-TR-194-94).
+    HplPlusTen(HplCurve, [f64; 10]),
     /// Measured `(cylinders, ms)`, straight between them and beyond the last.
     Table(Vec<(u32, f64)>),
 }
 
 /// The three figures of a data sheet, in ms.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct ThreePoints {
+pub struct DataSheetSeeks {
     /// To the next cylinder.
     pub single_ms: f64,
     /// The average.
@@ -50,7 +50,7 @@ pub struct ThreePoints {
 
 /// The six values of the HPL equation.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Hpl {
+pub struct HplCurve {
     /// Below this distance the root law holds, from it on the line.
     pub division_cylinders: f64,
     /// The root law's constant, ms.
@@ -83,7 +83,7 @@ impl SeekCurve {
                     between(distance, (third, points.average_ms), (farthest, points.full_ms))
                 }
             }
-            SeekCurve::Lee(ThreePoints { single_ms, average_ms, full_ms }) => {
+            SeekCurve::Lee(DataSheetSeeks { single_ms, average_ms, full_ms }) => {
                 let root = (-10.0 * single_ms + 15.0 * average_ms - 5.0 * full_ms)
                     / (3.0 * f64::from(total).sqrt());
                 let line = (7.0 * single_ms - 15.0 * average_ms + 8.0 * full_ms)
@@ -107,7 +107,7 @@ impl SeekCurve {
     }
 }
 
-impl Hpl {
+impl HplCurve {
     fn ms(&self, distance: f64) -> f64 {
         match self.single_ms {
             Some(ms) if distance == 1.0 => ms,
@@ -202,14 +202,14 @@ mod tests {
 
     #[test]
     fn lee_s_curve_means_the_average_of_the_data_sheet() {
-        let points = ThreePoints { single_ms: 0.8, average_ms: 5.2, full_ms: 12.0 };
+        let points = DataSheetSeeks { single_ms: 0.8, average_ms: 5.2, full_ms: 12.0 };
         assert!((mean_ms(&SeekCurve::Lee(points), 20_000) - 5.2).abs() < 0.02);
     }
 
     #[test]
     fn the_hp_97560_curve_gives_the_published_times() {
         // Ruemmler and Wilkes 1994, figure 2: 3.24 + 0.400 √d below 383, 8.00 + 0.008 d above.
-        let hpl = Hpl {
+        let hpl = HplCurve {
             division_cylinders: 383.0,
             root_base_ms: 3.24,
             root_factor_ms: 0.4,

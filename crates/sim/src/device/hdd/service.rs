@@ -3,16 +3,16 @@
 use readpath_core::request::Op;
 
 use super::Hdd;
-use super::bus::Feed;
-use super::drive::QueueOrder;
-use super::geometry::Place;
-use super::mechanics::{Arm, Mechanics};
-use super::queue::{Command, Turn, is_read};
-use super::reading::reads_on_to;
+use super::bus::HostFeed;
+use super::drive::QueuePolicy;
+use super::geometry::SectorPosition;
+use super::mechanics::{HeadPosition, Mechanics};
+use super::queue::{ArmTurn, DiskCommand, is_read};
+use super::reading::sectors_until;
 
 /// How an access to the medium begins.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Access {
+pub(super) struct MediumAccess {
     /// When the arm is free for it.
     pub from: u64,
     /// Whether it goes on where the head just was.
@@ -20,25 +20,27 @@ pub(super) struct Access {
     /// The least time that its first move takes.
     pub move_min_ns: u64,
     /// By what the data of a write come.
-    pub feed: Option<Feed>,
+    pub feed: Option<HostFeed>,
 }
 
 /// What choosing depends on.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Reach {
-    order: QueueOrder,
+pub(super) struct CostState {
+    order: QueuePolicy,
     at: u64,
-    arm: Arm,
+    arm_track: HeadPosition,
 }
 
-impl Reach {
+impl CostState {
     /// What it costs to go to `place`, in the measure of the order.
-    pub(super) fn cost(&self, mechanics: &Mechanics, place: &Place, op: Op) -> u64 {
+    pub(super) fn cost(&self, mechanics: &Mechanics, place: &SectorPosition, op: Op) -> u64 {
         match self.order {
-            QueueOrder::Positioning => mechanics.positioning_ns(self.at, self.arm, place, op),
-            QueueOrder::Elevator => {
+            QueuePolicy::Positioning => {
+                mechanics.positioning_ns(self.at, self.arm_track, place, op)
+            }
+            QueuePolicy::Elevator => {
                 // What the arm has passed comes after all that is still before it.
-                let behind = u64::from(place.cylinder < self.arm.cylinder) << 32;
+                let behind = u64::from(place.cylinder < self.arm_track.cylinder) << 32;
                 behind + u64::from(place.cylinder)
             }
         }
@@ -47,7 +49,7 @@ impl Reach {
 
 /// Sectors moved between medium and cache.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Transfer {
+pub(super) struct MediumTransfer {
     /// When the first of them came under the head.
     pub begin: u64,
     /// When the last was done.
@@ -58,53 +60,53 @@ impl Hdd {
     /// The arm is free at `at` and something is ready: gives it the next thing to do.
     pub(super) fn decide(&mut self, at: u64) {
         if !self.flushes.is_empty() {
-            return self.flush_on(at);
+            return self.continue_flush(at);
         }
         if let Some(waiting) = self.queue.waiting()
             && self.has_room_for(at, &waiting.request)
             && let Some(command) = self.queue.take_waiting(at)
         {
-            return self.keep_written(command.ready_at.max(at), command.request);
+            return self.store_and_complete(command.ready_at.max(at), command.request);
         }
         self.read_ahead_to(at);
         let reach = self.reach(at);
         let (segments, written) = (&self.segments, &self.written);
         let (cache, ahead, geometry) = (&self.drive.cache, self.ahead.as_ref(), &self.geometry);
         // What the cache has the start of, or the head is coming to, needs no move at all.
-        let cost = |command: &Command| {
+        let cost = |command: &DiskCommand| {
             let (start, place) = (command.request.start, &command.place);
-            let reads_on = || reads_on_to(ahead, cache, geometry, start);
+            let reads_on = || sectors_until(ahead, cache, geometry, start);
             match command.request.op {
                 Op::Write => reach.cost(&self.mechanics, place, Op::Write),
                 Op::Read if segments.with(start).is_some() => 0,
                 Op::Read => match reads_on() {
-                    Some(_) if reach.order == QueueOrder::Elevator => 0,
+                    Some(_) if reach.order == QueuePolicy::Elevator => 0,
                     Some(sectors) => {
-                        self.mechanics.turn_ns(sectors.wrapping_mul(place.sector_width))
+                        self.mechanics.rotation_ns(sectors.wrapping_mul(place.sector_width))
                     }
                     None => reach.cost(&self.mechanics, place, Op::Read),
                 },
             }
         };
         let room_cost = || {
-            let cost = |place: &Place| reach.cost(&self.mechanics, place, Op::Write);
+            let cost = |place: &SectorPosition| reach.cost(&self.mechanics, place, Op::Write);
             written.least_cost(at, cost).unwrap_or(u64::MAX)
         };
         match self.queue.take_next(at, cost, room_cost) {
-            Some(Turn::Serve(command)) if is_read(command.request.op) => self.read(at, &command),
-            Some(Turn::Serve(command)) => self.write_queued(at, command),
-            Some(Turn::MakeRoom) | None => self.write_back(at),
+            Some(ArmTurn::Serve(command)) if is_read(command.request.op) => self.read(at, &command),
+            Some(ArmTurn::Serve(command)) => self.write_queued(at, command),
+            Some(ArmTurn::MakeRoom) | None => self.write_back(at),
         }
     }
 
     /// From where, and by what, the drive chooses at `at`.
-    pub(super) fn reach(&self, at: u64) -> Reach {
-        Reach { order: self.drive.queue.order, at, arm: self.arm }
+    pub(super) fn reach(&self, at: u64) -> CostState {
+        CostState { order: self.drive.queue.order, at, arm_track: self.arm_track }
     }
 
     /// The next step of a flush: nothing else is done until all that was written is on
     /// the medium.
-    fn flush_on(&mut self, at: u64) {
+    fn continue_flush(&mut self, at: u64) {
         if !self.written.is_empty() {
             return self.write_back(at);
         }
@@ -119,36 +121,36 @@ impl Hdd {
     /// than the medium makes a write begin later, as late as a turn.
     pub(super) fn transfer(
         &mut self,
-        access: Access,
+        access: MediumAccess,
         start: u64,
         sectors: u64,
         op: Op,
-    ) -> Transfer {
-        let Access { from: mut at, mut continues, mut move_min_ns, feed } = access;
+    ) -> MediumTransfer {
+        let MediumAccess { from: mut at, mut continues, mut move_min_ns, feed } = access;
         let (mut next, end) = (start, start + sectors);
         let mut begin = None;
         while next < end {
             let place = self.geometry.locate(next);
             let count = (end - next).min(u64::from(place.run_sectors));
             let move_ns = match continues {
-                true => self.mechanics.move_ns(self.arm, &place, op),
-                false => self.mechanics.approach_ns(self.arm, &place, op),
+                true => self.mechanics.move_ns(self.arm_track, &place, op),
+                false => self.mechanics.access_seek_ns(self.arm_track, &place, op),
             };
             let settled_at = at + move_ns.max(move_min_ns);
             let earliest = feed.map_or(0, |feed| {
                 let (first, last) = (next - start + 1, next - start + count);
-                let others_ns = self.mechanics.turn_ns((count - 1) * place.sector_width);
+                let others_ns = self.mechanics.rotation_ns((count - 1) * place.sector_width);
                 let all = feed.has(last).saturating_sub(others_ns);
                 feed.has(first.max(u64::from(feed.least))).max(all)
             });
             let times = (at, settled_at, earliest);
             let pass = self.mechanics.pass(times, &place, count as u32, op);
-            self.arm = Arm { cylinder: place.cylinder, head: place.head };
+            self.arm_track = HeadPosition { cylinder: place.cylinder, head: place.head };
             begin.get_or_insert(pass.begin);
             (continues, move_min_ns) = (true, 0);
             at = pass.end;
             next += count;
         }
-        Transfer { begin: begin.unwrap_or(at), end: at }
+        MediumTransfer { begin: begin.unwrap_or(at), end: at }
     }
 }

@@ -7,23 +7,23 @@
 //! first that can be reached soonest.
 
 use super::drive::WriteCacheSpec;
-use super::geometry::Place;
+use super::geometry::SectorPosition;
 
 /// Sectors that follow each other and wait for the medium.
 #[derive(Clone, Copy, Debug)]
-struct Span {
+struct WriteSpan {
     start: u64,
     /// After the last.
     end: u64,
     /// When its first sector is in the cache.
     ready_at: u64,
     /// Where its first sector lies.
-    place: Place,
+    place: SectorPosition,
 }
 
 /// What of a span goes to the medium next: sectors of one track.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Piece {
+pub(super) struct TrackPiece {
     /// The first sector.
     pub start: u64,
     /// How many.
@@ -33,7 +33,7 @@ pub(super) struct Piece {
 /// The written data that waits for the medium, oldest span first.
 #[derive(Clone, Debug)]
 pub(super) struct WriteCache {
-    spans: Vec<Span>,
+    spans: Vec<WriteSpan>,
     spec: WriteCacheSpec,
     /// In all spans.
     sectors: u64,
@@ -73,14 +73,14 @@ impl WriteCache {
     }
 
     /// Takes the sectors from `start`, at `place`, to `end` in, which are here at `ready_at`.
-    pub(super) fn put(&mut self, (start, end): (u64, u64), place: Place, ready_at: u64) {
+    pub(super) fn put(&mut self, (start, end): (u64, u64), place: SectorPosition, ready_at: u64) {
         if self.holds(start, end) {
             return;
         }
         self.sectors += end - start;
         match self.joined(start) {
             Some(index) => self.spans[index].end = end,
-            None => self.spans.push(Span { start, end, ready_at, place }),
+            None => self.spans.push(WriteSpan { start, end, ready_at, place }),
         }
     }
 
@@ -90,7 +90,7 @@ impl WriteCache {
     }
 
     /// The cost of the span that is here at `at` and costs least, by its place.
-    pub(super) fn least_cost(&self, at: u64, cost: impl Fn(&Place) -> u64) -> Option<u64> {
+    pub(super) fn least_cost(&self, at: u64, cost: impl Fn(&SectorPosition) -> u64) -> Option<u64> {
         let here = self.spans.iter().filter(|span| span.ready_at <= at);
         here.map(|span| cost(&span.place)).min()
     }
@@ -99,12 +99,12 @@ impl WriteCache {
     pub(super) fn take_nearest(
         &mut self,
         at: u64,
-        cost: impl Fn(&Place) -> u64,
-        locate: impl Fn(u64) -> Place,
-    ) -> Option<Piece> {
+        cost: impl Fn(&SectorPosition) -> u64,
+        locate: impl Fn(u64) -> SectorPosition,
+    ) -> Option<TrackPiece> {
         let here = (0..self.spans.len()).filter(|index| self.spans[*index].ready_at <= at);
         let index = here.min_by_key(|index| cost(&self.spans[*index].place))?;
-        Some(self.take_from(index, locate))
+        Some(self.take_piece(index, locate))
     }
 
     /// Takes a piece of the oldest span that overlaps the sectors from `start` to `end`.
@@ -112,22 +112,22 @@ impl WriteCache {
         &mut self,
         start: u64,
         end: u64,
-        locate: impl Fn(u64) -> Place,
-    ) -> Option<Piece> {
-        let overlaps = |span: &Span| span.start < end && start < span.end;
+        locate: impl Fn(u64) -> SectorPosition,
+    ) -> Option<TrackPiece> {
+        let overlaps = |span: &WriteSpan| span.start < end && start < span.end;
         let index = self.spans.iter().position(overlaps)?;
-        Some(self.take_from(index, locate))
+        Some(self.take_piece(index, locate))
     }
 
     /// The piece that was taken last is on the medium at `until`; it takes room until then.
-    pub(super) fn lands(&mut self, piece: Piece, until: u64) {
+    pub(super) fn record_landing(&mut self, piece: TrackPiece, until: u64) {
         self.landing = (piece.sectors, until);
     }
 
-    fn take_from(&mut self, index: usize, locate: impl Fn(u64) -> Place) -> Piece {
+    fn take_piece(&mut self, index: usize, locate: impl Fn(u64) -> SectorPosition) -> TrackPiece {
         let span = &mut self.spans[index];
         let sectors = (span.end - span.start).min(u64::from(span.place.run_sectors));
-        let piece = Piece { start: span.start, sectors };
+        let piece = TrackPiece { start: span.start, sectors };
         span.start += sectors;
         self.sectors -= sectors;
         if span.start == span.end {
@@ -154,10 +154,10 @@ mod tests {
 
     const TRACK: u32 = 10;
 
-    fn locate(sector: u64) -> Place {
+    fn locate(sector: u64) -> SectorPosition {
         let on_track = (sector % u64::from(TRACK)) as u32;
         let cylinder = (sector / u64::from(TRACK)) as u32;
-        Place { cylinder, run_sectors: TRACK - on_track, ..Place::default() }
+        SectorPosition { cylinder, run_sectors: TRACK - on_track, ..SectorPosition::default() }
     }
 
     fn cache(spans: u32, sectors: u64) -> WriteCache {
@@ -174,8 +174,8 @@ mod tests {
         put(&mut cache, 5, 30);
         assert!(cache.has_room_for(0, 100, 105) && !cache.has_room_for(0, 100, 106));
         let piece = cache.take_nearest(0, |_| 0, locate).expect("it is here");
-        assert_eq!(piece, Piece { start: 5, sectors: 5 }, "to the end of the track");
-        cache.lands(piece, 1000);
+        assert_eq!(piece, TrackPiece { start: 5, sectors: 5 }, "to the end of the track");
+        cache.record_landing(piece, 1000);
         assert!(!cache.has_room_for(999, 100, 106) && cache.has_room_for(1000, 100, 110));
         assert!(cache.takes(30) && !cache.takes(31));
     }
@@ -191,7 +191,10 @@ mod tests {
         put(&mut cache, 4, 12);
         assert_eq!(cache.sectors, 24);
         assert!(cache.overlaps(15, 17) && !cache.overlaps(16, 500));
-        assert_eq!(cache.take_overlapping(10, 11, locate), Some(Piece { start: 0, sectors: 10 }));
+        assert_eq!(
+            cache.take_overlapping(10, 11, locate),
+            Some(TrackPiece { start: 0, sectors: 10 })
+        );
     }
 
     #[test]
@@ -199,7 +202,7 @@ mod tests {
         let mut cache = cache(8, 1000);
         cache.put((100, 108), locate(100), 50);
         cache.put((900, 908), locate(900), 0);
-        let distance = |place: &Place| u64::from(place.cylinder);
+        let distance = |place: &SectorPosition| u64::from(place.cylinder);
         assert_eq!(cache.ready_at(), Some(0));
         assert_eq!(cache.least_cost(0, distance), Some(90));
         assert_eq!(cache.take_nearest(50, distance, locate).map(|piece| piece.start), Some(100));

@@ -3,12 +3,12 @@
 use readpath_core::request::{DeviceRequest, Op};
 
 use super::Hdd;
-use super::bus::Bus;
-use super::drive::{Appends, ArmFree};
-use super::geometry::Place;
-use super::queue::Command;
-use super::service::Access;
-use super::write_cache::Piece;
+use super::bus::BusState;
+use super::drive::{AppendPolicy, ArmFreePoint};
+use super::geometry::SectorPosition;
+use super::queue::DiskCommand;
+use super::service::MediumAccess;
+use super::write_cache::TrackPiece;
 
 impl Hdd {
     /// A write comes in: into the cache and reported, or queued for the arm.
@@ -16,30 +16,31 @@ impl Hdd {
         let is_early = self.written.takes(request.sectors);
         let is_idle = self.queue.is_empty() && self.free_at <= now;
         let goes_on = self.written_end == request.start;
-        let is_joining = is_early && goes_on && !is_idle && self.joins_landing(now, &request);
+        let is_joining =
+            is_early && goes_on && !is_idle && self.joins_write_to_medium(now, &request);
         let stop_ns = self.stop_on_arrival(now, &request);
         let (cache, controller) = (&self.drive.cache, &self.drive.controller);
         let times = if is_early { controller.write_hit } else { controller.write_miss };
         let ready_at = now + self.overhead_ns(times);
-        let mut command = Command {
+        let mut command = DiskCommand {
             request,
             in_window_since: now,
             ready_at,
             place: self.geometry.locate(request.start),
             waits_for_room: is_early && !cache.flushes_first,
             bus: match is_idle || controller.never_disconnects {
-                true => Bus::Held { from: ready_at },
-                false => Bus::Left { from: ready_at + controller.write_disconnect_ns },
+                true => BusState::Held { from: ready_at },
+                false => BusState::Left { from: ready_at + controller.write_disconnect_ns },
             },
             leave_ns: controller.write_disconnect_ns,
             early_disconnect: None,
         };
         if command.waits_for_room {
             if self.has_room_for(now, &request) && self.queue.waiting().is_none() {
-                return self.keep_written(ready_at, request);
+                return self.store_and_complete(ready_at, request);
             }
         } else if is_joining {
-            command.bus = Bus::Held { from: ready_at };
+            command.bus = BusState::Held { from: ready_at };
             return self.write(ready_at, &command);
         } else if let Some(early) = controller.early_disconnect
             && is_idle
@@ -47,7 +48,7 @@ impl Hdd {
             && !goes_on
         {
             command.ready_at = now + early.command_ns;
-            command.bus = Bus::Left { from: command.ready_at + early.until_reconnect_ns };
+            command.bus = BusState::Left { from: command.ready_at + early.until_reconnect_ns };
             command.leave_ns = early.disconnect_ns;
             command.early_disconnect = Some(early);
         }
@@ -56,15 +57,15 @@ impl Hdd {
     }
 
     /// Whether a write may go into the cache behind the one that the head is just writing.
-    fn joins_landing(&mut self, now: u64, request: &DeviceRequest) -> bool {
+    fn joins_write_to_medium(&mut self, now: u64, request: &DeviceRequest) -> bool {
         while self.landing.front().is_some_and(|(until, _)| *until <= now) {
             self.landing.pop_front();
         }
         let held: u64 = self.landing.iter().map(|(_, sectors)| u64::from(*sectors)).sum();
         let is_taken = match self.drive.cache.appends {
-            Appends::Never => false,
-            Appends::Alone => self.queue.is_empty(),
-            Appends::Always => true,
+            AppendPolicy::Never => false,
+            AppendPolicy::Alone => self.queue.is_empty(),
+            AppendPolicy::Always => true,
         };
         let fits = held + u64::from(request.sectors) <= self.drive.cache.writes.sectors;
         is_taken && fits && !self.landing.is_empty()
@@ -72,8 +73,8 @@ impl Hdd {
 
     /// Serves a queued write at `at`. Where writes are joined, those that go on from it are
     /// served with it up to the end of a track, and what the last has beyond waits anew.
-    pub(super) fn write_queued(&mut self, at: u64, command: Command) {
-        if !self.drive.queue.joins_writes || !self.queue.has_following(at, &command) {
+    pub(super) fn write_queued(&mut self, at: u64, command: DiskCommand) {
+        if !self.drive.queue.combines_writes || !self.queue.has_following(at, &command) {
             return self.write(at, &command);
         }
         let (mut joined, mut last) = (command, command);
@@ -91,7 +92,7 @@ impl Hdd {
             ready_at = ready_at.max(last.ready_at);
         };
         // Their data follow each other over the bus once all of them have been understood.
-        joined.bus = Bus::Left { from: ready_at };
+        joined.bus = BusState::Left { from: ready_at };
         joined.request.sectors = (track_end - joined.request.start) as u32;
         let done_at = self.write_through(at, &joined);
         for id in whole {
@@ -117,14 +118,14 @@ impl Hdd {
     }
 
     /// Serves a write at `at` and says so.
-    pub(super) fn write(&mut self, at: u64, command: &Command) {
+    pub(super) fn write(&mut self, at: u64, command: &DiskCommand) {
         let done_at = self.write_through(at, command);
         self.finish(command.request.id, done_at);
     }
 
     /// Writes at `at`, the data coming over the bus while the arm is on its way; when it can be
     /// said to be done.
-    fn write_through(&mut self, at: u64, command: &Command) -> u64 {
+    fn write_through(&mut self, at: u64, command: &DiskCommand) -> u64 {
         let request = command.request;
         let sectors = u64::from(request.sectors);
         let feed = self.receive(at, command.bus, request.sectors);
@@ -133,10 +134,10 @@ impl Hdd {
         let continues = self.written_end == request.start;
         let is_writing = continues && self.free_at >= at;
         self.stop_ahead(at);
-        self.medium_used = Some(request.id);
+        self.last_medium_request = Some(request.id);
         let early = command.early_disconnect;
         let controller = &self.drive.controller;
-        let access = Access {
+        let access = MediumAccess {
             from: (at + early.map_or(0, |early| early.until_seek_ns)).max(self.free_at),
             continues,
             move_min_ns: if is_writing { 0 } else { controller.write_move_min_ns },
@@ -146,7 +147,7 @@ impl Hdd {
         let transfer = self.transfer(access, request.start, sectors, Op::Write);
         self.written_end = request.end();
         self.free_at = transfer.end;
-        self.note_written(at, request.start, request.end(), is_writing);
+        self.record_written(at, request.start, request.end(), is_writing);
         if self.drive.cache.flushes_first && self.written.takes(request.sectors) {
             self.landing.push_back((transfer.end, request.sectors));
             return data_end + completion_ns;
@@ -160,29 +161,29 @@ impl Hdd {
                 written_at.max(data_end + command.leave_ns) + controller.reselect_again_ns
             }
         } + completion_ns;
-        self.hold_arm(done_at, completion_ns);
+        self.keep_arm(done_at, completion_ns);
         done_at
     }
 
     /// Keeps the arm from the next command for as long as the drive does after one that is
     /// done at `done_at`, `said_ns` of which it takes to say so.
-    pub(super) fn hold_arm(&mut self, done_at: u64, said_ns: u64) {
+    pub(super) fn keep_arm(&mut self, done_at: u64, said_ns: u64) {
         let held_until = match self.drive.controller.arm_free {
-            ArmFree::WhenConfirmed => done_at,
-            ArmFree::WhenSaid => done_at - said_ns,
-            ArmFree::AfterMedium => return,
+            ArmFreePoint::WhenConfirmed => done_at,
+            ArmFreePoint::WhenSaid => done_at - said_ns,
+            ArmFreePoint::AfterMedium => return,
         };
         self.free_at = self.free_at.max(held_until);
     }
 
     /// Takes a write into the cache and reports it.
-    pub(super) fn keep_written(&mut self, ready_at: u64, request: DeviceRequest) {
-        let feed = self.receive(ready_at, Bus::Held { from: ready_at }, request.sectors);
+    pub(super) fn store_and_complete(&mut self, ready_at: u64, request: DeviceRequest) {
+        let feed = self.receive(ready_at, BusState::Held { from: ready_at }, request.sectors);
         let end = feed.has(u64::from(request.sectors));
         self.finish(request.id, end + self.drive.controller.write_completion_ns);
         let place = self.geometry.locate(request.start);
         self.written.put((request.start, request.end()), place, end);
-        self.note_written(ready_at, request.start, request.end(), true);
+        self.record_written(ready_at, request.start, request.end(), true);
     }
 
     /// Whether a write can be taken into the cache at `at`: while it is flushed, none can.
@@ -196,7 +197,7 @@ impl Hdd {
     /// A drive that has its written data on the medium at once takes a new segment for each write
     /// that comes later than that, as DiskSim's cache does (`disk_buffer_select_write_segment`: what
     /// appends to a segment appends to one that is dirty or being written).
-    fn note_written(&mut self, at: u64, start: u64, end: u64, is_writing: bool) {
+    fn record_written(&mut self, at: u64, start: u64, end: u64, is_writing: bool) {
         if let Some(run) = &self.ahead {
             let segment = self.segments.segment(run.segment);
             if segment.start < end && start < run.limit {
@@ -206,7 +207,7 @@ impl Hdd {
         self.segments.drop_overlap(start, end);
         if self.drive.cache.is_enabled {
             let may_go_on = is_writing || !self.drive.cache.flushes_first;
-            let index = self.segments.put_written(start, end, may_go_on);
+            let index = self.segments.store_written(start, end, may_go_on);
             if !self.drive.cache.reads_written {
                 self.segments.empty(index);
             }
@@ -218,7 +219,7 @@ impl Hdd {
         self.stop_ahead(at);
         let at = at.max(self.free_at);
         let (reach, geometry) = (self.reach(at), &self.geometry);
-        let cost = |place: &Place| reach.cost(&self.mechanics, place, Op::Write);
+        let cost = |place: &SectorPosition| reach.cost(&self.mechanics, place, Op::Write);
         match self.written.take_nearest(at, cost, |sector| geometry.locate(sector)) {
             Some(piece) => self.write_piece(at, piece),
             // All of it is still on its way over the bus.
@@ -226,14 +227,14 @@ impl Hdd {
         }
     }
 
-    pub(super) fn write_piece(&mut self, at: u64, piece: Piece) {
+    pub(super) fn write_piece(&mut self, at: u64, piece: TrackPiece) {
         self.stop_ahead(at);
         let at = at.max(self.free_at);
         let continues = self.written_end == piece.start;
-        let access = Access { from: at, continues, ..Access::default() };
+        let access = MediumAccess { from: at, continues, ..MediumAccess::default() };
         let transfer = self.transfer(access, piece.start, piece.sectors, Op::Write);
         self.written_end = piece.start + piece.sectors;
-        self.written.lands(piece, transfer.end);
+        self.written.record_landing(piece, transfer.end);
         self.free_at = transfer.end;
     }
 }

@@ -28,11 +28,11 @@
 
 use std::fmt::Write as _;
 
-use crate::fields::{Block, Bounds, FileError, bounds};
+use crate::fields::{FieldBlock, FileError, NumberBounds, bounds};
 
 /// Storage as it was measured. Times are means in µs.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Description {
+pub struct StorageDescription {
     /// What it is.
     pub name: String,
     /// How many bytes it has.
@@ -50,20 +50,20 @@ pub struct Description {
     /// The size of the requests of `near` and `spread_us`.
     pub probe_bytes: u64,
     /// At random places, by size, rising.
-    pub random: Vec<Line>,
+    pub random: Vec<SizeCosts>,
     /// Going on where the last one ended, by size, rising.
-    pub following: Vec<Line>,
+    pub following: Vec<SizeCosts>,
     /// By distance, rising.
-    pub near: Vec<Near>,
+    pub near: Vec<NearResponse>,
     /// Several streams in turn.
-    pub streams: Streams,
+    pub streams: StreamCosts,
     /// Quantiles of a request at random alone: 0, 10, 50, 90, 99 and 100 %.
     pub spread_us: Vec<f64>,
 }
 
 /// What requests of one size take.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Line {
+pub struct SizeCosts {
     /// The size.
     pub bytes: u64,
     /// The mean time of one, for the first so many of the depths.
@@ -72,7 +72,7 @@ pub struct Line {
 
 /// What a request takes that begins near the end of the last.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Near {
+pub struct NearResponse {
     /// Bytes from that end; negative: before it.
     pub distance: i64,
     /// The mean time.
@@ -81,7 +81,7 @@ pub struct Near {
 
 /// What a request takes where streams are read in turn.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Streams {
+pub struct StreamCosts {
     /// How many.
     pub count: u32,
     /// The size of the requests.
@@ -90,16 +90,16 @@ pub struct Streams {
     pub us: f64,
 }
 
-const SIZE: Bounds = bounds(512.0, 67_108_864.0, "bytes");
-pub(super) const US: Bounds = bounds(0.01, 1e8, "µs");
-const DEPTH: Bounds = bounds(1.0, 4096.0, "requests");
+const REQUEST_SIZES: NumberBounds = bounds(512.0, 67_108_864.0, "bytes");
+pub(super) const US: NumberBounds = bounds(0.01, 1e8, "µs");
+const DEPTH: NumberBounds = bounds(1.0, 4096.0, "requests");
 
-impl Description {
+impl StorageDescription {
     /// The description in a parsed file.
     ///
     /// # Errors
     /// A field is missing, unknown, out of bounds, or doesn't go with the others.
-    pub fn of(root: &Block) -> Result<Description, FileError> {
+    pub fn of(root: &FieldBlock) -> Result<StorageDescription, FileError> {
         let alignment_bytes = root.integer("alignment_bytes", bounds(512.0, 4096.0, "bytes"))?;
         if ![512, 4096].contains(&alignment_bytes) {
             return Err(root.error("alignment_bytes", "expected 512 or 4096".to_owned()));
@@ -109,9 +109,9 @@ impl Description {
         if depths.first() != Some(&1) || !is_rising(&depths) {
             return Err(root.error("depths", "expected numbers that rise from 1".to_owned()));
         }
-        let lines = |key: &str| -> Result<Vec<Line>, FileError> {
+        let lines = |key: &str| -> Result<Vec<SizeCosts>, FileError> {
             let blocks = root.blocks(key)?.into_iter();
-            let lines: Vec<Line> =
+            let lines: Vec<SizeCosts> =
                 blocks.map(|block| line(block, depths.len())).collect::<Result<_, _>>()?;
             let sizes: Vec<u64> = lines.iter().map(|line| line.bytes).collect();
             if lines.is_empty() || !is_rising(&sizes) {
@@ -119,14 +119,14 @@ impl Description {
             }
             Ok(lines)
         };
-        let description = Description {
+        let description = StorageDescription {
             name: root.needed_text("name")?.to_owned(),
             bytes: root.integer("bytes", bounds(4096.0, 1e18, "bytes"))?,
-            request_bytes_max: root.integer("request_bytes_max", SIZE)?,
+            request_bytes_max: root.integer("request_bytes_max", REQUEST_SIZES)?,
             alignment_bytes,
             is_rotational: root.switch_or("rotational", false)?,
             depth_max: root.integer("depth_max", DEPTH)? as u32,
-            probe_bytes: root.integer("probe_bytes", SIZE)?,
+            probe_bytes: root.integer("probe_bytes", REQUEST_SIZES)?,
             random: lines("random")?,
             following: lines("following")?,
             near: near(root.block("near")?)?,
@@ -134,11 +134,11 @@ impl Description {
             spread_us: spread(root.block("spread")?)?,
             depths,
         };
-        root.all_read()?;
+        root.reject_unread()?;
         Ok(description)
     }
 
-    /// The description as a text that [`Description::of`] takes; each line of `head` a comment.
+    /// The description as a text that [`StorageDescription::of`] takes; each line of `head` a comment.
     pub fn to_toml(&self, head: &[String]) -> String {
         let mut text = String::new();
         for line in head {
@@ -166,13 +166,13 @@ impl Description {
             ("following", "Requests that go on where the last one ended.", &self.following),
         ] {
             let _ = write!(text, "\n# {what}\n");
-            for Line { bytes, us } in lines {
+            for SizeCosts { bytes, us } in lines {
                 let _ = write!(text, "[[{kind}]]\nbytes = {bytes}\nus = {}\n", list(us));
             }
         }
         let distances: Vec<i64> = self.near.iter().map(|near| near.distance).collect();
         let us: Vec<f64> = self.near.iter().map(|near| near.us).collect();
-        let Streams { count, bytes, us: each_us } = self.streams;
+        let StreamCosts { count, bytes, us: each_us } = self.streams;
         let _ = write!(
             text,
             "\n# A request alone that begins so far from the end of the last.\n[near]\n\
@@ -196,45 +196,46 @@ fn is_rising<T: PartialOrd>(values: &[T]) -> bool {
     values.windows(2).all(|pair| pair[0] < pair[1])
 }
 
-fn line(block: &Block, depths: usize) -> Result<Line, FileError> {
-    let line = Line { bytes: block.integer("bytes", SIZE)?, us: block.numbers("us", US)? };
+fn line(block: &FieldBlock, depths: usize) -> Result<SizeCosts, FileError> {
+    let line =
+        SizeCosts { bytes: block.integer("bytes", REQUEST_SIZES)?, us: block.numbers("us", US)? };
     if line.us.is_empty() || line.us.len() > depths {
         let problem = format!("expected a time for each of `depths`, of which there are {depths}");
         return Err(block.error("us", problem));
     }
-    block.all_read()?;
+    block.reject_unread()?;
     Ok(line)
 }
 
-fn near(block: &Block) -> Result<Vec<Near>, FileError> {
+fn near(block: &FieldBlock) -> Result<Vec<NearResponse>, FileError> {
     let distances = block.numbers("bytes", bounds(-1e18, 1e18, "bytes"))?;
     let us = block.numbers("us", US)?;
-    block.all_read()?;
+    block.reject_unread()?;
     if distances.contains(&0.0) || !is_rising(&distances) {
         return Err(block.error("bytes", "expected distances that rise, none of them 0".to_owned()));
     }
     if us.len() != distances.len() {
         return Err(block.error("us", format!("expected {} times, as `bytes`", distances.len())));
     }
-    let near = |(distance, us): (f64, f64)| Near { distance: distance as i64, us };
+    let near = |(distance, us): (f64, f64)| NearResponse { distance: distance as i64, us };
     Ok(distances.into_iter().zip(us).map(near).collect())
 }
 
-fn streams(block: &Block) -> Result<Streams, FileError> {
-    let streams = Streams {
+fn streams(block: &FieldBlock) -> Result<StreamCosts, FileError> {
+    let streams = StreamCosts {
         count: block.integer("count", bounds(1.0, 1024.0, "streams"))? as u32,
-        bytes: block.integer("bytes", SIZE)?,
+        bytes: block.integer("bytes", REQUEST_SIZES)?,
         us: block.number("us", US)?,
     };
-    block.all_read()?;
+    block.reject_unread()?;
     Ok(streams)
 }
 
-fn spread(block: &Block) -> Result<Vec<f64>, FileError> {
+fn spread(block: &FieldBlock) -> Result<Vec<f64>, FileError> {
     let us = block.numbers("us", US)?;
-    block.all_read()?;
-    if us.len() != super::SPREAD_SHARES.len() || us.windows(2).any(|pair| pair[0] > pair[1]) {
-        let count = super::SPREAD_SHARES.len();
+    block.reject_unread()?;
+    if us.len() != super::QUANTILE_SHARES.len() || us.windows(2).any(|pair| pair[0] > pair[1]) {
+        let count = super::QUANTILE_SHARES.len();
         return Err(block.error("us", format!("expected {count} times that don't fall")));
     }
     Ok(us)

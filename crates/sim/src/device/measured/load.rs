@@ -3,24 +3,24 @@
 
 use std::path::Path;
 
-use readpath_core::law::{Spec, SpecError};
+use readpath_core::policy::{Spec, SpecError};
 
 use super::MeasuredError;
-use super::description::{Description, US};
-use crate::device::parameter::{Origin, Parameter};
+use super::description::{StorageDescription, US};
+use crate::device::parameter::{DeviceParameter, ParameterOrigin};
 use crate::fields::{FileError, toml_text};
 use crate::input_file;
 
 /// The storage of the machine on which the figures of the documents were taken.
-const BUILT_IN: &str = include_str!("virtual_disk.toml");
+const BUILT_IN_DESCRIPTION: &str = include_str!("virtual_disk.toml");
 
 /// The description that `spec` names, with the times that it gives in place of those measured.
 ///
 /// # Errors
 /// The spec or the file that it names is wrong.
-pub fn described(spec: &Spec) -> Result<Description, MeasuredError> {
+pub fn described(spec: &Spec) -> Result<StorageDescription, MeasuredError> {
     let mut description = match spec.parameters.get("toml").map(Path::new) {
-        None => parse(BUILT_IN, Path::new("virtual_disk.toml"))?,
+        None => parse(BUILT_IN_DESCRIPTION, Path::new("virtual_disk.toml"))?,
         Some(path) => {
             let text = read_text(path).map_err(|problem| FileError {
                 file: path.display().to_string(),
@@ -53,13 +53,13 @@ pub fn described(spec: &Spec) -> Result<Description, MeasuredError> {
 }
 
 /// A time of a description, under its name.
-struct Named<'d> {
+struct NamedTime<'d> {
     name: String,
     us: &'d mut f64,
     what: &'static str,
 }
 
-fn times(description: &mut Description) -> Vec<Named<'_>> {
+fn times(description: &mut StorageDescription) -> Vec<NamedTime<'_>> {
     let depths = &description.depths;
     let mut times = Vec::new();
     for (kind, lines, what) in [
@@ -69,23 +69,23 @@ fn times(description: &mut Description) -> Vec<Named<'_>> {
         for line in lines {
             for (depth, us) in depths.iter().zip(&mut line.us) {
                 let name = format!("{kind}.{}k.depth{depth}", line.bytes >> 10);
-                times.push(Named { name, us, what });
+                times.push(NamedTime { name, us, what });
             }
         }
     }
     for near in &mut description.near {
         let name = format!("near.{}k", near.distance / 1024);
         let what = "one that begins so far from the end of the last";
-        times.push(Named { name, us: &mut near.us, what });
+        times.push(NamedTime { name, us: &mut near.us, what });
     }
     let streams = &mut description.streams;
     let name = format!("streams.{}", streams.count);
-    times.push(Named { name, us: &mut streams.us, what: "one of so many streams in turn" });
+    times.push(NamedTime { name, us: &mut streams.us, what: "one of so many streams in turn" });
     times
 }
 
-fn parse(text: &str, path: &Path) -> Result<Description, FileError> {
-    Description::of(&toml_text::parse(text, path)?)
+fn parse(text: &str, path: &Path) -> Result<StorageDescription, FileError> {
+    StorageDescription::of(&toml_text::parse(text, path)?)
 }
 
 fn read_text(path: &Path) -> Result<String, String> {
@@ -97,17 +97,17 @@ fn read_text(path: &Path) -> Result<String, String> {
 ///
 /// # Errors
 /// As [`described`].
-pub fn parameters(spec: &Spec) -> Result<Vec<Parameter>, MeasuredError> {
+pub fn parameters(spec: &Spec) -> Result<Vec<DeviceParameter>, MeasuredError> {
     let mut description = described(spec)?;
     let storage = description.name.clone();
-    let parameter = |Named { name, us, what }: Named<'_>| {
+    let parameter = |NamedTime { name, us, what }: NamedTime<'_>| {
         let is_given = spec.parameters.contains_key(&name);
         let (origin, word) = match is_given {
-            true => (Origin::Given, "given"),
-            false => (Origin::Measured, "measured"),
+            true => (ParameterOrigin::Given, "given"),
+            false => (ParameterOrigin::Measured, "measured"),
         };
         let source = format!("{word}: {what}, of {storage}");
-        Parameter { name, value: format!("{us:.2}"), unit: "µs", origin, source }
+        DeviceParameter { name, value: format!("{us:.2}"), unit: "µs", origin, source }
     };
     Ok(times(&mut description).into_iter().map(parameter).collect())
 }

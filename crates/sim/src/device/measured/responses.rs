@@ -1,10 +1,10 @@
 //! How long a request takes among so many, by its size: what was measured, and in between.
 
-use super::description::Line;
+use super::description::SizeCosts;
 
 /// Times from start to end, by size and number under way.
 #[derive(Clone, Debug)]
-pub struct Responses {
+pub struct ResponseTimes {
     /// Sizes in bytes, rising.
     sizes: Vec<u64>,
     /// For each size, at `n - 1` the time in ns among `n`.
@@ -15,7 +15,7 @@ pub struct Responses {
 
 /// Where a size lies between two that were measured.
 #[derive(Clone, Copy, Debug)]
-pub struct Place {
+pub struct SizeInterval {
     line: usize,
     /// How far from that line to the next, in 1/65,536.
     part: i64,
@@ -23,10 +23,10 @@ pub struct Place {
 
 const WHOLE: i64 = 1 << 16;
 
-impl Responses {
+impl ResponseTimes {
     /// What `lines` say, which have a time for each of the first `depths`.
-    pub fn new(lines: &[Line], depths: &[u32]) -> Responses {
-        let between = |line: &Line| {
+    pub fn new(lines: &[SizeCosts], depths: &[u32]) -> ResponseTimes {
+        let between = |line: &SizeCosts| {
             let mut ns = Vec::new();
             for (index, us) in line.us.iter().enumerate() {
                 let (depth, now) = (depths[index], us * 1e3);
@@ -42,7 +42,7 @@ impl Responses {
             ns
         };
         let ns: Vec<Vec<i64>> = lines.iter().map(between).collect();
-        Responses {
+        ResponseTimes {
             sizes: lines.iter().map(|line| line.bytes).collect(),
             deepest: ns.iter().map(|ns| ns.len() as u32).collect(),
             ns,
@@ -50,7 +50,7 @@ impl Responses {
     }
 
     /// Where requests of `bytes` lie.
-    pub fn place(&self, bytes: u64) -> Place {
+    pub fn place(&self, bytes: u64) -> SizeInterval {
         let above = self.sizes.partition_point(|&size| size <= bytes);
         let line = above.saturating_sub(1).min(self.sizes.len().saturating_sub(2));
         let (low, high) = (self.sizes[line], self.sizes.get(line + 1));
@@ -61,12 +61,12 @@ impl Responses {
             }
             None => 0,
         };
-        Place { line, part }
+        SizeInterval { line, part }
     }
 
     /// The time of a request among `count` under way, itself among them; at least 1 ns.
     #[inline]
-    pub fn ns(&self, place: Place, count: u32) -> u64 {
+    pub fn ns(&self, place: SizeInterval, count: u32) -> u64 {
         let low = self.at(place.line, count);
         let ns = match place.part {
             0 => low,

@@ -54,7 +54,7 @@ impl WriteBuffer {
         }
         if self.recent.is_empty() {
             let places = (2 * self.capacity_bytes / PAGE_BYTES).next_power_of_two();
-            self.recent = vec![NO_PAGE; places as usize];
+            self.recent = vec![UNUSED_TAG; places as usize];
             self.ends = vec![0; places as usize];
         }
         self.used_bytes += bytes;
@@ -124,7 +124,7 @@ impl WriteBuffer {
 }
 
 /// At a place where there was none yet.
-const NO_PAGE: u32 = u32::MAX;
+const UNUSED_TAG: u32 = u32::MAX;
 
 #[cfg(test)]
 mod tests {

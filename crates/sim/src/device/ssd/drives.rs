@@ -8,43 +8,43 @@
 //! writes, from the data sheet of a die of that maker and generation. `mqsim` is
 //! MQSim's published configuration, all of it.
 
-use super::super::knob::{Knob, Quantity};
+use super::super::parameter_spec::{ParameterQuantity, ParameterSpec};
 
 /// A figure and its source.
-type Figure = (u64, &'static str);
+type ValueAndSource = (u64, &'static str);
 
 /// What differs from drive to drive.
-struct Drive {
-    size: Figure,
-    depth: Figure,
-    link: Figure,
-    link_duplex: Figure,
-    read_overhead: Figure,
-    write_overhead: Figure,
-    power_loss_protection: Figure,
-    command_interval: Figure,
-    buffer: Figure,
-    channels: Figure,
-    dies_per_channel: Figure,
-    planes: Figure,
-    page: Figure,
-    channel_rate: Figure,
-    bits_per_cell: Figure,
-    read_lsb: Figure,
-    read_csb: Figure,
-    read_msb: Figure,
-    program_lsb: Figure,
-    program_csb: Figure,
-    program_msb: Figure,
-    erase: Figure,
-    pages_per_block: Figure,
-    suspend_program: Figure,
-    suspend_erase: Figure,
-    map_span: Figure,
-    spare: Figure,
-    kept_free: Figure,
-    parity: Figure,
-    used: Figure,
+struct DriveValues {
+    size: ValueAndSource,
+    depth: ValueAndSource,
+    link: ValueAndSource,
+    link_duplex: ValueAndSource,
+    read_overhead: ValueAndSource,
+    write_overhead: ValueAndSource,
+    power_loss_protection: ValueAndSource,
+    command_interval: ValueAndSource,
+    buffer: ValueAndSource,
+    channels: ValueAndSource,
+    dies_per_channel: ValueAndSource,
+    planes: ValueAndSource,
+    page: ValueAndSource,
+    channel_rate: ValueAndSource,
+    bits_per_cell: ValueAndSource,
+    read_lsb: ValueAndSource,
+    read_csb: ValueAndSource,
+    read_msb: ValueAndSource,
+    program_lsb: ValueAndSource,
+    program_csb: ValueAndSource,
+    program_msb: ValueAndSource,
+    erase: ValueAndSource,
+    pages_per_block: ValueAndSource,
+    suspend_program: ValueAndSource,
+    suspend_erase: ValueAndSource,
+    map_span: ValueAndSource,
+    spare: ValueAndSource,
+    kept_free: ValueAndSource,
+    parity: ValueAndSource,
+    used: ValueAndSource,
 }
 
 const US: u64 = 1_000;
@@ -56,9 +56,9 @@ const B17A: &str =
     "data sheet: UT81NDQ512G8T, eight 512 Gbit TLC dies of Micron's 64-layer B17A, 2022";
 const MQSIM_FREE: &str = "published: MQSim's ssdconfig.xml, GC_Exec_Threshold 0.05";
 const NO_FIRMWARE: &str = "published: MQSim models no time of its firmware";
-const MODES: &str = "derived: published modes of a Micron 7300 PRO's 4 KiB latency at depth 1 (88, 116, 165 µs) less the rest of the path";
+const SOURCE_LATENCY_MODES: &str = "derived: published modes of a Micron 7300 PRO's 4 KiB latency at depth 1 (88, 116, 165 µs) less the rest of the path";
 
-const SATA_2012: Drive = Drive {
+const SATA_2012: DriveValues = DriveValues {
     size: (240_057_409_536, "standard: 240 GB drive, 468,862,128 sectors, IDEMA LBA1-03"),
     depth: (32, "standard: Serial ATA 3.0, native command queueing, 32 tags"),
     link: (
@@ -109,7 +109,7 @@ const SATA_2012: Drive = Drive {
     used: (0, "data sheet: Intel SSD 520, as client drives are stated, fresh out of the box"),
 };
 
-const NVME_TODAY: Drive = Drive {
+const NVME_TODAY: DriveValues = DriveValues {
     size: (3_840_755_982_336, "standard: 3.84 TB drive, 7,501,476,528 sectors, IDEMA LBA1-03"),
     depth: (1_023, "published: Linux nvme driver, queues of 1,024 entries, one kept free"),
     link: (
@@ -128,9 +128,9 @@ const NVME_TODAY: Drive = Drive {
     page: (16_384, B17A),
     channel_rate: (667_000_000, B17A),
     bits_per_cell: (3, "data sheet: TLC"),
-    read_lsb: (72_600, MODES),
-    read_csb: (100_600, MODES),
-    read_msb: (149_600, MODES),
+    read_lsb: (72_600, SOURCE_LATENCY_MODES),
+    read_csb: (100_600, SOURCE_LATENCY_MODES),
+    read_msb: (149_600, SOURCE_LATENCY_MODES),
     program_lsb: (1_900 * US, B17A),
     program_csb: (1_900 * US, B17A),
     program_msb: (1_900 * US, B17A),
@@ -151,7 +151,7 @@ const NVME_TODAY: Drive = Drive {
     used: (1, "data sheet: Micron 7300 PRO, as data-centre drives are stated, in steady state"),
 };
 
-const MQSIM_DEFAULT: Drive = Drive {
+const MQSIM_DEFAULT: DriveValues = DriveValues {
     size: (
         511_274_123_264,
         "derived: 549.8 GB of flash less Overprovisioning_Ratio 0.07, MQSim's ssdconfig.xml",
@@ -177,37 +177,31 @@ const MQSIM_DEFAULT: Drive = Drive {
 };
 
 /// The knobs of `ssd`.
-pub fn sata_2012() -> Vec<Knob> {
-    knobs(&SATA_2012)
+pub fn sata_2012() -> Vec<ParameterSpec> {
+    parameter_specs(&SATA_2012)
 }
 
 /// The knobs of `nvme`.
-pub fn nvme_today() -> Vec<Knob> {
-    knobs(&NVME_TODAY)
+pub fn nvme_today() -> Vec<ParameterSpec> {
+    parameter_specs(&NVME_TODAY)
 }
 
 /// The knobs of `mqsim`.
-pub fn mqsim() -> Vec<Knob> {
-    knobs(&MQSIM_DEFAULT)
+pub fn mqsim() -> Vec<ParameterSpec> {
+    parameter_specs(&MQSIM_DEFAULT)
 }
 
-fn knobs(drive: &Drive) -> Vec<Knob> {
-    use Quantity::{Bytes, BytesPerSecond, Count, Percent, Switch, Time};
-    const RATE: (u64, u64) = (1_000_000, 64_000_000_000);
-    const SPAN: (u64, u64) = (0, 1_000 * MS);
-    let knob = |key, what, quantity, (default, source): Figure, (least, most)| Knob {
-        key,
-        what,
-        quantity,
-        default,
-        least,
-        most,
-        source,
+fn parameter_specs(drive: &DriveValues) -> Vec<ParameterSpec> {
+    use ParameterQuantity::{Bytes, BytesPerSecond, Count, Percent, Switch, Time};
+    const BANDWIDTH_BOUNDS: (u64, u64) = (1_000_000, 64_000_000_000);
+    const DURATION_BOUNDS: (u64, u64) = (0, 1_000 * MS);
+    let parameter_spec = |key, what, quantity, (default, source): ValueAndSource, (least, most)| {
+        ParameterSpec { key, what, quantity, default, least, most, source }
     };
     vec![
-        knob("size", "capacity", Bytes, drive.size, (1 << 20, 1 << 50)),
-        knob("depth", "commands at once", Count, drive.depth, (1, 65_535)),
-        knob(
+        parameter_spec("size", "capacity", Bytes, drive.size, (1 << 20, 1 << 50)),
+        parameter_spec("depth", "commands at once", Count, drive.depth, (1, 65_535)),
+        parameter_spec(
             "request_max",
             "largest request",
             Bytes,
@@ -217,95 +211,167 @@ fn knobs(drive: &Drive) -> Vec<Knob> {
             ),
             (4 << 10, 32 << 20),
         ),
-        knob("link", "host link", BytesPerSecond, drive.link, RATE),
-        knob("link_duplex", "both ways at once", Switch, drive.link_duplex, (0, 1)),
-        knob("read_overhead", "controller's time for a read", Time, drive.read_overhead, SPAN),
-        knob("write_overhead", "controller's time for a write", Time, drive.write_overhead, SPAN),
-        knob(
+        parameter_spec("link", "host link", BytesPerSecond, drive.link, BANDWIDTH_BOUNDS),
+        parameter_spec("link_duplex", "both ways at once", Switch, drive.link_duplex, (0, 1)),
+        parameter_spec(
+            "read_overhead",
+            "controller's time for a read",
+            Time,
+            drive.read_overhead,
+            DURATION_BOUNDS,
+        ),
+        parameter_spec(
+            "write_overhead",
+            "controller's time for a write",
+            Time,
+            drive.write_overhead,
+            DURATION_BOUNDS,
+        ),
+        parameter_spec(
             "power_loss_protection",
             "the buffer survives a loss of power: a flush asks for nothing",
             Switch,
             drive.power_loss_protection,
             (0, 1),
         ),
-        knob(
+        parameter_spec(
             "command_interval",
             "least time between two commands",
             Time,
             drive.command_interval,
-            SPAN,
+            DURATION_BOUNDS,
         ),
-        knob("buffer", "write buffer", Bytes, drive.buffer, (1 << 20, 4 << 30)),
-        knob(
+        parameter_spec("buffer", "write buffer", Bytes, drive.buffer, (1 << 20, 4 << 30)),
+        parameter_spec(
             "map_span",
             "data whose map is in memory; 0: all of it",
             Bytes,
             drive.map_span,
             (0, 1 << 50),
         ),
-        knob("channels", "flash channels", Count, drive.channels, (1, 64)),
-        knob("dies_per_channel", "dies on each channel", Count, drive.dies_per_channel, (1, 64)),
-        knob("planes", "planes in a die", Count, drive.planes, (1, 8)),
-        knob("page", "flash page, a power of two", Bytes, drive.page, (4 << 10, 64 << 10)),
-        knob(
+        parameter_spec("channels", "flash channels", Count, drive.channels, (1, 64)),
+        parameter_spec(
+            "dies_per_channel",
+            "dies on each channel",
+            Count,
+            drive.dies_per_channel,
+            (1, 64),
+        ),
+        parameter_spec("planes", "planes in a die", Count, drive.planes, (1, 8)),
+        parameter_spec(
+            "page",
+            "flash page, a power of two",
+            Bytes,
+            drive.page,
+            (4 << 10, 64 << 10),
+        ),
+        parameter_spec(
             "pages_per_block",
             "pages in an erase block",
             Count,
             drive.pages_per_block,
             (1, 65_536),
         ),
-        knob("channel_rate", "flash channel", BytesPerSecond, drive.channel_rate, RATE),
-        knob(
+        parameter_spec(
+            "channel_rate",
+            "flash channel",
+            BytesPerSecond,
+            drive.channel_rate,
+            BANDWIDTH_BOUNDS,
+        ),
+        parameter_spec(
             "bits_per_cell",
             "page types in turn: lsb; lsb, msb; lsb, csb, msb",
             Count,
             drive.bits_per_cell,
             (1, 3),
         ),
-        knob("read_lsb", "sensing a page of the lowest bit", Time, drive.read_lsb, SPAN),
-        knob("read_csb", "sensing a page of the middle bit", Time, drive.read_csb, SPAN),
-        knob("read_msb", "sensing a page of the highest bit", Time, drive.read_msb, SPAN),
-        knob("program_lsb", "programming a page of the lowest bit", Time, drive.program_lsb, SPAN),
-        knob("program_csb", "programming a page of the middle bit", Time, drive.program_csb, SPAN),
-        knob("program_msb", "programming a page of the highest bit", Time, drive.program_msb, SPAN),
-        knob("erase", "erasing a block", Time, drive.erase, SPAN),
-        knob(
+        parameter_spec(
+            "read_lsb",
+            "sensing a page of the lowest bit",
+            Time,
+            drive.read_lsb,
+            DURATION_BOUNDS,
+        ),
+        parameter_spec(
+            "read_csb",
+            "sensing a page of the middle bit",
+            Time,
+            drive.read_csb,
+            DURATION_BOUNDS,
+        ),
+        parameter_spec(
+            "read_msb",
+            "sensing a page of the highest bit",
+            Time,
+            drive.read_msb,
+            DURATION_BOUNDS,
+        ),
+        parameter_spec(
+            "program_lsb",
+            "programming a page of the lowest bit",
+            Time,
+            drive.program_lsb,
+            DURATION_BOUNDS,
+        ),
+        parameter_spec(
+            "program_csb",
+            "programming a page of the middle bit",
+            Time,
+            drive.program_csb,
+            DURATION_BOUNDS,
+        ),
+        parameter_spec(
+            "program_msb",
+            "programming a page of the highest bit",
+            Time,
+            drive.program_msb,
+            DURATION_BOUNDS,
+        ),
+        parameter_spec("erase", "erasing a block", Time, drive.erase, DURATION_BOUNDS),
+        parameter_spec(
             "suspend_program",
             "suspending a program for a read; 0: never",
             Time,
             drive.suspend_program,
-            SPAN,
+            DURATION_BOUNDS,
         ),
-        knob(
+        parameter_spec(
             "suspend_erase",
             "suspending an erase for a read; 0: never",
             Time,
             drive.suspend_erase,
-            SPAN,
+            DURATION_BOUNDS,
         ),
-        knob(
+        parameter_spec(
             "spare",
             "flash beyond the capacity, for what is overwritten",
             Percent,
             drive.spare,
             (1, 1_000),
         ),
-        knob("kept_free", "blocks that collection keeps free", Percent, drive.kept_free, (0, 50)),
-        knob(
+        parameter_spec(
+            "kept_free",
+            "blocks that collection keeps free",
+            Percent,
+            drive.kept_free,
+            (0, 50),
+        ),
+        parameter_spec(
             "used",
             "written full before the run, by such requests as come; 0: empty",
             Switch,
             drive.used,
             (0, 1),
         ),
-        knob(
+        parameter_spec(
             "parity",
             "programs for each of parity over them; 0: none",
             Count,
             drive.parity,
             (0, 1_024),
         ),
-        knob(
+        parameter_spec(
             "reads_in_row",
             "reads that a die serves while a program waits",
             Count,

@@ -20,8 +20,8 @@ use std::collections::VecDeque;
 
 use readpath_core::unit::Time;
 
-use crate::device::earliest::Earliest;
-use crate::device::rate::Wire;
+use crate::device::earliest::EarliestEvent;
+use crate::device::rate::Link;
 
 /// What the flash is made of, and how long it takes.
 #[derive(Clone, Debug)]
@@ -54,7 +54,7 @@ pub struct FlashTiming {
 
 /// What an [`advance`](Flash::advance) brought to an end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Finished {
+pub enum FlashEvent {
     /// `bytes` of the request in `slot` have left the channel.
     Read {
         /// The request, as its reader named it.
@@ -77,7 +77,7 @@ struct PageRead {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
+enum FlashStep {
     /// A page that the host wrote.
     Program,
     /// A row that the garbage collection reads.
@@ -96,7 +96,7 @@ enum DieState {
     /// It waits for, or crosses, the channel; the register is taken until then.
     Sending(PageRead),
     /// A background step, until the time given.
-    Stepping(Step, Time),
+    Stepping(FlashStep, Time),
     /// A background step is being put aside for a read; so much of it is left.
     Suspending,
 }
@@ -105,7 +105,7 @@ enum DieState {
 struct Die {
     state: DieState,
     reads: VecDeque<PageRead>,
-    suspended: Option<(Step, Time)>,
+    suspended: Option<(FlashStep, Time)>,
     programs_waiting: u32,
     collects_waiting: u32,
     moves_waiting: u32,
@@ -122,13 +122,13 @@ struct Die {
 pub struct Flash {
     timing: FlashTiming,
     dies: Vec<Die>,
-    channels: Vec<Wire>,
-    next: Earliest,
+    channels: Vec<Link>,
+    next: EarliestEvent,
     next_program_die: u32,
     next_collect_die: u32,
     next_move_die: u32,
     /// Programs of data since the last one of parity.
-    without_parity: u32,
+    programs_since_parity: u32,
 }
 
 impl Flash {
@@ -148,12 +148,12 @@ impl Flash {
         };
         Flash {
             dies: vec![die; timing.dies as usize],
-            channels: vec![Wire::new(timing.channel_bytes_per_second); timing.channels as usize],
-            next: Earliest::new(timing.dies),
+            channels: vec![Link::new(timing.channel_bytes_per_second); timing.channels as usize],
+            next: EarliestEvent::new(timing.dies),
             next_program_die: 0,
             next_collect_die: 0,
             next_move_die: 0,
-            without_parity: 0,
+            programs_since_parity: 0,
             timing,
         }
     }
@@ -213,9 +213,9 @@ impl Flash {
 
     /// After a program of data: that of the parity, when it is due.
     fn cover(&mut self, now: Time) {
-        self.without_parity += 1;
-        if self.without_parity == self.timing.parity {
-            self.without_parity = 0;
+        self.programs_since_parity += 1;
+        if self.programs_since_parity == self.timing.parity {
+            self.programs_since_parity = 0;
             let die = next(&mut self.next_program_die, self.timing.dies);
             self.wait(now, die, |die| &mut die.moves_waiting);
         }
@@ -232,27 +232,27 @@ impl Flash {
 
     /// Carries out what happens at `now` on `die`, as [`next_event`](Flash::next_event) said.
     #[inline]
-    pub fn advance(&mut self, now: Time, die: u32) -> Finished {
+    pub fn advance(&mut self, now: Time, die: u32) -> FlashEvent {
         match self.dies[die as usize].state {
             DieState::Sensing(read) => {
                 let channel = &mut self.channels[(die % self.timing.channels) as usize];
                 let sent_at = channel.carry(now, u64::from(read.bytes));
                 self.dies[die as usize].state = DieState::Sending(read);
                 self.next.set(die, Some(sent_at));
-                Finished::Nothing
+                FlashEvent::Nothing
             }
             DieState::Sending(read) => {
                 self.start_next(now, die);
-                Finished::Read { slot: read.slot, bytes: read.bytes }
+                FlashEvent::Read { slot: read.slot, bytes: read.bytes }
             }
             DieState::Stepping(step, _) => {
                 self.finish_step(die, step);
                 self.start_next(now, die);
-                if step == Step::Program { Finished::Program } else { Finished::Nothing }
+                if step == FlashStep::Program { FlashEvent::Program } else { FlashEvent::Nothing }
             }
             DieState::Suspending => {
                 self.start_next(now, die);
-                Finished::Nothing
+                FlashEvent::Nothing
             }
             DieState::Idle => unreachable!("an idle die expects nothing"),
         }
@@ -272,7 +272,7 @@ impl Flash {
             return;
         }
         this.reads_in_row = 0;
-        match self.background_end(now, die) {
+        match self.next_background(now, die) {
             Some((step, end)) => {
                 self.dies[die as usize].state = DieState::Stepping(step, end);
                 self.next.set(die, Some(end));
@@ -285,7 +285,7 @@ impl Flash {
     }
 
     /// Chooses the die's next background step and says when it ends.
-    fn background_end(&mut self, now: Time, die: u32) -> Option<(Step, Time)> {
+    fn next_background(&mut self, now: Time, die: u32) -> Option<(FlashStep, Time)> {
         let this = &mut self.dies[die as usize];
         if let Some((step, rest)) = this.suspended.take() {
             return Some((step, now + rest));
@@ -293,15 +293,15 @@ impl Flash {
         let bit = this.pages_programmed as usize % self.timing.program.len();
         let program = self.timing.program[bit];
         if this.erases_waiting > 0 {
-            Some((Step::Erase, now + self.timing.erase))
+            Some((FlashStep::Erase, now + self.timing.erase))
         } else {
             let (step, cells) = if this.collects_waiting > 0 {
                 let bit = this.rows_collected as usize % self.timing.sense.len();
-                (Step::Collect, self.timing.sense[bit])
+                (FlashStep::Collect, self.timing.sense[bit])
             } else if this.moves_waiting > 0 {
-                (Step::Move, program)
+                (FlashStep::Move, program)
             } else if this.programs_waiting > 0 {
-                (Step::Program, program)
+                (FlashStep::Program, program)
             } else {
                 return None;
             };
@@ -310,20 +310,20 @@ impl Flash {
         }
     }
 
-    fn finish_step(&mut self, die: u32, step: Step) {
+    fn finish_step(&mut self, die: u32, step: FlashStep) {
         let this = &mut self.dies[die as usize];
         match step {
-            Step::Erase => {
+            FlashStep::Erase => {
                 this.erases_waiting -= 1;
                 return;
             }
-            Step::Collect => {
+            FlashStep::Collect => {
                 this.collects_waiting -= 1;
                 this.rows_collected = this.rows_collected.wrapping_add(1);
                 return;
             }
-            Step::Move => this.moves_waiting -= 1,
-            Step::Program => this.programs_waiting -= 1,
+            FlashStep::Move => this.moves_waiting -= 1,
+            FlashStep::Program => this.programs_waiting -= 1,
         }
         this.pages_programmed = this.pages_programmed.wrapping_add(1);
         if this.pages_programmed.is_multiple_of(self.timing.pages_per_block) {
@@ -333,11 +333,11 @@ impl Flash {
 
     /// Puts a background step aside for the read that has just come, when the
     /// die can and something is gained by it.
-    fn suspend(&mut self, now: Time, die: u32, step: Step, end: Time) {
+    fn suspend(&mut self, now: Time, die: u32, step: FlashStep, end: Time) {
         let pause = match step {
-            Step::Erase => self.timing.suspend_erase,
-            Step::Program | Step::Move => self.timing.suspend_program,
-            Step::Collect => Time::ZERO,
+            FlashStep::Erase => self.timing.suspend_erase,
+            FlashStep::Program | FlashStep::Move => self.timing.suspend_program,
+            FlashStep::Collect => Time::ZERO,
         };
         if pause == Time::ZERO || end <= now + pause {
             return;

@@ -21,7 +21,7 @@ pub struct MapCache {
 
 /// A map page that must be read first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Miss {
+pub struct MapMiss {
     /// Its number.
     pub page: u64,
     /// Whether the page whose place it takes has changed, and is to be programmed.
@@ -39,7 +39,7 @@ impl MapCache {
 
     /// Looks up the map page of `sector`, for a write to change it; gives what must be read first.
     #[inline]
-    pub fn miss(&mut self, sector: u64, is_write: bool) -> Option<Miss> {
+    pub fn miss(&mut self, sector: u64, is_write: bool) -> Option<MapMiss> {
         if self.held.is_empty() {
             return None;
         }
@@ -52,7 +52,7 @@ impl MapCache {
         }
         *held = page;
         let writes_back = std::mem::replace(has_changed, is_write);
-        Some(Miss { page, writes_back })
+        Some(MapMiss { page, writes_back })
     }
 
     /// Sectors whose map is one page.
@@ -68,7 +68,7 @@ mod tests {
     #[test]
     fn a_map_page_of_4_kib_covers_4_mib() {
         let mut map = MapCache::new(4096, 8 << 20);
-        let miss = |page, writes_back| Some(Miss { page, writes_back });
+        let miss = |page, writes_back| Some(MapMiss { page, writes_back });
         assert_eq!(map.miss(0, false), miss(0, false));
         assert_eq!(map.miss(8191, true), None);
         assert_eq!(map.miss(8192, false), miss(1, false));

@@ -25,8 +25,8 @@ use std::collections::VecDeque;
 
 use readpath_core::unit::PageRange;
 
-use super::written::Written;
-use crate::device::random::Draw;
+use super::written::WrittenPages;
+use crate::device::random::SeededRng;
 
 /// Blocks of which counts are kept at most; of a larger drive several count as one.
 const BLOCKS_MAX: u64 = 1 << 16;
@@ -36,7 +36,7 @@ const STREAMS: usize = 64;
 
 /// How a drive's flash is divided.
 #[derive(Clone, Copy, Debug)]
-pub struct Room {
+pub struct FlashDivision {
     /// Pages of 4 KiB that the host sees.
     pub pages: u64,
     /// Flash beyond them for each hundred, for the collection.
@@ -53,7 +53,7 @@ pub struct Room {
 
 /// Rows that the collection moves now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Moved {
+pub struct MovedRows {
     /// Rows to be read.
     pub reads: u64,
     /// Rows to be programmed.
@@ -66,24 +66,24 @@ pub struct Moved {
 /// pages and the entries of `written` that name it.
 #[derive(Debug)]
 pub struct Translation {
-    room: Room,
+    room: FlashDivision,
     block_pages: u64,
     free_least: usize,
     /// Empty until the first write.
-    blocks: Vec<Block>,
+    blocks: Vec<FlashBlock>,
     free: VecDeque<u32>,
-    host: Open,
-    moved: Open,
+    host: OpenBlock,
+    moved: OpenBlock,
     /// The block of each page that the run has written.
-    written: Written,
+    written: WrittenPages,
     /// The page that a stream writes next, and the block that held the last one's old copy.
     streams: VecDeque<(u64, u32)>,
-    draw: Draw,
-    work: Work,
+    draw: SeededRng,
+    work: CollectionWork,
 }
 
 #[derive(Clone, Debug, Default)]
-struct Block {
+struct FlashBlock {
     valid: u64,
     /// Valid pages written before the run.
     old: u64,
@@ -94,14 +94,14 @@ struct Block {
 
 /// A block that takes pages.
 #[derive(Clone, Copy, Debug, Default)]
-struct Open {
+struct OpenBlock {
     block: u32,
     room: u64,
 }
 
 /// The collection's work that is spread over the pages of the host's open block.
 #[derive(Clone, Copy, Debug, Default)]
-struct Work {
+struct CollectionWork {
     read_pages: u64,
     moved_pages: u64,
     /// Page fractions that add up to a row, in units of a page over the block's pages.
@@ -111,7 +111,7 @@ struct Work {
 
 impl Translation {
     /// The table of a drive with so much room; its blocks are made by the first write.
-    pub fn new(room: Room) -> Translation {
+    pub fn new(room: FlashDivision) -> Translation {
         let block_pages = room.block_pages.max((room.pages / BLOCKS_MAX).next_power_of_two());
         Translation {
             room,
@@ -119,22 +119,22 @@ impl Translation {
             free_least: 0,
             blocks: Vec::new(),
             free: VecDeque::new(),
-            host: Open::default(),
-            moved: Open::default(),
-            written: Written::default(),
+            host: OpenBlock::default(),
+            moved: OpenBlock::default(),
+            written: WrittenPages::default(),
             streams: VecDeque::new(),
-            draw: Draw::new(0),
-            work: Work::default(),
+            draw: SeededRng::new(0),
+            work: CollectionWork::default(),
         }
     }
 
     /// The host writes `pages`; gives what the collection moves meanwhile.
-    pub fn write(&mut self, pages: PageRange) -> Moved {
+    pub fn write(&mut self, pages: PageRange) -> MovedRows {
         if self.blocks.is_empty() {
-            self.make_blocks();
+            self.create_blocks();
         }
-        let mut moved = Moved::default();
-        let mut beside = self.continued(pages);
+        let mut moved = MovedRows::default();
+        let mut last_old_block = self.stream_block(pages);
         for page in pages.pages() {
             // Before the old copy is void: the collection would look for it.
             if self.host.room == 0 {
@@ -143,7 +143,9 @@ impl Translation {
             }
             match self.written.get(page) {
                 Some(block) => self.blocks[block as usize].valid -= 1,
-                None if self.room.is_used => beside = self.void_old(beside),
+                None if self.room.is_used => {
+                    last_old_block = self.invalidate_old_page(last_old_block)
+                }
                 None => {}
             }
             let block = &mut self.blocks[self.host.block as usize];
@@ -155,14 +157,14 @@ impl Translation {
             moved.reads += due.reads;
             moved.programs += due.programs;
         }
-        if let Some(block) = beside {
+        if let Some(block) = last_old_block {
             self.streams.push_back((pages.end, block));
         }
         moved
     }
 
     /// The block that held the old copy of the page before `pages`, where that was written just now.
-    fn continued(&mut self, pages: PageRange) -> Option<u32> {
+    fn stream_block(&mut self, pages: PageRange) -> Option<u32> {
         let at = self.streams.iter().position(|stream| stream.0 == pages.first);
         let stream = at.and_then(|at| self.streams.remove(at));
         if self.streams.len() >= STREAMS {
@@ -172,10 +174,10 @@ impl Translation {
     }
 
     /// Voids one old page: beside the last one where there is another, or anywhere.
-    fn void_old(&mut self, beside: Option<u32>) -> Option<u32> {
-        let block = match beside {
+    fn invalidate_old_page(&mut self, last_old_block: Option<u32>) -> Option<u32> {
+        let block = match last_old_block {
             Some(block) if self.blocks[block as usize].old > 0 => block,
-            _ => self.drawn_block()?,
+            _ => self.draw_old_block()?,
         };
         let this = &mut self.blocks[block as usize];
         this.old -= 1;
@@ -184,7 +186,7 @@ impl Translation {
     }
 
     /// A block with old pages, drawn by how many it has; `None` when there is none left.
-    fn drawn_block(&mut self) -> Option<u32> {
+    fn draw_old_block(&mut self) -> Option<u32> {
         let count = self.blocks.len() as u64;
         for _ in 0..64 {
             let block = self.draw.below(count);
@@ -222,10 +224,10 @@ impl Translation {
     }
 
     fn move_pages(&mut self, victim: u32) {
-        let Block { mut old, pages, .. } = std::mem::take(&mut self.blocks[victim as usize]);
+        let FlashBlock { mut old, pages, .. } = std::mem::take(&mut self.blocks[victim as usize]);
         for page in pages {
             if self.written.get(page) == Some(victim) {
-                let (to, _) = self.moved_to(1);
+                let (to, _) = self.room_for_moved(1);
                 let block = &mut self.blocks[to as usize];
                 block.valid += 1;
                 block.pages.push(page);
@@ -233,7 +235,7 @@ impl Translation {
             }
         }
         while old > 0 {
-            let (to, count) = self.moved_to(old);
+            let (to, count) = self.room_for_moved(old);
             let block = &mut self.blocks[to as usize];
             block.valid += count;
             block.old += count;
@@ -243,7 +245,7 @@ impl Translation {
     }
 
     /// The block that takes moved pages, and how many of `count` it takes.
-    fn moved_to(&mut self, count: u64) -> (u32, u64) {
+    fn room_for_moved(&mut self, count: u64) -> (u32, u64) {
         if self.moved.room == 0 {
             self.moved = self.opened(self.moved.block);
         }
@@ -253,43 +255,43 @@ impl Translation {
     }
 
     /// Closes `full` and opens a free block.
-    fn opened(&mut self, full: u32) -> Open {
+    fn opened(&mut self, full: u32) -> OpenBlock {
         self.blocks[full as usize].is_closed = true;
         let block = self.free.pop_front().expect("collection keeps blocks free");
-        Open { block, room: self.block_pages }
+        OpenBlock { block, room: self.block_pages }
     }
 
     /// Divides the flash into blocks: as many free as are kept so, two open, the others closed;
     /// a drive in use lacks a free one, and collects with its first write.
-    fn make_blocks(&mut self) {
+    fn create_blocks(&mut self) {
         let room = self.room;
         let full = room.pages.div_ceil(self.block_pages);
         let asked = (full * (100 + room.spare_percent)).div_ceil(100);
         self.free_least = (asked * room.free_percent / 100).max(2) as usize;
         // Of a drive too small for its share, a block more than the data needs is collected.
         let count = asked.max(full + self.free_least as u64 + 3);
-        self.blocks = vec![Block::default(); count as usize];
+        self.blocks = vec![FlashBlock::default(); count as usize];
         let used = match room.is_used {
             true => count as usize - self.free_least - 1,
             false => 0,
         };
         let valid = steady(used, self.block_pages, room.pages);
         for (block, valid) in self.blocks.iter_mut().zip(valid) {
-            *block = Block { valid, old: valid, pages: Vec::new(), is_closed: true };
+            *block = FlashBlock { valid, old: valid, pages: Vec::new(), is_closed: true };
         }
         self.free = (used as u32..count as u32).collect();
         let mut open = || {
             let block = self.free.pop_front().expect("two blocks are open");
-            Open { block, room: self.block_pages }
+            OpenBlock { block, room: self.block_pages }
         };
         (self.host, self.moved) = (open(), open());
         self.collect();
     }
 }
 
-impl Work {
+impl CollectionWork {
     /// One page of the host's block is written: the share of the work that is due with it.
-    fn step(&mut self, block_pages: u64, row_pages: u64) -> Moved {
+    fn step(&mut self, block_pages: u64, row_pages: u64) -> MovedRows {
         let row = block_pages * row_pages;
         let due = |pages: &mut u64, due: &mut u64| {
             *due += *pages;
@@ -297,7 +299,7 @@ impl Work {
             *due %= row;
             rows
         };
-        Moved {
+        MovedRows {
             reads: due(&mut self.read_pages, &mut self.read_due),
             programs: due(&mut self.moved_pages, &mut self.moved_due),
         }
@@ -335,7 +337,7 @@ fn steady(blocks: usize, block_pages: u64, pages: u64) -> Vec<u64> {
 mod tests {
     use super::*;
 
-    const ROOM: Room = Room {
+    const ROOM: FlashDivision = FlashDivision {
         pages: 1 << 17,
         spare_percent: 15,
         free_percent: 0,
@@ -351,7 +353,7 @@ mod tests {
     }
 
     fn anywhere(pages: u64) -> impl FnMut(u64) -> u64 {
-        let mut draw = Draw::new(5);
+        let mut draw = SeededRng::new(5);
         move |_| draw.below(pages)
     }
 
@@ -370,7 +372,7 @@ mod tests {
     /// A drive that was empty comes to the same by itself, once it has been written often enough.
     #[test]
     fn an_empty_drive_moves_nothing_until_it_is_full_and_then_as_much() {
-        let mut drive = Translation::new(Room { is_used: false, ..ROOM });
+        let mut drive = Translation::new(FlashDivision { is_used: false, ..ROOM });
         assert_eq!(moved(&mut drive, ROOM.pages, |n| n), 0.0);
         moved(&mut drive, 4 * ROOM.pages, anywhere(ROOM.pages));
         let rows = moved(&mut drive, 2 * ROOM.pages, anywhere(ROOM.pages));
@@ -391,9 +393,10 @@ mod tests {
     #[test]
     fn no_page_is_lost() {
         for is_used in [false, true] {
-            let room = Room { pages: 4_000, spare_percent: 1, block_pages: 64, is_used, ..ROOM };
+            let room =
+                FlashDivision { pages: 4_000, spare_percent: 1, block_pages: 64, is_used, ..ROOM };
             let mut drive = Translation::new(room);
-            let mut draw = Draw::new(9);
+            let mut draw = SeededRng::new(9);
             for _ in 0..20_000 {
                 let first = draw.below(4_000);
                 drive.write(PageRange { first, end: (first + draw.below(40) + 1).min(4_000) });

@@ -15,13 +15,13 @@ const GROUP: u64 = 8;
 /// At most five of eight places are taken: so what is looked for is found, or a free place, after a few steps, streams or
 /// not. A place is 0, or one more than the page, and its block.
 #[derive(Debug, Default)]
-pub struct Written {
+pub struct WrittenPages {
     /// A power of two of them, of `GROUP` at least; or none.
     places: Vec<u64>,
     count: usize,
 }
 
-impl Written {
+impl WrittenPages {
     /// How many pages are in it.
     #[cfg(test)]
     pub fn count(&self) -> usize {
@@ -76,13 +76,14 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::device::random::Draw;
+    use crate::device::random::SeededRng;
 
     /// Against a tree: streams, pages anywhere, pages of which only every eighth is written, and all of
     /// them again.
     #[test]
     fn it_is_what_a_tree_is() {
-        let (mut written, mut tree, mut draw) = (Written::default(), BTreeMap::new(), Draw::new(3));
+        let (mut written, mut tree, mut draw) =
+            (WrittenPages::default(), BTreeMap::new(), SeededRng::new(3));
         let anywhere: Vec<u64> = (0..20_000).map(|_| draw.below(1 << 38)).collect();
         let streams = (0..20_000).chain((1 << 37)..(1 << 37) + 5_000);
         let strided = (0..20_000).map(|nth| (1 << 30) + nth * 8);

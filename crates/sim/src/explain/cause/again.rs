@@ -3,21 +3,21 @@
 //! It holds where most of what was fetched for a read had been fetched before; also where the read
 //! waited for what was on its way, and that had.
 
-use super::super::Cause;
-use super::super::gather::Gathered;
+use super::super::WaitCause;
+use super::super::gather::RecordingData;
 use super::words::{bytes, time};
-use super::{Wait, Words, name};
+use super::{CauseText, ReadWait, name};
 
-pub(super) fn holds(wait: &Wait) -> bool {
+pub(super) fn holds(wait: &ReadWait) -> bool {
     wait.again_bytes > 0 && wait.again_bytes > wait.fetched_bytes / 2
 }
 
-pub(super) fn words(gathered: &Gathered) -> Words {
-    let (charge, file) = gathered.charged(Cause::Again);
+pub(super) fn words(gathered: &RecordingData) -> CauseText {
+    let (charge, file) = gathered.charged(WaitCause::Again);
     let fetched: u64 = gathered.files.values().map(|file| file.fetched_bytes).sum();
     let again: u64 = gathered.files.values().map(|file| file.again_bytes).sum();
     let once = fetched.saturating_sub(again);
-    Words {
+    CauseText {
         title: "the same bytes are fetched from the device again and again".to_owned(),
         evidence: format!(
             "{} of {} that were fetched had been fetched before; {} waits of {}, most of them for {}",

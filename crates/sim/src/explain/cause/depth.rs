@@ -5,20 +5,20 @@
 //! to read at a time on average. A touch of a mapping asks for a page, and may have megabytes fetched around it: these are what
 //! it waits for then, and others beside them would wait as well.
 
-use super::super::gather::Gathered;
-use super::super::{Cause, LARGE_BYTES};
+use super::super::gather::RecordingData;
+use super::super::{LARGE_BYTES, WaitCause};
 use super::words::{bytes, time};
-use super::{Wait, Words, name};
+use super::{CauseText, ReadWait, name};
 
-pub(super) fn holds(wait: &Wait) -> bool {
+pub(super) fn holds(wait: &ReadWait) -> bool {
     let moved_bytes = wait.asked_bytes.max(wait.fetched_bytes);
     !wait.goes_on && wait.fetched_bytes > 0 && moved_bytes < LARGE_BYTES
 }
 
-pub(super) fn words(gathered: &Gathered) -> Words {
-    let (charge, file) = gathered.charged(Cause::Depth);
+pub(super) fn words(gathered: &RecordingData) -> CauseText {
+    let (charge, file) = gathered.charged(WaitCause::Depth);
     let waits = charge.waits.max(1) as f64;
-    Words {
+    CauseText {
         title: "one request at a time: the device waits for the program".to_owned(),
         evidence: format!(
             "{} reads of {} at changing places waited {} each, with {:.1} requests at the device on \

@@ -3,31 +3,31 @@
 //! It holds for a file of which at least half of what was fetched was not asked for. That part of
 //! the waits is lost to it that have no other cause, or that of places which nobody could foresee.
 
-use super::super::gather::{FileFacts, Gathered};
+use super::super::gather::{FileData, RecordingData};
 use super::words::bytes;
-use super::{Words, name};
+use super::{CauseText, name};
 use crate::page_set::PAGE_BYTES;
 
 /// Less is the end of a window, or the head of a small file.
-const PAGES_LEAST: u64 = 256;
+const FETCHED_PAGES_MIN: u64 = 256;
 
 /// The part of what was fetched of a file that was not asked for; 0 when that is less than half.
-pub(super) fn part(file: &FileFacts) -> f64 {
+pub(super) fn part(file: &FileData) -> f64 {
     let fetched = file.fetched.count();
     let unused = file.fetched.count_without(&file.asked);
-    if fetched < PAGES_LEAST || unused * 2 < fetched {
+    if fetched < FETCHED_PAGES_MIN || unused * 2 < fetched {
         return 0.0;
     }
     unused as f64 / fetched as f64
 }
 
-pub(super) fn words(gathered: &Gathered) -> Words {
+pub(super) fn words(gathered: &RecordingData) -> CauseText {
     let files = || gathered.files.values().filter(|file| part(file) > 0.0);
     let fetched: u64 = files().map(|file| file.fetched.count()).sum();
     let unused: u64 = files().map(|file| file.fetched.count_without(&file.asked)).sum();
     let most = files().max_by_key(|file| file.fetched.count_without(&file.asked));
     let used = fetched - unused;
-    Words {
+    CauseText {
         title: "more is read than is used".to_owned(),
         evidence: format!(
             "{} were fetched and {} of them used ({:.0} times as much as needed), most of {}",

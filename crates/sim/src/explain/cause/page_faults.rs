@@ -3,22 +3,23 @@
 //! It holds for a touch for which one page was fetched. The kernel reads around a touch, unless it
 //! was told to expect random ones.
 
-use super::super::Cause;
-use super::super::gather::Gathered;
+use super::super::WaitCause;
+use super::super::gather::RecordingData;
 use super::words::time;
-use super::{Wait, Words, name};
+use super::{CauseText, ReadWait, name};
 use crate::page_set::PAGE_BYTES;
-use crate::recording::{Hint, Way};
+use crate::recording::{AdviceType, ReadMethod};
 
-pub(super) fn holds(wait: &Wait) -> bool {
-    wait.way == Way::Fault && wait.fetched_bytes > 0 && wait.fetched_bytes <= PAGE_BYTES
+pub(super) fn holds(wait: &ReadWait) -> bool {
+    wait.way == ReadMethod::Fault && wait.fetched_bytes > 0 && wait.fetched_bytes <= PAGE_BYTES
 }
 
-pub(super) fn words(gathered: &Gathered) -> Words {
-    let (charge, file) = gathered.charged(Cause::PageFaults);
-    let is_random = file.is_some_and(|file| file.hint(Way::Fault) == Some(Hint::Random));
+pub(super) fn words(gathered: &RecordingData) -> CauseText {
+    let (charge, file) = gathered.charged(WaitCause::PageFaults);
+    let is_random =
+        file.is_some_and(|file| file.hint(ReadMethod::Fault) == Some(AdviceType::Random));
     let told = if is_random { "; the kernel was told MADV_RANDOM" } else { "" };
-    Words {
+    CauseText {
         title: "a mapping is fetched one page at a time".to_owned(),
         evidence: format!(
             "{} touches fetched a page of 4 KiB each and waited {} for it, most of them of {}{told}",

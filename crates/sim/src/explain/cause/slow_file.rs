@@ -5,16 +5,16 @@
 //! that part is lost that the others would not have taken.
 
 use super::super::SLOW_FACTOR;
-use super::super::gather::{FileFacts, Gathered};
-use super::Words;
+use super::super::gather::{FileData, RecordingData};
+use super::CauseText;
 use super::words::time;
 
 /// Fewer waits say nothing of a file.
-const WAITS_LEAST: u64 = 8;
+const MIN_WAITS: u64 = 8;
 
 /// The slow file.
 #[derive(Clone, Debug, PartialEq)]
-pub(in super::super) struct Slow {
+pub(in super::super) struct SlowFile {
     file: u32,
     /// How many times as slow as the others.
     factor: f64,
@@ -22,21 +22,21 @@ pub(in super::super) struct Slow {
     others_ns: f64,
 }
 
-impl Slow {
+impl SlowFile {
     /// The part of a file's waits that is lost because it is slow.
     pub fn part(&self, file: u32) -> f64 {
         if file == self.file { 1.0 - 1.0 / self.factor } else { 0.0 }
     }
 }
 
-pub(super) fn find(gathered: &Gathered) -> Option<Slow> {
-    let waited = |file: &&FileFacts| file.waits.waits >= WAITS_LEAST && file.waits.bytes > 0;
+pub(super) fn find(gathered: &RecordingData) -> Option<SlowFile> {
+    let waited = |file: &&FileData| file.waits.waits >= MIN_WAITS && file.waits.bytes > 0;
     let (number, file) = gathered
         .files
         .iter()
         .filter(|(_, file)| waited(file))
         .max_by_key(|(_, file)| file.waits.ns)?;
-    let others: Vec<&FileFacts> = gathered
+    let others: Vec<&FileData> = gathered
         .files
         .iter()
         .filter(|(other, file)| *other != number && waited(file))
@@ -45,23 +45,23 @@ pub(super) fn find(gathered: &Gathered) -> Option<Slow> {
     if others.len() < 2 {
         return None;
     }
-    let a_wait = |file: &FileFacts| file.waits.ns as f64 / file.waits.waits as f64;
-    let a_byte = |file: &FileFacts| file.waits.ns as f64 / file.waits.bytes as f64;
-    let median = |value: &dyn Fn(&FileFacts) -> f64| {
+    let a_wait = |file: &FileData| file.waits.ns as f64 / file.waits.waits as f64;
+    let a_byte = |file: &FileData| file.waits.ns as f64 / file.waits.bytes as f64;
+    let median = |value: &dyn Fn(&FileData) -> f64| {
         let mut values: Vec<f64> = others.iter().map(|file| value(file)).collect();
         values.sort_by(f64::total_cmp);
         values[values.len() / 2]
     };
     let (wait_ns, others_ns) = (a_wait(file), median(&a_wait));
     let factor = (wait_ns / others_ns).min(a_byte(file) / median(&a_byte));
-    (factor >= SLOW_FACTOR).then_some(Slow { file: *number, factor, wait_ns, others_ns })
+    (factor >= SLOW_FACTOR).then_some(SlowFile { file: *number, factor, wait_ns, others_ns })
 }
 
-pub(super) fn words(gathered: &Gathered, slow: Option<&Slow>) -> Words {
-    let Slow { file, factor, wait_ns, others_ns } = slow.expect("it was charged").clone();
+pub(super) fn words(gathered: &RecordingData, slow: Option<&SlowFile>) -> CauseText {
+    let SlowFile { file, factor, wait_ns, others_ns } = slow.expect("it was charged").clone();
     let facts = &gathered.files[&file];
     let device = gathered.devices.get(&facts.device).map_or("", |device| device.name.as_str());
-    Words {
+    CauseText {
         title: format!("one file is {factor:.0} times as slow as the others: {}", facts.path),
         evidence: format!(
             "{} waits of {} each, where other files take {}; it lies on {}",

@@ -3,20 +3,20 @@
 //! It holds for a read that goes on where the last one ended, is small, and for which nothing was
 //! fetched beyond what it asked for: each such read pays a whole request.
 
-use super::super::gather::Gathered;
-use super::super::{Cause, SMALL_BYTES};
+use super::super::gather::RecordingData;
+use super::super::{SMALL_BYTES, WaitCause};
 use super::words::{bytes, time};
-use super::{Wait, Words, name};
+use super::{CauseText, ReadWait, name};
 
-pub(super) fn holds(wait: &Wait) -> bool {
+pub(super) fn holds(wait: &ReadWait) -> bool {
     let is_small = wait.fetched_bytes.max(wait.asked_bytes) < SMALL_BYTES;
     wait.goes_on && wait.fetched_bytes > 0 && wait.ahead_bytes == 0 && is_small
 }
 
-pub(super) fn words(gathered: &Gathered) -> Words {
-    let (charge, file) = gathered.charged(Cause::Small);
+pub(super) fn words(gathered: &RecordingData) -> CauseText {
+    let (charge, file) = gathered.charged(WaitCause::Small);
     let waits = charge.waits.max(1) as f64;
-    Words {
+    CauseText {
         title: "reads in a row, each a small request of its own".to_owned(),
         evidence: format!(
             "{} reads of {} on average, one behind the other, waited {} each: {} a second, most of \

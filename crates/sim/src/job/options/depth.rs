@@ -1,10 +1,10 @@
 //! Engines, and how many operations they keep in flight.
 
-use super::{FioOption, honoured, without_effect};
+use super::{FioOption, supported, without_effect};
 use crate::job::engines::{ENGINES, EngineClass};
 
 pub const TABLE: &[FioOption] = &[
-    honoured(
+    supported(
         "ioengine",
         &[],
         "psync, sync, libaio, io_uring, mmap; raw, which fio has not; others are run as one of \
@@ -33,26 +33,26 @@ pub const TABLE: &[FioOption] = &[
             Ok(())
         },
     ),
-    honoured(
+    supported(
         "iodepth",
         &[],
         "operations in flight, for asynchronous engines (1)",
         |draft, value| value.integer(1..=65_536).map(|n| draft.job.depth = n),
     ),
-    honoured(
+    supported(
         "iodepth_batch",
         &["iodepth_batch_submit"],
         "operations submitted together (1)",
         |draft, value| value.integer(0..=65_536).map(|n| draft.job.batch = n),
     ),
-    honoured(
+    supported(
         "iodepth_batch_complete_min",
         &["iodepth_batch_complete"],
         "completions waited for together (1)",
         |draft, value| value.integer(0..=65_536).map(|n| draft.job.batch_complete = n),
     ),
     without_effect("iodepth_batch_complete_max", &[], "all that are complete are taken"),
-    honoured(
+    supported(
         "iodepth_low",
         &[],
         "down to how many in flight a full queue is drained (iodepth)",
@@ -68,10 +68,10 @@ pub const TABLE: &[FioOption] = &[
         &[],
         "operations are submitted by the process that asks for them",
     ),
-    honoured("direct", &[], "1 to go past the page cache (0)", |draft, value| {
+    supported("direct", &[], "1 to go past the page cache (0)", |draft, value| {
         value.flag().map(|on| draft.job.is_direct = on)
     }),
-    honoured("buffered", &[], "0 to go past the page cache (1)", |draft, value| {
+    supported("buffered", &[], "0 to go past the page cache (1)", |draft, value| {
         value.flag().map(|on| draft.job.is_direct = !on)
     }),
     super::refused(

@@ -1,12 +1,12 @@
 //! Reads or writes, one after the other or at random.
 
-use super::{FioOption, honoured};
-use crate::job::draft::{Direction, Flow};
-use crate::job::value::{Expected, Value};
-use crate::job::{Sequence, Sequencer};
+use super::{FioOption, supported};
+use crate::job::draft::{ReadWriteOption, TransferDirection};
+use crate::job::value::{ExpectedForm, OptionValue};
+use crate::job::{RandomSequence, Sequencer};
 
 pub const TABLE: &[FioOption] = &[
-    honoured(
+    supported(
         "rw",
         &["readwrite"],
         "read, randread, write, randwrite, rw, randrw (read); :N behind a random one draws a place \
@@ -15,14 +15,15 @@ pub const TABLE: &[FioOption] = &[
             match flow(value)? {
                 Some((flow, sequence)) => {
                     draft.flow = Some(flow);
-                    draft.job.sequence = Sequence { kind: draft.job.sequence.kind, ..sequence };
+                    draft.job.sequence =
+                        RandomSequence { kind: draft.job.sequence.kind, ..sequence };
                 }
                 None => draft.refused = Some("no device here takes discards"),
             }
             Ok(())
         },
     ),
-    honoured(
+    supported(
         "rw_sequencer",
         &[],
         "what operations between random places do: sequential, identical (sequential)",
@@ -32,16 +33,16 @@ pub const TABLE: &[FioOption] = &[
             value.one_of(&words).map(|kind| draft.job.sequence.kind = kind)
         },
     ),
-    honoured("rwmixread", &[], "percentage of reads in a mix (50)", |draft, value| {
+    supported("rwmixread", &[], "percentage of reads in a mix (50)", |draft, value| {
         value.integer(0..=100).map(|n| draft.reads_percent_of_mix = n)
     }),
-    honoured("rwmixwrite", &[], "percentage of writes in a mix (50)", |draft, value| {
+    supported("rwmixwrite", &[], "percentage of writes in a mix (50)", |draft, value| {
         value.integer(0..=100).map(|n: u8| draft.reads_percent_of_mix = 100 - n)
     }),
 ];
 
 /// `None`: fio would send discards.
-fn flow(value: Value<'_>) -> Result<Option<(Flow, Sequence)>, Expected> {
+fn flow(value: OptionValue<'_>) -> Result<Option<(ReadWriteOption, RandomSequence)>, ExpectedForm> {
     const TRIMS: [&str; 4] = ["trim", "randtrim", "trimwrite", "randtrimwrite"];
     let (word, behind) = match value.text.split_once(':') {
         Some((word, behind)) => (word.trim(), Some(value.part(behind))),
@@ -51,23 +52,23 @@ fn flow(value: Value<'_>) -> Result<Option<(Flow, Sequence)>, Expected> {
         return Ok(None);
     }
     let (is_random, direction) = value.part(word).one_of(&[
-        ("read", (false, Direction::Read)),
-        ("randread", (true, Direction::Read)),
-        ("write", (false, Direction::Write)),
-        ("randwrite", (true, Direction::Write)),
-        ("rw", (false, Direction::Mix)),
-        ("readwrite", (false, Direction::Mix)),
-        ("randrw", (true, Direction::Mix)),
+        ("read", (false, TransferDirection::Read)),
+        ("randread", (true, TransferDirection::Read)),
+        ("write", (false, TransferDirection::Write)),
+        ("randwrite", (true, TransferDirection::Write)),
+        ("rw", (false, TransferDirection::Mix)),
+        ("readwrite", (false, TransferDirection::Mix)),
+        ("randrw", (true, TransferDirection::Mix)),
     ])?;
     let sequence = match (behind, is_random) {
-        (None, _) => Sequence::default(),
+        (None, _) => RandomSequence::default(),
         (Some(every), true) => {
-            Sequence { every: every.integer(1..=u32::MAX)?, ..Sequence::default() }
+            RandomSequence { every: every.integer(1..=u32::MAX)?, ..RandomSequence::default() }
         }
         (Some(skip), false) => {
             let skip_bytes = skip.signed_bytes().ok_or("a gap in bytes behind the colon")?;
-            Sequence { skip_bytes, ..Sequence::default() }
+            RandomSequence { skip_bytes, ..RandomSequence::default() }
         }
     };
-    Ok(Some((Flow { is_random, direction }, sequence)))
+    Ok(Some((ReadWriteOption { is_random, direction }, sequence)))
 }

@@ -1,19 +1,19 @@
 //! Which files a job uses.
 
-use super::{FioOption, honoured, refused, without_effect};
-use crate::job::value::{Expected, Value};
+use super::{FioOption, refused, supported, without_effect};
+use crate::job::value::{ExpectedForm, OptionValue};
 use crate::job::{FileService, FileServiceKind};
 
 const MADE: &str = "files are made in full before the run";
 
 pub const TABLE: &[FioOption] = &[
-    honoured(
+    supported(
         "filename",
         &[],
         "file, or files with `:` between them, shared by all processes",
         |draft, value| names(value).map(|names| draft.job.file_names = names),
     ),
-    honoured(
+    supported(
         "directory",
         &[],
         "directory of the files, or several with `:` between them, which processes take in turn",
@@ -24,7 +24,7 @@ pub const TABLE: &[FioOption] = &[
             Ok(())
         },
     ),
-    honoured(
+    supported(
         "filename_format",
         &[],
         "how files are named where none are: $jobname, $jobnum, $filenum, $clientuid \
@@ -32,11 +32,11 @@ pub const TABLE: &[FioOption] = &[
         |draft, value| value.words().map(|text| draft.job.file_name_format = Some(text)),
     ),
     without_effect("unique_filename", &[], "no client is served here"),
-    honoured("nrfiles", &["nr_files"], "files of each process (1)", |draft, value| {
+    supported("nrfiles", &["nr_files"], "files of each process (1)", |draft, value| {
         value.integer(1..=65_536).map(|n| draft.job.files = n)
     }),
     without_effect("openfiles", &[], "all files of a process stay open"),
-    honoured(
+    supported(
         "file_service_type",
         &[],
         "roundrobin, sequential, random, each with :N for N operations in a file (roundrobin)",
@@ -69,23 +69,23 @@ pub const TABLE: &[FioOption] = &[
         "the files would be in the cache before the job reads them; put a job that reads them \
          above, and invalidate=0 into this one",
     ),
-    honoured(
+    supported(
         "invalidate",
         &[],
         "0: what is cached of a file when a process first uses it stays (1)",
         |draft, value| value.flag().map(|on| draft.job.invalidates = on),
     ),
-    honoured(
+    supported(
         "fadvise_hint",
         &["fadvise"],
         "0, 1 (the job's own pattern), sequential, random (1)",
         |draft, value| {
-            use crate::job::Hint;
+            use crate::job::AdviceHint;
             let words = [
-                ("0", Hint::None),
-                ("1", Hint::Pattern),
-                ("sequential", Hint::Sequential),
-                ("random", Hint::Random),
+                ("0", AdviceHint::None),
+                ("1", AdviceHint::Pattern),
+                ("sequential", AdviceHint::Sequential),
+                ("random", AdviceHint::Random),
             ];
             value.one_of(&words).map(|hint| draft.job.hint = hint)
         },
@@ -93,7 +93,7 @@ pub const TABLE: &[FioOption] = &[
 ];
 
 /// Names with `:` between them; `\:` stands for a colon in a name.
-fn names(value: Value<'_>) -> Result<Vec<String>, Expected> {
+fn names(value: OptionValue<'_>) -> Result<Vec<String>, ExpectedForm> {
     let mut names = vec![String::new()];
     let mut letters = value.text.chars().peekable();
     while let Some(letter) = letters.next() {
@@ -113,7 +113,7 @@ fn last(names: &mut [String]) -> &mut String {
     names.last_mut().expect("the list starts with one name")
 }
 
-fn service(value: Value<'_>) -> Result<FileService, Expected> {
+fn service(value: OptionValue<'_>) -> Result<FileService, ExpectedForm> {
     let (word, behind) = match value.text.split_once(':') {
         Some((word, behind)) => (word, Some(value.part(behind))),
         None => (value.text, None),

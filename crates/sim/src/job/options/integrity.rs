@@ -1,25 +1,25 @@
 //! What is written: when it is put on the medium, and whether it is read back.
 
-use super::{FioOption, honoured, refused, without_effect};
+use super::{FioOption, refused, supported, without_effect};
 
 const OWN: &str = "what is read back is compared byte for byte with what was written";
 const STATE: &str = "what was written is known from the run itself, or not at all";
 const TRIMS: &str = "no device here takes discards";
 
 pub const TABLE: &[FioOption] = &[
-    honoured("fsync", &[], "fsync(2) after so many writes (0: never)", |draft, value| {
+    supported("fsync", &[], "fsync(2) after so many writes (0: never)", |draft, value| {
         value.integer(0..=u32::MAX).map(|n| draft.job.sync.writes = n)
     }),
-    honoured("fdatasync", &[], "fdatasync(2) after so many writes (0: never)", |draft, value| {
+    supported("fdatasync", &[], "fdatasync(2) after so many writes (0: never)", |draft, value| {
         value.integer(0..=u32::MAX).map(|n| draft.job.sync.data_writes = n)
     }),
-    honoured("end_fsync", &[], "1: fsync(2) when all is written (0)", |draft, value| {
+    supported("end_fsync", &[], "1: fsync(2) when all is written (0)", |draft, value| {
         value.switch().map(|on| draft.ends_synced = on)
     }),
-    honoured("fsync_on_close", &[], "1: fsync(2) when all is written (0)", |draft, value| {
+    supported("fsync_on_close", &[], "1: fsync(2) when all is written (0)", |draft, value| {
         value.switch().map(|on| draft.closes_synced = on)
     }),
-    honoured(
+    supported(
         "sync",
         &[],
         "none, sync, dsync (also 0, 1): each write is put on the medium before the next (none)",
@@ -46,7 +46,7 @@ pub const TABLE: &[FioOption] = &[
         &["0"],
         "it marks writes as barriers, which no kernel of today knows; use fdatasync",
     ),
-    honoured(
+    supported(
         "verify",
         &[],
         "md5, crc32c, sha256, pattern and fio's others: what was written is read back, and compared \
@@ -83,22 +83,22 @@ pub const TABLE: &[FioOption] = &[
             Ok(())
         },
     ),
-    honoured("do_verify", &[], "0: nothing is read back (1)", |draft, value| {
+    supported("do_verify", &[], "0: nothing is read back (1)", |draft, value| {
         value.switch().map(|on| draft.verifies_at_end = on)
     }),
-    honoured(
+    supported(
         "verify_only",
         &[],
         "nothing is written; what an earlier run wrote is read",
         |draft, value| value.switch().map(|on| draft.verifies_only = on),
     ),
-    honoured(
+    supported(
         "verify_backlog",
         &[],
         "read back after so many writes (0: at the end)",
         |draft, value| value.integer(0..=u32::MAX).map(|n| draft.verify_backlog = n),
     ),
-    honoured(
+    supported(
         "verify_backlog_batch",
         &["verify_batch"],
         "so many at a time (verify_backlog)",

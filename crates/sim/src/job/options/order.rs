@@ -3,31 +3,31 @@
 use readpath_core::request::Class;
 use readpath_core::unit::Time;
 
-use super::{FioOption, honoured, refused, without_effect};
-use crate::job::TakesAlong;
-use crate::job::value::Kilo;
+use super::{FioOption, refused, supported, without_effect};
+use crate::job::ExitScope;
+use crate::job::value::ByteUnits;
 
 const GROUPS: &str = "jobs are always reported one by one, and together";
 
 pub const TABLE: &[FioOption] = &[
-    honoured("description", &[], "free text", |draft, value| {
+    supported("description", &[], "free text", |draft, value| {
         value.words().map(|text| draft.job.description = Some(text))
     }),
-    honoured("name", &[], "the job's name, in place of its section's", |draft, value| {
+    supported("name", &[], "the job's name, in place of its section's", |draft, value| {
         value.words().map(|text| draft.name = Some(text))
     }),
-    honoured("kb_base", &[], "1024 or 1000: what `k` is (1024)", |draft, value| {
+    supported("kb_base", &[], "1024 or 1000: what `k` is (1024)", |draft, value| {
         value
-            .one_of(&[("1024", Kilo::Binary), ("1000", Kilo::Decimal)])
+            .one_of(&[("1024", ByteUnits::Binary), ("1000", ByteUnits::Decimal)])
             .map(|kilo| draft.kilo = kilo)
     }),
-    honoured("numjobs", &[], "processes that do the same (1)", |draft, value| {
+    supported("numjobs", &[], "processes that do the same (1)", |draft, value| {
         value.integer(1..=65_536).map(|n| draft.job.processes = n)
     }),
-    honoured("loops", &[], "how many times the work is done (1)", |draft, value| {
+    supported("loops", &[], "how many times the work is done (1)", |draft, value| {
         value.integer(1..=u32::MAX).map(|n| draft.job.loops = n)
     }),
-    honoured(
+    supported(
         "startdelay",
         &["start_delay"],
         "wait this long after the start, in seconds or with a unit; of A-B the mean (0)",
@@ -45,30 +45,27 @@ pub const TABLE: &[FioOption] = &[
             Ok(())
         },
     ),
-    honoured(
+    supported(
         "stonewall",
         &["wait_for_previous"],
         "wait for the jobs above to end",
-        |draft, value| value.switch().map(|on| draft.job.is_barrier = on),
+        |draft, value| value.switch().map(|on| draft.job.has_stonewall = on),
     ),
-    honoured("wait_for", &[], "a job above, whose processes must have ended", |draft, value| {
+    supported("wait_for", &[], "a job above, whose processes must have ended", |draft, value| {
         value.words().map(|name| draft.job.wait_for = Some(name))
     }),
-    honoured("new_group", &[], "a group for exit_what=group begins here", |draft, value| {
+    supported("new_group", &[], "a group for exit_what=group begins here", |draft, value| {
         value.switch().map(|on| draft.job.is_new_group = on)
     }),
-    honoured(
+    supported(
         "exitall",
         &[],
         "given in any job: the end of each job ends those of its exit_what",
         |draft, value| value.switch().map(|on| draft.exits_all = on),
     ),
-    honoured("exit_what", &[], "all, stonewall, group (group)", |draft, value| {
-        let words = [
-            ("all", TakesAlong::All),
-            ("stonewall", TakesAlong::Phase),
-            ("group", TakesAlong::Group),
-        ];
+    supported("exit_what", &[], "all, stonewall, group (group)", |draft, value| {
+        let words =
+            [("all", ExitScope::All), ("stonewall", ExitScope::Phase), ("group", ExitScope::Group)];
         value.one_of(&words).map(|what| draft.exit_what = what)
     }),
     without_effect(
@@ -76,13 +73,13 @@ pub const TABLE: &[FioOption] = &[
         &[],
         "operations that fail are counted, and the run goes on",
     ),
-    honoured("create_only", &[], "1: files are made, and nothing is moved (0)", |draft, value| {
+    supported("create_only", &[], "1: files are made, and nothing is moved (0)", |draft, value| {
         value.flag().map(|on| draft.job.is_creation_only = on)
     }),
-    honoured("prio", &[], "I/O priority from 0 (most) to 7", |draft, value| {
+    supported("prio", &[], "I/O priority from 0 (most) to 7", |draft, value| {
         value.integer(0..=7).map(|n| draft.level = Some(n))
     }),
-    honoured(
+    supported(
         "prioclass",
         &[],
         "I/O class: 0 none, 1 real time, 2 best effort, 3 idle",
@@ -97,7 +94,7 @@ pub const TABLE: &[FioOption] = &[
         },
     ),
     without_effect("priohint", &[], "no scheduler here knows duration limits"),
-    honoured("group_reporting", &[], "report all processes of the job as one", |draft, value| {
+    supported("group_reporting", &[], "report all processes of the job as one", |draft, value| {
         value.switch().map(|on| draft.job.is_group_reported = on)
     }),
     without_effect("thread", &["threads"], "processes are threads here"),

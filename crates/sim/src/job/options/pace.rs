@@ -2,16 +2,16 @@
 
 use readpath_core::unit::Time;
 
-use super::{FioOption, honoured, without_effect};
-use crate::job::Steady;
-use crate::job::value::{Expected, SPAN_MAX, Value};
+use super::{FioOption, supported, without_effect};
+use crate::job::SteadyStateRule;
+use crate::job::value::{ExpectedForm, OptionValue, SPAN_MAX};
 
 const SECOND: Time = Time::from_s(1);
 const MILLISECOND: Time = Time::from_ms(1);
 const MICROSECOND: Time = Time::from_us(1);
 
 pub const TABLE: &[FioOption] = &[
-    honoured(
+    supported(
         "runtime",
         &["timeout"],
         "the longest that a process runs, in seconds or with a unit",
@@ -19,26 +19,26 @@ pub const TABLE: &[FioOption] = &[
             value.span(SECOND).map(|time| draft.job.runtime = Some(time).filter(|t| t.ns() > 0))
         },
     ),
-    honoured("time_based", &[], "start over until the runtime is up", |draft, value| {
+    supported("time_based", &[], "start over until the runtime is up", |draft, value| {
         value.switch().map(|on| draft.job.is_time_based = on)
     }),
-    honoured(
+    supported(
         "ramp_time",
         &[],
         "run this long before anything is measured, in seconds or with a unit (0)",
         |draft, value| value.span(SECOND).map(|time| draft.job.ramp = time),
     ),
-    honoured(
+    supported(
         "thinktime",
         &[],
         "pause between operations, in microseconds or with a unit (0)",
         |draft, value| value.span(MICROSECOND).map(|time| draft.job.pauses.time = time),
     ),
     without_effect("thinktime_spin", &[], "a pause is as long, whether spun or slept"),
-    honoured("thinktime_blocks", &[], "operations between two pauses (1)", |draft, value| {
+    supported("thinktime_blocks", &[], "operations between two pauses (1)", |draft, value| {
         value.integer(1..=u32::MAX).map(|n| draft.job.pauses.blocks = n)
     }),
-    honoured(
+    supported(
         "thinktime_blocks_type",
         &[],
         "complete, issue: which operations count (complete)",
@@ -48,7 +48,7 @@ pub const TABLE: &[FioOption] = &[
                 .map(|issued| draft.job.pauses.counts_issued = issued)
         },
     ),
-    honoured(
+    supported(
         "thinktime_iotime",
         &[],
         "time of work between two pauses, in place of operations, in seconds or with a unit",
@@ -58,13 +58,13 @@ pub const TABLE: &[FioOption] = &[
             Ok(())
         },
     ),
-    honoured("rate", &[], "bytes a second at most, or READS,WRITES", |draft, value| {
+    supported("rate", &[], "bytes a second at most, or READS,WRITES", |draft, value| {
         value.for_each_direction(&mut draft.job.rate.bytes, |part| part.bytes_in(1..=u64::MAX))
     }),
-    honoured("rate_iops", &[], "operations a second at most, or READS,WRITES", |draft, value| {
+    supported("rate_iops", &[], "operations a second at most, or READS,WRITES", |draft, value| {
         value.for_each_direction(&mut draft.job.rate.operations, |part| part.integer(1..=u32::MAX))
     }),
-    honoured(
+    supported(
         "rate_min",
         &["ratemin"],
         "bytes a second at least, or READS,WRITES: a job that is slower ends with an error",
@@ -74,7 +74,7 @@ pub const TABLE: &[FioOption] = &[
             })
         },
     ),
-    honoured(
+    supported(
         "rate_iops_min",
         &[],
         "operations a second at least, or READS,WRITES: a job that is slower ends with an error",
@@ -84,13 +84,13 @@ pub const TABLE: &[FioOption] = &[
             })
         },
     ),
-    honoured(
+    supported(
         "rate_cycle",
         &["ratecycle"],
         "over which time the least rates must be reached, in milliseconds (1000)",
         |draft, value| value.span(MILLISECOND).map(|time| draft.job.rate.cycle = time),
     ),
-    honoured(
+    supported(
         "rate_process",
         &[],
         "linear, poisson: equal or exponential times between operations (linear)",
@@ -100,13 +100,13 @@ pub const TABLE: &[FioOption] = &[
                 .map(|is_poisson| draft.job.rate.is_poisson = is_poisson)
         },
     ),
-    honoured(
+    supported(
         "rate_ignore_thinktime",
         &[],
         "1: what a pause has cost of the rate is not caught up (0)",
         |draft, value| value.switch().map(|on| draft.job.rate.ignores_pauses = on),
     ),
-    honoured(
+    supported(
         "max_latency",
         &[],
         "an operation that takes longer ends the job, in microseconds or with a unit (0: none)",
@@ -116,28 +116,28 @@ pub const TABLE: &[FioOption] = &[
             Ok(())
         },
     ),
-    honoured(
+    supported(
         "latency_target",
         &[],
         "the most operations in flight with which this latency is kept, in microseconds or with a unit",
         |draft, value| value.span(MICROSECOND).map(|time| draft.latency_target = time),
     ),
-    honoured(
+    supported(
         "latency_window",
         &[],
         "for how long it must be kept, in microseconds or with a unit (runtime)",
         |draft, value| value.span(MICROSECOND).map(|time| draft.latency_window = Some(time)),
     ),
-    honoured(
+    supported(
         "latency_percentile",
         &[],
         "by how many percent of the operations (100)",
         |draft, value| value.fraction(0.0..=100.0).map(|share| draft.latency_percentile = share),
     ),
-    honoured("latency_run", &[], "1: go on for the whole runtime (0)", |draft, value| {
+    supported("latency_run", &[], "1: go on for the whole runtime (0)", |draft, value| {
         value.switch().map(|on| draft.latency_runs_on = on)
     }),
-    honoured(
+    supported(
         "flow",
         &[],
         "weight: of all operations of the jobs of one flow, this job does its weight's share",
@@ -146,24 +146,24 @@ pub const TABLE: &[FioOption] = &[
             value.part(weight).integer(0..=1000).map(|weight: u32| draft.flow_weight = weight)
         },
     ),
-    honoured("flow_id", &[], "which flow (0)", |draft, value| {
+    supported("flow_id", &[], "which flow (0)", |draft, value| {
         value.integer(0..=u32::MAX).map(|id| draft.flow_id = id)
     }),
-    honoured(
+    supported(
         "flow_sleep",
         &[],
         "how long a job waits that is ahead of its share, in microseconds (0)",
         |draft, value| value.span(MICROSECOND).map(|time| draft.flow_sleep = time),
     ),
     without_effect("flow_watermark", &[], "a flow's shares are exact"),
-    honoured(
+    supported(
         "steadystate",
         &["ss"],
         "iops:LIMIT, bw:LIMIT, iops_slope:LIMIT, bw_slope:LIMIT, the limit with % of the mean: the \
          job ends when its rate stays within it",
         |draft, value| steady(value).map(|steady| draft.job.steady = Some(steady)),
     ),
-    honoured(
+    supported(
         "steadystate_duration",
         &["ss_dur"],
         "for how long it must stay within the limit, in seconds or with a unit",
@@ -173,7 +173,7 @@ pub const TABLE: &[FioOption] = &[
             Ok(())
         },
     ),
-    honoured(
+    supported(
         "steadystate_ramp_time",
         &["ss_ramp"],
         "what is left out at the start, in seconds or with a unit (0)",
@@ -186,17 +186,17 @@ pub const TABLE: &[FioOption] = &[
     ),
 ];
 
-impl<'a> Value<'a> {
+impl<'a> OptionValue<'a> {
     /// The first of the values for each direction: the others are alike, or there are none.
     fn for_each_first<T>(
         self,
-        read: impl Fn(Value<'a>) -> Result<T, Expected>,
-    ) -> Result<T, Expected> {
+        read: impl Fn(OptionValue<'a>) -> Result<T, ExpectedForm>,
+    ) -> Result<T, ExpectedForm> {
         read(self.part(self.text.split(',').next().unwrap_or_default()))
     }
 }
 
-fn steady(value: Value<'_>) -> Result<Steady, Expected> {
+fn steady(value: OptionValue<'_>) -> Result<SteadyStateRule, ExpectedForm> {
     let expected = "iops:LIMIT, bw:LIMIT, iops_slope:LIMIT or bw_slope:LIMIT";
     let (kind, limit) = value.text.split_once(':').ok_or(expected)?;
     let (is_operations, is_slope) = match kind {
@@ -211,7 +211,7 @@ fn steady(value: Value<'_>) -> Result<Steady, Expected> {
         None if is_operations => (value.part(limit).fraction(0.0..=1e15)?, false),
         None => (value.part(limit).bytes().ok_or(expected)? as f64, false),
     };
-    Ok(Steady { is_operations, is_slope, limit, is_share, seconds: 0, ramp: Time::ZERO })
+    Ok(SteadyStateRule { is_operations, is_slope, limit, is_share, seconds: 0, ramp: Time::ZERO })
 }
 
 const _: () = assert!(SPAN_MAX.ns() < u64::MAX / 16, "sums of times fit");

@@ -1,9 +1,9 @@
 //! Where operations go: random places, their spread and seed, zones.
 
-use super::{FioOption, honoured, refused};
+use super::{FioOption, refused, supported};
 use crate::job::draft::ZoneMode;
-use crate::job::value::{BYTES_FORM, Expected, Value};
-use crate::job::{Distribution, Generator, Zone};
+use crate::job::value::{BYTES_FORM, ExpectedForm, OptionValue};
+use crate::job::{Distribution, DistributionZone, Generator};
 
 const ZONED: &str = "no storage here is a zoned block device";
 
@@ -14,17 +14,17 @@ const ZIPF_THETA_DEFAULT: f64 = 1.1;
 const PARETO_POWER_DEFAULT: f64 = 0.2;
 
 pub const TABLE: &[FioOption] = &[
-    honoured("randrepeat", &[], "0: another run, other places (1)", |draft, value| {
+    supported("randrepeat", &[], "0: another run, other places (1)", |draft, value| {
         value.switch().map(|on| draft.job.is_repeatable = on)
     }),
-    honoured("allrandrepeat", &[], "0: another run, other places (0)", |draft, value| {
+    supported("allrandrepeat", &[], "0: another run, other places (0)", |draft, value| {
         value.switch().map(|on| draft.job.is_repeatable |= on)
     }),
-    honoured("randseed", &[], "seed of the random places (137)", |draft, value| {
+    supported("randseed", &[], "seed of the random places (137)", |draft, value| {
         (draft.job.seed, draft.job.has_seed) = (value.integer(0..=u64::MAX)?, true);
         Ok(())
     }),
-    honoured(
+    supported(
         "random_generator",
         &[],
         "tausworthe, lfsr, tausworthe64; permutation, which fio has not (tausworthe)",
@@ -38,10 +38,10 @@ pub const TABLE: &[FioOption] = &[
             value.one_of(&words).map(|generator| draft.job.generator = generator)
         },
     ),
-    honoured("norandommap", &[], "random places may repeat", |draft, value| {
+    supported("norandommap", &[], "random places may repeat", |draft, value| {
         value.switch().map(|on| draft.job.has_random_map = !on)
     }),
-    honoured(
+    supported(
         "softrandommap",
         &[],
         "random places may repeat where no map can be had",
@@ -50,14 +50,14 @@ pub const TABLE: &[FioOption] = &[
             value.switch().map(|_| ())
         },
     ),
-    honoured(
+    supported(
         "random_distribution",
         &[],
         "random, zipf:THETA, pareto:POWER, normal:DEVIATION, each with :CENTER from 0 to 1; \
          zoned:OPERATIONS/PERCENT:…, zoned_abs:OPERATIONS/BYTES:… (random)",
         |draft, value| distribution(value).map(|spread| draft.job.distribution = spread),
     ),
-    honoured(
+    supported(
         "percentage_random",
         &[],
         "of a hundred places of a random job, how many are random, or READS,WRITES (100)",
@@ -65,7 +65,7 @@ pub const TABLE: &[FioOption] = &[
             value.for_each_direction(&mut draft.job.random_percent, |part| part.integer(0..=100))
         },
     ),
-    honoured("zonemode", &[], "none, strided (none)", |draft, value| {
+    supported("zonemode", &[], "none, strided (none)", |draft, value| {
         if value.text == "zbd" {
             draft.refused = Some(ZONED);
             return Ok(());
@@ -73,16 +73,16 @@ pub const TABLE: &[FioOption] = &[
         let words = [("none", ZoneMode::None), ("strided", ZoneMode::Strided)];
         value.one_of(&words).map(|mode| draft.zone_mode = Some(mode))
     }),
-    honoured(
+    supported(
         "zonesize",
         &["zone_size"],
         "bytes that are moved in each zone (0: no zones)",
         |draft, value| value.bytes_in(0..=u64::MAX).map(|bytes| draft.zone_moved_bytes = bytes),
     ),
-    honoured("zonerange", &["zone_range"], "bytes in each zone (zonesize)", |draft, value| {
+    supported("zonerange", &["zone_range"], "bytes in each zone (zonesize)", |draft, value| {
         value.bytes_in(0..=u64::MAX).map(|bytes| draft.zone_range_bytes = bytes)
     }),
-    honoured("zoneskip", &["zone_skip"], "bytes between two zones (0)", |draft, value| {
+    supported("zoneskip", &["zone_skip"], "bytes between two zones (0)", |draft, value| {
         value.bytes_in(0..=u64::MAX).map(|bytes| draft.zone_skip_bytes = bytes)
     }),
     refused("zonecapacity", &["zone_capacity"], &["0"], ZONED),
@@ -109,7 +109,7 @@ pub const TABLE: &[FioOption] = &[
     refused("spr_cs", &[], &[], "it belongs to sprandom"),
 ];
 
-fn distribution(value: Value<'_>) -> Result<Distribution, Expected> {
+fn distribution(value: OptionValue<'_>) -> Result<Distribution, ExpectedForm> {
     let mut parts = value.text.splitn(2, ':');
     let word = parts.next().unwrap_or_default();
     let behind = parts.next();
@@ -156,14 +156,17 @@ fn distribution(value: Value<'_>) -> Result<Distribution, Expected> {
 }
 
 /// The zones of reads and of writes; those of writes are those of reads unless told otherwise.
-fn both_directions(value: Value<'_>, is_absolute: bool) -> Result<[Vec<Zone>; 2], Expected> {
+fn both_directions(
+    value: OptionValue<'_>,
+    is_absolute: bool,
+) -> Result<[Vec<DistributionZone>; 2], ExpectedForm> {
     let mut both = [Vec::new(), Vec::new()];
     value.for_each_direction(&mut both, |part| zones(part, is_absolute))?;
     Ok(both)
 }
 
 /// `60/10:30/20:8/30:2/40`: of a hundred operations 60 in the first tenth of the file, and so on.
-fn zones(value: Value<'_>, is_absolute: bool) -> Result<Vec<Zone>, Expected> {
+fn zones(value: OptionValue<'_>, is_absolute: bool) -> Result<Vec<DistributionZone>, ExpectedForm> {
     let expected = || match is_absolute {
         true => format!("OPERATIONS/BYTES:…, the operations 100 together: {BYTES_FORM}"),
         false => "OPERATIONS/PERCENT:…, each 100 together".to_owned(),
@@ -185,9 +188,11 @@ fn zones(value: Value<'_>, is_absolute: bool) -> Result<Vec<Zone>, Expected> {
     // Zones without a length have even parts of what the others leave.
     let left = 100_u64.saturating_sub(given.iter().filter_map(|zone| zone.1).sum());
     let open = given.iter().filter(|zone| zone.1.is_none()).count().max(1) as u64;
-    let whole =
-        |(share, length): (u8, Option<u64>)| Zone { share, length: length.unwrap_or(left / open) };
-    let zones: Vec<Zone> = given.into_iter().map(whole).collect();
+    let whole = |(share, length): (u8, Option<u64>)| DistributionZone {
+        share,
+        length: length.unwrap_or(left / open),
+    };
+    let zones: Vec<DistributionZone> = given.into_iter().map(whole).collect();
     let shares: u32 = zones.iter().map(|zone| u32::from(zone.share)).sum();
     let percent: u64 = zones.iter().map(|zone| zone.length).fold(0, u64::saturating_add);
     match shares == 100 && (is_absolute || percent == 100) && zones.len() <= 256 {

@@ -1,12 +1,12 @@
 //! Traces in place of a pattern.
 
-use super::{FioOption, honoured, refused, without_effect};
+use super::{FioOption, refused, supported, without_effect};
 
 const REDIRECT: &str = "any name: all devices of the trace are one, each with its offsets, and that is the storage that \
                         is named to the command; else they lie side by side on it";
 
 pub const TABLE: &[FioOption] = &[
-    honoured(
+    supported(
         "read_iolog",
         &[],
         "a trace that is replayed, in any format that is known; it runs alone, with the job's \
@@ -18,25 +18,25 @@ pub const TABLE: &[FioOption] = &[
         },
     ),
     without_effect("read_iolog_chunked", &[], "traces are always read piece by piece"),
-    honoured(
+    supported(
         "replay_no_stall",
         &[],
         "1: the times of the trace are not kept (0)",
         |draft, value| value.switch().map(|on| draft.replay.keeps_times = !on),
     ),
-    honoured(
+    supported(
         "replay_time_scale",
         &[],
         "in percent, how fast the trace goes (100)",
         |draft, value| value.integer(1..=100_000).map(|n| draft.replay.time_percent = n),
     ),
-    honoured("replay_redirect", &[], REDIRECT, |draft, value| {
+    supported("replay_redirect", &[], REDIRECT, |draft, value| {
         value.words().map(|name| draft.replay.redirect = Some(name))
     }),
-    honoured("replay_scale", &[], "offsets are divided by so much (1)", |draft, value| {
+    supported("replay_scale", &[], "offsets are divided by so much (1)", |draft, value| {
         value.integer(0..=u32::MAX).map(|n| draft.replay.scale = n.max(1))
     }),
-    honoured(
+    supported(
         "replay_align",
         &[],
         "offsets are rounded down to a multiple of so many bytes, a power of 2 (none)",
@@ -49,7 +49,7 @@ pub const TABLE: &[FioOption] = &[
             Ok(())
         },
     ),
-    honoured("replay_skip", &[], "read, write, trim, sync: what is left out", |draft, value| {
+    supported("replay_skip", &[], "read, write, trim, sync: what is left out", |draft, value| {
         for word in value.text.split(',') {
             match word.trim() {
                 "read" => draft.replay.skips[0] = true,

@@ -2,7 +2,7 @@
 
 use readpath_core::unit::Time;
 
-use super::{FioOption, honoured, refused, without_effect};
+use super::{FioOption, refused, supported, without_effect};
 
 const FIGURES: &str = "the figures that are printed are always the same";
 const MEASURED: &str = "all latencies are measured";
@@ -18,53 +18,53 @@ const NAMED: &str = "how the names of this log's files begin, PREFIX_TYPE.NUMBER
                      job's name; of a run with several rows PREFIX-ROW";
 
 pub const TABLE: &[FioOption] = &[
-    honoured("write_bw_log", &[], NAMED, |draft, value| {
+    supported("write_bw_log", &[], NAMED, |draft, value| {
         draft.job.logs.bandwidth = Some(value.text.to_owned());
         Ok(())
     }),
-    honoured("write_lat_log", &[], NAMED, |draft, value| {
+    supported("write_lat_log", &[], NAMED, |draft, value| {
         draft.job.logs.latency = Some(value.text.to_owned());
         Ok(())
     }),
-    honoured("write_iops_log", &[], NAMED, |draft, value| {
+    supported("write_iops_log", &[], NAMED, |draft, value| {
         draft.job.logs.operations = Some(value.text.to_owned());
         Ok(())
     }),
-    honoured(
+    supported(
         "write_iolog",
         &[],
         "the file to which all operations are written, as a trace; of a run with several rows FILE-ROW",
         |draft, value| value.words().map(|name| draft.job.logs.trace = Some(name)),
     ),
-    honoured(
+    supported(
         "log_avg_msec",
         &["log_window"],
         "over how many milliseconds the values of logs are put together (0: each has a line)",
         |draft, value| value.span(Time::from_ms(1)).map(|time| draft.job.logs.window = time),
     ),
-    honoured(
+    supported(
         "log_max_value",
         &["log_window_value"],
         "1: of such a time the largest latency is written, 0: the mean (0)",
         |draft, value| {
             value
                 .one_of(&[("0", false), ("avg", false), ("1", true), ("max", true)])
-                .map(|most| draft.job.logs.is_most = most)
+                .map(|most| draft.job.logs.logs_maximum = most)
         },
     ),
-    honoured("log_offset", &[], "1: logs have offsets (0)", |draft, value| {
+    supported("log_offset", &[], "1: logs have offsets (0)", |draft, value| {
         value.flag().map(|on| draft.job.logs.has_offset = on)
     }),
-    honoured("log_prio", &[], "1: logs have priorities in full (0)", |draft, value| {
+    supported("log_prio", &[], "1: logs have priorities in full (0)", |draft, value| {
         value.flag().map(|on| draft.job.logs.has_priority = on)
     }),
-    honoured(
+    supported(
         "log_issue_time",
         &[],
         "1: logs have the time of the issue, in nanoseconds (0)",
         |draft, value| value.flag().map(|on| draft.job.logs.has_issue_time = on),
     ),
-    honoured(
+    supported(
         "per_job_logs",
         &[],
         "0: all processes write to one file, without a number in its name (1)",

@@ -1,8 +1,8 @@
 //! How large operations are, and how much a job moves.
 
-use super::{FioOption, honoured, refused, without_effect};
+use super::{FioOption, refused, supported, without_effect};
 use crate::job::BlockSizes;
-use crate::job::value::{BYTES_FORM, Expected, Value};
+use crate::job::value::{BYTES_FORM, ExpectedForm, OptionValue};
 
 /// The largest block: fio's block sizes are 32-bit.
 const BLOCK_BYTES_MAX: u64 = u32::MAX as u64;
@@ -11,35 +11,35 @@ const BLOCK_BYTES_MAX: u64 = u32::MAX as u64;
 const SPLIT_PARTS_MAX: usize = 64;
 
 pub const TABLE: &[FioOption] = &[
-    honoured("bs", &["blocksize"], "block size, or READS,WRITES (4k)", |draft, value| {
+    supported("bs", &["blocksize"], "block size, or READS,WRITES (4k)", |draft, value| {
         value.for_each_direction(&mut draft.job.block_sizes, one_or_range)
     }),
-    honoured(
+    supported(
         "bsrange",
         &["blocksize_range"],
         "LEAST-MOST bytes, or READS,WRITES: any multiple of LEAST up to MOST",
         |draft, value| value.for_each_direction(&mut draft.job.block_sizes, range),
     ),
-    honoured(
+    supported(
         "bssplit",
         &[],
         "SIZE/PERCENT:SIZE/PERCENT:…, or READS,WRITES; what is left of 100 % is shared evenly by \
          sizes without a percentage",
         |draft, value| value.for_each_direction(&mut draft.job.block_sizes, split),
     ),
-    honoured(
+    supported(
         "bs_unaligned",
         &["blocksize_unaligned"],
         "sizes of a range need not be multiples of the least",
         |draft, value| value.switch().map(|on| draft.job.is_unaligned = on),
     ),
-    honoured(
+    supported(
         "bs_is_seq_rand",
         &["bsseqrand"],
         "1: the first block size is that of sequential places, the second of random ones (0)",
         |draft, value| value.switch().map(|on| draft.job.is_size_by_order = on),
     ),
-    honoured(
+    supported(
         "ba",
         &["blockalign"],
         "to what random places are aligned, or READS,WRITES (the smallest block)",
@@ -49,23 +49,23 @@ pub const TABLE: &[FioOption] = &[
             })
         },
     ),
-    honoured(
+    supported(
         "size",
         &[],
         "bytes, or a percentage of the file, that one pass of a process covers; on a modelled \
          device the whole of a file is 1 GiB where nothing says its size",
         |draft, value| value.extent(1).map(|size| draft.job.size = Some(size)),
     ),
-    honoured(
+    supported(
         "io_size",
         &["io_limit"],
         "bytes, or a percentage of the size, that a process moves in total",
         |draft, value| value.extent(1).map(|size| draft.job.io_size = Some(size)),
     ),
-    honoured("number_ios", &[], "operations that end a pass", |draft, value| {
+    supported("number_ios", &[], "operations that end a pass", |draft, value| {
         value.integer(0..=u64::MAX).map(|n| draft.job.operations = Some(n).filter(|n| *n > 0))
     }),
-    honoured(
+    supported(
         "filesize",
         &["file_size"],
         "bytes in each file, or LEAST-MOST, spread evenly over the files",
@@ -84,19 +84,19 @@ pub const TABLE: &[FioOption] = &[
             Ok(())
         },
     ),
-    honoured(
+    supported(
         "offset",
         &["fileoffset"],
         "where in the file the area begins: bytes or a percentage (0)",
         |draft, value| value.extent(0).map(|offset| draft.job.offset = offset),
     ),
-    honoured(
+    supported(
         "offset_increment",
         &[],
         "by how much further each process begins than the one before: bytes or a percentage (0)",
         |draft, value| value.extent(0).map(|by| draft.job.offset_increment = by),
     ),
-    honoured(
+    supported(
         "offset_align",
         &[],
         "to what an offset in percent is rounded up (the smallest block)",
@@ -106,7 +106,7 @@ pub const TABLE: &[FioOption] = &[
             Ok(())
         },
     ),
-    honoured(
+    supported(
         "fill_device",
         &["fill_fs"],
         "1: in place of a size, the whole of the file, which is full at its end (0)",
@@ -117,7 +117,7 @@ pub const TABLE: &[FioOption] = &[
     without_effect("overwrite", &[], "files are there in full before they are written"),
 ];
 
-fn one_or_range(value: Value<'_>) -> Result<BlockSizes, Expected> {
+fn one_or_range(value: OptionValue<'_>) -> Result<BlockSizes, ExpectedForm> {
     if value.text.contains(['-', ':']) {
         return range(value);
     }
@@ -128,7 +128,7 @@ fn one_or_range(value: Value<'_>) -> Result<BlockSizes, Expected> {
         .ok_or_else(|| format!("a block size above 0, or READ,WRITE: {BYTES_FORM}"))
 }
 
-fn range(value: Value<'_>) -> Result<BlockSizes, Expected> {
+fn range(value: OptionValue<'_>) -> Result<BlockSizes, ExpectedForm> {
     let expected = || format!("LEAST-MOST, the least above 0: {BYTES_FORM}");
     let (least, most) = value.text.split_once(['-', ':']).ok_or_else(expected)?;
     let least = value.part(least).bytes().filter(|n| *n > 0).ok_or_else(expected)?;
@@ -141,7 +141,7 @@ fn range(value: Value<'_>) -> Result<BlockSizes, Expected> {
 }
 
 /// `4k/60:64k/`: a part without a percentage gets an even share of what the others leave.
-fn split(value: Value<'_>) -> Result<BlockSizes, Expected> {
+fn split(value: OptionValue<'_>) -> Result<BlockSizes, ExpectedForm> {
     let expected =
         || format!("SIZE/PERCENT:SIZE/PERCENT:…, together 100 percent at most: {BYTES_FORM}");
     let mut parts: Vec<(u64, Option<u8>)> = Vec::new();

@@ -3,8 +3,10 @@
 use readpath_core::request::Op;
 use readpath_core::unit::Time;
 
-use super::script::{Step, Turn};
-use super::{AfterDrain, AfterSync, Next, Operation, Process, Reading, Stage};
+use super::script::{ScriptStep, ScriptTurn};
+use super::{
+    AfterDrain, AfterSync, GivenRead, NextAction, Process, ProcessOperation, ProcessState,
+};
 use crate::job::FileServiceKind;
 
 /// How often a process looks whether the job has ended that it waits for, or whether it is still
@@ -13,51 +15,53 @@ const LOOK: Time = Time::from_us(100);
 
 impl Process {
     /// What it does next.
-    pub fn next(&mut self, now: Time) -> Next {
+    pub fn next(&mut self, now: Time) -> NextAction {
         let next = self.decided(now);
         if let Some(log) = &mut self.log {
             match &next {
-                Next::Operation(operation) => log.issued(now, operation),
-                Next::Sync { is_data_enough } => log.synced(now, *is_data_enough),
-                Next::Ended => log.over(now),
-                Next::WaitForCompletion | Next::WaitUntil(_) => {}
+                NextAction::Operation(operation) => log.issued(now, operation),
+                NextAction::Sync { is_data_enough } => log.synced(now, *is_data_enough),
+                NextAction::Ended => log.over(now),
+                NextAction::WaitForCompletion | NextAction::WaitUntil(_) => {}
             }
         }
         next
     }
 
-    fn decided(&mut self, now: Time) -> Next {
+    fn decided(&mut self, now: Time) -> NextAction {
         if self.begun.is_none() {
-            if self.ties.waits() && !self.ties.is_taken_along() {
-                return Next::WaitUntil(now + LOOK);
+            if self.ties.waits() && !self.ties.must_end() {
+                return NextAction::WaitUntil(now + LOOK);
             }
             self.begin(now);
         }
         loop {
             match self.stage {
-                Stage::Issuing => {
-                    if let Some(next) = self.issuing(now) {
+                ProcessState::Issuing => {
+                    if let Some(next) = self.iterate(now) {
                         return next;
                     }
                 }
-                Stage::Draining(then) => {
-                    self.take(self.completed_not_taken);
+                ProcessState::Draining(then) => {
+                    self.take(self.completed_not_collected);
                     if self.in_flight > 0 {
-                        return Next::WaitForCompletion;
+                        return NextAction::WaitForCompletion;
                     }
                     self.stage = self.drained(then, now);
                 }
-                Stage::Pausing { until } if now < until => return Next::WaitUntil(until),
-                Stage::Pausing { .. } => {
+                ProcessState::Pausing { until } if now < until => {
+                    return NextAction::WaitUntil(until);
+                }
+                ProcessState::Pausing { .. } => {
                     self.worked_since = now;
-                    self.stage = Stage::Issuing;
+                    self.stage = ProcessState::Issuing;
                 }
-                Stage::SyncDue { is_data_enough, then } => {
-                    self.stage = Stage::Syncing(then);
-                    return Next::Sync { is_data_enough };
+                ProcessState::SyncDue { is_data_enough, then } => {
+                    self.stage = ProcessState::Syncing(then);
+                    return NextAction::Sync { is_data_enough };
                 }
-                Stage::Syncing(_) => return Next::WaitForCompletion,
-                Stage::Ended => return Next::Ended,
+                ProcessState::Syncing(_) => return NextAction::WaitForCompletion,
+                ProcessState::Ended => return NextAction::Ended,
             }
         }
     }
@@ -75,7 +79,7 @@ impl Process {
     }
 
     /// One turn of the loop; `None` when the stage has changed.
-    fn issuing(&mut self, now: Time) -> Option<Next> {
+    fn iterate(&mut self, now: Time) -> Option<NextAction> {
         let depth = self.search.as_ref().map_or(self.rules.depth, |search| search.depth());
         if self.in_flight >= depth {
             let needed = match self.in_flight > depth {
@@ -83,47 +87,47 @@ impl Process {
                 false => self.rules.batch_complete.max(self.rules.depth - self.rules.low),
             };
             let needed = needed.min(self.in_flight);
-            if self.completed_not_taken < needed {
-                return Some(Next::WaitForCompletion);
+            if self.completed_not_collected < needed {
+                return Some(NextAction::WaitForCompletion);
             }
             self.take(needed);
         }
         if self.is_over(now) {
-            self.stage = Stage::Draining(AfterDrain::End);
+            self.stage = ProcessState::Draining(AfterDrain::End);
             return None;
         }
         if self.script.is_some() {
             return self.scripted(now);
         }
         if self.pauses_now(now) {
-            self.stage = Stage::Draining(AfterDrain::Pause);
+            self.stage = ProcessState::Draining(AfterDrain::Pause);
             return None;
         }
-        if self.checks.is_backlog_full() {
-            self.stage = Stage::Draining(AfterDrain::Check);
+        if self.verification.is_backlog_full() {
+            self.stage = ProcessState::Draining(AfterDrain::Check);
             return None;
         }
         if !self.is_pass_over()
-            && !self.checks.is_checking()
+            && !self.verification.is_checking()
             && let Some(is_data_enough) = self.sync_due()
         {
             self.stage = match self.rules.is_direct {
-                true => Stage::SyncDue { is_data_enough, then: AfterSync::Issue },
-                false => Stage::Draining(AfterDrain::Sync { is_data_enough }),
+                true => ProcessState::SyncDue { is_data_enough, then: AfterSync::Issue },
+                false => ProcessState::Draining(AfterDrain::Sync { is_data_enough }),
             };
             return None;
         }
         if let Some(until) = self.held_back(now) {
-            self.stage = Stage::Draining(AfterDrain::HoldBack(until));
+            self.stage = ProcessState::Draining(AfterDrain::HoldBack(until));
             return None;
         }
         if let Some(until) = self.thinks_until(now) {
-            return Some(Next::WaitUntil(until));
+            return Some(NextAction::WaitUntil(until));
         }
         match self.operation(now) {
-            Some(operation) => Some(Next::Operation(operation)),
+            Some(operation) => Some(NextAction::Operation(operation)),
             None => {
-                self.stage = Stage::Draining(match self.checks.is_in_backlog() {
+                self.stage = ProcessState::Draining(match self.verification.is_in_backlog() {
                     true => AfterDrain::Check,
                     false => AfterDrain::NextPass,
                 });
@@ -138,7 +142,7 @@ impl Process {
         let think = *self.thinks.last()?;
         let until = *self.thinks_until.get_or_insert(now + think);
         if now < until {
-            self.take(self.completed_not_taken);
+            self.take(self.completed_not_collected);
             return Some(until);
         }
         self.thinks_until = None;
@@ -148,24 +152,24 @@ impl Process {
 
     /// What the script says. What waits for its time leaves the rest in flight: so completions are
     /// taken as they come.
-    fn scripted(&mut self, now: Time) -> Option<Next> {
-        self.take(self.completed_not_taken);
+    fn scripted(&mut self, now: Time) -> Option<NextAction> {
+        self.take(self.completed_not_collected);
         let begun = self.begun.expect("it has begun");
         let script = self.script.as_mut().expect("the caller has looked");
         match script.turn(now.since(begun)) {
-            Turn::At(at) => Some(Next::WaitUntil(begun + at)),
-            Turn::Over => {
-                self.stage = Stage::Draining(AfterDrain::End);
+            ScriptTurn::At(at) => Some(NextAction::WaitUntil(begun + at)),
+            ScriptTurn::Over => {
+                self.stage = ProcessState::Draining(AfterDrain::End);
                 None
             }
-            Turn::Due(Step { at, op, offset, bytes }) => {
+            ScriptTurn::Due(ScriptStep { at, op, offset, bytes }) => {
                 if let Some(at) = at {
                     self.late.add(now.since(begun).since(at));
                 }
                 let file = self.regions[0].area.file;
                 self.issued_bytes = self.issued_bytes.saturating_add(bytes);
                 self.writes_issued += u64::from(op == Op::Write);
-                Some(Next::Operation(self.issued(Reading { file, offset, bytes }, op)))
+                Some(NextAction::Operation(self.issued(GivenRead { file, offset, bytes }, op)))
             }
         }
     }
@@ -184,7 +188,7 @@ impl Process {
             self.failure = Some("the rate has fallen below rate_min or rate_iops_min");
         }
         let is_time_up = self.rules.runtime.is_some_and(is_time_up);
-        is_time_up || self.is_enough || self.failure.is_some() || self.ties.is_taken_along()
+        is_time_up || self.is_enough || self.failure.is_some() || self.ties.must_end()
     }
 
     /// Whether a pause is due; asked once after each operation.
@@ -208,7 +212,7 @@ impl Process {
 
     /// Until when a rate or a flow holds the next operation back.
     fn held_back(&mut self, now: Time) -> Option<Time> {
-        if self.checks.is_checking() || self.is_pass_over() {
+        if self.verification.is_checking() || self.is_pass_over() {
             return None;
         }
         if let Some(flow) = self.ties.is_ahead() {
@@ -236,41 +240,41 @@ impl Process {
     }
 
     /// The stage that follows when nothing is in flight any more.
-    pub(super) fn drained(&mut self, then: AfterDrain, now: Time) -> Stage {
+    pub(super) fn drained(&mut self, then: AfterDrain, now: Time) -> ProcessState {
         let syncs_at_end = self.rules.sync.at_end && self.writes_issued > 0 && !self.is_synced;
-        let sync_due = |then| Stage::SyncDue { is_data_enough: false, then };
+        let sync_due = |then| ProcessState::SyncDue { is_data_enough: false, then };
         match then {
             AfterDrain::Sync { is_data_enough } => {
-                Stage::SyncDue { is_data_enough, then: AfterSync::Issue }
+                ProcessState::SyncDue { is_data_enough, then: AfterSync::Issue }
             }
             AfterDrain::NextPass if syncs_at_end => sync_due(AfterSync::NextPass),
             AfterDrain::End if syncs_at_end => sync_due(AfterSync::End),
             AfterDrain::Check => {
-                self.checks.turn_backlog();
-                Stage::Issuing
+                self.verification.toggle_backlog();
+                ProcessState::Issuing
             }
-            AfterDrain::HoldBack(until) => Stage::Pausing { until },
+            AfterDrain::HoldBack(until) => ProcessState::Pausing { until },
             // A pause is not cut short by the end of the runtime, nor is it in fio.
             AfterDrain::Pause => {
-                self.pace.paused(self.rules.pauses.time);
-                Stage::Pausing { until: now + self.rules.pauses.time }
+                self.pace.on_pause(self.rules.pauses.time);
+                ProcessState::Pausing { until: now + self.rules.pauses.time }
             }
-            AfterDrain::NextPass if self.checks.is_backlog_left() => {
-                self.checks.turn_backlog();
-                Stage::Issuing
+            AfterDrain::NextPass if self.verification.is_backlog_left() => {
+                self.verification.toggle_backlog();
+                ProcessState::Issuing
             }
-            AfterDrain::NextPass if self.checks.begin_pass() => {
+            AfterDrain::NextPass if self.verification.begin_pass() => {
                 self.begin_pass();
-                Stage::Issuing
+                ProcessState::Issuing
             }
             AfterDrain::NextPass if self.goes_on() => {
-                self.checks.end_pass();
+                self.verification.end_pass();
                 self.begin_pass();
-                Stage::Issuing
+                ProcessState::Issuing
             }
             AfterDrain::NextPass | AfterDrain::End => {
                 self.ties.has_ended();
-                Stage::Ended
+                ProcessState::Ended
             }
         }
     }
@@ -283,9 +287,9 @@ impl Process {
             region.is_done = false;
         }
         self.turn = 0;
-        self.turn_left = self.rules.first_turn();
+        self.turn_left = self.rules.first_file_operations();
         self.until_drawn = 0;
-        self.zone_moved = 0;
+        self.on_zone_bytes = 0;
     }
 
     /// Whether another pass follows: time first, then loops, then bytes that are still owed.
@@ -327,19 +331,19 @@ impl Process {
     }
 
     /// The next operation of the pass, or of what is read back.
-    fn operation(&mut self, now: Time) -> Option<Operation> {
-        if self.checks.is_in_backlog() {
-            let reading = self.checks.next_of_backlog()?;
+    fn operation(&mut self, now: Time) -> Option<ProcessOperation> {
+        if self.verification.is_in_backlog() {
+            let reading = self.verification.next_of_backlog()?;
             return Some(self.issued(reading, Op::Read));
         }
-        while self.checks.next_of_pass() {
+        while self.verification.next_of_pass() {
             let op = self.direction();
             let reading = self.reading(op)?;
             if op == Op::Write {
                 return Some(self.issued(reading, Op::Read));
             }
         }
-        if self.checks.is_in_pass() || self.is_pass_over() {
+        if self.verification.is_in_pass() || self.is_pass_over() {
             return None;
         }
         let drawn = self.drawn.take();
@@ -350,8 +354,8 @@ impl Process {
         if self.rules.has_rate {
             self.pace.issued(op, reading.bytes, now, &mut self.chance);
         }
-        self.ties.has_issued();
-        self.checks.issued(reading, op == Op::Write);
+        self.ties.on_issue();
+        self.verification.issued(reading, op == Op::Write);
         // What is only checked was written by an earlier run.
         let op = if self.rules.writes { op } else { Op::Read };
         self.writes_issued += u64::from(op == Op::Write);
@@ -360,8 +364,8 @@ impl Process {
     }
 
     /// Counts an operation as in flight.
-    fn issued(&mut self, reading: Reading, op: Op) -> Operation {
-        let Reading { file, offset, bytes } = reading;
+    fn issued(&mut self, reading: GivenRead, op: Op) -> ProcessOperation {
+        let GivenRead { file, offset, bytes } = reading;
         self.in_flight += 1;
         self.batched += 1;
         let is_batch_full = self.batched >= self.rules.batch;
@@ -371,11 +375,11 @@ impl Process {
         let is_batch_end = is_batch_full || self.in_flight == self.rules.depth;
         self.may_pause = true;
         let closes = self.closes.pop().unwrap_or(false);
-        Operation { file, offset, bytes, op, is_batch_end, closes }
+        ProcessOperation { file, offset, bytes, op, is_batch_end, closes }
     }
 
     /// Where the next operation of this direction goes.
-    fn reading(&mut self, op: Op) -> Option<Reading> {
+    fn reading(&mut self, op: Op) -> Option<GivenRead> {
         if let Some(listed) = &mut self.listed {
             return listed.pop();
         }
@@ -399,25 +403,25 @@ impl Process {
     }
 
     /// A file that is not done, by the job's rule, and the place in it.
-    fn place(&mut self, op: Op, is_drawn: bool) -> Option<Reading> {
+    fn place(&mut self, op: Op, is_drawn: bool) -> Option<GivenRead> {
         let count = self.regions.len();
         while self.regions.iter().any(|region| !region.is_done) {
-            let at = self.file_in_turn(count);
+            let at = self.next_file(count);
             let region = &mut self.regions[at];
             if region.is_done {
                 self.turn_left = 0;
                 continue;
             }
             if let Some(strides) = &self.rules.strides
-                && region.places.zone_moved(strides, self.zone_moved, op)
+                && region.places.on_zone_bytes(strides, self.on_zone_bytes, op)
             {
-                self.zone_moved = 0;
+                self.on_zone_bytes = 0;
             }
             match region.places.next(&self.grain, op, is_drawn, &mut self.chance) {
                 Some((start, bytes)) => {
-                    self.zone_moved += bytes;
+                    self.on_zone_bytes += bytes;
                     let area = region.area;
-                    return Some(Reading { file: area.file, offset: area.offset + start, bytes });
+                    return Some(GivenRead { file: area.file, offset: area.offset + start, bytes });
                 }
                 None => region.is_done = true,
             }
@@ -427,7 +431,7 @@ impl Process {
     }
 
     /// The file whose turn it is; one operation of its turn is used up.
-    fn file_in_turn(&mut self, count: usize) -> usize {
+    fn next_file(&mut self, count: usize) -> usize {
         if count == 1 {
             return 0;
         }
@@ -438,7 +442,7 @@ impl Process {
                 // Drawn until it is one that is not done, if there is any.
                 FileServiceKind::Random => loop {
                     let drawn = self.chance.file(count as u64) as usize;
-                    let is_open = |region: &super::Region| !region.is_done;
+                    let is_open = |region: &super::AreaState| !region.is_done;
                     if is_open(&self.regions[drawn]) || !self.regions.iter().any(is_open) {
                         break drawn;
                     }
@@ -451,7 +455,7 @@ impl Process {
     }
 
     fn take(&mut self, count: u32) {
-        self.completed_not_taken -= count;
+        self.completed_not_collected -= count;
         self.in_flight -= count;
         self.taken += u64::from(count);
     }

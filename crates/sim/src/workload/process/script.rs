@@ -8,7 +8,7 @@ use readpath_core::unit::Time;
 
 /// One step: an operation, and when it is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Step {
+pub struct ScriptStep {
     /// Counted from the start of the process; `None`: as soon as there is room.
     pub at: Option<Time>,
     /// Read or write.
@@ -20,7 +20,7 @@ pub struct Step {
 }
 
 /// The steps of a process, of which the next is known.
-pub struct Script(Peekable<Box<dyn Iterator<Item = Step> + Send>>);
+pub struct TraceSteps(Peekable<Box<dyn Iterator<Item = ScriptStep> + Send>>);
 
 /// How many operations went out after their time, because as many as may be were under way, or the
 /// machine was busy.
@@ -47,36 +47,36 @@ impl Lateness {
 }
 
 /// What a script says at a time.
-pub enum Turn {
+pub enum ScriptTurn {
     /// This is due.
-    Due(Step),
+    Due(ScriptStep),
     /// The next is due then.
     At(Time),
     /// There is no more.
     Over,
 }
 
-impl Script {
+impl TraceSteps {
     /// The script of these steps.
-    pub fn new(steps: Box<dyn Iterator<Item = Step> + Send>) -> Script {
-        Script(steps.peekable())
+    pub fn new(steps: Box<dyn Iterator<Item = ScriptStep> + Send>) -> TraceSteps {
+        TraceSteps(steps.peekable())
     }
 
     /// What is due when the process has run for so long.
-    pub fn turn(&mut self, run: Time) -> Turn {
+    pub fn turn(&mut self, run: Time) -> ScriptTurn {
         match self.0.peek() {
-            None => Turn::Over,
-            Some(Step { at: Some(at), .. }) if *at > run => Turn::At(*at),
+            None => ScriptTurn::Over,
+            Some(ScriptStep { at: Some(at), .. }) if *at > run => ScriptTurn::At(*at),
             Some(step) => {
                 let step = *step;
                 self.0.next();
-                Turn::Due(step)
+                ScriptTurn::Due(step)
             }
         }
     }
 }
 
-impl fmt::Debug for Script {
+impl fmt::Debug for TraceSteps {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Script")
     }

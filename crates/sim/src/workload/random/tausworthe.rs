@@ -24,10 +24,10 @@ const TAUS258: [Register<u64>; 5] = [
 ];
 
 /// What the first register is made of.
-const START: u64 = 53;
+const SEED_START: u64 = 53;
 
 /// Outputs that are left out at the start.
-const LEFT_OUT: u32 = 6;
+const DISCARDED_OUTPUTS: u32 = 6;
 
 /// The generator of 32 bits.
 #[derive(Clone, Copy, Debug)]
@@ -41,14 +41,14 @@ impl Taus88 {
     /// The generator with this seed, of which 32 bits count.
     pub fn new(seed: u64) -> Taus88 {
         let seed = seed as u32;
-        let mut last = START as u32;
+        let mut last = SEED_START as u32;
         let registers = TAUS88.map(|(.., least)| {
             let value = last.wrapping_mul(69_069) ^ seed;
             last = if value < least { value + least } else { value };
             last
         });
         let mut generator = Taus88(registers);
-        (0..LEFT_OUT).for_each(|_| {
+        (0..DISCARDED_OUTPUTS).for_each(|_| {
             generator.next();
         });
         generator
@@ -72,7 +72,7 @@ impl Taus88 {
     }
 
     /// Whether an event of so many percent happens.
-    pub fn happens(&mut self, percent: u8) -> bool {
+    pub fn draw_percent(&mut self, percent: u8) -> bool {
         self.below(100) < u64::from(percent)
     }
 
@@ -85,14 +85,14 @@ impl Taus88 {
 impl Taus258 {
     /// The generator with this seed.
     pub fn new(seed: u64) -> Taus258 {
-        let mut last = START;
+        let mut last = SEED_START;
         let registers = TAUS258.map(|(.., least)| {
             let value = last.wrapping_mul(6_906_969_069) ^ seed;
             last = if value < least { value + least } else { value };
             last
         });
         let mut generator = Taus258(registers);
-        (0..LEFT_OUT).for_each(|_| {
+        (0..DISCARDED_OUTPUTS).for_each(|_| {
             generator.next();
         });
         generator

@@ -1,0 +1,37 @@
+//! What a job file brings in from around it: files that it includes, variables, the machine.
+
+use std::path::{Path, PathBuf};
+
+use readpath_core::unit::PAGE_BYTES;
+use readpath_sim::input_file;
+use readpath_sim::job::{Environment, JobError, JobFile};
+
+/// Reads a job file that lies at `path`.
+pub fn parse(text: &str, path: &Path) -> Result<JobFile, JobError> {
+    let file = |name: &str| included(name, path);
+    let variable = |name: &str| std::env::var(name).ok();
+    let system = rustix::system::sysinfo();
+    let memory_bytes = system.totalram as u64 * u64::from(system.mem_unit);
+    let processors = std::thread::available_parallelism().ok();
+    let environment = Environment {
+        file: Some(&file),
+        variable: Some(&variable),
+        processors: processors.map(|count| count.get() as u64),
+        memory_mib: Some(memory_bytes >> 20),
+        page_bytes: Some(PAGE_BYTES),
+    };
+    JobFile::parse_in(text, &environment)
+}
+
+/// The text of a file that a job file includes: named from where the command runs or, as in fio,
+/// from beside the job file.
+fn included(name: &str, job_file: &Path) -> Result<String, String> {
+    let beside = job_file.parent().map(|folder| folder.join(name));
+    let here = PathBuf::from(name);
+    let path = match beside {
+        Some(beside) if !here.exists() => beside,
+        _ => here,
+    };
+    let text = input_file::text(&path, input_file::TEXT_BYTES_MAX);
+    text.map_err(|error| error.to_string())
+}

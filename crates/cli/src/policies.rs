@@ -1,0 +1,129 @@
+//! `readpath policies`: what there is, one line each; one in full, and in a picture.
+
+use readpath_core::policy::{Policy, SpecError};
+use readpath_core::{eviction, raw, readahead, scheduler, swapin};
+
+use crate::args::PoliciesArgs;
+use crate::exit::{CommandResult, Failure};
+use crate::output::print;
+
+mod demo_run;
+mod picture;
+
+/// What a law decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PolicyKind {
+    Readahead,
+    SwapIn,
+    Scheduler,
+    Raw,
+    Eviction,
+}
+
+/// The laws by what they decide.
+const KINDS: [(PolicyKind, &str, &[Policy]); 5] = [
+    (PolicyKind::Readahead, "readahead", readahead::POLICIES),
+    (PolicyKind::SwapIn, "swap-in", swapin::POLICIES),
+    (PolicyKind::Scheduler, "scheduler", scheduler::POLICIES),
+    (PolicyKind::Raw, "raw", raw::POLICIES),
+    (PolicyKind::Eviction, "eviction", eviction::POLICIES),
+];
+
+/// One law of a kind.
+struct FoundPolicy {
+    kind: PolicyKind,
+    kind_name: &'static str,
+    policy: &'static Policy,
+}
+
+/// Prints the list, or one law in words, or draws what it does.
+pub fn run(args: &PoliciesArgs) -> CommandResult {
+    let Some(name) = &args.name else { return print(&list()) };
+    let found = find(name)?;
+    let Some(file) = &args.picture else { return print(&page(&found)) };
+    let [found] = &found[..] else {
+        let names: Vec<String> = found
+            .iter()
+            .map(|found| format!("{}/{}", found.kind_name, found.policy.name))
+            .collect();
+        return Err(Failure::Usage(format!(
+            "{name}: policies of {} kinds have this name, and a picture is of one; name {}",
+            names.len(),
+            names.join(" or ")
+        )));
+    };
+    let scene = demo_run::of(found.kind, found.policy.name).map_err(Failure::usage)?;
+    std::fs::write(file, picture::svg(&scene)).map_err(|error| {
+        Failure::Usage(format!(
+            "--picture {}: {error}; name a file that can be written",
+            file.display()
+        ))
+    })?;
+    print(&format!("{}: {}\n", file.display(), scene.told))
+}
+
+fn list() -> String {
+    let mut text = String::new();
+    for (_, kind, policies) in KINDS {
+        text += &format!("{kind}:\n");
+        for policy in policies {
+            text += &format!("  {:14} {}\n", policy.name, policy.line);
+        }
+    }
+    text + "\n`readpath policies NAME` tells one in full.\n"
+}
+
+/// The laws of this name: `none` is a law of readahead and one of swap-in, `swap-in/none` one alone.
+fn find(name: &str) -> Result<Vec<FoundPolicy>, Failure> {
+    let all = || {
+        KINDS.iter().flat_map(|&(kind, kind_name, policies)| {
+            policies.iter().map(move |policy| FoundPolicy { kind, kind_name, policy })
+        })
+    };
+    let (kind, plain) =
+        name.split_once('/').map_or((None, name), |(kind, name)| (Some(kind), name));
+    let found: Vec<FoundPolicy> = all()
+        .filter(|found| {
+            found.policy.name == plain && kind.is_none_or(|kind| kind == found.kind_name)
+        })
+        .collect();
+    if found.is_empty() {
+        let known = all().map(|found| found.policy.name).collect();
+        let name = name.to_owned();
+        return Err(Failure::usage(SpecError::UnknownName { kind: "policy", name, known }));
+    }
+    Ok(found)
+}
+
+fn page(found: &[FoundPolicy]) -> String {
+    let pages: Vec<String> = found
+        .iter()
+        .map(|FoundPolicy { kind_name, policy, .. }| {
+            let lines: Vec<&str> = policy.page().collect();
+            format!("{} ({kind_name}): {}\n\n{}\n", policy.name, policy.line, lines.join("\n"))
+        })
+        .collect();
+    pages.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_policy_has_a_page() {
+        for policy in KINDS.iter().flat_map(|(_, _, policies)| policies.iter()) {
+            assert!(policy.page().count() > 3, "{} has no page", policy.name);
+        }
+    }
+
+    #[test]
+    fn a_name_that_two_kinds_have_is_told_apart_by_the_kind() {
+        let kinds = |name: &str| -> Vec<PolicyKind> {
+            find(name).unwrap().iter().map(|found| found.kind).collect()
+        };
+        assert_eq!(kinds("none"), [PolicyKind::Readahead, PolicyKind::SwapIn]);
+        assert_eq!(kinds("swap-in/none"), [PolicyKind::SwapIn]);
+        assert!(find("scheduler/none").is_err());
+    }
+}

@@ -1,0 +1,353 @@
+//! What a law does in a run that is small enough to be drawn: the same run for all laws of a kind, so
+//! that their pictures can be held beside each other.
+//!
+//! - *Readahead*: one program reads 3 MiB of a file in order, then at random places. (The law
+//!   `runs`: records of 64 KiB of a mapped file, touched at random.)
+//! - *Swap-in*: memory that is a tenth too small, swept in order, then touched at random.
+//! - *Scheduler*: four programs, each reading another part of one disk in order, without readahead.
+//! - *Raw*: one transfer of 4 MiB from two disks side by side.
+//! - *Reclaim*: a loop larger than memory, a hot set, and a scan of what is used once.
+
+use readpath_core::eviction::{self, PageKey, Simulation};
+use readpath_core::policy::{Spec, SpecError};
+use readpath_core::unit::{PAGE_BYTES, SECTOR_BYTES};
+use readpath_sim::blocks::{BlockTrace, belady};
+use readpath_sim::job::JobFile;
+use readpath_sim::load::{self, LoadSetup, MemoryLoad, observe_load};
+use readpath_sim::observe::{Events, Observer, RequestEvent};
+use readpath_sim::report::ResultRow;
+use readpath_sim::run::{ProgressAnswer, RunObserver};
+use readpath_sim::simulate::{Participants, SimulationSetup, simulate_with};
+
+use super::PolicyKind;
+use super::picture::{Colour, Mark, Scene};
+
+/// The most events of a kind that a run has; those here have fewer.
+const EVENTS_MAX: usize = 1 << 16;
+
+const MIB: f64 = (1 << 20) as f64;
+
+/// A stream, and then places at random.
+const STREAM_THEN_RANDOM: &str = "[global]\nfilename=one\nioengine=psync\n\
+    [stream]\nrw=read\nbs=16k\nsize=3m\nfilesize=8m\n\
+    [random]\nstonewall\nrw=randread\nbs=16k\noffset=4m\nsize=4m\nio_size=320k\n";
+
+/// Records of a mapped file: 16 faults side by side, then a jump.
+const MAPPED_RECORDS: &str =
+    "[records]\nfilename=one\nrw=randread\nbs=64k\nsize=8m\nio_size=1536k\nioengine=mmap\n";
+
+/// Four programs, each in order through a file of its own.
+const FOUR_STREAMS: &str =
+    "[four]\nrw=read\nbs=64k\nsize=2g\nio_size=8m\nioengine=psync\nnumjobs=4\n";
+const STREAM_BYTES: u64 = 2 << 30;
+
+/// One large transfer past the cache.
+const TRANSFER: &str = "[transfer]\nfilename=one\nioengine=raw\nrw=read\nbs=4m\nsize=4m\n";
+
+/// The run of this kind under this law.
+///
+/// # Errors
+/// There is no such law.
+pub fn of(kind: PolicyKind, policy: &str) -> Result<Scene, SpecError> {
+    let policy = Spec::plain(policy);
+    match kind {
+        PolicyKind::Readahead => Ok(readahead(policy)),
+        PolicyKind::SwapIn => Ok(swap_in(policy)),
+        PolicyKind::Scheduler => Ok(scheduler(policy)),
+        PolicyKind::Raw => Ok(raw(policy)),
+        PolicyKind::Eviction => eviction(policy),
+    }
+}
+
+fn observed(job: &str, setup: &SimulationSetup) -> (ResultRow, Events) {
+    let job = JobFile::parse(job).expect("the job of a lesson is well formed");
+    let observer = Observer::new(EVENTS_MAX);
+    let guests = Participants { observer: Some(observer.clone()), policy_maker: None };
+    let row = simulate_with(
+        "lesson",
+        &job,
+        setup,
+        guests,
+        RunObserver::progress(&mut |_| ProgressAnswer::On),
+    )
+    .expect("a policy by its name alone, and a device that is there");
+    (row, observer.take())
+}
+
+fn milliseconds(ns: u64) -> f64 {
+    ns as f64 / 1e6
+}
+
+/// When a request was in the device.
+fn stay(request: &RequestEvent) -> (f64, f64) {
+    let done_ns = request.done_ns.expect("a run ends when all requests are done");
+    (milliseconds(request.issued_ns), milliseconds(done_ns))
+}
+
+/// Which bytes of the device it moved, in MiB.
+fn extent(request: &RequestEvent) -> (f64, f64) {
+    let start = request.sector * SECTOR_BYTES;
+    let end = start + u64::from(request.sectors) * SECTOR_BYTES;
+    (start as f64 / MIB, end as f64 / MIB)
+}
+
+fn readahead(policy: Spec) -> Scene {
+    let job = if policy.name == "runs" { MAPPED_RECORDS } else { STREAM_THEN_RANDOM };
+    let name = policy.to_string();
+    let setup = SimulationSetup { readahead: policy, ..SimulationSetup::new(Spec::plain("hdd")) };
+    let (_, events) = observed(job, &setup);
+    // The file is the device's first bytes, so that offsets in it are places on the device.
+    let pages_end =
+        events.requests.iter().map(|request| extent(request).1 * MIB).fold(0.0, f64::max);
+    let mut is_used = vec![false; (pages_end / PAGE_BYTES as f64) as usize + 1];
+    for read in &events.reads {
+        let bytes = read.bytes.expect("the modelled disk of a lesson doesn't fail");
+        for page in read.offset / PAGE_BYTES..(read.offset + bytes).div_ceil(PAGE_BYTES) {
+            if let Some(is_used) = is_used.get_mut(page as usize) {
+                *is_used = true;
+            }
+        }
+    }
+    let mut marks = Vec::new();
+    let (mut used_pages, mut unused_pages) = (0u64, 0u64);
+    for request in &events.requests {
+        let first = request.sector * SECTOR_BYTES / PAGE_BYTES;
+        let end = first + (u64::from(request.sectors) * SECTOR_BYTES).div_ceil(PAGE_BYTES);
+        let pages: Vec<u64> = (first..end).collect();
+        for run in pages.chunk_by(|&a, &b| is_used[a as usize] == is_used[b as usize]) {
+            let is_used = is_used[run[0] as usize];
+            *if is_used { &mut used_pages } else { &mut unused_pages } += run.len() as u64;
+            let mib = |page: u64| (page * PAGE_BYTES) as f64 / MIB;
+            let colour = if is_used { Colour::Read } else { Colour::Waste };
+            marks.push(Mark {
+                x: stay(request),
+                y: (mib(run[0]), mib(run[run.len() - 1] + 1)),
+                colour,
+            });
+        }
+    }
+    marks.extend(events.reads.iter().map(|read| Mark {
+        x: (milliseconds(read.issued_ns), milliseconds(read.done_ns)),
+        y: (read.offset as f64 / MIB, read.offset as f64 / MIB),
+        colour: Colour::Asked,
+    }));
+    let last = events.reads.iter().map(|read| read.done_ns).max().unwrap_or(0);
+    Scene {
+        title: format!("readahead {name}, on hdd"),
+        x_name: "ms",
+        y_name: "MiB of the file",
+        legend: vec![
+            (Colour::Asked, "a read of the program, while it waits"),
+            (Colour::Read, "read by the device, and used"),
+            (Colour::Waste, "read and never used"),
+        ],
+        told: format!(
+            "{} reads, {} requests, {} KiB used, {} KiB not, {:.0} ms",
+            events.reads.len(),
+            events.requests.len(),
+            used_pages * PAGE_BYTES / 1024,
+            unused_pages * PAGE_BYTES / 1024,
+            milliseconds(last)
+        ),
+        marks,
+    }
+}
+
+fn swap_in(policy: Spec) -> Scene {
+    let name = policy.to_string();
+    let setup = LoadSetup {
+        swapin: policy,
+        scheduler: Spec::plain("deadline"),
+        // All of a loop is missed, so that the law shows.
+        eviction: Spec::plain("two-lists"),
+        ..LoadSetup::new(Spec::plain("ssd"))
+    };
+    let mut marks = Vec::new();
+    let mut told = Vec::new();
+    let mut begins = 0.0;
+    for (pattern, touches, word) in [
+        (load::TouchPattern::Sequential, 1100, "in order"),
+        (load::TouchPattern::Random, 1000, "at random"),
+    ] {
+        let load = MemoryLoad {
+            pattern,
+            touches,
+            ..MemoryLoad::new("lesson", 1100 * PAGE_BYTES, 1000 * PAGE_BYTES)
+        };
+        let (row, events) = observe_load(&load, &setup, EVENTS_MAX)
+            .expect("a policy by its name alone, and a device that is there");
+        let first = events.requests.first().map_or(0.0, |request| stay(request).0);
+        let mut last: f64 = 0.0;
+        for request in &events.requests {
+            let (from, to) = stay(request);
+            let at = |ms: f64| ms - first + begins;
+            last = last.max(at(to));
+            let colour = if request.is_write { Colour::Written } else { Colour::Read };
+            marks.push(Mark { x: (at(from), at(to)), y: extent(request), colour });
+        }
+        begins = last * 1.03;
+        let reads = events.requests.iter().filter(|request| !request.is_write).count();
+        let pages_in = row.pages_in.unwrap_or(0);
+        told.push(format!("{word}: {reads} reads of {pages_in} pages"));
+    }
+    Scene {
+        title: format!("swap-in {name}, on ssd: in order, then at random"),
+        x_name: "ms",
+        y_name: "MiB of the swap area",
+        legend: vec![(Colour::Read, "pages brought in"), (Colour::Written, "pages written out")],
+        told: told.join("; "),
+        marks,
+    }
+}
+
+fn scheduler(policy: Spec) -> Scene {
+    let name = policy.to_string();
+    let readahead = Spec::plain("none");
+    let setup = SimulationSetup {
+        scheduler: policy,
+        readahead,
+        ..SimulationSetup::new(Spec::plain("hdd"))
+    };
+    let (row, events) = observed(FOUR_STREAMS, &setup);
+    let marks = events.requests.iter().map(|request| {
+        let process = request.sector * SECTOR_BYTES / STREAM_BYTES;
+        let (from, to) = extent(request);
+        Mark { x: stay(request), y: (from / 1024.0, to / 1024.0), colour: Colour::of(process) }
+    });
+    let last = events.reads.iter().map(|read| read.done_ns).max().unwrap_or(0);
+    Scene {
+        title: format!("scheduler {name}, on hdd"),
+        x_name: "ms",
+        y_name: "GiB of the disk",
+        legend: (0..4).map(|process| (Colour::of(process), "")).collect(),
+        told: format!(
+            "{} requests of four programs, {:.1} MiB/s, {:.0} ms",
+            events.requests.len(),
+            row.mib_per_s.unwrap_or(0.0),
+            milliseconds(last)
+        ),
+        marks: marks.collect(),
+    }
+}
+
+fn raw(policy: Spec) -> Scene {
+    let name = policy.to_string();
+    let disks = Spec::parse("raid0:2xhdd").expect("a device that is there");
+    let setup = SimulationSetup { raw: policy, ..SimulationSetup::new(disks) };
+    let (_, events) = observed(TRANSFER, &setup);
+    let marks = events.requests.iter().map(|request| Mark {
+        x: stay(request),
+        y: extent(request),
+        colour: Colour::Read,
+    });
+    let last = events.requests.iter().filter_map(|request| request.done_ns).max().unwrap_or(0);
+    Scene {
+        title: format!("raw {name}, on two disks side by side"),
+        x_name: "ms",
+        y_name: "MiB of the transfer",
+        legend: vec![(Colour::Read, "a chunk, while it is in flight")],
+        told: format!("{} chunks, {:.1} ms", events.requests.len(), milliseconds(last)),
+        marks: marks.collect(),
+    }
+}
+
+/// Blocks of memory in the lesson of what to keep.
+const KEPT_BLOCKS: u32 = 100;
+
+/// Four rounds of a loop over 130 blocks, then a hot set of 60, and then a scan of 120 beside that.
+fn references() -> BlockTrace {
+    // Numbers below `end`, from a linear congruential generator (Knuth's MMIX).
+    let mut state = 1u64;
+    let mut below = |end: u64| {
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        ((state >> 33) % end) as u32
+    };
+    let mut references: Vec<u32> = (0..4).flat_map(|_| 180..310).collect();
+    references.extend((0..150).map(|_| below(60)));
+    for block in 60..180 {
+        references.extend([block, below(60)]);
+    }
+    BlockTrace { references, blocks: 310 }
+}
+
+fn eviction(policy: Spec) -> Result<Scene, SpecError> {
+    let trace = references();
+    let mut cache = Simulation::new(eviction::build(&policy, KEPT_BLOCKS)?, KEPT_BLOCKS);
+    let mut misses = 0u64;
+    let marks = trace.references.iter().enumerate().map(|(at, &block)| {
+        let is_there = cache.reference(PageKey::numbered(block.into()));
+        misses += u64::from(!is_there);
+        let colour = if is_there { Colour::Hit } else { Colour::Waste };
+        let (at, block) = (at as f64, f64::from(block));
+        Mark { x: (at, at + 1.0), y: (block, block + 1.0), colour }
+    });
+    let marks: Vec<Mark> = marks.collect();
+    Ok(Scene {
+        title: format!("eviction {policy}: {KEPT_BLOCKS} blocks of memory"),
+        x_name: "references",
+        y_name: "block",
+        legend: vec![(Colour::Hit, "was there"), (Colour::Waste, "missed")],
+        told: format!(
+            "{misses} of {} references missed; the least possible is {}",
+            trace.references.len(),
+            belady(&trace, KEPT_BLOCKS)
+        ),
+        marks,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each of the 310 blocks must come in once.
+    #[test]
+    fn no_policy_misses_less_than_the_least_that_is_possible() {
+        let trace = references();
+        assert_eq!(trace.references.len(), 150 + 240 + 4 * 130);
+        let least = belady(&trace, KEPT_BLOCKS);
+        assert!(least >= 310, "each block is missed once at least: {least}");
+        for policy in eviction::POLICIES {
+            let missed = eviction(Spec::plain(policy.name)).unwrap();
+            let missed = missed.marks.iter().filter(|mark| mark.colour == Colour::Waste).count();
+            assert!(missed as u64 >= least, "{}", policy.name);
+        }
+        let lru = eviction(Spec::plain("lru")).unwrap();
+        // Of a loop larger than memory lru has nothing.
+        let of_loop = lru.marks.iter().filter(|mark| mark.y.0 >= 180.0);
+        assert!(
+            of_loop.clone().count() == 520
+                && of_loop.into_iter().all(|mark| mark.colour == Colour::Waste)
+        );
+    }
+
+    /// Of 100 blocks `lirs` keeps 99 (all but a hundredth) for what comes back soonest: of each later round of
+    /// the loop it misses 130 - 99 = 31.
+    #[test]
+    fn lirs_keeps_the_part_of_the_loop_that_fits() {
+        let scene = eviction(Spec::plain("lirs")).unwrap();
+        let is_missed = |mark: &&Mark| mark.colour == Colour::Waste;
+        assert_eq!(scene.marks[130..520].iter().filter(is_missed).count(), 3 * 31);
+    }
+
+    /// Without readahead the device reads what was asked: 192 reads of 16 KiB in order, 20 at random.
+    #[test]
+    fn without_readahead_nothing_is_wasted() {
+        let scene = readahead(Spec::plain("none"));
+        assert!(scene.marks.iter().all(|mark| mark.colour != Colour::Waste));
+        assert!(scene.told.starts_with("212 reads, 2"), "{}", scene.told);
+    }
+
+    /// 4 MiB in chunks of 512 KiB: `kiobuf` has one in flight at a time, `ring` several.
+    #[test]
+    fn a_ring_has_the_next_chunk_in_flight() {
+        let overlaps = |policy: &str| {
+            let scene = raw(Spec::plain(policy));
+            let mut stays: Vec<(f64, f64)> = scene.marks.iter().map(|mark| mark.x).collect();
+            stays.sort_by(|a, b| a.0.total_cmp(&b.0));
+            stays.windows(2).any(|pair| pair[1].0 < pair[0].1)
+        };
+        assert!(overlaps("ring"));
+    }
+}

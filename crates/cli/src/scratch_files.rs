@@ -1,0 +1,159 @@
+//! Files that are made for a run (`--create`, `conform`, `everyday`), and removed after it; after one
+//! that was killed by the next.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use readpath_peers::cleanup_entry::{CleanupKind, Record};
+
+use crate::exit::Failure;
+use crate::progress::Interrupt;
+
+/// Files that this run has made. They are removed when it ends, however it ends.
+#[derive(Debug, Default)]
+pub struct ScratchFiles(Vec<(PathBuf, Record)>);
+
+impl ScratchFiles {
+    /// Makes one more, of `bytes` bytes.
+    pub fn add(
+        &mut self,
+        path: &Path,
+        bytes: u64,
+        seed: u64,
+        interrupt: &Interrupt,
+    ) -> Result<(), Failure> {
+        let file = self.begin(path)?;
+        let filled = fill(&file, bytes, seed, interrupt).and_then(|()| file.sync_all());
+        filled.map_err(|error| not_filled(path, &error))
+    }
+
+    /// Makes one more, still empty.
+    pub fn begin(&mut self, path: &Path) -> Result<File, Failure> {
+        let file = File::create_new(path).map_err(|error| cannot_make(path, &error))?;
+        match Record::keep(CleanupKind::File, path) {
+            Ok(record) => self.0.push((path.to_path_buf(), record)),
+            Err(error) => {
+                let _ = std::fs::remove_file(path);
+                return Err(no_record(path, &error));
+            }
+        }
+        Ok(file)
+    }
+}
+
+impl Drop for ScratchFiles {
+    fn drop(&mut self) {
+        for (path, _) in &self.0 {
+            if let Err(error) = std::fs::remove_file(path) {
+                eprintln!("readpath: {}: can't be removed: {error}", path.display());
+            }
+        }
+    }
+}
+
+/// A folder that this run has made. It is removed with all that is in it when the run ends.
+#[derive(Debug)]
+pub struct ScratchFolder {
+    path: PathBuf,
+    _record: Record,
+}
+
+impl ScratchFolder {
+    /// Makes a folder of this run's own in the folder `at`; its name begins with `prefix`.
+    pub fn new(at: &Path, prefix: &str) -> Result<ScratchFolder, Failure> {
+        let path = at.join(format!("{prefix}-{}", std::process::id()));
+        std::fs::create_dir(&path).map_err(|error| cannot_make(&path, &error))?;
+        match Record::keep(CleanupKind::Folder, &path) {
+            Ok(record) => Ok(ScratchFolder { path, _record: record }),
+            Err(error) => {
+                let _ = std::fs::remove_dir(&path);
+                Err(no_record(&path, &error))
+            }
+        }
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Makes a file in it, and the folders on the way; what is in it is written back by
+    /// [`sync`](ScratchFolder::sync).
+    pub fn add(
+        &self,
+        path: &Path,
+        bytes: u64,
+        seed: u64,
+        interrupt: &Interrupt,
+    ) -> Result<(), Failure> {
+        debug_assert!(path.starts_with(&self.path));
+        let folder = path.parent().expect("it is below the folder");
+        std::fs::create_dir_all(folder).map_err(|error| cannot_make(folder, &error))?;
+        let file = File::create_new(path).map_err(|error| cannot_make(path, &error))?;
+        fill(&file, bytes, seed, interrupt).map_err(|error| not_filled(path, &error))
+    }
+
+    /// Has all files of its file system written back.
+    pub fn sync(&self) -> Result<(), Failure> {
+        let folder = File::open(&self.path);
+        let synced = folder.and_then(|folder| Ok(rustix::fs::syncfs(folder)?));
+        synced.map_err(|error| not_filled(&self.path, &error))
+    }
+}
+
+impl Drop for ScratchFolder {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::remove_dir_all(&self.path) {
+            eprintln!("readpath: {}: can't be removed: {error}", self.path.display());
+        }
+    }
+}
+
+fn no_record(path: &Path, error: &io::Error) -> Failure {
+    Failure::Unavailable(format!(
+        "{}: no record of it can be kept, by which it would be removed if this run is killed: {error}",
+        path.display()
+    ))
+}
+
+fn not_filled(path: &Path, error: &io::Error) -> Failure {
+    match error.kind() {
+        io::ErrorKind::Interrupted => Failure::Interrupted,
+        _ => cannot_make(path, error),
+    }
+}
+
+fn cannot_make(path: &Path, error: &io::Error) -> Failure {
+    let what_to_do = match error.kind() {
+        io::ErrorKind::StorageFull => {
+            "; make less of it (`size`, `--rows`), or name a place elsewhere"
+        }
+        io::ErrorKind::NotFound => "; make its folder first",
+        _ => "",
+    };
+    Failure::Usage(format!("{}: can't be made: {error}{what_to_do}", path.display()))
+}
+
+/// Fills a file with bytes that no file system stores shorter.
+fn fill(mut file: &File, bytes: u64, seed: u64, interrupt: &Interrupt) -> io::Result<()> {
+    let mut state = seed | 1;
+    let mut chunk = vec![0u8; bytes.next_multiple_of(8).min(1 << 20) as usize];
+    let mut left = bytes;
+    while left > 0 {
+        if interrupt.has_come() {
+            return Err(io::Error::new(io::ErrorKind::Interrupted, "interrupted"));
+        }
+        for word in chunk.chunks_exact_mut(8) {
+            // Marsaglia's xorshift64.
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            word.copy_from_slice(&state.to_le_bytes());
+        }
+        let part = left.min(chunk.len() as u64);
+        file.write_all(&chunk[..part as usize])?;
+        left -= part;
+    }
+    Ok(())
+}

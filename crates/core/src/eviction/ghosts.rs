@@ -1,0 +1,294 @@
+//! Ghosts: pages that a law remembers though they have left.
+//!
+//! A ghost is 31 bits of its page's key, and a word of the law's own meaning. Two pages with the
+//! same 31 bits are taken for one: where there are a million ghosts one page in 2,000 that was
+//! never there is taken for one that was, which costs a law one wrong guess.
+//!
+//! Ghosts are in one of two lines, in the order in which they came. There is room for a fixed
+//! number of both together.
+
+use alloc::vec::Vec;
+
+use super::PageKey;
+
+const NOBODY: u32 = u32::MAX;
+
+/// One of the two lines of ghosts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GhostList {
+    /// The first; a law that needs no other has all its ghosts there.
+    First,
+    /// The second.
+    Second,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Ghost {
+    /// Bits of the page's key, and in the place of the lowest its line.
+    page: u32,
+    word: u32,
+    newer: u32,
+    older: u32,
+    next: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct GhostListEnds {
+    newest: u32,
+    oldest: u32,
+    count: u32,
+}
+
+const EMPTY: GhostListEnds = GhostListEnds { newest: NOBODY, oldest: NOBODY, count: 0 };
+
+/// The ghosts of a law: up to 24 bytes each.
+#[derive(Clone, Debug)]
+pub struct Ghosts {
+    ghosts: Vec<Ghost>,
+    /// By the page's key: the first of a chain of ghosts.
+    heads: Vec<u32>,
+    lines: [GhostListEnds; 2],
+    free: u32,
+    most: u32,
+}
+
+impl Ghosts {
+    /// No ghosts, and room for so many.
+    pub fn new(most: u32) -> Ghosts {
+        Ghosts {
+            ghosts: Vec::new(),
+            heads: alloc::vec![NOBODY; (most as usize).max(1)],
+            lines: [EMPTY; 2],
+            free: NOBODY,
+            most,
+        }
+    }
+
+    /// How many there are in a line.
+    pub fn count(&self, line: GhostList) -> u32 {
+        self.lines[line as usize].count
+    }
+
+    /// For how many there is room.
+    pub fn most(&self) -> u32 {
+        self.most
+    }
+
+    /// Has room for so many from now on; the oldest of the first line, then of the second, are
+    /// forgotten as far as there are more.
+    pub fn resize(&mut self, most: u32) {
+        while self.count(GhostList::First) + self.count(GhostList::Second) > most {
+            self.forget_oldest(if self.count(GhostList::First) > 0 {
+                GhostList::First
+            } else {
+                GhostList::Second
+            });
+        }
+        let old = core::mem::replace(self, Ghosts::new(most));
+        for (ends, line) in old.lines.into_iter().zip([GhostList::First, GhostList::Second]) {
+            let mut at = ends.oldest;
+            while at != NOBODY {
+                let Ghost { page, word, newer, .. } = old.ghosts[at as usize];
+                self.remember(line, PageKey(page.into()), word);
+                at = newer;
+            }
+        }
+    }
+
+    /// Remembers a page as the newest of a line, with a word. When there is no room the oldest of
+    /// that line is forgotten for it, or that of the other where this line is empty.
+    pub fn remember(&mut self, line: GhostList, page: PageKey, word: u32) {
+        if self.most == 0 {
+            return;
+        }
+        self.take(page);
+        if self.count(GhostList::First) + self.count(GhostList::Second) >= self.most {
+            let from = match (self.count(line), line) {
+                (0, GhostList::First) => GhostList::Second,
+                (0, GhostList::Second) => GhostList::First,
+                _ => line,
+            };
+            self.forget_oldest(from);
+        }
+        let (home, key) = (self.home(page), short(page, line));
+        let was_newest = self.lines[line as usize].newest;
+        let ghost =
+            Ghost { page: key, word, newer: NOBODY, older: was_newest, next: self.heads[home] };
+        let at = match self.free {
+            NOBODY => {
+                self.ghosts.push(ghost);
+                self.ghosts.len() as u32 - 1
+            }
+            free => {
+                self.free = self.ghosts[free as usize].next;
+                self.ghosts[free as usize] = ghost;
+                free
+            }
+        };
+        self.heads[home] = at;
+        let ends = &mut self.lines[line as usize];
+        ends.newest = at;
+        ends.count += 1;
+        match was_newest {
+            NOBODY => ends.oldest = at,
+            _ => self.ghosts[was_newest as usize].newer = at,
+        }
+    }
+
+    /// Forgets a page, if it is remembered; gives its line and its word.
+    pub fn take(&mut self, page: PageKey) -> Option<(GhostList, u32)> {
+        let home = self.home(page);
+        let mut at = self.heads[home];
+        while at != NOBODY {
+            let ghost = self.ghosts[at as usize];
+            if (ghost.page ^ page.0 as u32) >> 1 == 0 {
+                let line = if ghost.page & 1 == 0 { GhostList::First } else { GhostList::Second };
+                self.remove(at, home, line);
+                return Some((line, ghost.word));
+            }
+            at = ghost.next;
+        }
+        None
+    }
+
+    /// The word of the oldest ghost of a line.
+    pub fn oldest_word(&self, line: GhostList) -> Option<u32> {
+        let oldest = self.lines[line as usize].oldest;
+        (oldest != NOBODY).then(|| self.ghosts[oldest as usize].word)
+    }
+
+    /// Forgets the oldest ghost of a line, if there is one.
+    pub fn forget_oldest(&mut self, line: GhostList) {
+        let at = self.lines[line as usize].oldest;
+        if at != NOBODY {
+            let home = self.home_of(self.ghosts[at as usize].page);
+            self.remove(at, home, line);
+        }
+    }
+
+    /// Has every ghost in the first line, oldest first, those of the second behind, with this word.
+    pub fn join(&mut self, word: u32) {
+        let [first, second] = self.lines;
+        self.ghosts.iter_mut().for_each(|ghost| (ghost.word, ghost.page) = (word, ghost.page & !1));
+        if first.count > 0 && second.count > 0 {
+            self.ghosts[first.newest as usize].newer = second.oldest;
+            self.ghosts[second.oldest as usize].older = first.newest;
+        }
+        let oldest = if first.count > 0 { first.oldest } else { second.oldest };
+        let newest = if second.count > 0 { second.newest } else { first.newest };
+        self.lines = [GhostListEnds { newest, oldest, count: first.count + second.count }, EMPTY];
+    }
+
+    fn remove(&mut self, at: u32, home: usize, line: GhostList) {
+        let Ghost { newer, older, next, .. } = self.ghosts[at as usize];
+        let ghosts = self.ghosts.as_mut_slice();
+        let mut link = &mut self.heads[home];
+        while *link != at {
+            link = &mut ghosts[*link as usize].next;
+        }
+        *link = next;
+        let ends = &mut self.lines[line as usize];
+        ends.count -= 1;
+        match newer {
+            NOBODY => ends.newest = older,
+            _ => self.ghosts[newer as usize].older = older,
+        }
+        match older {
+            NOBODY => ends.oldest = newer,
+            _ => self.ghosts[older as usize].newer = newer,
+        }
+        self.ghosts[at as usize].next = self.free;
+        self.free = at;
+    }
+
+    fn home(&self, page: PageKey) -> usize {
+        self.home_of(page.0 as u32)
+    }
+
+    /// The key's bits are as good as random: their share of the heads.
+    fn home_of(&self, page: u32) -> usize {
+        ((u64::from(page >> 1) * self.heads.len() as u64) >> 31) as usize
+    }
+}
+
+/// The bits that are kept of a page, the lowest of them its line.
+fn short(page: PageKey, line: GhostList) -> u32 {
+    page.0 as u32 & !1 | line as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::splitmix;
+
+    fn key(page: u64) -> PageKey {
+        PageKey(splitmix::mixed(page))
+    }
+
+    #[test]
+    fn the_newest_ghost_replaces_the_oldest_and_a_taken_one_is_gone() {
+        let mut ghosts = Ghosts::new(3);
+        (1..=4).for_each(|page| ghosts.remember(GhostList::First, key(page), page as u32));
+        assert_eq!((ghosts.take(key(1)), ghosts.oldest_word(GhostList::First)), (None, Some(2)));
+        assert_eq!(ghosts.take(key(3)), Some((GhostList::First, 3)));
+        assert_eq!((ghosts.take(key(3)), ghosts.count(GhostList::First)), (None, 2));
+        ghosts.remember(GhostList::Second, key(9), 9);
+        // There is room for three of both lines, and the second has none but this one.
+        ghosts.remember(GhostList::Second, key(10), 10);
+        assert_eq!((ghosts.take(key(9)), ghosts.count(GhostList::First)), (None, 2));
+        assert_eq!(ghosts.take(key(10)), Some((GhostList::Second, 10)));
+    }
+
+    #[test]
+    fn lines_are_joined_the_second_behind_the_first() {
+        let mut ghosts = Ghosts::new(8);
+        (1..=2).for_each(|page| ghosts.remember(GhostList::Second, key(page), 0));
+        (3..=4).for_each(|page| ghosts.remember(GhostList::First, key(page), 0));
+        ghosts.join(7);
+        assert_eq!((ghosts.count(GhostList::First), ghosts.count(GhostList::Second)), (4, 0));
+        ghosts.forget_oldest(GhostList::First);
+        ghosts.forget_oldest(GhostList::First);
+        assert_eq!((ghosts.take(key(3)), ghosts.take(key(4))), (None, None));
+        assert_eq!(ghosts.take(key(1)), Some((GhostList::First, 7)));
+    }
+
+    /// Of five in a room for three the oldest two go; with more room again those three are there, in
+    /// their lines and order.
+    #[test]
+    fn resizing_keeps_the_newest_ghosts_in_order() {
+        let mut ghosts = Ghosts::new(5);
+        (1..=4).for_each(|page| ghosts.remember(GhostList::First, key(page), page as u32));
+        ghosts.remember(GhostList::Second, key(5), 5);
+        ghosts.resize(3);
+        ghosts.resize(1000);
+        assert_eq!((ghosts.count(GhostList::First), ghosts.count(GhostList::Second)), (2, 1));
+        assert_eq!((ghosts.oldest_word(GhostList::First), ghosts.most()), (Some(3), 1000));
+        let there = [1, 2, 3, 4, 5].map(|page| ghosts.take(key(page)));
+        let [third, fourth] = [3, 4].map(|word| Some((GhostList::First, word)));
+        assert_eq!(there, [None, None, third, fourth, Some((GhostList::Second, 5))]);
+    }
+
+    /// Against a list that is searched from end to end.
+    #[test]
+    fn a_thousand_pages_come_and_go_as_in_a_plain_list() {
+        let mut ghosts = Ghosts::new(50);
+        let mut plain: Vec<u64> = Vec::new();
+        let mut state = 1;
+        for _ in 0..20_000 {
+            let page = splitmix::next(&mut state) % 120;
+            let at = plain.iter().position(|&other| other == page);
+            if splitmix::next(&mut state).is_multiple_of(3) {
+                assert_eq!(ghosts.take(key(page)).is_some(), at.is_some());
+                at.map(|at| plain.remove(at));
+            } else {
+                ghosts.remember(GhostList::First, key(page), 0);
+                at.map(|at| plain.remove(at));
+                plain.push(page);
+                if plain.len() > 50 {
+                    plain.remove(0);
+                }
+            }
+            assert_eq!(ghosts.count(GhostList::First) as usize, plain.len());
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! `s3fifo`: a small queue filters out what is used once.
+//!
+//! The law in words (S3-FIFO: Yang, Zhang, Qiu, Yue and Rashmi, SOSP 2023): a page enters the
+//! *small* queue, which has a tenth of the memory. One that was used twice at least by the time it
+//! comes to its end goes on to the *main* queue; any other leaves, and is remembered as a ghost. A
+//! page that comes back while it is a ghost enters the main queue at once. At the end of the main
+//! queue a page that was used since it came there goes round once more, with one use less (three
+//! are counted at the most); one that was not leaves for good. There are as many ghosts as pages in
+//! the main queue.
+//!
+//! The victim is taken from the main queue while that has more than its nine tenths, else from the
+//! small one. As long as nothing had to leave, what finds the small queue full enters the main one:
+//! so a cache that was never full has forgotten nothing of how it was filled.
+//!
+//! A use moves nothing, it is only counted: known late or at once is the same to this law.
+
+use alloc::vec::Vec;
+
+use super::queues::{SmallAndMainQueues, UseThresholds};
+use super::{AccessBits, EvictionPolicy, FrameLists, Ghosts, PageKey, PageOrigin};
+use crate::cache::FrameId;
+
+const COUNTING: UseThresholds = UseThresholds { uses_to_stay: 2, uses_max: 3 };
+
+/// The reclaim law `s3fifo`.
+#[derive(Debug)]
+pub struct S3Fifo {
+    queues: SmallAndMainQueues,
+}
+
+impl S3Fifo {
+    /// For a cache of so many pages.
+    pub fn new(pages: u32) -> S3Fifo {
+        S3Fifo { queues: SmallAndMainQueues::new(pages, COUNTING) }
+    }
+}
+
+impl EvictionPolicy for S3Fifo {
+    fn enter(
+        &mut self,
+        places: &mut FrameLists,
+        frame: FrameId,
+        page: PageKey,
+        _entry: PageOrigin,
+    ) {
+        self.queues.enter(places, frame, page);
+    }
+
+    fn used(&mut self, places: &mut FrameLists, frame: FrameId, _page: PageKey) {
+        self.queues.used(places, frame);
+    }
+
+    fn victim(&mut self, places: &mut FrameLists, looks: &mut dyn AccessBits) -> Option<FrameId> {
+        self.queues.victim(places, looks)
+    }
+
+    fn evicted(&mut self, places: &mut FrameLists, frame: FrameId, page: PageKey) {
+        self.queues.evicted(places, frame, page);
+    }
+
+    fn oldest(&mut self, places: &mut FrameLists) -> Option<FrameId> {
+        self.queues.oldest(places)
+    }
+
+    fn adopt(&mut self, places: &mut FrameLists, frame: FrameId, _page: PageKey, is_kept: bool) {
+        self.queues.adopt(places, frame, is_kept);
+    }
+
+    fn resize(&mut self, _places: &mut FrameLists, _looks: &dyn AccessBits, pages: u32) {
+        self.queues.resize(pages);
+    }
+
+    fn give_up(&mut self, places: &mut FrameLists) -> Vec<(FrameId, bool)> {
+        self.queues.give_up(places)
+    }
+
+    fn inherit(&mut self, ghosts: Ghosts) -> Option<Ghosts> {
+        self.queues.inherit(ghosts);
+        None
+    }
+
+    fn release_ghosts(&mut self) -> Option<Ghosts> {
+        Some(self.queues.release_ghosts())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::simulation::trial::victims;
+    use super::*;
+
+    /// Of ten pages 1 is in the small queue, the others found it full. 11 drives 1 out; 1 comes
+    /// back as a ghost, and drives 11 out. Then the main queue is too long, and its oldest goes.
+    #[test]
+    fn ghosts_enter_the_main_queue_and_the_small_one_filters() {
+        let filled = || 1..=10;
+        assert_eq!(victims(S3Fifo::new(10), 10, filled().chain([11, 1, 12])), [1, 11, 2]);
+        // Used twice, 1 goes on to the main queue; used once it would not.
+        assert_eq!(victims(S3Fifo::new(10), 10, filled().chain([1, 1, 11])), [2]);
+        assert_eq!(victims(S3Fifo::new(10), 10, filled().chain([1, 11])), [1]);
+    }
+
+    /// Of ten pages 1 is in the small queue; 1 and 4 were used since they came, and nothing else tells
+    /// that they are wanted more than the others.
+    #[test]
+    fn unused_pages_are_released_before_used_ones() {
+        let (mut policy, mut places) = (S3Fifo::new(10), FrameLists::new(10));
+        let page = |frame: u32| PageKey::numbered(frame.into());
+        for frame in 1..=10 {
+            policy.enter(&mut places, FrameId(frame), page(frame), PageOrigin::Asked);
+        }
+        [1, 4].into_iter().for_each(|frame| policy.used(&mut places, FrameId(frame), page(frame)));
+        let order: Vec<u32> =
+            policy.give_up(&mut places).into_iter().map(|(frame, _)| frame.0).collect();
+        assert_eq!(order, [2, 3, 5, 6, 7, 8, 9, 10, 1, 4]);
+    }
+}

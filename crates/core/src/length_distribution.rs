@@ -1,0 +1,408 @@
+//! How far runs go: which part of those that came to a length went on to the next.
+//!
+//! A *run* is what is used in order: the pages of a file that one reader takes, faults side by side in a
+//! mapping, slots that come back one after the other. Whether more of it should be read ahead is one question
+//! everywhere: how likely is it that the run comes so far, and is it worth it? The likelihood is learned from
+//! the runs that were seen, length by length: a *survival curve*. While nothing is known, half of the
+//! runs that came to a length come to twice that length: a run of which nothing is known but its
+//! age `b` comes to `b + w` with the likelihood `b ÷ (b + w)`. A request that continues nothing is no run
+//! yet: that some of these go on must have been seen first ([`LengthDistribution::of_requests`]). What is expected so counts
+//! as one run beside those that were seen: a few tell more than an age does.
+//!
+//! What was seen of one length bears on the next: where runs of 2 pages end three times as often as
+//! their age says, or a third as often, those of 3 are expected to do so too.
+//!
+//! What is worth it: of each window one request must be paid, `p` pages' worth, and the pages that
+//! nobody uses. A window costs least for each page that *is* used when it ends where the odds that one
+//! more page is wasted come to what a used page has cost so far. With the likelihood `S(w)` that the run comes to its `w`-th
+//! page, and `U(w)` pages of it used on average, that is where `U(w) ÷ S(w) = p + w`.
+
+/// A certain event, in the parts that likelihoods are counted in.
+pub(crate) const CERTAIN: u64 = 1 << 16;
+
+/// No likelihood is taken to be less than one of so many.
+const INVERSE_MAX: u64 = CERTAIN << 20;
+
+/// What was seen of one length has those of the next end at most so many times as often, or as
+/// rarely, as their age says. Chosen on the developed cells of `readpath regret` (geometric mean, cells below 0.95) beside slices of a
+/// mapping by 64 processes ÷ `runs` (`bench/slices.py`): 2 gives 1.535, 103 and 1.03; 4 1.547, 94 and 0.99; 8 1.554, 95 and 0.94; 16 1.550,
+/// 94 and 0.86.
+const PRIOR_FACTOR_MAX: u64 = 4;
+
+/// Lengths below 8 are told apart, from there on the quarters of each octave: 8
+/// to 9, 10 to 11, …, 16 to 19, …, up to 2^32 pages.
+const FIRST_COARSE_LENGTH: u64 = 8;
+const STEPS: usize = 7 + 4 * (32 - 3);
+
+/// What became of the runs of one kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LengthDistribution {
+    steps: [LengthCount; STEPS],
+    /// Whether a run of length 1 is no more than a request that continued nothing.
+    is_of_requests: bool,
+}
+
+/// Of the runs that came to a step. When their number would not fit in a byte any more half of each count is
+/// forgotten: what a program did before is outweighed after as many again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct LengthCount {
+    /// How many came to the next.
+    went_on: u8,
+    /// How many ended before.
+    ended: u8,
+}
+
+impl LengthCount {
+    fn saw(&mut self, went_on: bool) {
+        *(if went_on { &mut self.went_on } else { &mut self.ended }) += 1;
+        if self.went_on + self.ended == u8::MAX {
+            self.went_on /= 2;
+            self.ended /= 2;
+        }
+    }
+}
+
+impl Default for LengthDistribution {
+    /// Nothing was seen: a run comes to twice its length as likely as not.
+    fn default() -> LengthDistribution {
+        LengthDistribution { steps: [LengthCount::default(); STEPS], is_of_requests: false }
+    }
+}
+
+impl LengthDistribution {
+    /// Nothing was seen of requests that continue nothing: until some do, none is expected to go on.
+    pub fn of_requests() -> LengthDistribution {
+        LengthDistribution { is_of_requests: true, ..LengthDistribution::default() }
+    }
+
+    /// A run has grown from `before` to `length` pages, each at least 1.
+    pub fn grew(&mut self, before: u64, length: u64) {
+        self.steps[step_of(before)..step_of(length)].iter_mut().for_each(|step| step.saw(true));
+    }
+
+    /// A run of so many pages did not go on.
+    pub fn ended(&mut self, length: u64) {
+        self.steps[step_of(length)].saw(false);
+    }
+
+    /// One that was taken to have ended with so many pages goes on after all.
+    pub fn undo_end(&mut self, length: u64) {
+        let ended = &mut self.steps[step_of(length)].ended;
+        *ended = ended.saturating_sub(1);
+    }
+
+    /// How many pages more a run of `length` pages takes with at least this
+    /// likelihood (of [`CERTAIN`]), `pages_max` at most.
+    pub(crate) fn pages_ahead(&self, length: u64, likelihood_min: u64, pages_max: u64) -> u64 {
+        let inverse_max = CERTAIN * CERTAIN / likelihood_min;
+        let mut ahead = 0;
+        for piece in self.pieces(length).take_while(|piece| piece.ahead < pages_max) {
+            if piece.inverse_end > inverse_max {
+                ahead = piece.ahead
+                    + piece.pages * inverse_max.saturating_sub(piece.inverse) / piece.rise();
+                break;
+            }
+            ahead = piece.ahead + piece.pages;
+        }
+        ahead.min(pages_max)
+    }
+
+    /// How many more requests of `each` pages a run of `length` such requests, at least 1, is best read ahead, where
+    /// a request costs as much as `marginal_cost` pages: `max` at most.
+    pub fn window(&self, length: u64, each: u64, marginal_cost: u64, max: u64) -> u64 {
+        let (mut ahead, mut used) = (0, CERTAIN);
+        for piece in self.pieces(length).take_while(|piece| piece.ahead < max) {
+            let pays = |count| piece.pays(used, count, each, marginal_cost);
+            if !pays(piece.pages) {
+                ahead = piece.ahead + last_of(piece.pages, pays);
+                break;
+            }
+            used += piece.used(piece.pages);
+            ahead = piece.ahead + piece.pages;
+        }
+        ahead.min(max)
+    }
+
+    /// How likely a run of `length` requests, at least 1, comes to so many more, of [`CERTAIN`].
+    pub(crate) fn probability_of_reaching(&self, length: u64, ahead: u64) -> u64 {
+        let piece = self.pieces(length).find(|piece| ahead <= piece.ahead + piece.pages);
+        piece.map_or(0, |piece| CERTAIN * CERTAIN / piece.inverse_at(ahead - piece.ahead))
+    }
+
+    /// The curve from `length` on, piece by piece.
+    fn pieces(&self, length: u64) -> impl Iterator<Item = CurvePiece> {
+        let begins_at = step_of(length);
+        let (first, width) = pages_of(begins_at);
+        let mut rises = self.rises().enumerate().skip(begins_at).peekable();
+        // Where four of five runs of 16 pages come to 20, eight of nine come to 18.
+        let rise = rises.peek().map_or(0, |&(_, rise)| rise);
+        let mut inverse_end = CERTAIN * CERTAIN / (CERTAIN + rise * (length - first) / width);
+        rises.map(move |(step, rise)| {
+            let (first, width) = pages_of(step);
+            let begin = first.max(length);
+            let inverse = if step == begins_at { CERTAIN } else { inverse_end };
+            inverse_end = (inverse_end.saturating_mul(CERTAIN + rise) / CERTAIN).min(INVERSE_MAX);
+            CurvePiece { ahead: begin - length, pages: first + width - begin, inverse, inverse_end }
+        })
+    }
+
+    /// By how much the inverse of the likelihood rises over each step: how many runs end in it for each that goes
+    /// on, of [`CERTAIN`].
+    ///
+    /// What is expected of a length counts as one run that was seen. While none was, half of the runs come to
+    /// twice their length: four of five from 4 to 5 pages, five of six from there
+    /// to 6.
+    fn rises(&self) -> impl Iterator<Item = u64> {
+        let mut bearing = CERTAIN;
+        (0..STEPS).map(move |step| {
+            let age = if step < 7 { step as u64 + 1 } else { (step as u64 - 7) % 4 + 4 };
+            let LengthCount { went_on, ended } = self.steps[step];
+            let expected = if self.is_of_requests && step == 0 { 0 } else { age };
+            // Of the one run that is expected `1 ÷ (age + 1)` ends: all is counted in such parts.
+            let rise = |parts: u64| {
+                (parts + (age + 1) * CERTAIN * u64::from(ended))
+                    .checked_div(expected + (age + 1) * u64::from(went_on))
+                    .unwrap_or(INVERSE_MAX)
+            };
+            let with_those_before = rise(bearing);
+            if went_on + ended > 0 {
+                bearing = (rise(CERTAIN) * age)
+                    .clamp(CERTAIN / PRIOR_FACTOR_MAX, CERTAIN * PRIOR_FACTOR_MAX);
+            }
+            with_those_before
+        })
+    }
+}
+
+/// A piece of the curve: over it the inverse of the likelihood rises evenly.
+#[derive(Clone, Copy, Debug)]
+struct CurvePiece {
+    /// How far ahead it begins, and how long it is.
+    ahead: u64,
+    pages: u64,
+    /// The inverse of the likelihood that a run comes to its begin, and to its end, of [`CERTAIN`].
+    inverse: u64,
+    inverse_end: u64,
+}
+
+impl CurvePiece {
+    fn rise(&self) -> u64 {
+        (self.inverse_end - self.inverse).max(1)
+    }
+
+    fn inverse_at(&self, pages: u64) -> u64 {
+        self.inverse + self.rise() * pages / self.pages
+    }
+
+    /// How many of its first `count` are used on average, of [`CERTAIN`]: by Simpson's rule.
+    fn used(&self, count: u64) -> u64 {
+        let likelihood = |inverse: u64| CERTAIN * CERTAIN / inverse;
+        let end = self.inverse_at(count);
+        let [first, middle, last] = [self.inverse, self.inverse.midpoint(end), end].map(likelihood);
+        match count {
+            0..2 => count * last,
+            _ => (count * (first + 4 * middle + last) / 6).saturating_sub((first - last) / 2),
+        }
+    }
+
+    /// Whether so many of it pay, where `used_before` of those before are used, of [`CERTAIN`].
+    fn pays(&self, used_before: u64, count: u64, each: u64, marginal_cost: u64) -> bool {
+        let used = u128::from(used_before + self.used(count)) * u128::from(each);
+        let paid = u128::from(marginal_cost + (1 + self.ahead + count) * each);
+        used * u128::from(self.inverse_at(count)) <= paid * u128::from(CERTAIN * CERTAIN)
+    }
+}
+
+/// The largest number below `end` for which `is_so` holds, which holds for all below it.
+fn last_of(end: u64, is_so: impl Fn(u64) -> bool) -> u64 {
+    let (mut low, mut high) = (0, end);
+    while low + 1 < high {
+        let middle = low.midpoint(high);
+        *(if is_so(middle) { &mut low } else { &mut high }) = middle;
+    }
+    low
+}
+
+/// The step that a length, at least 1, lies in.
+fn step_of(length: u64) -> usize {
+    if length < FIRST_COARSE_LENGTH {
+        return length as usize - 1;
+    }
+    let octave = length.ilog2();
+    let quarter = (length >> (octave - 2)) & 3;
+    (7 + 4 * (octave as usize - 3) + quarter as usize).min(STEPS - 1)
+}
+
+/// The first length of a step, and how many there are.
+fn pages_of(step: usize) -> (u64, u64) {
+    if step < 7 {
+        return (step as u64 + 1, 1);
+    }
+    let width = 1 << ((step - 7) / 4 + 1);
+    ((4 + (step as u64 - 7) % 4) * width, width)
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec::Vec;
+
+    use super::*;
+
+    const HALF: u64 = CERTAIN / 2;
+
+    #[test]
+    fn steps_and_lengths_agree() {
+        for length in (1..3000).chain([1 << 20, (1 << 31) + 5]) {
+            let (first, width) = pages_of(step_of(length));
+            assert!((first..first + width).contains(&length), "{length}: {first}, {width}");
+        }
+        assert_eq!(
+            [7, 8, 9, 10, 15, 16, 19, 20].map(|length| pages_of(step_of(length)).0),
+            [7, 8, 8, 10, 14, 16, 16, 20]
+        );
+    }
+
+    /// Half of the runs come to twice their length, so two of three to one and a
+    /// half times it.
+    #[test]
+    fn without_observations_half_of_the_runs_double() {
+        let curve = LengthDistribution::default();
+        for length in [1, 2, 3, 4, 5, 8, 12, 16, 100, 1000] {
+            // Divisions round down in each step, to the one side or the other.
+            let pages = curve.pages_ahead(length, HALF, 100_000);
+            assert!(pages.abs_diff(length) <= 1 + length / 20, "{length}: {pages}");
+        }
+        assert_eq!(curve.pages_ahead(8, CERTAIN * 2 / 3, 1000), 4);
+        assert_eq!(curve.pages_ahead(1000, HALF, 7), 7, "never more than asked for");
+    }
+
+    /// Two hundred runs of sixteen pages: as good as all come from 1 to 16, and one of two hundred beyond.
+    #[test]
+    fn pieces_of_one_length_are_predicted_from_the_first_page() {
+        let mut curve = LengthDistribution::default();
+        for _ in 0..200 {
+            (1..16).for_each(|length| curve.grew(length, length + 1));
+            curve.ended(16);
+        }
+        assert_eq!([1, 2, 8].map(|length| curve.pages_ahead(length, HALF, 1000)), [15, 14, 8]);
+    }
+
+    #[test]
+    fn new_behaviour_outweighs_old() {
+        let mut curve = LengthDistribution::default();
+        (0..1000).for_each(|_| curve.ended(1));
+        assert_eq!(curve.pages_ahead(1, HALF, 1000), 0);
+        (0..400).for_each(|_| curve.grew(1, 8));
+        assert!(curve.pages_ahead(1, HALF, 1000) >= 7);
+    }
+
+    /// Nothing is expected of a request that continues nothing until one went on; then of two pages as much as
+    /// of any run.
+    #[test]
+    fn a_single_request_is_not_a_run_until_one_went_on() {
+        let mut curve = LengthDistribution::of_requests();
+        assert_eq!([1, 2, 3].map(|length| curve.pages_ahead(length, HALF, 1000)), [0, 2, 3]);
+        curve.grew(1, 2);
+        assert!(curve.pages_ahead(1, HALF, 1000) > 0);
+    }
+
+    /// Two of three runs ended at 2 pages, beside the one of which a third is expected to: 7/3 for 5/3 that go on, which
+    /// is 14/5 times as many as the 1 for 2 of the age. So at 3 pages 14/15 end for each that goes on: with 15/29
+    /// it comes to a fourth. At 16 only, nearly none ended: of those of 20 to 23, a quarter
+    /// as many end as their age says, and half of them come far beyond twice their length.
+    #[test]
+    fn an_observed_length_affects_the_next() {
+        let mut curve = LengthDistribution::default();
+        (0..2).for_each(|_| curve.ended(2));
+        curve.grew(2, 3);
+        let likelihood = CERTAIN * 15 / 29;
+        assert_eq!(curve.pages_ahead(3, likelihood - 10, 1000), 1);
+        assert_eq!(curve.pages_ahead(3, likelihood + 10, 1000), 0);
+        let mut curve = LengthDistribution::default();
+        (0..100).for_each(|_| curve.grew(16, 20));
+        assert!(curve.pages_ahead(20, HALF, 1000) > 4 * 20);
+    }
+
+    /// One that was taken to have ended, and hadn't.
+    #[test]
+    fn undo_end_removes_the_recorded_end() {
+        let mut curve = LengthDistribution::default();
+        curve.ended(2);
+        curve.undo_end(2);
+        curve.undo_end(2);
+        assert_eq!(curve, LengthDistribution::default());
+    }
+
+    /// With the likelihood `1 ÷ n` for `n = 1 + w` pages and `1 + 1 ÷ 2 + … + 1 ÷ n` of them used, a request that costs 120
+    /// pages pays up to n = 37 (37 times 4.202 is 155.5, of 157) and not 38 (160.7, of 158). In requests of two pages 60
+    /// are what one costs: up to n = 22 (22 times 3.691 is 81.2, of 82), and not 23 (85.9, of 83).
+    #[test]
+    fn a_window_ends_at_the_lowest_cost_per_used_page() {
+        let curve = LengthDistribution::default();
+        assert_eq!(curve.window(1, 1, 120, 1000), 36);
+        assert_eq!(curve.window(1, 2, 120, 1000), 21);
+        assert_eq!(curve.window(1, 1, 120, 30), 30, "never more than asked for");
+        assert_eq!(LengthDistribution::of_requests().window(1, 1, 122, 1000), 0);
+    }
+
+    /// The law in words, page by page in floating point: histories drawn at random, and windows of all prices.
+    #[test]
+    fn windows_match_a_page_by_page_model() {
+        let mut state = 7;
+        let mut below = |end: u64| crate::splitmix::next(&mut state) % end;
+        for _ in 0..300 {
+            let mut curve = if below(2) == 0 {
+                LengthDistribution::default()
+            } else {
+                LengthDistribution::of_requests()
+            };
+            for _ in 0..below(12) {
+                let from = 1 + below(20);
+                curve.grew(from, from + below(30));
+                (0..below(5)).for_each(|_| curve.ended(1 + below(40)));
+            }
+            let (length, marginal_cost) = (1 + below(60), 1 + below(400));
+            let mut odds = Vec::new();
+            let mut bearing = 1.0;
+            for (step, &LengthCount { went_on, ended }) in curve.steps.iter().enumerate() {
+                let (first, width) = pages_of(step);
+                let age = (first / width) as f64;
+                let expected = if curve.is_of_requests && step == 0 { 0.0 } else { age };
+                let on = expected / (age + 1.0) + f64::from(went_on);
+                let of = |before: f64| {
+                    if on == 0.0 { 1e9 } else { (before / (age + 1.0) + f64::from(ended)) / on }
+                };
+                odds.extend(
+                    (0..width).map(|page| (of(bearing), page as f64 / width as f64, width)),
+                );
+                if went_on + ended > 0 {
+                    bearing = (of(1.0) * age).clamp(1.0 / 4.0, 4.0);
+                }
+                if odds.len() > 3000 {
+                    break;
+                }
+            }
+            // The inverse of the likelihood to come from the begin of a length's step to that length, and past it.
+            let likelihood = |end: u64| {
+                let mut likelihood = 1.0;
+                for at in length..end {
+                    let (odds, passed, width) = odds[at as usize - 1];
+                    let inverse = |passed: f64| 1.0 + odds * passed;
+                    likelihood *= inverse(passed) / inverse(passed + 1.0 / width as f64);
+                }
+                likelihood
+            };
+            let (mut used, mut pages) = (1.0, 0);
+            while pages < 300 {
+                let next = likelihood(length + pages + 1);
+                used += next;
+                if used > next * (marginal_cost + 2 + pages) as f64 {
+                    break;
+                }
+                pages += 1;
+            }
+            let window = curve.window(length, 1, marginal_cost, 300);
+            assert!(window.abs_diff(pages) <= 1 + pages / 16, "{window}, by the model {pages}");
+        }
+    }
+}

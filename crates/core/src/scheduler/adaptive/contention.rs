@@ -1,0 +1,88 @@
+//! Whether requests that are served together are in each other's way.
+//!
+//! Where many are in the device and each is served as if it were alone, the
+//! quickest takes about as long as the mean. Where they wait for each other (one
+//! head, one link), the quickest, which happened to be next, takes a
+//! small part of the mean: of `n` that one server serves in turn, an `n`-th.
+//! The same shows where some find the head where they need it.
+
+use crate::observed::DECAY_WINDOW;
+use crate::unit::Time;
+
+/// What requests take that were in the device together.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Contention {
+    now: CompletionBlock,
+    before: CompletionBlock,
+}
+
+/// Completions, one after the other. The newest block and the one before it count.
+#[derive(Clone, Copy, Debug)]
+struct CompletionBlock {
+    completions: u64,
+    latency_ns: u64,
+    quickest_ns: u64,
+    in_device: u64,
+}
+
+impl Default for CompletionBlock {
+    fn default() -> CompletionBlock {
+        CompletionBlock { completions: 0, latency_ns: 0, quickest_ns: u64::MAX, in_device: 0 }
+    }
+}
+
+impl Contention {
+    /// A request took so long, and so many were in the device at the end.
+    pub(super) fn add(&mut self, latency: Time, in_device: u32) {
+        if self.now.completions == DECAY_WINDOW {
+            self.before = core::mem::take(&mut self.now);
+        }
+        self.now.completions += 1;
+        self.now.latency_ns += latency.ns();
+        self.now.quickest_ns = self.now.quickest_ns.min(latency.ns());
+        self.now.in_device += u64::from(in_device);
+    }
+
+    /// Whether they wait for each other: the quickest took less than its share of
+    /// the mean, if a third of them had been served at once.
+    pub(super) fn is_contended(&self) -> bool {
+        let completions = self.now.completions + self.before.completions;
+        let mean_ns = (self.now.latency_ns + self.before.latency_ns) / completions.max(1);
+        let contention = (self.now.in_device + self.before.in_device) / completions.max(1);
+        let part = (contention / 3).clamp(2, 8);
+        let quickest_ns = self.now.quickest_ns.min(self.before.quickest_ns);
+        contention >= 2 && completions >= 2 * part && quickest_ns * part <= mean_ns
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn contention(latencies_ms: &[u64]) -> Contention {
+        let mut contention = Contention::default();
+        for &latency in latencies_ms {
+            contention.add(Time::from_ms(latency), latencies_ms.len() as u32);
+        }
+        contention
+    }
+
+    #[test]
+    fn requests_to_one_head_contend_and_requests_to_a_store_do_not() {
+        let one_head: Vec<u64> = (1..=16).map(|place| 8 * place).collect();
+        assert!(contention(&one_head).is_contended());
+        let store = [12, 15, 18, 22, 25, 28, 30, 30, 31, 33, 36, 40, 50, 60, 100, 200];
+        assert!(!contention(&store).is_contended());
+    }
+
+    #[test]
+    fn a_single_reader_has_no_contention() {
+        let mut contention = Contention::default();
+        for latency in [1, 100, 1, 100, 1, 100] {
+            contention.add(Time::from_ms(latency), 1);
+        }
+        assert!(!contention.is_contended());
+    }
+
+    use alloc::vec::Vec;
+}

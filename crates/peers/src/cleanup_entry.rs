@@ -1,0 +1,363 @@
+//! What a run makes or changes on the machine, so that the next one can undo it.
+//!
+//! Each piece is undone when its value is dropped. A run that was killed can't drop anything. So
+//! there is a [`Record`] for each, beside the piece: a small file in a folder that only this user
+//! writes to, locked (`flock(2)`) as long as the run lives. [`undo_abandoned`] undoes what nobody
+//! holds the lock of, and only what still is what the run made: a file by its inode and the time at
+//! which it was made, a swap area by its priority, a mount by its type.
+//!
+//! Where there is nothing to undo that is one system call: the folder is not there.
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::fs::{AtFlags, CWD, FlockOperation, StatxFlags, statx};
+use rustix::mount::{UnmountFlags, unmount};
+
+use crate::kernel_swap::{area, page_cluster};
+
+/// No record is larger: a kind, an identity, and a path.
+const RECORD_BYTES_MAX: u64 = 8 << 10;
+
+/// Something that a killed run left behind, and that has been cleaned up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CleanupEntry {
+    /// Where it was.
+    pub path: PathBuf,
+    /// What was done about it.
+    pub done: String,
+}
+
+impl fmt::Display for CleanupEntry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: left behind by a run that was killed; {}", self.path.display(), self.done)
+    }
+}
+
+/// What is recorded, each with how it is undone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CleanupKind {
+    /// A file that was made for a run: it is removed.
+    File,
+    /// A folder that was made for a run, on a disk: it is removed with all that is in it.
+    Folder,
+    /// A swap area: it is swapped off.
+    SwapArea,
+    /// A folder of a kernel's file system, of tracefs or of cgroups, that was made for a run: it is
+    /// removed, unless somebody uses it.
+    KernelFolder,
+    /// A tracefs mounted on a folder that was made for that: both go.
+    Tracefs,
+    /// A FUSE mount whose server was the run: it is taken away.
+    ServedMount,
+}
+
+impl CleanupKind {
+    const ALL: [CleanupKind; 6] = [
+        CleanupKind::File,
+        CleanupKind::Folder,
+        CleanupKind::SwapArea,
+        CleanupKind::KernelFolder,
+        CleanupKind::Tracefs,
+        CleanupKind::ServedMount,
+    ];
+
+    const fn name(self) -> &'static str {
+        match self {
+            CleanupKind::File => "file",
+            CleanupKind::Folder => "folder",
+            CleanupKind::SwapArea => "swap-area",
+            CleanupKind::KernelFolder => "kernel-folder",
+            CleanupKind::Tracefs => "tracefs",
+            CleanupKind::ServedMount => "served-mount",
+        }
+    }
+}
+
+/// The record of one piece. Declare it after what undoes the piece: it is to be dropped later.
+#[derive(Debug)]
+pub struct Record {
+    path: PathBuf,
+    /// Holds the lock.
+    _file: File,
+}
+
+impl Record {
+    /// Records a piece that is there.
+    ///
+    /// # Errors
+    /// The record can't be written, or the path is not there.
+    pub fn keep(kind: CleanupKind, path: &Path) -> io::Result<Record> {
+        Record::keep_in(&folder(), kind, path)
+    }
+
+    fn keep_in(folder: &Path, kind: CleanupKind, path: &Path) -> io::Result<Record> {
+        let path = fs::canonicalize(path)?;
+        let identity = match kind {
+            CleanupKind::File | CleanupKind::Folder => identity(&path)?,
+            _ => "-".to_owned(),
+        };
+        match DirBuilder::new().mode(0o700).create(folder) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
+        if !is_own(folder)? {
+            let problem = format!("{}: others may write there; remove it", folder.display());
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, problem));
+        }
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("{}-{number}", std::process::id());
+        // Locked and written before it has its name, so that nobody finds it unlocked.
+        let unnamed = folder.join(format!("{name}.new"));
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&unnamed)?;
+        rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+        file.write_all(format!("{}\n{identity}\n", kind.name()).as_bytes())?;
+        file.write_all(path.as_os_str().as_bytes())?;
+        let path = folder.join(name);
+        fs::rename(&unnamed, &path)?;
+        Ok(Record { path, _file: file })
+    }
+}
+
+impl Drop for Record {
+    fn drop(&mut self) {
+        // What is left is a record of something that is gone: undoing it does nothing.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// Undoes what runs of this user that were killed have left, and says what was done.
+pub fn undo_abandoned() -> Vec<CleanupEntry> {
+    let mut cleanup_journal: Vec<CleanupEntry> =
+        page_cluster::restore_abandoned().into_iter().collect();
+    cleanup_journal.extend(undo_abandoned_in(&folder()));
+    cleanup_journal
+}
+
+fn undo_abandoned_in(folder: &Path) -> Vec<CleanupEntry> {
+    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
+    if !is_own(folder).unwrap_or(false) {
+        return Vec::new();
+    }
+    // One that has no number yet is being written. The last made comes first: what lies on a mount
+    // goes before it.
+    let number = |path: &PathBuf| -> Option<u32> {
+        path.file_name()?.to_str()?.split_once('-')?.1.parse().ok()
+    };
+    let records = entries.flatten().map(|entry| entry.path());
+    let mut records: Vec<PathBuf> = records.filter(|path| number(path).is_some()).collect();
+    records.sort_by_key(|path| std::cmp::Reverse(number(path)));
+    records.iter().filter_map(|record| undo(record)).collect()
+}
+
+fn undo(record: &Path) -> Option<CleanupEntry> {
+    let mut file = File::open(record).ok()?;
+    rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).ok()?;
+    // Its run may have ended, and removed it, since it was opened.
+    let there = fs::metadata(record).ok()?;
+    let opened = file.metadata().ok()?;
+    if (opened.dev(), opened.ino()) != (there.dev(), there.ino()) {
+        return None;
+    }
+    let mut text = Vec::new();
+    (&mut file).take(RECORD_BYTES_MAX).read_to_end(&mut text).ok()?;
+    let mut fields = text.splitn(3, |&byte| byte == b'\n');
+    let (kind, identity, path) = (fields.next()?, fields.next()?, fields.next());
+    let kind = CleanupKind::ALL.into_iter().find(|it| it.name().as_bytes() == kind);
+    let done = match (kind, path) {
+        (Some(kind), Some(path)) => {
+            let path = PathBuf::from(OsStr::from_bytes(path));
+            undo_piece(kind, identity, &path).map(|done| CleanupEntry { path, done })
+        }
+        // Cut off before it was whole: nothing had been made for it that could be told.
+        _ => None,
+    };
+    let _ = fs::remove_file(record);
+    done
+}
+
+/// Undoes one piece; `None` when it is not there any more, or not what was recorded.
+fn undo_piece(kind: CleanupKind, recorded: &[u8], path: &Path) -> Option<String> {
+    let (result, done) = match kind {
+        CleanupKind::File if identity(path).ok()?.as_bytes() == recorded => {
+            (fs::remove_file(path), "it has been removed")
+        }
+        CleanupKind::Folder if identity(path).ok()?.as_bytes() == recorded => {
+            (fs::remove_dir_all(path), "it has been removed with all that was in it")
+        }
+        CleanupKind::File | CleanupKind::Folder => return None,
+        CleanupKind::SwapArea if area::is_ours(path) => {
+            (area::swap_off(path), "it has been swapped off")
+        }
+        CleanupKind::SwapArea => return None,
+        CleanupKind::KernelFolder if path.is_dir() => (fs::remove_dir(path), "it has been removed"),
+        CleanupKind::KernelFolder => return None,
+        CleanupKind::Tracefs | CleanupKind::ServedMount => {
+            let is_tracefs = kind == CleanupKind::Tracefs;
+            let is_there = match is_tracefs {
+                true => is_mounted(path, "nodev", "tracefs"),
+                false => is_mounted(path, "readpath", "fuse") && has_no_server(path),
+            };
+            let mut result = Ok(());
+            if is_there {
+                result = unmount(path, UnmountFlags::DETACH).map_err(io::Error::from);
+            }
+            // An empty folder that was made for the mount, or one that somebody has filled since.
+            let is_removed = is_tracefs && result.is_ok() && fs::remove_dir(path).is_ok();
+            if !is_there && !is_removed {
+                return None;
+            }
+            (result, "it has been unmounted")
+        }
+    };
+    Some(match result {
+        Ok(()) => done.to_owned(),
+        Err(error) => format!("it can't be undone: {error}"),
+    })
+}
+
+/// The folder of the records: in `/run` for root, else among the temporary files.
+fn folder() -> PathBuf {
+    let user = rustix::process::geteuid();
+    match user.is_root() {
+        true => PathBuf::from("/run/readpath"),
+        false => std::env::temp_dir().join(format!("readpath-run-{}", user.as_raw())),
+    }
+}
+
+/// Whether nobody but this user can put a record there.
+fn is_own(folder: &Path) -> io::Result<bool> {
+    let found = fs::symlink_metadata(folder)?;
+    let is_ours = found.uid() == rustix::process::geteuid().as_raw();
+    Ok(found.is_dir() && is_ours && found.mode() & 0o022 == 0)
+}
+
+/// What tells a file from any other that comes to have its name: device, inode, and the time at
+/// which it was made, where the file system keeps that.
+fn identity(path: &Path) -> io::Result<String> {
+    let mask = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
+    let found = statx(CWD, path, AtFlags::SYMLINK_NOFOLLOW, mask)?;
+    let has_birth = found.stx_mask & StatxFlags::BTIME.bits() != 0;
+    let birth = has_birth.then_some((found.stx_btime.tv_sec, found.stx_btime.tv_nsec));
+    let device = (found.stx_dev_major, found.stx_dev_minor);
+    Ok(format!("{device:?} {} {birth:?}", found.stx_ino))
+}
+
+/// Whether a file system of this type, under this name, is mounted on `path`.
+fn is_mounted(path: &Path, name: &str, kind: &str) -> bool {
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    mounts.lines().any(|line| {
+        let mut fields = line.split(' ');
+        let mut next = || fields.next().unwrap_or_default();
+        let (source, at, found) = (next(), next(), next());
+        // The four characters that the kernel writes otherwise, proc_pid_mounts(5).
+        let at = at.replace("\\040", " ").replace("\\011", "\t").replace("\\012", "\n");
+        let at = at.replace("\\134", "\\");
+        Path::new(&at) == path && source == name && found == kind
+    })
+}
+
+/// Whether the mount at `path` is one whose server is gone.
+fn has_no_server(path: &Path) -> bool {
+    let found = fs::metadata(path).map_err(|error| error.raw_os_error());
+    matches!(found, Err(Some(libc::ENOTCONN)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Scratch(PathBuf);
+
+    impl Scratch {
+        fn new(name: &str) -> Scratch {
+            let name = format!("readpath-leftover-{name}-{}", std::process::id());
+            let scratch = Scratch(std::env::temp_dir().join(name));
+            fs::create_dir(&scratch.0).unwrap();
+            scratch
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    /// As a killed run leaves it: the record is there, and nobody holds its lock.
+    fn killed(record: Record) {
+        let Record { path, _file } = &record;
+        let copy = path.with_extension("copy");
+        fs::copy(path, &copy).unwrap();
+        let path = path.clone();
+        drop(record);
+        fs::rename(copy, path).unwrap();
+    }
+
+    #[test]
+    fn what_nobody_holds_is_removed_and_nothing_else() {
+        let scratch = Scratch::new("files");
+        let records = scratch.0.join("records");
+        let [living, dead, replaced] = ["living", "dead", "replaced"].map(|name| {
+            let path = scratch.0.join(name);
+            fs::write(&path, name).unwrap();
+            path
+        });
+        let keep = |path| Record::keep_in(&records, CleanupKind::File, path).unwrap();
+        let held = keep(&living);
+        killed(keep(&dead));
+        killed(keep(&replaced));
+        // Somebody's own file has come to have the name.
+        fs::write(scratch.0.join("own"), "own").unwrap();
+        fs::rename(scratch.0.join("own"), &replaced).unwrap();
+        let left = undo_abandoned_in(&records);
+        assert_eq!(left.iter().map(|left| &left.path).collect::<Vec<_>>(), [&dead]);
+        assert!(living.exists() && !dead.exists() && replaced.exists());
+        assert_eq!(fs::read_dir(&records).unwrap().count(), 1, "the living one's");
+        drop(held);
+        assert_eq!(fs::read_dir(&records).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_folder_goes_with_what_is_in_it_unless_it_is_another() {
+        let scratch = Scratch::new("folders");
+        let records = scratch.0.join("records");
+        let [dead, replaced] = ["dead", "replaced"].map(|name| {
+            let path = scratch.0.join(name);
+            fs::create_dir_all(path.join("below")).unwrap();
+            fs::write(path.join("below/file"), name).unwrap();
+            killed(Record::keep_in(&records, CleanupKind::Folder, &path).unwrap());
+            path
+        });
+        fs::rename(&replaced, scratch.0.join("elsewhere")).unwrap();
+        fs::create_dir(&replaced).unwrap();
+        let left = undo_abandoned_in(&records);
+        assert_eq!(left.iter().map(|left| &left.path).collect::<Vec<_>>(), [&dead]);
+        assert!(!dead.exists() && replaced.exists());
+        assert!(scratch.0.join("elsewhere/below/file").exists());
+    }
+
+    #[test]
+    fn a_folder_that_others_may_write_to_is_not_believed() {
+        let scratch = Scratch::new("foreign");
+        let (records, path) = (scratch.0.join("records"), scratch.0.join("file"));
+        fs::write(&path, "").unwrap();
+        killed(Record::keep_in(&records, CleanupKind::File, &path).unwrap());
+        let open = <fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o777);
+        fs::set_permissions(&records, open).unwrap();
+        assert_eq!(undo_abandoned_in(&records), []);
+        assert!(path.exists() && Record::keep_in(&records, CleanupKind::File, &path).is_err());
+    }
+}

@@ -1,0 +1,67 @@
+//! Which format a trace is in, where nobody says so.
+
+use super::BlockTraceFormat;
+
+/// How much of a trace is looked at.
+const DETECTION_BYTES: usize = 4096;
+
+/// The format that a trace's name and its first lines speak for; `None` where they fit several.
+pub fn detect_format(name: &str, bytes: &[u8]) -> Option<BlockTraceFormat> {
+    let name = name.to_ascii_lowercase();
+    let ends = |end: &str| name.ends_with(end);
+    if name.contains("oraclegeneral") {
+        return Some(BlockTraceFormat::OracleGeneral);
+    }
+    let head = &bytes[..bytes.len().min(DETECTION_BYTES)];
+    let is_text = head
+        .iter()
+        .all(|&byte| byte.is_ascii_graphic() || byte.is_ascii_whitespace() || byte > 127);
+    if !is_text {
+        return (ends(".trace") || ends(".cloudphysics")).then_some(BlockTraceFormat::CloudPhysics);
+    }
+    if ends(".lis") {
+        return Some(BlockTraceFormat::Arc);
+    }
+    let text = String::from_utf8_lossy(head);
+    let is_data = |line: &&str| !line.is_empty() && !line.starts_with('#') && *line != "*";
+    let line = text.lines().map(str::trim).find(is_data)?;
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let is_number = |word: &str| word.parse::<u64>().is_ok();
+    match words[..] {
+        _ if line.split(',').count() >= 7 => Some(BlockTraceFormat::Msr),
+        [device, cpu, ..] if words.len() > 6 && device.contains(',') && is_number(cpu) => {
+            Some(BlockTraceFormat::Blkparse)
+        }
+        [block] if is_number(block) => Some(BlockTraceFormat::Lirs),
+        // Two numbers are `FIRST COUNT`, or `OFFSET LENGTH`.
+        ["touch", _] | ["advice", _] | ["reopen"] => Some(BlockTraceFormat::Reads),
+        [_, _] if ends(".reads") => Some(BlockTraceFormat::Reads),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_format_is_guessed_only_where_nothing_else_fits() {
+        let found = |name, text: &str| detect_format(name, text.as_bytes());
+        assert_eq!(found("gli.trace", "*\n12\n13\n"), Some(BlockTraceFormat::Lirs));
+        assert_eq!(found("OLTP.lis", "12 4 0 1\n"), Some(BlockTraceFormat::Arc));
+        assert_eq!(found("x", "12 4\n"), None);
+        assert_eq!(found("x.reads", "# ours\n4096 512\n"), Some(BlockTraceFormat::Reads));
+        assert_eq!(found("x", "reopen\n4096 512\n"), Some(BlockTraceFormat::Reads));
+        assert_eq!(found("usr_0.csv", "1,usr,0,Read,4096,512,9\n"), Some(BlockTraceFormat::Msr));
+        assert_eq!(found("x", "  8,0 1 1 0.0 9 Q R 8 + 8 [x]\n"), Some(BlockTraceFormat::Blkparse));
+        assert_eq!(
+            detect_format("w1.oracleGeneral.bin", &[0; 24]),
+            Some(BlockTraceFormat::OracleGeneral)
+        );
+        assert_eq!(
+            detect_format("w106.trace", &[0, 0, 1, 2]),
+            Some(BlockTraceFormat::CloudPhysics)
+        );
+        assert_eq!(detect_format("w106", &[0, 0, 1, 2]), None);
+    }
+}

@@ -1,0 +1,329 @@
+//! Knobs: the parameters that a device takes from text, each with its default,
+//! quantity, bounds and source.
+//!
+//! A device states its knobs once, as data. Reading a [`Spec`] against them
+//! gives [`ParameterValues`]: every value in force, checked; past that no check is
+//! needed. The same table is what `readpath devices NAME` prints.
+//!
+//! Values are written as fio writes them: `4k`, `16m`, `1g` are binary sizes,
+//! `75us`, `3.8ms`, `2s` are times, `3000m` after a bandwidth key is bytes a
+//! second in decimal millions, as data sheets give them. A number without
+//! suffix is in the unit that the table prints.
+
+use readpath_core::policy::{Spec, SpecError};
+
+use super::parameter::{DeviceParameter, ParameterOrigin};
+
+/// What a knob's number measures; it is kept in the smallest unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ParameterQuantity {
+    /// A size in bytes; suffixes `k`, `m`, `g`, `t`, powers of 1024.
+    Bytes,
+    /// Bytes a second; suffixes `k`, `m`, `g`, powers of 1000; printed in MB/s.
+    BytesPerSecond,
+    /// A span of time, kept in nanoseconds; suffixes `ns`, `us`, `ms`, `s`; printed in µs.
+    Time,
+    /// A plain count.
+    Count,
+    /// Hundredths.
+    Percent,
+    /// 0 for no, 1 for yes.
+    Switch,
+}
+
+/// One parameter that a device takes.
+#[derive(Clone, Copy, Debug)]
+pub struct ParameterSpec {
+    /// Its key.
+    pub key: &'static str,
+    /// What it is, in a few words.
+    pub what: &'static str,
+    /// What its number measures.
+    pub quantity: ParameterQuantity,
+    /// The value when none is given, in the quantity's smallest unit.
+    pub default: u64,
+    /// The least value that is taken.
+    pub least: u64,
+    /// The largest value that is taken.
+    pub most: u64,
+    /// Where the default comes from.
+    pub source: &'static str,
+}
+
+/// Every knob of one device with the value in force.
+#[derive(Clone, Debug)]
+pub struct ParameterValues {
+    device: String,
+    values: Vec<(ParameterSpec, u64, bool)>,
+}
+
+impl ParameterValues {
+    /// Takes the values of `spec`, and the defaults for what it does not name.
+    ///
+    /// # Errors
+    /// A key that is not among `parameter_specs`, or a value that is malformed or out of bounds.
+    pub fn read(
+        spec: &Spec,
+        parameter_specs: &[ParameterSpec],
+    ) -> Result<ParameterValues, SpecError> {
+        let known: Vec<&'static str> =
+            parameter_specs.iter().map(|parameter_spec| parameter_spec.key).collect();
+        spec.only(&known)?;
+        let values = parameter_specs
+            .iter()
+            .map(|parameter_spec| match spec.parameters.get(parameter_spec.key) {
+                None => Ok((*parameter_spec, parameter_spec.default, false)),
+                Some(text) => match parameter_spec.quantity.parse(text) {
+                    Some(value)
+                        if (parameter_spec.least..=parameter_spec.most).contains(&value) =>
+                    {
+                        Ok((*parameter_spec, value, true))
+                    }
+                    _ => Err(bad_value(spec, parameter_spec, text)),
+                },
+            })
+            .collect::<Result<_, _>>()?;
+        Ok(ParameterValues { device: spec.name.clone(), values })
+    }
+
+    /// The value of `key` in its quantity's smallest unit.
+    ///
+    /// # Panics
+    /// When the device has no such knob: a bug in the device.
+    pub fn of(&self, key: &str) -> u64 {
+        let value = self.values.iter().find(|(parameter_spec, ..)| parameter_spec.key == key);
+        value.expect("a device reads its own knobs").1
+    }
+
+    /// As [`of`](ParameterValues::of), for knobs whose upper bound fits 32 bits.
+    pub fn get_u32(&self, key: &str) -> u32 {
+        u32::try_from(self.of(key)).expect("the knob's bound fits 32 bits")
+    }
+
+    /// Whether the value of `key` was given, and is not the default.
+    pub fn is_given(&self, key: &str) -> bool {
+        self.values
+            .iter()
+            .any(|(parameter_spec, _, is_given)| parameter_spec.key == key && *is_given)
+    }
+
+    /// Refuses the value of `key` because of what another parameter says.
+    pub fn refuse(&self, key: &str, expected: String) -> SpecError {
+        let value = self.values.iter().find(|(parameter_spec, ..)| parameter_spec.key == key);
+        let text = value
+            .map(|(parameter_spec, value, _)| parameter_spec.quantity.text(*value))
+            .unwrap_or_default();
+        SpecError::BadValue {
+            name: self.device.clone(),
+            key: key.to_owned(),
+            value: text,
+            expected,
+        }
+    }
+
+    /// Every parameter, for the reader.
+    pub fn parameters(&self) -> Vec<DeviceParameter> {
+        self.values
+            .iter()
+            .map(|(parameter_spec, value, is_given)| DeviceParameter {
+                name: parameter_spec.key.to_owned(),
+                value: parameter_spec.quantity.text(*value),
+                unit: parameter_spec.quantity.unit(),
+                origin: if *is_given {
+                    ParameterOrigin::Given
+                } else {
+                    ParameterOrigin::of(parameter_spec.source)
+                },
+                source: match is_given {
+                    false => format!("{}; {}", parameter_spec.what, parameter_spec.source),
+                    true => format!("{}; given", parameter_spec.what),
+                },
+            })
+            .collect()
+    }
+}
+
+fn bad_value(spec: &Spec, parameter_spec: &ParameterSpec, text: &str) -> SpecError {
+    let quantity = parameter_spec.quantity;
+    SpecError::BadValue {
+        name: spec.name.clone(),
+        key: parameter_spec.key.to_owned(),
+        value: text.to_owned(),
+        expected: format!(
+            "{} from {} to {} {}",
+            quantity.form(),
+            quantity.text(parameter_spec.least),
+            quantity.text(parameter_spec.most),
+            quantity.unit()
+        )
+        .trim_end()
+        .to_owned(),
+    }
+}
+
+impl ParameterQuantity {
+    /// The unit of a number without suffix.
+    pub const fn unit(self) -> &'static str {
+        match self {
+            ParameterQuantity::Bytes => "bytes",
+            ParameterQuantity::BytesPerSecond => "MB/s",
+            ParameterQuantity::Time => "µs",
+            ParameterQuantity::Percent => "%",
+            ParameterQuantity::Count | ParameterQuantity::Switch => "",
+        }
+    }
+
+    const fn form(self) -> &'static str {
+        match self {
+            ParameterQuantity::Bytes => "a size such as 64k or 1g,",
+            ParameterQuantity::BytesPerSecond => "bytes a second such as 386m,",
+            ParameterQuantity::Time => "a time such as 75us or 3.8ms,",
+            ParameterQuantity::Percent => "a percentage",
+            ParameterQuantity::Count => "a whole number",
+            ParameterQuantity::Switch => "0 (no) or 1 (yes),",
+        }
+    }
+
+    /// How many of the smallest unit each suffix stands for, the bare number first.
+    const fn suffixes(self) -> &'static [(&'static str, u64)] {
+        match self {
+            ParameterQuantity::Bytes => {
+                &[("", 1), ("k", 1 << 10), ("m", 1 << 20), ("g", 1 << 30), ("t", 1 << 40)]
+            }
+            ParameterQuantity::BytesPerSecond => {
+                &[("", 1_000_000), ("k", 1_000), ("m", 1_000_000), ("g", 1_000_000_000)]
+            }
+            ParameterQuantity::Time => {
+                &[("", 1_000), ("ns", 1), ("us", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000)]
+            }
+            ParameterQuantity::Percent => &[("", 1), ("%", 1)],
+            ParameterQuantity::Count | ParameterQuantity::Switch => &[("", 1)],
+        }
+    }
+
+    /// Reads a number with at most nine decimals and a suffix; exact, without floats.
+    fn parse(self, text: &str) -> Option<u64> {
+        let text = text.to_ascii_lowercase();
+        let number_end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+        let (number, suffix) = text.split_at(number_end);
+        let scale = self.suffixes().iter().find(|(name, _)| *name == suffix)?.1;
+        let (whole, decimals) = number.split_once('.').unwrap_or((number, ""));
+        if decimals.len() > 9 || (whole.is_empty() && decimals.is_empty()) {
+            return None;
+        }
+        let whole: u128 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
+        let part: u128 = if decimals.is_empty() { 0 } else { decimals.parse().ok()? };
+        let one = 10u128.pow(u32::try_from(decimals.len()).ok()?);
+        let scaled = whole.checked_mul(one)?.checked_add(part)?.checked_mul(u128::from(scale))?;
+        if scaled % one != 0 {
+            return None;
+        }
+        u64::try_from(scaled / one).ok()
+    }
+
+    /// The value as a reader likes it; [`parse`](ParameterQuantity::parse) reads it back.
+    fn text(self, value: u64) -> String {
+        match self {
+            ParameterQuantity::Bytes => {
+                let fits =
+                    |(_, scale): &&(&str, u64)| value >= *scale && value.is_multiple_of(*scale);
+                let (suffix, scale) =
+                    self.suffixes().iter().rev().find(fits).copied().unwrap_or(("", 1));
+                format!("{}{suffix}", value / scale)
+            }
+            _ => {
+                let scale = self.suffixes()[0].1;
+                let (whole, rest) = (value / scale, value % scale);
+                if rest == 0 {
+                    return whole.to_string();
+                }
+                let digits = scale.ilog10() as usize;
+                let decimals = format!("{rest:0digits$}");
+                format!("{whole}.{}", decimals.trim_end_matches('0'))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PARAMETERS: [ParameterSpec; 3] = [
+        ParameterSpec {
+            key: "page",
+            what: "flash page",
+            quantity: ParameterQuantity::Bytes,
+            default: 8192,
+            least: 4096,
+            most: 1 << 16,
+            source: "a data sheet",
+        },
+        ParameterSpec {
+            key: "read",
+            what: "array read",
+            quantity: ParameterQuantity::Time,
+            default: 75_000,
+            least: 0,
+            most: 1_000_000_000,
+            source: "a data sheet",
+        },
+        ParameterSpec {
+            key: "link",
+            what: "link",
+            quantity: ParameterQuantity::BytesPerSecond,
+            default: 600_000_000,
+            least: 1_000_000,
+            most: 1_000_000_000_000,
+            source: "a standard",
+        },
+    ];
+
+    fn settings(text: &str) -> Result<ParameterValues, SpecError> {
+        ParameterValues::read(&Spec::parse(text).unwrap(), &PARAMETERS)
+    }
+
+    #[test]
+    fn values_are_read_in_the_units_that_fio_and_data_sheets_use() {
+        let given = settings("ssd,page=16k,read=3.8ms,link=3.2g").unwrap();
+        assert_eq!(given.of("page"), 16_384);
+        assert_eq!(given.of("read"), 3_800_000);
+        assert_eq!(given.of("link"), 3_200_000_000);
+        let bare = settings("ssd,page=4096,read=60,link=300").unwrap();
+        assert_eq!(bare.of("page"), 4_096);
+        assert_eq!(bare.of("read"), 60_000);
+        assert_eq!(bare.of("link"), 300_000_000);
+        assert_eq!(settings("ssd").unwrap().of("page"), 8_192);
+    }
+
+    #[test]
+    fn what_is_printed_reads_back() {
+        for (value, text) in [(75_000, "75"), (250, "0.25"), (3_800_001, "3800.001")] {
+            assert_eq!(ParameterQuantity::Time.text(value), text);
+            assert_eq!(ParameterQuantity::Time.parse(text), Some(value));
+        }
+        assert_eq!(ParameterQuantity::Bytes.text(1_310_720), "1280k");
+        assert_eq!(ParameterQuantity::Bytes.text(0), "0");
+    }
+
+    #[test]
+    fn a_bad_value_says_form_bounds_and_unit() {
+        let error = |text: &str| settings(text).unwrap_err().to_string();
+        assert_eq!(
+            error("ssd,page=1k"),
+            "`ssd,page=1k`: expected a size such as 64k or 1g, from 4k to 64k bytes"
+        );
+        assert_eq!(
+            error("ssd,read=fast"),
+            "`ssd,read=fast`: expected a time such as 75us or 3.8ms, from 0 to 1000000 µs"
+        );
+        assert_eq!(
+            error("ssd,pages=4k"),
+            "`ssd` has no parameter `pages`; it takes: page, read, link"
+        );
+        for text in ["ssd,page=", "ssd,page=.", "ssd,page=4kk", "ssd,page=-1", "ssd,read=0.0001ns"]
+        {
+            assert!(settings(text).is_err(), "{text}");
+        }
+    }
+}

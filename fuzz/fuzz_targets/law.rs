@@ -1,6 +1,0 @@
-#![no_main]
-
-#[path = "../decoders.rs"]
-mod decoders;
-
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| decoders::law(bytes));
