@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 use readpath_sim::explain::{Explainer, Explanation, ProgramLimit, ReadShape};
 use readpath_sim::job::shown;
+use readpath_sim::recording::ReadMethod;
 
 use crate::exit::{CommandResult, Failure};
 use crate::html::check_writable;
@@ -87,6 +88,7 @@ fn verdict(explanation: &Explanation) -> String {
             "Nothing is wrong with its reads; they are not what takes the time"
         }
         ProgramLimit::Nothing => "Nothing to say",
+        ProgramLimit::Unseen => "Nothing can be said of its reads",
     };
     format!("{what}: {}.", explanation.limit_text)
 }
@@ -95,6 +97,13 @@ fn write_text(out: &mut String, explanation: &Explanation) -> fmt::Result {
     writeln!(out, "{}", head(explanation))?;
     if explanation.lost > 0 {
         writeln!(out, "{} events were lost: figures are too low", explanation.lost)?;
+    }
+    for (way, count, seconds) in &explanation.unseen {
+        let way = way_name(*way);
+        writeln!(
+            out,
+            "{count} reads by {way} were not seen; threads waited {seconds:.3} s for them"
+        )?;
     }
     writeln!(out)?;
     if explanation.findings.is_empty() {
@@ -120,10 +129,7 @@ fn write_text(out: &mut String, explanation: &Explanation) -> fmt::Result {
 
 fn write_shape(out: &mut String, shape: &ReadShape) -> fmt::Result {
     writeln!(out, "\nThe reads")?;
-    let ways = shape.ways.iter().map(|(way, count)| {
-        let name = serde_json::to_value(way).expect("a way has a name");
-        format!("{count} by {}", name.as_str().unwrap_or_default())
-    });
+    let ways = shape.ways.iter().map(|(way, count)| format!("{count} by {}", way_name(*way)));
     writeln!(out, "  {}", ways.collect::<Vec<String>>().join(", "))?;
     writeln!(
         out,
@@ -139,6 +145,13 @@ fn write_shape(out: &mut String, shape: &ReadShape) -> fmt::Result {
         table::mib(Some(shape.again_bytes)),
         table::mib(Some(shape.unused_bytes)),
     )?;
+    if shape.mapped_bytes > 0 {
+        writeln!(
+            out,
+            "  {} MiB more were mapped by touches: whether they were used is not known",
+            table::mib(Some(shape.mapped_bytes)),
+        )?;
+    }
     if shape.errors > 0 {
         writeln!(out, "  {} failed", shape.errors)?;
     }
@@ -171,6 +184,11 @@ fn write_shape(out: &mut String, shape: &ReadShape) -> fmt::Result {
 
     let [files, threads] = tables(shape);
     write!(out, "\n{files}\n{threads}")
+}
+
+fn way_name(way: ReadMethod) -> String {
+    let name = serde_json::to_value(way).expect("a way has a name");
+    name.as_str().unwrap_or_default().to_owned()
 }
 
 /// The files, and the threads.

@@ -169,6 +169,8 @@ fn cut(args: &CutArgs) -> CommandResult {
             Record::Evict(evict) => evict.at_ns,
             Record::Request(request) => request.end_ns,
             Record::Lost(lost) => lost.at_ns,
+            Record::Mapped(mapped) => mapped.at_ns,
+            Record::Unseen(unseen) => unseen.at_ns,
             // What counts for what comes later stays: names, openings, mappings, advice.
             _ => from,
         };

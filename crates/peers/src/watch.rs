@@ -30,9 +30,11 @@ use crate::tracefs::{Instance, TracefsError};
 
 mod advise;
 mod event;
+mod folios;
 mod follow;
 mod group;
 mod layout;
+mod maps;
 mod names;
 pub mod preload;
 mod ring;
@@ -243,10 +245,10 @@ impl Recorder {
         self.tasks.read(&mut self.buffer, &mut self.events)?;
         let new = &mut self.events[seen..];
         if let Some(advisor) = self.advisor.as_mut().filter(|_| !new.is_empty()) {
-            let names = self.follow.names();
+            let (names, places) = self.follow.names_and_places();
             names.drain();
             new.sort_by_key(|event| event.at_ns);
-            advisor.see(new, names, now_ns());
+            advisor.see(new, names, places, now_ns());
         }
         if let Some(advisor) = &mut self.advisor {
             advisor.go_on(now_ns());

@@ -32,7 +32,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::recording::Record;
+use crate::recording::{ReadMethod, Record};
 
 mod cause;
 mod gather;
@@ -112,6 +112,8 @@ pub enum ProgramLimit {
     Program,
     /// It waited for a device that was asked well.
     Device,
+    /// Too many of its reads were not seen.
+    Unseen,
 }
 
 /// What is to be said of a recording.
@@ -127,6 +129,8 @@ pub struct Explanation {
     pub processor_seconds: Option<f64>,
     /// How many events were lost.
     pub lost: u64,
+    /// By way: number of reads of which the bytes are not known, and the waits for them in seconds.
+    pub unseen: Vec<(ReadMethod, u64, f64)>,
     /// What is wrong, the most costly first.
     pub findings: Vec<Finding>,
     /// What limits it where nothing is.
@@ -139,7 +143,7 @@ pub struct Explanation {
 
 /// Takes the records of a recording one after the other, in memory that grows with the files'
 /// lengths and not with the number of reads: two bits for each page that was read or fetched, a third
-/// where pages are fetched again.
+/// where pages are fetched again, and a fourth where faults mapped pages.
 #[derive(Debug, Default)]
 pub struct Explainer {
     gathered: RecordingData,
@@ -178,6 +182,11 @@ impl Explainer {
             waited_seconds: gathered.waits.union_ns() as f64 / 1e9,
             processor_seconds: gathered.processor_ns.map(|ns| ns as f64 / 1e9),
             lost: gathered.lost,
+            unseen: gathered
+                .unseen
+                .iter()
+                .map(|(&way, &(count, waited_ns))| (way, count, waited_ns as f64 / 1e9))
+                .collect(),
             findings,
             limit,
             limit_text,

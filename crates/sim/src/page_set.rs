@@ -142,10 +142,16 @@ impl PageSet {
 
     /// How many are in it that are not in `other`.
     pub fn count_without(&self, other: &PageSet) -> u64 {
+        self.count_without_both(other, &PageSet::default())
+    }
+
+    /// Number of pages in it that are in neither of two others.
+    pub fn count_without_both(&self, one: &PageSet, other: &PageSet) -> u64 {
         let pieces = std::iter::once((0, &self.first))
             .chain(self.pieces.iter().map(|(&number, piece)| (number, piece)));
         let counts = pieces.map(|(number, piece)| {
-            let theirs = |at| other.piece(number).map_or(0, |theirs| theirs.word(at));
+            let of = |pages: &PageSet, at| pages.piece(number).map_or(0, |piece| piece.word(at));
+            let theirs = |at| of(one, at) | of(other, at);
             let words = (0..piece.words()).map(|at| piece.word(at) & !theirs(at));
             words.map(|word| u64::from(word.count_ones())).sum::<u64>()
         });

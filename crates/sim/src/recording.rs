@@ -11,7 +11,7 @@
 //! | bytes | what |
 //! |---|---|
 //! | 8 | `D2 72 65 61 64 72 65 63`: a byte that is no text, then `readrec` |
-//! | 4 | the version: 1 |
+//! | 4 | the version: 2; version 1 has no `Mapped`, no `Unseen` and no `aio` |
 //! | … | blocks, up to the end of the file |
 //!
 //! A block is:
@@ -58,12 +58,14 @@ use serde::Serialize;
 
 mod code;
 mod fields;
+mod mapped;
 mod merge;
 mod read;
 pub mod strace;
 mod sums;
 mod write;
 
+pub use mapped::{FaultUse, MappedUse};
 pub use merge::{MergeError, MergedRecords};
 pub use read::{RecordingError, RecordingReader};
 pub use write::RecordingWriter;
@@ -71,8 +73,11 @@ pub use write::RecordingWriter;
 /// The first bytes of a recording.
 pub const MAGIC: [u8; 8] = *b"\xd2readrec";
 
-/// The version of the format that is written, and the only one that is read.
-pub const VERSION: u32 = 1;
+/// Version of the format that is written.
+pub const VERSION: u32 = 2;
+
+/// Oldest version that is read. Its records are those of [`VERSION`], without the newer kinds.
+pub const VERSION_OLDEST: u32 = 1;
 
 /// The longest a block's records may be in bytes.
 pub const BLOCK_BYTES_MAX: u32 = 1 << 20;
@@ -83,7 +88,7 @@ pub const TEXT_BYTES_MAX: u64 = 64 << 10;
 /// No range of a file ends beyond this.
 pub const OFFSET_MAX: u64 = 1 << 63;
 
-/// What one call is given at most, and what it brings into the page cache: Linux gives 2 GiB less a page, and reads ahead
+/// What one call is given at most, what it brings into the page cache, and what a [`Mapped`] names: Linux gives 2 GiB less a page, and reads ahead
 /// beyond that.
 pub const CALL_BYTES_MAX: u64 = 1 << 32;
 
@@ -257,6 +262,8 @@ pub enum ReadMethod {
     Uring,
     /// `sendfile`, `copy_file_range`, `splice`.
     Copied,
+    /// A read given to Linux AIO (`io_submit`).
+    Aio,
 }
 
 /// What came of a read.
@@ -313,6 +320,40 @@ impl ReadRecord {
     pub fn took_ns(&self) -> u64 {
         self.end_ns - self.begin_ns
     }
+}
+
+/// Pages were mapped by one fault, or by a call that populates a mapping.
+///
+/// The program may have used each of them: the kernel reports no further touch. The record stands
+/// before the [`ReadRecord`] of its fault, which is by the same thread and names the page that was
+/// touched. A record without such a read is of a call.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Mapped {
+    /// When.
+    pub at_ns: u64,
+    /// By which thread.
+    pub thread: u32,
+    /// Of which file.
+    pub file: u32,
+    /// From which byte on.
+    pub offset: u64,
+    /// How many bytes.
+    pub bytes: u64,
+}
+
+/// Reads were made of which neither the bytes nor the file is known.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Unseen {
+    /// When that was noticed.
+    pub at_ns: u64,
+    /// By which thread.
+    pub thread: u32,
+    /// By which way.
+    pub way: ReadMethod,
+    /// Number of reads.
+    pub count: u64,
+    /// How long the thread waited for them, as far as that was seen.
+    pub waited_ns: u64,
 }
 
 /// Pages came into the page cache, one beside the other, by one thread within one call.
@@ -428,6 +469,10 @@ pub enum Record {
     Lost(EventsLost),
     /// The last record.
     End(RecordingEnd),
+    /// Pages were mapped.
+    Mapped(Mapped),
+    /// Reads of which the bytes are not known.
+    Unseen(Unseen),
 }
 
 impl Record {
@@ -447,6 +492,8 @@ impl Record {
             Record::Request(_) => 11,
             Record::Lost(_) => 12,
             Record::End(_) => 13,
+            Record::Mapped(_) => 14,
+            Record::Unseen(_) => 15,
         }
     }
 
@@ -466,6 +513,8 @@ impl Record {
             11 => || Record::Request(RequestRecord::default()),
             12 => || Record::Lost(EventsLost::default()),
             13 => || Record::End(RecordingEnd::default()),
+            14 => || Record::Mapped(Mapped::default()),
+            15 => || Record::Unseen(Unseen::default()),
             _ => return None,
         })
     }

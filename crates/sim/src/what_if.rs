@@ -11,7 +11,8 @@
 //! - A read that waited for nothing tells what calls and copies cost on the recorded machine, the
 //!   watching included; the modelled host is charged the same.
 //! - A thread that waited for another thread, and not for a read, is taken to have thought.
-//! - A mapped file is touched where the kernel had to serve a touch; that is one page.
+//! - A mapped file is touched where the kernel had to serve a touch. A stream of touches reads all
+//!   pages that its faults mapped, any other touch one page ([`MappedUse`]).
 //!
 //! After the last read the program went on for a while; so it does here.
 
@@ -21,7 +22,7 @@ use readpath_core::unit::{PAGE_BYTES, Time};
 
 use crate::job::JobEngine;
 use crate::page_set::PageSet;
-use crate::recording::{self, ReadMethod, ReadRecord, Record, RecordingMethod};
+use crate::recording::{self, MappedUse, ReadMethod, ReadRecord, Record, RecordingMethod};
 use crate::report::ResultRow;
 use crate::run::RunObserver;
 use crate::simulate::{SimulateError, SimulationSetup, simulate_workload};
@@ -50,6 +51,7 @@ pub struct RecordingInput {
     /// By file: pages that have come in.
     inserted_pages: BTreeMap<u32, PageSet>,
     costs: RecordedCosts,
+    mapped: MappedUse,
     end_ns: u64,
     lost: u64,
     cached_before: u64,
@@ -82,14 +84,20 @@ impl RecordingInput {
                 self.inserted_pages.entry(insert.file).or_default().add(first, end);
                 self.end_ns = self.end_ns.max(insert.at_ns);
             }
-            Record::Read(read) => self.take_read(read),
+            Record::Mapped(mapped) => self.mapped.map(mapped),
+            Record::Read(read) => {
+                for read in self.mapped.reads(read) {
+                    self.take_read(&read);
+                }
+            }
             Record::Lost(lost) => self.lost += lost.count,
             Record::End(end) => self.end_ns = self.end_ns.max(end.at_ns),
             Record::Thread(_)
             | Record::Map(_)
             | Record::Advice(_)
             | Record::Evict(_)
-            | Record::Request(_) => {}
+            | Record::Request(_)
+            | Record::Unseen(_) => {}
         }
     }
 
@@ -192,10 +200,7 @@ impl RecordingInput {
             let is_fault = read.way == ReadMethod::Fault;
             faults += usize::from(is_fault);
             direct += usize::from(self.is_direct(read));
-            let (offset, bytes) = match is_fault {
-                true => (read.offset / PAGE_BYTES * PAGE_BYTES, PAGE_BYTES),
-                false => (read.offset, read.got_bytes()),
-            };
+            let (offset, bytes) = (read.offset, read.got_bytes());
             let place = places[&read.file];
             let end = (offset + bytes).next_multiple_of(PAGE_BYTES);
             files[place].bytes = files[place].bytes.max(end);

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::Path;
 
 use readpath_sim::operation_log::TRACE_HEADER;
-use readpath_sim::recording::{ReadRecord, Record, RequestRecord, ThreadName};
+use readpath_sim::recording::{MappedUse, ReadRecord, Record, RequestRecord, ThreadName};
 use serde_json::json;
 
 use super::{ExportFormat, each_record};
@@ -25,7 +25,7 @@ pub(super) fn write(path: &Path, format: ExportFormat, out: &mut dyn Write) -> C
 /// fio's iolog, version 3: a line for a file when it is first read, and one for each read.
 fn iolog(path: &Path, out: &mut dyn Write) -> CommandResult {
     let mut files: BTreeMap<u32, (String, bool)> = BTreeMap::new();
-    let mut last_us = 0;
+    let (mut last_us, mut mapped) = (0, MappedUse::default());
     let mut line = |text: String| writeln!(out, "{text}").map_err(Failure::usage);
     line(TRACE_HEADER.to_owned())?;
     each_record(path, |record| {
@@ -43,8 +43,11 @@ fn iolog(path: &Path, out: &mut dyn Write) -> CommandResult {
                     line(format!("{us} {name} add"))?;
                     line(format!("{us} {name} open"))?;
                 }
-                line(format!("{us} {name} read {} {}", read.offset, read.got_bytes()))?;
+                for read in mapped.reads(&read) {
+                    line(format!("{us} {name} read {} {}", read.offset, read.got_bytes()))?;
+                }
             }
+            Record::Mapped(range) => mapped.map(&range),
             _ => {}
         }
         Ok(())

@@ -10,6 +10,7 @@ use std::process::{Child, Command, Stdio};
 #[path = "../support/mod.rs"]
 mod support;
 
+mod mappings;
 mod preload;
 mod programs;
 mod sampled;
@@ -26,8 +27,8 @@ const PROGRAM: &str = "READPATH_TEST_PROGRAM";
 fn program() {
     let Some(name) = std::env::var_os(PROGRAM) else { return };
     let is_this = |program: &&Program| program.name == name.to_str().unwrap();
-    let program =
-        PROGRAMS.iter().chain([&PIECES]).find(is_this).expect("a program is known by its name");
+    let programs = PROGRAMS.iter().chain([&PIECES]).chain(&mappings::PROGRAMS);
+    let program = { programs }.find(is_this).expect("a program is known by its name");
     (program.run)(Path::new("."));
 }
 

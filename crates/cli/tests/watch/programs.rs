@@ -62,7 +62,7 @@ fn open(path: &Path, flags: i32) -> File {
     OpenOptions::new().read(true).custom_flags(flags).open(path).unwrap()
 }
 
-fn data(folder: &Path, flags: i32) -> File {
+pub fn data(folder: &Path, flags: i32) -> File {
     let file = open(&folder.join("data"), flags);
     forget(&file);
     file
@@ -90,7 +90,7 @@ fn buffer(bytes: u64) -> &'static mut [u8] {
 }
 
 /// Slots of a file, each once, in an order that nobody foresees. There are a power of two of them.
-fn random_access(slots: u64) -> impl Iterator<Item = u64> {
+pub fn random_access(slots: u64) -> impl Iterator<Item = u64> {
     (0..slots).scan(1_u64, move |at, _| {
         *at = (*at * 1_664_525 + 1_013_904_223) % slots;
         Some(*at)

@@ -23,6 +23,7 @@ use readpath_core::unit::{PAGE_BYTES, PageRange, Time};
 use readpath_sim::recording::Record;
 
 use super::event::{Inode, TraceEvent, What};
+use super::follow::Places;
 use super::names::FileNames;
 
 mod hand;
@@ -33,7 +34,7 @@ mod worth;
 
 use hand::{Hand, is_large};
 use ledger::{Ledger, Standing};
-use touches::{PageTouch, Touches};
+use touches::{Known, PageTouch, Touches};
 use used_up::UsedUp;
 use worth::{Now, Worth};
 
@@ -170,9 +171,15 @@ impl Advisor {
     }
 
     /// Takes events of watched tasks, in the order of their times, as soon as they are there.
-    pub fn see(&mut self, events: &[TraceEvent], names: &mut impl FileNames, at_ns: u64) {
+    pub fn see(
+        &mut self,
+        events: &[TraceEvent],
+        names: &mut impl FileNames,
+        places: Places<'_>,
+        at_ns: u64,
+    ) {
         let mut all = Vec::new();
-        self.touches.take(events, |touch| all.push(touch));
+        self.touches.take(events, &mut Known { names, places }, |touch| all.push(touch));
         for touch in all {
             match touch {
                 PageTouch::Comes { task, inode, range } => self.comes(task, inode, range, at_ns),

@@ -30,6 +30,8 @@ pub(super) enum SystemCall {
     Lseek,
     Mmap,
     Munmap,
+    Mremap,
+    Mlock,
     Madvise,
     Fadvise,
     Readahead,
@@ -38,7 +40,7 @@ pub(super) enum SystemCall {
 }
 
 /// The calls by the names of their events. `dup3` is `dup2` with flags, `preadv2` is `preadv`.
-const CALLS: [(&str, SystemCall); 21] = [
+const CALLS: [(&str, SystemCall); 24] = [
     ("read", SystemCall::Read),
     ("pread64", SystemCall::Pread),
     ("readv", SystemCall::Readv),
@@ -55,6 +57,9 @@ const CALLS: [(&str, SystemCall); 21] = [
     ("lseek", SystemCall::Lseek),
     ("mmap", SystemCall::Mmap),
     ("munmap", SystemCall::Munmap),
+    ("mremap", SystemCall::Mremap),
+    ("mlock", SystemCall::Mlock),
+    ("mlock2", SystemCall::Mlock),
     ("madvise", SystemCall::Madvise),
     ("fadvise64", SystemCall::Fadvise),
     ("readahead", SystemCall::Readahead),
@@ -73,6 +78,8 @@ pub(super) enum What {
     CacheRead { inode: Inode, first: u64, end: u64 },
     /// Pages come into the page cache.
     Insert { inode: Inode, first: u64, count: u64 },
+    /// A touch of an address that the processor has no mapping for, and that is not a write.
+    PageFault { address: u64 },
     /// Pages leave it.
     Evict { inode: Inode, first: u64, count: u64 },
     /// A touch of a mapping needs a page that is not there.
@@ -113,7 +120,9 @@ const NEEDED: [&str; 3] =
     ["filemap/mm_filemap_add_to_page_cache", "sched/sched_switch", "task/task_newtask"];
 
 /// And those that older kernels don't have.
-const WANTED: [&str; 9] = [
+const WANTED: [&str; 11] = [
+    PAGE_FAULT,
+    "exceptions/page_fault_kernel",
     "block/block_bio_queue",
     "filemap/mm_filemap_get_pages",
     "filemap/mm_filemap_fault",
@@ -124,6 +133,13 @@ const WANTED: [&str; 9] = [
     "io_uring/io_uring_submit_sqe",
     "io_uring/io_uring_complete",
 ];
+
+/// Touches by the program's own instructions.
+pub(super) const PAGE_FAULT: &str = "exceptions/page_fault_user";
+
+/// Faults by writes are left out: they are of memory without a file, nearly all of them, and far
+/// more frequent than all others. A write to a mapping of a file has events of `filemap`.
+const NOT_WRITTEN: &str = "!(error_code & 2)";
 
 /// Events in whosever context, needed and wanted.
 const NEEDED_OF_ALL: [&str; 2] = ["block/block_rq_issue", "block/block_rq_complete"];
@@ -144,6 +160,7 @@ enum EventKind {
     Pages(PagesOf, [EventField; 4]),
     Switch([EventField; 5]),
     NewTask([EventField; 3]),
+    PageFault(EventField),
     Exec,
     TaskEnds,
     Queue([EventField; 3]),
@@ -260,6 +277,7 @@ impl Decoder {
                     shares_files: flags & libc::CLONE_FILES as u64 != 0,
                 }
             }
+            EventKind::PageFault(address) => What::PageFault { address: address.of(bytes) },
             EventKind::Exec => What::Exec,
             EventKind::TaskEnds => What::TaskEnds,
             EventKind::Queue([device, sector, sectors]) => What::Queue {
@@ -314,6 +332,9 @@ fn kind_of(name: &str, layout: &EventLayout) -> (EventKind, &'static [&'static s
         "task_newtask" => {
             (EventKind::NewTask(["pid", "comm", "clone_flags"].map(field)), &["pid", "clone_flags"])
         }
+        "page_fault_user" | "page_fault_kernel" => {
+            (EventKind::PageFault(field("address")), &["address", "error_code"])
+        }
         "sched_process_exec" => (EventKind::Exec, &[]),
         "sched_process_exit" => (EventKind::TaskEnds, &[]),
         "block_bio_queue" => {
@@ -337,6 +358,9 @@ fn enable(instance: &Instance, name: &str) -> Result<EventLayout, TracefsError> 
     let text = instance.read(&format!("events/{name}/format"))?;
     let layout = EventLayout::parse(&text)
         .ok_or_else(|| TracefsError::UnknownEvent { line: name.to_owned() })?;
+    if name.starts_with("exceptions/") {
+        instance.write(&format!("events/{name}/filter"), NOT_WRITTEN)?;
+    }
     instance.write(&format!("events/{name}/enable"), "1")?;
     Ok(layout)
 }

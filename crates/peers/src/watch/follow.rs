@@ -6,24 +6,30 @@
 //! seeks. Which file a read is of, the page cache's own events tell, by its inode; where there are
 //! none (past the page cache, at the end of a file) the descriptor does.
 //!
-//! A fault has no event at its end. It ends when its task runs again after it has waited for the
-//! page; one that did not wait ends as it begins.
+//! Faults are followed in [`faults`].
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use readpath_core::unit::PageRange;
+
 use readpath_sim::recording::{
     DeviceOperation, FileRecord, PagesEvicted, PagesInserted, ReadMethod, ReadOutcome, ReadRecord,
-    Record, RequestRecord, ThreadName,
+    Record, ThreadName,
 };
 
 use super::event::{Inode, SystemCall, TraceEvent, What};
+use super::folios::Folios;
+use super::maps::{Maps, Place, UNKNOWN};
 use super::names::{FileNames, NamedFile};
 use super::tables::{DescriptorTableId, Tables};
 
 mod advice;
 mod descriptors;
+mod faults;
 mod ordered;
+mod requests;
 
+use faults::InFault;
 use ordered::Ordered;
 
 /// The length of a page that events count in.
@@ -43,8 +49,8 @@ pub(super) struct Follow<N> {
     start_ns: u64,
     tasks: HashMap<u32, RecordedTask>,
     tables: Tables,
-    /// By process: its mappings of files, by their first byte.
-    maps: HashMap<u32, BTreeMap<u64, FollowedMapping>>,
+    maps: Maps,
+    folios: Folios,
     files: HashMap<Inode, u32>,
     threads: u32,
     /// The disk of each device, by the kernel's numbers.
@@ -59,11 +65,19 @@ pub(super) struct Follow<N> {
     out: Ordered,
 }
 
+/// Mappings of the watched tasks.
 #[derive(Clone, Copy, Debug)]
-struct FollowedMapping {
-    end: u64,
-    file: u32,
-    offset: u64,
+pub(super) struct Places<'a> {
+    tasks: &'a HashMap<u32, RecordedTask>,
+    maps: &'a Maps,
+}
+
+impl Places<'_> {
+    /// The page of a file that lies at an address of a task.
+    pub fn at(&self, task: u32, address: u64) -> Option<Place> {
+        let place = self.maps.at(self.tasks.get(&task)?.process, address)?;
+        (place.inode != UNKNOWN).then_some(place)
+    }
 }
 
 /// A watched task.
@@ -76,8 +90,10 @@ struct RecordedTask {
     thread: Option<u32>,
     call: Option<InCall>,
     fault: Option<InFault>,
-    /// The page of its last fault, while nothing else has happened to it.
-    faulted: Option<(Inode, u64)>,
+    /// An exception in a mapping of which the file is not known, and when it was.
+    excepted: Option<(Place, u64)>,
+    /// The pages that its last fault mapped.
+    mapped: Option<(Inode, PageRange)>,
     waits_since: Option<u64>,
     /// When a device last did what it had asked for.
     answered_ns: u64,
@@ -97,13 +113,6 @@ struct InCall {
     cache: Option<(Inode, u64)>,
     /// How long a device worked on what was asked of it meanwhile.
     device_ns: u64,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct InFault {
-    inode: Inode,
-    page: u64,
-    begin_ns: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -131,7 +140,8 @@ impl<N: FileNames> Follow<N> {
             start_ns,
             tasks: HashMap::new(),
             tables: Tables::default(),
-            maps: HashMap::new(),
+            maps: Maps::default(),
+            folios: Folios::default(),
             files: HashMap::new(),
             threads: 0,
             disks: HashMap::new(),
@@ -148,6 +158,11 @@ impl<N: FileNames> Follow<N> {
     /// Who knows the names.
     pub fn names(&mut self) -> &mut N {
         &mut self.names
+    }
+
+    /// The names, and where an address of a task lies.
+    pub fn names_and_places(&mut self) -> (&mut N, Places<'_>) {
+        (&mut self.names, Places { tasks: &self.tasks, maps: &self.maps })
     }
 
     /// Follows a task from now on.
@@ -211,7 +226,6 @@ impl<N: FileNames> Follow<N> {
     /// What happens in the context of a task.
     fn of_task(&mut self, at: u64, number: u32, what: What) {
         let Some(task) = self.tasks.get_mut(&number) else { return };
-        let faulted = task.faulted.take();
         match what {
             What::Enter(call, arguments) => {
                 self.end_fault(number, None);
@@ -239,37 +253,29 @@ impl<N: FileNames> Follow<N> {
                 }
             }
             What::Insert { inode, first, count } => {
-                task.faulted = faulted;
                 task.insert(at, inode, first, count);
+                self.folios.insert(inode, PageRange::new(first, count));
             }
-            What::Fault { inode, page } => {
-                // The kernel tries again after it has waited: it is the same one.
-                if faulted == Some((inode, page)) {
-                    return;
-                }
-                self.end_fault(number, None);
-                let task = self.tasks.get_mut(&number).expect("it is there");
-                task.fault = Some(InFault { inode, page, begin_ns: at });
-                self.out.hold(at);
-            }
+            What::PageFault { address } => self.page_fault(at, number, address),
+            What::Fault { inode, page } => self.filemap_fault(at, number, inode, page),
             What::MapPages { inode, first, end } => {
-                let is_same = |page| (first..end).contains(&page);
-                if faulted.is_some_and(|(other, page)| other == inode && is_same(page)) {
-                    return;
-                }
-                self.end_fault(number, None);
-                let pages = end.saturating_sub(first);
-                self.put_fault(number, inode, (first, pages), (at, at), 0);
+                self.map_pages(at, number, inode, PageRange { first, end: end.max(first + 1) });
             }
             What::NewTask { task: new, name, is_thread, shares_files } => {
                 let (process, table) = (task.process, task.table);
-                let process = if is_thread { process } else { new };
+                let child = if is_thread { process } else { new };
                 let table = if shares_files { table } else { self.tables.copy(table) };
+                if !is_thread {
+                    self.maps.copy(process, new);
+                }
+                let process = child;
                 self.tasks
                     .insert(new, RecordedTask { process, table, name, ..RecordedTask::default() });
             }
             What::Exec => {
-                self.maps.remove(&task.process);
+                let process = task.process;
+                self.end_fault(number, None);
+                self.maps.forget(process);
             }
             What::TaskEnds => {
                 self.end_fault(number, None);
@@ -298,7 +304,7 @@ impl<N: FileNames> Follow<N> {
     fn forget(&mut self, number: u32) {
         let Some(task) = self.tasks.remove(&number) else { return };
         if !self.tasks.values().any(|other| other.process == task.process) {
-            self.maps.remove(&task.process);
+            self.maps.forget(task.process);
         }
         if !self.tasks.values().any(|other| other.table == task.table) {
             self.tables.remove(task.table);
@@ -319,58 +325,6 @@ impl<N: FileNames> Follow<N> {
                 self.out.name(Record::Thread(record));
             }
         }
-    }
-
-    fn runs_again(&mut self, at: u64, number: u32) {
-        let Some(task) = self.tasks.get_mut(&number) else { return };
-        let Some(since) = task.waits_since.take() else { return };
-        if let Some(entered) = &mut task.call {
-            entered.waited_ns += at - since.max(entered.begin_ns);
-        }
-        if task.fault.is_some() {
-            self.end_fault(number, Some((since, at)));
-        }
-    }
-
-    /// A fault is over: when its task ran again, or as it began.
-    fn end_fault(&mut self, number: u32, waited: Option<(u64, u64)>) {
-        let Some(task) = self.tasks.get_mut(&number) else { return };
-        let Some(InFault { inode, page, begin_ns }) = task.fault.take() else { return };
-        if waited.is_some() {
-            task.faulted = Some((inode, page));
-        }
-        self.out.release(begin_ns);
-        let (since, end_ns) = waited.unwrap_or((begin_ns, begin_ns));
-        let waited_ns = end_ns - since.max(begin_ns);
-        self.put_inserted(end_ns, number);
-        self.put_fault(number, inode, (page, 1), (begin_ns, end_ns), waited_ns);
-    }
-
-    fn put_fault(
-        &mut self,
-        number: u32,
-        inode: Inode,
-        (page, pages): (u64, u64),
-        (begin_ns, end_ns): (u64, u64),
-        waited_ns: u64,
-    ) {
-        let (Some(thread), file) = (self.thread(number), self.file(inode, None)) else { return };
-        let asked_bytes = pages * PAGE_BYTES;
-        self.out.put(
-            end_ns,
-            Record::Read(ReadRecord {
-                end_ns,
-                begin_ns,
-                waited_ns,
-                thread,
-                way: ReadMethod::Fault,
-                descriptor: None,
-                file,
-                offset: page * PAGE_BYTES,
-                asked_bytes,
-                outcome: ReadOutcome::Bytes(asked_bytes),
-            }),
-        );
     }
 
     /// Gives out what a task has put into the page cache, at the end of what it did.
@@ -408,69 +362,6 @@ impl<N: FileNames> Follow<N> {
         }
     }
 
-    /// Whoever gives a request to the device may do so for another: who asked for its first sector
-    /// counts.
-    fn issue(&mut self, at: u64, place: (u64, u64), bytes: u64, flags: &str) {
-        let work = match flags.chars().find(|flag| *flag != 'F') {
-            Some('R') => DeviceOperation::Read,
-            Some('W') => DeviceOperation::Write,
-            _ => DeviceOperation::Other,
-        };
-        let is_ahead = flags.contains('A');
-        let asked = self.queued.range(..=place).next_back();
-        let asked = asked.filter(|((disk, _), (end, _))| *disk == place.0 && *end > place.1);
-        let task = asked.map(|(_, (_, task))| *task);
-        self.issued.insert(place, Issued { begin_ns: at, bytes, work, is_ahead, task });
-    }
-
-    fn complete(&mut self, at: u64, device: u64, sector: u64, sectors: u64) {
-        let Some(issued) = self.issued.remove(&(device, sector)) else { return };
-        let bytes = match sectors * 512 {
-            0 => issued.bytes,
-            done => done.min(issued.bytes),
-        };
-        if bytes < issued.bytes {
-            let rest = Issued { bytes: issued.bytes - bytes, ..issued.clone() };
-            self.issued.insert((device, sector + sectors), rest);
-        }
-        let thread = issued.task.and_then(|task| self.thread(task));
-        if let Some(number) = issued.task.filter(|_| issued.work == DeviceOperation::Read) {
-            self.is_answered(at, number, issued.begin_ns);
-        }
-        let place = (device, sector);
-        let asked = self.queued.range(..=place).next_back().map(|(key, (end, _))| (*key, *end));
-        let done = sector + bytes / 512;
-        if let Some((key, _)) = asked.filter(|((disk, _), end)| *disk == device && *end <= done) {
-            self.queued.remove(&key);
-        }
-        let device = self.disk(device);
-        let request = RequestRecord {
-            end_ns: at,
-            begin_ns: issued.begin_ns.min(at),
-            thread: thread.map(u64::from),
-            device,
-            work: issued.work,
-            is_ahead: issued.is_ahead,
-            place: sector * 512,
-            bytes,
-        };
-        self.out.put(at, Record::Request(request));
-    }
-
-    /// A device has done what a task asked for. A task that was not seen to sleep meanwhile, as
-    /// happens, waited for it nonetheless where it can't go on without.
-    fn is_answered(&mut self, at: u64, number: u32, since: u64) {
-        let Some(task) = self.tasks.get_mut(&number) else { return };
-        task.answered_ns = at;
-        if let Some(entered) = task.call.as_mut().filter(|entered| entered.begin_ns <= since) {
-            entered.device_ns = entered.device_ns.max(at - since);
-        } else if task.waits_since.is_none()
-            && task.fault.is_some_and(|fault| fault.begin_ns <= since)
-        {
-            self.end_fault(number, Some((since, at)));
-        }
-    }
-
     fn uring_completes(&mut self, at: u64, request: u64, result: i32) {
         let Some(submitted) = self.uring.remove(&request) else { return };
         // Past the page cache nothing tells which bytes these were.
@@ -505,8 +396,7 @@ impl<N: FileNames> Follow<N> {
     pub fn settle(&mut self, now_ns: u64) -> impl Iterator<Item = Record> + '_ {
         let now = now_ns.saturating_sub(self.start_ns);
         let is_old = |task: &RecordedTask| {
-            let fault = task.fault.filter(|_| task.waits_since.is_none());
-            fault.is_some_and(|fault| fault.begin_ns + FAULT_NS < now)
+            task.fault.is_some_and(|fault| fault.is_old(now, task.waits_since.is_some()))
         };
         let old = self.tasks.iter().filter(|(_, task)| is_old(task)).map(|(number, _)| *number);
         for number in old.collect::<Vec<u32>>() {

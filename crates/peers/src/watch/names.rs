@@ -7,14 +7,17 @@
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
 use std::os::fd::AsFd;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use nix::sys::fanotify::{EventFFlags, Fanotify, InitFlags, MarkFlags, MaskFlags};
 use readpath_sim::recording::DeviceRecord;
 use rustix::fs::{major, minor};
 
+use readpath_core::unit::{PAGE_BYTES, PageRange};
+
 use super::event::Inode;
+use super::maps::{Mapping, Place};
 
 /// How many paths are kept: of files that anybody on the machine opens.
 const PATHS_MAX: usize = 1 << 18;
@@ -44,6 +47,13 @@ pub(super) trait FileNames {
     /// places, or not there any more.
     fn open_file(&mut self, process: u32, descriptor: u64) -> Option<OpenFile>;
 
+    /// Mappings of files that a process has now: first address and the mapping, with the file.
+    fn mappings(&mut self, process: u32) -> Vec<(u64, Mapping, NamedFile)>;
+
+    /// Pages around a place that its process has mapped now, one next to the other and no further
+    /// than a huge page; `None` when that can't be found out, or the page itself is not mapped.
+    fn mapped(&mut self, place: &Place) -> Option<PageRange>;
+
     /// The disk that a device is, or is a part of, by the kernel's number.
     fn disk(&mut self, device: u64) -> DeviceRecord;
 }
@@ -53,17 +63,23 @@ pub(super) trait FileNames {
 pub(super) struct System {
     fanotify: Option<Fanotify>,
     paths: HashMap<Inode, NamedFile>,
+    /// Number of looks into page tables that are left until the next call of `drain`.
+    lookups: u32,
 }
+
+/// Number of looks into page tables between two calls of `drain`. One takes about 5 µs.
+const LOOKUPS_MAX: u32 = 512;
 
 impl System {
     /// Begins to note which files are opened.
     pub fn new() -> System {
         let fanotify = start_fanotify();
-        System { fanotify, paths: HashMap::new() }
+        System { fanotify, paths: HashMap::new(), lookups: LOOKUPS_MAX }
     }
 
     /// Takes in what was opened since the last call.
     pub fn drain(&mut self) {
+        self.lookups = LOOKUPS_MAX;
         let Some(fanotify) = &self.fanotify else { return };
         while let Ok(events) = fanotify.read_events() {
             if events.is_empty() {
@@ -143,6 +159,19 @@ impl FileNames for System {
         Some(OpenFile { inode, named, position, flags: flags.unwrap_or(0) })
     }
 
+    fn mappings(&mut self, process: u32) -> Vec<(u64, Mapping, NamedFile)> {
+        let lines = fs::read_to_string(format!("/proc/{process}/maps")).unwrap_or_default();
+        lines.lines().filter_map(mapping).collect()
+    }
+
+    fn mapped(&mut self, place: &Place) -> Option<PageRange> {
+        if self.lookups == 0 {
+            return None;
+        }
+        self.lookups -= 1;
+        pagemap(place)
+    }
+
     fn disk(&mut self, device: u64) -> DeviceRecord {
         let (major, minor) = (device >> 20, device & 0xf_ffff);
         // What is no block device, as the mount of a server, says at least how far it reads ahead.
@@ -170,6 +199,50 @@ impl FileNames for System {
             ..unknown
         }
     }
+}
+
+/// A line of `/proc/PID/maps`, where it is of a file:
+/// `7f0c6ee00000-7f0c7ee00000 r--s 00000000 fe:00 9972143    /tmp/data`.
+fn mapping(line: &str) -> Option<(u64, Mapping, NamedFile)> {
+    let mut fields = line.split_whitespace();
+    let hex = |text: &str| u64::from_str_radix(text, 16).ok();
+    let (first, end) = fields.next()?.split_once('-')?;
+    let offset = hex(fields.nth(1)?)?;
+    let (major, minor) = fields.next()?.split_once(':')?;
+    let inode =
+        Inode { device: hex(major)? << 20 | hex(minor)?, number: fields.next()?.parse().ok()? };
+    let path = line.get(line.find('/')?..)?.to_owned();
+    let mapping = Mapping { end: hex(end)?, inode, file: 0, offset };
+    (inode.number != 0).then_some((hex(first)?, mapping, NamedFile { path, bytes: None }))
+}
+
+/// Pages of one entry for a huge page.
+const HUGE_PAGES: u64 = 512;
+
+/// Bit of an entry of `/proc/PID/pagemap`: the page is in memory and mapped.
+const PRESENT: u64 = 1 << 63;
+
+fn pagemap(place: &Place) -> Option<PageRange> {
+    let table = File::open(format!("/proc/{}/pagemap", place.process)).ok()?;
+    let own = place.address / PAGE_BYTES;
+    // Folios of files are aligned by the place in the file.
+    let before = (place.page % HUGE_PAGES).min(place.page - place.pages.first);
+    let first = place.page - before;
+    let end = (place.page / HUGE_PAGES + 1) * HUGE_PAGES;
+    let count = end.min(place.pages.end) - first;
+    let mut bytes = vec![0; (count * 8) as usize];
+    table.read_exact_at(&mut bytes, (own - before) * 8).ok()?;
+    let entries: Vec<bool> = bytes
+        .chunks_exact(8)
+        .map(|entry| u64::from_le_bytes(entry.try_into().expect("eight bytes")) & PRESENT != 0)
+        .collect();
+    let at = before as usize;
+    if !entries[at] {
+        return None;
+    }
+    let below = entries[..at].iter().rev().take_while(|is_present| **is_present).count();
+    let above = entries[at..].iter().take_while(|is_present| **is_present).count();
+    Some(PageRange { first: place.page - below as u64, end: place.page + above as u64 })
 }
 
 /// A device number of `stat(2)` as the kernel has it inside: major × 2²⁰ + minor.

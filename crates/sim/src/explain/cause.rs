@@ -121,6 +121,9 @@ struct CauseText {
 pub(super) fn limit(gathered: &RecordingData) -> (ProgramLimit, String) {
     let waited = gathered.waits.union_ns();
     let share = waited as f64 / gathered.length_ns.max(1) as f64;
+    if let Some(text) = unseen(gathered) {
+        return (ProgramLimit::Unseen, text);
+    }
     if gathered.reads == 0 {
         return (ProgramLimit::Nothing, "no file was read".to_owned());
     }
@@ -142,6 +145,21 @@ pub(super) fn limit(gathered: &RecordingData) -> (ProgramLimit, String) {
         gathered.depth(),
     );
     (ProgramLimit::Device, text)
+}
+
+/// Reads that were not seen, in words, where they are too many to judge the others.
+fn unseen(gathered: &RecordingData) -> Option<String> {
+    let (count, waited_ns) =
+        gathered.unseen.values().fold((0, 0), |sum, unseen| (sum.0 + unseen.0, sum.1 + unseen.1));
+    let of_reads = count as f64 / (count + gathered.reads).max(1) as f64;
+    let of_time = waited_ns as f64 / gathered.length_ns.max(1) as f64;
+    (of_reads >= REPORTED_SHARE_MIN || of_time >= REPORTED_SHARE_MIN).then(|| {
+        format!(
+            "{count} of {} reads were not seen; its threads waited {} for them",
+            count + gathered.reads,
+            time(waited_ns as f64),
+        )
+    })
 }
 
 /// Which file, in words; `-` where there is none.

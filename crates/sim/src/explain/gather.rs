@@ -13,8 +13,8 @@ use super::writes::WriteInterference;
 use super::{LOW_DEPTH, WaitCause};
 use crate::page_set::{PAGE_BYTES, PageSet};
 use crate::recording::{
-    AdviceType, DeviceOperation, PagesInserted, ReadMethod, ReadOutcome, ReadRecord, Record,
-    RecordingMethod,
+    AdviceType, DeviceOperation, FaultUse, MappedUse, PagesInserted, ReadMethod, ReadOutcome,
+    ReadRecord, Record, RecordingMethod, Unseen,
 };
 
 /// Where nobody saw what a read waited for, it waited for what it took beyond this and beyond the
@@ -50,6 +50,8 @@ pub(super) struct FileData {
     pub reads: u64,
     pub got_bytes: u64,
     pub asked: PageSet,
+    /// Pages that faults mapped: the program may have used each of them.
+    pub mapped: PageSet,
     pub fetched: PageSet,
     pub fetched_bytes: u64,
     pub again_bytes: u64,
@@ -75,6 +77,11 @@ impl FileData {
             self.again.add(first, end);
         }
         again.min(bytes)
+    }
+
+    /// Number of pages that were fetched and can't have been used.
+    pub fn unused_pages(&self) -> u64 {
+        self.fetched.count_without_both(&self.asked, &self.mapped)
     }
 
     /// What the kernel was told that counts for reads by this way.
@@ -125,6 +132,9 @@ pub(super) struct RecordingData {
     pub errors: u64,
     pub pattern: AccessStreams,
     pub reuse: ReuseSample,
+    mapped: MappedUse,
+    /// By way: reads of which the bytes are not known, and the waits for them in nanoseconds.
+    pub unseen: BTreeMap<ReadMethod, (u64, u64)>,
     pub writes: WriteInterference,
     /// Sizes of reads and lengths of waits, by the logarithm of base 2.
     pub sizes: BTreeMap<u32, u64>,
@@ -182,6 +192,13 @@ impl RecordingData {
                 }
                 self.length_ns = self.length_ns.max(request.end_ns);
             }
+            Record::Mapped(mapped) => {
+                let pages = PageRange::covering(mapped.offset, mapped.bytes);
+                let facts = self.files.entry(mapped.file).or_default();
+                facts.mapped.add(pages.first, pages.end);
+                self.mapped.map(mapped);
+            }
+            Record::Unseen(unseen) => self.unseen(unseen),
             Record::Lost(lost) => self.lost += lost.count,
             Record::End(end) => {
                 self.length_ns = self.length_ns.max(end.at_ns);
@@ -206,17 +223,24 @@ impl RecordingData {
     }
 
     fn read(&mut self, read: &ReadRecord) {
-        let end = read.offset + read.asked_bytes;
-        let goes_on =
-            self.pattern.take((read.thread, read.file, read.descriptor), read.offset, end);
-        let got = read.got_bytes();
+        let fault = (read.way == ReadMethod::Fault).then(|| self.mapped.fault(read));
+        let pages = |range: PageRange| (range.first * PAGE_BYTES, range.end * PAGE_BYTES);
+        let (offset, end) = match &fault {
+            Some(fault) => pages(fault.mapped),
+            None => (read.offset, read.offset + read.asked_bytes),
+        };
+        let reader = (read.thread, read.file, read.descriptor);
+        let goes_on = self.pattern.take(reader, offset, end);
+        let got = fault.as_ref().map_or(read.got_bytes(), |fault| {
+            fault.used.iter().map(|range| range.count() * PAGE_BYTES).sum()
+        });
         self.reads += 1;
         self.got_bytes += got;
         self.errors += u64::from(matches!(read.outcome, ReadOutcome::Error(_)));
         self.length_ns = self.length_ns.max(read.end_ns);
         *self.by_way.entry(read.way).or_default() += 1;
         *self.sizes.entry(read.asked_bytes.max(1).ilog2()).or_default() += 1;
-        self.take_pages(read, got, goes_on);
+        self.take_pages(read, fault.as_ref());
 
         let facts = self.files.entry(read.file).or_default();
         facts.reads += 1;
@@ -225,11 +249,11 @@ impl RecordingData {
         thread.reads += 1;
         thread.got_bytes += got;
         let (mut fetched_bytes, mut again_bytes, mut ahead_bytes) = (0, 0, 0);
-        for (at_ns, file, offset, bytes, again) in thread.inserted.drain(..) {
+        for (at_ns, file, at, bytes, again) in thread.inserted.drain(..) {
             if at_ns >= read.begin_ns && file == read.file {
                 fetched_bytes += bytes;
                 again_bytes += again;
-                let within = end.min(offset + bytes).saturating_sub(read.offset.max(offset));
+                let within = end.min(at + bytes).saturating_sub(offset.max(at));
                 ahead_bytes += bytes - within.min(bytes);
             }
         }
@@ -246,7 +270,7 @@ impl RecordingData {
             again_bytes = facts.fetch(read.offset, got);
             fetched_bytes = got;
         }
-        if waited_ns == 0 || read.way == ReadMethod::Uring {
+        if waited_ns == 0 {
             return;
         }
         if fetched_bytes == 0 && facts.again.has(read.offset / PAGE_BYTES) {
@@ -276,15 +300,22 @@ impl RecordingData {
     }
 
     /// The pages that a read asks for.
-    fn take_pages(&mut self, read: &ReadRecord, got: u64, goes_on: bool) {
-        let pages = match read.way {
-            // Pages are mapped around the one that is touched. Of a stream they are all used; of
-            // other touches one is.
-            ReadMethod::Fault if !goes_on => PageRange::new(read.offset / PAGE_BYTES, 1),
-            _ => PageRange::covering(read.offset, got),
-        };
-        self.files.entry(read.file).or_default().asked.add(pages.first, pages.end);
-        self.reuse.take(read.file, pages);
+    fn take_pages(&mut self, read: &ReadRecord, fault: Option<&FaultUse>) {
+        let called = [PageRange::covering(read.offset, read.got_bytes())];
+        let facts = self.files.entry(read.file).or_default();
+        if let Some(fault) = fault {
+            facts.mapped.add(fault.mapped.first, fault.mapped.end);
+        }
+        for pages in fault.map_or(&called[..], |fault| &fault.used) {
+            facts.asked.add(pages.first, pages.end);
+            self.reuse.take(read.file, *pages);
+        }
+    }
+
+    fn unseen(&mut self, unseen: &Unseen) {
+        let (count, waited_ns) = self.unseen.entry(unseen.way).or_default();
+        *count += unseen.count;
+        *waited_ns += unseen.waited_ns;
     }
 
     /// How many requests devices had to read on average while they had any; of the waits where no

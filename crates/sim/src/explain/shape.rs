@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use super::gather::RecordingData;
 use super::reuse::ReusePoint;
+use crate::page_set::PAGE_BYTES;
 use crate::recording::ReadMethod;
 
 /// So many are told of what there may be many of.
@@ -24,6 +25,8 @@ pub struct ReadShape {
     pub again_bytes: u64,
     /// Bytes of those that nobody asked for.
     pub unused_bytes: u64,
+    /// Bytes that faults mapped beyond those that count as read. Their use is not known.
+    pub mapped_bytes: u64,
     /// The part of the reads that begin where one before them ended.
     pub sequential_part: f64,
     /// By which ways, with how many reads each.
@@ -112,9 +115,8 @@ pub(super) fn of(gathered: &RecordingData) -> ReadShape {
         got_bytes: gathered.got_bytes,
         fetched_bytes: files.clone().map(|file| file.fetched_bytes).sum(),
         again_bytes: files.clone().map(|file| file.again_bytes).sum(),
-        unused_bytes: files
-            .map(|file| file.fetched.count_without(&file.asked) * crate::page_set::PAGE_BYTES)
-            .sum(),
+        unused_bytes: files.clone().map(|file| file.unused_pages() * PAGE_BYTES).sum(),
+        mapped_bytes: files.map(|file| file.mapped.count_without(&file.asked) * PAGE_BYTES).sum(),
         sequential_part: pattern.sequential as f64 / counted as f64,
         ways: gathered.by_way.iter().map(|(way, count)| (*way, *count)).collect(),
         sizes: sizes(&gathered.sizes),

@@ -21,7 +21,7 @@ const HINTS: [AdviceType; 6] = [
     AdviceType::Other,
 ];
 
-const WAYS: [ReadMethod; 7] = [
+const WAYS: [ReadMethod; 8] = [
     ReadMethod::Read,
     ReadMethod::Pread,
     ReadMethod::Readv,
@@ -29,6 +29,7 @@ const WAYS: [ReadMethod; 7] = [
     ReadMethod::Fault,
     ReadMethod::Uring,
     ReadMethod::Copied,
+    ReadMethod::Aio,
 ];
 
 const WORKS: [DeviceOperation; 3] =
@@ -131,6 +132,19 @@ pub(super) fn each(record: &mut Record, code: &mut impl FieldCodec) -> Result<()
             time(code, &mut end.at_ns)?;
             optional_number(code, &mut end.processor_ns)?;
             flag(code, &mut end.has_exited)
+        }
+        Record::Mapped(mapped) => {
+            time(code, &mut mapped.at_ns)?;
+            small(code, &mut mapped.thread)?;
+            small(code, &mut mapped.file)?;
+            range(code, mapped.file, &mut mapped.offset, &mut mapped.bytes)
+        }
+        Record::Unseen(unseen) => {
+            time(code, &mut unseen.at_ns)?;
+            small(code, &mut unseen.thread)?;
+            one_of(code, &mut unseen.way, &WAYS)?;
+            code.number(&mut unseen.count)?;
+            code.number(&mut unseen.waited_ns)
         }
     }
 }

@@ -272,6 +272,10 @@ impl<I: Iterator<Item = Record>> MergeInput<I> {
                 request.thread =
                     own.and_then(|own| self.threads.get(&own)).map(|thread| u64::from(*thread));
             }
+            Record::Mapped(mapped) => self.rename(&mut mapped.file, Some(&mut mapped.thread)),
+            Record::Unseen(unseen) => {
+                unseen.thread = self.threads.get(&unseen.thread).copied().unwrap_or(unseen.thread);
+            }
             Record::Lost(_) => {}
         }
         Some(record)
@@ -338,6 +342,8 @@ fn moved(record: &mut Record, time_offset_ns: u64) -> Option<u64> {
         Record::Request(request) => (&mut request.end_ns, Some(&mut request.begin_ns)),
         Record::Lost(lost) => (&mut lost.at_ns, None),
         Record::End(end) => (&mut end.at_ns, None),
+        Record::Mapped(mapped) => (&mut mapped.at_ns, None),
+        Record::Unseen(unseen) => (&mut unseen.at_ns, None),
         Record::Start(_) | Record::Device(_) | Record::File(_) | Record::Thread(_) => return None,
     };
     *end_ns += time_offset_ns;

@@ -6,7 +6,7 @@ use std::io;
 
 use super::code::{BlockReference, FieldCodec, FieldDecoder, RecordProblem};
 use super::sums::RecordingSums;
-use super::{BLOCK_BYTES_MAX, MAGIC, Record, VERSION, fields};
+use super::{BLOCK_BYTES_MAX, MAGIC, Record, VERSION, VERSION_OLDEST, fields};
 
 /// What is wrong with a recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,7 +47,10 @@ impl fmt::Display for RecordingError {
                 f.write_str("this is no recording; `readpath watch -o FILE -- COMMAND` makes one")
             }
             RecordingError::Version { version } => {
-                write!(f, "a recording of version {version}; version {VERSION} is read here")
+                write!(
+                    f,
+                    "a recording of version {version}; versions {VERSION_OLDEST} to {VERSION} are read here"
+                )
             }
             RecordingError::Cut { byte } => write!(
                 f,
@@ -112,7 +115,7 @@ impl<R: io::Read> RecordingReader<R> {
             return Err(RecordingError::Cut { byte: length as u64 });
         }
         let version = u32::from_le_bytes(head[8..].try_into().expect("four bytes"));
-        if version != VERSION {
+        if !(VERSION_OLDEST..=VERSION).contains(&version) {
             return Err(RecordingError::Version { version });
         }
         Ok(RecordingReader {
@@ -219,6 +222,8 @@ impl<R: io::Read> RecordingReader<R> {
             Record::Advice(it) => (file, thread) = (Some(it.file), Some(it.thread)),
             Record::Read(it) => (file, thread) = (Some(it.file), Some(it.thread)),
             Record::Insert(it) => (file, thread) = (Some(it.file), Some(it.thread)),
+            Record::Mapped(it) => (file, thread) = (Some(it.file), Some(it.thread)),
+            Record::Unseen(it) => thread = Some(it.thread),
             Record::Evict(it) => file = Some(it.file),
             Record::Request(it) => {
                 device = Some(it.device);

@@ -39,6 +39,15 @@ impl RecordingSums {
             Record::Map(it) => until_ns = it.at_ns,
             Record::Advice(it) => until_ns = it.at_ns,
             Record::Evict(it) => until_ns = it.at_ns,
+            Record::Mapped(it) => {
+                until_ns = it.at_ns;
+                at_most(CALL_BYTES_MAX, it.bytes, "a call that mapped more than 4 GiB")?;
+            }
+            Record::Unseen(it) => {
+                until_ns = it.at_ns;
+                add(&mut self.lost, it.count, "more than 2⁶⁰ reads that were not seen")?;
+                add(&mut self.waited_ns, it.waited_ns, "waits of more than 36 years together")?;
+            }
             Record::Read(it) => {
                 until_ns = it.end_ns;
                 at_most(CALL_BYTES_MAX, it.got_bytes(), "a read that was given more than 4 GiB")?;

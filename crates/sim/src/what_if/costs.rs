@@ -27,7 +27,7 @@ impl RecordedCosts {
     pub fn add(&mut self, read: &ReadRecord) {
         let (ns, bytes) = (read.took_ns(), read.got_bytes());
         let (kind, cost) = match read.way {
-            ReadMethod::Uring => return,
+            ReadMethod::Uring | ReadMethod::Aio => return,
             ReadMethod::Fault => (&mut self.fault_ns, ns),
             _ if bytes <= SMALL_BYTES => (&mut self.small_ns, ns),
             _ if bytes >= LARGE_BYTES => (&mut self.large_ps, ns.saturating_mul(1_000) / bytes),

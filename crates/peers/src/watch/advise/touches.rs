@@ -1,22 +1,26 @@
 //! What a watched program comes to in files, from the kernel's events, as soon as it can be told.
 //!
-//! A read names its pages when it begins. A fault names one page; but the kernel maps its neighbours with it as far
-//! as they are there, 64 KiB aligned, and of what the program then touches of them nothing is heard. So a fault is
-//! taken for a touch of all that the kernel will map: from its page up to the next multiple of 64 KiB, or as far as the
-//! kernel has put pages into the cache for it, if that is less (a mapping with the advice RANDOM gets one page).
+//! A read names its pages when it begins. A fault names one page. The kernel maps its neighbours with
+//! it: the 64 KiB around it as far as they are in the cache, and the whole of a large folio. It
+//! reports no touch of them. A fault therefore counts as a touch of all pages that it maps: from its
+//! page up to the next multiple of 64 KiB, or as far as the kernel has put pages into the cache for
+//! it, if that is less (a mapping with the advice RANDOM gets one page), and to the end of the folio.
 //!
-//! Where a fault finds its page there, the kernel may map all of the folio that it is in, and says nothing of that. So
-//! what lies between a touch of a mapping and the next one is taken for touched, where it is no longer than the one before:
-//! else a program that goes through a mapping would seem to come to one page of each folio.
+//! A fault that maps a huge folio has the event of its exception and no other. Folios that were
+//! brought in from here have no event with their order: the page table of the program is asked.
+//!
+//! Where neither is known, the gap between a touch of a mapping and the next one counts as touched,
+//! if it is no longer than the touch before.
 
 use std::collections::HashMap;
 
 use readpath_core::unit::PageRange;
 
 use super::super::event::{Inode, TraceEvent, What};
-
-/// What the kernel maps around a fault, in pages (`fault_around_bytes`).
-const AROUND_PAGES: u64 = 16;
+use super::super::folios::{AROUND_PAGES, Folios};
+use super::super::follow::Places;
+use super::super::maps::Place;
+use super::super::names::FileNames;
 
 /// What a program does with the pages of a file, or the kernel for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,11 +33,41 @@ pub(super) enum PageTouch {
     Missed { task: u32, inode: Inode, range: PageRange },
 }
 
+/// Knows where addresses lie, and what page tables have.
+pub(super) trait Tables {
+    /// The page of a file that lies at an address of a task.
+    fn at(&self, task: u32, address: u64) -> Option<Place>;
+
+    /// Pages around a place that are mapped now.
+    fn mapped(&mut self, place: &Place) -> Option<PageRange>;
+}
+
+/// Where addresses lie, and what page tables have, of the running system.
+pub(super) struct Known<'a, N> {
+    pub names: &'a mut N,
+    pub places: Places<'a>,
+}
+
+impl<N: FileNames> Tables for Known<'_, N> {
+    fn at(&self, task: u32, address: u64) -> Option<Place> {
+        self.places.at(task, address)
+    }
+
+    fn mapped(&mut self, place: &Place) -> Option<PageRange> {
+        self.names.mapped(place)
+    }
+}
+
 /// Follows the events of watched tasks.
 #[derive(Debug, Default)]
 pub(super) struct Touches {
     /// The fault that each task is in.
     faults: HashMap<u32, FaultRecord>,
+    /// The exception of each task, while no other event has followed it.
+    excepted: HashMap<u32, Place>,
+    /// Where the last exception of each task was.
+    places: HashMap<u32, Place>,
+    folios: Folios,
     /// What each task touched of a mapping last.
     mapped: HashMap<u32, (Inode, PageRange)>,
 }
@@ -48,17 +82,47 @@ struct FaultRecord {
 
 impl Touches {
     /// Takes events in the order of their times.
-    pub fn take(&mut self, events: &[TraceEvent], mut tell: impl FnMut(PageTouch)) {
+    pub fn take(
+        &mut self,
+        events: &[TraceEvent],
+        tables: &mut impl Tables,
+        mut tell: impl FnMut(PageTouch),
+    ) {
         for event in events {
             let task = event.task;
+            let is_of_fault = matches!(
+                event.what,
+                What::MapPages { .. } | What::Fault { .. } | What::Insert { .. }
+            );
+            if let Some(place) = self.excepted.remove(&task).filter(|_| !is_of_fault) {
+                self.end_fault(task, &mut tell);
+                let range = self.mapped_at(&place, PageRange::new(place.page, 1), true, tables);
+                let range = self.with_gap(task, place.inode, range);
+                tell(PageTouch::Mapped { task, inode: place.inode, range });
+            }
             match event.what {
+                What::PageFault { address } => {
+                    self.end_fault(task, &mut tell);
+                    self.places.remove(&task);
+                    if let Some(place) = tables.at(task, address) {
+                        self.excepted.insert(task, place);
+                        self.places.insert(task, place);
+                    }
+                }
                 What::CacheRead { inode, first, end } => {
                     self.end_fault(task, &mut tell);
                     tell(PageTouch::Comes { task, inode, range: PageRange { first, end } });
                 }
                 What::MapPages { inode, first, end } => {
                     self.end_fault(task, &mut tell);
-                    let range = self.with_gap(task, inode, PageRange { first, end });
+                    let window = PageRange { first, end };
+                    let place = self.places.get(&task).copied();
+                    let place = place.filter(|it| it.inode == inode && window.contains(it.page));
+                    let range = match place {
+                        Some(place) => self.mapped_at(&place, window, false, tables),
+                        None => self.folios.covering(inode, window),
+                    };
+                    let range = self.with_gap(task, inode, range);
                     tell(PageTouch::Mapped { task, inode, range });
                 }
                 What::Fault { inode, page } => {
@@ -67,6 +131,7 @@ impl Touches {
                 }
                 What::Insert { inode, first, count } => {
                     let range = PageRange::new(first, count);
+                    self.folios.insert(inode, range);
                     tell(PageTouch::Missed { task, inode, range });
                     let Some(fault) = self.faults.get_mut(&task) else { continue };
                     let goes_on = fault.inserted_end.unwrap_or(fault.page);
@@ -79,6 +144,7 @@ impl Touches {
                 What::TaskEnds => {
                     self.end_fault(task, &mut tell);
                     self.mapped.remove(&task);
+                    self.places.remove(&task);
                 }
                 _ => {}
             }
@@ -98,8 +164,29 @@ impl Touches {
         };
         let around_end = (page / AROUND_PAGES + 1) * AROUND_PAGES;
         let end = inserted_end.map_or(page + 1, |end| end.min(around_end));
+        let folio_end = self.folios.covering(inode, PageRange::new(page, 1)).end;
+        let end = end.max(folio_end);
         let range = self.with_gap(task, inode, PageRange { first: page, end });
         tell(PageTouch::Comes { task, inode, range });
+    }
+
+    /// Pages that a fault maps at a place, at most.
+    fn mapped_at(
+        &self,
+        place: &Place,
+        window: PageRange,
+        is_silent: bool,
+        tables: &mut impl Tables,
+    ) -> PageRange {
+        let mut range = self.folios.covering(place.inode, window);
+        if !self.folios.is_known(place.inode, place.page) {
+            let detect_format = if is_silent { place.huge } else { None };
+            if let Some(present) = tables.mapped(place).or(detect_format) {
+                range.first = range.first.min(present.first);
+                range.end = range.end.max(present.end);
+            }
+        }
+        PageRange { first: range.first.max(place.pages.first), end: range.end.min(place.pages.end) }
     }
 
     /// What a task touches of a mapping, together with what was mapped before it and not told.
@@ -120,6 +207,22 @@ mod tests {
 
     const INODE: Inode = Inode { device: 1, number: 2 };
 
+    /// A mapping of a file at its own offsets, and page tables that nobody can read.
+    struct Nothing;
+
+    impl Tables for Nothing {
+        fn at(&self, _: u32, address: u64) -> Option<Place> {
+            let page = address / 4096;
+            let (pages, huge) =
+                (PageRange::new(0, 1 << 20), Some(PageRange::new(page / 512 * 512, 512)));
+            Some(Place { process: 7, address, inode: INODE, page, pages, huge })
+        }
+
+        fn mapped(&mut self, _: &Place) -> Option<PageRange> {
+            None
+        }
+    }
+
     fn told(batches: &[&[What]]) -> Vec<(char, u64, u64)> {
         let mut touches = Touches::default();
         let mut all = Vec::new();
@@ -128,7 +231,7 @@ mod tests {
                 .iter()
                 .map(|what| TraceEvent { at_ns: 0, task: 7, what: what.clone() })
                 .collect();
-            touches.take(&events, |touch| {
+            touches.take(&events, &mut Nothing, |touch| {
                 all.push(match touch {
                     PageTouch::Comes { range, .. } => ('c', range.first, range.end),
                     PageTouch::Mapped { range, .. } => ('m', range.first, range.end),
@@ -152,6 +255,20 @@ mod tests {
         assert_eq!(told(&[std::slice::from_ref(&fault)]), []);
         let next = What::MapPages { inode: INODE, first: 16, end: 32 };
         assert_eq!(told(&[&[fault], &[next]]), [('c', 20, 21), ('m', 16, 32)]);
+    }
+
+    /// Folios of 64 and of 512 pages in order, as Linux 6.18 maps them: `map_pages` names 16 pages of
+    /// the first, and the exception is all that is reported of the second.
+    #[test]
+    fn fault_is_a_touch_of_its_whole_folio() {
+        let folio = |first, count| What::Insert { inode: INODE, first, count };
+        let touch = |page: u64| What::PageFault { address: page * 4096 };
+        let map = What::MapPages { inode: INODE, first: 448, end: 464 };
+        let all = [folio(448, 64), folio(512, 512), touch(448), map, touch(512), touch(1024)];
+        let told =
+            told(&[&all, &[What::Enter(super::super::super::event::SystemCall::Close, [0; 6])]]);
+        let mapped: Vec<_> = told.into_iter().filter(|(kind, ..)| *kind == 'm').collect();
+        assert_eq!(mapped, [('m', 448, 512), ('m', 512, 1024), ('m', 1024, 1536)]);
     }
 
     /// Folios of 32 pages, of each of which the kernel tells of the first half: the other is touched as well. A longer gap is none.

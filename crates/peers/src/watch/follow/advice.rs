@@ -3,6 +3,7 @@
 use readpath_sim::recording::{AdviceGiven, AdviceType, OFFSET_MAX, Record};
 
 use super::super::event::SystemCall;
+use super::super::maps::UNKNOWN;
 use super::super::names::FileNames;
 use super::{Follow, InCall};
 
@@ -33,12 +34,9 @@ impl<N: FileNames> Follow<N> {
         (address, bytes): (u64, u64),
         behaviour: u64,
     ) {
-        let Some(maps) = self.maps.get(&process) else { return };
-        let Some((start, mapping)) = maps.range(..=address).next_back() else { return };
-        if mapping.end <= address {
-            return;
-        }
-        let (file, offset) = (mapping.file, mapping.offset + (address - start));
+        let all = self.maps.within(process, address, address.saturating_add(1));
+        let Some((_, mapping)) = all.first().filter(|(_, it)| it.inode != UNKNOWN) else { return };
+        let (file, offset) = (mapping.file, mapping.offset);
         let hint = match behaviour as i32 {
             libc::MADV_NORMAL => AdviceType::Normal,
             libc::MADV_RANDOM => AdviceType::Random,

@@ -8,9 +8,10 @@ use readpath_sim::recording::{
 };
 
 use super::super::event::{Inode, SystemCall};
+use super::super::maps::{Mapping, UNKNOWN};
 use super::super::names::{FileNames, NamedFile};
 use super::super::tables::{Of, OpenFileState, SharedOpenFile};
-use super::{Follow, FollowedMapping, InCall, PAGE_BYTES};
+use super::{Follow, InCall, PAGE_BYTES};
 
 /// Flags of an opening, as x86-64 and arm64 have the first two.
 const ACCESS_MASK: u64 = libc::O_ACCMODE as u64;
@@ -21,6 +22,10 @@ impl<N: FileNames> Follow<N> {
     pub(in crate::watch) fn adopt(&mut self, process: u32, descriptors: &[u64]) {
         let Some(table) = self.tasks.values().find(|task| task.process == process) else { return };
         let table = table.table;
+        for (address, mapping, named) in self.names.mappings(process) {
+            let file = self.file(mapping.inode, Some(named));
+            self.maps.insert(process, address, Mapping { file, ..mapping });
+        }
         for &descriptor in descriptors {
             let Some(found) = self.names.open_file(process, descriptor) else { continue };
             self.file(found.inode, Some(found.named));
@@ -108,18 +113,32 @@ impl<N: FileNames> Follow<N> {
                 }
             }
             SystemCall::Mmap => {
-                if let Some(address) = given.filter(|_| !is_anonymous(&entered)) {
+                if let Some(address) = given {
                     self.map(at, number, process, &entered, address);
                 }
             }
             SystemCall::Munmap => {
-                if let Some(maps) = self.maps.get_mut(&process) {
-                    let end = first.saturating_add(second);
-                    maps.retain(|start, mapping| *start >= end || mapping.end <= first);
+                if result == 0 {
+                    self.maps.remove(process, first, page_end(first, second));
+                }
+            }
+            SystemCall::Mremap => {
+                if let Some(address) = given {
+                    let whole = |bytes| page_end(0, bytes);
+                    self.maps.rename(process, (first, whole(second)), (address, whole(third)));
+                }
+            }
+            SystemCall::Mlock => {
+                // `mlock2` with MLOCK_ONFAULT has its flags third; `mlock` has two arguments.
+                if result == 0 && third & ON_FAULT == 0 {
+                    self.populated(at, number, (first, page_end(first, second)));
                 }
             }
             SystemCall::Madvise => {
                 if result == 0 {
+                    if POPULATE.contains(&(third as i32)) {
+                        self.populated(at, number, (first, page_end(first, second)));
+                    }
                     self.madvise(at, number, process, (first, second), third);
                 }
             }
@@ -256,18 +275,61 @@ impl<N: FileNames> Follow<N> {
         self.out.put(at, Record::Open(open));
     }
 
+    /// The file that is mapped at an address now: its descriptor may be closed since.
+    fn mapped_file(&mut self, process: u32, address: u64) -> Option<(Inode, u32)> {
+        let all = self.names.mappings(process);
+        let is_it = |(first, mapping, _): &(u64, Mapping, NamedFile)| {
+            (*first..mapping.end).contains(&address)
+        };
+        let (_, mapping, named) = all.into_iter().find(is_it)?;
+        let file = self.file(mapping.inode, Some(named));
+        Some((mapping.inode, file))
+    }
+
     fn map(&mut self, at: u64, number: u32, process: u32, entered: &InCall, address: u64) {
         let Some(task) = self.tasks.get(&number) else { return };
-        let [_, bytes, _, _, descriptor, offset] = entered.arguments;
+        let [_, bytes, _, flags, descriptor, offset] = entered.arguments;
+        let end = page_end(address, bytes);
+        if is_anonymous(entered) {
+            self.maps.remove(process, address, end);
+            return;
+        }
         let descriptor = descriptor & 0xffff_ffff;
         let held = self.tables.held(task.table, descriptor);
-        let Some(file) = self.file_of(at, number, descriptor, &held, None) else { return };
+        let of = match self.file_of(at, number, descriptor, &held, None) {
+            Some(file) => match held.borrow().of {
+                Of::File(inode) => Some((inode, file)),
+                _ => None,
+            },
+            None => self.mapped_file(process, address),
+        };
         let Some(thread) = self.thread(number) else { return };
-        let mapping = FollowedMapping { end: address.saturating_add(bytes), file, offset };
-        self.maps.entry(process).or_default().insert(address, mapping);
+        let Some((inode, file)) = of else {
+            self.maps.insert(process, address, Mapping { end, inode: UNKNOWN, file: 0, offset });
+            return;
+        };
+        self.maps.insert(process, address, Mapping { end, inode, file, offset });
         let at_ns = entered.begin_ns;
         self.out.put(at, Record::Map(FileMapped { at_ns, thread, file, offset, bytes }));
+        if flags & POPULATES != 0 {
+            self.populated(at, number, (address, end));
+        }
     }
+}
+
+/// Flags of `mmap` that have all pages mapped at once.
+const POPULATES: u64 = (libc::MAP_POPULATE | libc::MAP_LOCKED) as u64;
+
+/// `MLOCK_ONFAULT`.
+const ON_FAULT: u64 = 1;
+
+/// Advice that has all pages of a range mapped at once.
+const POPULATE: [i32; 2] = [libc::MADV_POPULATE_READ, libc::MADV_POPULATE_WRITE];
+
+/// Where a range of addresses ends, in whole pages.
+fn page_end(address: u64, bytes: u64) -> u64 {
+    let end = address.saturating_add(bytes);
+    end.checked_next_multiple_of(PAGE_BYTES).unwrap_or(end)
 }
 
 fn is_anonymous(entered: &InCall) -> bool {

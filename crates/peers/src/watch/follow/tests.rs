@@ -1,7 +1,8 @@
 //! Events as the kernel gives them, and the records that they come to, worked out by hand.
 
-use readpath_sim::recording::{AdviceType, DeviceRecord};
+use readpath_sim::recording::{AdviceType, DeviceRecord, RequestRecord};
 
+use super::super::maps::{Mapping, Place};
 use super::super::names::OpenFile;
 use super::*;
 
@@ -25,6 +26,14 @@ impl FileNames for Known {
         let flags = libc::O_DIRECT as u64;
         let open = OpenFile { inode: INODE, named: named(), position: 512, flags };
         (descriptor == 5).then_some(open)
+    }
+
+    fn mappings(&mut self, _: u32) -> Vec<(u64, Mapping, NamedFile)> {
+        Vec::new()
+    }
+
+    fn mapped(&mut self, _: &Place) -> Option<PageRange> {
+        None
     }
 
     fn disk(&mut self, device: u64) -> DeviceRecord {
@@ -148,12 +157,98 @@ fn faults_end_where_their_task_goes_on() {
         .collect();
     assert_eq!(
         told,
-        [
-            (7 * 4096, 4096, 10, 65, 50),
-            (9 * 4096, 4096, 80, 80, 0),
-            (16 * 4096, 16 * 4096, 90, 90, 0),
-        ]
+        [(7 * 4096, 4096, 10, 65, 50), (9 * 4096, 4096, 80, 80, 0), (16 * 4096, 4096, 90, 90, 0),]
     );
+    assert_eq!(mapped(&records), [(7, 8), (9, 10), (16, 32)]);
+}
+
+/// The page ranges that faults mapped.
+fn mapped(records: &[Record]) -> Vec<(u64, u64)> {
+    let each = records.iter().filter_map(|record| match record {
+        Record::Mapped(it) => Some((it.offset / 4096, (it.offset + it.bytes) / 4096)),
+        _ => None,
+    });
+    each.collect()
+}
+
+/// The file is mapped whole at 4 GiB, by descriptor 5.
+fn mapping() -> Vec<(u64, What)> {
+    let arguments = [0, 1 << 30, 1, libc::MAP_SHARED as u64, 5, 0];
+    vec![(1, What::Enter(SystemCall::Mmap, arguments)), (2, What::Exit(SystemCall::Mmap, 4 << 30))]
+}
+
+fn touch(page: u64) -> What {
+    What::PageFault { address: (4 << 30) + page * 4096 }
+}
+
+fn window(first: u64) -> What {
+    What::MapPages { inode: INODE, first, end: first + 16 }
+}
+
+/// As Linux 6.18 reports a file that is touched in order: folios of 64 and 256 pages, of which
+/// `map_pages` names 16, and huge ones, of which the exception is all that is reported.
+#[test]
+fn fault_maps_the_whole_folio() {
+    let folio = |first, count| What::Insert { inode: INODE, first, count };
+    let mut events = mapping();
+    events.extend([
+        (10, touch(192)),
+        (11, What::Fault { inode: INODE, page: 192 }),
+        (12, folio(192, 64)),
+        (13, folio(256, 256)),
+        (14, folio(512, 512)),
+        (15, switch(70, 0, true)),
+        (65, switch(0, 70, false)),
+        (66, window(192)),
+        (70, touch(256)),
+        (71, window(256)),
+        (80, touch(512)),
+        // Of the last one it is not known what came into the cache, and nothing else is reported.
+        (90, touch(1024)),
+        (99, enter(SystemCall::Close, [9, 0, 0, 0])),
+    ]);
+    let records = records(events);
+    assert_eq!(mapped(&records), [(192, 256), (256, 512), (512, 1024), (1024, 1536)]);
+    let told: Vec<_> = reads(&records)
+        .iter()
+        .map(|read| (read.offset / 4096, read.begin_ns, read.end_ns, read.waited_ns))
+        .collect();
+    assert_eq!(told, [(192, 10, 65, 50), (256, 70, 70, 0), (512, 80, 80, 0), (1024, 90, 90, 0)]);
+}
+
+/// A mapping with the advice RANDOM: each page faults, so none was mapped with its neighbour.
+#[test]
+fn page_that_faults_was_not_mapped_before() {
+    let mut events = mapping();
+    for (nth, page) in (32..36).chain([35, 34]).enumerate() {
+        events.push((10 + 10 * nth as u64, touch(page)));
+        events.push((11 + 10 * nth as u64, window(32)));
+    }
+    assert_eq!(mapped(&records(events))[..3], [(32, 33), (33, 34), (34, 35)]);
+}
+
+/// The descriptor is closed before it is looked up: the first fault tells the file.
+#[test]
+fn file_of_a_mapping_is_learned_from_its_first_fault() {
+    let records = records(vec![
+        (1, What::Enter(SystemCall::Mmap, [0, 1 << 30, 1, libc::MAP_SHARED as u64, 6, 0])),
+        (2, What::Exit(SystemCall::Mmap, 4 << 30)),
+        (10, touch(17)),
+        (11, window(16)),
+        (20, touch(512)),
+        (30, enter(SystemCall::Close, [9, 0, 0, 0])),
+    ]);
+    assert_eq!(mapped(&records), [(16, 32), (512, 1024)]);
+}
+
+/// A range that is populated is mapped as a whole, whatever faults were reported meanwhile.
+#[test]
+fn populated_range_is_mapped() {
+    let mut events = mapping();
+    let call =
+        enter(SystemCall::Madvise, [(4 << 30) + 8192, 5000, libc::MADV_POPULATE_READ as u64, 0]);
+    events.extend([(5, call), (9, What::Exit(SystemCall::Madvise, 0))]);
+    assert_eq!(mapped(&records(events)), [(2, 4)]);
 }
 
 /// A child has a copy of the descriptors whose position it shares; a thread has the same ones.

@@ -14,7 +14,7 @@ const FETCHED_PAGES_MIN: u64 = 256;
 /// The part of what was fetched of a file that was not asked for; 0 when that is less than half.
 pub(super) fn part(file: &FileData) -> f64 {
     let fetched = file.fetched.count();
-    let unused = file.fetched.count_without(&file.asked);
+    let unused = file.unused_pages();
     if fetched < FETCHED_PAGES_MIN || unused * 2 < fetched {
         return 0.0;
     }
@@ -24,13 +24,16 @@ pub(super) fn part(file: &FileData) -> f64 {
 pub(super) fn words(gathered: &RecordingData) -> CauseText {
     let files = || gathered.files.values().filter(|file| part(file) > 0.0);
     let fetched: u64 = files().map(|file| file.fetched.count()).sum();
-    let unused: u64 = files().map(|file| file.fetched.count_without(&file.asked)).sum();
-    let most = files().max_by_key(|file| file.fetched.count_without(&file.asked));
+    let unused: u64 = files().map(FileData::unused_pages).sum();
+    let most = files().max_by_key(|file| file.unused_pages());
+    // Of pages that a fault mapped it is not known how many were used.
+    let is_bound = files().any(|file| file.mapped.count_without(&file.asked) > 0);
+    let [most_of, least] = if is_bound { ["at most ", "at least "] } else { ["", ""] };
     let used = fetched - unused;
     CauseText {
         title: "more is read than is used".to_owned(),
         evidence: format!(
-            "{} were fetched and {} of them used ({:.0} times as much as needed), most of {}",
+            "{} were fetched and {most_of}{} of them used ({least}{:.0} times as much as needed), most of {}",
             bytes((fetched * PAGE_BYTES) as f64),
             bytes((used * PAGE_BYTES) as f64),
             fetched as f64 / used.max(1) as f64,

@@ -1,0 +1,179 @@
+//! Use of mappings, estimated from their faults.
+//!
+//! A fault names one page and maps up to a whole folio (2 MiB on Linux 6.18). The kernel reports no
+//! touch of the other pages. The estimate follows the order of the faults:
+//!
+//! - A fault whose range begins where an earlier range of the same thread and file ended belongs to
+//!   a stream. A page of a stream that is not mapped causes a fault. All pages of both ranges count
+//!   as used. The same holds for a stream that runs backward.
+//! - Any other fault counts as a use of the page that was touched.
+//!
+//! The mapped ranges themselves are the upper bound of the use.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use readpath_core::unit::{PAGE_BYTES, PageRange};
+
+use super::{Mapped, ReadOutcome, ReadRecord};
+
+/// Number of streams that are followed per thread and file.
+const STREAMS: usize = 4;
+
+/// Number of threads and files that are followed. All are forgotten when there are more.
+const READERS_MAX: usize = 1 << 16;
+
+/// Largest gap between two ranges of one stream, in pages.
+const GAP_PAGES: u64 = 4;
+
+/// Follows the faults of a recording.
+#[derive(Clone, Debug, Default)]
+pub struct MappedUse {
+    /// By thread: the file and the range that its next fault maps.
+    coming: BTreeMap<u32, (u32, PageRange)>,
+    /// By thread and file: the newest ranges, the newest first.
+    readers: BTreeMap<(u32, u32), VecDeque<Range>>,
+}
+
+/// A range that a fault mapped, and the part of it that counts as used.
+#[derive(Clone, Copy, Debug)]
+struct Range {
+    mapped: PageRange,
+    used: PageRange,
+}
+
+/// Pages that a fault shows to be used.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FaultUse {
+    /// Pages that the fault mapped.
+    pub mapped: PageRange,
+    /// Whether the fault belongs to a stream.
+    pub is_stream: bool,
+    /// Pages that count as used from now on: one range, or two.
+    pub used: Vec<PageRange>,
+}
+
+impl MappedUse {
+    /// Takes the record that stands before the read of a fault.
+    pub fn map(&mut self, mapped: &Mapped) {
+        let range = PageRange::covering(mapped.offset, mapped.bytes);
+        if self.coming.len() >= READERS_MAX {
+            self.coming.clear();
+        }
+        self.coming.insert(mapped.thread, (mapped.file, range));
+    }
+
+    /// Takes the read of a fault. Returns the pages that it shows to be used.
+    pub fn fault(&mut self, read: &ReadRecord) -> FaultUse {
+        let touched = PageRange::new(read.offset / PAGE_BYTES, 1);
+        // Recordings of version 1 have the range that was mapped in the read itself.
+        let own = PageRange::covering(read.offset, read.asked_bytes.max(1));
+        let coming = self.coming.remove(&read.thread);
+        let mapped = coming
+            .filter(|(file, range)| *file == read.file && range.contains(touched.first))
+            .map_or(own, |(_, range)| range);
+        if self.readers.len() >= READERS_MAX {
+            self.readers.clear();
+        }
+        let ranges = self.readers.entry((read.thread, read.file)).or_default();
+        let ahead = |last: &Range| follows(last.mapped.end, mapped.first);
+        let behind = |last: &Range| follows(mapped.end, last.mapped.first);
+        let place = ranges.iter().position(|last| ahead(last) || behind(last));
+        let last = place.and_then(|place| ranges.remove(place));
+        let used = match last {
+            Some(last) if ahead(&last) => {
+                joined(PageRange { first: last.used.end, end: last.mapped.end }, mapped)
+            }
+            Some(last) => {
+                joined(mapped, PageRange { first: last.mapped.first, end: last.used.first })
+            }
+            None => vec![touched],
+        };
+        let whole = if last.is_some() { mapped } else { touched };
+        ranges.push_front(Range { mapped, used: whole });
+        ranges.truncate(STREAMS);
+        FaultUse { mapped, is_stream: last.is_some(), used }
+    }
+
+    /// The reads that stand for a read: itself, or the used pages of a fault.
+    pub fn reads(&mut self, read: &ReadRecord) -> Vec<ReadRecord> {
+        if read.way != super::ReadMethod::Fault {
+            return vec![read.clone()];
+        }
+        let of_range = |range: PageRange| ReadRecord {
+            offset: range.first * PAGE_BYTES,
+            asked_bytes: range.count() * PAGE_BYTES,
+            outcome: ReadOutcome::Bytes(range.count() * PAGE_BYTES),
+            ..read.clone()
+        };
+        let mut reads: Vec<ReadRecord> = self.fault(read).used.into_iter().map(of_range).collect();
+        // One fault is one wait.
+        reads.iter_mut().skip(1).for_each(|read| read.waited_ns = 0);
+        reads
+    }
+}
+
+/// Whether a range that begins at `first` goes on from one that ends at `end`.
+fn follows(end: u64, first: u64) -> bool {
+    first >= end && first - end <= GAP_PAGES
+}
+
+/// Two ranges in order, as one where they touch.
+fn joined(below: PageRange, above: PageRange) -> Vec<PageRange> {
+    if below.is_empty() || above.is_empty() {
+        return vec![if below.is_empty() { above } else { below }];
+    }
+    match below.end == above.first {
+        true => vec![PageRange { first: below.first, end: above.end }],
+        false => vec![below, above],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::recording::ReadMethod;
+
+    fn used(faults: &[(u64, (u64, u64))]) -> Vec<Vec<(u64, u64)>> {
+        let mut uses = MappedUse::default();
+        let each = faults.iter().map(|&(page, (first, end))| {
+            let (offset, bytes) = (first * PAGE_BYTES, (end - first) * PAGE_BYTES);
+            uses.map(&Mapped { offset, bytes, ..Mapped::default() });
+            let read = ReadRecord {
+                way: ReadMethod::Fault,
+                offset: page * PAGE_BYTES,
+                asked_bytes: PAGE_BYTES,
+                ..ReadRecord::default()
+            };
+            uses.fault(&read).used.iter().map(|range| (range.first, range.end)).collect()
+        });
+        each.collect()
+    }
+
+    /// Folios of 512 pages in order: the second fault shows that the first one's were used.
+    #[test]
+    fn stream_of_large_folios_is_used_as_a_whole() {
+        let told = used(&[(0, (0, 512)), (512, (512, 1024)), (1024, (1024, 1536))]);
+        assert_eq!(told, [vec![(0, 1)], vec![(1, 1024)], vec![(1024, 1536)]]);
+        let total: u64 = told.iter().flatten().map(|(first, end)| end - first).sum();
+        assert_eq!(total, 1536);
+    }
+
+    #[test]
+    fn backward_stream_is_used_as_a_whole() {
+        let told = used(&[(1535, (1024, 1536)), (1023, (512, 1024)), (511, (0, 512))]);
+        assert_eq!(told, [vec![(1535, 1536)], vec![(512, 1535)], vec![(0, 512)]]);
+    }
+
+    #[test]
+    fn touches_far_apart_count_one_page_each() {
+        let told = used(&[(5, (0, 16)), (1000, (992, 1008)), (500, (496, 512))]);
+        assert_eq!(told, [vec![(5, 6)], vec![(1000, 1001)], vec![(500, 501)]]);
+    }
+
+    /// Two streams of one thread, in turn.
+    #[test]
+    fn streams_that_alternate_are_followed() {
+        let told = used(&[(0, (0, 16)), (900, (896, 912)), (16, (16, 32)), (912, (912, 928))]);
+        assert_eq!(told[2..], [vec![(1, 32)], vec![(901, 928)]]);
+    }
+}
