@@ -265,8 +265,8 @@ fn tell(path: Option<&Path>, summary: &RecordingSummary, is_running: bool) {
     }
     if *unplaced > 0 && path.is_some() {
         eprintln!(
-            "readpath: {unplaced} reads by io_uring past the page cache are not in it: the kernel \
-             doesn't tell which bytes they were"
+            "readpath: {unplaced} reads by AIO or io_uring are counted in it, without file and range: \
+             these were not seen"
         );
     }
     if is_running {

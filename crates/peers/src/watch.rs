@@ -39,6 +39,7 @@ mod names;
 pub mod preload;
 mod ring;
 pub mod sampled;
+mod submitted;
 mod tables;
 
 pub use advise::{Help, Waits};
@@ -71,6 +72,8 @@ const LOOK: Duration = Duration::from_micros(150);
 pub struct Recorder {
     tasks: Side,
     all: Side,
+    /// Reads that are given to AIO and io_uring; none where BPF is refused.
+    submissions: Option<submitted::Submissions>,
     follow: Follow<System>,
     /// Events that are not taken yet, because earlier ones may come.
     events: Vec<TraceEvent>,
@@ -105,12 +108,19 @@ impl Recorder {
         let system = System::new();
         let tasks = Side::start(Decoder::of_tasks, true)?;
         let all = Side::start(Decoder::of_all, false)?;
+        // Without, such reads are counted.
+        let submissions = submitted::Submissions::start(&tasks.instance).ok();
         let wall_ns = wall_ns();
         let start_ns = now_ns();
+        let mut follow = Follow::new(system, start_ns);
+        if submissions.is_some() {
+            follow.expect_submissions();
+        }
         Ok(Recorder {
+            submissions,
             tasks,
             all,
-            follow: Follow::new(system, start_ns),
+            follow,
             events: Vec::new(),
             buffer: vec![0; PART_KIB << 10],
             start_ns,
@@ -297,6 +307,9 @@ impl Recorder {
             side.instance.write("tracing_on", "0").map_err(io::Error::other)?;
             side.read(&mut self.buffer, &mut self.events)?;
         }
+        if let Some(submissions) = &mut self.submissions {
+            submissions.read(&mut self.events);
+        }
         self.follow.names().drain();
         self.take_until(u64::MAX);
         let records: Vec<Record> = self.follow.finish(end_ns).collect();
@@ -315,6 +328,9 @@ impl Recorder {
     fn read_all(&mut self) -> io::Result<()> {
         let seen = self.events.len();
         self.all.read(&mut self.buffer, &mut self.events)?;
+        if let Some(submissions) = &mut self.submissions {
+            submissions.read(&mut self.events);
+        }
         if let Some(advisor) = &mut self.advisor {
             self.events[seen..].sort_by_key(|event| event.at_ns);
             self.events[seen..].iter().for_each(|event| advisor.hear(event));
@@ -366,8 +382,8 @@ pub struct RecordingSummary {
     pub seconds: f64,
     /// How many events the kernel dropped.
     pub lost: u64,
-    /// How many reads of io_uring went past the page cache, where nothing tells of which bytes they
-    /// were: they are not in the recording.
+    /// Number of reads by AIO and io_uring of which the file or the range is not known. They are not
+    /// in the recording.
     pub unplaced: u64,
     /// What was done for the program, where it was to be helped.
     pub help: Option<Help>,

@@ -37,10 +37,13 @@ pub(super) enum SystemCall {
     Readahead,
     Sendfile,
     CopyFileRange,
+    IoSubmit,
+    IoGetevents,
+    UringEnter,
 }
 
 /// The calls by the names of their events. `dup3` is `dup2` with flags, `preadv2` is `preadv`.
-const CALLS: [(&str, SystemCall); 24] = [
+const CALLS: [(&str, SystemCall); 28] = [
     ("read", SystemCall::Read),
     ("pread64", SystemCall::Pread),
     ("readv", SystemCall::Readv),
@@ -65,7 +68,24 @@ const CALLS: [(&str, SystemCall); 24] = [
     ("readahead", SystemCall::Readahead),
     ("sendfile64", SystemCall::Sendfile),
     ("copy_file_range", SystemCall::CopyFileRange),
+    ("io_submit", SystemCall::IoSubmit),
+    ("io_getevents", SystemCall::IoGetevents),
+    ("io_pgetevents", SystemCall::IoGetevents),
+    ("io_uring_enter", SystemCall::UringEnter),
 ];
+
+/// A read that is given to the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Given {
+    /// The address of the request.
+    pub request: u64,
+    /// `None` for a file that is registered with io_uring.
+    pub descriptor: Option<u64>,
+    /// All ones for the position of the file.
+    pub offset: u64,
+    /// `None` for vectors, whose lengths stand in the program's memory.
+    pub bytes: Option<u64>,
+}
 
 /// What happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -100,6 +120,10 @@ pub(super) enum What {
     Issue { device: u64, sector: u64, bytes: u64, flags: String },
     /// A device is done with (a part of) a request.
     Complete { device: u64, sector: u64, sectors: u64 },
+    /// AIO is given a read.
+    AioRead(Given),
+    /// io_uring is given a read, of which its event says no more than that.
+    UringRead(Given),
     /// io_uring is given an operation.
     UringSubmit { request: u64, operation: String },
     /// An operation of io_uring is done.

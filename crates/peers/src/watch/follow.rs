@@ -13,8 +13,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use readpath_core::unit::PageRange;
 
 use readpath_sim::recording::{
-    DeviceOperation, FileRecord, PagesEvicted, PagesInserted, ReadMethod, ReadOutcome, ReadRecord,
-    Record, ThreadName,
+    DeviceOperation, FileRecord, PagesEvicted, PagesInserted, Record, ThreadName,
 };
 
 use super::event::{Inode, SystemCall, TraceEvent, What};
@@ -24,11 +23,13 @@ use super::names::{FileNames, NamedFile};
 use super::tables::{DescriptorTableId, Tables};
 
 mod advice;
+mod asynchronous;
 mod descriptors;
 mod faults;
 mod ordered;
 mod requests;
 
+use asynchronous::{Asynchronous, Idle, UnderWay};
 use faults::InFault;
 use ordered::Ordered;
 
@@ -59,9 +60,12 @@ pub(super) struct Follow<N> {
     /// By disk and first sector: where what a watched task has asked for ends, and which task.
     queued: BTreeMap<(u64, u64), (u64, u32)>,
     issued: HashMap<(u64, u64), Issued>,
-    uring: HashMap<u64, Submitted>,
+    pending: Asynchronous,
+    /// Whether reads that are given to AIO and io_uring are reported with their ranges.
+    has_submissions: bool,
+    /// By file: its length when it was first seen.
+    lengths: HashMap<u32, u64>,
     evicted: Option<PagesEvicted>,
-    unplaced: u64,
     out: Ordered,
 }
 
@@ -101,6 +105,9 @@ struct RecordedTask {
     inserted: Vec<(Inode, u64, u64, u64)>,
     /// The read that it has last given to io_uring.
     submitted: Option<u64>,
+    /// Reads of the `io_submit` that it is in.
+    given: Vec<UnderWay>,
+    idle: Idle,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -125,13 +132,6 @@ struct Issued {
     task: Option<u32>,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Submitted {
-    begin_ns: u64,
-    task: u32,
-    cache: Option<(Inode, u64)>,
-}
-
 impl<N: FileNames> Follow<N> {
     /// Follows nobody yet; times are counted from `start_ns`.
     pub fn new(names: N, start_ns: u64) -> Follow<N> {
@@ -148,9 +148,10 @@ impl<N: FileNames> Follow<N> {
             named_disks: BTreeSet::new(),
             queued: BTreeMap::new(),
             issued: HashMap::new(),
-            uring: HashMap::new(),
+            pending: Asynchronous::default(),
+            has_submissions: false,
+            lengths: HashMap::new(),
             evicted: None,
-            unplaced: 0,
             out: Ordered::default(),
         }
     }
@@ -163,6 +164,11 @@ impl<N: FileNames> Follow<N> {
     /// The names, and where an address of a task lies.
     pub fn names_and_places(&mut self) -> (&mut N, Places<'_>) {
         (&mut self.names, Places { tasks: &self.tasks, maps: &self.maps })
+    }
+
+    /// Reads that are given to AIO and io_uring are reported with their ranges.
+    pub fn expect_submissions(&mut self) {
+        self.has_submissions = true;
     }
 
     /// Follows a task from now on.
@@ -180,9 +186,9 @@ impl<N: FileNames> Follow<N> {
         self.tasks.contains_key(&task)
     }
 
-    /// How many reads were seen that can't be told, because nothing says which bytes they were.
+    /// Number of reads that are not in the recording: their file or range is not known.
     pub fn unplaced(&self) -> u64 {
-        self.unplaced
+        self.pending.unseen_count
     }
 
     /// Whether no watched task lives.
@@ -206,6 +212,7 @@ impl<N: FileNames> Follow<N> {
                 self.rename(to, to_name);
                 if let Some(task) = self.tasks.get_mut(&from).filter(|_| is_waiting) {
                     task.waits_since = Some(at);
+                    self.idles(at, from, true);
                 }
                 self.runs_again(at, to);
             }
@@ -244,11 +251,9 @@ impl<N: FileNames> Follow<N> {
                 self.put_inserted(at, number);
             }
             What::CacheRead { inode, first, .. } => {
-                if let Some(submitted) =
-                    task.submitted.and_then(|request| self.uring.get_mut(&request))
-                {
-                    submitted.cache.get_or_insert((inode, first));
-                } else if let Some(entered) = &mut task.call {
+                let is_asynchronous = self.cache_asked(at, number, (inode, first));
+                let task = self.tasks.get_mut(&number).filter(|_| !is_asynchronous);
+                if let Some(entered) = task.and_then(|task| task.call.as_mut()) {
                     entered.cache.get_or_insert((inode, first));
                 }
             }
@@ -280,6 +285,7 @@ impl<N: FileNames> Follow<N> {
             What::TaskEnds => {
                 self.end_fault(number, None);
                 self.put_inserted(at, number);
+                self.abandon(at, Some(number));
                 self.forget(number);
             }
             What::Queue { device, sector, sectors } => {
@@ -288,15 +294,13 @@ impl<N: FileNames> Follow<N> {
                 }
                 let disk = self.disk(device);
                 self.queued.insert((disk, sector), (sector + sectors, number));
+                self.aio_asks(number, disk, sector, sectors);
             }
             What::UringSubmit { request, operation } => {
-                task.submitted = None;
-                if operation.starts_with("READ") {
-                    task.submitted = Some(request);
-                    let submitted = Submitted { begin_ns: at, task: number, cache: None };
-                    self.uring.insert(request, submitted);
-                }
+                self.uring_submits(at, number, request, &operation);
             }
+            What::UringRead(given) => self.uring_reads(at, given),
+            What::AioRead(given) => self.aio_reads(at, number, given),
             _ => {}
         }
     }
@@ -333,7 +337,10 @@ impl<N: FileNames> Follow<N> {
         if task.inserted.is_empty() {
             return;
         }
-        let inserted = std::mem::take(&mut task.inserted);
+        // What came later is for what the task does next.
+        let (inserted, later) = { std::mem::take(&mut task.inserted).into_iter() }
+            .partition::<Vec<_>, _>(|inserted| inserted.3 <= at);
+        task.inserted = later;
         let Some(thread) = self.thread(number) else { return };
         for (inode, first, end, at_ns) in inserted {
             let file = self.file(inode, None);
@@ -362,35 +369,6 @@ impl<N: FileNames> Follow<N> {
         }
     }
 
-    fn uring_completes(&mut self, at: u64, request: u64, result: i32) {
-        let Some(submitted) = self.uring.remove(&request) else { return };
-        // Past the page cache nothing tells which bytes these were.
-        let Some((inode, page)) = submitted.cache else {
-            self.unplaced += u64::from(result > 0);
-            return;
-        };
-        let Some(thread) = self.thread(submitted.task) else { return };
-        self.put_inserted(at, submitted.task);
-        let file = self.file(inode, None);
-        let (asked_bytes, outcome) = match u64::try_from(result) {
-            Ok(bytes) => (bytes, ReadOutcome::Bytes(bytes)),
-            Err(_) => (0, ReadOutcome::Error(result.unsigned_abs())),
-        };
-        let read = ReadRecord {
-            end_ns: at,
-            begin_ns: submitted.begin_ns,
-            waited_ns: 0,
-            thread,
-            way: ReadMethod::Uring,
-            descriptor: None,
-            file,
-            offset: page * PAGE_BYTES,
-            asked_bytes,
-            outcome,
-        };
-        self.out.put(at, Record::Read(read));
-    }
-
     /// All events up to `now_ns` have been taken: gives out the records that nothing can come
     /// before any more.
     pub fn settle(&mut self, now_ns: u64) -> impl Iterator<Item = Record> + '_ {
@@ -403,6 +381,7 @@ impl<N: FileNames> Follow<N> {
             self.end_fault(number, None);
         }
         self.put_evicted(now);
+        self.put_unseen(now);
         self.out.drain(now)
     }
 
@@ -412,7 +391,10 @@ impl<N: FileNames> Follow<N> {
             self.end_fault(number, None);
             self.put_inserted(now_ns.saturating_sub(self.start_ns), number);
         }
-        self.put_evicted(now_ns.saturating_sub(self.start_ns));
+        let now = now_ns.saturating_sub(self.start_ns);
+        self.abandon(now, None);
+        self.put_unseen(now);
+        self.put_evicted(now);
         self.out.drain(u64::MAX)
     }
 
@@ -441,6 +423,7 @@ impl<N: FileNames> Follow<N> {
             .unwrap_or_else(|| NamedFile { path: self.nameless(inode), bytes: None });
         let device = self.disk(inode.device);
         let NamedFile { path, bytes } = named;
+        self.lengths.extend(bytes.map(|bytes| (file, bytes)));
         self.out.name(Record::File(FileRecord { file, device, inode: inode.number, bytes, path }));
         file
     }

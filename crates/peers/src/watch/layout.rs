@@ -67,6 +67,15 @@ impl EventLayout {
         self.fields.get(name).copied().unwrap_or_default()
     }
 
+    /// Offsets of several fields; `None` when one is not there.
+    pub fn offsets<const COUNT: usize>(&self, names: &[&str; COUNT]) -> Option<[i16; COUNT]> {
+        let mut offsets = [0; COUNT];
+        for (offset, name) in offsets.iter_mut().zip(names) {
+            *offset = i16::try_from(self.fields.get(*name)?.offset).ok()?;
+        }
+        Some(offsets)
+    }
+
     /// Whether it has all of these.
     pub fn has(&self, names: &[&str]) -> bool {
         names.iter().all(|name| self.fields.contains_key(*name))

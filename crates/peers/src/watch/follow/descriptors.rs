@@ -15,7 +15,7 @@ use super::{Follow, InCall, PAGE_BYTES};
 
 /// Flags of an opening, as x86-64 and arm64 have the first two.
 const ACCESS_MASK: u64 = libc::O_ACCMODE as u64;
-const DIRECT: u64 = libc::O_DIRECT as u64;
+pub(super) const DIRECT: u64 = libc::O_DIRECT as u64;
 
 impl<N: FileNames> Follow<N> {
     /// Learns what the descriptors of a watched process are of that were open before.
@@ -91,6 +91,9 @@ impl<N: FileNames> Follow<N> {
                 };
                 self.tables.set(table, opened, Rc::new(RefCell::new(held)));
             }
+            SystemCall::IoSubmit => self.io_submit_ends(at, number, &entered, result),
+            SystemCall::IoGetevents => self.io_getevents_ends(at, number, &entered, result),
+            SystemCall::UringEnter => {}
             SystemCall::Close => self.tables.close(table, descriptor),
             SystemCall::Dup | SystemCall::Dup2 => {
                 if let Some(copy) = given {

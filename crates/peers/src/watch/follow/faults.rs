@@ -144,6 +144,7 @@ impl<N: FileNames> Follow<N> {
 
     /// A task runs again after it has slept.
     pub(super) fn runs_again(&mut self, at: u64, number: u32) {
+        self.idles(at, number, false);
         let Some(task) = self.tasks.get_mut(&number) else { return };
         let Some(since) = task.waits_since.take() else { return };
         if let Some(entered) = &mut task.call {

@@ -31,6 +31,7 @@ impl<N: FileNames> Follow<N> {
             let rest = Issued { bytes: issued.bytes - bytes, ..issued.clone() };
             self.issued.insert((device, sector + sectors), rest);
         }
+        self.aio_answered(at, device, sector, sector + bytes / 512);
         let thread = issued.task.and_then(|task| self.thread(task));
         if let Some(number) = issued.task.filter(|_| issued.work == DeviceOperation::Read) {
             self.is_answered(at, number, issued.begin_ns);

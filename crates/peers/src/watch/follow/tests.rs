@@ -1,7 +1,8 @@
 //! Events as the kernel gives them, and the records that they come to, worked out by hand.
 
-use readpath_sim::recording::{AdviceType, DeviceRecord, RequestRecord};
+use readpath_sim::recording::{AdviceType, DeviceRecord, ReadMethod, ReadRecord, RequestRecord};
 
+use super::super::event::Given;
 use super::super::maps::{Mapping, Place};
 use super::super::names::OpenFile;
 use super::*;
@@ -357,4 +358,120 @@ fn a_task_that_does_something_has_been_woken() {
     let told: Vec<(u64, u64, u64)> =
         reads(&records).iter().map(|read| (read.offset, read.end_ns, read.waited_ns)).collect();
     assert_eq!(told, [(7 * 4096, 45, 30), (9 * 4096, 95, 30)]);
+}
+
+fn given(request: u64, offset: u64) -> Given {
+    Given { request, descriptor: Some(5), offset, bytes: Some(4096) }
+}
+
+/// Task 70 with the ranges of what is given to AIO and io_uring.
+fn asynchronous(events: Vec<(u64, What)>) -> Vec<Record> {
+    let mut follow = Follow::new(Known, 1000);
+    follow.expect_submissions();
+    follow.watch(70, 70, "fio");
+    for (at, what) in events {
+        follow.take(TraceEvent { at_ns: 1000 + at, task: 70, what });
+    }
+    follow.finish(u64::MAX).collect()
+}
+
+/// Offset, beginning, end and wait of each read.
+fn spans(records: &[Record]) -> Vec<(u64, u64, u64, u64)> {
+    let span = |read: &&ReadRecord| (read.offset, read.begin_ns, read.end_ns, read.waited_ns);
+    reads(records).iter().map(span).collect()
+}
+
+/// Two reads past the page cache in one call: the device answers the second one first, while the
+/// program is awake; the first one is waited for in `io_getevents`.
+#[test]
+fn aio_past_the_cache_ends_when_the_program_has_it() {
+    let ask = |sector| What::Queue { device: DISK, sector, sectors: 8 };
+    let issue = |sector| What::Issue { device: DISK, sector, bytes: 4096, flags: "R".to_owned() };
+    let complete = |sector| What::Complete { device: DISK, sector, sectors: 8 };
+    let records = asynchronous(vec![
+        (10, enter(SystemCall::IoSubmit, [1, 2, 0, 0])),
+        (11, What::AioRead(given(1, 8192))),
+        (12, What::AioRead(given(2, 65536))),
+        (13, ask(80)),
+        (14, issue(80)),
+        (15, ask(800)),
+        (16, issue(800)),
+        (20, What::Exit(SystemCall::IoSubmit, 2)),
+        (25, complete(800)),
+        (30, enter(SystemCall::IoGetevents, [1, 1, 2, 0])),
+        (31, switch(70, 0, true)),
+        (60, complete(80)),
+        (66, switch(0, 70, false)),
+        (70, What::Exit(SystemCall::IoGetevents, 2)),
+    ]);
+    assert_eq!(spans(&records), [(65536, 12, 25, 0), (8192, 11, 70, 35)]);
+    assert_eq!(reads(&records)[0].way, ReadMethod::Aio);
+    assert!(!records.iter().any(|record| matches!(record, Record::Unseen(_))));
+}
+
+/// Through the page cache both are over when the call returns, and the event of the cache comes after
+/// the wait for its pages.
+#[test]
+fn aio_through_the_cache_waits_in_its_call() {
+    let cached = |page| What::CacheRead { inode: INODE, first: page, end: page + 1 };
+    let plain = |request, offset| Given { descriptor: Some(6), ..given(request, offset) };
+    let records = asynchronous(vec![
+        (10, enter(SystemCall::IoSubmit, [1, 2, 0, 0])),
+        (11, What::AioRead(plain(1, 8192))),
+        (12, What::AioRead(plain(2, 65536))),
+        (13, What::Insert { inode: INODE, first: 2, count: 1 }),
+        (14, switch(70, 0, true)),
+        (40, switch(0, 70, false)),
+        (41, cached(2)),
+        (42, What::Insert { inode: INODE, first: 16, count: 1 }),
+        (43, switch(70, 0, true)),
+        (60, switch(0, 70, false)),
+        (61, cached(16)),
+        (70, What::Exit(SystemCall::IoSubmit, 2)),
+    ]);
+    assert_eq!(spans(&records), [(8192, 10, 41, 26), (65536, 41, 70, 17)]);
+    let place = |record: &Record| match record {
+        Record::Insert(insert) => Some(insert.offset),
+        Record::Read(read) => Some(read.offset),
+        _ => None,
+    };
+    let order: Vec<u64> = records.iter().filter_map(place).collect();
+    assert_eq!(order, [8192, 8192, 65536, 65536], "pages stand before the read that fetched them");
+}
+
+/// At depth 1 the thread sleeps in the call that submits.
+#[test]
+fn uring_waits_in_its_call() {
+    let records = asynchronous(vec![
+        (10, enter(SystemCall::UringEnter, [4, 1, 1, 1])),
+        (11, What::UringSubmit { request: 9, operation: "READ".to_owned() }),
+        (12, What::UringRead(given(9, 12288))),
+        (15, switch(70, 0, true)),
+        (60, switch(0, 70, false)),
+        (61, What::UringComplete { request: 9, result: 4096 }),
+        (62, What::Exit(SystemCall::UringEnter, 1)),
+    ]);
+    assert_eq!(spans(&records), [(12288, 11, 61, 45)]);
+    assert_eq!(reads(&records)[0].descriptor, Some(5));
+}
+
+/// Without their ranges reads are counted, with the waits for them.
+#[test]
+fn reads_without_a_range_are_counted() {
+    let records = records(vec![
+        (10, enter(SystemCall::IoSubmit, [1, 3, 0, 0])),
+        (20, What::Exit(SystemCall::IoSubmit, 3)),
+        (30, enter(SystemCall::IoGetevents, [1, 1, 2, 0])),
+        (31, switch(70, 0, true)),
+        (66, switch(0, 70, false)),
+        (70, What::Exit(SystemCall::IoGetevents, 3)),
+        (80, What::UringSubmit { request: 9, operation: "READ".to_owned() }),
+        (81, What::UringComplete { request: 9, result: 4096 }),
+    ]);
+    let unseen = records.iter().filter_map(|record| match record {
+        Record::Unseen(it) => Some((it.way, it.count, it.waited_ns)),
+        _ => None,
+    });
+    assert_eq!(unseen.collect::<Vec<_>>(), [(ReadMethod::Uring, 1, 0), (ReadMethod::Aio, 3, 35)]);
+    assert!(reads(&records).is_empty());
 }

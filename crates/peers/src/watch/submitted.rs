@@ -1,0 +1,264 @@
+//! Reads that programs give to AIO and io_uring, as they are given.
+//!
+//! The kernel's events name neither file nor range of such a read. AIO's `iocb` stands in the
+//! program's memory and is used again a moment later, io_uring's request in the kernel's. Two short BPF
+//! programs copy them out at `syscalls:sys_enter_io_submit` and `io_uring:io_uring_submit_req`.
+//! Other sources were tried: a look at the program's memory comes milliseconds too late, event
+//! probes need `CONFIG_EPROBE_EVENTS`, and `block:*` has no offset in a file.
+//!
+//! A request of io_uring is taken only if its operation and `user_data` stand where they do on Linux
+//! 6.18; the first fields, which hold the range, are those of `struct kiocb` since Linux 4.1.
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::ptr;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use super::event::{Given, TraceEvent, What};
+use super::layout::EventLayout;
+use crate::tracefs::{Instance, TracefsError};
+
+mod program;
+
+use program::Program;
+
+/// Length of the ring that the programs write to. A read takes 136 bytes of it at most.
+const RING_BYTES: usize = 4 << 20;
+
+/// Commands and attributes of bpf(2), as in `linux/bpf.h`.
+const MAP_CREATE: u32 = 0;
+const PROG_LOAD: u32 = 5;
+const MAP_TYPE_RINGBUF: u32 = 27;
+const PROG_TYPE_TRACEPOINT: u32 = 5;
+
+/// Of perf_event_open(2), as in `linux/perf_event.h`.
+const PERF_TYPE_TRACEPOINT: u32 = 2;
+const PERF_SAMPLE_PERIOD_ONE: u64 = 1;
+const PERF_FLAG_FD_CLOEXEC: u64 = 8;
+const PERF_EVENT_IOC_ENABLE: u64 = 0x2400;
+const PERF_EVENT_IOC_SET_BPF: u64 = 0x4004_2408;
+
+/// Bits of a record's length in the ring: it is being written; it is not to be read.
+const BUSY: u32 = 1 << 31;
+const DISCARDED: u32 = 1 << 30;
+const RECORD_HEAD_BYTES: u64 = 8;
+
+/// Flag of a request of io_uring: its descriptor is an index into registered files.
+const FIXED_FILE: u64 = 1;
+
+/// The programs, attached, and their ring.
+#[derive(Debug)]
+pub(super) struct Submissions {
+    ring: Ring,
+    _attached: Vec<[OwnedFd; 2]>,
+}
+
+impl Submissions {
+    /// Attaches the programs.
+    ///
+    /// # Errors
+    /// The kernel refuses BPF, or lacks an event.
+    pub fn start(instance: &Instance) -> Result<Submissions, TracefsError> {
+        let refused = |action| {
+            move |source| TracefsError::Unavailable { action, path: "bpf(2)".into(), source }
+        };
+        let ring = Ring::new().map_err(refused("make the ring of"))?;
+        let mut attached = Vec::new();
+        let layout = |name: &str| {
+            let text = instance.read(&format!("events/{name}/format"))?;
+            let wrong = || TracefsError::UnknownEvent { line: name.to_owned() };
+            EventLayout::parse(&text).ok_or_else(wrong)
+        };
+        let (aio, uring) = (program::of_aio(), program::of_uring());
+        for (name, make) in
+            [("syscalls/sys_enter_io_submit", aio), ("io_uring/io_uring_submit_req", uring)]
+        {
+            let layout = layout(name)?;
+            let Some(program) = make(&layout, ring.map.as_raw_fd()) else {
+                return Err(TracefsError::UnknownEvent { line: name.to_owned() });
+            };
+            attached.push(attach(layout.id, &program).map_err(refused("attach a program by"))?);
+        }
+        Ok(Submissions { ring, _attached: attached })
+    }
+
+    /// Takes out what was given since the last call.
+    pub fn read(&mut self, events: &mut Vec<TraceEvent>) {
+        self.ring.read(|bytes| events.extend(decode(bytes)));
+    }
+}
+
+/// A record of the programs: task, kind, time, address, and a copy of what lies there.
+fn decode(bytes: &[u8]) -> Option<TraceEvent> {
+    let word = |at: usize| Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
+    let small = |at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
+    let (task, at_ns, request) = (small(0)?, word(8)?, word(16)?);
+    let copy = program::HEAD_BYTES;
+    let what = match small(4)? {
+        program::AIO => {
+            // struct iocb: operation 16, descriptor 20, bytes 32, offset 40.
+            let operation = small(copy + 16)? & 0xffff;
+            let is_vectored = operation == 7;
+            if operation != 0 && !is_vectored {
+                return None;
+            }
+            let bytes = (!is_vectored).then_some(word(copy + 32)?);
+            let descriptor = Some(u64::from(small(copy + 20)?));
+            What::AioRead(Given { request, descriptor, offset: word(copy + 40)?, bytes })
+        }
+        program::URING => {
+            // struct io_kiocb: offset 8, length 56, operation 64, flags 72, user_data 80,
+            // descriptor 92. The event says the same of operation and user_data.
+            let operation = u64::from(*bytes.get(copy + 64)?);
+            let [told, user_data] = [word(copy + 96)?, word(copy + 104)?];
+            if told & 0xff != operation || word(copy + 80)? != user_data {
+                return None;
+            }
+            let is_vectored = operation == 1;
+            let is_fixed = word(copy + 72)? & FIXED_FILE != 0;
+            let descriptor = (!is_fixed).then_some(u64::from(small(copy + 92)?));
+            let bytes = (!is_vectored).then_some(u64::from(small(copy + 56)?));
+            What::UringRead(Given { request, descriptor, offset: word(copy + 8)?, bytes })
+        }
+        _ => return None,
+    };
+    Some(TraceEvent { at_ns, task, what })
+}
+
+fn bpf(command: u32, attributes: &mut [u8; 128]) -> io::Result<OwnedFd> {
+    // SAFETY: the attributes are as long as is said, and the pointers in them outlive the call.
+    let result = unsafe {
+        libc::syscall(libc::SYS_bpf, command, attributes.as_mut_ptr(), attributes.len() as u32)
+    };
+    owned(result)
+}
+
+fn owned(result: i64) -> io::Result<OwnedFd> {
+    match i32::try_from(result) {
+        // SAFETY: a new descriptor of the call before, which nothing else owns.
+        Ok(descriptor) if descriptor >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(descriptor) }),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+fn put(attributes: &mut [u8], at: usize, bytes: &[u8]) {
+    attributes[at..at + bytes.len()].copy_from_slice(bytes);
+}
+
+/// Loads a program and has it run at each hit of an event, on all processors.
+fn attach(event: u16, program: &Program) -> io::Result<[OwnedFd; 2]> {
+    let license = c"GPL";
+    let mut attributes = [0; 128];
+    put(&mut attributes, 0, &PROG_TYPE_TRACEPOINT.to_ne_bytes());
+    put(&mut attributes, 4, &(program.len() as u32).to_ne_bytes());
+    put(&mut attributes, 8, &(program.as_ptr() as u64).to_ne_bytes());
+    put(&mut attributes, 16, &(license.as_ptr() as u64).to_ne_bytes());
+    let loaded = bpf(PROG_LOAD, &mut attributes)?;
+    // struct perf_event_attr: type, size, config, sample_period.
+    put(&mut attributes, 0, &[0; 128]);
+    put(&mut attributes, 0, &PERF_TYPE_TRACEPOINT.to_ne_bytes());
+    put(&mut attributes, 4, &128_u32.to_ne_bytes());
+    put(&mut attributes, 8, &u64::from(event).to_ne_bytes());
+    put(&mut attributes, 16, &PERF_SAMPLE_PERIOD_ONE.to_ne_bytes());
+    let (any_task, first_processor, no_group) = (-1_i32, 0_i32, -1_i32);
+    // SAFETY: the attributes are as long as they say.
+    let opened = unsafe {
+        libc::syscall(
+            libc::SYS_perf_event_open,
+            attributes.as_ptr(),
+            any_task,
+            first_processor,
+            no_group,
+            PERF_FLAG_FD_CLOEXEC,
+        )
+    };
+    let opened = owned(opened)?;
+    for (command, argument) in
+        [(PERF_EVENT_IOC_SET_BPF, loaded.as_raw_fd()), (PERF_EVENT_IOC_ENABLE, 0)]
+    {
+        // SAFETY: both take a number, and touch no memory of ours.
+        if unsafe { libc::ioctl(opened.as_raw_fd(), command as _, argument) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok([opened, loaded])
+}
+
+/// A ring of the kernel, as in `kernel/bpf/ringbuf.c`: a page with our position, a page with the
+/// kernel's, and the data, mapped twice in a row so that a record never wraps.
+#[derive(Debug)]
+struct Ring {
+    map: OwnedFd,
+    consumer: *mut libc::c_void,
+    producer: *mut libc::c_void,
+    page_bytes: usize,
+}
+
+impl Ring {
+    fn new() -> io::Result<Ring> {
+        let mut attributes = [0; 128];
+        put(&mut attributes, 0, &MAP_TYPE_RINGBUF.to_ne_bytes());
+        put(&mut attributes, 12, &(RING_BYTES as u32).to_ne_bytes());
+        let map = bpf(MAP_CREATE, &mut attributes)?;
+        let page_bytes = rustix::param::page_size();
+        let mapped = |bytes, protection, offset: usize| {
+            // SAFETY: a new mapping at an address of the kernel's choice.
+            let start = unsafe {
+                libc::mmap(
+                    ptr::null_mut(),
+                    bytes,
+                    protection,
+                    libc::MAP_SHARED,
+                    map.as_raw_fd(),
+                    offset as libc::off_t,
+                )
+            };
+            if start == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(start) }
+        };
+        let consumer = mapped(page_bytes, libc::PROT_READ | libc::PROT_WRITE, 0)?;
+        let producer = mapped(page_bytes + 2 * RING_BYTES, libc::PROT_READ, page_bytes);
+        let producer = producer.inspect_err(|_| {
+            // SAFETY: it was mapped above, and nothing refers to it.
+            unsafe { libc::munmap(consumer, page_bytes) };
+        })?;
+        Ok(Ring { map, consumer, producer, page_bytes })
+    }
+
+    /// Hands each new record to `each`.
+    fn read(&mut self, mut each: impl FnMut(&[u8])) {
+        // SAFETY: each of the two pages begins with a position, which lives as long as the mapping.
+        let (ours, theirs) =
+            unsafe { (&*self.consumer.cast::<AtomicU64>(), &*self.producer.cast::<AtomicU64>()) };
+        let mut at = ours.load(Ordering::Relaxed);
+        while at < theirs.load(Ordering::Acquire) {
+            let place = self.page_bytes + at as usize % RING_BYTES;
+            // SAFETY: a record begins here, as the kernel's position says, and its head is written
+            // as one word.
+            let length = unsafe { &*self.producer.byte_add(place).cast::<AtomicU32>() };
+            let length = length.load(Ordering::Acquire);
+            if length & BUSY != 0 {
+                break;
+            }
+            let bytes = u64::from(length & !DISCARDED);
+            if length & DISCARDED == 0 {
+                // SAFETY: the record is whole, and is not written over before our position moves.
+                each(unsafe {
+                    let start = self.producer.byte_add(place + RECORD_HEAD_BYTES as usize);
+                    std::slice::from_raw_parts(start.cast::<u8>(), bytes as usize)
+                });
+            }
+            at += (RECORD_HEAD_BYTES + bytes).next_multiple_of(8);
+            ours.store(at, Ordering::Release);
+        }
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        // SAFETY: both were mapped with these lengths, and nothing refers to them any more.
+        unsafe {
+            libc::munmap(self.consumer, self.page_bytes);
+            libc::munmap(self.producer, self.page_bytes + 2 * RING_BYTES);
+        }
+    }
+}
