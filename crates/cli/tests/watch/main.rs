@@ -10,6 +10,7 @@ use std::process::{Child, Command, Stdio};
 #[path = "../support/mod.rs"]
 mod support;
 
+mod asynchronous;
 mod mappings;
 mod preload;
 mod programs;

@@ -122,8 +122,12 @@ pub(super) enum What {
     Complete { device: u64, sector: u64, sectors: u64 },
     /// AIO is given a read.
     AioRead(Given),
-    /// io_uring is given a read, of which its event says no more than that.
-    UringRead(Given),
+    /// io_uring is given a read by this process.
+    UringRead(Given, u32),
+    /// A request of io_uring is over; of which regular file it was.
+    UringEnds { request: u64, inode: Option<Inode>, result: i32 },
+    /// A regular file was opened.
+    Opened { descriptor: u64, inode: Inode, flags: u64 },
     /// io_uring is given an operation.
     UringSubmit { request: u64, operation: String },
     /// An operation of io_uring is done.

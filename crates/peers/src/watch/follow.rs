@@ -216,7 +216,15 @@ impl<N: FileNames> Follow<N> {
                 }
                 self.runs_again(at, to);
             }
-            What::UringComplete { request, result } => self.uring_completes(at, request, result),
+            What::UringComplete { request, result } => {
+                if !self.has_submissions {
+                    self.uring_completes(at, request, None, result);
+                }
+            }
+            What::UringEnds { request, inode, result } => {
+                self.uring_completes(at, request, inode, result);
+            }
+            What::UringRead(given, process) => self.uring_reads(at, event.task, process, given),
             what => {
                 // The scheduler's event of its waking is not always there: what does something runs.
                 let slept = self.tasks.get(&event.task).and_then(|task| task.waits_since);
@@ -299,7 +307,9 @@ impl<N: FileNames> Follow<N> {
             What::UringSubmit { request, operation } => {
                 self.uring_submits(at, number, request, &operation);
             }
-            What::UringRead(given) => self.uring_reads(at, given),
+            What::Opened { descriptor, inode, flags } => {
+                self.opened(number, descriptor, inode, flags);
+            }
             What::AioRead(given) => self.aio_reads(at, number, given),
             _ => {}
         }

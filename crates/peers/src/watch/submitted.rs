@@ -1,8 +1,12 @@
 //! Reads that programs give to AIO and io_uring, as they are given.
 //!
 //! The kernel's events name neither file nor range of such a read. AIO's `iocb` stands in the
-//! program's memory and is used again a moment later, io_uring's request in the kernel's. Two short BPF
-//! programs copy them out at `syscalls:sys_enter_io_submit` and `io_uring:io_uring_submit_req`.
+//! program's memory and is used again a moment later, io_uring's request in the kernel's. Short BPF
+//! programs copy them out at `syscalls:sys_enter_io_submit` and `io_uring:io_uring_submit_req`. Threads
+//! of io_uring's own (`IORING_SETUP_SQPOLL`, workers) are in no list of watched tasks, so a program at
+//! `io_uring:io_uring_complete` reports the ends, with the file. One at the end of openings reports the
+//! file of a descriptor: a look into `/proc` comes too late for a program that ends at once.
+//!
 //! Other sources were tried: a look at the program's memory comes milliseconds too late, event
 //! probes need `CONFIG_EPROBE_EVENTS`, and `block:*` has no offset in a file.
 //!
@@ -14,15 +18,16 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use super::event::{Given, TraceEvent, What};
+use super::event::{Given, Inode, TraceEvent, What};
 use super::layout::EventLayout;
 use crate::tracefs::{Instance, TracefsError};
 
+mod btf;
 mod program;
 
 use program::Program;
 
-/// Length of the ring that the programs write to. A read takes 136 bytes of it at most.
+/// Length of the ring that the programs write to. A record takes 152 bytes of it at most.
 const RING_BYTES: usize = 4 << 20;
 
 /// Commands and attributes of bpf(2), as in `linux/bpf.h`.
@@ -69,11 +74,27 @@ impl Submissions {
             let wrong = || TracefsError::UnknownEvent { line: name.to_owned() };
             EventLayout::parse(&text).ok_or_else(wrong)
         };
-        let (aio, uring) = (program::of_aio(), program::of_uring());
-        for (name, make) in
-            [("syscalls/sys_enter_io_submit", aio), ("io_uring/io_uring_submit_req", uring)]
-        {
-            let layout = layout(name)?;
+        let offsets = std::fs::read(btf::PATH).ok().and_then(|btf| btf::offsets(&btf));
+        let Some(offsets) = offsets else {
+            return Err(TracefsError::UnknownEvent { line: btf::PATH.to_owned() });
+        };
+        type Make<'a> = &'a dyn Fn(&EventLayout, i32) -> Option<Program>;
+        let opening: Make<'_> = &|layout, map| program::of_opening(layout, map, &offsets);
+        let completion: Make<'_> = &|layout, map| program::of_completion(layout, map, &offsets);
+        let programs: [(&str, Make<'_>); 6] = [
+            ("syscalls/sys_exit_open", opening),
+            ("syscalls/sys_exit_openat", opening),
+            ("syscalls/sys_exit_openat2", opening),
+            ("syscalls/sys_enter_io_submit", &program::of_aio),
+            ("io_uring/io_uring_submit_req", &program::of_uring),
+            ("io_uring/io_uring_complete", completion),
+        ];
+        for (name, make) in programs {
+            // Not every machine has the old calls.
+            let layout = match layout(name) {
+                Err(_) if name.starts_with("syscalls/sys_exit_open") => continue,
+                layout => layout?,
+            };
             let Some(program) = make(&layout, ring.map.as_raw_fd()) else {
                 return Err(TracefsError::UnknownEvent { line: name.to_owned() });
             };
@@ -88,13 +109,25 @@ impl Submissions {
     }
 }
 
-/// A record of the programs: task, kind, time, address, and a copy of what lies there.
+/// A record of the programs: task and process, time, kind, address, and more of it.
 fn decode(bytes: &[u8]) -> Option<TraceEvent> {
     let word = |at: usize| Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
     let small = |at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
-    let (task, at_ns, request) = (small(0)?, word(8)?, word(16)?);
+    let (task, process, at_ns, request) = (small(0)?, small(4)?, word(8)?, word(24)?);
     let copy = program::HEAD_BYTES;
-    let what = match small(4)? {
+    let file = || {
+        let is_regular = word(copy + 24)? & u64::from(libc::S_IFMT) == u64::from(libc::S_IFREG);
+        let inode = Inode { number: word(copy)?, device: word(copy + 8)? };
+        Some(inode).filter(|inode| is_regular && inode.number != 0)
+    };
+    let what = match small(16)? {
+        program::OPENED => {
+            What::Opened { descriptor: request, inode: file()?, flags: word(copy + 16)? }
+        }
+        program::COMPLETED => {
+            let result = small(copy + 32)? as i32;
+            What::UringEnds { request, inode: file(), result }
+        }
         program::AIO => {
             // struct iocb: operation 16, descriptor 20, bytes 32, offset 40.
             let operation = small(copy + 16)? & 0xffff;
@@ -118,7 +151,7 @@ fn decode(bytes: &[u8]) -> Option<TraceEvent> {
             let is_fixed = word(copy + 72)? & FIXED_FILE != 0;
             let descriptor = (!is_fixed).then_some(u64::from(small(copy + 92)?));
             let bytes = (!is_vectored).then_some(u64::from(small(copy + 56)?));
-            What::UringRead(Given { request, descriptor, offset: word(copy + 8)?, bytes })
+            What::UringRead(Given { request, descriptor, offset: word(copy + 8)?, bytes }, process)
         }
         _ => return None,
     };

@@ -71,7 +71,8 @@ pub(super) fn charge(gathered: &RecordingData) -> ChargedWaits {
         };
         take(WaitCause::Writers, writers::part(gathered, file));
         take(WaitCause::SlowFile, slow.as_ref().map_or(0.0, |slow| slow.part(*number)));
-        let unused = over_read::part(file);
+        // What was not seen may have used what seems to be unused.
+        let unused = if gathered.unseen.is_empty() { over_read::part(file) } else { 0.0 };
         for (cause, charge) in &file.charges {
             let ns = charge.ns as f64 * left;
             match cause {
@@ -137,6 +138,13 @@ pub(super) fn limit(gathered: &RecordingData) -> (ProgramLimit, String) {
     }
     let busy: u64 = gathered.devices.values().map(|device| device.reads.union_ns()).sum();
     let moved: u64 = gathered.devices.values().map(|device| device.read_bytes).sum();
+    if moved == 0 {
+        let text = format!(
+            "it waited {} for reads, and no request of its own was seen at a device",
+            time(waited as f64),
+        );
+        return (ProgramLimit::Device, text);
+    }
     let rate = moved as f64 / (busy.max(1) as f64 / 1e9);
     let text = format!(
         "it waited {} for the device, which gave {} a second at {:.1} requests at a time",

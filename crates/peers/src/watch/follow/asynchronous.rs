@@ -178,9 +178,22 @@ impl<N: FileNames> Follow<N> {
         }
     }
 
-    /// And what it is given, if that is a read.
-    pub(super) fn uring_reads(&mut self, at: u64, given: Given) {
-        let Some(mut read) = self.pending.uring.remove(&given.request) else { return };
+    /// And what it is given, if that is a read. A thread of io_uring's own that submits is not
+    /// watched: its process reads.
+    pub(super) fn uring_reads(&mut self, at: u64, number: u32, process: u32, given: Given) {
+        let read = self.pending.uring.remove(&given.request);
+        let is_of =
+            |(number, task): (&u32, &RecordedTask)| (task.process == process).then_some(*number);
+        let reader = match self.tasks.contains_key(&number) {
+            true => Some(number),
+            false if self.tasks.contains_key(&process) => Some(process),
+            false => self.tasks.iter().find_map(is_of),
+        };
+        let Some(reader) = reader.filter(|_| self.pending.uring.len() < UNDER_WAY_MAX) else {
+            return;
+        };
+        let read = read.filter(|read| read.task == reader);
+        let mut read = read.unwrap_or_else(|| self.under_way(at, reader, ReadMethod::Uring));
         self.place(at, &mut read, given);
         self.pending.uring.insert(given.request, read);
     }
@@ -338,8 +351,17 @@ impl<N: FileNames> Follow<N> {
     }
 
     /// A read of io_uring is over.
-    pub(super) fn uring_completes(&mut self, at: u64, request: u64, result: i32) {
-        let Some(read) = self.pending.uring.remove(&request) else { return };
+    pub(super) fn uring_completes(
+        &mut self,
+        at: u64,
+        request: u64,
+        inode: Option<Inode>,
+        result: i32,
+    ) {
+        let Some(mut read) = self.pending.uring.remove(&request) else { return };
+        if let Some(inode) = inode {
+            read.file = Some(self.file(inode, None));
+        }
         self.put_asynchronous(at, read, Some(result), None);
     }
 
@@ -445,7 +467,9 @@ impl<N: FileNames> Follow<N> {
     /// Counts what a task, or any where none is named, has under way and will not be seen to end.
     pub(super) fn abandon(&mut self, at: u64, number: Option<u32>) {
         let is_its = |read: &UnderWay| number.is_none_or(|number| read.task == number);
-        for read in taken(&mut self.pending.aio, is_its) {
+        let of_uring = self.pending.uring.extract_if(.., |_, read| is_its(read));
+        let of_uring: Vec<UnderWay> = of_uring.map(|(_, read)| read).collect();
+        for read in taken(&mut self.pending.aio, is_its).into_iter().chain(of_uring) {
             match read.done_ns.filter(|_| read.is_answered()) {
                 Some(done_ns) => self.put_asynchronous(done_ns, read, None, None),
                 None => {

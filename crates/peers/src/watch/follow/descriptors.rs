@@ -222,11 +222,17 @@ impl<N: FileNames> Follow<N> {
     ) -> Option<u32> {
         let process = self.tasks.get(&number)?.process;
         let mut looked_up = None;
-        let is_unknown = held.borrow().of == Of::Unknown;
-        if is_unknown && (cached.is_none() || self.has_no_name(cached)) {
+        let of = held.borrow().of;
+        let known = match of {
+            Of::File(inode) => cached.or(Some(inode)),
+            _ => cached,
+        };
+        let is_unknown = of == Of::Unknown;
+        if self.has_no_name(known) || (is_unknown && cached.is_none()) {
             let found = self.names.open_file(process, descriptor);
             let mut held = held.borrow_mut();
             match (&found, cached) {
+                _ if !is_unknown => {}
                 (Some(file), None) => {
                     held.of = Of::File(file.inode);
                     held.flags = file.flags;
@@ -244,6 +250,18 @@ impl<N: FileNames> Follow<N> {
         let file = self.file(inode, looked_up.filter(|named: &NamedFile| !named.path.is_empty()));
         self.tell_open(at, number, descriptor, held, file);
         Some(file)
+    }
+
+    /// A descriptor is of a regular file. Files of no storage (`/proc`, `/sys`) are left out: they lie
+    /// on no device, and their openings are not noted.
+    pub(super) fn opened(&mut self, number: u32, descriptor: u64, inode: Inode, flags: u64) {
+        if inode.device >> 20 == 0 && self.names.file(inode).is_none() {
+            return;
+        }
+        let Some(task) = self.tasks.get(&number) else { return };
+        let held = self.tables.held(task.table, descriptor);
+        let mut held = held.borrow_mut();
+        (held.of, held.flags) = (Of::File(inode), flags);
     }
 
     fn has_no_name(&mut self, inode: Option<Inode>) -> bool {

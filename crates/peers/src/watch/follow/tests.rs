@@ -445,10 +445,11 @@ fn uring_waits_in_its_call() {
     let records = asynchronous(vec![
         (10, enter(SystemCall::UringEnter, [4, 1, 1, 1])),
         (11, What::UringSubmit { request: 9, operation: "READ".to_owned() }),
-        (12, What::UringRead(given(9, 12288))),
+        (12, What::UringRead(given(9, 12288), 70)),
         (15, switch(70, 0, true)),
         (60, switch(0, 70, false)),
         (61, What::UringComplete { request: 9, result: 4096 }),
+        (61, What::UringEnds { request: 9, inode: Some(INODE), result: 4096 }),
         (62, What::Exit(SystemCall::UringEnter, 1)),
     ]);
     assert_eq!(spans(&records), [(12288, 11, 61, 45)]);

@@ -1,25 +1,25 @@
-//! The two BPF programs, instruction by instruction.
+//! The BPF programs, instruction by instruction.
 //!
-//! Each builds a record on its stack and gives it out to the ring: the task, the kind, the time, the
-//! address of the request, and a copy of it. Registers: r6 the event, r7 to r9 what the program
+//! Each builds a record on its stack and gives it out to the ring: process and task, the time, the
+//! kind, the address of the request, and more of it. Registers: r6 the event, r7 to r9 what the program
 //! keeps; r1 to r5 are arguments of a call and r0 its result.
 
 use std::os::fd::RawFd;
 
 use super::super::layout::EventLayout;
+use super::btf::Offsets;
 
 /// Instructions.
 pub(super) type Program = Vec<u64>;
 
-/// Makes a program for an event that is laid out so, and for the map of this descriptor.
-pub(super) type Make = fn(&EventLayout, RawFd) -> Option<Program>;
-
 /// Kinds of records.
 pub(super) const AIO: u32 = 1;
 pub(super) const URING: u32 = 2;
+pub(super) const OPENED: u32 = 3;
+pub(super) const COMPLETED: u32 = 4;
 
-/// Length of what stands before the copy: task, kind, time, address.
-pub(super) const HEAD_BYTES: usize = 24;
+/// Length of what stands before the copy: process and task, time, kind, address.
+pub(super) const HEAD_BYTES: usize = 32;
 
 /// Length of `struct iocb`, and of the first fields of `struct io_kiocb`.
 const IOCB_BYTES: i16 = 64;
@@ -31,6 +31,7 @@ const IOCBS_MAX: i32 = 256;
 /// Helper functions, as in `linux/bpf.h`.
 const KTIME_GET_NS: i32 = 5;
 const GET_CURRENT_PID_TGID: i32 = 14;
+const GET_CURRENT_TASK: i32 = 35;
 const PROBE_READ_USER: i32 = 112;
 const PROBE_READ_KERNEL: i32 = 113;
 const RINGBUF_OUTPUT: i32 = 130;
@@ -67,10 +68,6 @@ const fn store_word(to: u8, offset: i16, from: u8) -> u64 {
     instruction(0x7b, to, from, offset, 0)
 }
 
-const fn store_half(to: u8, offset: i16, from: u8) -> u64 {
-    instruction(0x63, to, from, offset, 0)
-}
-
 const fn call(helper: i32) -> u64 {
     instruction(0x85, 0, 0, 0, helper)
 }
@@ -103,11 +100,11 @@ const FRAME: u8 = 10;
 fn give_out(kind: u32, base: i16, bytes: i32, map: RawFd) -> Program {
     vec![
         call(GET_CURRENT_PID_TGID),
-        store_half(FRAME, base, 0),
-        move_value(1, kind as i32),
-        store_half(FRAME, base + 4, 1),
+        store_word(FRAME, base, 0),
         call(KTIME_GET_NS),
         store_word(FRAME, base + 8, 0),
+        move_value(1, kind as i32),
+        store_word(FRAME, base + 16, 1),
         // A map by its descriptor takes two instructions.
         instruction(0x18, 1, 1, 0, map),
         0,
@@ -120,15 +117,15 @@ fn give_out(kind: u32, base: i16, bytes: i32, map: RawFd) -> Program {
 }
 
 /// The program at `sys_enter_io_submit`: each `iocb` of the call.
-pub(super) fn of_aio() -> Make {
-    |layout, map| {
+pub(super) fn of_aio(layout: &EventLayout, map: RawFd) -> Option<Program> {
+    {
         let [_, count, list] = layout.offsets(&["ctx_id", "nr", "iocbpp"])?;
         let bytes = HEAD_BYTES as i16 + IOCB_BYTES;
         let base = -8 - bytes;
         let mut each = vec![
             // r3 = iocbpp + 8 × r9; the address goes to its place in the record.
             copy(1, FRAME),
-            add(1, i32::from(base + 16)),
+            add(1, i32::from(base + 24)),
             move_value(2, 8),
             copy(3, 9),
             instruction(0x67, 3, 0, 0, 3),
@@ -138,7 +135,7 @@ pub(super) fn of_aio() -> Make {
             copy(1, FRAME),
             add(1, i32::from(base) + HEAD_BYTES as i32),
             move_value(2, i32::from(IOCB_BYTES)),
-            load_word(3, FRAME, base + 16),
+            load_word(3, FRAME, base + 24),
             call(PROBE_READ_USER),
             0,
         ];
@@ -162,15 +159,15 @@ pub(super) fn of_aio() -> Make {
 }
 
 /// The program at `io_uring_submit_req`: each request that reads.
-pub(super) fn of_uring() -> Make {
-    |layout, map| {
+pub(super) fn of_uring(layout: &EventLayout, map: RawFd) -> Option<Program> {
+    {
         let [request, user_data, operation] = layout.offsets(&["req", "user_data", "opcode"])?;
         let bytes = HEAD_BYTES as i16 + REQUEST_BYTES + 16;
         let base = -8 - bytes;
         let copy_at = base + HEAD_BYTES as i16;
         let mut rest = vec![
             load_word(7, 6, request),
-            store_word(FRAME, base + 16, 7),
+            store_word(FRAME, base + 24, 7),
             store_word(FRAME, copy_at + REQUEST_BYTES, 8),
             load_word(9, 6, user_data),
             store_word(FRAME, copy_at + REQUEST_BYTES + 8, 9),
@@ -195,4 +192,92 @@ pub(super) fn of_uring() -> Make {
         program.extend([move_value(0, 0), EXIT]);
         Some(program)
     }
+}
+
+/// A step of a chain of pointers: reads so many bytes at an offset from the pointer in r8 to a place
+/// on the stack.
+fn read_kernel(program: &mut Program, to: i16, offset: i32, bytes: i32) {
+    program.extend([
+        copy(1, FRAME),
+        add(1, i32::from(to)),
+        move_value(2, bytes),
+        copy(3, 8),
+        add(3, offset),
+        call(PROBE_READ_KERNEL),
+        // Where a pointer leads nowhere, what was read is 0.
+    ]);
+}
+
+/// The record of a file in r8: inode number, device, flags and mode, at `base` of the stack.
+fn read_file(program: &mut Program, base: i16, offsets: &Offsets) {
+    let [number, device, flags, mode] = [0, 8, 16, 24].map(|at| base + HEAD_BYTES as i16 + at);
+    let pointer = base - 8;
+    read_kernel(program, flags, offsets.file_flags, 4);
+    read_kernel(program, pointer, offsets.file_inode, 8);
+    program.push(load_word(8, FRAME, pointer));
+    read_kernel(program, number, offsets.inode_number, 8);
+    read_kernel(program, mode, offsets.inode_mode, 2);
+    read_kernel(program, pointer, offsets.inode_block, 8);
+    program.push(load_word(8, FRAME, pointer));
+    read_kernel(program, device, offsets.block_device, 4);
+}
+
+/// Length of the record of a file, and where it lies on the stack.
+const FILE_BYTES: i16 = HEAD_BYTES as i16 + 40;
+const FILE_BASE: i16 = -FILE_BYTES - 8;
+
+/// Sets the record to 0, so that what is shorter than its field has nothing above it.
+fn cleared() -> Program {
+    let words = (0..FILE_BYTES / 8).map(|nth| store_word(FRAME, FILE_BASE + 8 * nth, 0));
+    std::iter::once(move_value(0, 0)).chain(words).collect()
+}
+
+/// The program at the end of an opening call: the file that its descriptor is of.
+pub(super) fn of_opening(layout: &EventLayout, map: RawFd, offsets: &Offsets) -> Option<Program> {
+    let [result] = layout.offsets(&["ret"])?;
+    let mut program = vec![copy(6, 1)];
+    program.extend(cleared());
+    let pointer = FILE_BASE - 8;
+    let mut rest = vec![store_word(FRAME, FILE_BASE + 24, 7), call(GET_CURRENT_TASK), copy(8, 0)];
+    for offset in [offsets.task_files, offsets.files_table, offsets.table_list] {
+        read_kernel(&mut rest, pointer, offset, 8);
+        rest.push(load_word(8, FRAME, pointer));
+    }
+    // r8 = list + 8 × descriptor.
+    rest.extend([instruction(0x67, 7, 0, 0, 3), instruction(0x0f, 8, 7, 0, 0)]);
+    read_kernel(&mut rest, pointer, 0, 8);
+    rest.push(load_word(8, FRAME, pointer));
+    read_file(&mut rest, FILE_BASE, offsets);
+    rest.extend(give_out(OPENED, FILE_BASE, i32::from(FILE_BYTES), map));
+    // A descriptor that is negative is an error.
+    program.extend([load_word(7, 6, result), instruction(0xc5, 7, 0, rest.len() as i16, 0)]);
+    program.extend(rest);
+    program.extend([move_value(0, 0), EXIT]);
+    Some(program)
+}
+
+/// The program at `io_uring_complete`: the request, its file and its result.
+pub(super) fn of_completion(
+    layout: &EventLayout,
+    map: RawFd,
+    offsets: &Offsets,
+) -> Option<Program> {
+    let [request, result] = layout.offsets(&["req", "res"])?;
+    let mut program = vec![copy(6, 1)];
+    program.extend(cleared());
+    let pointer = FILE_BASE - 8;
+    program.extend([
+        load_word(8, 6, request),
+        store_word(FRAME, FILE_BASE + 24, 8),
+        // 32 bits.
+        instruction(0x61, 7, 6, result, 0),
+        store_word(FRAME, FILE_BASE + HEAD_BYTES as i16 + 32, 7),
+    ]);
+    // The file is the first field of a request.
+    read_kernel(&mut program, pointer, 0, 8);
+    program.push(load_word(8, FRAME, pointer));
+    read_file(&mut program, FILE_BASE, offsets);
+    program.extend(give_out(COMPLETED, FILE_BASE, i32::from(FILE_BYTES), map));
+    program.extend([move_value(0, 0), EXIT]);
+    Some(program)
 }

@@ -1,0 +1,128 @@
+//! Reads that are given to AIO and io_uring, made by fio: all of them are recorded, as those of
+//! `pread` are.
+
+use std::fs::File;
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::can_watch;
+use crate::support::{Ran, Scratch, has};
+
+/// The file, and the number of reads of 4 KiB at random places of it.
+const FILE_BYTES: usize = 64 << 20;
+const READS: u64 = 1024;
+
+/// Number of runs until one has no lost event.
+const RUNS_MAX: usize = 8;
+
+/// fio's options, and the way by which the reads are recorded.
+const WAYS: [(&str, &str); 10] = [
+    ("--ioengine=psync --direct=1", "pread"),
+    ("--ioengine=libaio --direct=1 --iodepth=1", "aio"),
+    ("--ioengine=libaio --direct=0 --iodepth=1", "aio"),
+    ("--ioengine=libaio --direct=1 --iodepth=16 --iodepth_batch_submit=4", "aio"),
+    ("--ioengine=io_uring --direct=1 --iodepth=1", "uring"),
+    ("--ioengine=io_uring --direct=0 --iodepth=1", "uring"),
+    ("--ioengine=io_uring --direct=1 --iodepth=16 --fixedbufs", "uring"),
+    ("--ioengine=io_uring --direct=0 --iodepth=16 --registerfiles", "uring"),
+    ("--ioengine=io_uring --direct=0 --iodepth=16 --force_async=1", "uring"),
+    ("--ioengine=io_uring --direct=0 --iodepth=16 --nonvectored=0", "uring"),
+];
+
+/// Has fio read with these options, recorded; `None` where it can't, or events were lost each time.
+fn recorded(scratch: &Scratch, options: &str) -> Option<Value> {
+    for _ in 0..RUNS_MAX {
+        let mut watch = scratch.command(["watch", "-o", "reads.rec", "--", "fio", "--name=a"]);
+        watch.args(["--filename=data", "--rw=randread", "--bs=4k", "--output=fio.txt"]);
+        watch.arg(format!("--size={FILE_BYTES}")).arg(format!("--number_ios={READS}"));
+        let ran = Ran::of(watch.args(options.split(' ')).output().unwrap());
+        if ran.code != Some(0) {
+            println!("skipped: fio {options}: {}", ran.stderr.trim());
+            return None;
+        }
+        assert!(!ran.stderr.contains("page cache"), "{options}: {}", ran.stderr);
+        let explained = scratch.run("explain reads.rec --json");
+        explained.has_ended(0, options);
+        let explained: Value = serde_json::from_str(&explained.stdout).unwrap();
+        if explained["lost"] == 0 {
+            return Some(explained);
+        }
+    }
+    println!("skipped: fio {options}: the kernel dropped events in each run");
+    None
+}
+
+fn scratch(name: &str) -> Option<Scratch> {
+    let scratch = Scratch::new(name);
+    if !has("fio") {
+        println!("skipped: no fio(1)");
+        return None;
+    }
+    if !can_watch(&scratch) {
+        return None;
+    }
+    scratch.data("data", FILE_BYTES);
+    File::open(scratch.path("data")).unwrap().sync_all().unwrap();
+    Some(scratch)
+}
+
+/// Each read is recorded with its bytes, and none is counted as unseen.
+#[test]
+fn reads_of_aio_and_io_uring_are_recorded_as_those_of_pread() {
+    let Some(scratch) = scratch("watch-asynchronous") else { return };
+    for (options, way) in WAYS {
+        let Some(explained) = recorded(&scratch, options) else { continue };
+        let path = scratch.path("data");
+        let shown = scratch.run("trace show reads.rec").stdout;
+        let records = || shown.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let is_data = |record: &Value| record["file"]["path"] == path.to_str().unwrap();
+        let file = records().find(is_data).expect("the file is named")["file"]["file"].clone();
+        let reads: Vec<Value> = records()
+            .filter_map(|record| record.get("read").cloned())
+            .filter(|read| read["file"] == file && read["way"] == way)
+            .collect();
+        println!("{options}: {} reads, {}", reads.len(), explained["waited_seconds"]);
+        let bytes: u64 = reads.iter().filter_map(|read| read["outcome"]["bytes"].as_u64()).sum();
+        assert_eq!((reads.len() as u64, bytes), (READS, READS * 4096), "{options}");
+        assert_eq!(explained["unseen"].as_array().unwrap().len(), 0, "{options}: {explained}");
+        // Random places: few are read twice.
+        let places: std::collections::BTreeSet<u64> =
+            reads.iter().filter_map(|read| read["offset"].as_u64()).collect();
+        assert!(places.len() as u64 > READS * 9 / 10, "{options}: {} places", places.len());
+        assert!(places.iter().all(|place| place % 4096 == 0 && *place < FILE_BYTES as u64));
+        if options.contains("iodepth=1 ") || options.ends_with("iodepth=1") {
+            let waited: u64 = reads.iter().filter_map(|read| read["waited_ns"].as_u64()).sum();
+            assert!(waited > 0, "{options}: one read at a time is waited for");
+        }
+    }
+}
+
+/// What fio reads of a file that it maps with random advice, a page at a time, is known exactly.
+#[test]
+fn pages_of_a_mapping_with_random_advice_are_each_read_once() {
+    let Some(scratch) = scratch("watch-asynchronous-mapped") else { return };
+    let Some(explained) = recorded(&scratch, "--ioengine=mmap") else { return };
+    let files = explained["shape"]["files"].as_array().unwrap();
+    let path = scratch.path("data");
+    let data = files.iter().find(|file| file["path"] == path.to_str().unwrap()).unwrap();
+    // fio may touch a page twice: each read is one touch, and a window is mapped at most.
+    let touched = data["got_bytes"].as_u64().unwrap() / 4096;
+    assert!((READS * 9 / 10..READS * 11 / 10).contains(&touched), "{data}");
+}
+
+/// Without fio's help: AIO of writes alone is no read that was not seen.
+#[test]
+fn writes_by_aio_are_no_reads() {
+    let Some(scratch) = scratch("watch-asynchronous-writes") else { return };
+    let fio = "--name=a --filename=written --ioengine=libaio --direct=1 --rw=write --bs=64k \
+               --size=1m --output=fio.txt";
+    let mut watch = Command::new(crate::support::READPATH);
+    watch.args(["watch", "-o", "writes.rec", "--", "fio"]).args(fio.split_whitespace());
+    let ran = Ran::of(watch.current_dir(&scratch.0).output().unwrap());
+    if ran.code != Some(0) {
+        return println!("skipped: {}", ran.stderr.trim());
+    }
+    let shown = scratch.run("trace show writes.rec").stdout;
+    assert!(!shown.contains("\"aio\""), "{shown}");
+}
