@@ -27,6 +27,12 @@
 //! Charges of threads that waited at the same time are scaled to the time that passed. A cause is
 //! told from [`REPORTED_SHARE_MIN`] of the recording's length on. Where none is, nothing is wrong: the
 //! device is the limit, or it is not reading that takes the time.
+//!
+//! # Limits of the evidence
+//!
+//! A fault maps up to 2 MiB, and the kernel reports no touch of the mapped pages. These pages never
+//! count as fetched without need. Reads that were not seen (`Unseen`) may have used any page, so
+//! `OverRead` is not claimed next to them. Where they are many, no verdict is given.
 
 use std::collections::BTreeMap;
 

@@ -98,20 +98,20 @@ fn reads_of_aio_and_io_uring_are_recorded_as_those_of_pread() {
     }
 }
 
-/// What fio reads of a file that it maps with random advice, a page at a time, is known exactly.
+/// fio maps the file with random advice and touches a page at a time. A few touches lie next to each
+/// other by chance and count as a stream of 64 KiB.
 #[test]
-fn pages_of_a_mapping_with_random_advice_are_each_read_once() {
+fn touches_of_a_mapping_with_random_advice_count_a_page_each() {
     let Some(scratch) = scratch("watch-asynchronous-mapped") else { return };
     let Some(explained) = recorded(&scratch, "--ioengine=mmap") else { return };
     let files = explained["shape"]["files"].as_array().unwrap();
     let path = scratch.path("data");
     let data = files.iter().find(|file| file["path"] == path.to_str().unwrap()).unwrap();
-    // fio may touch a page twice: each read is one touch, and a window is mapped at most.
     let touched = data["got_bytes"].as_u64().unwrap() / 4096;
-    assert!((READS * 9 / 10..READS * 11 / 10).contains(&touched), "{data}");
+    assert!((READS * 9 / 10..READS * 5 / 4).contains(&touched), "{data}");
 }
 
-/// Without fio's help: AIO of writes alone is no read that was not seen.
+/// AIO that only writes has no read that was not seen.
 #[test]
 fn writes_by_aio_are_no_reads() {
     let Some(scratch) = scratch("watch-asynchronous-writes") else { return };

@@ -1,5 +1,5 @@
-//! Programs that read through mappings: what was read of them, in `explain`, `replay`, `trace export`
-//! and `watch --advise`.
+//! Programs that read through mappings: their reads in `explain`, `replay`, `trace export` and
+//! `watch --advise`.
 //!
 //! The expected bytes are those that each program touches. Linux 6.18 maps up to 2 MiB for one touch
 //! of a file that is read in order, and reports one page of it.
@@ -128,7 +128,7 @@ fn at_scattered(folder: &Path) {
     }
 }
 
-/// The file `data`, on the device: what is still to be written is not dropped from the cache.
+/// Makes the file `data`. The cache drops only pages that have been written to the device.
 fn make_data(scratch: &Scratch) {
     scratch.data("data", DATA_BYTES as usize);
     File::open(scratch.path("data")).unwrap().sync_all().unwrap();

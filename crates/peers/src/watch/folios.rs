@@ -1,10 +1,10 @@
 //! Large folios of the page cache, as far as their insertion was seen.
 //!
-//! A fault maps the whole folio of the page that it needs. Measured on Linux 6.18 with a file of
-//! 256 MiB that is touched in order, `/proc/PID/pagemap` read after each fault: folios of order 6, 8
-//! and 9 are mapped by one fault each (64, 256 and 512 pages), though
-//! `filemap:mm_filemap_map_pages` names 16 pages for the first two and no event of `filemap` is
-//! there for the third. `order` of `filemap:mm_filemap_add_to_page_cache` is exact.
+//! A fault maps the whole folio of the page that it needs. This was measured on Linux 6.18 with a
+//! file of 256 MiB that is touched in order: `/proc/PID/pagemap` was read after each fault. Folios of
+//! order 6, 8 and 9 are mapped by one fault each (64, 256 and 512 pages).
+//! `filemap:mm_filemap_map_pages` names 16 pages for the first two. No event of `filemap` is there
+//! for the third. `order` of `filemap:mm_filemap_add_to_page_cache` is exact.
 //!
 //! Other sources were tried. Access bits do not help: the kernel sets them for all pages that it
 //! maps. `cachestat(2)` knows nothing of mappings. `/proc/PID/pagemap` is exact, but a program that

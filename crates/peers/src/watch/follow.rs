@@ -347,7 +347,7 @@ impl<N: FileNames> Follow<N> {
         if task.inserted.is_empty() {
             return;
         }
-        // What came later is for what the task does next.
+        // Later pages belong to the next call of the task.
         let (inserted, later) = { std::mem::take(&mut task.inserted).into_iter() }
             .partition::<Vec<_>, _>(|inserted| inserted.3 <= at);
         task.inserted = later;

@@ -45,7 +45,7 @@ pub(super) struct Maps {
 }
 
 impl Maps {
-    /// Adds a mapping, in place of what was mapped there.
+    /// Adds a mapping, in place of older ones at its addresses.
     pub fn insert(&mut self, process: u32, address: u64, mapping: Mapping) {
         self.remove(process, address, mapping.end);
         self.processes.entry(process).or_default().insert(address, mapping);

@@ -50,8 +50,8 @@ pub(super) trait FileNames {
     /// Mappings of files that a process has now: first address and the mapping, with the file.
     fn mappings(&mut self, process: u32) -> Vec<(u64, Mapping, NamedFile)>;
 
-    /// Pages around a place that its process has mapped now, one next to the other and no further
-    /// than a huge page; `None` when that can't be found out, or the page itself is not mapped.
+    /// Pages in a row around a place that its process has mapped now, within a huge page. `None` if
+    /// the page itself is not mapped, or the page table can't be read.
     fn mapped(&mut self, place: &Place) -> Option<PageRange>;
 
     /// The disk that a device is, or is a part of, by the kernel's number.

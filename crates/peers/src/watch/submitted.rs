@@ -103,7 +103,7 @@ impl Submissions {
         Ok(Submissions { ring, _attached: attached })
     }
 
-    /// Takes out what was given since the last call.
+    /// Takes out the records since the last call.
     pub fn read(&mut self, events: &mut Vec<TraceEvent>) {
         self.ring.read(|bytes| events.extend(decode(bytes)));
     }
@@ -217,8 +217,8 @@ fn attach(event: u16, program: &Program) -> io::Result<[OwnedFd; 2]> {
     Ok([opened, loaded])
 }
 
-/// A ring of the kernel, as in `kernel/bpf/ringbuf.c`: a page with our position, a page with the
-/// kernel's, and the data, mapped twice in a row so that a record never wraps.
+/// A ring of the kernel, as in `kernel/bpf/ringbuf.c`. A page has our position, the next one the
+/// kernel's. The data follows, mapped twice in a row, so that a record never wraps.
 #[derive(Debug)]
 struct Ring {
     map: OwnedFd,

@@ -3,8 +3,8 @@
 //! A fault names one page and maps up to a whole folio (2 MiB on Linux 6.18). The kernel reports no
 //! touch of the other pages. The estimate follows the order of the faults:
 //!
-//! - A fault whose range begins where an earlier range of the same thread and file ended belongs to
-//!   a stream. A page of a stream that is not mapped causes a fault. All pages of both ranges count
+//! - A fault at the page where an earlier range of the same thread and file ended belongs to a
+//!   stream. A page of a stream that is not mapped causes a fault. All pages of both ranges count
 //!   as used. The same holds for a stream that runs backward.
 //! - Any other fault counts as a use of the page that was touched.
 //!
@@ -75,8 +75,11 @@ impl MappedUse {
             self.readers.clear();
         }
         let ranges = self.readers.entry((read.thread, read.file)).or_default();
-        let ahead = |last: &Range| follows(last.mapped.end, mapped.first);
-        let behind = |last: &Range| follows(mapped.end, last.mapped.first);
+        // A stream next needs the first page that is not mapped. Windows of random touches may lie
+        // next to each other as well.
+        let ahead = |last: &Range| follows(last.mapped.end, touched.first);
+        let edge = if touched.first == mapped.first { mapped.end } else { touched.end };
+        let behind = |last: &Range| follows(edge, last.mapped.first);
         let place = ranges.iter().position(|last| ahead(last) || behind(last));
         let last = place.and_then(|place| ranges.remove(place));
         let used = match last {
@@ -166,8 +169,9 @@ mod tests {
 
     #[test]
     fn touches_far_apart_count_one_page_each() {
-        let told = used(&[(5, (0, 16)), (1000, (992, 1008)), (500, (496, 512))]);
-        assert_eq!(told, [vec![(5, 6)], vec![(1000, 1001)], vec![(500, 501)]]);
+        // The last window lies next to the first one, and the touch does not.
+        let told = used(&[(5, (0, 16)), (1000, (992, 1008)), (25, (16, 32))]);
+        assert_eq!(told, [vec![(5, 6)], vec![(1000, 1001)], vec![(25, 26)]]);
     }
 
     /// Two streams of one thread, in turn.

@@ -2,15 +2,15 @@
 //!
 //! A read names its pages when it begins. A fault names one page. The kernel maps its neighbours with
 //! it: the 64 KiB around it as far as they are in the cache, and the whole of a large folio. It
-//! reports no touch of them. A fault therefore counts as a touch of all pages that it maps: from its
-//! page up to the next multiple of 64 KiB, or as far as the kernel has put pages into the cache for
-//! it, if that is less (a mapping with the advice RANDOM gets one page), and to the end of the folio.
+//! reports no touch of them. A fault therefore counts as a touch of all pages that it maps. These
+//! reach from its page up to the next multiple of 64 KiB, and to the end of the folio. They end
+//! earlier if the kernel has put fewer pages into the cache (one with the advice RANDOM).
 //!
 //! A fault that maps a huge folio has the event of its exception and no other. Folios that were
 //! brought in from here have no event with their order: the page table of the program is asked.
 //!
-//! Where neither is known, the gap between a touch of a mapping and the next one counts as touched,
-//! if it is no longer than the touch before.
+//! The gap between two touches of a mapping counts as touched if neither source is there and it is no
+//! longer than the touch before.
 
 use std::collections::HashMap;
 
@@ -33,7 +33,7 @@ pub(super) enum PageTouch {
     Missed { task: u32, inode: Inode, range: PageRange },
 }
 
-/// Knows where addresses lie, and what page tables have.
+/// Addresses and page tables.
 pub(super) trait Tables {
     /// The page of a file that lies at an address of a task.
     fn at(&self, task: u32, address: u64) -> Option<Place>;
@@ -42,7 +42,7 @@ pub(super) trait Tables {
     fn mapped(&mut self, place: &Place) -> Option<PageRange>;
 }
 
-/// Where addresses lie, and what page tables have, of the running system.
+/// Addresses and page tables of the running system.
 pub(super) struct Known<'a, N> {
     pub names: &'a mut N,
     pub places: Places<'a>,

@@ -80,7 +80,7 @@ pub(super) struct UnderWay {
     cache: Option<(Inode, u64)>,
     /// Of a read through the cache by AIO: its beginning, and when the cache last gave it pages.
     spell: Option<(Moment, Moment)>,
-    /// What devices are asked for it: disk, first sector, end.
+    /// Sectors that devices are asked for.
     asked: Vec<Sectors>,
     asked_bytes: u64,
     /// When a device last did a part of it.
@@ -151,7 +151,7 @@ impl<N: FileNames> Follow<N> {
         }
     }
 
-    /// Fills in what is known of a read when it is given.
+    /// Fills in the file and the range of a read when it is given.
     fn place(&mut self, at: u64, read: &mut UnderWay, given: Given) {
         read.bytes = given.bytes;
         read.offset = Some(given.offset).filter(|offset| *offset <= OFFSET_MAX);
@@ -178,8 +178,8 @@ impl<N: FileNames> Follow<N> {
         }
     }
 
-    /// And what it is given, if that is a read. A thread of io_uring's own that submits is not
-    /// watched: its process reads.
+    /// io_uring is given a read. A submitting thread of io_uring's own is not watched: the read is
+    /// one of its process.
     pub(super) fn uring_reads(&mut self, at: u64, number: u32, process: u32, given: Given) {
         let read = self.pending.uring.remove(&given.request);
         let is_of =
@@ -456,7 +456,7 @@ impl<N: FileNames> Follow<N> {
         self.pending.unseen_count += count;
     }
 
-    /// Gives out what was counted.
+    /// Gives out the counts.
     pub(super) fn put_unseen(&mut self, at_ns: u64) {
         for ((thread, way), (count, waited_ns)) in std::mem::take(&mut self.pending.unseen) {
             let unseen = Unseen { at_ns, thread, way, count, waited_ns };
@@ -467,8 +467,14 @@ impl<N: FileNames> Follow<N> {
     /// Counts what a task, or any where none is named, has under way and will not be seen to end.
     pub(super) fn abandon(&mut self, at: u64, number: Option<u32>) {
         let is_its = |read: &UnderWay| number.is_none_or(|number| read.task == number);
-        let of_uring = self.pending.uring.extract_if(.., |_, read| is_its(read));
-        let of_uring: Vec<UnderWay> = of_uring.map(|(_, read)| read).collect();
+        let mut of_uring = Vec::new();
+        self.pending.uring.retain(|_, read| {
+            let is_its = is_its(read);
+            if is_its {
+                of_uring.push(read.clone());
+            }
+            !is_its
+        });
         for read in taken(&mut self.pending.aio, is_its).into_iter().chain(of_uring) {
             match read.done_ns.filter(|_| read.is_answered()) {
                 Some(done_ns) => self.put_asynchronous(done_ns, read, None, None),

@@ -204,7 +204,7 @@ fn fault_maps_the_whole_folio() {
         (70, touch(256)),
         (71, window(256)),
         (80, touch(512)),
-        // Of the last one it is not known what came into the cache, and nothing else is reported.
+        // The last folio came into the cache before the recording.
         (90, touch(1024)),
         (99, enter(SystemCall::Close, [9, 0, 0, 0])),
     ]);
@@ -364,7 +364,7 @@ fn given(request: u64, offset: u64) -> Given {
     Given { request, descriptor: Some(5), offset, bytes: Some(4096) }
 }
 
-/// Task 70 with the ranges of what is given to AIO and io_uring.
+/// Records of task 70, with the ranges of its requests to AIO and io_uring.
 fn asynchronous(events: Vec<(u64, What)>) -> Vec<Record> {
     let mut follow = Follow::new(Known, 1000);
     follow.expect_submissions();

@@ -97,8 +97,7 @@ fn structures(btf: &[u8], wanted: &[&str]) -> Option<HashMap<(String, String), i
 mod tests {
     use super::*;
 
-    /// Of the running kernel: the first field of a file table is a reference count, so the pointer
-    /// comes later, and all pointers are aligned.
+    /// A file table begins with a reference count, so its pointer comes later. Pointers are aligned.
     #[test]
     fn offsets_of_the_running_kernel_are_found() {
         let Ok(btf) = std::fs::read(PATH) else { return println!("skipped: no {PATH}") };

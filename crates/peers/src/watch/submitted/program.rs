@@ -226,7 +226,7 @@ fn read_file(program: &mut Program, base: i16, offsets: &Offsets) {
 const FILE_BYTES: i16 = HEAD_BYTES as i16 + 40;
 const FILE_BASE: i16 = -FILE_BYTES - 8;
 
-/// Sets the record to 0, so that what is shorter than its field has nothing above it.
+/// Sets the record to 0: a field may be wider than its value.
 fn cleared() -> Program {
     let words = (0..FILE_BYTES / 8).map(|nth| store_word(FRAME, FILE_BASE + 8 * nth, 0));
     std::iter::once(move_value(0, 0)).chain(words).collect()
