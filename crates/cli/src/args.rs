@@ -8,6 +8,7 @@ use readpath::BackendKind;
 
 use crate::everyday::{CacheState, Refused};
 use crate::explain::ExplainArgs;
+use crate::input::with_path;
 use crate::output::OutputFormat;
 use crate::profile::ProfileArgs;
 use crate::recordings::TraceCommand;
@@ -120,7 +121,7 @@ pub struct RunArgs {
     #[arg(long, exclusive = true)]
     pub fio_options: bool,
     /// Where to run it; repeat it, or separate with commas [default: hdd]
-    #[arg(long = "on", value_name = "STORAGE")]
+    #[arg(long = "on", value_name = "STORAGE", value_parser = with_path())]
     pub storages: Vec<String>,
     /// Readahead laws, each a row [default: adaptive]
     #[arg(long, value_name = "LAW,…")]
@@ -249,7 +250,7 @@ pub struct CheckKernelArgs {
 #[derive(Debug, Args)]
 pub struct NameArgs {
     /// One of them, in full
-    #[arg(value_name = "NAME")]
+    #[arg(value_name = "NAME", value_parser = with_path())]
     pub name: Option<String>,
 }
 
@@ -294,7 +295,7 @@ pub struct ManArgs {
     Needs root, or fusermount3. `umount DIR` ends it too.")]
 pub struct ServeArgs {
     /// A modelled device (`readpath devices`), with parameters after commas
-    #[arg(value_name = "DEVICE")]
+    #[arg(value_name = "DEVICE", value_parser = with_path())]
     pub device: String,
     /// An empty folder, on which it is mounted; the file is DIR/device
     #[arg(long = "at", value_name = "DIR")]
@@ -320,7 +321,7 @@ pub struct ValidateArgs {
     #[arg(value_name = "TRACE")]
     pub trace: PathBuf,
     /// The disk: hdd,disksim=FILE.diskspecs, hdd,toml=FILE, hdd,drive=NAME
-    #[arg(long = "on", value_name = "DISK", default_value = "hdd")]
+    #[arg(long = "on", value_name = "DISK", default_value = "hdd", value_parser = with_path())]
     pub disk: String,
     /// Tell also what each feature of the model is worth
     #[arg(long)]
@@ -410,7 +411,12 @@ pub struct ReplayArgs {
     /// Of a recording: make its reads again on these modelled devices, each a row; or on real storage:
     /// file:FOLDER by our read path, kernel:FOLDER by the kernel's, over scratch files as long as those
     /// that were recorded; repeat it
-    #[arg(long = "on", value_name = "STORAGE,…", default_value = "hdd,nvme")]
+    #[arg(
+        long = "on",
+        value_name = "STORAGE,…",
+        default_value = "hdd,nvme",
+        value_parser = with_path()
+    )]
     pub storages: Vec<String>,
     /// Of a recording: readahead laws, each a row; the kernel has its own
     #[arg(long, value_name = "LAW,…", default_value = "ondemand,adaptive")]

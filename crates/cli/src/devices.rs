@@ -2,6 +2,7 @@
 
 use readpath_core::policy::Spec;
 use readpath_core::unit::SECTOR_BYTES;
+use readpath_peers::notice;
 use readpath_sim::device::parameter::DeviceParameter;
 use readpath_sim::device::registry;
 
@@ -53,7 +54,7 @@ fn tell(name: &str) -> CommandResult {
 /// Says on standard error what of a device's description its model does not do.
 pub fn tell_unmodelled(spec: &Spec) {
     for text in registry::unmodelled(spec) {
-        eprintln!("readpath: {text}");
+        notice::print(text);
     }
 }
 

@@ -3,6 +3,8 @@
 use std::fmt::Display;
 use std::process::ExitCode;
 
+use readpath_peers::notice;
+
 /// The ways to end other than well, each with its exit code.
 #[derive(Debug)]
 pub enum Failure {
@@ -17,6 +19,9 @@ pub enum Failure {
     /// Exit code 130: interrupted by ctrl-C or a signal. What was measured so
     /// far has been printed.
     Interrupted,
+    /// Exit code 0: the reader of standard output has gone away (`| head`), so a command that
+    /// writes nothing else stops early.
+    ReaderGone,
 }
 
 /// What a subcommand gives.
@@ -42,8 +47,9 @@ impl Failure {
             Failure::Interrupted => {
                 (130, "interrupted; any figures are of what was done until then")
             }
+            Failure::ReaderGone => return ExitCode::SUCCESS,
         };
-        eprintln!("readpath: {text}");
+        notice::print(text);
         ExitCode::from(code)
     }
 }

@@ -3,10 +3,16 @@
 use std::io::ErrorKind;
 use std::path::Path;
 
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use readpath_core::policy::Spec;
-use readpath_sim::{input_file, size};
+use readpath_sim::{input_file, path_text, size};
 
 use crate::exit::Failure;
+
+/// Takes an argument of any bytes as text ([`path_text`]): a storage or device with a path in it.
+pub fn with_path() -> impl TypedValueParser<Value = String> {
+    OsStringValueParser::new().map(|argument| path_text::encode(&argument))
+}
 
 /// Takes a list of laws or devices apart.
 pub fn specs(text: &str) -> Result<Vec<Spec>, Failure> {

@@ -1,5 +1,8 @@
 //! The `readpath` command: one job under several policies and devices, in one table.
 
+// Both macros panic where the text cannot be written: `output` and `notice` report it or drop it.
+#![cfg_attr(not(test), warn(clippy::print_stderr, clippy::print_stdout))]
+
 mod args;
 mod at_once;
 mod cache;
@@ -38,6 +41,7 @@ mod what_if;
 use std::process::ExitCode;
 
 use clap::Parser;
+use readpath_peers::notice;
 
 use args::{Cli, Command};
 
@@ -46,7 +50,7 @@ fn main() -> ExitCode {
     // Not a part of another run: that one lives.
     if !matches!(command, Command::TouchMemory | Command::BenchOne | Command::ReplayOne) {
         for cleanup_entry in readpath_peers::cleanup_entry::undo_abandoned() {
-            eprintln!("readpath: {cleanup_entry}");
+            notice::print(cleanup_entry);
         }
     }
     let ended = match command {

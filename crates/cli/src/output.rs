@@ -154,11 +154,20 @@ pub fn print_json<T: Serialize>(results: &[T], seed: impl Into<Option<u64>>) -> 
     print(&format!("{text}\n"))
 }
 
-/// Writes to standard output; a reader that has gone away is no error.
+/// Writes to standard output. A reader that has gone away (`| head`) is no error, and the command
+/// goes on: it may still write files.
 pub fn print(text: &str) -> CommandResult {
-    match std::io::stdout().lock().write_all(text.as_bytes()) {
-        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
-        Err(error) => Err(Failure::Run(format!("standard output: {error}; write it elsewhere"))),
-        Ok(()) => Ok(()),
+    let mut output = std::io::stdout().lock();
+    match output.write_all(text.as_bytes()).and_then(|()| output.flush()).map_err(not_written) {
+        Err(Failure::ReaderGone) => Ok(()),
+        written => written,
+    }
+}
+
+/// The end of a command that could not write to standard output.
+pub fn not_written(error: std::io::Error) -> Failure {
+    match error.kind() {
+        std::io::ErrorKind::BrokenPipe => Failure::ReaderGone,
+        _ => Failure::Run(format!("standard output: {error}; write it elsewhere")),
     }
 }

@@ -6,13 +6,15 @@
 
 use std::io::{self, BufRead, BufReader, Lines, StdinLock, Write};
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
+use readpath_sim::path_text;
 use rustix::process::{Signal, set_parent_process_death_signal};
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
 use crate::exit::{CommandResult, Failure};
 use crate::progress::Interrupt;
@@ -106,6 +108,23 @@ impl Drop for WorkerProcess {
         // Both fail only for a process that is no more.
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+/// A path in an order, whatever bytes it has.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(from = "String", into = "String")]
+pub struct OrderPath(pub PathBuf);
+
+impl From<String> for OrderPath {
+    fn from(text: String) -> OrderPath {
+        OrderPath(path_text::decode(&text))
+    }
+}
+
+impl From<OrderPath> for String {
+    fn from(OrderPath(path): OrderPath) -> String {
+        path_text::encode(path.as_os_str())
     }
 }
 

@@ -1,14 +1,17 @@
 //! `readpath trace`: recordings shown, cut, anonymised, made of others' formats and handed on.
 
+use std::fmt::Display;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand, ValueEnum};
+use readpath_peers::notice;
 use readpath_sim::job;
 use readpath_sim::recording::{Record, RecordingError, RecordingReader, RecordingWriter};
 
 use crate::exit::{CommandResult, Failure};
+use crate::output::not_written;
 
 mod export;
 mod import;
@@ -124,31 +127,60 @@ pub fn run(command: &TraceCommand) -> CommandResult {
         }
         TraceCommand::Import(args) => import::run(args),
         TraceCommand::Export(args) => {
-            let mut out = output(args.output.as_deref())?;
-            let ended = export::write(&args.recording, args.format, &mut out);
-            out.flush().map_err(Failure::usage)?;
-            ended
+            let mut out = Output::open(args.output.clone())?;
+            export::write(&args.recording, args.format, &mut out)?;
+            out.finish()
         }
     }
 }
 
-fn output(path: Option<&Path>) -> Result<Box<dyn Write>, Failure> {
-    Ok(match path {
-        None => Box::new(BufWriter::new(io::stdout())),
-        Some(path) => {
-            let file = File::create(path).map_err(|error| Failure::about(path.display(), error))?;
-            Box::new(BufWriter::new(file))
+/// Text that is written piece by piece, to a file or to standard output.
+struct Output {
+    writer: Box<dyn Write>,
+    path: Option<PathBuf>,
+}
+
+impl Output {
+    /// Makes the file; without a path it is standard output.
+    fn open(path: Option<PathBuf>) -> Result<Output, Failure> {
+        let writer: Box<dyn Write> = match &path {
+            None => Box::new(BufWriter::new(io::stdout())),
+            Some(path) => {
+                let file = File::create(path);
+                let about = |error| Failure::about(path.display(), error);
+                Box::new(BufWriter::new(file.map_err(about)?))
+            }
+        };
+        Ok(Output { writer, path })
+    }
+
+    /// Writes a piece.
+    fn put(&mut self, text: impl Display) -> CommandResult {
+        let written = write!(self.writer, "{text}");
+        written.map_err(|error| self.failed(error))
+    }
+
+    /// Writes whatever is still in memory.
+    fn finish(mut self) -> CommandResult {
+        let written = self.writer.flush();
+        written.map_err(|error| self.failed(error))
+    }
+
+    fn failed(&self, error: io::Error) -> Failure {
+        match &self.path {
+            None => not_written(error),
+            Some(path) => Failure::about(path.display(), error),
         }
-    })
+    }
 }
 
 fn show(path: &Path) -> CommandResult {
-    let mut out = output(None)?;
+    let mut out = Output::open(None)?;
     each_record(path, |record| {
         let line = serde_json::to_string(&record).expect("a record can be written as JSON");
-        writeln!(out, "{line}").map_err(Failure::usage)
+        out.put(format_args!("{line}\n"))
     })?;
-    out.flush().map_err(Failure::usage)
+    out.finish()
 }
 
 fn cut(args: &CutArgs) -> CommandResult {
@@ -231,7 +263,7 @@ fn records(path: &Path) -> Result<impl Iterator<Item = Result<Record, Failure>> 
     Ok(reader.filter_map(move |record| match record {
         Ok(record) => Some(Ok(record)),
         Err(error @ RecordingError::Cut { .. }) => {
-            eprintln!("readpath: {}: {error}", path.display());
+            notice::print(format_args!("{}: {error}", path.display()));
             None
         }
         Err(error) => Some(Err(Failure::about(path.display(), error))),

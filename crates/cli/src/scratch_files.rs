@@ -6,6 +6,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use readpath_peers::cleanup_entry::{CleanupKind, Record};
+use readpath_peers::notice;
 
 use crate::exit::Failure;
 use crate::progress::Interrupt;
@@ -46,7 +47,7 @@ impl Drop for ScratchFiles {
     fn drop(&mut self) {
         for (path, _) in &self.0 {
             if let Err(error) = std::fs::remove_file(path) {
-                eprintln!("readpath: {}: can't be removed: {error}", path.display());
+                notice::print(format_args!("{}: can't be removed: {error}", path.display()));
             }
         }
     }
@@ -105,7 +106,7 @@ impl ScratchFolder {
 impl Drop for ScratchFolder {
     fn drop(&mut self) {
         if let Err(error) = std::fs::remove_dir_all(&self.path) {
-            eprintln!("readpath: {}: can't be removed: {error}", self.path.display());
+            notice::print(format_args!("{}: can't be removed: {error}", self.path.display()));
         }
     }
 }

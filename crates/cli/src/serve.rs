@@ -17,6 +17,7 @@ use fuser::{BackgroundSession, Config, MountOption, Session};
 use readpath_core::policy::Spec;
 use readpath_core::unit::SECTOR_BYTES;
 use readpath_peers::cleanup_entry::{CleanupKind, Record};
+use readpath_peers::notice;
 use readpath_sim::device::{BoxedDevice, registry};
 use readpath_sim::report::ReadCounters;
 use rustix::io::Errno;
@@ -27,6 +28,7 @@ use crate::args::ServeArgs;
 use crate::devices::tell_unmodelled;
 use crate::exit::{CommandResult, Failure};
 use crate::input;
+use crate::output::print;
 
 mod engine;
 mod mount;
@@ -72,18 +74,21 @@ pub fn run(args: &ServeArgs) -> CommandResult {
     // Dropped last, when the mount is gone: after a kill the next run takes it away.
     let _record = Record::keep(CleanupKind::ServedMount, &args.folder)
         .map_err(|error| Failure::about(args.folder.display(), error))?;
-    println!("ready: {} ({bytes} bytes, `{spec}`)", args.folder.join(FILE_NAME).display());
+    print(&format!(
+        "ready: {} ({bytes} bytes, `{spec}`)\n",
+        args.folder.join(FILE_NAME).display()
+    ))?;
 
     let end = wait_for_end(&signals, parent, &session);
     let is_detached = end_mount(session, &args.folder, end);
-    report(&engine.answered());
+    let reported = report(&engine.answered());
     if is_detached {
-        eprintln!(
-            "readpath: {} was still in use and has been detached; what had it open gets errors",
+        notice::print(format_args!(
+            "{} was still in use and has been detached; what had it open gets errors",
             args.folder.display()
-        );
+        ));
     }
-    Ok(())
+    reported
 }
 
 /// The file that holds the data, and how many bytes are served.
@@ -200,15 +205,15 @@ fn end_mount(session: BackgroundSession, folder: &Path, end: ServeEnd) -> bool {
     }
 }
 
-fn report(answered: &ReadCounters) {
+fn report(answered: &ReadCounters) -> CommandResult {
     let us = |late: Option<f64>| late.map_or("-".to_owned(), |us| format!("{} µs", us as u64));
     let late = answered.latency();
-    println!(
-        "served {} requests, {} bytes; answers late by {} (p50), {} (p99), {} (max)",
+    print(&format!(
+        "served {} requests, {} bytes; answers late by {} (p50), {} (p99), {} (max)\n",
         answered.operations,
         answered.bytes,
         us(late.p50),
         us(late.p99),
         us(late.max),
-    );
+    ))
 }

@@ -1,5 +1,6 @@
 //! `readpath watch`: what a program reads, recorded from outside.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -10,14 +11,16 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use readpath_peers::kernel_trace::TracefsError;
+use readpath_peers::notice;
 use readpath_peers::usage::CpuTime;
-use readpath_peers::watch::{Help, Recorder, RecordingSummary};
+use readpath_peers::watch::{Recorder, RecordingSummary};
 use readpath_sim::job;
 use readpath_sim::recording::RecordingWriter;
 
 use crate::exit::{CommandResult, Failure};
 use crate::input;
 
+mod advised;
 mod preloaded;
 mod sampled;
 
@@ -41,7 +44,7 @@ mod sampled;
 pub struct WatchArgs {
     /// Watch this program, and all that it starts, until it ends
     #[arg(value_name = "COMMAND", last = true, required_unless_present_any = ["pid", "cgroup"])]
-    pub command: Vec<String>,
+    pub command: Vec<OsString>,
     /// Watch this process, and all that it starts meanwhile, until it ends
     #[arg(long, value_name = "N", conflicts_with = "command")]
     pub pid: Option<u32>,
@@ -171,7 +174,8 @@ fn begin(args: &WatchArgs, watch: &mut Recorder) -> Result<(String, Option<Child
         return Ok((name, None));
     }
     let (name, command) = program(args);
-    let child = watch.spawn(command).map_err(|error| Failure::about(&args.command[0], error))?;
+    let child =
+        watch.spawn(command).map_err(|error| Failure::about(args.command[0].display(), error))?;
     Ok((name, Some(child)))
 }
 
@@ -251,60 +255,24 @@ fn budget(given: Option<&str>) -> Result<u64, Failure> {
 fn tell(path: Option<&Path>, summary: &RecordingSummary, is_running: bool) {
     let RecordingSummary { seconds, lost, unplaced, help } = summary;
     if let Some(help) = help {
-        tell_help(help);
+        advised::lines(help).iter().for_each(notice::print);
     }
     if let Some(path) = path.map(Path::display) {
-        eprintln!(
-            "readpath: recorded {seconds:.2} s in {path}; `readpath explain {path}` says what is \
-             wrong"
-        );
+        notice::print(format_args!(
+            "recorded {seconds:.2} s in {path}; `readpath explain {path}` says what is wrong"
+        ));
     }
     if *lost > 0 {
         let holes = if path.is_some() { ": the recording has holes" } else { "" };
-        eprintln!("readpath: {lost} events were lost{holes}");
+        notice::print(format_args!("{lost} events were lost{holes}"));
     }
     if *unplaced > 0 && path.is_some() {
-        eprintln!(
-            "readpath: {unplaced} reads by AIO or io_uring are counted in it, without file and range: \
-             these were not seen"
-        );
+        notice::print(format_args!(
+            "{unplaced} reads by AIO or io_uring are counted in it, without file and range: these \
+             were not seen"
+        ));
     }
     if is_running {
-        eprintln!("readpath: the program runs on");
-    }
-}
-
-/// What was done for the program, and what came of it.
-fn tell_help(help: &Help) {
-    let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
-    if help.brought_bytes == 0 {
-        eprintln!("readpath: nothing was brought in: nothing of it could be foreseen");
-        return;
-    }
-    let used = help.used_bytes.min(help.brought_bytes);
-    eprintln!(
-        "readpath: brought in {:.1} MiB of {} {}, {:.1} MiB of it used ({:.0} %); no more than {:.1} \
-         MiB stood unused, {:.1} MiB as the kernel counts",
-        mib(help.brought_bytes),
-        help.files,
-        if help.files == 1 { "file" } else { "files" },
-        mib(used),
-        used as f64 / help.brought_bytes as f64 * 100.0,
-        mib(help.standing_bytes_max),
-        mib(help.counted_bytes_max),
-    );
-    for (when, waits) in [("without", help.without), ("with", help.with)] {
-        if let Some(seconds) = waits.seconds_a_mib() {
-            eprintln!(
-                "readpath: {when} advice it waited {:.2} s for {:.1} MiB, {:.2} ms a MiB",
-                waits.waited_ns as f64 / 1e9,
-                mib(waits.read_bytes),
-                seconds * 1e3,
-            );
-        }
-    }
-    if help.rests > 0 {
-        let end = if help.is_stopped { ", and was given up" } else { "" };
-        eprintln!("readpath: advice did not pay and rested, {} times{end}", help.rests);
+        notice::print("the program runs on");
     }
 }

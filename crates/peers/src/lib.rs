@@ -11,8 +11,11 @@
 //! - [`cold`]: a cold start, checked;
 //! - [`mapping`]: a file as the kernel maps it;
 //! - [`cleanup_entry`]: what a run makes on the machine, undone by the next one if it is killed;
+//! - [`notice`]: messages on standard error;
 //! - [`queue`]: what the kernel decides by for a device;
 //! - [`clock`], [`usage`]: wall-clock and processor time.
+
+#![cfg_attr(not(test), warn(clippy::print_stderr, clippy::print_stdout))]
 
 pub mod cleanup_entry;
 pub mod clock;
@@ -22,6 +25,7 @@ pub mod kernel;
 pub mod kernel_swap;
 pub mod kernel_trace;
 pub mod mapping;
+pub mod notice;
 pub mod oracle;
 pub mod queue;
 mod tracefs;

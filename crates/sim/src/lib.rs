@@ -4,6 +4,7 @@
 //! same decisions, to the bit.
 
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), warn(clippy::print_stderr, clippy::print_stdout))]
 
 pub mod blocks;
 pub mod caching;
@@ -18,6 +19,7 @@ pub mod load;
 pub mod observe;
 pub mod operation_log;
 mod page_set;
+pub mod path_text;
 pub mod profile;
 pub mod recording;
 pub mod regret;

@@ -24,7 +24,7 @@ use super::refused::{self, Refused};
 use super::rows::{Row, RowAccesses, Scale};
 use super::states::CacheState;
 use crate::exit::{CommandResult, Failure};
-use crate::part::{Orders, say};
+use crate::part::{OrderPath, Orders, say};
 
 /// The subcommand.
 pub const NAME: &str = "everyday-one";
@@ -78,7 +78,7 @@ pub struct MeasurementOrder {
     /// In which state; it has been brought about.
     pub state: CacheState,
     /// The folder of the run, with the data in it.
-    pub folder: PathBuf,
+    pub folder: OrderPath,
     /// What is refused to whoever reads.
     pub refused: Vec<Refused>,
 }
@@ -124,7 +124,7 @@ pub fn run() -> CommandResult {
 
 fn measure(order: &MeasurementOrder, row: &Row) -> io::Result<Measurement> {
     let files: Vec<PathBuf> =
-        row.data.files(&order.folder).into_iter().map(|(path, _)| path).collect();
+        row.data.files(&order.folder.0).into_iter().map(|(path, _)| path).collect();
     let [before, measured] = order.state.passes();
     let mut start = MeasurementStart::now();
     let mut opened = Opened::by(order.way, row, &files)?;

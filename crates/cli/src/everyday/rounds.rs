@@ -22,7 +22,7 @@ use super::refused::Refused;
 use super::rows::{Data, Row, Scale};
 use super::states::{self, CacheState};
 use crate::exit::Failure;
-use crate::part::{Gone, WorkerProcess};
+use crate::part::{Gone, OrderPath, WorkerProcess};
 use crate::progress::Interrupt;
 
 /// How many times as long as the fastest peer of the cell so far a peer may take, and ours.
@@ -207,7 +207,7 @@ impl<'r> Matrix<'_, 'r> {
             scale: self.scale,
             way,
             state: cell.state,
-            folder: self.folder.to_path_buf(),
+            folder: OrderPath(self.folder.to_path_buf()),
             refused: self.refused.to_vec(),
         };
         // One that has ended is found out below, with the reason.

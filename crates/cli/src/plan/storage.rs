@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use readpath::nfs::NfsUrl;
 use readpath_core::policy::Spec;
+use readpath_sim::path_text;
 
 use crate::devices::tell_unmodelled;
 use crate::exit::Failure;
@@ -66,7 +67,7 @@ fn whole(text: &str, path: &str) -> Result<PathBuf, Failure> {
     if path.is_empty() {
         return Err(Failure::Usage(format!("`--on {text}` names no file: write {text}PATH")));
     }
-    Ok(PathBuf::from(path))
+    Ok(path_text::decode(path))
 }
 
 impl fmt::Display for Storage {

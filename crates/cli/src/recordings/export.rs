@@ -1,21 +1,20 @@
 //! Recordings in the formats of other tools.
 
 use std::collections::BTreeMap;
-use std::io::Write;
 use std::path::Path;
 
 use readpath_sim::operation_log::TRACE_HEADER;
 use readpath_sim::recording::{MappedUse, ReadRecord, Record, RequestRecord, ThreadName};
 use serde_json::json;
 
-use super::{ExportFormat, each_record};
-use crate::exit::{CommandResult, Failure};
+use super::{ExportFormat, Output, each_record};
+use crate::exit::CommandResult;
 
 /// The process under which the requests of devices are shown.
 const DEVICES: u32 = 0;
 
 /// Writes a recording.
-pub(super) fn write(path: &Path, format: ExportFormat, out: &mut dyn Write) -> CommandResult {
+pub(super) fn write(path: &Path, format: ExportFormat, out: &mut Output) -> CommandResult {
     match format {
         ExportFormat::Iolog => iolog(path, out),
         ExportFormat::Chrome => chrome(path, out),
@@ -23,10 +22,10 @@ pub(super) fn write(path: &Path, format: ExportFormat, out: &mut dyn Write) -> C
 }
 
 /// fio's iolog, version 3: a line for a file when it is first read, and one for each read.
-fn iolog(path: &Path, out: &mut dyn Write) -> CommandResult {
+fn iolog(path: &Path, out: &mut Output) -> CommandResult {
     let mut files: BTreeMap<u32, (String, bool)> = BTreeMap::new();
     let (mut last_us, mut mapped) = (0, MappedUse::default());
-    let mut line = |text: String| writeln!(out, "{text}").map_err(Failure::usage);
+    let mut line = |text: String| out.put(format_args!("{text}\n"));
     line(TRACE_HEADER.to_owned())?;
     each_record(path, |record| {
         match record {
@@ -61,13 +60,13 @@ fn iolog(path: &Path, out: &mut dyn Write) -> CommandResult {
 }
 
 /// The trace event format: a list of complete events, times in microseconds.
-fn chrome(path: &Path, out: &mut dyn Write) -> CommandResult {
+fn chrome(path: &Path, out: &mut Output) -> CommandResult {
     let mut files: BTreeMap<u32, String> = BTreeMap::new();
     let mut threads: BTreeMap<u32, ThreadName> = BTreeMap::new();
     let mut is_first = true;
     let mut event = |event: serde_json::Value| {
         let before = if std::mem::take(&mut is_first) { "[\n" } else { ",\n" };
-        write!(out, "{before}{event}").map_err(Failure::usage)
+        out.put(format_args!("{before}{event}"))
     };
     event(json!({"ph": "M", "name": "process_name", "pid": DEVICES, "args": {"name": "devices"}}))?;
     each_record(path, |record| {
@@ -94,7 +93,7 @@ fn chrome(path: &Path, out: &mut dyn Write) -> CommandResult {
         }
         Ok(())
     })?;
-    writeln!(out, "\n]").map_err(Failure::usage)
+    out.put("\n]\n")
 }
 
 fn read_event(

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::{BufRead, BufWriter};
 
 use readpath_core::request::Op;
+use readpath_peers::notice;
 use readpath_sim::recording::{
     self, ReadMethod, ReadOutcome, ReadRecord, Record, RecordingEnd, RecordingMethod,
     RecordingStart, RecordingWriter, ThreadName, strace,
@@ -39,7 +40,7 @@ pub(super) fn run(args: &ImportArgs) -> CommandResult {
         writer.put(record).map_err(about)?;
     }
     writer.finish().map_err(about)?;
-    eprintln!("readpath: {reads} reads in {}", args.output.display());
+    notice::print(format_args!("{reads} reads in {}", args.output.display()));
     Ok(())
 }
 

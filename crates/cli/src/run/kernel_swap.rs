@@ -18,6 +18,7 @@ use readpath_peers::kernel_swap::group::MemoryGroup;
 use readpath_peers::kernel_swap::memory::shared_object;
 use readpath_peers::kernel_swap::page_cluster::{self, PageCluster};
 use readpath_peers::kernel_swap::{SwapError, SwapTurn};
+use readpath_peers::notice;
 use readpath_sim::load::{LoadRow, MemorySharing};
 use readpath_sim::report::ReadCounters;
 use rustix::process::Signal;
@@ -126,9 +127,7 @@ fn attempt(
     let (area, cleaned) = SwapArea::on(path, load.swap_bytes)?;
     let (group, groups_cleaned) = MemoryGroup::new(load.memory_bytes)?;
     let left = set.iter().flat_map(|(_, cleanup_entry)| cleanup_entry.iter());
-    left.chain(&cleaned)
-        .chain(&groups_cleaned)
-        .for_each(|cleanup_entry| eprintln!("readpath: {cleanup_entry}"));
+    left.chain(&cleaned).chain(&groups_cleaned).for_each(notice::print);
 
     let mut processes = Processes::start(run, &group)?;
     let fill_seconds = processes.fill(interrupt).map_err(|gone| looked_at(gone, &group))?;
@@ -171,7 +170,7 @@ fn turn(interrupt: &Interrupt) -> Result<SwapTurn, Stopped> {
             return Err(Stopped::Interrupted);
         }
         if !is_told {
-            eprintln!("readpath: another run uses the kernel's swap; waiting for its end");
+            notice::print("another run uses the kernel's swap; waiting for its end");
             is_told = true;
         }
         std::thread::sleep(NAP);

@@ -7,6 +7,7 @@ use std::process::Child;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use readpath_peers::notice;
 use readpath_peers::usage::CpuTime;
 use readpath_peers::watch::preload::{KernelCounts, Preload, Preloaded, wait_counted};
 use readpath_peers::watch::sampled::Sampled;
@@ -28,10 +29,10 @@ pub fn run(args: &WatchArgs, span: Option<Duration>, is_interrupted: &AtomicBool
                 .to_owned(),
         ));
     }
-    eprintln!(
-        "readpath: not root: functions put before the C library's record what calls read, and not touches of \
+    notice::print(
+        "not root: functions put before the C library's record what calls read, and not touches of \
          mappings, io_uring, reads within the C library (stdio), static and setuid programs, and what the page \
-         cache had"
+         cache had",
     );
     let output = args.output.clone().unwrap_or_else(|| PathBuf::from(OUTPUT));
     let about = |error: std::io::Error| Failure::about(output.display(), error);
@@ -42,7 +43,7 @@ pub fn run(args: &WatchArgs, span: Option<Duration>, is_interrupted: &AtomicBool
     let before = CpuTime::of_children();
     let (name, command) = program(args);
     let mut child =
-        watch.spawn(command).map_err(|error| Failure::about(&args.command[0], error))?;
+        watch.spawn(command).map_err(|error| Failure::about(args.command[0].display(), error))?;
     writer.put(watch.first_record(&name)).map_err(about)?;
     let (began, mut status, mut counts) = (Instant::now(), None, None);
     // Until it is known that the library is in it.
@@ -68,9 +69,9 @@ pub fn run(args: &WatchArgs, span: Option<Duration>, is_interrupted: &AtomicBool
     if recorded.programs == 0 {
         samples = samples.or_else(|| looks.map(Sampled::finish));
         match (samples, counts) {
-            (Some(samples), _) => sampled::tell(&samples),
+            (Some(samples), _) => sampled::tell(&samples)?,
             // It ended before anybody could look at it.
-            (None, Some(counts)) => sampled::tell_counted(counts, began.elapsed().as_secs_f64()),
+            (None, Some(counts)) => sampled::tell_counted(counts, began.elapsed().as_secs_f64())?,
             (None, None) => {}
         }
         return Err(Failure::Unavailable(format!(
@@ -95,12 +96,12 @@ fn has_ended(child: &Child) -> std::io::Result<bool> {
 fn tell_unseen(recorded: &Preloaded, counts: Option<KernelCounts>) {
     let Preloaded { reads, .. } = recorded;
     match counts {
-        Some(counts) => eprintln!(
-            "readpath: {reads} reads of files were seen; the kernel counts {} calls that read, {} more: of pipes, \
+        Some(counts) => notice::print(format_args!(
+            "{reads} reads of files were seen; the kernel counts {} calls that read, {} more: of pipes, \
              terminals and sockets, of loaders, and those that can't be seen so",
             counts.reads,
             counts.reads.saturating_sub(*reads),
-        ),
-        None => eprintln!("readpath: {reads} reads of files were seen"),
+        )),
+        None => notice::print(format_args!("{reads} reads of files were seen")),
     }
 }

@@ -5,11 +5,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use readpath_core::unit::PAGE_BYTES;
+use readpath_peers::notice;
 use readpath_peers::watch::preload::KernelCounts;
 use readpath_peers::watch::sampled::{Sampled, SampledCache, SampledFile, Samples};
 
 use super::{ROUND, WatchArgs};
 use crate::exit::{CommandResult, Failure};
+use crate::output::print;
 use crate::table::{self, Table};
 
 /// So many files stand in the table.
@@ -34,9 +36,9 @@ pub fn run(
             path.display()
         ))));
     }
-    eprintln!(
-        "readpath: not root: the process is looked at ten times a second at most; single reads, their places and \
-         waits, its threads and what it starts are not known, and nothing is recorded"
+    notice::print(
+        "not root: the process is looked at ten times a second at most; single reads, their places and \
+         waits, its threads and what it starts are not known, and nothing is recorded",
     );
     let began = Instant::now();
     let is_over = || span.is_some_and(|span| began.elapsed() >= span);
@@ -44,57 +46,62 @@ pub fn run(
         std::thread::sleep(ROUND);
         sampled.look_if_due();
     }
-    tell(&sampled.finish());
-    Some(Ok(()))
+    Some(tell(&sampled.finish()))
 }
 
 /// Prints what was sampled.
-pub fn tell(samples: &Samples) {
+pub fn tell(samples: &Samples) -> CommandResult {
     let Samples { seconds, looks, counts, files, has_more } = samples;
     let is_told = |file: &&SampledFile| {
         file.moved_bytes > 0
             || file.cache.is_some_and(|cache| cache.last_pages + cache.left_pages > 0)
     };
     let rows: Vec<SampledFile> = files.iter().filter(is_told).take(ROWS_MAX).cloned().collect();
-    tell_counted(*counts, *seconds);
-    println!("Sampled in {looks} looks, MiB:\n");
-    if rows.is_empty() {
-        println!("no file of which anything was read or is cached");
-    } else {
-        print!("{}", Table::of(&rows, &COLUMNS, 2));
+    let mut text = counted(*counts, *seconds);
+    text += &format!("Sampled in {looks} looks, MiB:\n\n");
+    match rows.is_empty() {
+        true => text += "no file of which anything was read or is cached\n",
+        false => text += &Table::of(&rows, &COLUMNS, 2).to_string(),
     }
     let left_out = files.len() - rows.len();
     if left_out > 0 {
-        println!("\n{left_out} more files were open or mapped, with less or nothing to tell.");
+        text += &format!(
+            "\n{left_out} more files were open or mapped, with less or nothing to tell.\n"
+        );
     }
     if *has_more {
-        println!("\nThere were more files than are looked at.");
+        text += "\nThere were more files than are looked at.\n";
     }
-    println!(
-        "\n`moved`: how far positions went forward, by read(2) or a seek; reads at places (pread) and touches of mappings \
-         move none. \
-         `came` and `left`: pages of the page cache between two looks, whoever brought them in, so these are the \
-         least. `-`: the kernel tells it to the file's owner and to who may write it. Which bytes were asked for, and so \
-         what was read ahead in vain, is not known: as root it is."
-    );
+    text += "\n`moved`: how far positions went forward, by read(2) or a seek; reads at places (pread) \
+        and touches of mappings move none. \
+        `came` and `left`: pages of the page cache between two looks, whoever brought them in, so \
+        these are the least. `-`: the kernel tells it to the file's owner and to who may write it. \
+        Which bytes were asked for, and so what was read ahead in vain, is not known: as root it is.\n";
+    print(&text)
 }
 
 /// Prints what the kernel has counted of a process in so many seconds.
-pub fn tell_counted(counts: KernelCounts, seconds: f64) {
+pub fn tell_counted(counts: KernelCounts, seconds: f64) -> CommandResult {
+    print(&counted(counts, seconds))
+}
+
+fn counted(counts: KernelCounts, seconds: f64) -> String {
     let KernelCounts { reads, bytes, device_bytes } = counts;
     let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
-    println!(
-        "Counted by the kernel in {seconds:.2} s, of the process alone: {reads} calls that read gave {:.1} MiB (pipes, sockets \
-         and terminals too); {:.1} MiB were fetched from devices.",
+    let mut text = format!(
+        "Counted by the kernel in {seconds:.2} s, of the process alone: {reads} calls that read gave \
+         {:.1} MiB (pipes, sockets and terminals too); {:.1} MiB were fetched from devices.\n",
         mib(bytes),
         mib(device_bytes),
     );
     if device_bytes > bytes {
-        println!(
-            "At least {:.1} MiB of what was fetched no call was given: touches of mappings had it, or nobody.",
+        text += &format!(
+            "At least {:.1} MiB of what was fetched no call was given: touches of mappings had it, or \
+             nobody.\n",
             mib(device_bytes - bytes),
         );
     }
+    text
 }
 
 const COLUMNS: [table::Column<SampledFile>; 9] = [

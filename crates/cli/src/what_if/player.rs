@@ -9,7 +9,6 @@
 //! the time of that thought.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
@@ -24,7 +23,7 @@ use serde::{Deserialize, Serialize};
 
 use super::ways::{Door, Ways};
 use crate::exit::{CommandResult, Failure};
-use crate::part::{Orders, say};
+use crate::part::{OrderPath, Orders, say};
 use crate::recordings::opened;
 
 /// The subcommand.
@@ -41,9 +40,9 @@ const OWN_BYTES: u64 = 4 << 20;
 #[derive(Debug, Serialize, Deserialize)]
 pub struct ReplayOrder {
     /// The recording.
-    pub recording: PathBuf,
+    pub recording: OrderPath,
     /// The scratch files, in the order of [`RecordedProgram::files`].
-    pub files: Vec<PathBuf>,
+    pub files: Vec<OrderPath>,
     /// By the library under these laws, or else by the kernel.
     pub policies: Option<Policies>,
     /// The library's memory; the kernel's is limited from outside.
@@ -108,16 +107,16 @@ pub fn run() -> CommandResult {
 
 /// Whoever gave the order has told of a recording that is cut off.
 fn recorded(order: &ReplayOrder) -> Result<RecordedProgram, Failure> {
-    let about = |error: RecordingError| Failure::about(order.recording.display(), error);
+    let about = |error: RecordingError| Failure::about(order.recording.0.display(), error);
     let mut gathered = RecordingInput::default();
-    for record in RecordingReader::new(opened(&order.recording)?).map_err(about)? {
+    for record in RecordingReader::new(opened(&order.recording.0)?).map_err(about)? {
         match record {
             Ok(record) => gathered.take(&record),
             Err(RecordingError::Cut { .. }) => break,
             Err(error) => return Err(about(error)),
         }
     }
-    let nothing = || Failure::about(order.recording.display(), "has nothing to be read again");
+    let nothing = || Failure::about(order.recording.0.display(), "has nothing to be read again");
     gathered.finish().ok_or_else(nothing)
 }
 

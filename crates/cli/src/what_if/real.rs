@@ -17,7 +17,7 @@ use readpath_sim::what_if::RecordedProgram;
 use super::player::{NAME, Played, Policies, ReplayBegin, ReplayOrder, ReplayReply};
 use crate::exit::Failure;
 use crate::note;
-use crate::part::{Gone, WorkerProcess};
+use crate::part::{Gone, OrderPath, WorkerProcess};
 use crate::progress::Interrupt;
 use crate::real_file::{make_cold, queue_of};
 use crate::scratch_files::ScratchFolder;
@@ -100,8 +100,8 @@ impl<'a> RealStorage<'a> {
         };
         let mut part = WorkerProcess::start(NAME).map_err(|error| failed(&error))?;
         let order = ReplayOrder {
-            recording: self.recording.to_owned(),
-            files: paths.clone(),
+            recording: OrderPath(self.recording.to_owned()),
+            files: paths.iter().cloned().map(OrderPath).collect(),
             policies: row.policies.clone(),
             memory_bytes: row.memory_bytes,
         };

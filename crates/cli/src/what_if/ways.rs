@@ -77,7 +77,7 @@ impl<'a> Ways<'a> {
 
     /// Opens a file for a thread that was recorded.
     pub fn open(&self, file: FileId, thread: &ReadList) -> Result<Door, String> {
-        let path = &self.order.files[file.0 as usize];
+        let path = &self.order.files[file.0 as usize].0;
         match &self.ours {
             Some(ours) => ours.open(file, path, thread),
             None => match self.kernel_mappings.get(&file) {
@@ -180,7 +180,7 @@ fn mapped<M>(
     let threads = recorded.threads().iter().filter(|thread| thread.engine == JobEngine::Mmap);
     let files: BTreeSet<FileId> =
         threads.flat_map(|thread| thread.readings.iter().map(|reading| reading.file)).collect();
-    let one = |file: FileId| Ok((file, Arc::new(map(&order.files[file.0 as usize])?)));
+    let one = |file: FileId| Ok((file, Arc::new(map(&order.files[file.0 as usize].0)?)));
     files.into_iter().map(one).collect()
 }
 

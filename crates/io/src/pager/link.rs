@@ -6,6 +6,7 @@
 //! process.
 
 use std::collections::VecDeque;
+use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -74,9 +75,10 @@ impl<C: Send + 'static> PagerLink<C> {
                     if crate::simulation::memory::is_lost(&*_payload) {
                         return std::mem::forget(server);
                     }
-                    eprintln!(
-                        "readpath: the thread that fills pages is lost, and with it their bytes"
-                    );
+                    // Not `eprintln!`: its panic would drop the server.
+                    let text: &[u8] =
+                        b"readpath: the thread that fills pages is lost, and with it their bytes\n";
+                    let _ = std::io::stderr().write_all(text);
                     std::process::abort();
                 }
             }

@@ -16,6 +16,7 @@ use rustix::fs::{FallocateFlags, SeekFrom};
 
 use super::{CleanupEntry, SwapError, claim, fresh_name, ours_in};
 use crate::cleanup_entry::{CleanupKind, Record};
+use crate::notice;
 
 /// The ending of the files that are made in a folder.
 const ENDING: &str = ".swap";
@@ -183,16 +184,16 @@ impl Drop for SwapArea {
         if self.is_on
             && let Err(error) = swap_off(&self.path)
         {
-            eprintln!(
-                "readpath: {}: is still swapped to: {error}; free memory, then `swapoff` it",
+            notice::print(format_args!(
+                "{}: is still swapped to: {error}; free memory, then `swapoff` it",
                 self.path.display()
-            );
+            ));
             return;
         }
         if self.is_made
             && let Err(error) = std::fs::remove_file(&self.path)
         {
-            eprintln!("readpath: {}: can't be removed: {error}", self.path.display());
+            notice::print(format_args!("{}: can't be removed: {error}", self.path.display()));
         }
     }
 }

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use super::{CleanupEntry, SwapError, claim, fresh_name, ours_in};
 use crate::cleanup_entry::{CleanupKind, Record};
+use crate::notice;
 
 const NEEDS_ROOT: &str = "memory cgroups need root, or a group that was delegated to this user";
 
@@ -121,15 +122,18 @@ impl Drop for MemoryGroup {
                     std::thread::sleep(Duration::from_millis(10));
                 }
                 Err(error) => {
-                    return eprintln!(
-                        "readpath: {}: can't be removed: {error}",
+                    return notice::print(format_args!(
+                        "{}: can't be removed: {error}",
                         self.path.display()
-                    );
+                    ));
                 }
                 Ok(()) => return,
             }
         }
-        eprintln!("readpath: {}: still has processes; `rmdir` it later", self.path.display());
+        notice::print(format_args!(
+            "{}: still has processes; `rmdir` it later",
+            self.path.display()
+        ));
     }
 }
 

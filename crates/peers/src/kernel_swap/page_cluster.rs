@@ -9,6 +9,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use super::{CleanupEntry, SwapError, claim_at};
+use crate::notice;
 
 /// Where the number is.
 const KNOB: &str = "/proc/sys/vm/page-cluster";
@@ -105,7 +106,7 @@ impl Drop for PageCluster {
             Ok(()) => {
                 let _ = std::fs::remove_file(&self.record_path);
             }
-            Err(error) => eprintln!("readpath: {error}"),
+            Err(error) => notice::print(error),
         }
     }
 }

@@ -27,6 +27,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 use super::names::{FileNames, System};
 use super::{RecordingSummary, first_record, now_ns, wall_ns};
 use crate::cleanup_entry::{CleanupKind, Record as CleanupEntry};
+use crate::notice;
 
 // What both sides agree on is written once.
 #[path = "../../../preload/src/layout.rs"]
@@ -457,7 +458,7 @@ fn own_folder() -> io::Result<PathBuf> {
 
 fn remove(folder: &Path) {
     if let Err(error) = fs::remove_dir_all(folder) {
-        eprintln!("readpath: {}: can't be removed: {error}", folder.display());
+        notice::print(format_args!("{}: can't be removed: {error}", folder.display()));
     }
 }
 

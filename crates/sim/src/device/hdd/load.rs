@@ -15,6 +15,7 @@ use super::drive::DriveDescription;
 use crate::device::parameter::{DeviceParameter, ParameterOrigin};
 use crate::fields::{FieldBlock, FieldValue, FileError, toml_text};
 use crate::input_file;
+use crate::path_text;
 
 /// The drives that are built in: name, what it is, its description.
 const DRIVES: [(&str, &str, &str); 4] = [
@@ -133,17 +134,17 @@ fn read_description(spec: &Spec) -> Result<(DriveDescription, FieldBlock), HddEr
     if let Some(path) = spec.parameters.get("disksim") {
         // A field there belongs to the file; it is not set beside it.
         spec.only(&OWN)?;
-        return Ok(super::disksim::load(Path::new(path), &read_text)?);
+        return Ok(super::disksim::load(&path_text::decode(path), &read_text)?);
     }
     if let Some(path) = spec.parameters.get("toml") {
-        let path = Path::new(path);
-        let text = read_text(path).map_err(|problem| FileError {
+        let path = path_text::decode(path);
+        let text = read_text(&path).map_err(|problem| FileError {
             file: path.display().to_string(),
             line: 0,
             field: String::new(),
             problem,
         })?;
-        return read_toml(&text, path, spec);
+        return read_toml(&text, &path, spec);
     }
     let name = spec.parameters.get("drive").map_or(DRIVES[0].0, String::as_str);
     let Some((_, _, text)) = DRIVES.iter().find(|(known, ..)| *known == name) else {

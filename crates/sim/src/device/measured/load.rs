@@ -10,6 +10,7 @@ use super::description::{StorageDescription, US};
 use crate::device::parameter::{DeviceParameter, ParameterOrigin};
 use crate::fields::{FileError, toml_text};
 use crate::input_file;
+use crate::path_text;
 
 /// The storage of the machine on which the figures of the documents were taken.
 const BUILT_IN_DESCRIPTION: &str = include_str!("virtual_disk.toml");
@@ -19,16 +20,16 @@ const BUILT_IN_DESCRIPTION: &str = include_str!("virtual_disk.toml");
 /// # Errors
 /// The spec or the file that it names is wrong.
 pub fn described(spec: &Spec) -> Result<StorageDescription, MeasuredError> {
-    let mut description = match spec.parameters.get("toml").map(Path::new) {
+    let mut description = match spec.parameters.get("toml").map(|path| path_text::decode(path)) {
         None => parse(BUILT_IN_DESCRIPTION, Path::new("virtual_disk.toml"))?,
         Some(path) => {
-            let text = read_text(path).map_err(|problem| FileError {
+            let text = read_text(&path).map_err(|problem| FileError {
                 file: path.display().to_string(),
                 line: 0,
                 field: String::new(),
                 problem,
             })?;
-            parse(&text, path)?
+            parse(&text, &path)?
         }
     };
     for (key, value) in &spec.parameters {

@@ -1,0 +1,86 @@
+//! Paths as text, without loss: a path of Unix is any bytes, and a name with parameters is text.
+//!
+//! A byte that is no part of UTF-8 becomes a letter of the private use plane 16: U+10FF00 + byte,
+//! which lies between U+10FF80 and U+10FFFF. Letters of this range that a path really has are
+//! written byte by byte in the same way. So each path has one text, and each such text one path.
+//! Python does the same with other letters (PEP 383, `surrogateescape`).
+
+use std::ffi::OsStr;
+use std::path::PathBuf;
+
+/// Letter of byte 0.
+const BASE: u32 = 0x10_ff00;
+
+/// The letters of the bytes from 0x80 to 0xff.
+const LETTERS: std::ops::RangeInclusive<char> = '\u{10ff80}'..='\u{10ffff}';
+
+/// The text of a path, or of an argument with a path in it.
+#[cfg(unix)]
+pub fn encode(path: &OsStr) -> String {
+    use std::os::unix::ffi::OsStrExt;
+    let letter = |byte: u8| char::from_u32(BASE + u32::from(byte)).expect("it is below U+10FFFF");
+    let mut text = String::new();
+    for chunk in path.as_bytes().utf8_chunks() {
+        for valid in chunk.valid().chars() {
+            match LETTERS.contains(&valid) {
+                true => text.extend(valid.encode_utf8(&mut [0; 4]).bytes().map(letter)),
+                false => text.push(valid),
+            }
+        }
+        text.extend(chunk.invalid().iter().copied().map(letter));
+    }
+    text
+}
+
+/// The path of a text.
+#[cfg(unix)]
+pub fn decode(text: &str) -> PathBuf {
+    use std::os::unix::ffi::OsStringExt;
+    let mut bytes = Vec::with_capacity(text.len());
+    for letter in text.chars() {
+        match LETTERS.contains(&letter) {
+            true => bytes.push((u32::from(letter) - BASE) as u8),
+            false => bytes.extend(letter.encode_utf8(&mut [0; 4]).bytes()),
+        }
+    }
+    PathBuf::from(std::ffi::OsString::from_vec(bytes))
+}
+
+/// The text of a path, or of an argument with a path in it.
+#[cfg(not(unix))]
+pub fn encode(path: &OsStr) -> String {
+    path.to_string_lossy().into_owned()
+}
+
+/// The path of a text.
+#[cfg(not(unix))]
+pub fn decode(text: &str) -> PathBuf {
+    PathBuf::from(text)
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use std::os::unix::ffi::OsStrExt;
+
+    use super::*;
+
+    #[test]
+    fn each_path_comes_back_from_its_text() {
+        let paths: [&[u8]; 6] = [
+            b"plain",
+            "Größe 2".as_bytes(),
+            b"a\xff\xfeb/\x80",
+            b"cut \xe2\x82",
+            "\u{10ff80}\u{10ffff}".as_bytes(),
+            b"",
+        ];
+        let mut texts = std::collections::BTreeSet::new();
+        for path in paths {
+            let path = OsStr::from_bytes(path);
+            assert_eq!(decode(&encode(path)).as_os_str(), path);
+            texts.insert(encode(path));
+        }
+        assert_eq!(texts.len(), paths.len());
+        assert_eq!(encode(OsStr::from_bytes(b"a,\xff=")), "a,\u{10ffff}=");
+    }
+}
