@@ -22,9 +22,9 @@ use pictures::Pictures;
 /// `readpath explain`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "What counts is the time in which the program waited for a device. Each wait \
-    is charged to one cause,\nand a cause that takes 5 % of the time or more is told, with what it \
-    is seen by and what helps.\n\n\
+    after_help = "What counts is the time in which the program waited for a device, and the \
+    processor time of small\nreads. Each wait is charged to one cause. A cause is reported from 5 % \
+    of the time and 16 waits on, with\nits evidence and what helps.\n\n\
     Example:\n  \
     readpath watch -o reads.rec -- COMMAND && readpath explain reads.rec"
 )]

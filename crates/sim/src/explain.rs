@@ -1,32 +1,38 @@
 //! What is wrong with a program's reads, from a recording.
 //!
-//! # The law
+//! # Rules
 //!
-//! What counts is the time in which the program waited for a device; time in which it computed, or
-//! in which its bytes were in memory, is not lost by reading. So each read that waited is asked *why*
-//! it did, and its wait is charged to one cause: the first of these that holds.
+//! The cost of a cause is the time that the program waited for a device because of it. Time in which
+//! it computed, or in which its bytes were in memory, is not lost by reading. Each read that waited
+//! is charged to one cause: the first of these whose rule holds.
 //!
-//! 1. [`Again`](WaitCause::Again): most of what was fetched for it had been fetched before.
-//! 2. [`PageFaults`](WaitCause::PageFaults): it is a touch of a mapping, and one page was fetched for it.
-//! 3. [`Advice`](WaitCause::Advice): the kernel had been told to expect random reads, and this one goes
-//!    on where the last one ended; or sequential ones, and it does not.
-//! 4. [`Small`](WaitCause::Small): it goes on where the last one ended, nothing was read ahead, and it is
-//!    of less than [`SMALL_BYTES`]: the device is paid for a request, and moves little.
-//! 5. [`Depth`](WaitCause::Depth): it is somewhere else than the last one ended, neither it nor what was fetched for it
-//!    is large, and the device had little else to do: less than [`LOW_DEPTH`] requests on average.
+//! 1. [`Again`](WaitCause::Again): most of the bytes fetched for it had been fetched before.
+//! 2. [`Advice`](WaitCause::Advice): the kernel was advised to expect random reads, and the read belongs
+//!    to a run of at least [`ORDERED_BYTES`] in order; or sequential ones, and it does not go on.
+//! 3. [`PageFaults`](WaitCause::PageFaults): it is a touch of a mapping, and one page was fetched for it.
+//! 4. [`Small`](WaitCause::Small): it goes on where the last one ended, nothing was read ahead, and it
+//!    is smaller than [`SMALL_BYTES`]: the device is paid for a request, and moves little. Without
+//!    root only direct reads are known to be requests of their own.
+//! 5. [`Depth`](WaitCause::Depth): it is somewhere else than the last one ended, neither it nor the bytes
+//!    fetched for it are large, and the device had less than [`LOW_DEPTH`] requests on average.
 //!
-//! Three causes show in the whole alone, and take their part of those charges:
+//! Four causes show in the whole alone, and take their part of those charges:
 //!
-//! - [`OverRead`](WaitCause::OverRead): of what was fetched of a file, at least half was not asked for.
-//!   Its waits that have no cause yet, or `Depth`, are lost to that, in that proportion.
+//! - [`OverRead`](WaitCause::OverRead): at least half of the bytes fetched of a file were not asked for,
+//!   and the parts that were used would have taken less time as requests of their own, by the
+//!   service times of the recording itself. The difference is charged.
+//! - [`ManyFiles`](WaitCause::ManyFiles): the program waits for many small files, one after the other.
 //! - [`SlowFile`](WaitCause::SlowFile): each wait for a file, and each byte of it, takes
 //!   [`SLOW_FACTOR`] times as long as for the median of the others.
 //! - [`Writers`](WaitCause::Writers): waits that met writes on the device were twice as long as those
 //!   that did not, or as the fastest tenth where all did.
 //!
-//! Charges of threads that waited at the same time are scaled to the time that passed. A cause is
-//! told from [`REPORTED_SHARE_MIN`] of the recording's length on. Where none is, nothing is wrong: the
-//! device is the limit, or it is not reading that takes the time.
+//! [`Calls`](WaitCause::Calls) is the one cause without a wait: the processor time of small reads by
+//! system calls.
+//!
+//! Charges of threads that waited at the same time are scaled to the time that passed. A finding
+//! needs [`REPORTED_SHARE_MIN`] of the recording's length, [`SECONDS_LEAST`], and [`WAITS_LEAST`] waits.
+//! Without a finding the device is the limit, or reading is not what takes the time.
 //!
 //! # Limits of the evidence
 //!
@@ -63,6 +69,16 @@ pub const LARGE_BYTES: u64 = 512 << 10;
 /// Fewer requests at a device on average are a low depth.
 pub const LOW_DEPTH: f64 = 2.0;
 
+/// Length of a run of reads in order that shows a random hint to be wrong: the kernel's default
+/// readahead window. Records that are shorter are read whole in a window at most.
+pub const ORDERED_BYTES: u64 = 128 << 10;
+
+/// Number of waits before a cause is reported: fewer may be chance, or the start of a program.
+pub const WAITS_LEAST: u64 = 16;
+
+/// Least time in seconds that a finding costs.
+pub const SECONDS_LEAST: f64 = 1e-3;
+
 /// So many times as slow as others is a slow file.
 pub const SLOW_FACTOR: f64 = 4.0;
 
@@ -89,6 +105,10 @@ pub enum WaitCause {
     SlowFile,
     /// Writes stand before the reads.
     Writers,
+    /// Many small files, one after the other.
+    ManyFiles,
+    /// Small reads by system calls: processor time.
+    Calls,
 }
 
 /// What is wrong.
@@ -172,14 +192,17 @@ impl Explainer {
             *charges.entry(cause).or_default() += ns;
         }
         let scale = gathered.waits.union_ns() as f64 / (gathered.waited_ns.max(1)) as f64;
-        let mut findings: Vec<Finding> = Vec::new();
-        for (cause, ns) in charges {
-            let ns = ns * scale.min(1.0);
-            let share = ns / length_ns;
-            if share >= REPORTED_SHARE_MIN {
-                findings.push(cause::told(cause, ns, share, gathered, &charged));
-            }
-        }
+        let costs = charges.into_iter().map(|(cause, ns)| (cause, ns * scale.min(1.0)));
+        let costs = costs.chain([(WaitCause::Calls, cause::calls_ns(gathered))]);
+        let is_told = |&(cause, ns): &(WaitCause, f64)| {
+            ns / length_ns >= REPORTED_SHARE_MIN
+                && ns >= SECONDS_LEAST * 1e9
+                && cause::has_evidence(cause, gathered)
+        };
+        let mut findings: Vec<Finding> = costs
+            .filter(is_told)
+            .map(|(cause, ns)| cause::told(cause, ns, ns / length_ns, gathered, &charged))
+            .collect();
         findings.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
         let (limit, limit_text) = cause::limit(gathered);
         Explanation {

@@ -6,6 +6,7 @@ mod decisions;
 mod decoders;
 mod depth;
 mod device_contract;
+mod diagnoses;
 mod disk_writes;
 mod explain;
 #[path = "fio/main.rs"]

@@ -46,7 +46,7 @@ fn findings(page: &mut Page, explanation: &Explanation) {
     let findings = &explanation.findings;
     let bars: Vec<ChartBar> =
         findings.iter().map(|finding| ChartBar::new(&finding.title, finding.seconds, 1)).collect();
-    let caption = "Seconds that the program waited for each.";
+    let caption = "Seconds that the program waited, or spent in small reads, for each.";
     page.picture(caption, &bars::draw("What costs how much", "s", &bars));
     for finding in findings {
         let share = finding.share * 100.0;

@@ -1,14 +1,16 @@
-//! To what a wait is charged, and what is said of each cause. The law is in [`super`].
+//! Charges of waits to causes, and the words of each finding. The rules are in [`super`].
 
 use std::collections::BTreeMap;
 
 use super::gather::{FileData, RecordingData};
-use super::{Finding, ProgramLimit, REPORTED_SHARE_MIN, WaitCause};
+use super::{Finding, ProgramLimit, REPORTED_SHARE_MIN, WAITS_LEAST, WaitCause};
 use crate::recording::{AdviceType, ReadMethod};
 
 mod advice;
 mod again;
+mod calls;
 mod depth;
+mod many_files;
 mod over_read;
 mod page_faults;
 mod slow_file;
@@ -24,14 +26,20 @@ pub(super) struct ReadWait {
     pub way: ReadMethod,
     /// Whether it begins where the last one ended.
     pub goes_on: bool,
+    /// Bytes from the beginning of its run to its own end.
+    pub run_bytes: u64,
     pub hint: Option<AdviceType>,
     pub asked_bytes: u64,
     /// What was fetched during it; 0 when it waited for what was on its way.
     pub fetched_bytes: u64,
     /// What of that had been fetched before; more than that when what it waited for had.
     pub again_bytes: u64,
-    /// What of that it did not ask for.
+    /// Bytes of that beyond the pages that it asked for.
     pub ahead_bytes: u64,
+    /// Whether it is known that a request was made for it: the page cache was seen, or passed by.
+    pub is_request_seen: bool,
+    /// The length of its file, where it is known.
+    pub file_bytes: Option<u64>,
 }
 
 /// Whether a cause holds for a wait.
@@ -41,8 +49,8 @@ type CauseCondition = fn(&ReadWait) -> bool;
 pub(super) fn of(wait: &ReadWait) -> Option<WaitCause> {
     const RULES: [(WaitCause, CauseCondition); 5] = [
         (WaitCause::Again, again::holds),
-        (WaitCause::PageFaults, page_faults::holds),
         (WaitCause::Advice, advice::holds),
+        (WaitCause::PageFaults, page_faults::holds),
         (WaitCause::Small, small::holds),
         (WaitCause::Depth, depth::holds),
     ];
@@ -62,6 +70,7 @@ pub(super) fn charge(gathered: &RecordingData) -> ChargedWaits {
     let mut all: BTreeMap<WaitCause, f64> = BTreeMap::new();
     let mut add = |cause, ns: f64| *all.entry(cause).or_default() += ns;
     let is_depth_low = gathered.is_depth_low();
+    let are_many = many_files::are_many(gathered);
     for (number, file) in &gathered.files {
         let mut left = 1.0;
         let waited = file.waits.ns as f64;
@@ -71,16 +80,24 @@ pub(super) fn charge(gathered: &RecordingData) -> ChargedWaits {
         };
         take(WaitCause::Writers, writers::part(gathered, file));
         take(WaitCause::SlowFile, slow.as_ref().map_or(0.0, |slow| slow.part(*number)));
-        // What was not seen may have used what seems to be unused.
-        let unused = if gathered.unseen.is_empty() { over_read::part(file) } else { 0.0 };
+        // Reads that were not seen may have used the pages that seem unused.
+        let is_complete = gathered.unseen.is_empty();
+        let lost = if is_complete { over_read::part(gathered, file) } else { 0.0 };
+        let is_one_of_many = are_many && many_files::is_small(file);
         for (cause, charge) in &file.charges {
             let ns = charge.ns as f64 * left;
             match cause {
-                None => add(WaitCause::OverRead, ns * unused),
-                Some(WaitCause::Depth) => {
-                    add(WaitCause::OverRead, ns * unused);
+                cause if is_one_of_many && many_files::takes(*cause) => {
+                    // At a greater depth the files are read at the same time already.
                     if is_depth_low {
-                        add(WaitCause::Depth, ns * (1.0 - unused));
+                        add(WaitCause::ManyFiles, ns);
+                    }
+                }
+                None => add(WaitCause::OverRead, ns * lost),
+                Some(WaitCause::Depth) => {
+                    add(WaitCause::OverRead, ns * lost);
+                    if is_depth_low {
+                        add(WaitCause::Depth, ns * (1.0 - lost));
                     }
                 }
                 Some(cause) => add(*cause, ns),
@@ -88,6 +105,23 @@ pub(super) fn charge(gathered: &RecordingData) -> ChargedWaits {
         }
     }
     ChargedWaits { by_cause: all.into_iter().collect(), slow }
+}
+
+/// Time that small reads by system calls cost, in nanoseconds.
+pub(super) fn calls_ns(gathered: &RecordingData) -> f64 {
+    gathered.calls.saved_ns()
+}
+
+/// Whether a cause was seen often enough to be reported.
+pub(super) fn has_evidence(cause: WaitCause, gathered: &RecordingData) -> bool {
+    match cause {
+        // Both count waits of their own before they hold.
+        WaitCause::SlowFile | WaitCause::Writers => true,
+        WaitCause::Calls => gathered.calls.count >= calls::CALLS_LEAST,
+        WaitCause::ManyFiles => many_files::are_many(gathered),
+        WaitCause::OverRead => over_read::waits(gathered) >= WAITS_LEAST,
+        _ => gathered.charged(cause).0.waits >= WAITS_LEAST,
+    }
 }
 
 /// A finding, in words.
@@ -107,6 +141,8 @@ pub(super) fn told(
         WaitCause::Again => again::words(gathered),
         WaitCause::SlowFile => slow_file::words(gathered, charged.slow.as_ref()),
         WaitCause::Writers => writers::words(gathered),
+        WaitCause::ManyFiles => many_files::words(gathered),
+        WaitCause::Calls => calls::words(gathered),
     };
     Finding { cause, seconds: ns / 1e9, share, title, evidence, remedy }
 }

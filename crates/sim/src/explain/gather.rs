@@ -5,24 +5,35 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use readpath_core::unit::PageRange;
 
-use super::cause::{self, ReadWait};
-use super::pattern::AccessStreams;
+use super::pattern::{AccessStreams, Step};
 use super::reuse::ReuseSample;
 use super::spans::IntervalUnion;
 use super::writes::WriteInterference;
 use super::{LOW_DEPTH, WaitCause};
 use crate::page_set::{PAGE_BYTES, PageSet};
 use crate::recording::{
-    AdviceType, DeviceOperation, FaultUse, MappedUse, PagesInserted, ReadMethod, ReadOutcome,
-    ReadRecord, Record, RecordingMethod, Unseen,
+    AdviceGiven, AdviceType, DeviceOperation, MappedUse, ReadMethod, Record, RecordingMethod,
+    Unseen,
 };
+
+mod calls;
+mod costs;
+mod hints;
+mod reads;
+
+pub(super) use calls::{BUFFER_BYTES, Calls};
+pub(super) use costs::Cost;
+
+use costs::Costs;
+use hints::Hints;
 
 /// Where nobody saw what a read waited for, it waited for what it took beyond this and beyond the
 /// copying of its bytes, of which a slow machine does one in a nanosecond.
 const READ_WITHOUT_WAIT_NS: u64 = 20_000;
 
-/// Runs of pages that a thread puts into the page cache and that belong to no read: it writes.
-const INSERTED_MAX: usize = 1 << 12;
+/// Number of runs of pages that are kept of a thread until a read claims them: as many as a read
+/// of 2 GiB brings in by windows of 128 KiB. The oldest ones beyond it are taken for written.
+const INSERTED_MAX: usize = 1 << 14;
 
 /// Waits that are charged alike.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -35,9 +46,19 @@ pub(super) struct WaitSum {
 
 impl WaitSum {
     fn add(&mut self, ns: u64, bytes: u64) {
-        self.waits += 1;
-        self.ns += ns;
-        self.bytes += bytes;
+        self.add_all(&WaitSum { waits: 1, ns, bytes });
+    }
+
+    fn add_all(&mut self, other: &WaitSum) {
+        self.waits += other.waits;
+        self.ns += other.ns;
+        self.bytes += other.bytes;
+    }
+
+    fn take_out(&mut self, other: &WaitSum) {
+        self.waits -= other.waits;
+        self.ns -= other.ns;
+        self.bytes -= other.bytes;
     }
 }
 
@@ -58,9 +79,19 @@ pub(super) struct FileData {
     pub waits: WaitSum,
     /// By what they are charged to; `None` where nothing is wrong with them.
     pub charges: BTreeMap<Option<WaitCause>, WaitSum>,
-    /// What the kernel was last told of the file, and of mappings of it.
-    hint: Option<AdviceType>,
-    mapped_hint: Option<AdviceType>,
+    /// Bytes that were put into the page cache by no read and on no advice: the program wrote them.
+    pub written_bytes: u64,
+    /// Ranges that were asked for and had been fetched, each without a gap in it, and their bytes:
+    /// without readahead each of them is a request.
+    pub parts: u64,
+    pub part_bytes: u64,
+    /// Whether it was read past the page cache.
+    pub is_read_direct: bool,
+    /// Number of small reads by system calls.
+    pub small_calls: u64,
+    /// Hints for reads, and for touches of mappings.
+    hints: Hints,
+    mapped_hints: Hints,
     /// Pages that were fetched once more.
     again: PageSet,
 }
@@ -79,15 +110,39 @@ impl FileData {
         again.min(bytes)
     }
 
-    /// Number of pages that were fetched and can't have been used.
+    /// Number of pages that were fetched and cannot have been used.
     pub fn unused_pages(&self) -> u64 {
         self.fetched.count_without_both(&self.asked, &self.mapped)
     }
 
-    /// What the kernel was told that counts for reads by this way.
-    pub fn hint(&self, way: ReadMethod) -> Option<AdviceType> {
-        if way == ReadMethod::Fault { self.mapped_hint } else { self.hint }
+    /// The hint that counts for reads by this way at an offset.
+    fn hint(&self, way: ReadMethod, offset: u64) -> Option<AdviceType> {
+        if way == ReadMethod::Fault { self.mapped_hints.at(offset) } else { self.hints.at(offset) }
     }
+
+    /// Whether a part of the file has this hint, for reads or for touches.
+    pub fn has_hint(&self, hint: AdviceType) -> bool {
+        self.hints.has(hint) || self.mapped_hints.has(hint)
+    }
+
+    /// Whether touches of a part of the file have this hint.
+    pub fn has_mapped_hint(&self, hint: AdviceType) -> bool {
+        self.mapped_hints.has(hint)
+    }
+
+    /// Charges to a cause.
+    pub fn charge(&self, cause: Option<WaitCause>) -> WaitSum {
+        self.charges.get(&cause).copied().unwrap_or_default()
+    }
+}
+
+/// Pages that a thread has put into the page cache since its last read.
+#[derive(Clone, Copy, Debug)]
+struct Inserted {
+    at_ns: u64,
+    file: u32,
+    offset: u64,
+    bytes: u64,
 }
 
 /// What is remembered of a thread.
@@ -98,18 +153,30 @@ pub(super) struct ThreadData {
     pub reads: u64,
     pub got_bytes: u64,
     pub waited_ns: u64,
-    /// What it has put into the page cache since its last read: the call's beginning, file, offset,
-    /// bytes, and how many of them had been fetched before.
-    inserted: Vec<(u64, u32, u64, u64, u64)>,
+    inserted: Vec<Inserted>,
+    /// The last range that it advised the kernel to fetch.
+    will_need: Option<AdviceGiven>,
+    /// The page of its last touch of a mapping, while it has read nothing else.
+    touched: Option<((u32, u64), Step)>,
 }
 
 /// What is remembered of a device.
 #[derive(Debug, Default)]
 pub(super) struct DeviceData {
     pub name: String,
+    is_rotational: bool,
     /// Requests to read of watched threads.
     pub reads: IntervalUnion,
     pub read_bytes: u64,
+    /// Waits for bytes that were fetched from it.
+    costs: Costs,
+}
+
+impl DeviceData {
+    /// Service time of its requests; none where no read waited for it.
+    pub fn cost(&self) -> Option<Cost> {
+        self.costs.cost(self.is_rotational)
+    }
 }
 
 /// What is remembered.
@@ -136,6 +203,7 @@ pub(super) struct RecordingData {
     /// By way: reads of which the bytes are not known, and the waits for them in nanoseconds.
     pub unseen: BTreeMap<ReadMethod, (u64, u64)>,
     pub writes: WriteInterference,
+    pub calls: Calls,
     /// Sizes of reads and lengths of waits, by the logarithm of base 2.
     pub sizes: BTreeMap<u32, u64>,
     pub wait_sizes: BTreeMap<u32, u64>,
@@ -150,7 +218,9 @@ impl RecordingData {
                 self.program.clone_from(&start.program);
             }
             Record::Device(device) => {
-                self.devices.entry(device.device).or_default().name.clone_from(&device.name);
+                let facts = self.devices.entry(device.device).or_default();
+                facts.name.clone_from(&device.name);
+                facts.is_rotational = device.is_rotational;
             }
             Record::File(file) => {
                 let facts = self.files.entry(file.file).or_default();
@@ -169,18 +239,7 @@ impl RecordingData {
                     false => self.direct.remove(&opened),
                 };
             }
-            Record::Advice(advice) => {
-                let facts = self.files.entry(advice.file).or_default();
-                if matches!(
-                    advice.hint,
-                    AdviceType::Normal | AdviceType::Random | AdviceType::Sequential
-                ) {
-                    match advice.is_of_mapping {
-                        true => facts.mapped_hint = Some(advice.hint),
-                        false => facts.hint = Some(advice.hint),
-                    }
-                }
-            }
+            Record::Advice(advice) => self.advice(advice),
             Record::Insert(insert) => self.insert(insert),
             Record::Read(read) => self.read(read),
             Record::Request(request) => {
@@ -210,106 +269,23 @@ impl RecordingData {
 
     pub fn end(&mut self) {
         self.writes.settle(u64::MAX);
-    }
-
-    fn insert(&mut self, insert: &PagesInserted) {
-        let &PagesInserted { at_ns, thread, file, offset, bytes } = insert;
-        let again = self.files.entry(file).or_default().fetch(offset, bytes);
-        let facts = self.threads.entry(thread).or_default();
-        if facts.inserted.len() >= INSERTED_MAX {
-            facts.inserted.clear();
-        }
-        facts.inserted.push((at_ns, file, offset, bytes, again));
-    }
-
-    fn read(&mut self, read: &ReadRecord) {
-        let fault = (read.way == ReadMethod::Fault).then(|| self.mapped.fault(read));
-        let pages = |range: PageRange| (range.first * PAGE_BYTES, range.end * PAGE_BYTES);
-        let (offset, end) = match &fault {
-            Some(fault) => pages(fault.mapped),
-            None => (read.offset, read.offset + read.asked_bytes),
-        };
-        let reader = (read.thread, read.file, read.descriptor);
-        let goes_on = self.pattern.take(reader, offset, end);
-        let got = fault.as_ref().map_or(read.got_bytes(), |fault| {
-            fault.used.iter().map(|range| range.count() * PAGE_BYTES).sum()
-        });
-        self.reads += 1;
-        self.got_bytes += got;
-        self.errors += u64::from(matches!(read.outcome, ReadOutcome::Error(_)));
-        self.length_ns = self.length_ns.max(read.end_ns);
-        *self.by_way.entry(read.way).or_default() += 1;
-        *self.sizes.entry(read.asked_bytes.max(1).ilog2()).or_default() += 1;
-        self.take_pages(read, fault.as_ref());
-
-        let facts = self.files.entry(read.file).or_default();
-        facts.reads += 1;
-        facts.got_bytes += got;
-        let thread = self.threads.entry(read.thread).or_default();
-        thread.reads += 1;
-        thread.got_bytes += got;
-        let (mut fetched_bytes, mut again_bytes, mut ahead_bytes) = (0, 0, 0);
-        for (at_ns, file, at, bytes, again) in thread.inserted.drain(..) {
-            if at_ns >= read.begin_ns && file == read.file {
-                fetched_bytes += bytes;
-                again_bytes += again;
-                let within = end.min(at + bytes).saturating_sub(offset.max(at));
-                ahead_bytes += bytes - within.min(bytes);
+        for thread in self.threads.values_mut() {
+            for written in thread.inserted.drain(..) {
+                let file = self.files.entry(written.file).or_default();
+                file.written_bytes += written.bytes;
             }
         }
-        let is_direct = read
-            .descriptor
-            .is_some_and(|descriptor| self.direct.contains(&(read.file, descriptor)));
-        let is_seen = self.source == RecordingMethod::Tracepoints;
-        let waited_ns = match is_seen {
-            true => read.waited_ns,
-            false => read.took_ns().saturating_sub(READ_WITHOUT_WAIT_NS + got),
-        };
-        let is_untold = is_direct || (!is_seen && waited_ns > 0);
-        if got > 0 && fetched_bytes == 0 && is_untold {
-            again_bytes = facts.fetch(read.offset, got);
-            fetched_bytes = got;
-        }
-        if waited_ns == 0 {
-            return;
-        }
-        if fetched_bytes == 0 && facts.again.has(read.offset / PAGE_BYTES) {
-            // It waited for what was being read ahead, and that had been fetched before.
-            again_bytes = u64::MAX;
-        }
-        let wait = ReadWait {
-            way: read.way,
-            goes_on,
-            hint: facts.hint(read.way),
-            asked_bytes: read.asked_bytes,
-            fetched_bytes,
-            again_bytes,
-            ahead_bytes,
-        };
-        let cause = cause::of(&wait);
-        facts.waits.add(waited_ns, fetched_bytes);
-        facts.charges.entry(cause).or_default().add(waited_ns, fetched_bytes);
-        thread.waited_ns += waited_ns;
-        self.waited_ns += waited_ns;
-        let span = (read.end_ns.saturating_sub(waited_ns), read.end_ns);
-        self.waits.add(span.0, span.1);
-        if fetched_bytes > 0 {
-            self.writes.wait(facts.device, span, fetched_bytes);
-        }
-        *self.wait_sizes.entry(waited_ns.ilog2()).or_default() += 1;
     }
 
-    /// The pages that a read asks for.
-    fn take_pages(&mut self, read: &ReadRecord, fault: Option<&FaultUse>) {
-        let called = [PageRange::covering(read.offset, read.got_bytes())];
-        let facts = self.files.entry(read.file).or_default();
-        if let Some(fault) = fault {
-            facts.mapped.add(fault.mapped.first, fault.mapped.end);
-        }
-        for pages in fault.map_or(&called[..], |fault| &fault.used) {
-            facts.asked.add(pages.first, pages.end);
-            self.reuse.take(read.file, *pages);
-        }
+    /// Whether the recording has what came into the page cache, and waits as such.
+    pub fn is_seen(&self) -> bool {
+        self.source == RecordingMethod::Tracepoints
+    }
+
+    /// Bytes that the program wrote into the page cache of files on a device.
+    pub fn written_bytes(&self, device: u64) -> u64 {
+        let files = self.files.values().filter(|file| file.device == device);
+        files.map(|file| file.written_bytes).sum()
     }
 
     fn unseen(&mut self, unseen: &Unseen) {

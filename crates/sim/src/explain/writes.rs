@@ -34,6 +34,8 @@ pub(super) struct WriteInterference {
     reads: VecDeque<(u64, u64, u64, u64)>,
     classes: BTreeMap<(u64, u32), WaitHistogram>,
     pub bytes: BTreeMap<u64, u64>,
+    /// Written bytes by device and by the watched thread, if it is one.
+    by_thread: BTreeMap<(u64, Option<u64>), u64>,
 }
 
 impl WriteInterference {
@@ -44,6 +46,8 @@ impl WriteInterference {
             DeviceOperation::Write => {
                 self.writes.push_back((request.device, request.begin_ns, request.end_ns));
                 *self.bytes.entry(request.device).or_default() += request.bytes;
+                let writer = (request.device, request.thread);
+                *self.by_thread.entry(writer).or_default() += request.bytes;
             }
             DeviceOperation::Read | DeviceOperation::Other => {}
         }
@@ -52,6 +56,12 @@ impl WriteInterference {
         while self.writes.front().is_some_and(|(_, _, end)| *end < first) {
             self.writes.pop_front();
         }
+    }
+
+    /// Written bytes of a device by thread; without one where no watched thread made the request.
+    pub fn by_thread(&self, device: u64) -> Vec<(Option<u64>, u64)> {
+        let range = self.by_thread.range((device, None)..=(device, Some(u64::MAX)));
+        range.map(|((_, thread), bytes)| (*thread, *bytes)).collect()
     }
 
     /// Takes a wait for so many bytes of a device.

@@ -1,18 +1,20 @@
-//! The kernel was told what is not so.
+//! The kernel was given a hint that the reads contradict.
 //!
-//! It holds for a read that goes on where the last one ended though random ones were promised, so
-//! that nothing is read ahead; and for one that does not though sequential ones were, if more was
-//! fetched than it asked for.
+//! It holds for a read in a run of at least [`ORDERED_BYTES`] in order though a random hint turned
+//! readahead off, so that nothing is read ahead; and for a read elsewhere than the last one ended
+//! under a sequential hint, if more was fetched than it asked for.
 
-use super::super::WaitCause;
 use super::super::gather::RecordingData;
+use super::super::{ORDERED_BYTES, WaitCause};
 use super::words::time;
 use super::{CauseText, ReadWait, name};
 use crate::recording::{AdviceType, ReadMethod};
 
 pub(super) fn holds(wait: &ReadWait) -> bool {
+    let is_run = wait.goes_on && wait.run_bytes >= ORDERED_BYTES;
     match wait.hint {
-        Some(AdviceType::Random) => wait.goes_on && wait.fetched_bytes > 0,
+        // Where more came in than was asked for, the hint did not count for this read.
+        Some(AdviceType::Random) => is_run && wait.fetched_bytes > 0 && wait.ahead_bytes == 0,
         Some(AdviceType::Sequential) => !wait.goes_on && wait.ahead_bytes > wait.asked_bytes,
         _ => false,
     }
@@ -20,21 +22,39 @@ pub(super) fn holds(wait: &ReadWait) -> bool {
 
 pub(super) fn words(gathered: &RecordingData) -> CauseText {
     let (charge, file) = gathered.charged(WaitCause::Advice);
-    let hints =
-        [ReadMethod::Read, ReadMethod::Fault].map(|way| file.and_then(|file| file.hint(way)));
-    let is_random = hints.contains(&Some(AdviceType::Random));
-    let (told, is_so, better) = match is_random {
-        true => ("RANDOM", "goes on where the last one ended", "SEQUENTIAL"),
-        false => ("SEQUENTIAL", "is somewhere else than the last one ended", "RANDOM"),
-    };
-    CauseText {
-        title: format!("the kernel was told {told}, and the reads are not"),
-        evidence: format!(
-            "{} reads that waited {} each: each {is_so}, most of them of {}",
-            charge.waits,
-            time(charge.ns as f64 / charge.waits.max(1) as f64),
-            name(file),
-        ),
-        remedy: format!("leave out the advice, or say POSIX_FADV_{better} (MADV_{better})"),
+    let is_random = file.is_some_and(|file| file.has_hint(AdviceType::Random));
+    let is_mapped = file.is_some_and(|file| file.has_mapped_hint(AdviceType::Random));
+    let read =
+        if gathered.by_way.keys().all(|way| *way == ReadMethod::Fault) { "touch" } else { "read" };
+    let each = format!(
+        "{} {read}{} that waited {} each",
+        charge.waits,
+        if read == "touch" { "es" } else { "s" },
+        time(charge.ns as f64 / charge.waits.max(1) as f64)
+    );
+    let file = name(file);
+    match is_random {
+        true => {
+            let hint = if is_mapped { "MADV_RANDOM" } else { "POSIX_FADV_RANDOM" };
+            CauseText {
+                title: "random advice on ordered access: the kernel reads nothing ahead".to_owned(),
+                evidence: format!(
+                    "{each}, in runs of {} KiB and more, one after the other; the kernel was told \
+                     {hint}, most of them of {file}",
+                    ORDERED_BYTES >> 10
+                ),
+                remedy: format!(
+                    "drop the advice {hint}: the kernel then reads ahead by itself; or say \
+                     MADV_SEQUENTIAL (POSIX_FADV_SEQUENTIAL)"
+                ),
+            }
+        }
+        false => CauseText {
+            title: "the kernel was told SEQUENTIAL, and the reads are not".to_owned(),
+            evidence: format!(
+                "{each}, somewhere else than the last one ended, most of them of {file}"
+            ),
+            remedy: "leave out the advice, or say POSIX_FADV_RANDOM (MADV_RANDOM)".to_owned(),
+        },
     }
 }

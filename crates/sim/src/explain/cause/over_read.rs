@@ -1,43 +1,78 @@
-//! More is fetched than is used.
+//! More is fetched than is used, and it costs more than it saves.
 //!
-//! It holds for a file of which at least half of what was fetched was not asked for. That part of
-//! the waits is lost to it that have no other cause, or that of places which nobody could foresee.
+//! It holds for a file of which at least half of the bytes fetched were not asked for. Large
+//! requests also save requests: without readahead each part that was used is one of its own. So the
+//! waits are compared with the time of those, by the service times of the recording, and the
+//! difference is lost. It comes out of the waits without another cause, or with that of depth.
 
+use super::super::WaitCause;
 use super::super::gather::{FileData, RecordingData};
-use super::words::bytes;
+use super::words::{bytes, time};
 use super::{CauseText, name};
 use crate::page_set::PAGE_BYTES;
 
-/// Less is the end of a window, or the head of a small file.
+/// Number of fetched pages before a file is judged: fewer are the end of a window, or the head of a
+/// small file.
 const FETCHED_PAGES_MIN: u64 = 256;
 
-/// The part of what was fetched of a file that was not asked for; 0 when that is less than half.
-pub(super) fn part(file: &FileData) -> f64 {
+/// Waits for a file that readahead may have made longer: number and nanoseconds.
+fn judged(file: &FileData) -> (u64, f64) {
+    let [plain, depth] = [None, Some(WaitCause::Depth)].map(|cause| file.charge(cause));
+    (plain.waits + depth.waits, (plain.ns + depth.ns) as f64)
+}
+
+/// Time of the parts that were used as requests of their own, in nanoseconds.
+fn alone_ns(gathered: &RecordingData, file: &FileData) -> Option<f64> {
+    let cost = gathered.devices.get(&file.device)?.cost()?;
+    let parts = file.parts.max(1);
+    Some(parts as f64 * cost.request_ns(file.part_bytes as f64 / parts as f64))
+}
+
+/// The part of the judged waits of a file that is lost; 0 where it does not hold.
+pub(super) fn part(gathered: &RecordingData, file: &FileData) -> f64 {
     let fetched = file.fetched.count();
     let unused = file.unused_pages();
     if fetched < FETCHED_PAGES_MIN || unused * 2 < fetched {
         return 0.0;
     }
-    unused as f64 / fetched as f64
+    let Some(alone_ns) = alone_ns(gathered, file) else { return 0.0 };
+    let (_, waited_ns) = judged(file);
+    // No more is lost than the part of the bytes: a byte that is not moved saves its own time.
+    (1.0 - alone_ns / waited_ns.max(1.0)).clamp(0.0, unused as f64 / fetched as f64)
+}
+
+fn files(gathered: &RecordingData) -> impl Iterator<Item = &FileData> {
+    gathered.files.values().filter(|file| part(gathered, file) > 0.0)
+}
+
+/// Number of waits that are judged.
+pub(super) fn waits(gathered: &RecordingData) -> u64 {
+    files(gathered).map(|file| judged(file).0).sum()
 }
 
 pub(super) fn words(gathered: &RecordingData) -> CauseText {
-    let files = || gathered.files.values().filter(|file| part(file) > 0.0);
-    let fetched: u64 = files().map(|file| file.fetched.count()).sum();
-    let unused: u64 = files().map(FileData::unused_pages).sum();
-    let most = files().max_by_key(|file| file.unused_pages());
-    // Of pages that a fault mapped it is not known how many were used.
-    let is_bound = files().any(|file| file.mapped.count_without(&file.asked) > 0);
+    let fetched: u64 = files(gathered).map(|file| file.fetched.count()).sum();
+    let unused: u64 = files(gathered).map(FileData::unused_pages).sum();
+    let most = files(gathered).max_by_key(|file| file.unused_pages());
+    let parts: u64 = files(gathered).map(|file| file.parts).sum();
+    let alone_ns: f64 = files(gathered).filter_map(|file| alone_ns(gathered, file)).sum();
+    let waited_ns: f64 = files(gathered).map(|file| judged(file).1).sum();
+    // The number of used pages is an upper bound where a fault mapped more than it touched.
+    let is_bound = files(gathered).any(|file| file.mapped.count_without(&file.asked) > 0);
     let [most_of, least] = if is_bound { ["at most ", "at least "] } else { ["", ""] };
     let used = fetched - unused;
     CauseText {
         title: "more is read than is used".to_owned(),
         evidence: format!(
-            "{} were fetched and {most_of}{} of them used ({least}{:.0} times as much as needed), most of {}",
+            "{} were fetched and {most_of}{} of them used ({least}{:.0} times as much as needed), most of \
+             {}; as requests of their own the {parts} parts that were used would take about {} in place of \
+             {}",
             bytes((fetched * PAGE_BYTES) as f64),
             bytes((used * PAGE_BYTES) as f64),
             fetched as f64 / used.max(1) as f64,
             name(most),
+            time(alone_ns),
+            time(waited_ns),
         ),
         remedy:
             "say which reads are at random places (POSIX_FADV_RANDOM, MADV_RANDOM) and ask for \

@@ -1,7 +1,7 @@
 //! A mapping is fetched page by page: each touch waits for a request of one page.
 //!
-//! It holds for a touch for which one page was fetched. The kernel reads around a touch, unless it
-//! was told to expect random ones.
+//! It holds for a touch for which one page was fetched, of a file that has more. The kernel reads
+//! around a touch unless it was advised to expect random ones.
 
 use super::super::WaitCause;
 use super::super::gather::RecordingData;
@@ -11,13 +11,14 @@ use crate::page_set::PAGE_BYTES;
 use crate::recording::{AdviceType, ReadMethod};
 
 pub(super) fn holds(wait: &ReadWait) -> bool {
-    wait.way == ReadMethod::Fault && wait.fetched_bytes > 0 && wait.fetched_bytes <= PAGE_BYTES
+    let is_one_page = wait.fetched_bytes > 0 && wait.fetched_bytes <= PAGE_BYTES;
+    let has_more = wait.file_bytes.is_none_or(|bytes| bytes > PAGE_BYTES);
+    wait.way == ReadMethod::Fault && is_one_page && has_more
 }
 
 pub(super) fn words(gathered: &RecordingData) -> CauseText {
     let (charge, file) = gathered.charged(WaitCause::PageFaults);
-    let is_random =
-        file.is_some_and(|file| file.hint(ReadMethod::Fault) == Some(AdviceType::Random));
+    let is_random = file.is_some_and(|file| file.has_mapped_hint(AdviceType::Random));
     let told = if is_random { "; the kernel was told MADV_RANDOM" } else { "" };
     CauseText {
         title: "a mapping is fetched one page at a time".to_owned(),

@@ -1,7 +1,8 @@
-//! Requests that are smaller than what the device is paid for.
+//! Small requests in order: each pays a whole request for few bytes.
 //!
 //! It holds for a read that goes on where the last one ended, is small, and for which nothing was
-//! fetched beyond what it asked for: each such read pays a whole request.
+//! fetched beyond its own pages. A buffered read of which only the time is known (without root) may
+//! have waited for readahead, which is no request of its own: there it holds for direct reads alone.
 
 use super::super::gather::RecordingData;
 use super::super::{SMALL_BYTES, WaitCause};
@@ -10,7 +11,8 @@ use super::{CauseText, ReadWait, name};
 
 pub(super) fn holds(wait: &ReadWait) -> bool {
     let is_small = wait.fetched_bytes.max(wait.asked_bytes) < SMALL_BYTES;
-    wait.goes_on && wait.fetched_bytes > 0 && wait.ahead_bytes == 0 && is_small
+    let is_request = wait.is_request_seen && wait.fetched_bytes > 0;
+    wait.goes_on && is_request && wait.ahead_bytes == 0 && is_small
 }
 
 pub(super) fn words(gathered: &RecordingData) -> CauseText {
@@ -27,7 +29,12 @@ pub(super) fn words(gathered: &RecordingData) -> CauseText {
             bytes(charge.bytes as f64 / (charge.ns.max(1) as f64 / 1e9)),
             name(file),
         ),
-        remedy: "read 256 KiB or more at once, or without O_DIRECT, so that the kernel reads ahead"
-            .to_owned(),
+        remedy: match file.is_some_and(|file| file.is_read_direct) {
+            true => {
+                "read 256 KiB or more at once, or without O_DIRECT, so that the kernel reads ahead"
+            }
+            false => "read 256 KiB or more at once, or drop an advice that turns readahead off",
+        }
+        .to_owned(),
     }
 }

@@ -13,24 +13,55 @@ pub(super) fn part(gathered: &RecordingData, file: &FileData) -> f64 {
     gathered.writes.lost_part(file.device).map_or(0.0, |(part, _, _)| part)
 }
 
+/// The writer of most of the bytes: a thread of the program, the kernel for the program, or one
+/// that the recording does not know.
+fn writer(gathered: &RecordingData, device: u64, written: u64) -> String {
+    let by_thread = gathered.writes.by_thread(device);
+    let own: u64 = by_thread.iter().filter(|(thread, _)| thread.is_some()).map(|(_, it)| it).sum();
+    if own * 2 >= written {
+        let most = by_thread.iter().filter_map(|(thread, bytes)| Some(((*thread)?, *bytes)));
+        let most = most.max_by_key(|(_, bytes)| *bytes);
+        let facts = most.and_then(|(thread, _)| gathered.threads.get(&(thread as u32)));
+        let name = facts.map_or("-", |thread| thread.name.as_str());
+        let task = facts.map_or(0, |thread| thread.task);
+        return format!(
+            "{} of them were written by the program itself, most by its thread {name} ({task})",
+            bytes(own as f64)
+        );
+    }
+    let cached = gathered.written_bytes(device);
+    if cached * 2 >= written {
+        return format!(
+            "the program itself has written {} into the page cache, which the kernel writes back",
+            bytes(cached as f64)
+        );
+    }
+    format!(
+        "the writer of {} of them is not known: none of the recorded threads",
+        bytes((written - own) as f64)
+    )
+}
+
 pub(super) fn words(gathered: &RecordingData) -> CauseText {
     let written = |device: &u64| gathered.writes.bytes.get(device).copied().unwrap_or(0);
     let devices = gathered.devices.iter().filter_map(|(number, device)| {
         let (_, met, clear) = gathered.writes.lost_part(*number)?;
-        Some((written(number), &device.name, met, clear))
+        Some((written(number), *number, &device.name, met, clear))
     });
-    let (written, name, met, clear) =
+    let (written, number, name, met, clear) =
         devices.max_by_key(|(written, ..)| *written).expect("a device was charged");
     CauseText {
         title: format!("writes to {name} stand before the reads"),
         evidence: format!(
-            "while writes are under way ({} in all) a read waits {}, and {} otherwise",
+            "while writes are under way ({} in all) a read waits {}, and {} otherwise; {}",
             bytes(written as f64),
             time(met),
             time(clear),
+            writer(gathered, number, written),
         ),
-        remedy: "find who writes (`iotop`, `pidstat -d`) and limit it (io.max, ionice, fewer at a \
-                 time), write at other times, or to another device"
-            .to_owned(),
+        remedy:
+            "limit the writer (io.max, ionice, fewer writes at a time), write at other times, or \
+                 to another device; `iotop` and `pidstat -d` show who writes"
+                .to_owned(),
     }
 }

@@ -1,0 +1,42 @@
+//! Small reads by system calls, of bytes that are in memory: each pays a call for a few bytes.
+
+use super::super::gather::{BUFFER_BYTES, RecordingData};
+use super::CauseText;
+use super::words::{bytes, time};
+
+/// Number of calls before they are reported.
+pub(super) const CALLS_LEAST: u64 = 1000;
+
+pub(super) fn words(gathered: &RecordingData) -> CauseText {
+    let calls = &gathered.calls;
+    let most = gathered.files.values().max_by_key(|file| file.small_calls);
+    let are_in_order = calls.in_order * 2 >= calls.count;
+    let mean_bytes = calls.bytes as f64 / calls.count.max(1) as f64;
+    CauseText {
+        title: "small reads by system calls take processor time".to_owned(),
+        evidence: format!(
+            "{} reads of {} on average did not wait for a device and took {} each in the kernel, \
+             {} in all; {:.0} % went on where the last one ended, most of them of {}",
+            calls.count,
+            bytes(mean_bytes),
+            time(calls.mean_ns()),
+            time(calls.call_ns()),
+            calls.in_order as f64 / calls.count.max(1) as f64 * 100.0,
+            super::name(most),
+        ),
+        remedy: match are_in_order {
+            true => format!(
+                "read through a buffer (stdio, BufReader, io.BufferedReader): with {} at a time \
+                 {} calls are left, and {} are saved",
+                bytes(BUFFER_BYTES as f64),
+                calls.buffered(),
+                time(calls.saved_ns()),
+            ),
+            false => format!(
+                "map the file (mmap) or keep larger blocks of it in memory: up to {} of calls are \
+                 saved",
+                time(calls.saved_ns()),
+            ),
+        },
+    }
+}

@@ -1,0 +1,75 @@
+//! Many small files are read one after the other: each costs a request of its own, and readahead
+//! ends where a file ends.
+//!
+//! It holds where at least [`FILES_LEAST`] files of up to [`SMALL_BYTES`] were waited for, and the
+//! device had little to do at a time.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use super::super::gather::{FileData, RecordingData, WaitSum};
+use super::super::{SMALL_BYTES, WaitCause};
+use super::CauseText;
+use super::words::{bytes, time};
+
+/// Number of small files that are many.
+const FILES_LEAST: usize = 16;
+
+/// Whether it is a small file that was waited for.
+pub(super) fn is_small(file: &FileData) -> bool {
+    file.waits.waits > 0 && file.bytes.is_some_and(|bytes| bytes <= SMALL_BYTES)
+}
+
+/// Whether there are many of them.
+pub(super) fn are_many(gathered: &RecordingData) -> bool {
+    gathered.files.values().filter(|file| is_small(file)).count() >= FILES_LEAST
+}
+
+/// Whether waits with this cause are those of a small file that is read for the first time.
+pub(super) fn takes(cause: Option<WaitCause>) -> bool {
+    matches!(cause, None | Some(WaitCause::PageFaults | WaitCause::Small | WaitCause::Depth))
+}
+
+/// The deepest folder that holds at least half of the files, and how many of them it holds.
+fn folder<'a>(files: &[&'a FileData]) -> Option<(&'a Path, usize)> {
+    let mut counts: BTreeMap<&Path, usize> = BTreeMap::new();
+    for file in files {
+        Path::new(&file.path).ancestors().skip(1).for_each(|folder| {
+            *counts.entry(folder).or_default() += 1;
+        });
+    }
+    let most = counts.into_iter().filter(|(_, count)| *count * 2 >= files.len());
+    most.max_by_key(|(folder, count)| (folder.components().count(), *count))
+}
+
+pub(super) fn words(gathered: &RecordingData) -> CauseText {
+    let files: Vec<&FileData> = gathered.files.values().filter(|file| is_small(file)).collect();
+    let mut charge = WaitSum::default();
+    let charges = files.iter().flat_map(|file| &file.charges);
+    for (_, one) in charges.filter(|(cause, _)| takes(**cause)) {
+        charge.waits += one.waits;
+        charge.ns += one.ns;
+    }
+    let length: u64 = files.iter().filter_map(|file| file.bytes).sum();
+    let place = match folder(&files) {
+        Some((folder, count)) if folder.parent().is_some() => {
+            format!("{count} of them below {}", folder.display())
+        }
+        _ => "in many folders".to_owned(),
+    };
+    CauseText {
+        title: format!("{} small files are read one after the other", files.len()),
+        evidence: format!(
+            "files of {} on average, {place}; {} reads of them waited {} each, with {:.1} requests \
+             at the device on average",
+            bytes(length as f64 / files.len().max(1) as f64),
+            charge.waits,
+            time(charge.ns as f64 / charge.waits.max(1) as f64),
+            gathered.depth(),
+        ),
+        remedy: "read several files at once (threads, io_uring, `xargs -P`), say \
+                 POSIX_FADV_WILLNEED for the next ones, or keep them in one file (an archive, a \
+                 database)"
+            .to_owned(),
+    }
+}

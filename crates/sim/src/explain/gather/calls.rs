@@ -1,0 +1,76 @@
+//! Small reads by system calls: their processor time is that of the call, not of the bytes.
+
+use super::super::spans::IntervalUnion;
+use crate::recording::{ReadMethod, ReadRecord, RecordingMethod};
+
+/// Largest read that counts as small, in bytes. A call costs as much as copying 2 to 5 KiB does, so
+/// below this the call is nearly all of it.
+const CALL_BYTES_MAX: u64 = 1024;
+
+/// Time of copying a byte out of memory, in nanoseconds: 10 GB/s.
+const COPY_NS: f64 = 0.1;
+
+/// Size of the buffer that the gain is computed for, in bytes.
+pub(in super::super) const BUFFER_BYTES: u64 = 64 << 10;
+
+/// Small reads that did not wait for a device.
+#[derive(Clone, Debug, Default)]
+pub(in super::super) struct Calls {
+    /// The time in which at least one thread was in such a call.
+    spans: IntervalUnion,
+    pub count: u64,
+    pub bytes: u64,
+    /// Number of calls that went on where the last one had ended.
+    pub in_order: u64,
+}
+
+impl Calls {
+    /// Adds a read, if it is small and what it took is known. `strace` stops a program at each
+    /// call, and a trace of requests has no calls: their times say nothing of a call's own cost.
+    /// Returns whether it counts.
+    pub fn add(
+        &mut self,
+        source: RecordingMethod,
+        read: &ReadRecord,
+        waited_ns: u64,
+        is_adjacent: bool,
+    ) -> bool {
+        let is_timed = matches!(source, RecordingMethod::Tracepoints | RecordingMethod::Preload);
+        let is_call = matches!(
+            read.way,
+            ReadMethod::Read | ReadMethod::Pread | ReadMethod::Readv | ReadMethod::Preadv
+        );
+        let got = read.got_bytes();
+        let is_small = got > 0 && read.asked_bytes <= CALL_BYTES_MAX;
+        if !(is_timed && is_call && is_small && waited_ns == 0) {
+            return false;
+        }
+        self.spans.add(read.begin_ns, read.end_ns);
+        self.count += 1;
+        self.bytes += got;
+        self.in_order += u64::from(is_adjacent);
+        true
+    }
+
+    /// Time that the calls took, in nanoseconds, without the copies of their bytes.
+    pub fn call_ns(&self) -> f64 {
+        let copies_ns = self.bytes as f64 * COPY_NS;
+        (self.spans.union_ns() as f64 - copies_ns).max(0.0)
+    }
+
+    /// Mean time of a call in nanoseconds, its copy included.
+    pub fn mean_ns(&self) -> f64 {
+        self.spans.sum_ns() as f64 / self.count.max(1) as f64
+    }
+
+    /// Number of calls that a buffer would leave.
+    pub fn buffered(&self) -> u64 {
+        self.bytes.div_ceil(BUFFER_BYTES)
+    }
+
+    /// Time that a buffer of [`BUFFER_BYTES`], or a mapping where the reads are not in order, would
+    /// save.
+    pub fn saved_ns(&self) -> f64 {
+        self.call_ns() * (1.0 - self.buffered() as f64 / self.count.max(1) as f64).max(0.0)
+    }
+}
