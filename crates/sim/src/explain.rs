@@ -7,8 +7,8 @@
 //! is charged to one cause: the first of these whose rule holds.
 //!
 //! 1. [`Again`](WaitCause::Again): most of the bytes fetched for it had been fetched before.
-//! 2. [`Advice`](WaitCause::Advice): the kernel was advised to expect random reads, and the read belongs
-//!    to a run of at least [`ORDERED_BYTES`] in order; or sequential ones, and it does not go on.
+//! 2. [`Advice`](WaitCause::Advice): a random hint holds, and the read belongs to a run of at least
+//!    [`ORDERED_BYTES`] in order; or a sequential hint holds, and the read does not go on.
 //! 3. [`PageFaults`](WaitCause::PageFaults): it is a touch of a mapping, and one page was fetched for it.
 //! 4. [`Small`](WaitCause::Small): it goes on where the last one ended, nothing was read ahead, and it
 //!    is smaller than [`SMALL_BYTES`]: the device is paid for a request, and moves little. Without
@@ -18,9 +18,9 @@
 //!
 //! Four causes show in the whole alone, and take their part of those charges:
 //!
-//! - [`OverRead`](WaitCause::OverRead): at least half of the bytes fetched of a file were not asked for,
-//!   and the parts that were used would have taken less time as requests of their own, by the
-//!   service times of the recording itself. The difference is charged.
+//! - [`OverRead`](WaitCause::OverRead): at least half of the bytes fetched of a file were not asked for.
+//!   The parts that were used would have taken less time as requests of their own, by the service
+//!   times of the recording. The difference is charged.
 //! - [`ManyFiles`](WaitCause::ManyFiles): the program waits for many small files, one after the other.
 //! - [`SlowFile`](WaitCause::SlowFile): each wait for a file, and each byte of it, takes
 //!   [`SLOW_FACTOR`] times as long as for the median of the others.

@@ -156,6 +156,8 @@ pub(super) struct ThreadData {
     inserted: Vec<Inserted>,
     /// The last range that it advised the kernel to fetch.
     will_need: Option<AdviceGiven>,
+    /// The file of its last touch of a mapping, and when that ended.
+    fault: Option<(u32, u64)>,
     /// The page of its last touch of a mapping, while it has read nothing else.
     touched: Option<((u32, u64), Step)>,
 }
@@ -164,7 +166,6 @@ pub(super) struct ThreadData {
 #[derive(Debug, Default)]
 pub(super) struct DeviceData {
     pub name: String,
-    is_rotational: bool,
     /// Requests to read of watched threads.
     pub reads: IntervalUnion,
     pub read_bytes: u64,
@@ -175,7 +176,7 @@ pub(super) struct DeviceData {
 impl DeviceData {
     /// Service time of its requests; none where no read waited for it.
     pub fn cost(&self) -> Option<Cost> {
-        self.costs.cost(self.is_rotational)
+        self.costs.cost()
     }
 }
 
@@ -220,7 +221,6 @@ impl RecordingData {
             Record::Device(device) => {
                 let facts = self.devices.entry(device.device).or_default();
                 facts.name.clone_from(&device.name);
-                facts.is_rotational = device.is_rotational;
             }
             Record::File(file) => {
                 let facts = self.files.entry(file.file).or_default();
@@ -277,7 +277,7 @@ impl RecordingData {
         }
     }
 
-    /// Whether the recording has what came into the page cache, and waits as such.
+    /// True where the recording has the pages that came into the page cache, and measured waits.
     pub fn is_seen(&self) -> bool {
         self.source == RecordingMethod::Tracepoints
     }

@@ -25,7 +25,7 @@ pub(super) fn are_many(gathered: &RecordingData) -> bool {
     gathered.files.values().filter(|file| is_small(file)).count() >= FILES_LEAST
 }
 
-/// Whether waits with this cause are those of a small file that is read for the first time.
+/// True for causes that waits of small files get: the size of the file explains them.
 pub(super) fn takes(cause: Option<WaitCause>) -> bool {
     matches!(cause, None | Some(WaitCause::PageFaults | WaitCause::Small | WaitCause::Depth))
 }

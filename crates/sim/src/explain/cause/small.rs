@@ -1,8 +1,8 @@
 //! Small requests in order: each pays a whole request for few bytes.
 //!
 //! It holds for a read that goes on where the last one ended, is small, and for which nothing was
-//! fetched beyond its own pages. A buffered read of which only the time is known (without root) may
-//! have waited for readahead, which is no request of its own: there it holds for direct reads alone.
+//! fetched beyond its own pages. Without root only the time of a buffered read is known, and it may
+//! have waited for readahead. There the rule holds for direct reads alone.
 
 use super::super::gather::RecordingData;
 use super::super::{SMALL_BYTES, WaitCause};

@@ -1,9 +1,10 @@
 //! Service times of a device by request size, from the waits of the recording itself.
 //!
-//! A wait for `b` bytes is taken to be `fixed + b × per byte`. Where the recording has waits of two
-//! sizes that lie far enough apart, both terms follow from their means. Where it has one size, only
-//! their sum is known; then a device is assumed whose request costs as much as [`HALF_BYTES`] of
-//! data do (with a moving head: [`HALF_BYTES_ROTATIONAL`]).
+//! A wait for `b` bytes is taken to be `fixed + b × per byte`. Waits of two sizes that lie far
+//! enough apart give both terms. The faster quarter of each size counts: the slower waits include
+//! requests of others, and readahead. A single size gives the sum of both terms alone. Then a request is assumed to cost as much as [`HALF_BYTES`] of data do, or as
+//! [`HALF_BYTES_MOVING`] where it takes as long as a head that moves. The kernel's own flag for that
+//! is wrong for many virtual disks.
 
 use std::collections::BTreeMap;
 
@@ -14,25 +15,57 @@ use super::super::SMALL_BYTES;
 const HALF_BYTES: f64 = SMALL_BYTES as f64;
 
 /// The same of a disk: 10 ms for a place, and 150 MB/s.
-const HALF_BYTES_ROTATIONAL: f64 = 1_500_000.0;
+const HALF_BYTES_MOVING: f64 = 1_500_000.0;
 
-/// Number of waits of one size before their mean is used.
+/// Transfer time of a byte on such a disk, in nanoseconds.
+const MOVING_BYTE_NS: f64 = 6.7;
+
+/// Time of a place from which on a head moves, in nanoseconds: half a turn at 10,000 a minute.
+const MOVES_NS: f64 = 3_000_000.0;
+
+/// Number of waits of one size before they are used.
 const MIN_SAMPLES: u64 = 16;
 
 /// Ratio of two sizes from which on they tell the two terms apart.
 const SIZES_APART: f64 = 4.0;
 
+/// Number of waits of one size that are kept. Beyond it every second one goes, and so on.
+const KEPT_MAX: usize = 512;
+
 /// Waits of one size class.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Class {
     count: u64,
     ns: u64,
     bytes: u64,
+    /// Each 2^`halvings`-th of the waits.
+    kept: Vec<u64>,
+    halvings: u32,
 }
 
 impl Class {
-    fn mean(&self) -> (f64, f64) {
-        (self.bytes as f64 / self.count as f64, self.ns as f64 / self.count as f64)
+    fn add(&mut self, ns: u64, bytes: u64) {
+        if self.count.is_multiple_of(1 << self.halvings) {
+            if self.kept.len() == KEPT_MAX {
+                let mut at = 0;
+                self.kept.retain(|_| {
+                    at += 1;
+                    at % 2 == 1
+                });
+                self.halvings += 1;
+            }
+            self.kept.push(ns);
+        }
+        self.count += 1;
+        self.ns += ns;
+        self.bytes += bytes;
+    }
+
+    /// Mean size, and the wait that a quarter of the waits do not exceed.
+    fn typical(&self) -> (f64, f64) {
+        let mut kept = self.kept.clone();
+        kept.sort_unstable();
+        (self.bytes as f64 / self.count as f64, kept[kept.len() / 4] as f64)
     }
 }
 
@@ -60,34 +93,28 @@ impl Cost {
 impl Costs {
     /// Adds a wait for bytes that were fetched meanwhile.
     pub fn add(&mut self, ns: u64, bytes: u64) {
-        let class = self.classes.entry(bytes.max(1).ilog2()).or_default();
-        class.count += 1;
-        class.ns += ns;
-        class.bytes += bytes;
+        self.classes.entry(bytes.max(1).ilog2()).or_default().add(ns, bytes);
     }
 
     /// The cost of a request; none where there were no waits.
-    pub fn cost(&self, is_rotational: bool) -> Option<Cost> {
+    pub fn cost(&self) -> Option<Cost> {
         let known = || self.classes.values().filter(|class| class.count >= MIN_SAMPLES);
         if let (Some(small), Some(large)) = (known().next(), known().next_back()) {
-            let ((small_bytes, small_ns), (large_bytes, large_ns)) = (small.mean(), large.mean());
+            let ((small_bytes, small_ns), (large_bytes, large_ns)) =
+                (small.typical(), large.typical());
             if large_bytes >= SIZES_APART * small_bytes {
                 let byte_ns = ((large_ns - small_ns) / (large_bytes - small_bytes)).max(0.0);
                 let fixed_ns = (small_ns - byte_ns * small_bytes).max(0.0);
                 return Some(Cost { fixed_ns, byte_ns });
             }
         }
-        let all = self.classes.values().fold(Class::default(), |all, class| Class {
-            count: all.count + class.count,
-            ns: all.ns + class.ns,
-            bytes: all.bytes + class.bytes,
-        });
-        let half = if is_rotational { HALF_BYTES_ROTATIONAL } else { HALF_BYTES };
-        (all.count > 0).then(|| {
-            let (bytes, ns) = all.mean();
-            let byte_ns = ns / (bytes + half);
-            Cost { fixed_ns: byte_ns * half, byte_ns }
-        })
+        let sum = |field: fn(&Class) -> u64| self.classes.values().map(field).sum::<u64>() as f64;
+        let count = sum(|class| class.count);
+        let (bytes, ns) = (sum(|class| class.bytes) / count, sum(|class| class.ns) / count);
+        let moves = ns - bytes * MOVING_BYTE_NS >= MOVES_NS;
+        let half = if moves { HALF_BYTES_MOVING } else { HALF_BYTES };
+        let byte_ns = ns / (bytes + half);
+        (count > 0.0).then_some(Cost { fixed_ns: byte_ns * half, byte_ns })
     }
 }
 
@@ -95,25 +122,29 @@ impl Costs {
 mod tests {
     use super::*;
 
-    /// 60 µs a request and 1 ns a byte.
+    /// 60 µs a request and 1 ns a byte; half of the small ones also waited for something else.
     #[test]
     fn two_sizes_tell_the_terms_apart() {
         let mut costs = Costs::default();
-        assert_eq!(costs.cost(false), None);
+        assert_eq!(costs.cost(), None);
         for bytes in [4096, 131_072] {
-            (0..16).for_each(|_| costs.add(60_000 + bytes, bytes));
+            (0..5000).for_each(|_| costs.add(60_000 + bytes, bytes));
+            (0..5000).for_each(|at| costs.add(60_000 + bytes + at * 1000, bytes));
         }
-        let cost = costs.cost(true).unwrap();
+        let cost = costs.cost().unwrap();
         assert!((cost.request_ns(1e6) - 1_060_000.0).abs() < 1.0, "{cost:?}");
+        assert!(costs.classes.values().all(|class| class.kept.len() <= KEPT_MAX));
     }
 
-    /// Of 64 KiB that take 200 µs half is the request.
+    /// Of 64 KiB that take 200 µs half is the request; of 10 ms nearly all is the way of a head.
     #[test]
     fn one_size_is_split_as_on_devices_of_its_kind() {
-        let mut costs = Costs::default();
-        costs.add(200_000, 65_536);
-        let request = |is_rotational| costs.cost(is_rotational).unwrap().request_ns(0.0);
-        assert!((request(false) - 100_000.0).abs() < 1.0);
-        assert!(request(true) > 190_000.0);
+        let request = |ns| {
+            let mut costs = Costs::default();
+            costs.add(ns, 65_536);
+            costs.cost().unwrap().request_ns(0.0)
+        };
+        assert!((request(200_000) - 100_000.0).abs() < 1.0);
+        assert!(request(10_000_000) > 9_500_000.0);
     }
 }

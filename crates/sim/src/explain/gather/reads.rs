@@ -11,6 +11,9 @@ use crate::recording::{
     AdviceGiven, AdviceType, FaultUse, PagesInserted, ReadMethod, ReadOutcome, ReadRecord,
 };
 
+/// Time after the end of a touch within which pages of its file are its readahead.
+const TOUCH_NS: u64 = 1_000_000;
+
 /// Bytes that came into the page cache for one read.
 #[derive(Clone, Copy, Debug, Default)]
 struct Fetched {
@@ -128,16 +131,22 @@ impl RecordingData {
     /// The read asks for the bytes from `begin` to `end`, exclusive.
     fn claim(&mut self, read: &ReadRecord, begin: u64, end: u64) -> Fetched {
         let thread = self.threads.entry(read.thread).or_default();
+        let last_fault = thread.fault;
+        thread.fault = (read.way == ReadMethod::Fault).then_some((read.file, read.end_ns));
         let mut fetched = Fetched::default();
         for inserted in thread.inserted.drain(..) {
             let Inserted { at_ns, file, offset, bytes } = inserted;
             let facts = self.files.entry(file).or_default();
-            if at_ns < read.begin_ns {
+            // A touch that did not wait is over as it begins; its readahead comes after it.
+            let is_of_touch = last_fault.is_some_and(|(touched, end_ns)| {
+                touched == file && at_ns.saturating_sub(end_ns) <= TOUCH_NS
+            });
+            if at_ns < read.begin_ns && !is_of_touch {
                 facts.written_bytes += bytes;
                 continue;
             }
             let again = facts.fetch(offset, bytes);
-            if file == read.file {
+            if file == read.file && at_ns >= read.begin_ns {
                 let asked = PageRange::covering(begin, end - begin);
                 let (first, last) = (asked.first * PAGE_BYTES, asked.end * PAGE_BYTES);
                 let within = last.min(offset + bytes).saturating_sub(first.max(offset));
@@ -233,7 +242,7 @@ fn covers(advice: &AdviceGiven, inserted: &Inserted) -> bool {
 }
 
 /// Moves the waits of a run to [`WaitCause::AdviceGiven`] once it is long enough to show that the hint is
-/// wrong: until then they may be parts of records that are read whole.
+/// wrong. A shorter run may be a record that is read whole.
 fn settle_run(
     file: &mut FileData,
     provisional: &mut Vec<(Option<WaitCause>, WaitSum)>,
