@@ -14,9 +14,11 @@ use readpath::Direct;
 use readpath::raw::RawFile;
 use readpath_core::splitmix;
 use readpath_core::unit::PAGE_BYTES;
+use readpath_peers::notice;
+use readpath_sim::device::measured::description::StorageDescription;
 use readpath_sim::profile::{
     CellLimits, MeasurementCell, PositionGenerator, ProfileSample, STORAGE_BYTES_MIN, StorageShape,
-    cells, describe, measure,
+    Trust, cells, describe, measure,
 };
 
 use crate::exit::{CommandResult, Failure};
@@ -34,7 +36,10 @@ use storage::RealStorage;
     them under way, at\nrandom and one after the other, near and far from each other, of several \
     streams. Never more\nthan 16 MiB are under way. Everything is measured three times, and the \
     middle\none counts; at least once, with a few requests each, when the time or the bytes are spent \
-    before.\n\n\
+    before.\nCells whose rounds disagree, and cells that contradict each other, are measured again. \
+    The spread is\nprinted. Where figures still contradict each other no description is written (exit \
+    code 1): measure\nagain when the machine is quiet, for longer (--seconds), or take it as it is \
+    (--noisy).\n\n\
     A file should be larger than what its storage caches by itself, and on a disk in one piece.\n\n\
     Example:\n  \
     readpath profile /dev/sdb --toml mine.toml\n  \
@@ -60,6 +65,9 @@ pub struct ProfileArgs {
     /// Seed of the places that are read
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
+    /// Write the description also where its figures contradict each other
+    #[arg(long, requires = "toml")]
+    pub noisy: bool,
     /// Print one JSON document in place of the tables
     #[arg(long)]
     pub json: bool,
@@ -75,6 +83,10 @@ pub fn run(args: &ProfileArgs) -> CommandResult {
         time: Duration::from_secs(args.seconds.get()),
         bytes: input::size("--bytes", &args.bytes)?,
     };
+    if budget.bytes == 0 {
+        let problem = "--bytes 0: nothing would be measured; give some MiB, or leave it out";
+        return Err(Failure::Usage(problem.to_owned()));
+    }
     check_writable(args.toml.as_deref())?;
     let interrupt = Interrupt::listen();
     let mut made = ScratchFiles::default();
@@ -102,26 +114,49 @@ pub fn run(args: &ProfileArgs) -> CommandResult {
         alignment_bytes: if file.alignment_bytes() > 512 { 4096 } else { 512 },
     };
     let description = describe(shape, &samples).expect("every cell was measured");
-    if let Some(path) = &args.toml {
-        let head = [
+    report(args, &description, &samples)
+}
+
+/// Prints the figures and their spread, and writes the description unless they contradict each
+/// other.
+fn report(
+    args: &ProfileArgs,
+    description: &StorageDescription,
+    samples: &[ProfileSample],
+) -> CommandResult {
+    let trust = Trust::of(samples);
+    let warnings = tell::warnings(&trust, samples);
+    warnings.iter().for_each(notice::print);
+    let is_refused = !trust.contradictions.is_empty() && !args.noisy;
+    let written = args.toml.as_ref().filter(|_| !is_refused);
+    if let Some(path) = written {
+        let mut head = vec![
             format!("`readpath profile {}` measured this.", args.path.display()),
             format!("It is what `--on measured,toml={}` takes.", path.display()),
+            tell::spread(&trust),
         ];
+        head.extend(warnings);
         std::fs::write(path, description.to_toml(&head))
             .map_err(|error| cannot_write(path, error))?;
     }
-    match args.json {
-        true => tell::document(&samples),
-        false => {
-            print(&tell::tables(&description, &samples))?;
-            match &args.toml {
-                Some(path) => print(&format!(
-                    "\n{0}: written; `readpath run JOB.fio --on measured,toml={0}` runs on it\n",
-                    path.display()
-                )),
-                None => print("\n--toml FILE writes it as a device that --on takes\n"),
-            }
-        }
+    if args.json {
+        tell::document(samples)?;
+    } else {
+        print(&tell::tables(description, samples))?;
+        print(&format!("\n{}\n", tell::spread(&trust)))?;
+    }
+    match (&args.toml, written) {
+        (Some(path), None) => Err(Failure::Run(format!(
+            "{}: not written: figures contradict each other, so other work disturbed the \
+             measurement; measure again when the machine is quiet, give more --seconds, or --noisy",
+            path.display()
+        ))),
+        _ if args.json => Ok(()),
+        (_, Some(path)) => print(&format!(
+            "\n{0}: written; `readpath run JOB.fio --on measured,toml={0}` runs on it\n",
+            path.display()
+        )),
+        (None, None) => print("\n--toml FILE writes it as a device that --on takes\n"),
     }
 }
 
@@ -135,7 +170,63 @@ struct Budget {
 /// How often every cell is measured, as far as the time goes.
 const ROUNDS: usize = 3;
 
-/// Every cell, in several rounds, each with its share of what the ones before it have left.
+/// Number of times that doubtful cells are measured again.
+const REPEATS: usize = 4;
+
+/// Part of the time and of the bytes that is kept for doubtful cells: a fifth.
+const KEPT_PART: u32 = 5;
+
+/// Measurements of all cells, and the bytes that are left to spend on them.
+struct Rounds<'a> {
+    file: &'a RawFile,
+    bytes: u64,
+    seed: u64,
+    interrupt: &'a Interrupt,
+    cells: Vec<MeasurementCell>,
+    /// By cell.
+    rounds: Vec<Vec<ProfileSample>>,
+    bytes_left: u64,
+    number: u64,
+}
+
+impl Rounds<'_> {
+    /// Measures a cell once more, within a time and a number of bytes.
+    fn measure(&mut self, at: usize, span: Duration, bytes: u64) -> CommandResult {
+        let cell = self.cells[at];
+        let limits = CellLimits { span_ns: span.as_nanos() as u64, bytes };
+        let seed = splitmix::mixed(self.seed + self.number);
+        self.number += 1;
+        let sample = measure_one(self.file, cell, self.bytes, limits, seed, self.interrupt)?;
+        self.bytes_left = self.bytes_left.saturating_sub(sample.requests * cell.bytes);
+        self.rounds[at].push(sample);
+        Ok(())
+    }
+
+    /// Each cell with the middle of its rounds.
+    fn samples(&self) -> Vec<ProfileSample> {
+        self.rounds.iter().cloned().filter_map(ProfileSample::middle).collect()
+    }
+
+    /// Measures doubtful cells again until there is none, or time and bytes are spent.
+    fn repeat(&mut self, start: Instant, time: Duration) -> CommandResult {
+        for repeat in 0..REPEATS {
+            let speculative = Trust::of(&self.samples()).speculative();
+            for (number, cell) in speculative.iter().enumerate() {
+                let left = time.saturating_sub(start.elapsed());
+                if left.is_zero() || self.bytes_left == 0 {
+                    return Ok(());
+                }
+                let at = self.cells.iter().position(|it| it == cell).expect("it was measured");
+                let parts = ((speculative.len() - number) * (REPEATS - repeat)) as u32;
+                self.measure(at, left / parts, self.bytes_left / u64::from(parts))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Every cell, in several rounds, each with its share of the time and bytes that are left; then
+/// doubtful cells again.
 fn measure_all(
     file: &RawFile,
     bytes: u64,
@@ -144,31 +235,27 @@ fn measure_all(
     interrupt: &Interrupt,
 ) -> Result<Vec<ProfileSample>, Failure> {
     let cells = cells(bytes);
-    let bar = ProgressBar::new((cells.len() * ROUNDS) as u64);
+    let count = cells.len();
+    let (rounds, bytes_left) = (vec![Vec::new(); count], budget.bytes);
+    let mut all = Rounds { file, bytes, seed, interrupt, cells, rounds, bytes_left, number: 0 };
+    let bar = ProgressBar::new((count * ROUNDS) as u64);
     let start = Instant::now();
-    let mut bytes_left = budget.bytes;
-    let mut rounds: Vec<Vec<ProfileSample>> = vec![Vec::new(); cells.len()];
-    for number in 0..cells.len() * ROUNDS {
-        let left = budget.time.saturating_sub(start.elapsed());
-        // Once everything was measured, what is over is over.
-        if number >= cells.len() && (left.is_zero() || bytes_left == 0) {
+    let first_time = budget.time - budget.time / KEPT_PART;
+    let kept_bytes = budget.bytes / u64::from(KEPT_PART);
+    for number in 0..count * ROUNDS {
+        let left = first_time.saturating_sub(start.elapsed());
+        let bytes_left = all.bytes_left.saturating_sub(kept_bytes);
+        // The first round measures each cell, also when time or bytes are spent.
+        if number >= count && (left.is_zero() || bytes_left == 0) {
             break;
         }
-        let cells_left = cells.len() * ROUNDS - number;
-        let limits = CellLimits {
-            span_ns: (left / cells_left as u32).as_nanos() as u64,
-            bytes: bytes_left / cells_left as u64,
-        };
-        let at = number % cells.len();
-        let cell = cells[at];
-        let seed = splitmix::mixed(seed + number as u64);
-        let sample = measure_one(file, cell, bytes, limits, seed, interrupt)?;
-        bytes_left = bytes_left.saturating_sub(sample.requests * cell.bytes);
-        rounds[at].push(sample);
+        let cells_left = (count * ROUNDS - number) as u32;
+        all.measure(number % count, left / cells_left, bytes_left / u64::from(cells_left))?;
         bar.inc(1);
     }
+    all.repeat(start, budget.time)?;
     bar.finish_and_clear();
-    Ok(rounds.into_iter().filter_map(ProfileSample::middle).collect())
+    Ok(all.samples())
 }
 
 fn measure_one(

@@ -14,8 +14,10 @@ use readpath_core::unit::Time;
 use crate::device::random::SeededRng;
 
 mod fit;
+mod trust;
 
 pub use fit::{StorageShape, describe};
+pub use trust::{Contradiction, FALL_MAX, ROUNDS_APART, Trust};
 
 /// The size of the requests that say what a place costs.
 pub const PROBE_BYTES: u64 = 4096;
@@ -64,6 +66,8 @@ pub struct ProfileSample {
     pub requests: u64,
     /// The mean time of a request, in ns.
     pub mean_ns: f64,
+    /// The means of the rounds in which it was measured, in ns, rising.
+    pub rounds_ns: Vec<f64>,
     /// The time of each from its start to its end, in ns, rising.
     pub latencies_ns: Vec<u64>,
 }
@@ -85,7 +89,14 @@ impl ProfileSample {
             rounds.iter().flat_map(|round| &round.latencies_ns).copied().collect();
         latencies_ns.sort_unstable();
         let requests = rounds.iter().map(|round| round.requests).sum();
-        Some(ProfileSample { cell, requests, mean_ns, latencies_ns })
+        let rounds_ns = rounds.iter().map(|round| round.mean_ns).collect();
+        Some(ProfileSample { cell, requests, mean_ns, rounds_ns, latencies_ns })
+    }
+
+    /// Ratio of the slowest round's mean to the fastest one's; none of one round.
+    pub fn spread(&self) -> Option<f64> {
+        let (fastest, slowest) = (self.rounds_ns.first()?, self.rounds_ns.last()?);
+        (self.rounds_ns.len() > 1).then(|| slowest / fastest)
     }
 
     /// Requests a second.
@@ -277,7 +288,7 @@ pub fn measure<P: RequestExecutor>(
     let requests = ended - round;
     let span = Time(last_ns).since(Time(counted_from_ns));
     let mean_ns = (span.ns().max(1) * round) as f64 / requests as f64;
-    Ok(ProfileSample { cell, requests, mean_ns, latencies_ns })
+    Ok(ProfileSample { cell, requests, mean_ns, rounds_ns: vec![mean_ns], latencies_ns })
 }
 
 /// Mean and variance as they come (Welford, 1962).

@@ -16,7 +16,7 @@ use readpath_sim::device::{BoxedDevice, registry};
 use readpath_sim::fields::toml_text;
 use readpath_sim::profile::{
     CellLimits, MeasurementCell, PositionGenerator, ProfileAccess, ProfileSample, RequestExecutor,
-    StorageShape, cells, describe, measure,
+    StorageShape, Trust, cells, describe, measure,
 };
 
 /// A modelled device as what is measured.
@@ -70,6 +70,8 @@ fn profile(text: &str) -> StorageDescription {
         .enumerate()
         .map(|(index, cell)| sample(truth(text), cell, index as u64 + 100))
         .collect();
+    let trust = Trust::of(&samples);
+    assert_eq!(trust.contradictions, [], "{text}: no storage contradicts itself");
     let shape = StorageShape {
         name: text.to_owned(),
         bytes,

@@ -1,7 +1,9 @@
 //! What was measured, as tables and as a document.
 
 use readpath_sim::device::measured::description::{SizeCosts, StorageDescription};
-use readpath_sim::profile::{MeasurementCell, ProfileAccess, ProfileSample};
+use readpath_sim::profile::{
+    Contradiction, MeasurementCell, ProfileAccess, ProfileSample, ROUNDS_APART, Trust,
+};
 use serde::Serialize;
 
 use crate::exit::CommandResult;
@@ -102,6 +104,57 @@ fn summary(description: &StorageDescription) -> String {
     )
 }
 
+/// How far the rounds of a cell lie apart, in a sentence.
+pub fn spread(trust: &Trust) -> String {
+    match trust.median_spread {
+        None => "each cell was measured once, so its spread is not known: give more --seconds and \
+                 --bytes"
+            .to_owned(),
+        Some(spread) => format!(
+            "slowest to fastest round of a cell: {spread:.2} in the median; cells at {ROUNDS_APART} or \
+             more: {}",
+            trust.apart.len()
+        ),
+    }
+}
+
+/// Lines of each kind of warning at most.
+const WARNINGS_MAX: usize = 4;
+
+/// The cells that disagree with themselves or with each other, in words.
+pub fn warnings(trust: &Trust, samples: &[ProfileSample]) -> Vec<String> {
+    let time = |ns: f64| duration(Some(ns / 1e3));
+    let contradiction = |Contradiction { less, more }: &Contradiction| {
+        format!(
+            "not possible: {} took {} each, and {} took {}: other work disturbed one of them",
+            name(&more.0),
+            time(more.1),
+            name(&less.0),
+            time(less.1)
+        )
+    };
+    let apart = |cell: &MeasurementCell| {
+        let sample = samples.iter().find(|sample| sample.cell == *cell)?;
+        let (fastest, slowest) = (sample.rounds_ns.first()?, sample.rounds_ns.last()?);
+        Some(format!(
+            "rounds disagree: {} took from {} to {} in {} rounds",
+            name(cell),
+            time(*fastest),
+            time(*slowest),
+            sample.rounds_ns.len()
+        ))
+    };
+    let mut lines: Vec<String> =
+        trust.contradictions.iter().take(WARNINGS_MAX).map(contradiction).collect();
+    lines.extend(trust.apart.iter().take(WARNINGS_MAX).filter_map(apart));
+    let more = trust.contradictions.len().saturating_sub(WARNINGS_MAX)
+        + trust.apart.len().saturating_sub(WARNINGS_MAX);
+    if more > 0 {
+        lines.push(format!("and {more} more that are not reliable"));
+    }
+    lines
+}
+
 /// One cell in the JSON document.
 #[derive(Serialize)]
 struct MeasuredCell {
@@ -114,6 +167,10 @@ struct MeasuredCell {
     depth: u32,
     requests: u64,
     latency_us: Latency,
+    /// The means of its rounds, rising.
+    rounds_us: Vec<f64>,
+    /// Of the slowest round to the fastest; null where there was one round.
+    spread: Option<f64>,
     iops: f64,
     mib_per_s: f64,
 }
@@ -146,6 +203,8 @@ pub fn document(samples: &[ProfileSample]) -> CommandResult {
             depth: cell.depth,
             requests: sample.requests,
             latency_us: Latency { mean, p50: us(0.5), p99: us(0.99), max: us(1.0) },
+            rounds_us: sample.rounds_ns.iter().map(|ns| ns / 1e3).collect(),
+            spread: sample.spread(),
             iops: sample.per_second(),
             mib_per_s: sample.per_second() * cell.bytes as f64 / f64::from(1 << 20),
         }
@@ -158,5 +217,38 @@ fn size(bytes: u64) -> String {
         bytes if bytes >= 1 << 30 => format!("{} GiB", bytes >> 30),
         bytes if bytes >= 1 << 20 => format!("{} MiB", bytes >> 20),
         bytes => format!("{} KiB", bytes >> 10),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(depth: u32, rounds_us: &[f64]) -> ProfileSample {
+        let cell = MeasurementCell { access: ProfileAccess::Random, bytes: 4096, depth };
+        let round = |us: &f64| {
+            let mean_ns = us * 1e3;
+            ProfileSample {
+                cell,
+                requests: 9,
+                mean_ns,
+                rounds_ns: vec![mean_ns],
+                latencies_ns: vec![1],
+            }
+        };
+        ProfileSample::middle(rounds_us.iter().map(round).collect()).unwrap()
+    }
+
+    #[test]
+    fn cells_that_are_not_reliable_are_named() {
+        let samples = [sample(1, &[6000.0, 6100.0]), sample(64, &[2500.0, 5000.0])];
+        let trust = Trust::of(&samples);
+        let lines = warnings(&trust, &samples);
+        let impossible = "not possible: random 4 KiB, 64 under way took 2.50 ms each, and random \
+                          4 KiB, 1 under way took 6.00 ms: other work disturbed one of them";
+        let apart = "rounds disagree: random 4 KiB, 64 under way took from 2.50 ms to 5.00 ms in 2 \
+                     rounds";
+        assert_eq!(lines, [impossible, apart]);
+        assert!(spread(&trust).ends_with("cells at 1.5 or more: 1"), "{}", spread(&trust));
     }
 }

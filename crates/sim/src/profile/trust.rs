@@ -1,0 +1,147 @@
+//! Checks of a profile: rounds that disagree, and curves that no storage has.
+//!
+//! Other work on the storage or the machine makes requests slower, for a while. A cell that it met
+//! differs from round to round; where it met all rounds of a cell, the cell contradicts its
+//! neighbours. At random places a request never takes less time because more of them are under way,
+//! or because it is larger. (One that follows another may: read-ahead needs a second request.)
+
+use super::{MeasurementCell, ProfileAccess, ProfileSample};
+
+/// Ratio of the slowest round of a cell to its fastest from which on they disagree.
+pub const ROUNDS_APART: f64 = 1.5;
+
+/// Part by which a mean may fall below that of a cell that costs less: noise of the means.
+pub const FALL_MAX: f64 = 0.2;
+
+/// A cell that takes less time than one that asks for less.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Contradiction {
+    /// The cell that asks for less, and the mean time of its requests in ns.
+    pub less: (MeasurementCell, f64),
+    /// The cell with more under way or larger requests, which took less time.
+    pub more: (MeasurementCell, f64),
+}
+
+/// Reliability of a profile.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Trust {
+    /// Median over all cells of the ratio of slowest to fastest round; none where no cell was
+    /// measured twice.
+    pub median_spread: Option<f64>,
+    /// Cells whose rounds disagree, the worst first.
+    pub apart: Vec<MeasurementCell>,
+    /// Pairs of cells that contradict each other.
+    pub contradictions: Vec<Contradiction>,
+}
+
+impl Trust {
+    /// Checks the samples of a profile.
+    pub fn of(samples: &[ProfileSample]) -> Trust {
+        let mut spreads: Vec<(f64, MeasurementCell)> =
+            samples.iter().filter_map(|sample| Some((sample.spread()?, sample.cell))).collect();
+        spreads.sort_unstable_by(|a, b| b.0.total_cmp(&a.0));
+        let median_spread = spreads.get(spreads.len() / 2).map(|(spread, _)| *spread);
+        let apart = spreads.iter().take_while(|(spread, _)| *spread >= ROUNDS_APART);
+        let apart = apart.map(|(_, cell)| *cell).collect();
+        Trust { median_spread, apart, contradictions: contradictions(samples) }
+    }
+
+    /// The cells that are worth another measurement.
+    pub fn speculative(&self) -> Vec<MeasurementCell> {
+        let pairs = self.contradictions.iter().flat_map(|it| [it.less.0, it.more.0]);
+        let mut cells: Vec<MeasurementCell> = Vec::new();
+        for cell in pairs.chain(self.apart.iter().copied()) {
+            if !cells.contains(&cell) {
+                cells.push(cell);
+            }
+        }
+        cells
+    }
+}
+
+/// Pairs of neighbouring cells at random places whose times fall where they cannot.
+fn contradictions(samples: &[ProfileSample]) -> Vec<Contradiction> {
+    let random = || samples.iter().filter(|sample| sample.cell.access == ProfileAccess::Random);
+    let mut found = Vec::new();
+    for more in random() {
+        let MeasurementCell { bytes, depth, .. } = more.cell;
+        let same_size = random().filter(|less| less.cell.bytes == bytes && less.cell.depth < depth);
+        let same_depth =
+            random().filter(|less| less.cell.depth == depth && less.cell.bytes < bytes);
+        // The slowest of those that ask for less says most.
+        for rest in [same_size.collect::<Vec<_>>(), same_depth.collect()] {
+            let slowest = rest.into_iter().max_by(|a, b| a.mean_ns.total_cmp(&b.mean_ns));
+            if let Some(less) =
+                slowest.filter(|less| more.mean_ns < less.mean_ns * (1.0 - FALL_MAX))
+            {
+                let pair = |sample: &ProfileSample| (sample.cell, sample.mean_ns);
+                found.push(Contradiction { less: pair(less), more: pair(more) });
+            }
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(bytes: u64, depth: u32, means_us: &[f64]) -> ProfileSample {
+        let cell = MeasurementCell { access: ProfileAccess::Random, bytes, depth };
+        let one = |us: &f64| {
+            let mean_ns = us * 1e3;
+            ProfileSample {
+                cell,
+                requests: 100,
+                mean_ns,
+                rounds_ns: vec![mean_ns],
+                latencies_ns: vec![1],
+            }
+        };
+        ProfileSample::middle(means_us.iter().map(one).collect()).unwrap()
+    }
+
+    #[test]
+    fn what_storage_does_is_trusted() {
+        let samples = [
+            sample(4096, 1, &[100.0, 104.0, 98.0]),
+            sample(4096, 16, &[101.0, 95.0, 99.0]),
+            sample(4096, 64, &[400.0, 390.0, 420.0]),
+            sample(65_536, 1, &[160.0, 150.0, 170.0]),
+        ];
+        let trust = Trust::of(&samples);
+        assert_eq!((trust.apart.len(), trust.contradictions.len()), (0, 0));
+        let spread = trust.median_spread.unwrap();
+        assert!((1.0..1.14).contains(&spread), "{spread}");
+    }
+
+    /// 64 at once 154 times as fast as one: 64 / 154 of the time of a request alone; and 16 at once
+    /// that take longer than 64.
+    #[test]
+    fn more_at_once_do_not_take_less_time_each() {
+        let alone_us = 6_000.0;
+        let samples = [
+            sample(4096, 1, &[alone_us]),
+            sample(4096, 16, &[9_000.0]),
+            sample(4096, 64, &[alone_us * 64.0 / 154.0]),
+            sample(65_536, 1, &[1_000.0]),
+        ];
+        let trust = Trust::of(&samples);
+        let pairs: Vec<_> = trust.contradictions.iter().map(|it| (it.less.0, it.more.0)).collect();
+        let [one, sixteen, all, large] = [0, 1, 2, 3].map(|at: usize| samples[at].cell);
+        assert_eq!(pairs, [(sixteen, all), (one, large)]);
+        assert_eq!(trust.speculative(), [sixteen, all, one, large]);
+        assert_eq!(trust.median_spread, None, "one round says nothing of a spread");
+    }
+
+    #[test]
+    fn rounds_that_disagree_are_named_the_worst_first() {
+        let samples = [
+            sample(4096, 1, &[100.0, 149.0, 120.0]),
+            sample(4096, 2, &[120.0, 200.0, 400.0]),
+            sample(4096, 4, &[200.0, 320.0, 310.0]),
+        ];
+        let trust = Trust::of(&samples);
+        assert_eq!(trust.apart, [samples[1].cell, samples[2].cell]);
+    }
+}
