@@ -42,7 +42,7 @@ pub mod sampled;
 mod submitted;
 mod tables;
 
-pub use advise::{Help, Waits};
+pub use advise::{Help, Vain, Waits};
 
 use advise::Advisor;
 use event::{Decoder, TraceEvent, What};

@@ -9,7 +9,8 @@
 //! 1. What was brought in and is not used yet (`advise/ledger.rs`) is never more than the budget. When the budget
 //!    is full and what has stood longest has stood for two seconds, it is given back (but not what is left of a file that
 //!    is being used up).
-//! 2. After a judgement that advice does not pay (`advise/worth.rs`) nothing is brought in until the rest is over.
+//! 2. Pages that the program has not asked for are brought in on credit, which their use gives back
+//!    (`advise/worth.rs`). After a judgement that advice does not pay nothing is brought in until the rest is over.
 //! 3. A file of which nothing was missing costs a look into a table for each read, and nothing else.
 
 use std::collections::{BTreeMap, HashMap};
@@ -36,9 +37,9 @@ use hand::{Hand, is_large};
 use ledger::{Ledger, Standing};
 use touches::{Known, PageTouch, Touches};
 use used_up::UsedUp;
-use worth::{Now, Worth};
+use worth::{Now, Why, Worth};
 
-pub use worth::Waits;
+pub use worth::{Vain, Waits};
 
 /// What stands for so long, in nanoseconds, may be given back, and counts as unused.
 const STALE_NS: u64 = 2_000_000_000;
@@ -79,6 +80,8 @@ pub struct Help {
     pub rests: u64,
     /// Whether it was given up in the end.
     pub is_stopped: bool,
+    /// Why it rested or stopped, or brought in no more; none where it paid.
+    pub vain: Option<Vain>,
 }
 
 /// Advises the kernel for the watched programs.
@@ -214,10 +217,15 @@ impl Advisor {
     fn sweep(&mut self, inode: Inode, at_ns: u64) {
         loop {
             let room_pages = self.budget_pages.saturating_sub(self.ledger.pages());
+            let credit_pages = self.worth.room_pages(Why::Sweep);
             let Some(file) = self.files.get_mut(&inode) else { return };
             let estimate = &self.devices.entry(file.disk).or_default().evidence.estimate;
-            let Some(chunk) = file.used_up.chunk(estimate, room_pages, at_ns) else { return };
-            let brought = self.bring(inode, chunk, at_ns);
+            let chunk = file.used_up.chunk(estimate, (room_pages, credit_pages), at_ns);
+            if file.used_up.is_held_back(credit_pages) {
+                self.worth.refused();
+            }
+            let Some(chunk) = chunk else { return };
+            let brought = self.bring(inode, chunk, Why::Sweep, at_ns);
             let Some(file) = self.files.get_mut(&inode).filter(|_| brought > 0) else { continue };
             let estimate = &self.devices.entry(file.disk).or_default().evidence.estimate;
             file.used_up.brought(brought, estimate, at_ns);
@@ -282,9 +290,9 @@ impl Advisor {
         self.missed_ns.retain(|_, missed_ns| *missed_ns + STALE_NS > at_ns);
         let stale = self.ledger.all().filter(|standing| self.is_stale(standing, at_ns));
         let stale_pages = stale.map(|standing| standing.range.count()).sum();
-        if !self.worth.judge(stale_pages, at_ns) {
+        if !self.worth.judge((self.ledger.pages(), stale_pages), at_ns) {
             self.help.rests += 1;
-            self.rest(at_ns);
+            self.rest();
         }
     }
 
@@ -294,6 +302,9 @@ impl Advisor {
             self.passed(task, None, 0);
         }
         self.count();
+        let is_unused = 2 * self.help.used_bytes < self.help.brought_bytes;
+        let held_back = (is_unused && self.worth.is_refusing()).then_some(Vain::Unused);
+        self.help.vain = self.worth.why().or(held_back);
         while let Some(oldest) = self.ledger.oldest() {
             self.give_back(oldest);
         }
@@ -318,11 +329,14 @@ impl Advisor {
     fn comes(&mut self, task: u32, inode: Inode, range: PageRange, at_ns: u64) {
         self.passed(task, Some((inode, range)), at_ns);
         let before = self.asked.get(&task).filter(|asked| asked.goes_on(inode, range));
+        if before.is_none() {
+            self.worth.came(range.count());
+        }
         let mut is_brought = before.is_some_and(|asked| asked.is_brought);
         if !is_large(range) {
             self.used(inode, range, at_ns);
         } else if !is_brought && self.files.contains_key(&inode) {
-            self.bring(inode, range, at_ns);
+            self.bring(inode, range, Why::Asked, at_ns);
             is_brought = true;
         }
         self.asked.insert(task, RequestedRange { inode, range, is_brought });
@@ -333,6 +347,7 @@ impl Advisor {
     /// is nothing to show: their neighbours are mapped whether the task comes to them or not.
     fn mapped(&mut self, task: u32, inode: Inode, range: PageRange, at_ns: u64) {
         self.passed(task, None, at_ns);
+        self.worth.came(range.count());
         self.used(inode, range, at_ns);
         let Some(file) = self.files.get_mut(&inode) else { return };
         let device = &mut self.devices.entry(file.disk).or_default().evidence;
@@ -358,7 +373,7 @@ impl Advisor {
         }
         // The rest of a large read: the kernel would bring it in a window at a time.
         if let Some(asked) = asked.filter(|asked| is_large(asked.range) && !asked.is_brought) {
-            self.bring(inode, asked.range, at_ns);
+            self.bring(inode, asked.range, Why::Asked, at_ns);
             self.asked.insert(task, RequestedRange { is_brought: true, ..asked });
         }
     }
@@ -462,14 +477,15 @@ impl Advisor {
         let mut pages = KernelPageView { advised, device: evidence, file_pages, runs: &mut runs };
         file.policy.read(&ask, &mut pages);
         file.advised.read(range, evidence);
+        let why = Why::Expected { is_used_up: file.used_up.is_sweeping() };
         for run in runs {
-            self.bring(inode, run, at_ns);
+            self.bring(inode, run, why, at_ns);
         }
     }
 
-    /// Brings in what is absent of a range, as far as the budget goes, and gives how many pages that is; the law is
-    /// told of the rest.
-    fn bring(&mut self, inode: Inode, range: PageRange, at_ns: u64) -> u64 {
+    /// Brings in the absent pages of a range, as far as budget and credit go, and returns their number.
+    /// The policy forgets the rest.
+    fn bring(&mut self, inode: Inode, range: PageRange, why: Why, at_ns: u64) -> u64 {
         if self.worth.now(at_ns) != Now::Advise {
             return 0;
         }
@@ -478,11 +494,19 @@ impl Advisor {
         let Some(file) = self.files.get_mut(&inode) else { return 0 };
         let Some(hand) = &file.hand else { return 0 };
         let range = range.clipped(hand.pages());
-        let taken = range.clipped(range.first.saturating_add(room));
+        let credit_pages = self.worth.room_pages(why);
+        if range.count() > credit_pages {
+            self.worth.refused();
+        }
+        let taken = range.clipped(range.first.saturating_add(room.min(credit_pages)));
         let (mut is_whole, mut brought) = (taken == range, 0);
         for (part, absent) in hand.absent_parts(taken) {
+            // Pages that were there already are no help, whether they are used or not.
+            for absent in hand.absent_runs(part, absent) {
+                self.ledger.add(file.number, absent, at_ns);
+            }
             is_whole &= hand.bring(part);
-            self.ledger.add(file.number, part, at_ns);
+            self.worth.brought(absent, why);
             brought += absent;
             self.help.files += u64::from(!std::mem::replace(&mut file.is_helped, true));
         }
@@ -527,14 +551,10 @@ impl Advisor {
         }
     }
 
-    /// Advice rests: what stands too long is given back, and what the laws believed is forgotten.
-    fn rest(&mut self, at_ns: u64) {
+    /// Advice rests: pages that were not used are given back, and the policies start again.
+    fn rest(&mut self) {
         let all: Vec<Standing> = self.ledger.all().collect();
-        for standing in all {
-            if self.is_stale(&standing, at_ns) {
-                self.give_back(standing);
-            }
-        }
+        all.into_iter().for_each(|standing| self.give_back(standing));
         for file in self.files.values_mut() {
             file.forget_all(&mut self.devices);
         }

@@ -83,6 +83,24 @@ impl Hand {
         parts
     }
 
+    /// The runs of a part that are not in the page cache, where so many of its pages are not.
+    pub fn absent_runs(&self, part: PageRange, absent: u64) -> Vec<PageRange> {
+        // More than all, where some have come in between two questions.
+        if absent >= part.count() {
+            return vec![part];
+        }
+        if absent == 0 {
+            return Vec::new();
+        }
+        let middle = part.first + part.count() / 2;
+        let below = part.clipped(middle);
+        let absent_below = self.absent_pages(below);
+        let above = PageRange { first: middle, ..part };
+        let mut runs = self.absent_runs(below, absent_below.min(absent));
+        runs.extend(self.absent_runs(above, absent.saturating_sub(absent_below)));
+        runs
+    }
+
     /// How many pages of a range are in the page cache; `None` where the kernel doesn't tell.
     pub fn cached_pages(&self, range: PageRange) -> Option<u64> {
         let AdviceWay::Opened(file) = &self.way else { return None };
@@ -241,6 +259,10 @@ mod tests {
             }
             assert!(hand.bring(PART));
             assert_eq!((hand.cached_pages(PART), hand.absent_pages(ALL)), (Some(64), 192));
+            let around = PageRange { first: 60, end: 130 };
+            let absent: Vec<PageRange> = hand.absent_runs(around, 6);
+            assert_eq!(absent.iter().map(|run| run.count()).sum::<u64>(), 6);
+            assert!(absent.iter().all(|run| run.end <= 64 || run.first >= 128), "{absent:?}");
             // What is on its way can't be let go.
             std::os::unix::fs::FileExt::read_exact_at(&file, &mut [0; 64 * 4096], 64 * 4096)
                 .unwrap();

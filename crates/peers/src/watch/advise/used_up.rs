@@ -105,12 +105,17 @@ impl UsedUp {
         self.next.is_some()
     }
 
-    /// The next part of the file to bring in now, of which no more than `room_pages` may be. What of it was not there
-    /// is told by [`brought`](UsedUp::brought).
+    /// Whether more of the file would be read if there were more credit.
+    pub fn is_held_back(&self, credit_pages: u64) -> bool {
+        credit_pages < CHUNK_PAGES_LEAST && self.next.is_some_and(|from| from < self.file_pages)
+    }
+
+    /// The next part of the file to bring in now: the rest must fit into `room_pages`, and the part
+    /// into `credit_pages`. [`brought`](UsedUp::brought) takes the number of its pages that were not there.
     pub fn chunk(
         &mut self,
         estimate: &DeviceEstimate,
-        room_pages: u64,
+        (room_pages, credit_pages): (u64, u64),
         at_ns: u64,
     ) -> Option<PageRange> {
         if self.next.is_none() {
@@ -120,7 +125,7 @@ impl UsedUp {
             }
             self.next = Some(0);
         }
-        if at_ns < self.next_ns {
+        if at_ns < self.next_ns || credit_pages < CHUNK_PAGES_LEAST {
             return None;
         }
         let from = self.next.filter(|from| *from < self.file_pages)?;
@@ -129,6 +134,7 @@ impl UsedUp {
         let chunk_pages = (WINDOW_COST_FACTOR * estimate.request_cost_pages())
             .clamp(CHUNK_PAGES_LEAST, CHUNK_PAGES_MAX)
             .min(room_pages)
+            .min(credit_pages)
             .min((REST_PER_PAGE * self.seen_pages).saturating_sub(self.brought_pages));
         let chunk = self.up_to_seen(PageRange::new(first, chunk_pages).clipped(self.file_pages));
         self.next = Some(chunk.end);
@@ -181,7 +187,7 @@ mod tests {
                 used_up.came(PageRange::new(part, 16));
             }
         }
-        used_up.chunk(&DeviceEstimate::default(), 6400, 5)
+        used_up.chunk(&DeviceEstimate::default(), (6400, 1 << 20), 5)
     }
 
     /// Of pieces of 160 pages, five are an eighth of the file: all of the rest is read.
@@ -211,7 +217,7 @@ mod tests {
         (0..5).for_each(|nth| used_up.came(PageRange::new(nth * 1000 + 1000, 160)));
         (0..20).for_each(|nth| used_up.came(PageRange::new(nth * 32, 16)));
         used_up.pieces = PIECES;
-        let chunk = used_up.chunk(&DeviceEstimate::default(), 6400, 5);
+        let chunk = used_up.chunk(&DeviceEstimate::default(), (6400, 1 << 20), 5);
         assert_eq!(chunk, Some(PageRange { first: 16, end: 1000 }));
     }
 
@@ -219,10 +225,10 @@ mod tests {
     fn swept(used_up: &mut UsedUp) -> (u64, u64) {
         let estimate = DeviceEstimate::default();
         let (mut at_ns, mut pages) = (used_up.next_ns, 0);
-        while let Some(chunk) = used_up.chunk(&estimate, 1 << 20, at_ns) {
+        while let Some(chunk) = used_up.chunk(&estimate, (1 << 20, 1 << 20), at_ns) {
             used_up.brought(chunk.count(), &estimate, at_ns);
             assert_eq!(
-                used_up.chunk(&estimate, 1 << 20, at_ns),
+                used_up.chunk(&estimate, (1 << 20, 1 << 20), at_ns),
                 None,
                 "the device is not there yet"
             );
@@ -249,7 +255,7 @@ mod tests {
         let mut used_up = UsedUp::new(6400);
         (0..5).for_each(|nth| used_up.came(PageRange::new(nth * 1000, 200)));
         let estimate = DeviceEstimate::default();
-        assert_eq!(used_up.chunk(&estimate, 5000, 0), None, "it does not fit");
+        assert_eq!(used_up.chunk(&estimate, (5000, 1 << 20), 0), None, "it does not fit");
         let (pages, at_ns) = swept(&mut used_up);
         assert_eq!(pages, 6400 - 5 * 200);
         let most_ns = 5400 * 8192;
