@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from concurrent.futures import Future
 from typing import Any
 
 import fsspec
@@ -23,6 +22,7 @@ from readpath.nfs import NfsFileSystem
 from readpath.options import FSSPECS_OWN, check_names
 from readpath.places import Ranges
 from readpath.reader import Options, Reader
+from readpath.versions import Version
 
 KEPT_FILES = 64
 """As many files of this machine stay open between ranges that are asked for one by one, at least."""
@@ -183,11 +183,7 @@ class AsyncReadpathFileSystem(AsyncFileSystem):
             raise IsADirectoryError(21, "Is a directory", path)
         if details.get("size") is None or details.get("partial") is False:
             raise OSError(29, "its storage gives no ranges of it; open it below", path)  # ESPIPE
-        loop = asyncio.get_running_loop()
-
-        def fetch(start: int, end: int) -> Future[bytes]:
-            return asyncio.run_coroutine_threadsafe(self._cat_file(path, start, end), loop)
-
+        fetch = Version(self.fs, path, details).fetch_on(asyncio.get_running_loop())
         return AsyncReadpathFile(self, path, self.kept.opened(path, details, fetch), details)
 
     @property

@@ -29,6 +29,9 @@ LARGE_BYTES = 1 << 20
 AWAITED_MAX = 256
 """As many awaited reads of one call go on side by side on the event loop; more are handed over on a thread."""
 
+URL_OPTIONS = ("memory", "readahead", "request", "depth", "backend", "keep_files")
+"""The options of `readpath.reader.Options`, which is imported with fsspec alone."""
+
 OF_THE_HANDLE = frozenset({"normal", "sequential", "random"})
 """The hints that hold for all later reads through a file, not for a range at the moment."""
 
@@ -317,6 +320,10 @@ def open(path_or_url: PathLike, mode: str = "rb", **options: Any) -> File | Read
     if ":" in name and ("://" in name or "::" in name) and not name.startswith("nfs://"):
         import fsspec
 
+        # An option of ours may have the name of a protocol, as `memory` has.
+        own = {option: options.pop(option) for option in URL_OPTIONS if not isinstance(options.get(option, {}), dict)}
+        if own:
+            options["readpath"] = options.get("readpath", {}) | own
         url = name if name.startswith("readpath:") else f"readpath::{name}"
         opened = fsspec.open(url, **options)
         file: ReadpathFile = opened.open()

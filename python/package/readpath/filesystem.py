@@ -8,10 +8,9 @@ the memory; all else is passed on to the file system below.
 
 from __future__ import annotations
 
-import asyncio
 import weakref
 from collections.abc import Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -30,7 +29,8 @@ from readpath.kept import Kept
 from readpath.nfs import NfsFileSystem
 from readpath.options import FSSPECS_OWN, check_names
 from readpath.places import Offsets, Ranges
-from readpath.reader import Fetch, Options, Reader, on_threads
+from readpath.reader import Fetch, Options, Reader
+from readpath.versions import Version
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -209,17 +209,9 @@ class ReadpathFileSystem(ChainedFileSystem, metaclass=_OneForAllFiles):
         weakref.finalize(file, id, self).atexit = False
         return file
 
-    def fetch(self, path: str) -> Fetch:
-        """How a range of a file is fetched: on the loop of the file system below, or on threads."""
-        below = self.fs
-        if below.async_impl and not below.asynchronous:
-
-            def fetch(start: int, end: int) -> Future[bytes]:
-                range_of = below._cat_file(path, start=start, end=end)
-                return asyncio.run_coroutine_threadsafe(range_of, below.loop)
-
-            return fetch
-        return on_threads(lambda start, end: below.cat_file(path, start, end), self.threads)
+    def fetch(self, path: str, details: dict[str, Any]) -> Fetch:
+        """Returns the function that starts to fetch a range of the version that `details` describe."""
+        return Version(self.fs, path, details).fetch(lambda: self.threads)
 
     def keep_layout(self, path: str, details: dict[str, Any], layout: Any) -> None:
         """Keeps what the footer of a Parquet file says: who scans it opens it again, and reads no footer then."""
@@ -268,7 +260,7 @@ class ReadpathFile(AbstractBufferedFile):
         self.loc: int
         self._details = details
         self._block = (0, b"")
-        self.reader = fs.kept.opened(path, details, fs.fetch(path))
+        self.reader = fs.kept.opened(path, details, fs.fetch(path, details))
         layout = fs.layout(path, details)
         self._columns = None if layout is None else fs.columns(layout, self.reader.ahead_bytes)
         self._is_of_columns = False
@@ -418,7 +410,7 @@ class ReadpathFile(AbstractBufferedFile):
         if details == self._details:
             return False
         stale, self._details, self.size = self.reader, details, details["size"]
-        self.reader = Reader(self.fs.fetch(self.path), self.size, self.fs.options)
+        self.reader = Reader(self.fs.fetch(self.path, details), self.size, self.fs.options)
         self._block, self._columns, self._is_of_columns = (0, b""), None, False
         stale.close()
         return True

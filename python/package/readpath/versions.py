@@ -1,0 +1,275 @@
+"""Ranges of one version of a remote file.
+
+A program may overwrite an object while another one has it open. Each range that is fetched here belongs to the version
+whose details the opening saw. Any other version is an error that names the file, never other bytes.
+
+- HTTP: `If-Match` with a strong ETag, else `If-Unmodified-Since`; ETag, `Last-Modified`, `Content-Range` and the
+  length of the answer are compared.
+- S3: `If-Match`, and `VersionId` where the file system is `version_aware`, which reads the old version; the answer is
+  compared in the same way.
+- Google Cloud Storage: `ifGenerationMatch`.
+- Other storage has no conditional reads in fsspec. Its details are compared after a fetch, at most once in
+  `CHECK_SECONDS`. Two reads within this time may see two versions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import re
+import sys
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+from readpath.reader import Fetch, on_threads
+
+CHECK_SECONDS = 0.1
+"""Shortest time between two looks at the details of a file whose storage has no conditional reads."""
+
+IDENTITY = frozenset(
+    {
+        "ETag", "etag", "e_tag", "VersionId", "version_id", "generation", "Content-MD5", "content_md5", "md5Hash",
+        "Digest", "checksum", "Last-Modified", "LastModified", "last_modified", "modified", "mtime", "size",
+    }
+)  # fmt: skip
+"""Names of details that differ between two versions, in the words of the known file systems."""
+
+CREATION = frozenset({"created", "creation_time"})
+"""Names that tell versions apart where the details have no time of a change."""
+
+CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
+"""The header of RFC 9110, section 14.4."""
+
+CHANGED_CODES = frozenset({"PreconditionFailed", "InvalidRange", "412", "416"})
+"""Error codes of S3 for another version than the one that was asked for."""
+
+HTTP_PRECONDITION_FAILED = 412
+HTTP_RANGE_NOT_SATISFIABLE = 416
+HTTP_PARTIAL = 206
+HTTP_OK = 200
+
+
+class Version:
+    """One version of a file of the file system `below`: the one that `details` describe."""
+
+    def __init__(self, below: Any, path: str, details: Mapping[str, Any]) -> None:
+        while type(below).__name__ == "DirFileSystem" and hasattr(below, "_join"):
+            # A folder of another file system; that one may have conditional reads.
+            below, path = below.fs, below._join(path)
+        self._below, self._path, self._size = below, path, details["size"]
+        self._identity = _identity_of(details)
+        self._etag = str(details.get("ETag") or details.get("etag") or "")
+        self._modified = details.get("Last-Modified")
+        version = details.get("VersionId")
+        self._version_id = version if getattr(below, "version_aware", False) else None
+        self._generation = details.get("generation")
+        self._checked_at = time.monotonic()
+        self._get = self._conditional_read()
+
+    def fetch(self, threads: Callable[[], ThreadPoolExecutor]) -> Fetch:
+        """Returns the function that starts to fetch a range: on the loop of the file system, or on `threads()`."""
+        below = self._below
+        if below.async_impl and not below.asynchronous:
+            return lambda start, end: _started(self.range_of(start, end), below.loop)
+        return on_threads(self.range_waited_for, threads())
+
+    def fetch_on(self, loop: asyncio.AbstractEventLoop) -> Fetch:
+        """Returns the function that starts to fetch a range on the caller's loop."""
+        return lambda start, end: _started(self.range_of(start, end), loop)
+
+    async def range_of(self, start: int, end: int) -> bytes:
+        """Returns the bytes of a range.
+
+        Raises OSError (`ESTALE`) with the file's name where the storage has another version by now.
+        """
+        if start >= end:
+            return b""
+        if self._get is not None:
+            data: bytes = await self._get(start, end)
+        elif self._below.async_impl:
+            data = await self._below._cat_file(self._path, start=start, end=end)
+            if self._is_due():
+                self._compare(await self._details())
+        else:
+            data = await asyncio.to_thread(self.range_waited_for, start, end)
+        return self._whole(data, start, end)
+
+    def range_waited_for(self, start: int, end: int) -> bytes:
+        """Returns the bytes of a range, as `range_of` does, from a file system that waits."""
+        if start >= end:
+            return b""
+        data = self._below.cat_file(self._path, start, end)
+        if self._is_due():
+            try:
+                details = self._below.info(self._path)
+            except FileNotFoundError as error:
+                raise self._changed("it is gone") from error
+            self._compare(details)
+        return self._whole(data, start, end)
+
+    def _conditional_read(self) -> Any:
+        """The read of this kind of storage that names a version, if it has one."""
+        kind = type(self._below)
+        http = sys.modules.get("fsspec.implementations.http")
+        if http is not None and getattr(kind, "_cat_file", None) is http.HTTPFileSystem._cat_file:
+            return self._http_range
+        s3fs = sys.modules.get("s3fs")
+        if s3fs is not None and getattr(kind, "_cat_file", None) is s3fs.S3FileSystem._cat_file:
+            return self._s3_range
+        gcs = sys.modules.get("gcsfs.core")
+        if gcs is not None and getattr(kind, "_cat_file", None) is gcs.GCSFileSystem._cat_file and self._generation:
+            return self._gcs_range
+        return None
+
+    async def _http_range(self, start: int, end: int) -> bytes:
+        below = self._below
+        options = dict(below.kwargs)
+        headers = dict(options.pop("headers", None) or {})
+        # A compressed answer has other lengths and another ETag.
+        headers |= {"Range": f"bytes={start}-{end - 1}", "Accept-Encoding": "identity"}
+        if self._etag and not self._etag.startswith("W/"):
+            headers["If-Match"] = self._etag
+        elif self._modified:
+            headers["If-Unmodified-Since"] = self._modified
+        session = await below.set_session()
+        async with session.get(below.encode_url(self._path), headers=headers, **options) as answer:
+            if answer.status in (HTTP_PRECONDITION_FAILED, HTTP_RANGE_NOT_SATISFIABLE):
+                raise self._changed(f"the server answers {answer.status}")
+            below._raise_not_found_for_status(answer, self._path)
+            said = answer.headers
+            self._same_tag(said.get("ETag"))
+            if not self._etag and self._modified and said.get("Last-Modified", self._modified) != self._modified:
+                raise self._changed(f"it is of {said['Last-Modified']}, not of {self._modified}")
+            if answer.status == HTTP_PARTIAL:
+                self._same_range(said.get("Content-Range"), start, end)
+                return bytes(await answer.read())
+            if answer.status != HTTP_OK:
+                raise OSError(errno.EIO, f"the server answers {answer.status}", self._path)
+            # The server sends all of it.
+            whole = await answer.read()
+            if len(whole) != self._size:
+                raise self._changed(f"it has {len(whole)} bytes, not {self._size}")
+            return bytes(whole[start:end])
+
+    async def _s3_range(self, start: int, end: int) -> bytes:
+        from s3fs.core import _error_wrapper, version_id_kw
+
+        below = self._below
+        bucket, key, in_path = below.split_path(self._path)
+        named = version_id_kw(self._version_id or in_path)
+        if self._etag:
+            named["IfMatch"] = self._etag
+
+        async def read() -> bytes:
+            answer = await below._call_s3(
+                "get_object", Bucket=bucket, Key=key, Range=f"bytes={start}-{end - 1}", **named
+            )
+            body = answer["Body"]
+            try:
+                self._same_tag(answer.get("ETag"))
+                if answer.get("ContentRange"):
+                    self._same_range(answer["ContentRange"], start, end)
+                return bytes(await body.read())
+            finally:
+                body.close()
+
+        try:
+            return bytes(await _error_wrapper(read, retries=below.retries))
+        except OSError as error:
+            if _s3_code(error) in CHANGED_CODES:
+                raise self._changed(str(error)) from error
+            raise
+
+    async def _gcs_range(self, start: int, end: int) -> bytes:
+        below = self._below
+        head = {"Range": f"bytes={start}-{end - 1}"}
+        try:
+            said, data = await below._call(
+                "GET", below.url(self._path), headers=head, ifGenerationMatch=str(self._generation)
+            )
+        except Exception as error:
+            if str(getattr(error, "code", "")) in CHANGED_CODES:
+                raise self._changed(str(error)) from error
+            raise
+        if said.get("Content-Range"):
+            self._same_range(said["Content-Range"], start, end)
+        return bytes(data)
+
+    async def _details(self) -> Mapping[str, Any]:
+        try:
+            found: Mapping[str, Any] = await self._below._info(self._path)
+            return found
+        except FileNotFoundError as error:
+            raise self._changed("it is gone") from error
+
+    def _is_due(self) -> bool:
+        now = time.monotonic()
+        if now - self._checked_at < CHECK_SECONDS:
+            return False
+        self._checked_at = now
+        return True
+
+    def _compare(self, details: Mapping[str, Any]) -> None:
+        now = _identity_of(details)
+        if now != self._identity:
+            # The next look finds it again.
+            self._checked_at = 0.0
+            different = sorted(name for name in {*now, *self._identity} if now.get(name) != self._identity.get(name))
+            raise self._changed(f"other than then: {', '.join(different)}")
+
+    def _same_tag(self, tag: str | None) -> None:
+        if self._etag and tag and _opaque(tag) != _opaque(self._etag):
+            raise self._changed(f"its ETag is {tag}, not {self._etag}")
+
+    def _same_range(self, said: str | None, start: int, end: int) -> None:
+        """Compares the header `Content-Range` with the range that was asked for, and with the length of the file."""
+        found = CONTENT_RANGE.fullmatch((said or "").strip())
+        if found is None:
+            raise OSError(
+                errno.EIO, f"bytes {start} to {end} were asked for; the answer has Content-Range {said!r}", self._path
+            )
+        if found[3] != "*" and int(found[3]) != self._size:
+            raise self._changed(f"it has {found[3]} bytes, not {self._size}")
+        if (int(found[1]), int(found[2]) + 1) != (start, end):
+            raise OSError(
+                errno.EIO, f"bytes {start} to {end} were asked for; the answer is of {said!r}", self._path
+            )
+
+    def _whole(self, data: bytes, start: int, end: int) -> bytes:
+        if len(data) < end - start:
+            raise self._changed(f"of the bytes {start} to {end} there are {len(data)}")
+        if len(data) > end - start:
+            raise OSError(
+                errno.EIO, f"bytes {start} to {end} were asked for, and {len(data)} bytes came", self._path
+            )
+        return data
+
+    def _changed(self, how: str) -> OSError:
+        # What is listed of it is of the old version.
+        self._below.invalidate_cache(self._path)
+        return OSError(
+            errno.ESTALE,
+            f"it has changed in its storage since it was opened ({how}); revalidate it, or open it again",
+            self._path,
+        )
+
+
+def _started(read: Any, loop: asyncio.AbstractEventLoop) -> Future[bytes]:
+    return asyncio.run_coroutine_threadsafe(read, loop)
+
+
+def _identity_of(details: Mapping[str, Any]) -> dict[str, Any]:
+    found = {name: details[name] for name in IDENTITY if details.get(name) is not None}
+    return found if len(found) > 1 else found | {name: details[name] for name in CREATION if name in details}
+
+
+def _opaque(tag: str) -> str:
+    """The tag without the mark of a weak one: RFC 9110, section 8.8.3.2, the weak comparison."""
+    return tag.removeprefix("W/").strip('"')
+
+
+def _s3_code(error: OSError) -> str:
+    answer = getattr(error.__cause__, "response", None) or {}
+    return str(answer.get("Error", {}).get("Code", ""))

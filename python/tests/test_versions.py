@@ -1,0 +1,311 @@
+"""Objects that are overwritten while they are open: one version is read, or an error names the file."""
+
+import asyncio
+import contextlib
+import email.utils
+import http.server
+import random
+import re
+import threading
+
+import pytest
+
+import readpath
+
+fsspec = pytest.importorskip("fsspec")
+pytest.importorskip("aiohttp")
+from fsspec.core import url_to_fs  # noqa: E402
+
+SIZE = 1_000_000
+OLD, NEW = (random.Random(seed).randbytes(SIZE) for seed in (1, 2))
+SMALL = {"memory": "1MiB", "readahead": "none", "request": "64KiB"}
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_HEAD(self):
+        self.answer()
+
+    def do_GET(self):
+        self.answer()
+
+    def headers_of_version(self):
+        store = self.server.store
+        tag = f'"{hash(store.data) & 0xFFFFFFFF:08x}"'
+        if "weak" in store.says:
+            yield "ETag", f"W/{tag}"
+        if "strong" in store.says:
+            yield "ETag", tag
+        if "modified" in store.says:
+            yield "Last-Modified", email.utils.formatdate(store.seconds, usegmt=True)
+
+    def answer(self):
+        store, said = self.server.store, dict(self.headers_of_version())
+        data, match = store.data, re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
+        store.asked.append(dict(self.headers))
+        status, start, end = 200, 0, len(data)
+        wanted, since = self.headers.get("If-Match"), self.headers.get("If-Unmodified-Since")
+        if store.is_conditional and (
+            (wanted and wanted != said.get("ETag"))
+            or (since and since != said.get("Last-Modified"))
+        ):
+            self.send_response(412)
+            self.send_header("Content-Length", "0")
+            return self.end_headers()
+        if match and store.gives_ranges:
+            status, start = 206, int(match[1]) + store.shift
+            end = min(end, int(match[2]) + 1) if match[2] else end
+            if start >= len(data):
+                self.send_response(416)
+                self.send_header("Content-Length", "0")
+                return self.end_headers()
+        body = data[start : end - store.missing if match else end]
+        self.send_response(status)
+        if status == 206:
+            self.send_header("Content-Range", f"bytes {start}-{end - 1}/{len(data)}")
+        for name, value in said.items():
+            self.send_header(name, value)
+        self.send_header("Accept-Ranges", "bytes")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command == "GET":
+            with contextlib.suppress(ConnectionError):
+                self.wfile.write(body)
+
+    def log_message(self, *arguments):
+        pass
+
+
+class Store:
+    """One object by HTTP, which the test overwrites."""
+
+    def __init__(self, says):
+        self.data, self.seconds, self.says = OLD, 1_000_000_000, says
+        self.is_conditional = self.gives_ranges = True
+        self.shift = self.missing = 0
+        self.asked = []
+
+    def overwrite(self, data=NEW):
+        self.data, self.seconds = data, self.seconds + 1
+
+
+@contextlib.contextmanager
+def served(says):
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    server.store = Store(says)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield server.store, f"http://127.0.0.1:{server.server_port}/data"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+KINDS = [("strong",), ("weak",), ("weak", "modified"), ("modified",), ("strong", "modified")]
+
+
+@pytest.mark.parametrize("is_conditional", [True, False])
+@pytest.mark.parametrize("says", KINDS)
+def test_an_http_object_that_is_overwritten_is_an_error_that_names_it(says, is_conditional):
+    with served(says) as (store, url):
+        store.is_conditional = is_conditional
+        with readpath.open(url, **SMALL) as file:
+            assert file.read(1000) == OLD[:1000]
+            store.overwrite()
+            # These pages are there, of the version that was opened.
+            assert file.readat(0, 1000) == OLD[:1000]
+            for read in (
+                lambda: file.readat(500_000, 1000),
+                lambda: file.readat_many([(300_000, 10), (900_000, 10)]),
+                lambda: file.readinto_at(200_000, bytearray(10)),
+                lambda: file.read(600_000),
+            ):
+                with pytest.raises(OSError, match="has changed in its storage") as raised:
+                    read()
+                assert url in str(raised.value) and raised.value.errno == 116
+            assert file.revalidate() and file.readat(500_000, 1000) == NEW[500_000:501_000]
+        with readpath.open(url, **SMALL) as file:
+            assert file.read() == NEW
+
+
+def test_each_fetch_names_the_version():
+    with served(("strong",)) as (store, url):
+        with readpath.open(url, **SMALL) as file:
+            store.asked.clear()
+            assert file.read() == OLD
+        tags = {asked.get("If-Match") for asked in store.asked}
+        assert len(tags) == 1 and None not in tags
+    with served(("weak", "modified")) as (store, url):
+        with readpath.open(url, **SMALL) as file:
+            store.asked.clear()
+            assert file.read() == OLD
+        # A weak tag never matches strongly, RFC 9110, section 13.1.1.
+        assert all("If-Match" not in asked and "If-Unmodified-Since" in asked for asked in store.asked)
+
+
+@pytest.mark.parametrize("length", [100, SIZE // 2, SIZE + 1])
+def test_without_any_tag_another_length_is_an_error(length):
+    with served(()) as (store, url):
+        with readpath.open(url, **SMALL) as file:
+            assert file.read(1000) == OLD[:1000]
+            store.overwrite((NEW + b"+")[:length])
+            with pytest.raises(OSError, match="has changed in its storage") as raised:
+                file.readat(400_000, 200_000)
+            assert url in str(raised.value)
+
+
+def test_an_answer_of_another_range_or_length_is_an_error_that_names_the_file():
+    for name, value, words in (
+        ("shift", 4096, "the answer is of 'bytes 4096-"),
+        ("missing", 10, "there are"),
+    ):
+        with served(("strong",)) as (store, url):
+            with readpath.open(url, **SMALL) as file:
+                setattr(store, name, value)
+                with pytest.raises(OSError, match=words) as raised:
+                    file.read(10_000)
+                assert url in str(raised.value)
+
+
+def test_a_server_without_ranges_gives_the_bytes_all_the_same():
+    with served(("strong",)) as (store, url):
+        with readpath.open(url, **SMALL) as file:
+            store.gives_ranges = False
+            assert file.readat(500_000, 1000) == OLD[500_000:501_000]
+            store.overwrite()
+            with pytest.raises(OSError, match="has changed"):
+                file.readat(700_000, 1000)
+
+
+def test_a_closed_file_that_is_kept_is_not_mixed_with_its_successor():
+    with served(("strong",)) as (store, url):
+        options = SMALL | {"keep_files": 2}
+        with readpath.open(url, **options) as file:
+            assert file.read(1000) == OLD[:1000]
+        store.overwrite()
+        with readpath.open(url, **options) as file:
+            assert file.read() == NEW
+
+
+def test_awaited_reads_are_of_one_version():
+    async def read(url, store):
+        fs, path = url_to_fs(f"readpath::{url}", asynchronous=True, skip_instance_cache=True, **SMALL)
+        file = await fs.open_async(path)
+        assert await file.read(1000) == OLD[:1000]
+        store.overwrite()
+        with pytest.raises(OSError, match="has changed") as raised:
+            await file.readat(500_000, 1000)
+        assert url in str(raised.value)
+        await file.close()
+        await fs.fs._session.close()
+
+    with served(("strong",)) as (store, url):
+        asyncio.run(read(url, store))
+
+
+def test_weights_are_of_one_version(tmp_path):
+    numpy = pytest.importorskip("numpy")
+    save = pytest.importorskip("safetensors.numpy").save
+
+    def made(seed):
+        draw = numpy.random.default_rng(seed)
+        return save({f"t{nth}": draw.integers(0, 255, 100_000, "u1") for nth in range(8)})
+
+    with served(("strong",)) as (store, url):
+        store.data = made(1)
+        with readpath.safe_open(url) as file:
+            file.get_tensor("t0")
+            store.overwrite(made(2))
+            with pytest.raises(OSError, match="has changed") as raised:
+                file.get_tensor("t7")
+            assert url in str(raised.value)
+
+
+def test_other_storage_is_compared_now_and_then(monkeypatch):
+    memory = fsspec.filesystem("memory")
+    monkeypatch.setattr("readpath.versions.CHECK_SECONDS", 0.0)
+    memory.pipe("/versions", OLD)
+    with readpath.open("memory://versions", **SMALL) as file:
+        assert file.read(1000) == OLD[:1000]
+        memory.pipe("/versions", NEW)
+        with pytest.raises(OSError, match="has changed.*created.*/versions"):
+            file.readat(500_000, 1000)
+        memory.rm("/versions")
+        with pytest.raises(FileNotFoundError):
+            file.readat(700_000, 1000)
+
+
+@pytest.fixture(scope="module")
+def s3():
+    """A store of the package moto, with a bucket without versions and one with."""
+    pytest.importorskip("s3fs")
+    boto3, server = pytest.importorskip("boto3"), pytest.importorskip("moto.server")
+    store = server.ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    store.start()
+    host, port = store.get_host_and_port()
+    options = {"endpoint_url": f"http://{host}:{port}", "key": "a", "secret": "b"}
+    client = boto3.client(
+        "s3", endpoint_url=options["endpoint_url"], aws_access_key_id="a", aws_secret_access_key="b",
+        region_name="us-east-1",
+    )  # fmt: skip
+    for name in ("plain", "versioned"):
+        client.create_bucket(Bucket=name)
+    client.put_bucket_versioning(Bucket="versioned", VersioningConfiguration={"Status": "Enabled"})
+    yield client, options
+    store.stop()
+
+
+@pytest.mark.parametrize("bucket", ["plain", "versioned"])
+@pytest.mark.parametrize("is_aware", [False, True])
+@pytest.mark.parametrize("length", [SIZE, 1000, 2 * SIZE])
+def test_an_s3_object_that_is_overwritten_is_an_error_or_read_as_it_was(s3, bucket, is_aware, length):
+    client, options = s3
+    client.put_object(Bucket=bucket, Key="data", Body=OLD)
+    url = f"s3://{bucket}/data"
+    with readpath.open(url, s3=options | {"version_aware": is_aware}, **SMALL) as file:
+        assert file.read(1000) == OLD[:1000]
+        client.put_object(Bucket=bucket, Key="data", Body=(NEW + NEW)[:length])
+        if is_aware and bucket == "versioned":
+            assert file.readat(500_000, 1000) == OLD[500_000:501_000]
+        else:
+            with pytest.raises(OSError, match="has changed") as raised:
+                file.readat(500_000, 1000)
+            assert f"{bucket}/data" in str(raised.value)
+        assert file.revalidate()
+        assert file.readat(0, 1000) == NEW[:1000]
+    with readpath.open(url, s3=options | {"version_aware": is_aware}, **SMALL) as file:
+        assert file.read() == (NEW + NEW)[:length]
+
+
+def test_a_store_that_ignores_the_condition_is_found_out(s3, monkeypatch):
+    s3fs = pytest.importorskip("s3fs")
+    client, options = s3
+    real = s3fs.S3FileSystem._call_s3
+
+    async def ignoring(self, method, *others, **named):
+        named.pop("IfMatch", None)
+        return await real(self, method, *others, **named)
+
+    monkeypatch.setattr(s3fs.S3FileSystem, "_call_s3", ignoring)
+    client.put_object(Bucket="plain", Key="data", Body=OLD)
+    with readpath.open("s3://plain/data", s3=options, **SMALL) as file:
+        assert file.read(1000) == OLD[:1000]
+        client.put_object(Bucket="plain", Key="data", Body=NEW)
+        with pytest.raises(OSError, match="its ETag is"):
+            file.readat(500_000, 1000)
+
+
+def test_an_object_that_is_listed_as_it_was_can_be_opened_again(s3):
+    """The file system has a listing from before; the first read says so, and the next opening is right."""
+    client, options = s3
+    client.put_object(Bucket="plain", Key="listed/data", Body=OLD)
+    fs = fsspec.filesystem("readpath", target_protocol="s3", target_options=options, **SMALL)
+    assert [entry["size"] for entry in fs.ls("plain/listed", detail=True)] == [SIZE]
+    client.put_object(Bucket="plain", Key="listed/data", Body=NEW)
+    with fs.open("plain/listed/data") as file:
+        with pytest.raises(OSError, match="has changed"):
+            file.read(1000)
+    with fs.open("plain/listed/data") as file:
+        assert file.read() == NEW
