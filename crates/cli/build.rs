@@ -8,8 +8,7 @@ fn main() {
     let variable = |name: &str| std::env::var(name).unwrap_or_default();
     let source = Path::new(&variable("CARGO_MANIFEST_DIR")).join("../preload/src/lib.rs");
     let output = PathBuf::from(variable("OUT_DIR")).join("preload.so");
-    println!("cargo::rerun-if-changed={}", source.display());
-    println!("cargo::rerun-if-changed={}", source.with_file_name("layout.rs").display());
+    println!("cargo::rerun-if-changed={}", source.with_file_name("").display());
     if variable("CARGO_CFG_TARGET_OS") != "linux" || variable("CARGO_CFG_TARGET_ENV") != "gnu" {
         // A command that is linked statically puts nothing into programs; it says so.
         std::fs::write(output, "").expect("the folder for output can be written");
@@ -22,7 +21,9 @@ fn main() {
         .arg(&output)
         .args(
             ["opt-level=2", "panic=abort", "lto=fat", "strip=symbols"].map(|it| format!("-C{it}")),
-        );
+        )
+        // A thread that is cancelled in a read unwinds through the library.
+        .args(["-Cforce-unwind-tables=yes", "-Crelro-level=full"]);
     if let Ok(linker) = std::env::var("RUSTC_LINKER") {
         compiler.arg(format!("-Clinker={linker}"));
     }

@@ -1,8 +1,6 @@
 //! `readpath watch`: what a program reads, recorded from outside.
 
 use std::ffi::OsString;
-use std::fs::File;
-use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
 use std::sync::Arc;
@@ -10,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use readpath_peers::file_limit;
 use readpath_peers::kernel_trace::TracefsError;
 use readpath_peers::notice;
 use readpath_peers::usage::CpuTime;
@@ -21,8 +20,11 @@ use crate::exit::{CommandResult, Failure};
 use crate::input;
 
 mod advised;
+mod output;
 mod preloaded;
 mod sampled;
+
+use output::Output;
 
 /// `readpath watch`.
 #[derive(Debug, Args)]
@@ -100,6 +102,7 @@ pub fn run(args: WatchArgs) -> CommandResult {
     let flag = Arc::clone(&is_interrupted);
     ctrlc::set_handler(move || flag.store(true, Ordering::Relaxed))
         .map_err(|error| Failure::Unavailable(format!("can't wait for signals: {error}")))?;
+    file_limit::is_an_error();
     let mut watch = match Recorder::start() {
         Ok(watch) => watch,
         Err(_) if may_preload(&args) => return preloaded::run(&args, span, &is_interrupted),
@@ -116,11 +119,11 @@ pub fn run(args: WatchArgs) -> CommandResult {
         Some(path) => Failure::about(path.display(), error),
         None => Failure::usage(error),
     };
-    let sink: Box<dyn Write> = match &output {
-        Some(path) => Box::new(BufWriter::new(File::create(path).map_err(about)?)),
-        None => Box::new(io::sink()),
+    let sink = match &output {
+        Some(path) => Output::create(path).map_err(about)?,
+        None => Output::none(),
     };
-    let mut writer = RecordingWriter::new(sink).map_err(about)?;
+    let mut writer = RecordingWriter::new(sink.clone()).map_err(about)?;
     if let Some(budget) = budget {
         watch.advise(budget);
     }
@@ -131,9 +134,11 @@ pub fn run(args: WatchArgs) -> CommandResult {
     let mut status = None;
     let mut has_exited = false;
     let mut group_looked = began;
+    let mut ended_early = EndedEarly::default();
     while !is_interrupted.load(Ordering::Relaxed) && !has_exited {
         watch.wait(ROUND).map_err(about)?;
         watch.record(&mut writer).map_err(about)?;
+        ended_early.look(&sink, output.as_deref(), began);
         has_exited = match &mut child {
             Some(child) => {
                 status = child.try_wait().map_err(Failure::usage)?;
@@ -153,8 +158,35 @@ pub fn run(args: WatchArgs) -> CommandResult {
     let spent = CpuTime::of_children().since(before);
     let processor_ns = status.map(|_| (spent.seconds() * 1e9) as u64);
     let summary = watch.finish(writer, processor_ns, has_exited).map_err(about)?;
-    tell(output.as_deref(), &summary, child.is_some() && !has_exited);
+    ended_early.look(&sink, output.as_deref(), began);
+    let told = output.as_deref().filter(|_| !ended_early.is_so());
+    tell(told, &summary, child.is_some() && !has_exited);
+    ended_early.result()?;
     ended(&name, status, output.is_some())
+}
+
+/// Error of the recording's file, which ends the recording and not the program.
+#[derive(Debug, Default)]
+struct EndedEarly(Option<String>);
+
+impl EndedEarly {
+    /// Reports an error as soon as there is one.
+    fn look(&mut self, sink: &Output, path: Option<&Path>, began: Instant) {
+        let (Some(error), Some(path)) = (sink.take_error(), path) else { return };
+        let seconds = began.elapsed().as_secs_f64();
+        let text = format!("{}: {error}: the recording ended after {seconds:.2} s", path.display());
+        eprintln!("readpath: {text}; the program runs on");
+        self.0 = Some(text);
+    }
+
+    fn is_so(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// The end of the command.
+    fn result(self) -> CommandResult {
+        self.0.map_or(Ok(()), |text| Err(Failure::Run(text)))
+    }
 }
 
 /// Starts the program, or finds the process or the control group.

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use readpath::pager::FaultScope;
 use readpath::{PagerError, Region};
 use readpath_core::swapin;
-use support::{BACKENDS, can_serve, has_swap, resident_bytes, splitmix};
+use support::{BACKENDS, can_serve, has_swap, in_child, resident_bytes, splitmix};
 
 const PAGE: usize = 4096;
 
@@ -99,6 +99,28 @@ fn what_was_written_is_read_back_under_every_policy_and_backend() {
             settled(&region, 256);
         }
     }
+}
+
+/// The kernel sends `SIGXFSZ` for a file beyond the limit, which ends a program: setrlimit(2).
+#[test]
+fn region_beyond_the_limit_on_file_sizes_is_an_error_and_no_signal() {
+    let limited = |bytes: u64, work: fn() -> bool| {
+        in_child(|| {
+            let limit = libc::rlimit { rlim_cur: bytes, rlim_max: bytes };
+            // SAFETY: the struct lives through the call, which changes this child alone.
+            assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit) }, 0);
+            work()
+        })
+    };
+    assert!(limited(1 << 20, || {
+        let made = Region::builder().memory(1 << 20).in_folder(8 << 20, folder());
+        let text = made.unwrap_err().to_string();
+        text.contains("File too large") && text.contains("ulimit -f")
+    }));
+    // Its limit leaves room for 1 MiB and the spare slots.
+    assert!(limited(4 << 20, || {
+        !can_serve() || Region::builder().memory(1 << 20).in_folder(1 << 20, folder()).is_ok()
+    }));
 }
 
 #[test]

@@ -94,7 +94,14 @@ impl Record {
     /// # Errors
     /// The record can't be written, or the path is not there.
     pub fn keep(kind: CleanupKind, path: &Path) -> io::Result<Record> {
-        Record::keep_in(&folder(), kind, path)
+        let mut first = None;
+        for folder in folders() {
+            match Record::keep_in(&folder, kind, path) {
+                Err(error) => _ = first.get_or_insert(error),
+                kept => return kept,
+            }
+        }
+        Err(first.unwrap_or_else(|| io::ErrorKind::NotFound.into()))
     }
 
     fn keep_in(folder: &Path, kind: CleanupKind, path: &Path) -> io::Result<Record> {
@@ -142,7 +149,7 @@ impl Drop for Record {
 pub fn undo_abandoned() -> Vec<CleanupEntry> {
     let mut cleanup_journal: Vec<CleanupEntry> =
         page_cluster::restore_abandoned().into_iter().collect();
-    cleanup_journal.extend(undo_abandoned_in(&folder()));
+    cleanup_journal.extend(folders().iter().flat_map(|folder| undo_abandoned_in(folder)));
     cleanup_journal
 }
 
@@ -228,13 +235,25 @@ fn undo_piece(kind: CleanupKind, recorded: &[u8], path: &Path) -> Option<String>
     })
 }
 
-/// The folder of the records: in `/run` for root, else among the temporary files.
-fn folder() -> PathBuf {
+/// Number of names that are tried in the folder of temporary files.
+const NAMES: u32 = 8;
+
+/// Folders of the records, in the order of the tries. Root has one in `/run`. Other users have one in their run-time
+/// folder and several in the folder of temporary files, where any user may take a name.
+fn folders() -> Vec<PathBuf> {
     let user = rustix::process::geteuid();
-    match user.is_root() {
-        true => PathBuf::from("/run/readpath"),
-        false => std::env::temp_dir().join(format!("readpath-run-{}", user.as_raw())),
+    if user.is_root() {
+        return vec![PathBuf::from("/run/readpath")];
     }
+    let user = user.as_raw();
+    let run_time = PathBuf::from(format!("/run/user/{user}"));
+    let mut folders = vec![std::env::temp_dir().join(format!("readpath-run-{user}"))];
+    if is_own(&run_time).unwrap_or(false) {
+        folders.insert(0, run_time.join("readpath"));
+    }
+    let more = (1..NAMES).map(|nth| format!("readpath-run-{user}-{nth}"));
+    folders.extend(more.map(|name| std::env::temp_dir().join(name)));
+    folders
 }
 
 /// Whether nobody but this user can put a record there.

@@ -21,6 +21,7 @@ pub mod cleanup_entry;
 pub mod clock;
 pub mod cold;
 pub mod everyday;
+pub mod file_limit;
 pub mod kernel;
 pub mod kernel_swap;
 pub mod kernel_trace;

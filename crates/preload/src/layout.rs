@@ -1,99 +1,151 @@
-//! The memory that a watched program and its watcher share: a ring of reads, and the names of files.
+//! Layout of the memory that a recorded program and its recorder share.
 //!
-//! A file of [`BYTES`] bytes that both map: the [`Head`], then [`SLOTS`] times a [`RingSlot`], then names. All programs
-//! that the watched one starts write to it as well. This file is a part of both crates, so that the two agree.
+//! The file has [`BYTES`] bytes: the [`Head`], then three rings of cells. All programs that the recorded program starts
+//! write to the same file. Both crates compile this source file, so that they agree.
 //!
-//! **The ring** is bounded, with many who write and one who reads (after D. Vyukov): a slot's `turn` says whose it is. It begins
-//! as the slot's place. Who has drawn the ticket `t` may write to the slot `t % SLOTS` when its turn is `t`, and then makes that `t + 1`;
-//! the reader takes it, and makes the turn `t + SLOTS`. Nobody waits: who finds the ring full counts a read as lost.
+//! **A ring** is bounded, with many writers and one reader (after D. Vyukov). The first word of each cell is its `turn`,
+//! which starts as the cell's index. A writer that drew the ticket `t` owns the cell `t % count` while its turn is `t`, and
+//! publishes it as `t + 1`. The reader takes the cell and sets the turn to `t + count`. No side waits: a writer that
+//! finds the ring full counts a lost read.
 //!
-//! **Names** are not taken back. Each is a [`Name`] and then its path, in whole words; it is there when its
-//! `words` is not zero.
+//! **The file is small**, about 1.6 MiB: a program may lock all of its memory (`mlockall(2)`) within 8 MiB, and the
+//! kernel counts this mapping too. The recorder empties the rings every few milliseconds.
 
 use core::ffi::CStr;
 use core::sync::atomic::AtomicU64;
 
-/// The first word of the file.
+/// First word of the file.
 pub const MAGIC: u64 = 0x7265_6164_7061_7468;
 
-/// The variable that names the file.
+/// Environment variable with the path of the file.
 pub const VARIABLE: &CStr = c"READPATH_WATCH_RING";
 
-/// The reads that fit into the ring: at 50,000 a second, of more than a second.
-pub const SLOTS: u64 = 1 << 16;
-
-/// The room for names.
-pub const NAMES_BYTES: u64 = 64 << 20;
-
-/// The longest path that is told.
+/// Longest path in bytes that is reported; a longer one is cut.
 pub const PATH_BYTES_MAX: usize = 4096;
 
 const HEAD_BYTES: u64 = 4096;
 
-/// The length of the file.
-pub const BYTES: u64 = HEAD_BYTES + SLOTS * size_of::<RingSlot>() as u64 + NAMES_BYTES;
+/// A ring of the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cells {
+    /// Reads: each a [`RingSlot`]. At 50,000 reads a second the ring holds 0.3 s of them.
+    Slots,
+    /// Files with short paths: each a [`Name`] and its path.
+    Short,
+    /// Files with paths of up to [`PATH_BYTES_MAX`] bytes.
+    Long,
+}
 
-/// The ways in a slot: 0 `read`, 1 `pread`, 2 `readv`, 3 `preadv`, 4 `sendfile` and `copy_file_range`; and from here
-/// on advice: this, and the number of `posix_fadvise(2)`.
+impl Cells {
+    /// Number of cells.
+    pub const fn count(self) -> u64 {
+        match self {
+            Cells::Slots => 1 << 14,
+            Cells::Short => 1 << 10,
+            Cells::Long => 1 << 4,
+        }
+    }
+
+    /// Length of a cell in bytes.
+    pub const fn bytes(self) -> u64 {
+        match self {
+            Cells::Slots => size_of::<RingSlot>() as u64,
+            Cells::Short => 256,
+            Cells::Long => (size_of::<Name>() + PATH_BYTES_MAX) as u64,
+        }
+    }
+
+    /// Offset of the first cell in the file.
+    const fn begin(self) -> u64 {
+        match self {
+            Cells::Slots => HEAD_BYTES,
+            Cells::Short => Cells::Slots.end(),
+            Cells::Long => Cells::Short.end(),
+        }
+    }
+
+    /// Offset behind the last cell.
+    const fn end(self) -> u64 {
+        self.begin() + self.count() * self.bytes()
+    }
+
+    /// Room for a path in a cell, in bytes.
+    pub const fn path_room(self) -> usize {
+        self.bytes() as usize - size_of::<Name>()
+    }
+}
+
+/// Length of the file.
+pub const BYTES: u64 = Cells::Long.end();
+
+/// First of the ways for advice. Ways of reads: 0 `read`, 1 `pread`, 2 `readv`, 3 `preadv`, 4 `sendfile` and
+/// `copy_file_range`. Advice: this plus the number of `posix_fadvise(2)`.
 pub const ADVICE: u64 = 64;
 
-/// The beginning of the file.
+/// Value of [`Name::path_bytes`] in a cell that its writer gave up.
+pub const GIVEN_UP: u64 = u64::MAX;
+
+/// First page of the file.
 #[repr(C)]
 pub struct Head {
-    /// [`MAGIC`].
+    /// [`MAGIC`], once the file is complete.
     pub magic: AtomicU64,
-    /// The next ticket.
-    pub ticket: AtomicU64,
-    /// Reads for which there was no room.
+    /// Number of seccomp filters that the recorder itself runs under.
+    pub filters: AtomicU64,
+    /// Next ticket of each ring.
+    pub tickets: [AtomicU64; 3],
+    /// Reads for which the rings had no room.
     pub lost: AtomicU64,
-    /// How many programs have found this file.
+    /// Programs that have found this file.
     pub programs: AtomicU64,
-    /// How many bytes of names are given out.
-    pub names_bytes: AtomicU64,
+    /// Programs that entered a sandbox (seccomp), in which recording would end them.
+    pub sandboxed: AtomicU64,
+    /// Calls that were not recorded: in a sandbox, or on a signal stack with too little room.
+    pub unrecorded: AtomicU64,
 }
 
 /// One read that has ended.
 #[repr(C)]
 #[derive(Default)]
 pub struct RingSlot {
-    /// Whose it is.
+    /// Owner of the cell.
     pub turn: AtomicU64,
-    /// When it began and ended, by `CLOCK_MONOTONIC`.
+    /// Begin of the call, by `CLOCK_MONOTONIC`.
     pub begin_ns: AtomicU64,
-    /// See `begin_ns`.
+    /// End of the call.
     pub end_ns: AtomicU64,
-    /// The process × 2³² + the thread, as the kernel numbers them.
+    /// Process × 2³² + thread, as the kernel numbers them.
     pub task: AtomicU64,
-    /// The way × 2³² + the descriptor.
+    /// Way × 2³² + descriptor.
     pub way: AtomicU64,
-    /// The file: the major number of its device × 2²⁰ + the minor one.
+    /// Major number of the file's device × 2²⁰ + the minor number.
     pub device: AtomicU64,
-    /// And its inode.
+    /// Inode of the file.
     pub inode: AtomicU64,
-    /// The first byte.
+    /// First byte.
     pub offset: AtomicU64,
-    /// How many were asked for.
+    /// Bytes asked for.
     pub asked: AtomicU64,
-    /// What came of it: bytes, or an error's number × -1.
+    /// Bytes read, or the negative number of an error.
     pub result: AtomicU64,
 }
 
-/// A file that was read, at a descriptor.
+/// A file that was read, at a descriptor. Its path follows.
 #[repr(C)]
 pub struct Name {
-    /// How long this and its path are in words; 0: not written yet.
-    pub words: AtomicU64,
-    /// The device, as in [`RingSlot`].
+    /// Owner of the cell.
+    pub turn: AtomicU64,
+    /// Device, as in [`RingSlot`].
     pub device: AtomicU64,
-    /// The inode.
+    /// Inode.
     pub inode: AtomicU64,
-    /// The file's length in bytes.
+    /// Length of the file in bytes.
     pub bytes: AtomicU64,
-    /// The task, as in [`RingSlot`].
+    /// Task, as in [`RingSlot`].
     pub task: AtomicU64,
-    /// The flags of `open(2)` × 2³² + the descriptor.
+    /// Flags of `open(2)` × 2³² + descriptor.
     pub opened: AtomicU64,
-    /// The length of the path in bytes.
+    /// Length of the path in bytes, or [`GIVEN_UP`].
     pub path_bytes: AtomicU64,
 }
 
@@ -101,42 +153,46 @@ pub struct Name {
 #[derive(Clone, Copy, Debug)]
 pub struct RecordRing(*const u8);
 
-// SAFETY: all that is behind the pointer are atomics, but for paths, of which each is written once by who owns it.
+// SAFETY: all data behind the pointer are atomics, except paths: only the owner of a cell writes its path.
 unsafe impl Send for RecordRing {}
 // SAFETY: as above.
 unsafe impl Sync for RecordRing {}
 
 impl RecordRing {
     /// # Safety
-    /// `address` is that of a writable mapping of [`BYTES`] bytes, which stays.
+    /// `address` is a writable mapping of [`BYTES`] bytes that is never unmapped.
     pub const unsafe fn new(address: *const u8) -> RecordRing {
         RecordRing(address)
     }
 
-    /// The beginning.
+    /// The first page.
     pub fn head(&self) -> &Head {
         // SAFETY: the mapping is longer and aligned to a page; any bytes are atomics.
         unsafe { &*self.0.cast() }
     }
 
-    /// The slot of a ticket.
-    pub fn slot(&self, ticket: u64) -> &RingSlot {
-        let at = HEAD_BYTES + ticket % SLOTS * size_of::<RingSlot>() as u64;
-        // SAFETY: it lies in the mapping, at a multiple of eight.
-        unsafe { &*self.0.add(at as usize).cast() }
+    fn cell(&self, cells: Cells, ticket: u64) -> *const u8 {
+        let offset = cells.begin() + ticket % cells.count() * cells.bytes();
+        // SAFETY: the cell lies in the mapping.
+        unsafe { self.0.add(offset as usize) }
     }
 
-    /// A name, and where its path stands; `None` where so much is not left. `at` is a multiple of 8.
-    pub fn name(&self, at: u64) -> Option<(&Name, *mut u8)> {
-        let room = size_of::<Name>() as u64;
-        if at.checked_add(room + PATH_BYTES_MAX as u64)? > NAMES_BYTES || !at.is_multiple_of(8) {
-            return None;
-        }
-        let place = (BYTES - NAMES_BYTES + at) as usize;
-        // SAFETY: it and the longest path lie in the mapping.
-        unsafe {
-            let place = self.0.add(place);
-            Some((&*place.cast(), place.add(room as usize).cast_mut()))
-        }
+    /// Turn of the cell of a ticket.
+    pub fn turn(&self, cells: Cells, ticket: u64) -> &AtomicU64 {
+        // SAFETY: each cell begins with its turn, at a multiple of eight.
+        unsafe { &*self.cell(cells, ticket).cast() }
+    }
+
+    /// Slot of a ticket of [`Cells::Slots`].
+    pub fn slot(&self, ticket: u64) -> &RingSlot {
+        // SAFETY: a cell of this ring is a slot, at a multiple of eight.
+        unsafe { &*self.cell(Cells::Slots, ticket).cast() }
+    }
+
+    /// Name of a ticket of another ring, and the address of its path with room for `cells.path_room()` bytes.
+    pub fn name(&self, cells: Cells, ticket: u64) -> (&Name, *mut u8) {
+        let cell = self.cell(cells, ticket);
+        // SAFETY: a cell of these rings holds a name and then the path, at a multiple of eight.
+        unsafe { (&*cell.cast(), cell.add(size_of::<Name>()).cast_mut()) }
     }
 }

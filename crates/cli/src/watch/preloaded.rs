@@ -1,7 +1,5 @@
 //! A program recorded without root: by functions put before the C library's.
 
-use std::fs::File;
-use std::io::BufWriter;
 use std::path::PathBuf;
 use std::process::Child;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,11 +12,15 @@ use readpath_peers::watch::sampled::Sampled;
 use readpath_sim::recording::RecordingWriter;
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
-use super::{OUTPUT, ROUND, WatchArgs, ended, program, sampled, tell};
+use super::output::Output;
+use super::{EndedEarly, OUTPUT, ROUND, WatchArgs, ended, program, sampled, tell};
 use crate::exit::{CommandResult, Failure};
 
 /// The library with these functions; empty where none could be built.
 const LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/preload.so"));
+
+/// Pause between two looks at the shared memory while it fills quickly.
+const ROUND_WHEN_BUSY: Duration = Duration::from_millis(1);
 
 /// Records until the program ends, the time is over, or a signal comes.
 pub fn run(args: &WatchArgs, span: Option<Duration>, is_interrupted: &AtomicBool) -> CommandResult {
@@ -36,10 +38,10 @@ pub fn run(args: &WatchArgs, span: Option<Duration>, is_interrupted: &AtomicBool
     );
     let output = args.output.clone().unwrap_or_else(|| PathBuf::from(OUTPUT));
     let about = |error: std::io::Error| Failure::about(output.display(), error);
-    let file = File::create(&output).map_err(about)?;
-    let mut writer = RecordingWriter::new(BufWriter::new(file)).map_err(about)?;
     let mut watch = Preload::start(LIBRARY)
-        .map_err(|error| Failure::about(std::env::temp_dir().display(), error))?;
+        .map_err(|error| Failure::about("folders for temporary files", error))?;
+    let sink = Output::create(&output).map_err(about)?;
+    let mut writer = RecordingWriter::new(sink.clone()).map_err(about)?;
     let before = CpuTime::of_children();
     let (name, command) = program(args);
     let mut child =
@@ -48,10 +50,11 @@ pub fn run(args: &WatchArgs, span: Option<Duration>, is_interrupted: &AtomicBool
     let (began, mut status, mut counts) = (Instant::now(), None, None);
     // Until it is known that the library is in it.
     let mut looks = Sampled::start(child.id()).ok();
-    let mut samples = None;
+    let (mut samples, mut ended_early, mut is_busy) = (None, EndedEarly::default(), false);
     while !is_interrupted.load(Ordering::Relaxed) && status.is_none() {
-        std::thread::sleep(ROUND);
-        watch.record(&mut writer).map_err(about)?;
+        std::thread::sleep(if is_busy { ROUND_WHEN_BUSY } else { ROUND });
+        is_busy = watch.record(&mut writer).map_err(about)?;
+        ended_early.look(&sink, Some(&output), began);
         looks = looks.filter(|_| watch.programs() == 0);
         looks.iter_mut().for_each(Sampled::look_if_due);
         if has_ended(&child).map_err(Failure::usage)? {
@@ -66,6 +69,8 @@ pub fn run(args: &WatchArgs, span: Option<Duration>, is_interrupted: &AtomicBool
     let spent = CpuTime::of_children().since(before);
     let processor_ns = status.map(|_| (spent.seconds() * 1e9) as u64);
     let recorded = watch.finish(writer, processor_ns, status.is_some()).map_err(about)?;
+    ended_early.look(&sink, Some(&output), began);
+    ended_early.result()?;
     if recorded.programs == 0 {
         samples = samples.or_else(|| looks.map(Sampled::finish));
         match (samples, counts) {
@@ -94,7 +99,19 @@ fn has_ended(child: &Child) -> std::io::Result<bool> {
 
 /// What the kernel counts beyond what was seen.
 fn tell_unseen(recorded: &Preloaded, counts: Option<KernelCounts>) {
-    let Preloaded { reads, .. } = recorded;
+    let Preloaded { reads, sandboxed, unrecorded, .. } = recorded;
+    if *sandboxed > 0 {
+        eprintln!(
+            "readpath: {sandboxed} of the programs entered a sandbox (seccomp): recording there would end them, so \
+             their later reads are not in it"
+        );
+    }
+    if *unrecorded > 0 {
+        eprintln!(
+            "readpath: {unrecorded} calls are not in it: they came from a sandbox (seccomp), or from a signal stack \
+             with less than 1 KiB left"
+        );
+    }
     match counts {
         Some(counts) => notice::print(format_args!(
             "{reads} reads of files were seen; the kernel counts {} calls that read, {} more: of pipes, \

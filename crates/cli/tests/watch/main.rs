@@ -16,6 +16,7 @@ mod lookups;
 mod preload;
 mod programs;
 mod sampled;
+mod unharmed;
 
 use programs::{DATA_BYTES, FEW_BYTES, MIN_SAMPLES, PIECES, PROGRAMS, Program};
 use support::{READPATH, Ran, Scratch, is_root};

@@ -88,6 +88,7 @@ impl fmt::Display for PagerError {
                         "its file system has no files without a name (O_TMPFILE) or can't reserve \
                          space; name a folder on another, such as ext4, xfs or btrfs"
                     }
+                    Some(libc::EFBIG) => "raise the limit on the size of files (`ulimit -f`)",
                     Some(libc::EBUSY) => "it is mounted or in use; name a device that is free",
                     _ => "name a folder or device that this user may write to",
                 };

@@ -5,6 +5,7 @@
 //! memory of one program: its own budget, its own storage, its own law.
 
 use std::fs::File;
+use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -13,6 +14,7 @@ use std::sync::Arc;
 use readpath_core::machine::ReadError;
 use readpath_core::policy::Spec;
 use readpath_core::unit::{PAGE_BYTES, PageRange};
+use rustix::process::{Resource, getrlimit};
 
 use super::area::AnonymousArea;
 use super::error::PagerError;
@@ -109,6 +111,7 @@ impl RegionBuilder {
             .mode(0o600)
             .open(folder)
             .map_err(refused)?;
+        within_file_limit(file_bytes).map_err(refused)?;
         let flags = rustix::fs::FallocateFlags::empty();
         rustix::fs::fallocate(&file, flags, 0, file_bytes)
             .map_err(|errno| refused(errno.into()))?;
@@ -179,6 +182,15 @@ impl RegionBuilder {
         let (link, scope) =
             PagerLink::start("readpath-swap", move |inbox| RegionServer::new(setup, inbox))?;
         Ok(Region { link, _fork_local: fork_local, user, bytes, scope, _claim: claim })
+    }
+}
+
+/// Refuses a file beyond the limit on the size of files: the kernel would end the program by `SIGXFSZ`.
+/// Threads of this crate, which write the file later, have all signals blocked.
+fn within_file_limit(bytes: u64) -> io::Result<()> {
+    match getrlimit(Resource::Fsize).current {
+        Some(limit) if bytes > limit => Err(io::Error::from_raw_os_error(libc::EFBIG)),
+        _ => Ok(()),
     }
 }
 

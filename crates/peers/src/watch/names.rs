@@ -116,6 +116,7 @@ fn start_fanotify() -> Option<Fanotify> {
     let fanotify = Fanotify::init(flags, files).ok()?;
     let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
     let mut marked = HashSet::new();
+    let root = File::open("/").ok()?;
     for line in mounts.lines() {
         let mut fields = line.split(' ');
         let (Some(device), Some(at)) = (fields.nth(2), fields.nth(1)) else { continue };
@@ -129,8 +130,8 @@ fn start_fanotify() -> Option<Fanotify> {
         if is_held && marked.insert(device.to_owned()) {
             let path = at.replace("\\040", " ");
             let flags = MarkFlags::FAN_MARK_ADD | MarkFlags::FAN_MARK_FILESYSTEM;
-            let root = File::open(&path).ok()?;
-            let _ = fanotify.mark(flags, MaskFlags::FAN_OPEN, &root, None::<&Path>);
+            // By its path: to open the root of a mount whose server does not answer would wait for ever.
+            let _ = fanotify.mark(flags, MaskFlags::FAN_OPEN, &root, Some(Path::new(&path)));
         }
     }
     Some(fanotify)

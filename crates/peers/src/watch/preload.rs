@@ -33,7 +33,7 @@ use crate::notice;
 #[path = "../../../preload/src/layout.rs"]
 mod layout;
 
-use layout::{ADVICE, BYTES, MAGIC, Name, PATH_BYTES_MAX, RecordRing, RingSlot, SLOTS, VARIABLE};
+use layout::{ADVICE, BYTES, Cells, GIVEN_UP, MAGIC, RecordRing, RingSlot, VARIABLE};
 
 /// `posix_fadvise(2)`'s numbers, from 0.
 const HINTS: [AdviceType; 6] = [
@@ -56,12 +56,11 @@ const ERRNO_MAX: u64 = 4096;
 pub struct Preload {
     folder: PathBuf,
     /// By which the next run removes the folder, should this one be killed.
-    _leftover: CleanupEntry,
+    _leftover: Option<CleanupEntry>,
     ring: RecordRing,
-    /// The next ticket to be taken, and since when it is waited for.
-    ticket: u64,
-    stuck_since: Option<u64>,
-    names_at: u64,
+    slots: Taker,
+    short_names: Taker,
+    long_names: Taker,
     files: BTreeMap<(u64, u64), u32>,
     threads: BTreeMap<u64, u32>,
     devices: BTreeSet<u64>,
@@ -90,28 +89,95 @@ pub struct Preloaded {
     pub summary: RecordingSummary,
     /// How many programs had the library in them.
     pub programs: u64,
-    /// How many reads were told.
+    /// Number of recorded reads.
     pub reads: u64,
+    /// Number of programs that entered a sandbox (seccomp), in which they are not recorded.
+    pub sandboxed: u64,
+    /// Number of calls that were not recorded: in a sandbox, or on a small signal stack.
+    pub unrecorded: u64,
+}
+
+/// Takes cells from a ring, in the order of their tickets.
+#[derive(Debug)]
+struct Taker {
+    cells: Cells,
+    ticket: u64,
+    /// Time since which the next cell is drawn and not written.
+    stuck_since: Option<u64>,
+}
+
+impl Taker {
+    fn new(cells: Cells) -> Taker {
+        Taker { cells, ticket: 0, stuck_since: None }
+    }
+
+    /// The next cell that was written. A cell whose writer was killed is passed over and counts as lost.
+    fn next(&mut self, ring: RecordRing) -> Option<u64> {
+        loop {
+            let ticket = self.ticket;
+            if ring.turn(self.cells, ticket).load(Ordering::Acquire) == ticket + 1 {
+                return Some(ticket);
+            }
+            if !self.is_stuck(ring) {
+                return None;
+            }
+            ring.head().lost.fetch_add(1, Ordering::Relaxed);
+            self.release(ring, ticket);
+        }
+    }
+
+    /// Gives a cell back to the writers.
+    fn release(&mut self, ring: RecordRing, ticket: u64) {
+        ring.turn(self.cells, ticket).store(ticket + self.cells.count(), Ordering::Release);
+        (self.ticket, self.stuck_since) = (ticket + 1, None);
+    }
+
+    /// Returns true if a writer drew the next ticket and was killed.
+    fn is_stuck(&mut self, ring: RecordRing) -> bool {
+        let drawn = ring.head().tickets[self.cells as usize].load(Ordering::Relaxed);
+        if drawn <= self.ticket {
+            self.stuck_since = None;
+            return false;
+        }
+        let now = now_ns();
+        now - *self.stuck_since.get_or_insert(now) > STUCK_NS
+    }
 }
 
 impl Preload {
-    /// Makes the shared memory and the library's file, in a folder of this user's own that goes with this; `library` is what stands
-    /// in that file.
+    /// Makes the shared memory and the file of the library in a new folder, which only this user may enter and which
+    /// is removed with this value. `library`: bytes of the library.
     ///
     /// # Errors
-    /// There is no place for them.
+    /// No folder of temporary files has room for them and allows programs to be loaded from it.
     pub fn start(library: &[u8]) -> io::Result<Preload> {
-        let folder = own_folder()?;
-        let made = CleanupEntry::keep(CleanupKind::Folder, &folder)
-            .and_then(|cleanup_entry| Ok((cleanup_entry, share(&folder, library)?)));
-        let (_leftover, ring) = made.inspect_err(|_| remove(&folder))?;
+        let mut failures = Vec::new();
+        let made = folders().into_iter().find_map(|parent| {
+            let made = own_folder(&parent).and_then(|folder| {
+                let shared = share(&folder, library).inspect_err(|_| remove(&folder));
+                Ok((folder, shared?))
+            });
+            made.map_err(|error| failures.push(format!("{}: {error}", parent.display()))).ok()
+        });
+        let Some((folder, ring)) = made else {
+            let room = (BYTES + library.len() as u64).div_ceil(1 << 10);
+            let what = "name a folder with room in TMPDIR, or allow larger files (`ulimit -f`)";
+            let failures = failures.join("; ");
+            return Err(io::Error::other(format!("{room} KiB are needed: {failures}; {what}")));
+        };
+        let cleanup_entry = CleanupEntry::keep(CleanupKind::Folder, &folder)
+            .inspect_err(|error| {
+                let folder = folder.display();
+                eprintln!("readpath: {folder} stays behind if this command is killed: {error}");
+            })
+            .ok();
         Ok(Preload {
             folder,
-            _leftover,
+            _leftover: cleanup_entry,
             ring,
-            ticket: 0,
-            stuck_since: None,
-            names_at: 0,
+            slots: Taker::new(Cells::Slots),
+            short_names: Taker::new(Cells::Short),
+            long_names: Taker::new(Cells::Long),
             files: BTreeMap::new(),
             threads: BTreeMap::new(),
             devices: BTreeSet::new(),
@@ -138,8 +204,16 @@ impl Preload {
             libraries.push(":");
             libraries.push(others);
         }
+        // A program with the shared run time of AddressSanitizer ends at once where another library comes before it.
+        // The order is needed here, and harmless: calls go through this library to the sanitizer's functions.
+        let mut sanitizer = std::env::var_os(SANITIZER).unwrap_or_default();
+        if !sanitizer.is_empty() {
+            sanitizer.push(":");
+        }
+        sanitizer.push("verify_asan_link_order=0");
         let variable = VARIABLE.to_str().expect("it is plain text");
-        command.env(PRELOAD, libraries).env(variable, self.folder.join(RING)).spawn()
+        command.env(PRELOAD, libraries).env(SANITIZER, sanitizer);
+        command.env(variable, self.folder.join(RING)).spawn()
     }
 
     /// How many programs have had the library in them so far.
@@ -147,28 +221,37 @@ impl Preload {
         self.ring.head().programs.load(Ordering::Relaxed)
     }
 
-    /// Writes what was told since the last call to a recording.
+    /// Writes the reads since the last call to a recording. Returns whether a ring was a quarter full, and the next
+    /// call should come soon.
     ///
     /// # Errors
     /// The recording can't be written.
-    pub fn record<W: Write>(&mut self, writer: &mut RecordingWriter<W>) -> io::Result<()> {
+    pub fn record<W: Write>(&mut self, writer: &mut RecordingWriter<W>) -> io::Result<bool> {
+        let ring = self.ring;
         let mut taken: Vec<RingSlot> = Vec::new();
-        while let Some(slot) = self.take() {
-            taken.push(slot);
+        // A program may write as fast as this loop reads.
+        while taken.len() < Cells::Slots.count() as usize
+            && let Some(ticket) = self.slots.next(ring)
+        {
+            taken.push(copied(ring.slot(ticket)));
+            self.slots.release(ring, ticket);
         }
-        // A read is told after its file's name.
-        self.take_names(writer)?;
+        // The name of a file is written before its first read.
+        let short = self.take_names(Cells::Short, writer)?;
+        let long = self.take_names(Cells::Long, writer)?;
         taken.sort_by_key(|slot| slot.end_ns.load(Ordering::Relaxed));
         for slot in &taken {
             self.put(slot, writer)?;
         }
-        let lost = self.ring.head().lost.load(Ordering::Relaxed).max(self.lost);
+        let lost = ring.head().lost.load(Ordering::Relaxed).max(self.lost);
         if lost > self.lost {
             let at_ns = now_ns() - self.start_ns;
             writer.put(Record::Lost(EventsLost { at_ns, count: lost - self.lost }))?;
             self.lost = lost;
         }
-        Ok(())
+        let counts =
+            [(Cells::Slots, taken.len() as u64), (Cells::Short, short), (Cells::Long, long)];
+        Ok(counts.iter().any(|(cells, count)| count * 4 > cells.count()))
     }
 
     /// Ends the watch, and the recording.
@@ -187,71 +270,70 @@ impl Preload {
         writer.finish()?.flush()?;
         let seconds = at_ns as f64 / 1e9;
         let summary = RecordingSummary { seconds, lost: self.lost, unplaced: 0, help: None };
-        let programs = self.programs();
-        Ok(Preloaded { summary, programs, reads: self.reads })
+        let head = self.ring.head();
+        Ok(Preloaded {
+            summary,
+            programs: self.programs(),
+            reads: self.reads,
+            sandboxed: head.sandboxed.load(Ordering::Relaxed),
+            unrecorded: head.unrecorded.load(Ordering::Relaxed),
+        })
     }
 
-    /// The next read that was told, in the order of tickets.
-    fn take(&mut self) -> Option<RingSlot> {
-        let ring = self.ring;
-        loop {
-            let slot = ring.slot(self.ticket);
-            let is_there = slot.turn.load(Ordering::Acquire) == self.ticket + 1;
-            let taken = is_there.then(|| copied(slot));
-            if !is_there && !self.is_stuck() {
-                return None;
-            }
-            slot.turn.store(self.ticket + SLOTS, Ordering::Release);
-            (self.ticket, self.stuck_since) = (self.ticket + 1, None);
-            match taken {
-                Some(slot) => return Some(slot),
-                None => _ = ring.head().lost.fetch_add(1, Ordering::Relaxed),
-            }
-        }
-    }
-
-    /// Whether the next ticket was drawn by somebody who will never write.
-    fn is_stuck(&mut self) -> bool {
-        if self.ring.head().ticket.load(Ordering::Relaxed) <= self.ticket {
-            self.stuck_since = None;
-            return false;
-        }
-        let now = now_ns();
-        now - *self.stuck_since.get_or_insert(now) > STUCK_NS
-    }
-
-    fn take_names<W: Write>(&mut self, writer: &mut RecordingWriter<W>) -> io::Result<()> {
-        let ring = self.ring;
-        while let Some((name, path)) = ring.name(self.names_at) {
-            let words = name.words.load(Ordering::Acquire);
-            let most = (size_of::<Name>() + PATH_BYTES_MAX) as u64 / 8;
-            if words == 0 || words > most {
-                break;
-            }
-            self.names_at += words * 8;
+    /// Writes the names of one ring to the recording. Returns their number.
+    fn take_names<W: Write>(
+        &mut self,
+        cells: Cells,
+        writer: &mut RecordingWriter<W>,
+    ) -> io::Result<u64> {
+        let (ring, mut count) = (self.ring, 0);
+        while count < cells.count() {
+            let taker = match cells {
+                Cells::Long => &mut self.long_names,
+                _ => &mut self.short_names,
+            };
+            let Some(ticket) = taker.next(ring) else { break };
+            count += 1;
+            let (name, path) = ring.name(cells, ticket);
             let get = |value: &AtomicU64| value.load(Ordering::Relaxed);
-            let length = get(&name.path_bytes).min(PATH_BYTES_MAX as u64) as usize;
-            // SAFETY: the longest path lies in the mapping; what it holds is copied, whoever changes it meanwhile.
+            let path_bytes = get(&name.path_bytes);
+            let length = path_bytes.min(cells.path_room() as u64) as usize;
+            // SAFETY: the path's room lies in the mapping; its bytes are copied, even if a program changes them meanwhile.
             let path: Vec<u8> =
                 (0..length).map(|at| unsafe { path.add(at).read_volatile() }).collect();
-            let path = String::from_utf8_lossy(&path).into_owned();
-            let (device, inode, opened) = (get(&name.device), get(&name.inode), get(&name.opened));
-            let file = self.file((device, inode), Some((path, get(&name.bytes))), writer)?;
-            let thread = self.thread(get(&name.task), writer)?;
-            let flags = (opened >> 32) as i32;
-            let access = flags & libc::O_ACCMODE;
-            let open = Record::Open(OpenRecord {
-                at_ns: now_ns() - self.start_ns,
-                thread,
-                file,
-                descriptor: opened & u64::from(u32::MAX),
-                is_direct: flags & libc::O_DIRECT != 0,
-                is_readable: access != libc::O_WRONLY,
-                is_writable: access != libc::O_RDONLY,
-            });
-            writer.put(open)?;
+            let file = (get(&name.device), get(&name.inode));
+            let (bytes, task, opened) = (get(&name.bytes), get(&name.task), get(&name.opened));
+            taker.release(ring, ticket);
+            if path_bytes != GIVEN_UP {
+                let path = String::from_utf8_lossy(&path).into_owned();
+                self.put_name(file, (path, bytes), task, opened, writer)?;
+            }
         }
-        Ok(())
+        Ok(count)
+    }
+
+    fn put_name<W: Write>(
+        &mut self,
+        file: (u64, u64),
+        named: (String, u64),
+        task: u64,
+        opened: u64,
+        writer: &mut RecordingWriter<W>,
+    ) -> io::Result<()> {
+        let file = self.file(file, Some(named), writer)?;
+        let thread = self.thread(task, writer)?;
+        let flags = (opened >> 32) as i32;
+        let access = flags & libc::O_ACCMODE;
+        let open = Record::Open(OpenRecord {
+            at_ns: now_ns() - self.start_ns,
+            thread,
+            file,
+            descriptor: opened & u64::from(u32::MAX),
+            is_direct: flags & libc::O_DIRECT != 0,
+            is_readable: access != libc::O_WRONLY,
+            is_writable: access != libc::O_RDONLY,
+        });
+        writer.put(open)
     }
 
     /// The number of a file, which is named if it is a new one.
@@ -424,6 +506,7 @@ const WAYS: [ReadMethod; 5] = [
 ];
 
 const PRELOAD: &str = "LD_PRELOAD";
+const SANITIZER: &str = "ASAN_OPTIONS";
 const LIBRARY: &str = "preload.so";
 const RING: &str = "ring";
 
@@ -443,11 +526,25 @@ fn copied(slot: &RingSlot) -> RingSlot {
     }
 }
 
-/// A folder that this user alone may look into.
-fn own_folder() -> io::Result<PathBuf> {
+/// Folders for temporary files, in the order in which they are tried.
+fn folders() -> Vec<PathBuf> {
+    let mut folders = vec![std::env::temp_dir()];
+    for other in ["/var/tmp", "/dev/shm"].map(PathBuf::from) {
+        if !folders.contains(&other) {
+            folders.push(other);
+        }
+    }
+    folders
+}
+
+/// Makes a folder that only this user may enter, on a file system from which libraries may be loaded.
+fn own_folder(parent: &Path) -> io::Result<PathBuf> {
+    let mount = rustix::fs::statvfs(parent)?;
+    if mount.f_flag.contains(rustix::fs::StatVfsMountFlags::NOEXEC) {
+        return Err(io::Error::other("no library may be loaded from there (noexec)"));
+    }
     for nth in 0..100 {
-        let name = format!("readpath-watch-{}-{nth}", std::process::id());
-        let folder = std::env::temp_dir().join(name);
+        let folder = parent.join(format!("readpath-watch-{}-{nth}", std::process::id()));
         match fs::DirBuilder::new().mode(0o700).create(&folder) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             made => return made.map(|()| folder),
@@ -462,13 +559,16 @@ fn remove(folder: &Path) {
     }
 }
 
-/// Writes the library's file, and makes the shared memory with an empty ring.
+/// Writes the library's file, and makes the shared memory with empty rings.
+///
+/// All of the memory is written through the file system before it is mapped. A full file system is an error here, and
+/// never a bus error in a process.
 fn share(folder: &Path, library: &[u8]) -> io::Result<RecordRing> {
     fs::write(folder.join(LIBRARY), library)?;
     let mut options = OpenOptions::new();
     let options = options.read(true).write(true).create_new(true).mode(0o600);
-    let file: File = options.open(folder.join(RING))?;
-    file.set_len(BYTES)?;
+    let mut file: File = options.open(folder.join(RING))?;
+    file.write_all(&vec![0; BYTES as usize])?;
     // SAFETY: a new mapping at an address of the kernel's choice, which stays to the end of the process.
     let ring = unsafe {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
@@ -476,7 +576,19 @@ fn share(folder: &Path, library: &[u8]) -> io::Result<RecordRing> {
         let address = rustix::mm::mmap(null, bytes, protection, MapFlags::SHARED, &file, 0)?;
         RecordRing::new(address.cast())
     };
-    (0..SLOTS).for_each(|ticket| ring.slot(ticket).turn.store(ticket, Ordering::Relaxed));
+    for cells in [Cells::Slots, Cells::Short, Cells::Long] {
+        for ticket in 0..cells.count() {
+            ring.turn(cells, ticket).store(ticket, Ordering::Relaxed);
+        }
+    }
+    ring.head().filters.store(own_filters(), Ordering::Relaxed);
     ring.head().magic.store(MAGIC, Ordering::Release);
     Ok(ring)
+}
+
+/// Number of seccomp filters of this process: a program with more of them is in a sandbox of its own.
+fn own_filters() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("Seccomp_filters:"));
+    line.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
 }

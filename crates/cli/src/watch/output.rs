@@ -1,0 +1,148 @@
+//! File of a recording.
+//!
+//! 1. A file that cannot be written ends the recording and not the recorded program: later writes are dropped, and the
+//!    error is kept to be reported.
+//! 2. A symbolic link is followed only if this user or root has made it. The command often runs as root in a folder
+//!    where other users may write: their link would lead to a file of the system.
+
+use std::cell::RefCell;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use rustix::fs::OFlags;
+
+/// Most links that are followed, as in the kernel's `ELOOP`.
+const LINKS_MAX: u32 = 40;
+
+/// A file that is written, or an error that has ended it.
+#[derive(Clone, Debug)]
+pub struct Output(Rc<RefCell<State>>);
+
+#[derive(Debug)]
+struct State {
+    /// `None` without a file to write, and after an error.
+    file: Option<BufWriter<File>>,
+    error: Option<io::Error>,
+}
+
+impl Output {
+    /// Creates the file, or replaces the one of this name.
+    ///
+    /// # Errors
+    /// It can't be created, or the path leads through another user's link.
+    pub fn create(path: &Path) -> io::Result<Output> {
+        Ok(Output::new(Some(BufWriter::new(opened(path)?))))
+    }
+
+    /// Drops all writes.
+    pub fn none() -> Output {
+        Output::new(None)
+    }
+
+    fn new(file: Option<BufWriter<File>>) -> Output {
+        Output(Rc::new(RefCell::new(State { file, error: None })))
+    }
+
+    /// The error that has ended the file, reported once.
+    pub fn take_error(&self) -> Option<io::Error> {
+        self.0.borrow_mut().error.take()
+    }
+
+    fn with<T>(&self, dropped: T, write: impl FnOnce(&mut BufWriter<File>) -> io::Result<T>) -> T {
+        let mut state = self.0.borrow_mut();
+        let Some(file) = &mut state.file else { return dropped };
+        match write(file) {
+            Ok(written) => written,
+            Err(error) => {
+                // The rest in memory would fail again when it is dropped.
+                state.file.take().map(BufWriter::into_parts);
+                state.error = Some(error);
+                dropped
+            }
+        }
+    }
+}
+
+impl Write for Output {
+    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        Ok(self.with(data.len(), |file| file.write(data)))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.with((), BufWriter::flush);
+        Ok(())
+    }
+}
+
+/// Opens a path for writing, from the beginning.
+fn opened(path: &Path) -> io::Result<File> {
+    let own = rustix::process::geteuid().as_raw();
+    let mut path = path.to_path_buf();
+    for _ in 0..LINKS_MAX {
+        let found = match fs::symlink_metadata(&path) {
+            Ok(found) => found,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return created(&path),
+            Err(error) => return Err(error),
+        };
+        let kind = found.file_type();
+        let is_trusted = found.uid() == own || found.uid() == 0;
+        if kind.is_symlink() {
+            if !is_trusted {
+                let user = found.uid();
+                return Err(refused(format!(
+                    "it is a symbolic link of user {user}; remove it, or name its target"
+                )));
+            }
+            if is_of_the_kernel(&path)? {
+                // A descriptor of this process, as behind /dev/stdout: its text is no path.
+                return OpenOptions::new().write(true).open(&path);
+            }
+            let target = fs::read_link(&path)?;
+            path = path.parent().map_or_else(PathBuf::new, Path::to_path_buf).join(target);
+            continue;
+        }
+        if !kind.is_file() {
+            if own == 0 && !is_trusted && kind.is_fifo() {
+                return Err(refused(format!("it is a pipe of user {}; name a file", found.uid())));
+            }
+            return no_link().open(&path);
+        }
+        // Root writes to no file that another user has put there: it may be a hard link.
+        if own == 0 && (!is_trusted || found.nlink() > 1) {
+            fs::remove_file(&path)?;
+            return created(&path);
+        }
+        let file = no_link().open(&path)?;
+        let now = file.metadata()?;
+        if (now.dev(), now.ino()) != (found.dev(), found.ino()) {
+            return Err(refused("another file has come in its place; try again".to_owned()));
+        }
+        file.set_len(0)?;
+        return Ok(file);
+    }
+    Err(refused(format!("more than {LINKS_MAX} symbolic links lead to it")))
+}
+
+fn refused(why: String) -> io::Error {
+    io::Error::new(io::ErrorKind::PermissionDenied, why)
+}
+
+fn no_link() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.write(true).custom_flags(OFlags::NOFOLLOW.bits() as i32);
+    options
+}
+
+fn created(path: &Path) -> io::Result<File> {
+    no_link().create_new(true).open(path)
+}
+
+/// Returns true for a link of the file system proc.
+fn is_of_the_kernel(link: &Path) -> io::Result<bool> {
+    let parent = link.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let folder = rustix::fs::statfs(parent.unwrap_or(Path::new(".")))?;
+    Ok(folder.f_type as u64 == rustix::fs::PROC_SUPER_MAGIC as u64)
+}

@@ -1,0 +1,23 @@
+//! The limit on the size of files (`RLIMIT_FSIZE`, `ulimit -f`).
+
+use std::ptr;
+
+/// Has a write beyond the limit fail with `EFBIG`, an error like any other, and not end this process by `SIGXFSZ`.
+///
+/// A program that this process starts is not affected: `execve(2)` resets a signal with a handler to its default. A
+/// disposition that the starter of this process has chosen stays.
+pub fn is_an_error() {
+    extern "C" fn ignore(_: i32) {}
+    // SAFETY: both structs are this call's own, and the handler does nothing.
+    unsafe {
+        let mut now: libc::sigaction = std::mem::zeroed();
+        if libc::sigaction(libc::SIGXFSZ, ptr::null(), &raw mut now) != 0
+            || now.sa_sigaction != libc::SIG_DFL
+        {
+            return;
+        }
+        now.sa_sigaction = ignore as extern "C" fn(i32) as usize;
+        now.sa_flags = libc::SA_RESTART;
+        libc::sigaction(libc::SIGXFSZ, &raw const now, ptr::null_mut());
+    }
+}

@@ -1,0 +1,180 @@
+//! The functions that stand before the C library's.
+
+use core::ffi::{CStr, c_int, c_long, c_uint, c_void};
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+use crate::c::{self, iovec, off64_t, ssize_t};
+use crate::files::closing;
+use crate::layout::ADVICE;
+use crate::{ReadPosition, RecordedCall, is_recorded, sandbox, set_errno, thread};
+
+/// The C library's functions, once they were looked for.
+static NEXT: [AtomicPtr<c_void>; NAMES.len()] = [const { AtomicPtr::new(null_mut()) }; NAMES.len()];
+
+/// Looks for all functions. A later search could happen in a signal handler, and needs a large stack and locks.
+pub fn find_all() {
+    NAMES.iter().zip(&NEXT).for_each(|(name, known)| _ = find(name, known));
+}
+
+/// Looks for the function that ours stands before: of a call before `find_all`, and where the program is not recorded.
+#[inline(never)]
+fn find(name: &CStr, known: &AtomicPtr<c_void>) -> *mut c_void {
+    // SAFETY: the name is terminated.
+    let address = unsafe { c::dlsym(c::RTLD_NEXT, name.as_ptr()) };
+    known.store(address, Ordering::Relaxed);
+    address
+}
+
+/// The name of a function, terminated.
+const fn terminated(name: &'static str) -> &'static CStr {
+    match CStr::from_bytes_with_nul(name.as_bytes()) {
+        Ok(name) => name,
+        Err(_) => unreachable!(),
+    }
+}
+
+/// Defines the functions: their names, arguments, and the use of the real one's call, which is `real`.
+macro_rules! before {
+    ($(fn $name:ident($($argument:ident: $type:ty),*) -> $result:ty = |$real:ident| $recorded:expr;)*) => {
+        /// The functions, by their places in `NEXT`: reads and advice first, and from `close` on the others.
+        enum Function { $($name),* }
+
+        const NAMES: &[&CStr] = &[$(terminated(concat!(stringify!($name), "\0"))),*];
+
+        $(
+        // SAFETY: it takes and returns the same as the C library's function of its name.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($argument: $type),*) -> $result {
+            const AT: usize = Function::$name as usize;
+            type Real = unsafe extern "C" fn($($type),*) -> $result;
+
+            /// The rest, whose stack a call that is not recorded does not need.
+            #[inline(never)]
+            unsafe extern "C" fn rest($($argument: $type),*) -> $result {
+                let mut address = NEXT[AT].load(Ordering::Relaxed);
+                if address.is_null() {
+                    address = find(NAMES[AT], &NEXT[AT]);
+                }
+                if address.is_null() {
+                    // An older C library without this function.
+                    set_errno(c::ENOSYS);
+                    return -1;
+                }
+                // SAFETY: the C library's function of this name has these arguments.
+                let function = unsafe { core::mem::transmute::<*mut c_void, Real>(address) };
+                // SAFETY: as it was called.
+                let $real = || unsafe { function($($argument),*) } as ssize_t;
+                $recorded as $result
+            }
+
+            let address = NEXT[AT].load(Ordering::Relaxed);
+            if AT < Function::close as usize && !address.is_null() && !is_recorded() {
+                // SAFETY: as in `rest`.
+                let function = unsafe { core::mem::transmute::<*mut c_void, Real>(address) };
+                // SAFETY: as it was called.
+                return unsafe { function($($argument),*) };
+            }
+            // SAFETY: as it was called.
+            unsafe { rest($($argument),*) }
+        }
+        )*
+    };
+}
+
+/// Makes `sigaltstack(2)`, whose stack the recording must know.
+#[inline(always)]
+fn stacked(stack: *const c::stack, real: impl FnOnce() -> ssize_t) -> ssize_t {
+    let result = real();
+    if result == 0 {
+        thread::stack_set(stack);
+    }
+    result
+}
+
+/// Makes a system call by its number.
+#[inline(always)]
+fn numbered(
+    number: c_long,
+    first: c_long,
+    second: c_long,
+    real: impl FnOnce() -> ssize_t,
+) -> ssize_t {
+    if number == c::number::SIGALTSTACK {
+        return stacked(first as *const c::stack, real);
+    }
+    sandbox::entering(sandbox::is_entry_by_number(number, first, second), real)
+}
+
+#[inline(always)]
+fn call(way: u64, descriptor: c_int, from: ReadPosition, asked: Option<usize>) -> RecordedCall {
+    RecordedCall { way, descriptor, from, asked }
+}
+
+fn at(way: u64, descriptor: c_int, offset: off64_t, asked: usize) -> RecordedCall {
+    call(way, descriptor, ReadPosition::At(offset as u64), Some(asked))
+}
+
+fn here(way: u64, descriptor: c_int, asked: usize) -> RecordedCall {
+    call(way, descriptor, ReadPosition::Here, Some(asked))
+}
+
+/// A list of pieces from an offset on; -1, as of `preadv2`, is the position of the descriptor.
+fn pieces(descriptor: c_int, offset: off64_t) -> RecordedCall {
+    let from = if offset == -1 { ReadPosition::Here } else { ReadPosition::At(offset as u64) };
+    call(3, descriptor, from, None)
+}
+
+/// A copy within the kernel, from the offset at an address or from the position of the descriptor.
+fn copied(descriptor: c_int, offset: *const off64_t, asked: usize) -> RecordedCall {
+    let from = if offset.is_null() { ReadPosition::Here } else { ReadPosition::Told(offset) };
+    call(4, descriptor, from, Some(asked))
+}
+
+fn advice(descriptor: c_int, offset: off64_t, bytes: off64_t, what: c_int) -> RecordedCall {
+    at(ADVICE + what.max(0) as u64, descriptor, offset, bytes.max(0) as usize)
+}
+
+before! {
+    fn read(fd: c_int, to: *mut c_void, bytes: usize) -> ssize_t = |real| here(0, fd, bytes).make(real);
+    fn __read_chk(fd: c_int, to: *mut c_void, bytes: usize, room: usize) -> ssize_t
+        = |real| here(0, fd, bytes).make(real);
+    fn pread(fd: c_int, to: *mut c_void, bytes: usize, offset: off64_t) -> ssize_t
+        = |real| at(1, fd, offset, bytes).make(real);
+    fn pread64(fd: c_int, to: *mut c_void, bytes: usize, offset: off64_t) -> ssize_t
+        = |real| at(1, fd, offset, bytes).make(real);
+    fn __pread_chk(fd: c_int, to: *mut c_void, bytes: usize, offset: off64_t, room: usize) -> ssize_t
+        = |real| at(1, fd, offset, bytes).make(real);
+    fn __pread64_chk(fd: c_int, to: *mut c_void, bytes: usize, offset: off64_t, room: usize) -> ssize_t
+        = |real| at(1, fd, offset, bytes).make(real);
+    fn readv(fd: c_int, list: *const iovec, count: c_int) -> ssize_t
+        = |real| call(2, fd, ReadPosition::Here, None).make(real);
+    fn preadv(fd: c_int, list: *const iovec, count: c_int, offset: off64_t) -> ssize_t
+        = |real| pieces(fd, offset).make(real);
+    fn preadv64(fd: c_int, list: *const iovec, count: c_int, offset: off64_t) -> ssize_t
+        = |real| pieces(fd, offset).make(real);
+    fn preadv2(fd: c_int, list: *const iovec, count: c_int, offset: off64_t, flags: c_int) -> ssize_t
+        = |real| pieces(fd, offset).make(real);
+    fn preadv64v2(fd: c_int, list: *const iovec, count: c_int, offset: off64_t, flags: c_int) -> ssize_t
+        = |real| pieces(fd, offset).make(real);
+    fn sendfile(to: c_int, fd: c_int, offset: *mut off64_t, bytes: usize) -> ssize_t
+        = |real| copied(fd, offset, bytes).make(real);
+    fn sendfile64(to: c_int, fd: c_int, offset: *mut off64_t, bytes: usize) -> ssize_t
+        = |real| copied(fd, offset, bytes).make(real);
+    fn copy_file_range(fd: c_int, offset: *mut off64_t, to: c_int, at: *mut off64_t, bytes: usize, flags: c_uint)
+        -> ssize_t = |real| copied(fd, offset, bytes).make(real);
+    fn posix_fadvise(fd: c_int, offset: off64_t, bytes: off64_t, what: c_int) -> c_int
+        = |real| advice(fd, offset, bytes, what).make(real);
+    fn posix_fadvise64(fd: c_int, offset: off64_t, bytes: off64_t, what: c_int) -> c_int
+        = |real| advice(fd, offset, bytes, what).make(real);
+    fn close(fd: c_int) -> c_int = |real| closing(Some(fd), real);
+    fn dup2(from: c_int, to: c_int) -> c_int = |real| closing(Some(to), real);
+    fn dup3(from: c_int, to: c_int, flags: c_int) -> c_int = |real| closing(Some(to), real);
+    fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int = |real| closing(None, real);
+    fn fclose(stream: *mut c_void) -> c_int = |real| closing(None, real);
+    fn prctl(option: c_int, a: c_long, b: c_long, c: c_long, d: c_long) -> c_int
+        = |real| sandbox::entering(sandbox::is_entry(option, a), real);
+    fn sigaltstack(stack: *const c::stack, old: *mut c::stack) -> c_int = |real| stacked(stack, real);
+    fn syscall(number: c_long, a: c_long, b: c_long, c: c_long, d: c_long, e: c_long, f: c_long) -> c_long
+        = |real| numbered(number, a, b, real);
+}

@@ -1,0 +1,187 @@
+//! Files of descriptors, and their names.
+
+use core::ffi::c_int;
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use crate::c::{self, ssize_t};
+use crate::layout::{Cells, GIVEN_UP, RecordRing};
+use crate::{draw, publish, thread};
+
+/// Hashes of the descriptors and files whose names were reported. Another hash in its place is reported again.
+static REPORTED: [AtomicU64; 2048] = [const { AtomicU64::new(0) }; 2048];
+
+/// Time for which a descriptor is believed to be of the same file. The library does not see a
+/// descriptor that the C library itself or a bare system call closes. If it is opened again within this time, its next
+/// reads are reported of the old file.
+const BELIEVED_NS: u64 = 200_000;
+
+/// Files of the first descriptors.
+static BELIEVED: [Believed; 1024] = [const { Believed::nothing() }; 1024];
+
+struct Believed {
+    until_ns: AtomicU64,
+    device: AtomicU64,
+    inode: AtomicU64,
+}
+
+impl Believed {
+    const fn nothing() -> Believed {
+        Believed {
+            until_ns: AtomicU64::new(0),
+            device: AtomicU64::new(0),
+            inode: AtomicU64::new(0),
+        }
+    }
+}
+
+/// A descriptor is of another file from now on; `None`: any descriptor may be.
+fn forget(descriptor: Option<c_int>) {
+    let forget = |one: &Believed| one.until_ns.store(0, Ordering::Release);
+    match descriptor {
+        Some(descriptor) => _ = BELIEVED.get(descriptor as usize).map(forget),
+        None => BELIEVED.iter().for_each(forget),
+    }
+}
+
+/// Makes a call that closes a descriptor; `None`: perhaps any descriptor.
+#[inline(always)]
+pub fn closing(descriptor: Option<c_int>, real: impl FnOnce() -> ssize_t) -> ssize_t {
+    forget(descriptor);
+    real()
+}
+
+/// The file of a descriptor, as believed or as the kernel says.
+pub fn file_of(ring: RecordRing, descriptor: c_int, now_ns: u64) -> Option<(u64, u64)> {
+    let believed = BELIEVED.get(descriptor as usize);
+    if let Some(known) = believed.filter(|known| now_ns < known.until_ns.load(Ordering::Acquire)) {
+        return Some((known.device.load(Ordering::Relaxed), known.inode.load(Ordering::Relaxed)));
+    }
+    let (device, inode) = named(ring, descriptor)?;
+    if let Some(known) = believed {
+        known.device.store(device, Ordering::Relaxed);
+        known.inode.store(inode, Ordering::Relaxed);
+        known.until_ns.store(now_ns + BELIEVED_NS, Ordering::Release);
+    }
+    Some((device, inode))
+}
+
+/// Facts of a file, as `statx(2)` returns them.
+struct About {
+    device: u64,
+    inode: u64,
+    bytes: u64,
+}
+
+/// Room for the answers of `statx(2)`, which are too long for a signal stack. A thread takes any that is free.
+static ROOMS: [Room; 64] = [const { Room::free() }; 64];
+
+struct Room {
+    is_taken: AtomicBool,
+    words: [AtomicU64; size_of::<c::statx_buffer>() / 8],
+}
+
+impl Room {
+    const fn free() -> Room {
+        Room {
+            is_taken: AtomicBool::new(false),
+            words: [const { AtomicU64::new(0) }; size_of::<c::statx_buffer>() / 8],
+        }
+    }
+}
+
+/// The facts of a regular file or block device; `None` for a descriptor of another kind. A read is lost where all
+/// rooms are taken.
+fn about(ring: RecordRing, descriptor: c_int) -> Option<About> {
+    let take = |room: &&Room| {
+        let (old, new, order) = (false, true, Ordering::Relaxed);
+        room.is_taken.compare_exchange(old, new, Ordering::Acquire, order).is_ok()
+    };
+    let Some(room) = ROOMS.iter().find(take) else {
+        ring.head().lost.fetch_add(1, Ordering::Relaxed);
+        return None;
+    };
+    let buffer: *mut c::statx_buffer = room.words.as_ptr().cast_mut().cast();
+    // SAFETY: the room is this call's own, as long as the struct, and made of atomics; the name is terminated.
+    let found = unsafe {
+        let flags = c::AT_EMPTY_PATH;
+        let answer = c::statx(descriptor, c"".as_ptr(), flags, c::STATX_ASKED, buffer);
+        let is_kept = matches!((*buffer).mode & c::TYPE_MASK, c::TYPE_FILE | c::TYPE_BLOCK);
+        (answer == 0 && is_kept).then(|| About {
+            device: u64::from((*buffer).major) << 20 | u64::from((*buffer).minor),
+            inode: (*buffer).inode,
+            bytes: (*buffer).bytes,
+        })
+    };
+    room.is_taken.store(false, Ordering::Release);
+    found
+}
+
+/// The file of a descriptor as the kernel says. Its name is reported when it is first seen; `None` for a descriptor
+/// without positions, and where the name could not be reported.
+#[inline(never)]
+fn named(ring: RecordRing, descriptor: c_int) -> Option<(u64, u64)> {
+    let about = about(ring, descriptor)?;
+    let (device, inode) = (about.device, about.inode);
+    let hash = hash(device ^ inode.rotate_left(20) ^ (descriptor as u64).rotate_left(40)) | 1;
+    let reported = REPORTED.get(hash as usize >> 1 & (REPORTED.len() - 1))?;
+    if reported.load(Ordering::Relaxed) != hash {
+        report_name(ring, descriptor, &about)?;
+        // Only now: another thread's read of this file must not come before its name.
+        reported.store(hash, Ordering::Relaxed);
+    }
+    Some((device, inode))
+}
+
+/// Writes the name of a file into a cell. A path that fills a short cell is written into a long one.
+#[inline(never)]
+fn report_name(ring: RecordRing, descriptor: c_int, about: &About) -> Option<()> {
+    for cells in [Cells::Short, Cells::Long] {
+        let ticket = draw(ring, cells)?;
+        let (name, path) = ring.name(cells, ticket);
+        let room = cells.path_room();
+        let link = link(descriptor);
+        // SAFETY: the link's name is terminated, and the cell is this call's own.
+        let (length, flags) = unsafe {
+            let length = c::readlink(link.as_ptr().cast(), path.cast(), room);
+            (length.max(0) as u64, c::fcntl(descriptor, c::F_GETFL))
+        };
+        let is_whole = cells == Cells::Long || length < room as u64;
+        let set = |place: &AtomicU64, value: u64| place.store(value, Ordering::Relaxed);
+        set(&name.device, about.device);
+        set(&name.inode, about.inode);
+        set(&name.bytes, about.bytes);
+        set(&name.task, thread::task());
+        set(&name.opened, (flags.max(0) as u64) << 32 | descriptor as u32 as u64);
+        set(&name.path_bytes, if is_whole { length } else { GIVEN_UP });
+        publish(ring, cells, ticket);
+        if is_whole {
+            break;
+        }
+    }
+    Some(())
+}
+
+/// The path `/proc/self/fd/N` with its terminating zero.
+fn link(descriptor: c_int) -> [u8; 32] {
+    const START: &[u8; 14] = b"/proc/self/fd/";
+    let mut link = [0; 32];
+    let (start, rest) = link.split_at_mut(START.len());
+    start.copy_from_slice(START);
+    let (mut left, mut digits) = (descriptor as u32, 1);
+    while left > 9 {
+        (left, digits) = (left / 10, digits + 1);
+    }
+    left = descriptor as u32;
+    for digit in rest.iter_mut().take(digits).rev() {
+        *digit = b'0' + (left % 10) as u8;
+        left /= 10;
+    }
+    link
+}
+
+/// The finaliser of MurmurHash3.
+fn hash(key: u64) -> u64 {
+    let key = (key ^ key >> 33).wrapping_mul(0xff51_afd7_ed55_8ccd);
+    let key = (key ^ key >> 33).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+    key ^ key >> 33
+}

@@ -1,0 +1,120 @@
+//! Facts about the calling thread: its numbers, and its signal stack.
+//!
+//! On x86-64 they stand in thread-local storage of the initial-exec kind, which every thread has from its first
+//! instruction. The kind that Rust's `thread_local!` uses in a shared library may be allocated at the first access,
+//! which must not happen in a signal handler. On other machines the kernel is asked each time, and signal stacks are not
+//! known.
+
+use core::sync::atomic::Ordering;
+
+use crate::{GENERATION, c};
+
+/// Bytes that must be left of a signal stack for a recorded call. The test `watch preload::stack` measures the use.
+pub const STACK_ROOM: usize = 1024;
+
+#[cfg(target_arch = "x86_64")]
+core::arch::global_asm!(
+    ".section .tbss,\"awT\",@nobits",
+    ".p2align 3",
+    "readpath_thread:",
+    ".zero 32",
+    ".previous",
+);
+
+/// Facts of a thread; all zero in a new one.
+#[repr(C)]
+struct Facts {
+    /// Process × 2³² + thread.
+    task: u64,
+    /// Generation in which `task` was asked for.
+    generation: u64,
+    /// First byte of the signal stack.
+    stack_begin: usize,
+    /// End of the signal stack; 0 without one.
+    stack_end: usize,
+}
+
+/// The facts of this thread. No other thread reads or writes them; a signal handler may do so in between.
+#[cfg(target_arch = "x86_64")]
+fn facts() -> *mut Facts {
+    let facts: *mut Facts;
+    // SAFETY: adds the thread pointer to the offset that the dynamic linker has stored.
+    unsafe {
+        core::arch::asm!(
+            "mov {facts}, qword ptr fs:[0]",
+            "add {facts}, qword ptr [rip + readpath_thread@GOTTPOFF]",
+            facts = out(reg) facts,
+            options(nostack, readonly),
+        );
+    }
+    facts
+}
+
+fn asked() -> u64 {
+    // SAFETY: these calls only answer.
+    unsafe { (c::getpid() as u64) << 32 | u64::from(c::gettid() as u32) }
+}
+
+/// The calling task: process × 2³² + thread.
+#[cfg(target_arch = "x86_64")]
+pub fn task() -> u64 {
+    let generation = u64::from(GENERATION.load(Ordering::Relaxed));
+    let facts = facts();
+    // SAFETY: the facts are this thread's own; a handler in between writes equal values.
+    unsafe {
+        if (*facts).generation != generation {
+            (*facts).task = asked();
+            (*facts).generation = generation;
+        }
+        (*facts).task
+    }
+}
+
+/// As above, asked each time.
+#[cfg(not(target_arch = "x86_64"))]
+pub fn task() -> u64 {
+    _ = &GENERATION;
+    asked()
+}
+
+/// Returns true if this call has room on its stack: on a signal stack, [`STACK_ROOM`] bytes.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+pub fn has_stack() -> bool {
+    let here: usize;
+    let facts = facts();
+    // SAFETY: copies the stack pointer; the facts are this thread's own.
+    unsafe {
+        core::arch::asm!("mov {}, rsp", out(reg) here, options(nomem, nostack, preserves_flags));
+        let is_on_it = (*facts).stack_begin <= here && here < (*facts).stack_end;
+        !is_on_it || here - (*facts).stack_begin >= STACK_ROOM
+    }
+}
+
+/// As above, where signal stacks are not known.
+#[cfg(not(target_arch = "x86_64"))]
+pub fn has_stack() -> bool {
+    true
+}
+
+/// The thread has set its signal stack; null leaves it as it was.
+#[cfg(target_arch = "x86_64")]
+pub fn stack_set(stack: *const c::stack) {
+    if stack.is_null() {
+        return;
+    }
+    let facts = facts();
+    // SAFETY: the kernel has read this struct; the facts are this thread's own.
+    unsafe {
+        let is_disabled = (*stack).flags & c::SS_DISABLE != 0;
+        (*facts).stack_begin = (*stack).begin as usize;
+        (*facts).stack_end =
+            if is_disabled { 0 } else { ((*stack).begin as usize).wrapping_add((*stack).bytes) };
+    }
+}
+
+/// As above, where signal stacks are not known.
+#[cfg(not(target_arch = "x86_64"))]
+pub fn stack_set(_: *const c::stack) {
+    _ = (c::SS_DISABLE, STACK_ROOM);
+}
