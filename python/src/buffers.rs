@@ -2,25 +2,55 @@
 
 use std::alloc::{Layout, alloc_zeroed};
 
-use pyo3::buffer::PyUntypedBuffer;
 use pyo3::exceptions::{PyBufferError, PyMemoryError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-/// The memory of a writable object: where it begins, and how long it is.
+/// The memory of a writable object, in one piece, which stays in place while this value lives.
 ///
-/// It stays where it is while `buffer` is held.
-///
-/// Raises BufferError where it is read-only or not in one piece.
-pub fn writable(buffer: &PyUntypedBuffer) -> PyResult<(*mut u8, usize)> {
-    if buffer.readonly() {
-        return Err(PyBufferError::new_err("the buffer is read-only; give a bytearray, say"));
+/// The object is asked for bytes alone, without a shape: arrays of ctypes and of multiprocessing have no strides, and
+/// arrays without dimensions have no shape.
+pub struct Writable(Box<ffi::Py_buffer>);
+
+impl Writable {
+    /// Holds the memory of an object.
+    ///
+    /// Raises BufferError where it is read-only or not in one piece, TypeError where the object has no memory.
+    pub fn of(object: &Bound<'_, PyAny>) -> PyResult<Writable> {
+        let refused = match Writable::held(object, ffi::PyBUF_WRITABLE) {
+            Ok(held) => return Ok(held),
+            Err(refused) => refused,
+        };
+        // Each kind of object has its own words for the two reasons.
+        let Ok(any) = Writable::held(object, ffi::PyBUF_FULL_RO) else { return Err(refused) };
+        Err(PyBufferError::new_err(match any.0.readonly {
+            0 => "the buffer is not in one piece; copy it first",
+            _ => "the buffer is read-only; give a bytearray, say",
+        }))
     }
-    if !buffer.is_c_contiguous() {
-        return Err(PyBufferError::new_err("the buffer is not in one piece; copy it first"));
+
+    fn held(object: &Bound<'_, PyAny>, flags: std::ffi::c_int) -> PyResult<Writable> {
+        let mut buffer = Box::new(ffi::Py_buffer::new());
+        // SAFETY: the struct is empty and stays in its box, as its object may want.
+        let answer = unsafe { ffi::PyObject_GetBuffer(object.as_ptr(), &raw mut *buffer, flags) };
+        if answer != 0 {
+            return Err(PyErr::fetch(object.py()));
+        }
+        Ok(Writable(buffer))
     }
-    Ok((buffer.buf_ptr().cast(), buffer.len_bytes()))
+
+    /// The first byte, and the number of bytes.
+    pub fn place(&self) -> (*mut u8, usize) {
+        (self.0.buf.cast(), self.0.len as usize)
+    }
+}
+
+impl Drop for Writable {
+    fn drop(&mut self) {
+        // SAFETY: the struct was filled by `PyObject_GetBuffer`; the interpreter is held.
+        Python::attach(|_| unsafe { ffi::PyBuffer_Release(&raw mut *self.0) });
+    }
 }
 
 /// A new object of so many bytes that nobody has seen yet, and where they are to be written: all of them, before

@@ -9,8 +9,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use pyo3::buffer::PyUntypedBuffer;
-use pyo3::exceptions::PyMemoryError;
+use pyo3::exceptions::{PyBufferError, PyMemoryError};
 use pyo3::ffi::PyOS_FSPath;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString};
@@ -21,7 +20,7 @@ use readpath_core::unit::PAGE_BYTES;
 
 use crate::awaited::Awaited;
 use crate::beside::beside;
-use crate::buffers::{BufferMemory, new_bytes, writable, zeroed};
+use crate::buffers::{BufferMemory, Writable, new_bytes, zeroed};
 use crate::engine::{Engine, Remade, counted};
 use crate::failure::{Failure, not_opened};
 use crate::policy::advice_named;
@@ -121,8 +120,8 @@ impl LocalFile {
     }
 
     fn fill(&self, py: Python<'_>, offset: u64, buffer: &Bound<'_, PyAny>) -> PyResult<usize> {
-        let held = PyUntypedBuffer::get(buffer)?;
-        let (place, room) = writable(&held)?;
+        let held = Writable::of(buffer)?;
+        let (place, room) = held.place();
         let place = BufferMemory(place);
         // SAFETY: `held` keeps the memory where it is until we return. As with every
         // `readinto`, who uses it on another thread meanwhile finds some of the new bytes.
@@ -398,15 +397,16 @@ impl LocalFile {
         buffers: &Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyList>> {
         let offsets = offsets.0;
-        let (held, places) = match PyUntypedBuffer::get(buffers) {
+        let (held, places) = match Writable::of(buffers) {
             Ok(whole) => {
                 let places = parts_of(&whole, offsets.len())?;
                 (vec![whole], places)
             }
+            Err(error) if error.is_instance_of::<PyBufferError>(py) => return Err(error),
             Err(_) => {
-                let each = buffers.try_iter()?.map(|one| PyUntypedBuffer::get(&one?));
-                let held = each.collect::<PyResult<Vec<PyUntypedBuffer>>>()?;
-                let places = held.iter().map(writable).collect::<PyResult<Vec<_>>>()?;
+                let each = buffers.try_iter()?.map(|one| Writable::of(&one?));
+                let held = each.collect::<PyResult<Vec<Writable>>>()?;
+                let places = held.iter().map(Writable::place).collect();
                 (held, places)
             }
         };
@@ -523,9 +523,9 @@ fn file_system_path(path: Bound<'_, PyAny>) -> PyResult<Bound<'_, PyAny>> {
     unsafe { Bound::from_owned_ptr_or_err(path.py(), PyOS_FSPath(path.as_ptr())) }
 }
 
-/// Cuts a writable buffer into so many parts of one size.
-fn parts_of(whole: &PyUntypedBuffer, count: usize) -> PyResult<Vec<(*mut u8, usize)>> {
-    let (place, bytes) = writable(whole)?;
+/// Cuts a writable buffer into `count` parts of one size.
+fn parts_of(whole: &Writable, count: usize) -> PyResult<Vec<(*mut u8, usize)>> {
+    let (place, bytes) = whole.place();
     if count == 0 || bytes % count != 0 {
         return Err(refused(format!("a buffer of {bytes} bytes can't be cut into {count} parts")));
     }

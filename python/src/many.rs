@@ -1,6 +1,6 @@
 //! Many reads of one call: the ranges as Python gives them, and how they are handed over.
 
-use pyo3::buffer::PyBuffer;
+use pyo3::buffer::{Element, PyBuffer};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use readpath::{File, ReadError};
@@ -69,19 +69,32 @@ fn integers(object: &Bound<'_, PyAny>) -> PyResult<Option<(Vec<u64>, Vec<usize>)
         return Ok(None);
     }
     if let Ok(array) = PyBuffer::<u64>::get(object) {
-        return Ok(Some((array.to_vec(object.py())?, array.shape().to_vec())));
+        let order = order_of(&array);
+        let numbers = array.to_vec(object.py())?.into_iter().map(|number| order(number)).collect();
+        return Ok(Some((numbers, array.shape().to_vec())));
     }
     let Ok(array) = PyBuffer::<i64>::get(object) else {
         let what = "an array of ranges or offsets: give 64-bit integers (`.astype('i8')`)";
         return Err(PyTypeError::new_err(what));
     };
-    let shape = array.shape().to_vec();
+    let (shape, order) = (array.shape().to_vec(), order_of(&array));
     let count = |number: i64| {
+        let number = order(number as u64) as i64;
         let refused = |_| PyValueError::new_err(format!("{number}: give a number from 0 on"));
         u64::try_from(number).map_err(refused)
     };
     let numbers = array.to_vec(object.py())?.into_iter().map(count).collect::<PyResult<_>>()?;
     Ok(Some((numbers, shape)))
+}
+
+/// The function that brings the bytes of an array's numbers into this machine's order. The buffer protocol has the order
+/// in front of the type, as the module struct does.
+fn order_of<T: Element>(array: &PyBuffer<T>) -> fn(u64) -> u64 {
+    match array.format().to_bytes().first() {
+        Some(b'>' | b'!') => u64::from_be,
+        Some(b'<') => u64::from_le,
+        _ => |number| number,
+    }
 }
 
 /// A range of a file, and where its bytes go.

@@ -10,7 +10,6 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Instant;
 
-use pyo3::buffer::PyUntypedBuffer;
 use pyo3::exceptions::{PyBufferError, PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -24,7 +23,7 @@ use readpath_core::request::{
 };
 use readpath_core::unit::{PAGE_BYTES, PAGE_SECTORS, PageRange, SECTOR_BYTES, Time};
 
-use crate::buffers::{BufferMemory, new_bytes, writable, zeroed};
+use crate::buffers::{BufferMemory, Writable, new_bytes, zeroed};
 use crate::policy::advice_named;
 use crate::spec::refused;
 
@@ -368,14 +367,18 @@ impl Planner {
     }
 
     /// As `take`, into a writable buffer of bytes that holds at least as many; gives how many.
-    fn take_into(&self, read: u32, buffer: &Bound<'_, PyAny>) -> PyResult<u64> {
+    fn take_into(&self, py: Python<'_>, read: u32, buffer: &Bound<'_, PyAny>) -> PyResult<u64> {
         let mut plan = self.plan();
         let bytes = plan.outcome(read)?;
-        let buffer = PyUntypedBuffer::get(buffer)?;
-        let place = writable(&buffer).and_then(|(place, room)| {
-            let is_short = PyBufferError::new_err(format!("a buffer of {room} for {bytes} bytes"));
-            if room as u64 >= bytes { Ok(place) } else { Err(is_short) }
-        });
+        let buffer = Writable::of(buffer);
+        let place = buffer.as_ref().map(Writable::place);
+        let place = match place {
+            Ok((_, room)) if (room as u64) < bytes => {
+                Err(PyBufferError::new_err(format!("a buffer of {room} for {bytes} bytes")))
+            }
+            Ok((place, _)) => Ok(place),
+            Err(error) => Err(error.clone_ref(py)),
+        };
         let copied = place.map(|mut place| {
             plan.pieces(read, bytes, |piece| {
                 // SAFETY: the pieces have `bytes` bytes together, for which there is room; the

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pickle import PickleBuffer
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
@@ -68,4 +69,5 @@ def _bytes_of(buffer: Any) -> memoryview:
         raise BufferError("the buffer is read-only; give a bytearray, say")
     if not view.c_contiguous:
         raise BufferError("the buffer is not in one piece; copy it first")
-    return view.cast("B") if view.nbytes else memoryview(bytearray())
+    # A memoryview casts no formats of ctypes; the raw view of a pickle's buffer is of bytes, whatever the object.
+    return PickleBuffer(buffer).raw() if view.nbytes else memoryview(bytearray())
