@@ -78,3 +78,21 @@ def test_what_is_cached_of_a_file_may_stay_after_it_is_closed(tmp_path):
     data[0] = rewritten(paths[0], 9, 40_000)
     os.utime(paths[0], ns=(1, 1))
     assert device_bytes(paths[0], data[0]) > 0
+
+
+@pytest.mark.parametrize("options", [{}, {"memory": "8MiB"}, {"kernel_cache": False}])
+def test_each_byte_is_one_that_the_file_had_since_it_was_opened(tmp_path, options):
+    """The whole of what is promised: a read may have bytes of both states."""
+    path = tmp_path / "data"
+    before = rewritten(path, 1, 300_000)
+    with readpath.open(path, **options) as file:
+        assert file.readat(100_000, 1000) == before[100_000:101_000]
+        with path.open("r+b") as other:
+            after = random.Random(2).randbytes(400_000)
+            other.write(after)
+        os.utime(path, ns=(1, 1))
+        assert file.size == 300_000
+        found = file.readat(0, 1 << 20)
+        assert len(found) == 300_000
+        assert all(byte in pair for byte, pair in zip(found, zip(before, after, strict=False), strict=True))
+        assert file.revalidate() and file.readat(0, 1 << 20) == after

@@ -11,6 +11,8 @@ Which of them a program wants, each law in words and in a picture, figures and l
 https://github.com/readpath/readpath/blob/main/book/src/introduction.md
 """
 
+from typing import TYPE_CHECKING, Any
+
 from readpath._native import Ask, Limits, NamedLaw, Pages, __version__
 from readpath.files import File, ReadPath, open
 from readpath.jobs import Job
@@ -19,6 +21,19 @@ from readpath.memory import Mapping, Region, map
 from readpath.modelled import Point, Trace, devices, frame, laws, run, trace
 from readpath.sweeps import Failed, Sweep, sweep
 from readpath.tensors import load_file, safe_open
+
+if TYPE_CHECKING:
+    SafetensorError: type[Exception]
+
+
+def __getattr__(name: str) -> Any:
+    # The package safetensors is imported when its exception is asked for.
+    if name == "SafetensorError":
+        from readpath.tensor_errors import base
+
+        return base()
+    raise AttributeError(f"module 'readpath' has no attribute {name!r}")
+
 
 __all__ = [
     "Ask",
@@ -33,6 +48,7 @@ __all__ = [
     "Point",
     "ReadPath",
     "Region",
+    "SafetensorError",
     "Sweep",
     "Trace",
     "__version__",

@@ -16,7 +16,7 @@ import fsspec
 from fsspec.asyn import AbstractAsyncStreamedFile, AsyncFileSystem
 from fsspec.implementations.local import LocalFileSystem
 
-from readpath.files import File, ReadPath
+from readpath.files import File, ReadPath, before_the_start
 from readpath.kept import Kept
 from readpath.nfs import NfsFileSystem
 from readpath.options import FSSPECS_OWN, check_names
@@ -59,6 +59,7 @@ class AsyncReadpathFileSystem(AsyncFileSystem):
             awaited = of_a_loop if kind.async_impl else {}
             fs = kind(**(target_options or {}), **awaited)
         self.fs = fs
+        self._strip_protocol = self._name_below  # type: ignore[method-assign]
         self.options = Options(**chosen)
         self.kept = Kept(self.options)
         self._own: ReadPath | None = None
@@ -68,6 +69,12 @@ class AsyncReadpathFileSystem(AsyncFileSystem):
         from readpath.filesystem import ReadpathFileSystem
 
         return ReadpathFileSystem._strip_protocol(path)
+
+    def _name_below(self, path: Any) -> Any:
+        """The name of a file, or a list of them, as the file system below has it."""
+        if isinstance(path, list):
+            return [self._name_below(one) for one in path]
+        return self.fs._strip_protocol(AsyncReadpathFileSystem._strip_protocol(path))
 
     async def _below(self, name: str, path: Any, *arguments: Any, **options: Any) -> Any:
         """What the file system below does itself."""
@@ -217,6 +224,14 @@ class AsyncReadpathFile(AbstractAsyncStreamedFile):
         self._source, self._details = source, details
         self.loc: int
         self.closed: bool
+
+    def seek(self, loc: int, whence: int = 0) -> int:
+        """Sets the position; returns it. Raises OSError for one before the start, as files of the system do."""
+        bases = {0: 0, 1: self.loc, 2: self.size}
+        if whence in bases and (position := int(loc) + bases[whence]) < 0:
+            raise before_the_start(position, self.path)
+        moved: int = super().seek(loc, whence)
+        return moved
 
     async def read(self, length: int = -1) -> bytes:
         """Up to `length` bytes from the position on; all that is left without one."""

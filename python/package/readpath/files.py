@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import io
 import os
+import re
 import sys
 import weakref
 from collections.abc import Iterable
@@ -29,8 +31,10 @@ LARGE_BYTES = 1 << 20
 AWAITED_MAX = 256
 """As many awaited reads of one call go on side by side on the event loop; more are handed over on a thread."""
 
-URL_OPTIONS = ("memory", "readahead", "request", "depth", "backend", "keep_files")
-"""The options of `readpath.reader.Options`, which is imported with fsspec alone."""
+PROTOCOL = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*")
+"""The scheme of a URL: RFC 3986, section 3.1."""
+
+URL_START = re.compile(rf"{PROTOCOL.pattern}://")
 
 OF_THE_HANDLE = frozenset({"normal", "sequential", "random"})
 """The hints that hold for all later reads through a file, not for a range at the moment."""
@@ -119,6 +123,39 @@ class PathOptions(TypedDict, total=False):
     reclaim: str
 
 
+def is_url(path_or_url: PathLike) -> bool:
+    """Whether a name is a URL, or a chain of fsspec: `zip://part::https://…`, `simplecache::/folder/file`.
+
+    A path of this machine may have any characters: `/folder/a::b`, `a::b`. A path object is always a path.
+    """
+    if isinstance(path_or_url, os.PathLike):
+        return False
+    first, *rest = os.fsdecode(path_or_url).split("::")
+    if URL_START.match(first):
+        return True
+    if not rest or not PROTOCOL.fullmatch(first):
+        return False
+    try:
+        from fsspec import available_protocols
+    except ImportError:
+        return False
+    return first in available_protocols()
+
+
+def before_the_start(position: int, name: Any) -> OSError:
+    """The error of a seek to a negative position, as files of the system have it."""
+    return OSError(errno.EINVAL, f"a seek to {position}, before the start of the file", name)
+
+
+def keep_with(file: Any, others: Any) -> None:
+    """Keeps other objects for as long as a file lives."""
+    try:
+        file._readpath_keeps = others
+    except AttributeError:
+        # An object of another library without room for attributes. `others` must not refer to it.
+        weakref.finalize(file, id, others).atexit = False
+
+
 if TYPE_CHECKING:
     _Raw = io.RawIOBase
 else:
@@ -134,8 +171,9 @@ class File(_native.LocalFile, _Raw):  # type: ignore[misc, unused-ignore]
     As `io.FileIO`, and at any place by `readat`, `readat_many`, and
     `areadat` in asyncio. Reads at a place may come from any number of threads.
 
-    It gives the bytes that the file had when they were first read, as long as it is open; where others may have
-    changed the file, `revalidate` looks.
+    Another process may change the file meanwhile. Each byte of a read is one that the file had at some time since it was
+    opened. Cached bytes are as they were, other bytes as they are now, perhaps both in one read. The length stays as it
+    was at the opening. `revalidate` continues with the file as it is now.
     """
 
     mode = "rb"
@@ -161,7 +199,7 @@ class File(_native.LocalFile, _Raw):  # type: ignore[misc, unused-ignore]
         if whence not in bases:
             raise ValueError(f"whence is {whence}; give 0, 1 or 2")
         if (position := bases[whence] + offset) < 0:
-            raise ValueError(f"a seek to {position}, in front of the file")
+            raise before_the_start(position, self.name)
         self._set(position)
         return position
 
@@ -317,19 +355,11 @@ def open(path_or_url: PathLike, mode: str = "rb", **options: Any) -> File | Read
     if mode != "rb":
         raise ValueError(f"mode {mode!r}: files are opened for reading bytes; give 'rb'")
     name = path_or_url if isinstance(path_or_url, str) else os.fsdecode(path_or_url)
-    if ":" in name and ("://" in name or "::" in name) and not name.startswith("nfs://"):
-        import fsspec
+    if is_url(path_or_url) and not name.startswith("nfs://"):
+        from readpath.urls import open_url
 
-        # An option of ours may have the name of a protocol, as `memory` has.
-        own = {option: options.pop(option) for option in URL_OPTIONS if not isinstance(options.get(option, {}), dict)}
-        if own:
-            options["readpath"] = options.get("readpath", {}) | own
-        url = name if name.startswith("readpath:") else f"readpath::{name}"
-        opened = fsspec.open(url, **options)
-        file: ReadpathFile = opened.open()
-        # What it is opened by stays as long as the file does.
-        weakref.finalize(file, id, opened).atexit = False
-        return file
+        opened: ReadpathFile = open_url(name, options)
+        return opened
     if not options:
         return File(name, usual())
     check_names(options, ReadPath.NAMES, "readpath.open of a file")

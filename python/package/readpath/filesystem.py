@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 import fsspec
+from fsspec.core import has_magic
 from fsspec.implementations.chained import ChainedFileSystem
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.spec import AbstractBufferedFile
@@ -24,7 +25,7 @@ import readpath.cache  # registers cache_type="readpath"
 from readpath.asynchronous import AsyncReadpathFileSystem
 from readpath.columns import Columns, Together, footer_bytes, layout_of
 from readpath.details import Details
-from readpath.files import ReadPath
+from readpath.files import ReadPath, before_the_start, keep_with
 from readpath.kept import Kept
 from readpath.nfs import NfsFileSystem
 from readpath.options import FSSPECS_OWN, check_names
@@ -53,6 +54,9 @@ CHANGES = frozenset(
 )  # fmt: skip
 """What of it changes files."""
 
+
+PREFIXES = ("readpath::", "readpath://")
+"""A path of ours, before the path of the file system below."""
 
 LINE_BYTES = 1 << 16
 """Lines are looked for in pieces of so much."""
@@ -145,18 +149,57 @@ class ReadpathFileSystem(ChainedFileSystem, metaclass=_OneForAllFiles):
         if fs is None:
             fs = fsspec.filesystem(target_protocol or "file", **(target_options or {}))
         self.fs = fs
+        # Listings have the names of the file system below: without our prefix, and without the protocol.
+        self._strip_protocol = self._name_below  # type: ignore[method-assign]
         self.options = Options(memory, readahead, request, depth, backend, keep_files)
         self.kept = Kept(self.options)
         self._layouts: dict[str, tuple[dict[str, Any], Any]] = {}
         self._together: dict[tuple[str, ...], Together] = {}
         self._said = Details(fs)
 
+    def _name_below(self, path: Any) -> Any:
+        """The name of a file, or a list of them, as the file system below has it."""
+        if isinstance(path, list):
+            return [self._name_below(one) for one in path]
+        return self.fs._strip_protocol(ReadpathFileSystem._strip_protocol(path))
+
+    @classmethod
+    def _stripped(cls, one: Any) -> Any:
+        """An argument without our prefix, where it is a path with one or a list of such."""
+        if isinstance(one, list):
+            return [cls._stripped(each) for each in one]
+        return cls._strip_protocol(one) if isinstance(one, str) and one.startswith(PREFIXES) else one
+
+    def cat(self, path: Any, recursive: bool = False, on_error: str = "raise", **options: Any) -> Any:
+        """The bytes of a file, or a dictionary of several files, of a pattern or of a folder.
+
+        `options` go to `cat_file`: `start` and `end`, say.
+        """
+        names = self._strip_protocol(path)
+        if isinstance(names, str) and not recursive and not has_magic(names):
+            return self.cat_file(names, **options)
+        paths = self.fs.expand_path(names, recursive=recursive)
+        if self.fs.async_impl and not self.fs.asynchronous:
+            # All at once.
+            found = self.fs.cat(paths, on_error=on_error, **options)
+            return found if isinstance(found, dict) else {paths[0]: found}
+        several: dict[str, Any] = {}
+        for one in paths:
+            try:
+                several[one] = self.cat_file(one, **options)
+            except Exception as error:
+                if on_error == "raise":
+                    raise
+                if on_error == "return":
+                    several[one] = error
+        return several
+
     @classmethod
     def _strip_protocol(cls, path: Any) -> Any:
         if isinstance(path, list):
             return [cls._strip_protocol(one) for one in path]
         path = fsspec.utils.stringify_path(path)
-        for prefix in ("readpath::", "readpath://"):
+        for prefix in PREFIXES:
             path = path.removeprefix(prefix)
         return path
 
@@ -169,6 +212,8 @@ class ReadpathFileSystem(ChainedFileSystem, metaclass=_OneForAllFiles):
 
         def passed_on(path: Any = "", *arguments: Any, **options: Any) -> Any:
             path = ReadpathFileSystem._strip_protocol(path)
+            arguments = tuple(ReadpathFileSystem._stripped(one) for one in arguments)
+            options = {option: ReadpathFileSystem._stripped(one) for option, one in options.items()}
             if ours is not None and not (arguments or options):
                 return ours(path)
             if name in CHANGES:
@@ -206,7 +251,7 @@ class ReadpathFileSystem(ChainedFileSystem, metaclass=_OneForAllFiles):
         if mode != "rb":
             self._said.is_written(path)
         file = self.fs.open(path, mode, **kwargs)
-        weakref.finalize(file, id, self).atexit = False
+        keep_with(file, self)
         return file
 
     def fetch(self, path: str, details: dict[str, Any]) -> Fetch:
@@ -261,9 +306,19 @@ class ReadpathFile(AbstractBufferedFile):
         self._details = details
         self._block = (0, b"")
         self.reader = fs.kept.opened(path, details, fs.fetch(path, details))
+        self.cache.fetcher = self.reader.range_of
         layout = fs.layout(path, details)
         self._columns = None if layout is None else fs.columns(layout, self.reader.ahead_bytes)
         self._is_of_columns = False
+
+    def seek(self, loc: int, whence: int = 0) -> int:
+        """Sets the position; returns it. Raises OSError for one before the start, as files of the system do."""
+        self._check_open()
+        bases = {0: 0, 1: self.loc, 2: self.size}
+        if whence in bases and (position := int(loc) + bases[whence]) < 0:
+            raise before_the_start(position, self.path)
+        moved: int = super().seek(loc, whence)
+        return moved
 
     def read(self, length: int | None = -1) -> bytes:
         """Up to `length` bytes from the position on; all that is left without one."""
@@ -412,6 +467,7 @@ class ReadpathFile(AbstractBufferedFile):
         stale, self._details, self.size = self.reader, details, details["size"]
         self.reader = Reader(self.fs.fetch(self.path, details), self.size, self.fs.options)
         self._block, self._columns, self._is_of_columns = (0, b""), None, False
+        self.cache.fetcher, self.cache.size = self.reader.range_of, self.size
         stale.close()
         return True
 

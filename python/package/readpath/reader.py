@@ -96,6 +96,11 @@ class Reader:
         """The bytes from `offset` on; fewer than `size` only at the end of the file."""
         return self._read([(offset, size)], self._planner.take)[0]
 
+    def range_of(self, start: int, end: int) -> bytes:
+        """The bytes from `start` up to `end`. A cache of fsspec holds this method and not the file, which would keep
+        the file alive by a cycle."""
+        return self.read(start, end - start)
+
     def read_into(self, offset: int, buffer: Buffer) -> int:
         """Fills `buffer` from `offset` on; gives how many bytes."""
         size = memoryview(buffer).nbytes

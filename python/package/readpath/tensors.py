@@ -17,22 +17,22 @@ import errno
 import json
 import math
 import mmap
+import operator
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import EllipsisType, TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from readpath import _native
-from readpath.files import PathLike, open
+from readpath.files import PathLike, is_url, open
+from readpath.tensor_errors import error_of
+from readpath.tensor_frameworks import PACKED, TORCH_TYPES, Framework, Maker, Place, Tensor, framework_named
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-Framework = Literal["numpy", "np", "pt", "torch", "pytorch"]
-Tensor = Any
-"""A `numpy.ndarray` or a `torch.Tensor`, as the framework says."""
+Backend = Literal["mmap", "pread"]
 
 Index = int | slice | EllipsisType | tuple[int | slice | EllipsisType, ...]
 
@@ -57,51 +57,25 @@ is mapped. Pages that are hinted at are of 4 KiB, and cost twenty times as much 
 KERNEL_RUN = 8
 """What is left to the kernel is as long as so many of its windows: it reads half of one in front, and one behind."""
 
-NUMPY_TYPES = {
-    "BOOL": "?", "U8": "u1", "I8": "i1", "U16": "<u2", "I16": "<i2", "F16": "<f2", "U32": "<u4", "I32": "<i4",
-    "F32": "<f4", "U64": "<u8", "I64": "<i8", "F64": "<f8", "C64": "<c8",
-}  # fmt: skip
-
-ML_TYPES = {
-    "BF16": "bfloat16", "F8_E4M3": "float8_e4m3fn", "F8_E4M3FNUZ": "float8_e4m3fnuz", "F8_E5M2": "float8_e5m2",
-    "F8_E5M2FNUZ": "float8_e5m2fnuz", "F8_E8M0": "float8_e8m0fnu",
-}  # fmt: skip
-"""Types that NumPy knows by the package `ml_dtypes`, and torch by these names."""
-
-PACKED = "F4"
-"""Two numbers in a byte: torch has such pairs as one, so that the last axis is half as long; NumPy has none."""
-
-TORCH_TYPES = ML_TYPES | {
-    PACKED: "float4_e2m1fn_x2",
-    "BOOL": "bool", "U8": "uint8", "I8": "int8", "U16": "uint16", "I16": "int16", "F16": "float16",
-    "U32": "uint32", "I32": "int32", "F32": "float32", "U64": "uint64", "I64": "int64", "F64": "float64",
-    "C64": "complex64",
-}  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where a tensor lies in its file, and what it is."""
-
-    dtype: str
-    shape: tuple[int, ...]
-    offset: int
-    size: int
-
-
 def load_file(
-    path: PathLike | Sequence[PathLike], framework: Framework = "numpy", device: str = "cpu"
+    path: PathLike | Sequence[PathLike],
+    framework: Framework = "numpy",
+    device: str = "cpu",
+    *,
+    backend: Backend = "mmap",
+    **options: Any,
 ) -> dict[str, Tensor]:
     """All tensors of a file of safetensors, or of several, by their names.
 
     `framework`: `numpy`, or `pt` for torch. `device`: where torch is to have them. Each file is read in its
     own order. Tensors on the `cpu` are over the file: it must not change while they are used; they may be written
-    to, and the file stays as it is.
+    to, and the file stays as it is. With `backend="pread"` they are in memory of their own. `options`: as
+    `readpath.open` takes them, those of the storage of a URL among them.
 
-    Raises OSError where a file can't be opened or read, ValueError where one is no whole file of safetensors, or
-    two have a tensor of one name.
+    Raises OSError where a file can't be opened or read. Raises ValueError, which is a `SafetensorError` too, where a
+    file is no whole file of safetensors, or two have a tensor of one name.
     """
-    with safe_open(path, framework, device) as file:
+    with safe_open(path, framework, device, backend=backend, **options) as file:
         return file.get_tensors()
 
 
@@ -111,6 +85,10 @@ class safe_open:  # noqa: N801 - the name is that of the package safetensors
     `filename`: a path or URL, or several, whose tensors are had as if they were one file's.
     Tensors are read when they are asked for, each whole; `get_tensors` reads many in the order of the file
     whatever order they are named in.
+
+    `backend`: `mmap` has the tensors of a file of this machine over the file, `pread` in memory of their own; a file
+    with `options`, as `readpath.open` takes them, is read in the second way. Files close when this object goes. A
+    process that it is sent to opens the files again by their paths.
     """
 
     def __init__(
@@ -118,26 +96,37 @@ class safe_open:  # noqa: N801 - the name is that of the package safetensors
         filename: PathLike | Sequence[PathLike],
         framework: Framework = "numpy",
         device: str = "cpu",
+        *,
+        backend: Backend = "mmap",
+        **options: Any,
     ) -> None:
-        self._make = _framework(framework, device)
-        is_one = isinstance(filename, (str, bytes, os.PathLike))
-        several: Sequence[Any] = [filename] if is_one else list(filename)  # type: ignore[arg-type]
         self._files: list[_LocalTensors | _OtherTensors] = []
         self._of: dict[str, _LocalTensors | _OtherTensors] = {}
+        self._make = framework_named(framework, device)
+        if backend not in ("mmap", "pread"):
+            raise error_of(ValueError, f"backend {backend!r}: give 'mmap' or 'pread'")
+        is_one = isinstance(filename, (str, bytes, os.PathLike))
+        several: Sequence[Any] = [filename] if is_one else list(filename)  # type: ignore[arg-type]
+        paths = [name if is_url(name) else os.path.abspath(os.fspath(name)) for name in several]
+        self._arguments = (paths, framework, device, backend, options)
         try:
-            for name in several:
-                self._add(os.fspath(name))
+            for given, name in zip(several, paths, strict=True):
+                self._add(given if is_url(given) else os.fspath(given), name, backend, options)
         except BaseException:
             self._close()
             raise
 
-    def _add(self, name: str | bytes) -> None:
-        is_other = "://" in os.fsdecode(name) or "::" in os.fsdecode(name)
-        file = _OtherTensors(name) if is_other else _LocalTensors(name)
+    def _add(self, given: str | bytes, path: str | bytes, backend: str, options: dict[str, Any]) -> None:
+        is_mapped = backend == "mmap" and not options and not is_url(path)
+        file = _LocalTensors(given) if is_mapped else _OtherTensors(given, path, options)
         self._files.append(file)
         for tensor in file.places:
             if (other := self._of.setdefault(tensor, file)) is not file:
-                raise ValueError(f"tensor {tensor!r} is in {other.name!r} and in {file.name!r}")
+                text = f"tensor {tensor!r} is in {other.name!r} and in {file.name!r}"
+                raise error_of(ValueError, text)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _opened_again, self._arguments
 
     def keys(self) -> list[str]:
         """The names of the tensors, sorted."""
@@ -168,8 +157,8 @@ class safe_open:  # noqa: N801 - the name is that of the package safetensors
         return {name: found[name] for name in asked}
 
     def get_slice(self, name: str) -> TensorSlice:
-        """A tensor to take parts of: `get_slice(name)[10:20, :5]` reads what these need."""
-        return TensorSlice(self._file(name), name, self._make)
+        """A tensor to take parts of: `get_slice(name)[10:20, :5]` reads what these need, `[()]` all of it."""
+        return TensorSlice(self._file(name), name, self._make, self)
 
     def __enter__(self) -> Self:
         return self
@@ -188,16 +177,26 @@ class safe_open:  # noqa: N801 - the name is that of the package safetensors
 
     def _file(self, name: str) -> _LocalTensors | _OtherTensors:
         if (file := self._of.get(name)) is None:
-            raise KeyError(f"there is no tensor {name!r} in {[file.name for file in self._files]}")
+            raise error_of(KeyError, f"there is no tensor {name!r} in {[file.name for file in self._files]}")
         return file
+
+
+def _opened_again(
+    paths: list[Any], framework: Framework, device: str, backend: Backend, options: dict[str, Any]
+) -> safe_open:
+    """Opens files in the process to which a `safe_open` was sent. Names of this machine are absolute paths."""
+    return safe_open(paths, framework, device, backend=backend, **options)
 
 
 class TensorSlice:
     """A tensor of which parts are taken."""
 
-    def __init__(self, file: _LocalTensors | _OtherTensors, name: str, make: _Maker) -> None:
-        self._file, self._name, self._make = file, name, make
+    def __init__(self, file: _LocalTensors | _OtherTensors, name: str, make: Maker, opened: safe_open) -> None:
+        self._file, self._name, self._make, self._opened = file, name, make, opened
         self._place = file.places[name]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return safe_open.get_slice, (self._opened, self._name)
 
     def get_shape(self) -> list[int]:
         """The shape of the whole tensor."""
@@ -208,10 +207,32 @@ class TensorSlice:
         return self._place.dtype
 
     def __getitem__(self, index: Index) -> Tensor:
-        """A part, by integers and slices, as of an array. Raises TypeError for numbers that share a byte."""
+        """A part, by integers and slices, as of an array; `[()]` and `[...]` are all of it.
+
+        Raises TypeError for another index and for numbers that share a byte, IndexError beyond the shape; both are a
+        `SafetensorError` too.
+        """
+        given = index if isinstance(index, tuple) else (index,)
+        if all(one is ... for one in given):
+            return self._make.whole(self._file.load_place(self._place, self._make))
         if self._place.dtype == PACKED:
-            raise TypeError(f"{self._name!r} has two numbers in a byte: get_tensor gives it whole")
-        first, count = self._rows(index[0] if isinstance(index, tuple) and index else index)
+            raise error_of(TypeError, f"{self._name!r} has two numbers in a byte: get_tensor gives it whole")
+        indices = tuple(self._checked(one) for one in given)
+        try:
+            return self._part(indices)
+        except IndexError as error:
+            raise error_of(IndexError, f"{self._name!r} of the shape {list(self._place.shape)}: {error}") from None
+
+    def _checked(self, one: Any) -> Any:
+        if isinstance(one, slice) or one is ...:
+            return one
+        try:
+            return operator.index(one)
+        except TypeError:
+            raise error_of(TypeError, f"{self._name!r}: the index {one!r}; give integers, slices or an ellipsis") from None
+
+    def _part(self, indices: tuple[Any, ...]) -> Tensor:
+        first, count = self._rows(indices[0])
         rows = max(1, self._place.shape[0]) if self._place.shape else 1
         row = self._place.size // rows
         part = Place(
@@ -222,8 +243,8 @@ class TensorSlice:
         )
         tensor = self._file.load_place(part, self._make)
         if not self._place.shape:
-            return tensor[index]
-        head, *rest = index if isinstance(index, tuple) else (index,)
+            return tensor[indices]
+        head, *rest = indices
         if isinstance(head, slice):
             start, stop, step = head.indices(self._place.shape[0])
             ends = (start - first, stop - first)
@@ -246,80 +267,6 @@ class TensorSlice:
         return (min(taken), max(taken) + 1 - min(taken)) if len(taken) else (0, 0)
 
 
-class _Maker:
-    """How a framework makes a tensor over a buffer."""
-
-    def over(self, buffer: Buffer, offset: int, place: Place) -> Tensor:
-        raise NotImplementedError
-
-    def whole(self, part: Tensor) -> Tensor:
-        """The part in one piece."""
-        raise NotImplementedError
-
-
-class _Numpy(_Maker):
-    def over(self, buffer: Buffer, offset: int, place: Place) -> Tensor:
-        import numpy
-
-        if place.dtype == PACKED:
-            raise TypeError(f"NumPy has no type {PACKED}, two numbers in a byte; take framework='pt'")
-        if place.dtype in ML_TYPES:
-            try:
-                import ml_dtypes
-            except ImportError:
-                raise TypeError(
-                    f"NumPy has no type {place.dtype}; install the package ml_dtypes, or take framework='pt'"
-                ) from None
-            kind = numpy.dtype(getattr(ml_dtypes, ML_TYPES[place.dtype]))
-        else:
-            kind = numpy.dtype(NUMPY_TYPES[place.dtype])
-        if place.size == 0:
-            return numpy.empty(place.shape, kind)
-        count = math.prod(place.shape)
-        return numpy.frombuffer(memoryview(buffer), kind, count, offset).reshape(place.shape)
-
-    def whole(self, part: Tensor) -> Tensor:
-        import numpy
-
-        return numpy.ascontiguousarray(part) if part.ndim else part
-
-
-class _Torch(_Maker):
-    def __init__(self, device: str) -> None:
-        import torch
-
-        self._torch: Any = torch
-        self._device = device
-
-    def over(self, buffer: Buffer, offset: int, place: Place) -> Tensor:
-        kind = getattr(self._torch, TORCH_TYPES[place.dtype], None)
-        if kind is None:
-            raise TypeError(f"torch {self._torch.__version__} has no type {place.dtype}; take a newer one")
-        shape = place.shape
-        if place.dtype == PACKED:
-            shape = (*shape[:-1], shape[-1] // 2)
-        if place.size == 0:
-            return self._torch.empty(shape, dtype=kind, device=self._device)
-        if offset % kind.itemsize:
-            # Its numbers lie across the borders of theirs in memory.
-            buffer, offset = bytearray(memoryview(buffer)[offset : offset + place.size]), 0
-        tensor = self._torch.frombuffer(buffer, dtype=kind, count=math.prod(shape), offset=offset)
-        return tensor.reshape(shape).to(self._device)
-
-    def whole(self, part: Tensor) -> Tensor:
-        return part.contiguous()
-
-
-def _framework(framework: str, device: str) -> _Maker:
-    if framework in ("np", "numpy"):
-        if device != "cpu":
-            raise ValueError(f"device {device!r}: NumPy has its arrays on the cpu; take framework='pt'")
-        return _Numpy()
-    if framework in ("pt", "torch", "pytorch"):
-        return _Torch(device)
-    raise ValueError(f"framework {framework!r}: give 'numpy' or 'pt'")
-
-
 class _Tensors:
     """The tensors of one file: what its header says."""
 
@@ -333,21 +280,23 @@ class _Tensors:
             for tensor, said in header.items():
                 self.places[tensor] = self._place(tensor, said, data_begin)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"{_shown(name)}: its header is none of safetensors: {error}") from None
+            raise error_of(ValueError, f"{_shown(name)}: its header is none of safetensors: {error}") from None
         self.in_order = sorted(self.places, key=lambda tensor: self.places[tensor].offset)
         end = data_begin
         for tensor in self.in_order:
             place = self.places[tensor]
             if place.offset != end:
-                raise ValueError(
+                raise error_of(
+                    ValueError,
                     f"{_shown(name)}: tensor {tensor!r} begins at byte {place.offset} and not at {end},"
-                    " where the one before it ends"
+                    " where the one before it ends",
                 )
             end += place.size
         if end != file_bytes:
-            raise ValueError(
+            raise error_of(
+                ValueError,
                 f"{_shown(name)}: it has {file_bytes} bytes, and its tensors end at byte {end}; was it written"
-                " or downloaded in full?"
+                " or downloaded in full?",
             )
 
     def _place(self, tensor: str, said: dict[str, Any], data_begin: int) -> Place:
@@ -381,9 +330,10 @@ def _shown(name: str | bytes) -> str:
 def _header_bytes(name: str | bytes, length: bytes, file_bytes: int) -> int:
     count = int.from_bytes(length, "little")
     if len(length) < 8 or count > min(HEADER_BYTES_MAX, file_bytes - 8):
-        raise ValueError(
+        raise error_of(
+            ValueError,
             f"{_shown(name)}: no file of safetensors, which begin with the length of a header;"
-            f" this one has {file_bytes} bytes"
+            f" this one has {file_bytes} bytes",
         )
     return count
 
@@ -391,8 +341,10 @@ def _header_bytes(name: str | bytes, length: bytes, file_bytes: int) -> int:
 class _LocalTensors(_Tensors):
     """Those of a file of this machine, by private mappings."""
 
+    _file = _looked_at = -1
+
     def __init__(self, name: str | bytes) -> None:
-        self._file, self._looked_at = os.open(name, os.O_RDONLY | os.O_CLOEXEC), -1
+        self._file = os.open(name, os.O_RDONLY | os.O_CLOEXEC)
         try:
             found = os.fstat(self._file)
             count = _header_bytes(name, os.pread(self._file, 8, 0), found.st_size)
@@ -406,16 +358,16 @@ class _LocalTensors(_Tensors):
         self._piece_bytes = _piece_bytes(found.st_dev)
         self._kernel_ahead_bytes = _queue_bytes(found.st_dev, "read_ahead_kb") or 0
 
-    def load(self, names: list[str], make: _Maker) -> dict[str, Tensor]:
+    def load(self, names: list[str], make: Maker) -> dict[str, Tensor]:
         """Tensors, in the order of the file."""
         places = [self.places[name] for name in names]
         return dict(zip(names, self._load(places, make), strict=True))
 
-    def load_place(self, place: Place, make: _Maker) -> Tensor:
+    def load_place(self, place: Place, make: Maker) -> Tensor:
         """A tensor that is a part of another."""
         return self._load([place], make)[0]
 
-    def _load(self, places: list[Place], make: _Maker) -> list[Tensor]:
+    def _load(self, places: list[Place], make: Maker) -> list[Tensor]:
         """Tensors that lie one after the other, each over a mapping of its own: what is written to it is seen by
         nobody else.
 
@@ -499,10 +451,15 @@ class _LocalTensors(_Tensors):
 
     def close(self) -> None:
         """Lets go of the file; tensors over it stay."""
-        for opened in (self._file, self._looked_at):
-            if opened >= 0:
-                os.close(opened)
+        opened = (self._file, self._looked_at)
         self._file = self._looked_at = -1
+        for descriptor in opened:
+            if descriptor >= 0:
+                os.close(descriptor)
+
+    def __del__(self) -> None:
+        # Files of the package safetensors close without a `with` as well.
+        self.close()
 
 
 def _joined(ranges: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
@@ -547,11 +504,36 @@ def _queue_bytes(device: int, name: str) -> int | None:
     return None
 
 
+class _Whole:
+    """A file that its storage gives as one stream alone: all of it in memory."""
+
+    def __init__(self, stream: Any) -> None:
+        with stream:
+            self._data = memoryview(stream.read())
+        self.size = len(self._data)
+
+    def readat(self, offset: int, size: int) -> bytes:
+        """Bytes from an offset on."""
+        return bytes(self._data[offset : offset + size])
+
+    def readinto_many(self, offsets: list[int], buffers: list[bytearray]) -> list[int]:
+        """Fills each buffer from its offset on; returns the numbers of bytes."""
+        for offset, buffer in zip(offsets, buffers, strict=True):
+            part = self._data[offset : offset + len(buffer)]
+            buffer[: len(part)] = part
+        return [min(len(buffer), self.size - offset) for offset, buffer in zip(offsets, buffers, strict=True)]
+
+    def close(self) -> None:
+        """Gives the memory up."""
+        self._data = memoryview(b"")
+
+
 class _OtherTensors(_Tensors):
     """Those of a file that is read into memory of our own."""
 
-    def __init__(self, name: str | bytes) -> None:
-        self._file = open(name)
+    def __init__(self, name: str | bytes, path: str | bytes, options: dict[str, Any]) -> None:
+        opened: Any = open(path, **options)
+        self._file: Any = opened if hasattr(opened, "readat") else _Whole(opened)
         try:
             count = _header_bytes(name, self._file.readat(0, 8), self._file.size)
             text = self._file.readat(8, count)
@@ -560,7 +542,7 @@ class _OtherTensors(_Tensors):
             self.close()
             raise
 
-    def load(self, names: list[str], make: _Maker) -> dict[str, Tensor]:
+    def load(self, names: list[str], make: Maker) -> dict[str, Tensor]:
         """Tensors, in the order of the file; as many are asked for together as `AHEAD_BYTES` holds."""
         tensors: list[Tensor] = []
         together: list[Place] = []
@@ -573,11 +555,11 @@ class _OtherTensors(_Tensors):
         tensors += self._load(together, make)
         return dict(zip(names, tensors, strict=True))
 
-    def load_place(self, place: Place, make: _Maker) -> Tensor:
+    def load_place(self, place: Place, make: Maker) -> Tensor:
         """A tensor that is a part of another."""
         return self._load([place], make)[0]
 
-    def _load(self, places: list[Place], make: _Maker) -> list[Tensor]:
+    def _load(self, places: list[Place], make: Maker) -> list[Tensor]:
         memory = [bytearray(place.size) for place in places]
         counts = self._file.readinto_many([place.offset for place in places], memory)
         for place, count in zip(places, counts, strict=True):

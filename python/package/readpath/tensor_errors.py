@@ -1,0 +1,36 @@
+"""The exceptions of weights: those of Python, and of the package safetensors where it is installed."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+
+@cache
+def base() -> type[Exception]:
+    """`SafetensorError`: the class of the package safetensors, or one of that name without the package."""
+    try:
+        from safetensors import SafetensorError
+    except ImportError:
+        return type("SafetensorError", (Exception,), {"__module__": "readpath"})
+    found: type[Exception] = SafetensorError
+    return found
+
+
+_kinds: dict[str, type[Exception]] = {}
+
+
+def _both(kind: type[Exception]) -> type[Exception]:
+    if kind.__name__ not in _kinds:
+        methods = {"__module__": "readpath", "__reduce__": _reduced}
+        _kinds[kind.__name__] = type("SafetensorError", (kind, base()), methods)
+    return _kinds[kind.__name__]
+
+
+def _reduced(error: Exception) -> tuple[Any, ...]:
+    return error_of, (type(error).__mro__[1], *error.args)
+
+
+def error_of(kind: type[Exception], text: str) -> Exception:
+    """An exception of this kind that is a `SafetensorError` too: programs catch either."""
+    return _both(kind)(text)

@@ -1,0 +1,121 @@
+"""The frameworks that tensors are made for, and the types of their numbers."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from readpath.tensor_errors import error_of
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+Framework = Literal["numpy", "np", "pt", "torch", "pytorch"]
+Tensor = Any
+"""A `numpy.ndarray` or a `torch.Tensor`, as the framework says."""
+
+NUMPY_TYPES = {
+    "BOOL": "?", "U8": "u1", "I8": "i1", "U16": "<u2", "I16": "<i2", "F16": "<f2", "U32": "<u4", "I32": "<i4",
+    "F32": "<f4", "U64": "<u8", "I64": "<i8", "F64": "<f8", "C64": "<c8",
+}  # fmt: skip
+
+ML_TYPES = {
+    "BF16": "bfloat16", "F8_E4M3": "float8_e4m3fn", "F8_E4M3FNUZ": "float8_e4m3fnuz", "F8_E5M2": "float8_e5m2",
+    "F8_E5M2FNUZ": "float8_e5m2fnuz", "F8_E8M0": "float8_e8m0fnu",
+}  # fmt: skip
+"""Types that NumPy knows by the package `ml_dtypes`, and torch by these names."""
+
+PACKED = "F4"
+"""Two numbers in a byte: torch has such pairs as one, so that the last axis is half as long; NumPy has none."""
+
+TORCH_TYPES = ML_TYPES | {
+    PACKED: "float4_e2m1fn_x2",
+    "BOOL": "bool", "U8": "uint8", "I8": "int8", "U16": "uint16", "I16": "int16", "F16": "float16",
+    "U32": "uint32", "I32": "int32", "F32": "float32", "U64": "uint64", "I64": "int64", "F64": "float64",
+    "C64": "complex64",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a tensor lies in its file, and what it is."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    offset: int
+    size: int
+
+
+class Maker:
+    """How a framework makes a tensor over a buffer."""
+
+    def over(self, buffer: Buffer, offset: int, place: Place) -> Tensor:
+        raise NotImplementedError
+
+    def whole(self, part: Tensor) -> Tensor:
+        """The part in one piece."""
+        raise NotImplementedError
+
+
+class _Numpy(Maker):
+    def over(self, buffer: Buffer, offset: int, place: Place) -> Tensor:
+        import numpy
+
+        if place.dtype == PACKED:
+            raise TypeError(f"NumPy has no type {PACKED}, two numbers in a byte; take framework='pt'")
+        if place.dtype in ML_TYPES:
+            try:
+                import ml_dtypes
+            except ImportError:
+                raise TypeError(
+                    f"NumPy has no type {place.dtype}; install the package ml_dtypes, or take framework='pt'"
+                ) from None
+            kind = numpy.dtype(getattr(ml_dtypes, ML_TYPES[place.dtype]))
+        else:
+            kind = numpy.dtype(NUMPY_TYPES[place.dtype])
+        if place.size == 0:
+            return numpy.empty(place.shape, kind)
+        count = math.prod(place.shape)
+        return numpy.frombuffer(memoryview(buffer), kind, count, offset).reshape(place.shape)
+
+    def whole(self, part: Tensor) -> Tensor:
+        import numpy
+
+        return numpy.ascontiguousarray(part) if part.ndim else part
+
+
+class _Torch(Maker):
+    def __init__(self, device: str) -> None:
+        import torch
+
+        self._torch: Any = torch
+        self._device = device
+
+    def over(self, buffer: Buffer, offset: int, place: Place) -> Tensor:
+        kind = getattr(self._torch, TORCH_TYPES[place.dtype], None)
+        if kind is None:
+            raise TypeError(f"torch {self._torch.__version__} has no type {place.dtype}; take a newer one")
+        shape = place.shape
+        if place.dtype == PACKED:
+            shape = (*shape[:-1], shape[-1] // 2)
+        if place.size == 0:
+            return self._torch.empty(shape, dtype=kind, device=self._device)
+        if offset % kind.itemsize:
+            # Its numbers lie across the borders of theirs in memory.
+            buffer, offset = bytearray(memoryview(buffer)[offset : offset + place.size]), 0
+        tensor = self._torch.frombuffer(buffer, dtype=kind, count=math.prod(shape), offset=offset)
+        return tensor.reshape(shape).to(self._device)
+
+    def whole(self, part: Tensor) -> Tensor:
+        return part.contiguous()
+
+
+def framework_named(framework: str, device: str) -> Maker:
+    if framework in ("np", "numpy"):
+        if device != "cpu":
+            raise ValueError(f"device {device!r}: NumPy has its arrays on the cpu; take framework='pt'")
+        return _Numpy()
+    if framework in ("pt", "torch", "pytorch"):
+        return _Torch(device)
+    raise error_of(ValueError, f"framework {framework!r}: give 'numpy' or 'pt'")

@@ -1,0 +1,62 @@
+"""Files by URL: fsspec's names, opened through the file system `readpath`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import fsspec
+
+from readpath.files import PROTOCOL, URL_START, keep_with
+from readpath.reader import Options
+
+PREFIX = "readpath::"
+
+
+def open_url(name: str, options: dict[str, Any]) -> Any:
+    """Opens a URL or a chain of fsspec; `options` as `readpath.open` takes them."""
+    # An option of ours may have the name of a protocol, as `memory` has.
+    own = {
+        option: options.pop(option)
+        for option in Options.names()
+        if not isinstance(options.get(option, {}), dict)
+    }
+    if own:
+        options["readpath"] = options.get("readpath", {}) | own
+    links = _links(name)
+    if "::" in links[-1] and (len(links) == 1 or links[0] == "readpath" and len(links) == 2):
+        return _open_alone(links[-1], options)
+    opened = fsspec.open(name if name.startswith("readpath:") else PREFIX + name, **options)
+    file = opened.open()
+    # The file system and the files below stay as long as the file: an archive closes its own when it goes. The
+    # file itself is not among them, and goes as soon as its last reference does.
+    below = [opened.fs, *(one for one in opened.fobjects if one is not file)]
+    opened.fobjects = []
+    keep_with(file, below)
+    return file
+
+
+def _links(name: str) -> list[str]:
+    """The links of a chain. Two colons within a name, as in `http://[::1]/file`, part no links."""
+    known = fsspec.available_protocols()
+    links: list[str] = []
+    for part in name.split("::"):
+        is_link = URL_START.match(part) or (PROTOCOL.fullmatch(part) and part in known)
+        # A path may end a chain that began with protocols alone: `simplecache::/folder/file`.
+        ends_protocols = bool(links) and "://" not in links[-1] and links[-1] in known
+        if not links or is_link or ends_protocols:
+            links.append(part)
+        else:
+            links[-1] += f"::{part}"
+    return links
+
+
+def _open_alone(url: str, options: dict[str, Any]) -> Any:
+    """Opens a URL with two colons in it, which fsspec would take for a chain."""
+    url = url.removeprefix("readpath://")
+    protocol = url.partition("://")[0] if URL_START.match(url) else "file"
+    kind = fsspec.get_filesystem_class(protocol)
+    of_target = kind._get_kwargs_from_urls(url) | options.pop(protocol, {})
+    system = fsspec.filesystem(
+        "readpath", target_protocol=protocol, target_options=of_target, **options.pop("readpath", {}), **options
+    )
+    return system.open(kind._strip_protocol(url))
