@@ -32,9 +32,8 @@ use crate::target::{OpenError, OpenOptions, Target};
 /// last of them, and the last clone, requests in flight are withdrawn or waited
 /// for, and memory and threads are given back.
 ///
-/// A file that others change is read as it was when it was opened, or as it became, byte by
-/// byte, unless [`Builder::coherence`] says that it be looked at: see [`File`], and there for what a
-/// path is in a child made by `fork(2)`.
+/// Each byte of a file that others change is one that the file had at some time since the opening.
+/// [`Builder::coherence`] promises more. See [`File`], also for a path in a child made by `fork(2)`.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
