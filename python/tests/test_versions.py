@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import email.utils
 import http.server
+import json
 import random
 import re
 import threading
@@ -91,8 +92,8 @@ class Store:
 
 
 @contextlib.contextmanager
-def served(says):
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+def served(says, handler=Handler):
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
     server.daemon_threads = True
     server.store = Store(says)
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -309,3 +310,58 @@ def test_an_object_that_is_listed_as_it_was_can_be_opened_again(s3):
             file.read(1000)
     with fs.open("plain/listed/data") as file:
         assert file.read() == NEW
+
+
+class CloudHandler(http.server.BaseHTTPRequestHandler):
+    """One object of Google Cloud Storage, by its JSON interface: lists it, describes it, and gives ranges of it."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self):
+        store = self.server.store
+        store.asked.append(self.path)
+        described = {
+            "kind": "storage#object", "bucket": "bucket", "name": "data", "size": str(len(store.data)),
+            "generation": str(store.seconds), "updated": "2026-01-01T00:00:00Z", "timeCreated": "2026-01-01T00:00:00Z",
+        }  # fmt: skip
+        wanted = re.search(r"ifGenerationMatch=(\d+)", self.path)
+        if "/download/" not in self.path:
+            is_list = not self.path.partition("?")[0].endswith("/data")
+            return self.give(200, json.dumps({"items": [described]} if is_list else described).encode())
+        if wanted and wanted[1] != str(store.seconds):
+            return self.give(412, b'{"error": {"code": 412, "message": "conditionNotMet"}}')
+        start, end = map(int, re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers["Range"]).groups())
+        part = store.data[start : end + 1]
+        return self.give(206, part, f"bytes {start}-{start + len(part) - 1}/{len(store.data)}")
+
+    def give(self, status, body, content_range=None):
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        if content_range:
+            self.send_header("Content-Range", content_range)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *arguments):
+        pass
+
+
+@pytest.mark.parametrize("length", [SIZE, 700_000])
+def test_an_object_of_google_that_is_overwritten_is_an_error_that_names_it(length, monkeypatch):
+    gcsfs = pytest.importorskip("gcsfs")
+
+    async def is_zonal(self, bucket):
+        """By gRPC, for which this server has no answer."""
+        return False
+
+    monkeypatch.setattr(gcsfs.GCSFileSystem, "_is_zonal_bucket", is_zonal, raising=False)
+    with served((), CloudHandler) as (store, url):
+        options = {"endpoint_url": url.removesuffix("/data"), "token": "anon"}
+        with readpath.open("gs://bucket/data", gs=options, **SMALL) as file:
+            assert file.read(1000) == OLD[:1000]
+            asked = [path for path in store.asked if "/download/" in path]
+            assert asked and all("ifGenerationMatch=1000000000" in path for path in asked)
+            store.overwrite(NEW[:length])
+            with pytest.raises(OSError, match="has changed in its storage.*bucket/data"):
+                file.readat(500_000, 1000)
+            assert file.revalidate() and file.readat(500_000, 1000) == NEW[500_000:501_000]

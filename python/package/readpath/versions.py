@@ -7,7 +7,7 @@ whose details the opening saw. Any other version is an error that names the file
   length of the answer are compared.
 - S3: `If-Match`, and `VersionId` where the file system is `version_aware`, which reads the old version; the answer is
   compared in the same way.
-- Google Cloud Storage: `ifGenerationMatch`.
+- Google Cloud Storage: `ifGenerationMatch`, but for zonal buckets.
 - Other storage has no conditional reads in fsspec. Its details are compared after a fetch, at most once in
   `CHECK_SECONDS`. Two reads within this time may see two versions.
 """
@@ -89,12 +89,16 @@ class Version:
         if self._get is not None:
             data: bytes = await self._get(start, end)
         elif self._below.async_impl:
-            data = await self._below._cat_file(self._path, start=start, end=end)
-            if self._is_due():
-                self._compare(await self._details())
+            data = await self._compared_range(start, end)
         else:
             data = await asyncio.to_thread(self.range_waited_for, start, end)
         return self._whole(data, start, end)
+
+    async def _compared_range(self, start: int, end: int) -> bytes:
+        data: bytes = await self._below._cat_file(self._path, start=start, end=end)
+        if self._is_due():
+            self._compare(await self._details())
+        return data
 
     def range_waited_for(self, start: int, end: int) -> bytes:
         """Returns the bytes of a range, as `range_of` does, from a file system that waits."""
@@ -119,7 +123,7 @@ class Version:
         if s3fs is not None and getattr(kind, "_cat_file", None) is s3fs.S3FileSystem._cat_file:
             return self._s3_range
         gcs = sys.modules.get("gcsfs.core")
-        if gcs is not None and getattr(kind, "_cat_file", None) is gcs.GCSFileSystem._cat_file and self._generation:
+        if gcs is not None and isinstance(self._below, gcs.GCSFileSystem) and self._generation:
             return self._gcs_range
         return None
 
@@ -184,13 +188,18 @@ class Version:
 
     async def _gcs_range(self, start: int, end: int) -> bytes:
         below = self._below
+        bucket, _, _ = below.split_path(self._path)
+        if (is_zonal := getattr(below, "_is_zonal_bucket", None)) is not None and await is_zonal(bucket):
+            # Such a bucket is read by gRPC, without conditions.
+            return await self._compared_range(start, end)
         head = {"Range": f"bytes={start}-{end - 1}"}
         try:
             said, data = await below._call(
                 "GET", below.url(self._path), headers=head, ifGenerationMatch=str(self._generation)
             )
         except Exception as error:
-            if str(getattr(error, "code", "")) in CHANGED_CODES:
+            # gcsfs has FileExistsError for every condition that fails.
+            if isinstance(error, FileExistsError) or str(getattr(error, "code", "")) in CHANGED_CODES:
                 raise self._changed(str(error)) from error
             raise
         if said.get("Content-Range"):
