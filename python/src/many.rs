@@ -70,7 +70,7 @@ fn integers(object: &Bound<'_, PyAny>) -> PyResult<Option<(Vec<u64>, Vec<usize>)
     }
     if let Ok(array) = PyBuffer::<u64>::get(object) {
         let order = order_of(&array);
-        let numbers = array.to_vec(object.py())?.into_iter().map(|number| order(number)).collect();
+        let numbers = array.to_vec(object.py())?.into_iter().map(order).collect();
         return Ok(Some((numbers, array.shape().to_vec())));
     }
     let Ok(array) = PyBuffer::<i64>::get(object) else {

@@ -7,6 +7,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
 
+use crate::SlowFile;
 use crate::preload::as_nobody;
 use crate::support::{InMemory, READPATH, Ran, Scratch, has, is_root};
 
@@ -311,4 +312,45 @@ fn the_shared_memory_is_far_below_what_may_be_locked() {
     let bytes: u64 = ran.stdout.split_whitespace().nth(4).unwrap().parse().unwrap();
     assert!(bytes < 2 << 20, "{bytes}");
     assert!(Path::new(&scratch.0).exists());
+}
+
+/// A mount whose server does not answer, until it is dropped.
+struct Silent(SlowFile);
+
+impl Drop for Silent {
+    fn drop(&mut self) {
+        signal("-CONT", &self.0);
+    }
+}
+
+fn signal(name: &str, served: &SlowFile) {
+    let sent = Command::new("kill").args([name, &served.0.id().to_string()]).status();
+    assert!(sent.unwrap().success());
+}
+
+#[test]
+fn a_mount_whose_server_does_not_answer_holds_up_no_recording() {
+    if !is_root() {
+        return println!("skipped: needs root, to mount");
+    }
+    let scratch = Scratch::new("unharmed-silent");
+    let Some(served) = SlowFile::serve(&scratch.path("silent"), "1m") else {
+        return println!("skipped: no FUSE");
+    };
+    signal("-STOP", &served);
+    let silent = Silent(served);
+    let mut child = scratch.command(["watch", "-o", "r.rec", "--", "true"]);
+    let mut child = child.stderr(std::process::Stdio::piped()).spawn().unwrap();
+    // A liveness limit: without the server the command waited for ever.
+    let has_ended = (0..300).any(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        child.try_wait().unwrap().is_some()
+    });
+    drop(silent);
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    if output.status.code() == Some(3) {
+        return println!("skipped: {said}");
+    }
+    assert!(has_ended && output.status.success(), "{said}");
 }

@@ -9,6 +9,8 @@ use std::fs::{self, File};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
 
 use nix::sys::fanotify::{EventFFlags, Fanotify, InitFlags, MarkFlags, MaskFlags};
 use readpath_sim::recording::DeviceRecord;
@@ -61,7 +63,7 @@ pub(super) trait FileNames {
 /// The running system.
 #[derive(Debug)]
 pub(super) struct System {
-    fanotify: Option<Fanotify>,
+    fanotify: Option<Arc<Fanotify>>,
     paths: HashMap<Inode, NamedFile>,
     /// Number of looks into page tables that are left until the next call of `drain`.
     lookups: u32,
@@ -107,34 +109,57 @@ fn note(paths: &mut HashMap<Inode, NamedFile>, descriptor: impl AsFd) {
 }
 
 /// Marks each file system that lies on a device; `None` when that is refused.
-fn start_fanotify() -> Option<Fanotify> {
+fn start_fanotify() -> Option<Arc<Fanotify>> {
     let flags = InitFlags::FAN_CLASS_NOTIF
         | InitFlags::FAN_NONBLOCK
         | InitFlags::FAN_CLOEXEC
         | InitFlags::FAN_UNLIMITED_QUEUE;
     let files = EventFFlags::O_RDONLY | EventFFlags::O_CLOEXEC | EventFFlags::O_LARGEFILE;
-    let fanotify = Fanotify::init(flags, files).ok()?;
+    let fanotify = Arc::new(Fanotify::init(flags, files).ok()?);
     let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
     let mut marked = HashSet::new();
-    let root = File::open("/").ok()?;
+    let mut served = Vec::new();
     for line in mounts.lines() {
         let mut fields = line.split(' ');
         let (Some(device), Some(at)) = (fields.nth(2), fields.nth(1)) else { continue };
         // Not proc, sysfs and the like; but what has no device and holds files.
-        let kind = line.split(" - ").nth(1).and_then(|rest| rest.split(' ').next());
+        let kind = line.split(" - ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap_or("");
+        let is_served = kind.starts_with("fuse") || matches!(kind, "nfs" | "nfs4");
         let is_held = !device.starts_with("0:")
-            || matches!(
-                kind,
-                Some("btrfs" | "overlay" | "zfs" | "nfs" | "nfs4" | "tmpfs" | "fuse")
-            );
+            || matches!(kind, "btrfs" | "overlay" | "zfs" | "nfs" | "nfs4" | "tmpfs" | "fuse");
         if is_held && marked.insert(device.to_owned()) {
-            let path = at.replace("\\040", " ");
-            let flags = MarkFlags::FAN_MARK_ADD | MarkFlags::FAN_MARK_FILESYSTEM;
-            // By its path: to open the root of a mount whose server does not answer would wait for ever.
-            let _ = fanotify.mark(flags, MaskFlags::FAN_OPEN, &root, Some(Path::new(&path)));
+            let path = PathBuf::from(at.replace("\\040", " "));
+            match is_served {
+                true => served.push(path),
+                false => mark(&fanotify, &path),
+            }
         }
     }
+    mark_served(&fanotify, served);
     Some(fanotify)
+}
+
+/// Time for the servers of file systems to answer. Files of a slower one have no names if they are closed quickly.
+const ANSWER_MAX: Duration = Duration::from_millis(500);
+
+/// Marks file systems with a server, on a thread: the kernel asks the server, which may never answer.
+fn mark_served(fanotify: &Arc<Fanotify>, paths: Vec<PathBuf>) {
+    let (end, ended) = mpsc::channel();
+    let fanotify = Arc::clone(fanotify);
+    std::thread::spawn(move || {
+        paths.iter().for_each(|path| mark(&fanotify, path));
+        // The recorder may wait no longer.
+        let _ = end.send(());
+    });
+    let _ = ended.recv_timeout(ANSWER_MAX);
+}
+
+/// Marks the file system at a path, where that is allowed. Its root is not opened.
+fn mark(fanotify: &Fanotify, path: &Path) {
+    let flags = MarkFlags::FAN_MARK_ADD | MarkFlags::FAN_MARK_FILESYSTEM;
+    if let Ok(root) = File::open("/") {
+        let _ = fanotify.mark(flags, MaskFlags::FAN_OPEN, &root, Some(path));
+    }
 }
 
 impl FileNames for System {
