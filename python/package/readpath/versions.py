@@ -190,7 +190,7 @@ class Version:
         below = self._below
         bucket, _, _ = below.split_path(self._path)
         if (is_zonal := getattr(below, "_is_zonal_bucket", None)) is not None and await is_zonal(bucket):
-            # Such a bucket is read by gRPC, without conditions.
+            # The class reads these buckets by gRPC, without conditions.
             return await self._compared_range(start, end)
         head = {"Range": f"bytes={start}-{end - 1}"}
         try:
