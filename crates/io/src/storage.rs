@@ -180,7 +180,7 @@ impl FileStorage {
 
     /// A request at its begin, to be carried by the caller; nothing of it is known here.
     pub(crate) fn progress(&self, request: DeviceRequest, segments: Vec<libc::iovec>) -> Progress {
-        Progress::begun(&self.start_of(request), segments)
+        Progress::begun(self.start_of(request), segments)
     }
 
     fn start_of(&self, request: DeviceRequest) -> TransferStart {

@@ -117,6 +117,14 @@ impl std::fmt::Display for Mode {
     }
 }
 
+/// Keeps the descriptors of a [`Target`] open.
+#[derive(Clone, Debug)]
+#[allow(dead_code, reason = "it is kept to be dropped")]
+pub(crate) struct KeptOpen {
+    file: Arc<File>,
+    late: Option<Arc<ForkLocal<Option<File>>>>,
+}
+
 /// A file or block device, open for reading. A clone is the same open file.
 #[derive(Clone, Debug)]
 pub struct Target {
@@ -318,6 +326,11 @@ impl Target {
             opened.as_ref()
         });
         late.unwrap_or(&self.file).as_raw_fd()
+    }
+
+    /// Keeps [`transfer_fd`](Target::transfer_fd) open for as long as the returned value lives.
+    pub(crate) fn keep_open(&self) -> KeptOpen {
+        KeptOpen { file: Arc::clone(&self.file), late: self.late.clone() }
     }
 
     /// The descriptor through the kernel's cache, where there is one.

@@ -19,36 +19,41 @@ use readpath_core::unit::Time;
 use crate::backend::{Backend, BackendError, KernelAnswer, Sleep, Transfer, carry};
 use crate::clock::Clock;
 use crate::outcome::{AGAIN_MAX, AnsweredTransfer, Verdict, verdict};
-use crate::target::{Mode, Target};
+use crate::target::{KeptOpen, Mode, Target};
 
 /// An open file, and what there is to know of it to judge an answer.
-#[derive(Clone, Copy, Debug)]
+///
+/// Keeps the file open: a thread of a backend, or an entry in the kernel's queue, names the file by
+/// its descriptor number, which the next file that is opened would get.
+#[derive(Clone, Debug)]
 pub(crate) struct TransferFile {
     fd: RawFd,
+    open: KeptOpen,
     file_bytes: u64,
     alignment_bytes: u64,
     is_direct: bool,
 }
 
 impl TransferFile {
-    /// The place for transfers on `target`, which stays open as long as they last.
+    /// The place for transfers on `target`, which they keep open until they have ended.
     pub(crate) fn of(target: &Target) -> TransferFile {
         TransferFile {
             fd: target.transfer_fd(),
+            open: target.keep_open(),
             file_bytes: target.bytes(),
             alignment_bytes: u64::from(target.alignment_bytes()),
             is_direct: target.mode() == Mode::Direct,
         }
     }
 
-    /// The same file, which now has so many bytes.
-    pub(crate) fn with_bytes(self, file_bytes: u64) -> TransferFile {
-        TransferFile { file_bytes, ..self }
+    /// Notes the length that the file has now.
+    pub(crate) fn set_bytes(&mut self, file_bytes: u64) {
+        self.file_bytes = file_bytes;
     }
 }
 
 /// What is asked of [`Transfers::start`].
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct TransferStart {
     /// The name under which the end is reported; no other transfer in flight has it.
     pub id: RequestId,
@@ -67,6 +72,8 @@ pub(crate) struct TransferStart {
 #[derive(Debug)]
 pub(crate) struct Progress {
     fd: RawFd,
+    /// The file of `fd`, from the start of the transfer to its end.
+    open: Option<KeptOpen>,
     is_direct: bool,
     asked: AnsweredTransfer,
     /// The memory that is still to be moved, in the order of the file.
@@ -92,22 +99,23 @@ impl Progress {
         };
         // Room for the pieces of most, so that it is not asked for later.
         let segments = Vec::with_capacity(4);
-        Progress { fd: -1, is_direct: false, asked, segments, is_withdrawn: false }
+        Progress { fd: -1, open: None, is_direct: false, asked, segments, is_withdrawn: false }
     }
 
     /// At its begin, over the memory of `segments`.
-    pub(crate) fn begun(start: &TransferStart, segments: Vec<libc::iovec>) -> Progress {
+    pub(crate) fn begun(start: TransferStart, segments: Vec<libc::iovec>) -> Progress {
         let mut progress = Progress { segments, ..Progress::idle() };
         progress.begin(start);
         progress
     }
 
-    fn begin(&mut self, start: &TransferStart) {
+    fn begin(&mut self, start: TransferStart) {
         debug_assert_eq!(
             self.segments.iter().map(|segment| segment.iov_len as u64).sum::<u64>(),
             start.bytes
         );
         self.fd = start.place.fd;
+        self.open = Some(start.place.open);
         self.is_direct = start.place.is_direct;
         self.is_withdrawn = false;
         self.asked = AnsweredTransfer {
@@ -259,7 +267,7 @@ impl<K> Transfers<K> {
     /// # Safety
     /// The memory stays valid, and is used by nobody else (for a write: changed
     /// by nobody), until the transfer has come out of `next_ended`, or `self`
-    /// has been dropped; and the file stays open as long.
+    /// has been dropped. The transfer itself keeps the file open as long.
     ///
     /// # Panics
     /// As many transfers as there is room for are in flight.
@@ -278,10 +286,11 @@ impl<K> Transfers<K> {
         let slot = &mut self.slots[index as usize];
         slot.progress.segments.clear();
         describe(&kept, &mut slot.progress.segments);
-        slot.progress.begin(&start);
-        slot.id = start.id;
+        let id = start.id;
+        slot.progress.begin(start);
+        slot.id = id;
         slot.kept = Some(kept);
-        self.queue(start.id);
+        self.queue(id);
     }
 
     /// Withdraws a transfer if the kernel lets it; it is reported all the same.
@@ -379,6 +388,7 @@ impl<K> Transfers<K> {
             return self.queue(id);
         };
         let kept = slot.kept.take().expect("only a slot that is taken is answered");
+        slot.progress.open = None;
         let AnsweredTransfer { op, bytes, .. } = slot.progress.asked;
         let completion = Completion { id, at: now, not_before, outcome };
         let bytes = match outcome {
@@ -395,7 +405,7 @@ impl<K> Transfers<K> {
         let index = self.slot_of[id.0 as usize];
         let transfer = self.slots[index as usize].progress.next(id.0.into());
         // SAFETY: the memory is valid until the transfer ends (the contract of
-        // `start`), the file is open as long, and the segments belong to the
+        // `start`), the slot keeps the file open as long, and the segments belong to the
         // slot and don't move until then.
         unsafe { self.backend.queue(transfer) };
     }

@@ -21,7 +21,9 @@ use crate::transfers::{EndedTransfer, TransferFile, TransferStart, Transfers};
 /// The memory of a transfer goes with it and comes back when it has ended, so that nobody looks at
 /// it meanwhile. Offsets and lengths are whole multiples of the file's
 /// [alignment](RawFile::alignment_bytes); nothing is copied. Dropped, a batch withdraws what is under
-/// way, and waits for the rest. In a child made by `fork` it fails by name.
+/// way, and waits for the rest. Forgotten (`std::mem::forget`), it leaves the transfers under way: they
+/// end by themselves, and their memory and the open file are never given back. In a child made by
+/// `fork` it fails by name.
 ///
 /// It belongs to the thread that made it: the kernel ends its transfers when that thread comes for them.
 ///
@@ -155,9 +157,10 @@ impl<'f> RawBatch<'f> {
         let kept = Kept { memory, offset, ticket, _overwriting: overwriting };
         let transfers = own(self.file, &mut self.transfers)?;
         let id = RequestId(self.names.insert(()) as u32);
-        let start = TransferStart { id, place: self.place, op, offset, bytes: bytes as u64 };
+        let start =
+            TransferStart { id, place: self.place.clone(), op, offset, bytes: bytes as u64 };
         // SAFETY: the transfer keeps the memory, which doesn't move, until it has ended; nobody
-        // else has it until then. The file, which is borrowed, outlives the batch.
+        // else has it until then. A batch that is forgotten keeps both for good.
         unsafe {
             transfers.start(start, kept, |kept, segments| {
                 let iov_base = kept.memory.as_ptr().cast_mut().cast();

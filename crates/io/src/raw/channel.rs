@@ -179,7 +179,7 @@ impl Channel {
     pub(super) fn begin_stream(&mut self) -> Result<u64, RawFault> {
         self.settle();
         let file_bytes = self.bytes()?;
-        self.file = self.file.with_bytes(file_bytes);
+        self.file.set_bytes(file_bytes);
         self.free_buffers();
         Ok(file_bytes)
     }
@@ -205,8 +205,8 @@ impl Channel {
         self.counters.count(Op::Read, chunk.bytes);
         let place = ChunkState { chunk, buffer };
         let Chunk { offset, bytes } = chunk;
-        let start =
-            TransferStart { id: RequestId(buffer), place: self.file, op: Op::Read, offset, bytes };
+        let (id, op) = (RequestId(buffer), Op::Read);
+        let start = TransferStart { id, place: self.file.clone(), op, offset, bytes };
         let whole = segment(self.buffers.chunk(buffer), bytes);
         // SAFETY: the buffers outlive the transfers; this one is in nobody's hands until the
         // chunk has come out of `next_moved`, or the channel is settled.
@@ -238,7 +238,7 @@ impl Channel {
         if end <= offset {
             return Ok(0);
         }
-        self.file = self.file.with_bytes(file_bytes);
+        self.file.set_bytes(file_bytes);
         let memory = CallMemory { address: memory.as_mut_ptr(), start: offset };
         // SAFETY: the slice is borrowed for the call, and for us alone.
         let end = unsafe { self.carry(Op::Read, memory, offset..end)? };
@@ -260,7 +260,7 @@ impl Channel {
         if self.target().is_block_device() && end > file_bytes {
             return Err(RawFault::PastEnd { device_bytes: file_bytes });
         }
-        self.file = self.file.with_bytes(file_bytes);
+        self.file.set_bytes(file_bytes);
         // Written to by nobody: the kernel only reads what a write gives it.
         let memory = CallMemory { address: memory.as_ptr().cast_mut(), start: offset };
         let asked = offset..end;
@@ -298,7 +298,7 @@ impl Channel {
         let block_bytes = self.block_bytes();
         let layout = BlockLayout::new(asked, block_bytes);
         let edges = [layout.head(), layout.tail()];
-        let mut moving = Moving { transfers: &mut self.transfers, file: self.file };
+        let mut moving = Moving { transfers: &mut self.transfers, file: &self.file };
         for (index, block) in edges.into_iter().enumerate() {
             let Some(block) = block else { continue };
             let address = self.buffers.edge(index);
@@ -360,7 +360,7 @@ impl Channel {
             PieceMemory::Head => buffers.edge(0),
             PieceMemory::Tail => buffers.edge(1),
         };
-        let mut moving = Moving { transfers: &mut self.transfers, file: self.file };
+        let mut moving = Moving { transfers: &mut self.transfers, file: &self.file };
         loop {
             while let Some(chunk) = transfer.poll_chunk(&*self.policy) {
                 let buffer = buffers_free.pop().expect("the ring is as deep as the policy");
@@ -469,7 +469,7 @@ impl RawCounters {
 /// The transfers of one call. However the call ends, it ends after them.
 struct Moving<'l> {
     transfers: &'l mut Transfers<ChunkState>,
-    file: transfers::TransferFile,
+    file: &'l transfers::TransferFile,
 }
 
 impl Moving<'_> {
@@ -484,7 +484,7 @@ impl Moving<'_> {
     ) {
         let Chunk { offset, bytes } = place.chunk;
         let id = RequestId(place.buffer);
-        let start = TransferStart { id, place: self.file, op, offset, bytes };
+        let start = TransferStart { id, place: self.file.clone(), op, offset, bytes };
         // SAFETY: the caller's promise, and `drop` below.
         unsafe { self.transfers.start(start, place, |_, list| list.extend(segments)) };
     }
@@ -539,7 +539,7 @@ mod tests {
             let policy = Box::new(RingPolicy::default());
             let mut channel = Channel::new(target, policy, backend, Clock::start()).unwrap();
             let bytes = channel.block_bytes().max(4096);
-            let mut moving = Moving { transfers: &mut channel.transfers, file: channel.file };
+            let mut moving = Moving { transfers: &mut channel.transfers, file: &channel.file };
             for buffer in 0..4 {
                 let chunk = Chunk { offset: u64::from(buffer) * bytes, bytes };
                 let segments = [segment(channel.buffers.chunk(buffer), bytes)];

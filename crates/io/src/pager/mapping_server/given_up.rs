@@ -38,7 +38,7 @@ impl Areas {
             iov_len: PAGE_BYTES as usize,
         };
         // SAFETY: a page of the shadow, of which nobody else knows, and which no transfer fills: it was in the user's area.
-        let bytes = match unsafe { Progress::begun(&start, vec![segment]).carry() } {
+        let bytes = match unsafe { Progress::begun(start, vec![segment]).carry() } {
             Outcome::Done => Ok(PAGE_BYTES),
             Outcome::Short { bytes } => Ok(bytes),
             Outcome::Failed(error) => Err(ReadError::Device { offset, error }),
