@@ -42,11 +42,13 @@ use crate::engine::below::Opening;
 use crate::file::File;
 use crate::target::{Direct, Mode, Target};
 
+pub(crate) mod begun;
 mod kept;
 pub(crate) mod kernel_readahead;
 pub(crate) mod residency_sampling;
 mod through;
 pub(crate) mod waiter;
+pub(crate) mod wish;
 
 use kernel_readahead::{HandlePolicy, KernelReadahead, Steered, ThroughKernel};
 use residency_sampling::ResidencySampling;
@@ -430,6 +432,16 @@ pub(crate) fn cached_pages(file: &impl AsRawFd, pages: PageRange) -> Option<u64>
         libc::syscall(raw::__NR_cachestat.into(), file.as_raw_fd(), &range, &mut counted, 0)
     };
     (result == 0).then_some(counted.nr_cache)
+}
+
+/// Has the kernel begin to read these pages into its cache; true unless it refuses. What it can't do is
+/// not done: the read finds out.
+pub(crate) fn read_ahead(file: &impl AsRawFd, pages: PageRange) -> bool {
+    let (offset, bytes) = (pages.first * PAGE_BYTES, pages.count() * PAGE_BYTES);
+    // SAFETY: it touches no memory of ours.
+    let result =
+        unsafe { libc::readahead(file.as_raw_fd(), offset as libc::off64_t, bytes as usize) };
+    result == 0
 }
 
 /// Has the kernel's cache drop what it can of these pages; what it can't stays, and gives way by itself.

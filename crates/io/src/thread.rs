@@ -1,6 +1,7 @@
 //! The threads that this crate starts for itself.
 
 use std::mem::MaybeUninit;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread::{Builder, JoinHandle};
 
 /// Starts a thread on which no signal handler of the program ever runs.
@@ -26,4 +27,13 @@ pub(crate) fn spawn<T: Send + 'static>(
     // SAFETY: the set was written above.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut()) };
     thread
+}
+
+/// Runs code of others on a thread that has nothing to do with it. Should it panic, the panic hook
+/// has reported that, and the thread goes on.
+pub(crate) fn contain(act: impl FnOnce()) {
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(act)) {
+        // Its drop might panic as well.
+        std::mem::forget(payload);
+    }
 }

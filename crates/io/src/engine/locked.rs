@@ -3,12 +3,12 @@
 //! runs code of others.
 
 use std::ops::{Deref, DerefMut};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::Engine;
 use super::in_flight::{DeferredDrop, Parked};
 use super::state::EngineState;
 use crate::sync::MutexGuard;
+use crate::thread::contain;
 
 /// The state of an engine, for one caller at a time; never held while anybody sleeps.
 pub(crate) struct Locked<'e> {
@@ -110,14 +110,5 @@ impl Parked {
 impl DeferredDrop {
     fn drop_quietly(self) {
         contain(|| drop(self));
-    }
-}
-
-/// Runs code of others on a thread that has nothing to do with it: should it panic, the panic
-/// hook has told so, and who waits beside it is not to suffer.
-fn contain(act: impl FnOnce()) {
-    if let Err(payload) = catch_unwind(AssertUnwindSafe(act)) {
-        // Its drop might panic as well.
-        std::mem::forget(payload);
     }
 }

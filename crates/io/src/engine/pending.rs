@@ -171,10 +171,9 @@ impl<H: Deref<Target = Handle>> PendingRead<H> {
         if reading.is_none() && bytes > 0 {
             state.pump(now);
             drop(state);
-            slices(frame_cache, &completed).for_each(put);
-            let state = self.handle.engine.lock();
-            let now = self.handle.engine.clock.now();
-            self.release(state, now, id, completed);
+            // Also where `put` panics, which may call a buffer of the program.
+            let pinned = Pinned { read: self, id, completed };
+            slices(frame_cache, &pinned.completed).for_each(put);
             return Ok(());
         }
         let mut kept = [FrameId(0); TOGETHER as usize];
@@ -246,6 +245,22 @@ impl<H: Deref<Target = Handle>> PendingRead<H> {
         let mut progress = self.handle.engine.lock().in_flight.files.progress(request, segments);
         // SAFETY: the memory is the caller's own, and the handle keeps the file open.
         unsafe { progress.carry() }
+    }
+}
+
+/// The pages of a piece that is done, pinned until this is dropped.
+struct Pinned<'r, H: Deref<Target = Handle>> {
+    read: &'r PendingRead<H>,
+    id: InFlightId,
+    completed: CompletedRead,
+}
+
+impl<H: Deref<Target = Handle>> Drop for Pinned<'_, H> {
+    fn drop(&mut self) {
+        let engine = &self.read.handle.engine;
+        let state = engine.lock();
+        let now = engine.clock.now();
+        self.read.release(state, now, self.id, std::mem::take(&mut self.completed));
     }
 }
 

@@ -90,20 +90,23 @@ impl Handle {
     }
 
     /// Has the kernel begin with what it doesn't hold of a read that is to be
-    /// [copied](Handle::copied_from_kernel) later; false where it doesn't keep
-    /// the pages of the file, or our own cache has some of these.
-    pub(crate) fn begin_in_kernel(&self, offset: u64, bytes: u64) -> bool {
+    /// [taken](Handle::look_at_begun) later; gives whether it held all of it, as far as is known.
+    /// `None` where it doesn't keep the pages of the file, or our own cache has some of these.
+    pub(crate) fn begin_in_kernel(&self, offset: u64, bytes: u64) -> Option<bool> {
         let pages = &self.file.kernel_pages;
-        let (Some(steered), Some(target)) = (&pages.steered, &pages.target) else { return false };
+        let (steered, target) = (pages.steered.as_ref()?, pages.target.as_ref()?);
         if self.has_own(offset, bytes) {
-            return false;
+            return None;
         }
+        // Before anything is under way: some file systems have an open wait for that.
+        pages.through()?;
         let reads = self.read_counters.kernel_reads();
-        if !steered.trusts(reads.begun()) {
-            let is_held = self.begin(steered, target, offset, bytes);
-            reads.begun().looked(is_held);
+        if steered.trusts(reads.begun()) {
+            return Some(true);
         }
-        true
+        let is_held = self.begin(steered, target, offset, bytes);
+        reads.begun().looked(is_held);
+        Some(is_held)
     }
 
     /// Has the kernel begin with a read, unless it holds all of it and the law needn't know; gives whether it does.
@@ -178,7 +181,7 @@ impl Handle {
             let missed = seen.map(|held| offset + held);
             steered.read(&self.policy, target, self.shown(offset, bytes, alone_from, true, missed));
         }
-        let wanted = wish.insert(Arc::new(Wish::new(through.to_bring_in(), offset, bytes)));
+        let wanted = wish.insert(Arc::new(through.wish(offset, bytes)));
         wanted.poll(waker);
         match steered.wait_for(Arc::clone(wanted)) {
             Ok(()) => Poll::Pending,

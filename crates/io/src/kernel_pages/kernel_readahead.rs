@@ -10,7 +10,6 @@
 //! downwards, in strides, in pieces and to and fro it knows nothing: that is advised.
 
 use std::collections::BTreeMap;
-use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
@@ -22,9 +21,9 @@ use readpath_core::readahead::{
 use readpath_core::request::RequestId;
 use readpath_core::unit::{PAGE_BYTES, PageRange, Time};
 
-use super::drop_cached;
 use super::residency_sampling::ResidencySampling;
-use super::waiter::{Waiter, Wish};
+use super::waiter::{FileKey, Task, Waiter, Wish};
+use super::{drop_cached, read_ahead};
 use crate::clock::Clock;
 use crate::points;
 use crate::spare_memory::{SpareMemory, total_memory};
@@ -62,6 +61,8 @@ pub(crate) struct KernelReadahead {
     windows: Mutex<BTreeMap<u64, KernelWindow>>,
     memory_pages: OnceLock<u64>,
     waiter: Waiter,
+    /// Gives advice where that may wait; on its own, so that the reads are under way side by side.
+    adviser: Waiter,
 }
 
 /// What the kernel reads ahead on a device, in pages.
@@ -71,6 +72,9 @@ struct KernelWindow {
     ahead: u64,
     /// At the most where it is advised, in one call.
     call: u64,
+    /// Whether no block device is known below: a server, or FUSE. There advice waits while as many
+    /// requests are under way as the file system takes (12, of FUSE).
+    is_remote: bool,
 }
 
 /// What one open file has to say to its law; see [`KernelReadahead`].
@@ -143,6 +147,7 @@ impl KernelReadahead {
             windows: Mutex::default(),
             memory_pages: OnceLock::new(),
             waiter: Waiter::new(),
+            adviser: Waiter::new(),
         }
     }
 
@@ -194,24 +199,27 @@ impl KernelReadahead {
         estimate.completed(ended, ended, RequestId(0), bytes);
     }
 
-    /// Has the kernel bring in these pages; returns before they are there.
-    fn advise(&self, target: &Target, runs: &[PageRange]) {
-        let call = self.window_of(target).call;
+    /// Has the kernel bring in these pages; returns before they are there. A caller that `must_not_wait`
+    /// leaves it to threads where the file system itself may have it wait.
+    fn advise(&self, target: &Target, runs: &[PageRange], must_not_wait: bool) {
+        let KernelWindow { call, is_remote, .. } = self.window_of(target);
         for run in runs {
             let mut first = run.first;
             while first < run.end {
-                let count = call.min(run.end - first);
-                let (offset, bytes) = (first * PAGE_BYTES, count * PAGE_BYTES);
-                // SAFETY: it touches no memory of ours. What it can't do is not done: the read finds out.
-                let advised = unsafe {
-                    libc::readahead(target.as_raw_fd(), offset as libc::off64_t, bytes as usize)
+                let pages = PageRange::new(first, call.min(run.end - first));
+                let is_advised = if must_not_wait && is_remote {
+                    let target = Box::new(target.clone());
+                    self.adviser.hand_over(Task::Advise { target, pages }).is_ok()
+                } else {
+                    read_ahead(target, pages)
                 };
-                if advised != 0 {
+                if !is_advised {
                     return;
                 }
+                let bytes = pages.count() * PAGE_BYTES;
                 self.advised_bytes.fetch_add(bytes, Ordering::Relaxed);
-                points::advised(offset, bytes);
-                first += count;
+                points::advised(first * PAGE_BYTES, bytes);
+                first = pages.end;
             }
         }
     }
@@ -272,7 +280,7 @@ impl KernelWindow {
         let [ahead, request] = queue
             .map_or([0; 2], |queue| [queue.read_ahead_bytes, queue.request_bytes_max])
             .map(|bytes| (bytes / PAGE_BYTES).max(least));
-        KernelWindow { ahead, call: ahead.max(request) }
+        KernelWindow { ahead, call: ahead.max(request), is_remote: queue.is_none() }
     }
 }
 
@@ -359,7 +367,7 @@ impl Steered {
             if missed.is_none() {
                 join(request, &mut runs);
             }
-            self.kernel_readahead.advise(target, &runs);
+            self.kernel_readahead.advise(target, &runs, is_begun);
             return KernelReadOutcome { goes_on_alone: true, was_advised };
         }
         // Who has it begun doesn't read through the kernel right now, which so reads nothing ahead.
@@ -367,10 +375,10 @@ impl Steered {
             self.leave_to_kernel(&mut runs, target, request);
         }
         if is_begun && !join(request, &mut runs) {
-            self.kernel_readahead.advise(target, &[request]);
+            self.kernel_readahead.advise(target, &[request], is_begun);
         }
         if !runs.is_empty() {
-            self.kernel_readahead.advise(target, &runs);
+            self.kernel_readahead.advise(target, &runs, is_begun);
         }
         KernelReadOutcome { goes_on_alone: false, was_advised }
     }
@@ -400,7 +408,12 @@ impl Steered {
     pub(super) fn wait_for(&self, wish: Arc<Wish>) -> std::io::Result<()> {
         self.kernel_readahead.waits.fetch_add(1, Ordering::Relaxed);
         self.kernel_readahead.waited_bytes.fetch_add(wish.bytes, Ordering::Relaxed);
-        self.kernel_readahead.waiter.wait_for(wish)
+        self.kernel_readahead.waiter.hand_over(Task::Read(wish))
+    }
+
+    /// Whether a thread waits for a read of the file now.
+    pub(super) fn waits_for(&self, key: FileKey) -> bool {
+        self.kernel_readahead.waiter.waits_for(key)
     }
 
     /// A read begins that may wait.
@@ -451,7 +464,7 @@ impl Steered {
                 let range = range.clipped(range.first.saturating_add(wanted_pages_max(range)));
                 advised.read(range, &mut device);
                 drop((advised, device));
-                self.kernel_readahead.advise(target, &[range]);
+                self.kernel_readahead.advise(target, &[range], true);
             }
             Advice::DontNeed => {
                 drop((advised, device));

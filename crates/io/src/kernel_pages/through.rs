@@ -11,6 +11,7 @@ use readpath_core::unit::{PAGE_BYTES, PageRange};
 use rustix::fs::{Advice, fadvise};
 use rustix::io::{Errno, ReadWriteFlags, pread, preadv, preadv2, retry_on_intr};
 
+use super::waiter::{FileKey, Wish};
 use crate::target::Target;
 
 /// What is held is known of so many pages together, 2 MiB.
@@ -23,6 +24,7 @@ const LOOKED_AT_LOG2: u32 = 3;
 /// A file, to be read through the kernel's cache.
 pub(super) struct Through {
     pub(super) file: Arc<StdFile>,
+    pub(super) key: FileKey,
     /// The same file, of which the kernel reads what is asked for and no more; opened when it is first needed, and `None` where it
     /// can't be.
     alone: OnceLock<Option<Arc<StdFile>>>,
@@ -49,7 +51,9 @@ impl Through {
         };
         let held = (0..windows).map(|_| AtomicU64::new(0)).collect();
         let (alone, is_short) = (OnceLock::new(), AtomicBool::new(false));
-        Some(Through { file, alone, is_short, is_blind: AtomicBool::new(false), held })
+        let key = FileKey::of(target);
+        let is_blind = AtomicBool::new(false);
+        Some(Through { file, key, alone, is_short, is_blind, held })
     }
 
     /// Fills the buffers, of `bytes` bytes together, if all of it is there still; otherwise their content is undefined.
@@ -147,9 +151,15 @@ impl Through {
         apart.unwrap_or(&self.file)
     }
 
-    /// The file by which a thread brings in what a task wants.
-    pub(super) fn to_bring_in(&self) -> Arc<StdFile> {
-        Arc::clone(self.file(self.is_short.load(Ordering::Relaxed)))
+    /// A read that a thread makes for a task.
+    pub(super) fn wish(&self, offset: u64, bytes: u64) -> Wish {
+        let file = Arc::clone(self.file(self.is_short.load(Ordering::Relaxed)));
+        Wish::new(file, self.key, offset, bytes)
+    }
+
+    /// Whether the file system doesn't tell what it holds.
+    pub(super) fn is_blind(&self) -> bool {
+        self.is_blind.load(Ordering::Relaxed)
     }
 
     /// What was brought in is gone again.

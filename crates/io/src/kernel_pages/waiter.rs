@@ -1,122 +1,224 @@
-//! A thread that waits, in the place of tasks, until the kernel has read what they want.
+//! Threads that wait, in the place of tasks and batches, until the kernel has read their bytes.
 //!
-//! The kernel tells nobody that what it was advised to read is there: to read it is to wait for it. So a future whose bytes are
-//! not held has the kernel begin with them, and leaves the waiting to this thread, which reads the place and wakes the task. What it
-//! has read of up to 64 KiB the task is given: where memory is short, the kernel may have let go of it by the time that the task
-//! comes (32 tasks of 64 KiB in a quarter of their memory read 390 to 420 MiB for 215 so). More than that goes to memory that nobody looks at, and
-//! the task copies what is held. All that tasks wait for is under way by then, so one thread
-//! is enough: it waits for the oldest first. The first future that waits starts it; idle, it sleeps on a condition.
+//! The kernel reports to nobody that pages have come which it was advised to read: to read them is
+//! to wait for them. A future whose bytes are not there has the kernel begin with them and leaves
+//! the wait to a thread of this pool, which reads the bytes and wakes the task. Small reads are kept
+//! for the task: where memory is short, the kernel may have dropped the pages by the time that the
+//! task comes. (32 tasks of 64 KiB in a quarter of their memory read 390 to 420 MiB for 215 so.)
+//!
+//! All reads are under way before anything waits for them, so one thread is enough, and the oldest
+//! read is waited for first. The exception is a read that does not come back: a server that does not
+//! answer, a disk that retries. Invariants:
+//!
+//! 1. While reads are queued and a thread is in a read, another thread *watches*: it sleeps for
+//!    [`IDLE_TIMEOUT`], and takes a read by itself if none has ended meanwhile. So a queue whose reads
+//!    end is served by one thread, and one that is stuck by one more thread each 4 ms.
+//! 2. A file in which fewer threads are stuck comes first; the older read among equals.
+//! 3. No more than [`FILE_THREADS_MAX`] threads are in one file, and [`DEVICE_FILES_MAX`] on one
+//!    device. What is stuck takes no thread from the others.
+//!
+//! Code of others, the wakers, runs without a lock and contained: a panic of it ends no thread.
 
-use std::collections::VecDeque;
-use std::fs::File as StdFile;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
-use std::task::Waker;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
-use crate::copied::Copied;
+use readpath_core::unit::PageRange;
+
+pub(crate) use super::wish::Wish;
+
+use super::read_ahead;
+use super::wish::POISON;
 use crate::process::ProcessName;
-use crate::thread;
+use crate::target::Target;
+use crate::thread::{self, contain};
 
-/// The most that is read for a task at once, and of more at a time.
-const COPY_BYTES_MAX: u64 = 64 << 10;
+/// Time without an end of any read after which one more thread takes a read.
+const IDLE_TIMEOUT: Duration = Duration::from_millis(4);
+/// Time after which an idle thread ends, where another one is idle as well.
+const IDLE: Duration = Duration::from_secs(2);
+/// Most threads that are in reads of one file.
+const FILE_THREADS_MAX: u32 = 8;
+/// Most threads on one device where another one is in the file.
+const DEVICE_THREADS_MAX: u32 = 64;
+/// Most threads on one device, each but these in a file of its own: a mount that hangs as a whole.
+const DEVICE_FILES_MAX: u32 = 192;
+/// Most threads of one path: those of one device that hangs, and some for the others.
+const THREADS_MAX: usize = 256;
 
-const POISON: &str = "no code of others runs under this lock";
-
-/// What a task waits for.
-pub(crate) struct Wish {
-    pub(super) file: Arc<StdFile>,
-    pub(super) offset: u64,
-    pub(super) bytes: u64,
-    has_come: AtomicBool,
-    /// All of it, where it was read for the task.
-    copy: Mutex<Option<Copied>>,
-    waker: Mutex<Option<Waker>>,
+/// Names a file among all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct FileKey {
+    pub(super) device: u64,
+    pub(super) inode: u64,
 }
 
-/// The thread, once there is one, and what it is to wait for.
+impl FileKey {
+    pub(super) fn of(target: &Target) -> FileKey {
+        let identity = target.identity();
+        FileKey { device: identity.device, inode: identity.inode }
+    }
+}
+
+/// The threads, once there are some, and the reads that they are to make.
 pub(super) struct Waiter {
     shared: Arc<WaiterShared>,
-    thread: Mutex<Option<JoinHandle<()>>>,
-    /// The one that has the thread.
+    /// The one that has the threads.
     process: ProcessName,
 }
 
 #[derive(Default)]
 struct WaiterShared {
-    wishes: Mutex<Wishes>,
+    pool: Mutex<Pool>,
+    /// There is a read to take or to watch over, or the end.
     called: Condvar,
 }
 
 #[derive(Default)]
-struct Wishes {
-    queue: VecDeque<Arc<Wish>>,
+struct Pool {
+    files: BTreeMap<FileKey, OfFile>,
+    /// Files of which a read may be taken: by the number of threads in them, and by age.
+    order: BTreeSet<(u32, u64, FileKey)>,
+    /// Number of threads in reads, by device.
+    devices: BTreeMap<u64, u32>,
+    /// Number of reads queued since the start: the age of the next.
+    age: u64,
+    /// Number of reads that have ended since the start.
+    ended: u64,
+    threads: Vec<Worker>,
+    /// Number of threads in reads.
+    reading: u32,
+    /// Number of threads that sleep.
+    idle: u32,
+    /// Whether one of them watches.
+    has_length_marks: bool,
     is_closing: bool,
 }
 
-impl Wish {
-    pub(super) fn new(file: Arc<StdFile>, offset: u64, bytes: u64) -> Wish {
-        let has_come = AtomicBool::new(false);
-        Wish { file, offset, bytes, has_come, copy: Mutex::default(), waker: Mutex::default() }
-    }
+/// A thread of the pool.
+struct Worker {
+    handle: JoinHandle<()>,
+    /// Whether it is in a read, or in code of others; changed under the lock.
+    is_reading: Arc<AtomicBool>,
+}
 
-    /// Whether it was waited for; if not, `waker` is called when it was.
-    pub(super) fn poll(&self, waker: &Waker) -> bool {
-        // The waker's own code runs without the lock.
-        let fresh = waker.clone();
-        let before = self.waker.lock().expect(POISON).replace(fresh);
-        drop(before);
-        // Looked at after the waker is there: the thread takes the waker after it has set this.
-        self.has_come.load(Ordering::Acquire)
-    }
+/// Something for a thread to do that may take as long as the file has it take.
+pub(super) enum Task {
+    /// A read, and its report.
+    Read(Arc<Wish>),
+    /// Advice to read ahead. It waits where the file system has as many requests under way as it
+    /// takes, as FUSE does.
+    Advise { target: Box<Target>, pages: PageRange },
+}
 
-    /// What was read of it, if that is all.
-    pub(super) fn take_copy(&self) -> Option<Copied> {
-        self.copy.lock().expect(POISON).take()
-    }
-
-    /// Waits for it, whatever comes of it: the task finds out.
-    fn wait(&self) {
-        let mut read = Copied::room(self.bytes.min(COPY_BYTES_MAX) as usize, None);
-        let end = self.offset + self.bytes;
-        let mut offset = self.offset;
-        let mut is_read = true;
-        while offset < end && is_read {
-            let bytes = read.len().min((end - offset) as usize);
-            is_read = self.file.read_exact_at(&mut read[..bytes], offset).is_ok();
-            offset += bytes as u64;
+impl Task {
+    fn key(&self) -> FileKey {
+        match self {
+            Task::Read(wish) => wish.key,
+            Task::Advise { target, .. } => FileKey::of(target),
         }
-        if is_read && self.bytes <= COPY_BYTES_MAX {
-            *self.copy.lock().expect(POISON) = Some(read);
+    }
+}
+
+/// Tasks of one file.
+#[derive(Default)]
+struct OfFile {
+    /// Each with its age.
+    queue: VecDeque<(u64, Task)>,
+    reading: u32,
+}
+
+impl OfFile {
+    /// Where the file stands in the order.
+    fn turn(&self, key: FileKey) -> Option<(u32, u64, FileKey)> {
+        let &(age, _) = self.queue.front()?;
+        (self.reading < FILE_THREADS_MAX).then_some((self.reading, age, key))
+    }
+}
+
+impl Pool {
+    /// Changes what is known of a file, and its place in the order with that.
+    fn with_file<T>(&mut self, key: FileKey, change: impl FnOnce(&mut OfFile) -> T) -> T {
+        let file = self.files.entry(key).or_default();
+        if let Some(turn) = file.turn(key) {
+            self.order.remove(&turn);
         }
-        self.has_come.store(true, Ordering::Release);
-        let waker = self.waker.lock().expect(POISON).take();
-        waker.into_iter().for_each(Waker::wake);
+        let result = change(file);
+        if let Some(turn) = file.turn(key) {
+            self.order.insert(turn);
+        }
+        if file.queue.is_empty() && file.reading == 0 {
+            self.files.remove(&key);
+        }
+        result
+    }
+
+    fn queue(&mut self, task: Task) {
+        self.age += 1;
+        let age = self.age;
+        self.with_file(task.key(), |file| file.queue.push_back((age, task)));
+    }
+
+    /// The next task, for the calling thread to do.
+    fn take(&mut self) -> Option<Task> {
+        let is_free = |in_file: u32, key: &FileKey| {
+            let most = if in_file == 0 { DEVICE_FILES_MAX } else { DEVICE_THREADS_MAX };
+            self.devices.get(&key.device).is_none_or(|&reading| reading < most)
+        };
+        let &(_, _, key) = self.order.iter().find(|(in_file, _, key)| is_free(*in_file, key))?;
+        self.reading += 1;
+        *self.devices.entry(key.device).or_default() += 1;
+        let taken = self.with_file(key, |file| {
+            file.reading += 1;
+            file.queue.pop_front()
+        });
+        let (_, task) = taken.expect("a file in the order has a task");
+        Some(task)
+    }
+
+    /// A read of the file has ended.
+    fn ended(&mut self, key: FileKey) {
+        self.ended += 1;
+        self.reading -= 1;
+        self.with_file(key, |file| file.reading -= 1);
+        if let Some(reading) = self.devices.get_mut(&key.device) {
+            *reading -= 1;
+            if *reading == 0 {
+                self.devices.remove(&key.device);
+            }
+        }
     }
 }
 
 impl Waiter {
-    /// One without a thread.
+    /// One without threads.
     pub(super) fn new() -> Waiter {
-        Waiter { shared: Arc::default(), thread: Mutex::default(), process: ProcessName::this() }
+        Waiter { shared: Arc::default(), process: ProcessName::this() }
     }
 
-    /// Has the thread wait for it.
+    /// Has a thread do the task.
     ///
     /// # Errors
-    /// The system gives no thread.
-    pub(super) fn wait_for(&self, wish: Arc<Wish>) -> io::Result<()> {
-        let mut thread = self.thread.lock().expect(POISON);
-        if thread.is_none() {
-            let shared = Arc::clone(&self.shared);
-            *thread = Some(thread::spawn("readpath-wait", move || shared.run())?);
+    /// The system gives no thread, and there is none yet.
+    pub(super) fn hand_over(&self, task: Task) -> io::Result<()> {
+        let mut pool = self.shared.lock();
+        pool.queue(task);
+        if pool.reading == 0 && pool.idle > 0 || pool.idle > 0 && !pool.has_length_marks {
+            self.shared.called.notify_one();
+            return Ok(());
         }
-        drop(thread);
-        self.shared.wishes.lock().expect(POISON).queue.push_back(wish);
-        self.shared.called.notify_one();
-        Ok(())
+        match self.shared.start_if_needed(&mut pool) {
+            Err(error) if pool.threads.is_empty() => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether a thread is in a read of the file now.
+    pub(super) fn waits_for(&self, key: FileKey) -> bool {
+        self.shared.lock().files.get(&key).is_some_and(|file| file.reading > 0)
     }
 }
 
@@ -125,71 +227,174 @@ impl Drop for Waiter {
         if !self.process.is_this() {
             return;
         }
-        let Some(thread) = self.thread.get_mut().expect(POISON).take() else { return };
-        self.shared.wishes.lock().expect(POISON).is_closing = true;
-        self.shared.called.notify_one();
-        // A task that it woke may have dropped the last file of the path on it.
-        if thread.thread().id() != std::thread::current().id() {
-            let _ = thread.join();
+        let mut pool = self.shared.lock();
+        pool.is_closing = true;
+        let threads = std::mem::take(&mut pool.threads);
+        let files = std::mem::take(&mut pool.files);
+        pool.order.clear();
+        drop(pool);
+        self.shared.called.notify_all();
+        // No future is left that waits for these; what is left of them may hold wakers.
+        contain(|| drop(files));
+        for Worker { handle, is_reading } in threads {
+            // One that is in a read, which may be stuck, ends after it; this may be that thread: a
+            // task that it woke may have dropped the last file of the path.
+            if !is_reading.load(Ordering::Relaxed) {
+                let _ = handle.join();
+            }
         }
     }
 }
 
 impl WaiterShared {
-    /// The life of the thread.
-    fn run(&self) {
-        loop {
-            let mut wishes = self.wishes.lock().expect(POISON);
-            while wishes.queue.is_empty() && !wishes.is_closing {
-                wishes = self.called.wait(wishes).expect(POISON);
+    fn lock(&self) -> MutexGuard<'_, Pool> {
+        self.pool.lock().expect(POISON)
+    }
+
+    /// Starts a thread where none sleeps: to take a read, or to watch over those that are queued.
+    ///
+    /// # Errors
+    /// The system gives no thread.
+    fn start_if_needed(self: &Arc<WaiterShared>, pool: &mut Pool) -> io::Result<()> {
+        if pool.idle > 0 || pool.is_closing {
+            return Ok(());
+        }
+        pool.threads.retain(|worker| !worker.handle.is_finished());
+        if pool.threads.len() >= THREADS_MAX {
+            return Ok(());
+        }
+        let (shared, is_reading) = (Arc::clone(self), Arc::new(AtomicBool::new(false)));
+        let of_thread = Arc::clone(&is_reading);
+        let handle = thread::spawn("readpath-wait", move || shared.run(&of_thread))?;
+        pool.threads.push(Worker { handle, is_reading });
+        // Counted from here on, so that no more are started until it runs.
+        pool.idle += 1;
+        Ok(())
+    }
+
+    /// The life of a thread.
+    fn run(self: &Arc<WaiterShared>, is_reading: &AtomicBool) {
+        let mut pool = self.lock();
+        pool.idle -= 1;
+        let mut may_take = false;
+        while !pool.is_closing {
+            let task = if may_take || pool.reading == 0 { pool.take() } else { None };
+            if let Some(task) = task {
+                is_reading.store(true, Ordering::Relaxed);
+                if !pool.order.is_empty() && !pool.has_length_marks {
+                    // Where no thread can be started, this one goes on after the read.
+                    let _ = self.start_if_needed(&mut pool);
+                    self.called.notify_one();
+                }
+                drop(pool);
+                let key = task.key();
+                carry(task);
+                pool = self.lock();
+                if pool.is_closing {
+                    return;
+                }
+                pool.ended(key);
+                is_reading.store(false, Ordering::Relaxed);
+                may_take = true;
+                continue;
             }
-            if wishes.is_closing {
-                // No future is left that could want anything.
+            let is_over;
+            pool.idle += 1;
+            (pool, may_take, is_over) = self.sleep(pool);
+            pool.idle -= 1;
+            if is_over && pool.idle > 0 && pool.order.is_empty() {
                 return;
             }
-            let Some(wish) = wishes.queue.pop_front() else { continue };
-            drop(wishes);
-            wish.wait();
         }
     }
+
+    /// Sleeps until called. A thread that watches sleeps for no longer than its patience, and then may
+    /// take a read if none has ended meanwhile. The last is true of a thread that has idled for long
+    /// while others did.
+    fn sleep<'s>(&'s self, mut pool: MutexGuard<'s, Pool>) -> (MutexGuard<'s, Pool>, bool, bool) {
+        if !pool.order.is_empty() && !pool.has_length_marks {
+            pool.has_length_marks = true;
+            let ended = pool.ended;
+            let (mut pool, waited) = self.called.wait_timeout(pool, IDLE_TIMEOUT).expect(POISON);
+            pool.has_length_marks = false;
+            let is_stuck = waited.timed_out() && pool.ended == ended;
+            return (pool, is_stuck, false);
+        }
+        if pool.idle == 1 {
+            return (self.called.wait(pool).expect(POISON), false, false);
+        }
+        let (pool, waited) = self.called.wait_timeout(pool, IDLE).expect(POISON);
+        (pool, false, waited.timed_out())
+    }
+}
+
+/// Does a task; a read only if its owner is there still. What panics is code of others.
+fn carry(task: Task) {
+    contain(|| match &task {
+        Task::Read(wish) if Arc::strong_count(wish) > 1 => {
+            wish.carry();
+            wish.tell();
+        }
+        Task::Read(_) => {}
+        Task::Advise { target, pages } => {
+            read_ahead(&**target, *pages);
+        }
+    });
+    // The last drop of a waker may be here.
+    contain(|| drop(task));
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File as StdFile;
+
     use super::*;
 
-    fn wish(bytes: u64) -> Wish {
-        let name =
-            std::env::temp_dir().join(format!("readpath-wish-{}-{bytes}", std::process::id()));
-        let content: Vec<u8> = (0..100_000u32).map(|at| (at % 251) as u8).collect();
-        std::fs::write(&name, content).unwrap();
-        let file = Arc::new(StdFile::open(&name).unwrap());
-        std::fs::remove_file(&name).unwrap();
-        Wish::new(file, 10, bytes)
+    fn wish(device: u64, inode: u64) -> Task {
+        let file = Arc::new(StdFile::open("/dev/null").unwrap());
+        Task::Read(Arc::new(Wish::new(file, FileKey { device, inode }, 0, 1)))
     }
 
+    /// Files in which no thread is come first, and older reads before younger ones.
     #[test]
-    fn of_up_to_64_kib_the_task_is_given_what_was_read_and_of_more_nothing() {
-        for (bytes, is_given) in [(1, true), (65_536, true), (65_537, false), (99_990, false)] {
-            let wish = wish(bytes);
-            wish.wait();
-            assert!(wish.poll(Waker::noop()));
-            let copy = wish.take_copy();
-            assert_eq!(copy.is_some(), is_given, "{bytes} bytes");
-            let is_right = |copy: Copied| {
-                copy.len() as u64 == bytes
-                    && copy.iter().zip(10u32..).all(|(&byte, at)| u32::from(byte) == at % 251)
-            };
-            assert!(copy.is_none_or(is_right));
+    fn file_with_fewer_threads_in_it_comes_first() {
+        let mut pool = Pool::default();
+        for inode in [1, 1, 1, 2, 3] {
+            pool.queue(wish(0, inode));
         }
+        let order: Vec<u64> = (0..5).map(|_| pool.take().unwrap().key().inode).collect();
+        assert_eq!(order, [1, 2, 3, 1, 1]);
+        assert!(pool.take().is_none());
+        // Of the three files two end; a new read of the first still waits behind one of another.
+        pool.ended(FileKey { device: 0, inode: 2 });
+        pool.queue(wish(0, 1));
+        pool.queue(wish(0, 2));
+        assert_eq!(pool.take().unwrap().key().inode, 2);
     }
 
     #[test]
-    fn where_the_file_ends_before_the_task_is_given_nothing() {
-        let wish = wish(99_991);
-        let wish = Wish::new(Arc::clone(&wish.file), 99_990, 11);
-        wish.wait();
-        assert!(wish.poll(Waker::noop()));
-        assert!(wish.take_copy().is_none());
+    fn file_and_device_take_no_more_threads_than_they_may() {
+        let mut pool = Pool::default();
+        (0..20).for_each(|_| pool.queue(wish(0, 1)));
+        let taken = std::iter::from_fn(|| pool.take()).count();
+        assert_eq!(taken, FILE_THREADS_MAX as usize);
+        pool.ended(FileKey { device: 0, inode: 1 });
+        assert!(pool.take().is_some() && pool.take().is_none());
+        (2..300).for_each(|inode| pool.queue(wish(0, inode)));
+        let taken = std::iter::from_fn(|| pool.take()).count() as u32;
+        assert_eq!(taken, DEVICE_FILES_MAX - FILE_THREADS_MAX);
+        pool.queue(wish(1, 1));
+        assert_eq!(pool.take().unwrap().key().device, 1);
+    }
+
+    #[test]
+    fn ended_reads_leave_nothing_behind() {
+        let mut pool = Pool::default();
+        (0..9).for_each(|inode| pool.queue(wish(inode, inode)));
+        while let Some(wish) = pool.take() {
+            pool.ended(wish.key());
+        }
+        assert!(pool.files.is_empty() && pool.order.is_empty() && pool.devices.is_empty());
+        assert_eq!((pool.reading, pool.ended), (0, 9));
     }
 }

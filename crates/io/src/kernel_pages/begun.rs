@@ -1,0 +1,107 @@
+//! Reads of a batch whose pages the kernel keeps: begun together, and taken as they come.
+//!
+//! A read is looked at with `RWF_NOWAIT`. Where none of the reads has come, threads of the
+//! [waiter](super::waiter) wait for some of each file, and the batch takes the first that ends: one
+//! that does not come back holds up none of the others. Where the file system does not support the
+//! look, a read that the kernel held before it was begun is made at once, unless a read of the same
+//! file is being waited for.
+
+use std::io::{self, IoSliceMut};
+use std::sync::Arc;
+
+use super::wish::Wish;
+use crate::copied::Copied;
+use crate::engine::Handle;
+
+/// Most bytes of a read that a thread of the waiter keeps for a batch: 16 MiB in 64 reads.
+const KEPT_BYTES_MAX: u64 = 256 << 10;
+
+/// Outcome of a read that has come.
+pub(crate) enum Came {
+    /// Its bytes.
+    Copied(Copied),
+    /// The kernel has them, as far as is known.
+    There,
+    /// The kernel can't give them: they are to be read past its cache.
+    Past,
+}
+
+impl Handle {
+    /// Looks whether a read has come that [was begun](Handle::begin_in_kernel). A read of no more
+    /// than `copied_max` bytes is copied at once, into memory of `spare`.
+    pub(crate) fn look_at_begun(
+        &self,
+        offset: u64,
+        bytes: u64,
+        was_held: bool,
+        copied_max: u64,
+        spare: &mut Vec<Copied>,
+    ) -> Option<Came> {
+        let pages = &self.file.kernel_pages;
+        let (Some(steered), Some(through)) = (&pages.steered, pages.through()) else {
+            return Some(Came::Past);
+        };
+        if self.has_own(offset, bytes) {
+            return Some(Came::Past);
+        }
+        if through.is_blind() {
+            let is_there = was_held && !steered.waits_for(through.key);
+            return is_there.then_some(Came::There);
+        }
+        if bytes > copied_max {
+            let mut byte = [0];
+            let last = &mut [IoSliceMut::new(&mut byte)];
+            let is_there = through.read_seen(offset + bytes - 1, false, last) == Some(1);
+            return is_there.then_some(Came::There);
+        }
+        let mut copy = Copied::room(bytes as usize, spare.pop());
+        if through.read_seen(offset, false, &mut [IoSliceMut::new(&mut copy)]) == Some(bytes) {
+            self.counted(bytes, 0, offset);
+            return Some(Came::Copied(copy));
+        }
+        spare.push(copy);
+        None
+    }
+
+    /// Has a thread wait for a read that was begun; `None` where it is to be read past the kernel.
+    ///
+    /// # Errors
+    /// The system gives no thread.
+    pub(crate) fn wish_for_begun(&self, offset: u64, bytes: u64) -> io::Result<Option<Arc<Wish>>> {
+        let pages = &self.file.kernel_pages;
+        let (Some(steered), Some(through)) = (&pages.steered, pages.through()) else {
+            return Ok(None);
+        };
+        let wish = through.wish(offset, bytes);
+        let wish = if bytes <= KEPT_BYTES_MAX { wish.keeping_bytes() } else { wish };
+        let wish = Arc::new(wish);
+        steered.wait_for(Arc::clone(&wish))?;
+        Ok(Some(wish))
+    }
+
+    /// Outcome of a read that a thread has waited for.
+    pub(crate) fn came(
+        &self,
+        wish: &Wish,
+        offset: u64,
+        bytes: u64,
+        spare: &mut Vec<Copied>,
+    ) -> Came {
+        if let Some(copy) = wish.take_copy() {
+            self.counted(bytes, bytes, offset);
+            return Came::Copied(copy);
+        }
+        let Some(through) = self.file.kernel_pages.through() else { return Came::Past };
+        if through.is_blind() {
+            return Came::There;
+        }
+        let mut copy = Copied::room(bytes as usize, spare.pop());
+        if through.read_seen(offset, false, &mut [IoSliceMut::new(&mut copy)]) == Some(bytes) {
+            self.counted(bytes, bytes, offset);
+            return Came::Copied(copy);
+        }
+        through.was_gone();
+        spare.push(copy);
+        Came::Past
+    }
+}

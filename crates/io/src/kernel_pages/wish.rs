@@ -1,0 +1,134 @@
+//! A read that a thread makes in the place of a task or a batch, and its result.
+
+use std::fs::File as StdFile;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::Waker;
+
+use super::waiter::FileKey;
+use crate::copied::Copied;
+
+/// Bytes that are read at a time; of a wish for no more than these the bytes are kept.
+const COPY_BYTES_MAX: u64 = 64 << 10;
+
+pub(super) const POISON: &str = "no code of others runs under this lock";
+
+/// A read that is waited for.
+pub(crate) struct Wish {
+    pub(super) file: Arc<StdFile>,
+    pub(super) key: FileKey,
+    pub(super) offset: u64,
+    pub(super) bytes: u64,
+    keeps_bytes: bool,
+    has_come: AtomicBool,
+    /// All of the bytes, where they are kept.
+    copy: Mutex<Option<Copied>>,
+    waker: Mutex<Option<Waker>>,
+}
+
+impl Wish {
+    /// The bytes are kept where they are few; a larger read only has the kernel bring them in.
+    pub(super) fn new(file: Arc<StdFile>, key: FileKey, offset: u64, bytes: u64) -> Wish {
+        let keeps_bytes = bytes <= COPY_BYTES_MAX;
+        let has_come = AtomicBool::new(false);
+        let (copy, waker) = (Mutex::default(), Mutex::default());
+        Wish { file, key, offset, bytes, keeps_bytes, has_come, copy, waker }
+    }
+
+    /// The same, whose bytes are kept, however many they are.
+    pub(super) fn keeping_bytes(self) -> Wish {
+        Wish { keeps_bytes: true, ..self }
+    }
+
+    /// Whether the read has ended; if not, `waker` is called when it has.
+    pub(crate) fn poll(&self, waker: &Waker) -> bool {
+        // The waker's own code runs without the lock.
+        let fresh = waker.clone();
+        let before = self.waker.lock().expect(POISON).replace(fresh);
+        drop(before);
+        // Looked at after the waker is there: the thread takes the waker after it has set this.
+        self.has_come()
+    }
+
+    /// Whether the read has ended.
+    pub(crate) fn has_come(&self) -> bool {
+        self.has_come.load(Ordering::Acquire)
+    }
+
+    /// The bytes, if they were kept and all of them could be read.
+    pub(super) fn take_copy(&self) -> Option<Copied> {
+        self.copy.lock().expect(POISON).take()
+    }
+
+    /// Makes the read on the calling thread. Its outcome is for the owner of the wish to find out.
+    pub(super) fn carry(&self) {
+        let room = if self.keeps_bytes { self.bytes } else { self.bytes.min(COPY_BYTES_MAX) };
+        let mut read = Copied::room(room as usize, None);
+        let end = self.offset + self.bytes;
+        let mut offset = self.offset;
+        let mut is_read = true;
+        while offset < end && is_read {
+            let bytes = read.len().min((end - offset) as usize);
+            is_read = self.file.read_exact_at(&mut read[..bytes], offset).is_ok();
+            offset += bytes as u64;
+        }
+        if is_read && self.keeps_bytes {
+            *self.copy.lock().expect(POISON) = Some(read);
+        }
+    }
+
+    /// Notes that the read has ended, and calls the waker, which is code of others.
+    pub(super) fn tell(&self) {
+        self.has_come.store(true, Ordering::Release);
+        let waker = self.waker.lock().expect(POISON).take();
+        waker.into_iter().for_each(Waker::wake);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wish(bytes: u64) -> Wish {
+        let name =
+            std::env::temp_dir().join(format!("readpath-wish-{}-{bytes}", std::process::id()));
+        let content: Vec<u8> = (0..100_000u32).map(|at| (at % 251) as u8).collect();
+        std::fs::write(&name, content).unwrap();
+        let file = Arc::new(StdFile::open(&name).unwrap());
+        std::fs::remove_file(&name).unwrap();
+        Wish::new(file, FileKey::default(), 10, bytes)
+    }
+
+    fn wait(wish: &Wish) {
+        wish.carry();
+        wish.tell();
+    }
+
+    #[test]
+    fn of_up_to_64_kib_the_task_is_given_what_was_read_and_of_more_nothing() {
+        for (bytes, is_given) in [(1, true), (65_536, true), (65_537, false), (99_990, false)] {
+            for caches_all_reads in [false, true] {
+                let wish = if caches_all_reads { wish(bytes).keeping_bytes() } else { wish(bytes) };
+                wait(&wish);
+                assert!(wish.poll(Waker::noop()));
+                let copy = wish.take_copy();
+                assert_eq!(copy.is_some(), is_given || caches_all_reads, "{bytes} bytes");
+                let is_right = |copy: Copied| {
+                    copy.len() as u64 == bytes
+                        && copy.iter().zip(10u32..).all(|(&byte, at)| u32::from(byte) == at % 251)
+                };
+                assert!(copy.is_none_or(is_right));
+            }
+        }
+    }
+
+    #[test]
+    fn where_the_file_ends_before_the_task_is_given_nothing() {
+        let wish = wish(99_991);
+        let wish = Wish::new(Arc::clone(&wish.file), FileKey::default(), 99_990, 11);
+        wait(&wish);
+        assert!(wish.poll(Waker::noop()));
+        assert!(wish.take_copy().is_none());
+    }
+}

@@ -1,0 +1,278 @@
+//! Code of the program that panics in our hands: wakers, buffers and closures. The path lives on,
+//! and no memory of it stays taken.
+
+mod support;
+
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::mpsc::channel;
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::{Duration, Instant};
+
+use readpath::{File, ReadPath};
+use support::*;
+
+const FILE_BYTES: usize = 8 << 20;
+/// Limit for something to come about; reached only by a fault.
+const LIVENESS: Duration = Duration::from_secs(120);
+
+fn own() -> ReadPath {
+    ReadPath::builder().memory(1 << 20).kernel_cache(false).readahead("none").build().unwrap()
+}
+
+fn kept() -> ReadPath {
+    ReadPath::builder().build().unwrap()
+}
+
+/// Runs `act` on a thread of its own; fails when it does not end.
+fn ends(act: impl FnOnce() + Send + 'static) {
+    let (ended, has_ended) = channel();
+    let thread = std::thread::spawn(move || {
+        act();
+        let _ = ended.send(());
+    });
+    match has_ended.recv_timeout(LIVENESS) {
+        Err(std::sync::mpsc::RecvTimeoutError::Timeout) => panic!("it does not end"),
+        _ => thread.join().unwrap(),
+    }
+}
+
+/// A waker whose methods panic as they are asked to.
+#[derive(Default)]
+struct Panicking {
+    wakes: AtomicU32,
+    panics_in_drop: AtomicBool,
+}
+
+impl Wake for Panicking {
+    fn wake(self: Arc<Self>) {
+        self.wakes.fetch_add(1, Ordering::Relaxed);
+        panic!("a waker that panics, as this test has it");
+    }
+}
+
+impl Drop for Panicking {
+    fn drop(&mut self) {
+        if self.panics_in_drop.load(Ordering::Relaxed) && !std::thread::panicking() {
+            panic!("a waker whose drop panics, as this test has it");
+        }
+    }
+}
+
+/// Reads a place of the file as a future, on this thread.
+fn read_right(file: &File, content: &[u8], at: usize) {
+    let (bytes, buffer) = pollster::block_on(file.read_at_async(vec![0; 20_000], at as u64));
+    assert_eq!(bytes.unwrap(), 20_000);
+    assert!(buffer == content[at..at + 20_000]);
+}
+
+/// Polls reads with wakers that panic, until some had to wait; gives how many.
+fn poll_with_panics(file: &File, panics_in_drop: bool, keeps_futures: bool) -> u32 {
+    let mut waiting = 0;
+    let mut futures = Vec::new();
+    for nth in 0..40u64 {
+        let waker = Arc::new(Panicking::default());
+        waker.panics_in_drop.store(panics_in_drop, Ordering::Relaxed);
+        let wake = Waker::from(Arc::clone(&waker));
+        let mut read = Box::pin(file.read_at_async(vec![0; 9_000], nth * 190_000));
+        drop(waker);
+        waiting += u32::from(read.as_mut().poll(&mut Context::from_waker(&wake)).is_pending());
+        // Its drop may panic on this thread too.
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(wake)));
+        if keeps_futures {
+            futures.push(read);
+        } else {
+            let _ = catch_unwind(AssertUnwindSafe(|| drop(read)));
+        }
+    }
+    std::thread::sleep(Duration::from_millis(50));
+    for read in futures {
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(read)));
+    }
+    waiting
+}
+
+#[test]
+fn wakers_that_panic_end_no_other_future_of_the_path() {
+    for (path, panics_in_drop, keeps_futures) in [
+        (kept(), false, true),
+        (kept(), true, true),
+        (kept(), false, false),
+        (kept(), true, false),
+        (own(), false, true),
+        (own(), true, false),
+    ] {
+        ends(move || {
+            let temp = TempFile::new(FILE_BYTES);
+            let content = std::fs::read(&temp.path).unwrap();
+            let file = path.open(&temp.path).unwrap();
+            let mut waiting = 0;
+            for _ in 0..20 {
+                readpath_peers::cold::drop_pages(&temp.path).unwrap();
+                waiting += poll_with_panics(&file, panics_in_drop, keeps_futures);
+                readpath_peers::cold::drop_pages(&temp.path).unwrap();
+                for at in (0..FILE_BYTES - 20_000).step_by(1_300_000) {
+                    read_right(&file, &content, at);
+                }
+                if waiting > 40 {
+                    return;
+                }
+            }
+            eprintln!("skipped: {waiting} reads had to wait, the disk answers at once");
+        });
+    }
+}
+
+/// A buffer that is as long as it says at first, and shorter from some call on.
+struct Shrinking {
+    bytes: Vec<u8>,
+    calls_left: u32,
+    then: usize,
+    panics: bool,
+}
+
+impl AsMut<[u8]> for Shrinking {
+    fn as_mut(&mut self) -> &mut [u8] {
+        if self.calls_left == 0 {
+            assert!(!self.panics, "a buffer that panics, as this test has it");
+            return &mut self.bytes[..self.then];
+        }
+        self.calls_left -= 1;
+        &mut self.bytes
+    }
+}
+
+/// Polls a read into such a buffer until it gives a result, or panics; true if that.
+fn panics(file: &File, at: u64, buffer: Shrinking) -> bool {
+    let mut read = Box::pin(file.read_at_async(buffer, at));
+    let begun = Instant::now();
+    loop {
+        let mut context = Context::from_waker(Waker::noop());
+        match catch_unwind(AssertUnwindSafe(|| read.as_mut().poll(&mut context).is_ready())) {
+            Err(_) => {
+                // Dropped after the panic, as an executor would.
+                return true;
+            }
+            Ok(true) => return false,
+            Ok(false) => std::thread::sleep(Duration::from_millis(1)),
+        }
+        assert!(begun.elapsed() < LIVENESS, "the read does not end");
+    }
+}
+
+#[test]
+fn buffers_that_shrink_or_panic_between_polls_take_no_memory_from_the_path() {
+    for (path, bytes) in [(own(), 200_000), (own(), 20_000), (kept(), 200_000)] {
+        ends(move || {
+            let temp = TempFile::new(FILE_BYTES);
+            let content = std::fs::read(&temp.path).unwrap();
+            readpath_peers::cold::drop_pages(&temp.path).unwrap();
+            let file = path.open(&temp.path).unwrap();
+            let mut count = 0;
+            for nth in 0..160u32 {
+                let (calls_left, then) = (nth % 8, [0, 1, 5_000, 19_999][nth as usize / 8 % 4]);
+                let panics_too = nth % 3 == 0;
+                let buffer =
+                    Shrinking { bytes: vec![0; bytes], calls_left, then, panics: panics_too };
+                count += u32::from(panics(&file, u64::from(nth) * 30_000 + 7, buffer));
+            }
+            assert!(count > 0, "no buffer has panicked: the test shows nothing");
+            // As much as the path has memory for is read at once, several times over.
+            let mut all = vec![0; FILE_BYTES];
+            file.read_exact_at(&mut all, 0).unwrap();
+            assert!(all == content);
+            for at in (0..FILE_BYTES - 20_000).step_by(1_300_000) {
+                read_right(&file, &content, at);
+            }
+        });
+    }
+}
+
+#[test]
+fn places_that_panic_leave_the_batch_and_the_path_usable() {
+    for path in [own(), kept()] {
+        ends(move || {
+            let temp = TempFile::new(FILE_BYTES);
+            let content = std::fs::read(&temp.path).unwrap();
+            readpath_peers::cold::drop_pages(&temp.path).unwrap();
+            let file = path.open(&temp.path).unwrap();
+            for _ in 0..8 {
+                let mut batch = path.batch();
+                for nth in 0..16 {
+                    batch.read(&file, nth * 400_000, 60_000, nth).unwrap();
+                }
+                let (mut right, mut panics) = (0, 0);
+                while !batch.is_empty() {
+                    let mut room = vec![0; 60_000];
+                    let put = catch_unwind(AssertUnwindSafe(|| {
+                        batch
+                            .wait_into(|ticket, _| {
+                                assert!(
+                                    ticket % 2 == 0,
+                                    "a place that panics, as this test has it"
+                                );
+                                &mut room
+                            })
+                            .unwrap()
+                            .map(|put| put.ticket)
+                    }));
+                    match put {
+                        Ok(Some(ticket)) => {
+                            assert!(room == content[ticket as usize * 400_000..][..60_000]);
+                            right += 1;
+                        }
+                        Ok(None) => break,
+                        Err(_) => panics += 1,
+                    }
+                }
+                assert_eq!((right, panics), (8, 8));
+            }
+            let mut all = vec![0; FILE_BYTES];
+            file.read_exact_at(&mut all, 0).unwrap();
+            assert!(all == content);
+        });
+    }
+}
+
+/// A future whose buffer's drop panics gives up its read all the same.
+#[test]
+fn buffers_whose_drop_panics_take_no_memory_from_the_path() {
+    struct Bomb(Vec<u8>);
+    impl AsMut<[u8]> for Bomb {
+        fn as_mut(&mut self) -> &mut [u8] {
+            &mut self.0
+        }
+    }
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            panic!("a buffer whose drop panics, as this test has it");
+        }
+    }
+    for path in [own(), kept()] {
+        ends(move || {
+            let temp = TempFile::new(FILE_BYTES);
+            let content = std::fs::read(&temp.path).unwrap();
+            readpath_peers::cold::drop_pages(&temp.path).unwrap();
+            let file = path.open(&temp.path).unwrap();
+            for nth in 0..100 {
+                let mut read = Box::pin(file.read_at_async(Bomb(vec![0; 200_000]), nth * 70_000));
+                let mut context = Context::from_waker(Waker::noop());
+                let dropped = match catch_unwind(AssertUnwindSafe(|| {
+                    read.as_mut().poll(&mut context).map(|(bytes, bomb)| {
+                        std::mem::forget(bomb);
+                        bytes.unwrap()
+                    })
+                })) {
+                    Ok(Poll::Ready(_)) => continue,
+                    _ => catch_unwind(AssertUnwindSafe(|| drop(read))),
+                };
+                assert!(dropped.is_err());
+            }
+            let mut all = vec![0; FILE_BYTES];
+            file.read_exact_at(&mut all, 0).unwrap();
+            assert!(all == content);
+        });
+    }
+}

@@ -1,0 +1,240 @@
+//! A file whose reads do not come back holds up neither another file of its path, nor reads of the
+//! same file that have come.
+
+#[path = "support/stuck.rs"]
+mod stuck;
+mod support;
+
+use std::future::Future;
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::mpsc::channel;
+use std::task::{Context, Waker};
+use std::time::Duration;
+
+use readpath::{Batch, File, ReadPath};
+use stuck::{BYTES, Stuck, byte};
+use support::*;
+
+/// Limit for something to come about; reached only by a fault. The stuck file is let go after it.
+const LIVENESS: Duration = Duration::from_secs(60);
+const READ: usize = 9_000;
+
+/// Runs `act` on a thread of its own while the file is stuck; fails when it does not end by then.
+fn ends_while_stuck<T: Send + 'static>(
+    stuck: &Stuck,
+    act: impl FnOnce() -> T + Send + 'static,
+) -> T {
+    let (ended, has_ended) = channel();
+    let thread = std::thread::spawn(move || {
+        let result = act();
+        let _ = ended.send(());
+        result
+    });
+    let is_ended = has_ended.recv_timeout(LIVENESS).is_ok();
+    if !is_ended {
+        stuck.release();
+    }
+    let result = thread.join().unwrap();
+    assert!(is_ended, "it ends only when the stuck file is let go");
+    result
+}
+
+type Read = Pin<Box<dyn Future<Output = (std::io::Result<usize>, Vec<u8>)> + Send>>;
+
+/// A read that has begun and waits.
+fn waiting(file: &File, offset: u64) -> Read {
+    let mut read: Read = Box::pin(file.read_at_async(vec![0; READ], offset));
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(read.as_mut().poll(&mut context).is_pending());
+    read
+}
+
+fn read_async(path: &ReadPath, name: &Path, offset: u64) -> Vec<u8> {
+    let file = path.open(name).unwrap();
+    let (bytes, buffer) = pollster::block_on(file.read_at_async(vec![0; READ], offset));
+    assert_eq!(bytes.unwrap(), READ);
+    buffer
+}
+
+fn is_right(bytes: &[u8], offset: u64) -> bool {
+    bytes.iter().zip(offset..).all(|(&found, at)| found == byte(at))
+}
+
+/// Reads a cold file of a disk, and files of the mount that are not stuck, as futures.
+fn read_others(path: ReadPath) {
+    let temp = TempFile::new(1 << 20);
+    let content = std::fs::read(&temp.path).unwrap();
+    for round in 0..10 {
+        readpath_peers::cold::drop_pages(&temp.path).unwrap();
+        let at = round * 77_777;
+        assert!(read_async(&path, &temp.path, at as u64) == content[at..at + READ]);
+    }
+}
+
+#[test]
+fn future_of_a_fast_file_ends_while_another_file_is_stuck() {
+    let Some(stuck) = Stuck::mount("future") else { return };
+    let path = ReadPath::builder().build().unwrap();
+    let file = path.open(stuck.name(0)).unwrap();
+    stuck.stick(0, 0);
+    let read = waiting(&file, 100_000);
+    let others = path.clone();
+    ends_while_stuck(&stuck, move || read_others(others));
+    // Also of the same mount, and when the stuck future was dropped, or never polled again.
+    drop(waiting(&file, 5 << 20));
+    std::mem::forget(waiting(&file, 6 << 20));
+    let (others, name) = (path.clone(), stuck.name(1));
+    let bytes = ends_while_stuck(&stuck, move || {
+        read_others(others.clone());
+        read_async(&others, &name, 300_000)
+    });
+    assert!(is_right(&bytes, 300_000));
+    assert!(stuck.waiting() > 0, "nothing was stuck");
+    stuck.release();
+    let (bytes, buffer) = pollster::block_on(read);
+    assert_eq!(bytes.unwrap(), READ);
+    assert!(is_right(&buffer, 100_000));
+}
+
+/// Hundreds of reads of one file, and tens of stuck files.
+#[test]
+fn future_of_a_fast_file_ends_while_many_reads_are_stuck() {
+    let Some(stuck) = Stuck::mount("many") else { return };
+    let path = ReadPath::builder().build().unwrap();
+    let one = path.open(stuck.name(0)).unwrap();
+    stuck.stick(0, 0);
+    let mut reads: Vec<Read> = (0..300).map(|nth| waiting(&one, nth * 50_000)).collect();
+    for number in 1..40 {
+        let file = path.open(stuck.name(number)).unwrap();
+        stuck.stick(number, 0);
+        reads.extend((0..4).map(|nth| waiting(&file, nth << 20)));
+    }
+    let (others, name) = (path.clone(), stuck.name(50));
+    let bytes = ends_while_stuck(&stuck, move || {
+        read_others(others.clone());
+        read_async(&others, &name, 300_000)
+    });
+    assert!(is_right(&bytes, 300_000));
+    stuck.release();
+    reads.truncate(200);
+    for (nth, read) in reads.into_iter().enumerate() {
+        let (bytes, buffer) = pollster::block_on(read);
+        assert_eq!(bytes.unwrap(), READ);
+        assert!(is_right(&buffer, nth as u64 * 50_000), "read {nth}");
+    }
+}
+
+/// Of a file whose second half is stuck, the first is read.
+#[test]
+fn future_ends_while_another_part_of_its_file_is_stuck() {
+    let Some(stuck) = Stuck::mount("part") else { return };
+    let path = ReadPath::builder().build().unwrap();
+    let file = path.open(stuck.name(0)).unwrap();
+    stuck.stick(0, BYTES / 2);
+    let reads: Vec<Read> = (1..4).map(|nth| waiting(&file, BYTES - nth * 500_000)).collect();
+    let again = file.clone();
+    let (bytes, buffer) = ends_while_stuck(&stuck, move || {
+        pollster::block_on(again.read_at_async(vec![0; READ], 300_000))
+    });
+    assert_eq!(bytes.unwrap(), READ);
+    assert!(is_right(&buffer, 300_000));
+    drop(reads);
+}
+
+/// A path that is dropped while a read of it is stuck does not wait for that.
+#[test]
+fn path_can_be_dropped_while_a_file_is_stuck() {
+    let Some(stuck) = Stuck::mount("dropped") else { return };
+    let path = ReadPath::builder().build().unwrap();
+    let file = path.open(stuck.name(0)).unwrap();
+    stuck.stick(0, 0);
+    drop(waiting(&file, 100_000));
+    ends_while_stuck(&stuck, move || {
+        drop(file);
+        drop(path);
+    });
+}
+
+/// Takes `count` reads of the batch, each with its bytes.
+fn take(batch: &mut Batch, count: usize, into: bool) -> Vec<(u64, Vec<u8>)> {
+    let mut all = Vec::new();
+    for _ in 0..count {
+        if into {
+            let mut room = vec![0; READ];
+            let put = batch.wait_into(|_, _| &mut room).unwrap().expect("more are under way");
+            assert_eq!(put.bytes.unwrap(), READ);
+            all.push((put.ticket, room));
+        } else {
+            let read = batch.wait().unwrap().expect("more are under way");
+            let bytes = read.slices().unwrap().collect::<Vec<_>>().concat();
+            all.push((read.ticket(), bytes));
+        }
+    }
+    all
+}
+
+#[test]
+fn batch_gives_what_is_finished_while_another_file_is_stuck() {
+    for into in [false, true] {
+        let Some(stuck) = Stuck::mount(&format!("batch-{into}")) else { return };
+        let path = ReadPath::builder().build().unwrap();
+        let temp = TempFile::new(1 << 20);
+        let content = std::fs::read(&temp.path).unwrap();
+        readpath_peers::cold::drop_pages(&temp.path).unwrap();
+        let held_up = path.open(stuck.name(0)).unwrap();
+        stuck.stick(0, 0);
+        let fast = path.open(&temp.path).unwrap();
+        let mut batch = path.batch();
+        for ticket in 0..3 {
+            batch.read(&held_up, ticket << 20, READ as u64, ticket).unwrap();
+        }
+        for ticket in 3..11 {
+            batch.read(&fast, ticket * 70_001, READ as u64, ticket).unwrap();
+        }
+        let (mut batch, finished) = ends_while_stuck(&stuck, move || {
+            let finished = take(&mut batch, 8, into);
+            (batch, finished)
+        });
+        let mut seen = Vec::new();
+        for (ticket, bytes) in finished {
+            assert!(bytes == content[ticket as usize * 70_001..][..READ], "{ticket}");
+            seen.push(ticket);
+        }
+        seen.sort_unstable();
+        assert_eq!(seen, (3..11).collect::<Vec<u64>>());
+        assert_eq!(batch.len(), 3);
+        stuck.release();
+        let mut rest = take(&mut batch, 3, into);
+        rest.sort_unstable();
+        for (nth, (ticket, bytes)) in rest.into_iter().enumerate() {
+            assert_eq!(ticket, nth as u64);
+            assert!(is_right(&bytes, ticket << 20));
+        }
+        assert!(batch.wait().unwrap().is_none());
+    }
+}
+
+#[test]
+fn batch_gives_what_is_finished_while_another_part_of_the_file_is_stuck() {
+    let Some(stuck) = Stuck::mount("batch-part") else { return };
+    let path = ReadPath::builder().build().unwrap();
+    let file = path.open(stuck.name(0)).unwrap();
+    stuck.stick(0, BYTES / 2);
+    let mut batch = path.batch();
+    for ticket in 0..3 {
+        batch.read(&file, BYTES - (ticket + 1) * 500_000, READ as u64, ticket).unwrap();
+    }
+    for ticket in 3..11 {
+        batch.read(&file, ticket * 300_000, READ as u64, ticket).unwrap();
+    }
+    let (batch, finished) = ends_while_stuck(&stuck, move || {
+        let finished = take(&mut batch, 8, false);
+        (batch, finished)
+    });
+    for (ticket, bytes) in finished {
+        assert!(ticket >= 3 && is_right(&bytes, ticket * 300_000), "{ticket}");
+    }
+    // Dropped with reads that are stuck: it does not wait for them.
+    ends_while_stuck(&stuck, move || drop(batch));
+}
