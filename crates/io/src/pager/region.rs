@@ -24,6 +24,7 @@ use super::region_server::{RegionCommand, RegionServer, RegionSetup};
 use super::uffd::FaultScope;
 use crate::backend::BackendKind;
 use crate::frames::has_room_for_tables;
+use crate::spare_memory::SpareMemory;
 use crate::target::{OpenOptions, Target};
 
 /// Slots beyond one a page: an eighth, so that there are long free runs to write to.
@@ -34,11 +35,15 @@ const SPARE_SLOTS_MIN: u64 = 256;
 /// the program works on.
 const MEMORY_PAGES_MIN: u64 = 64;
 
+/// The memory unless another is named, and there is less.
+const MEMORY_BYTES: u64 = 256 << 20;
+
 /// How a region is to be made: [`Region::builder`], then [`in_folder`](RegionBuilder::in_folder) or
 /// [`on_device`](RegionBuilder::on_device).
 #[derive(Clone, Debug)]
 pub struct RegionBuilder {
-    memory_bytes: u64,
+    /// None: as much as [`MEMORY_BYTES`], and no more than half of what is free.
+    memory_bytes: Option<u64>,
     swapin: String,
     eviction: String,
     backend: BackendKind,
@@ -47,7 +52,7 @@ pub struct RegionBuilder {
 impl Default for RegionBuilder {
     fn default() -> RegionBuilder {
         RegionBuilder {
-            memory_bytes: 256 << 20,
+            memory_bytes: None,
             swapin: "adaptive".to_owned(),
             eviction: "adaptive".to_owned(),
             backend: BackendKind::default(),
@@ -57,12 +62,12 @@ impl Default for RegionBuilder {
 
 impl RegionBuilder {
     /// The most memory that pages of the region may take, in bytes; default 256
-    /// MiB, at least 256 KiB (less is raised to that); more than twice the region's length
+    /// MiB, or half of what is free where that is less; at least 256 KiB (less is raised to that); more than twice the region's length
     /// is as much as that. Beside it the region takes about 100 bytes a page of this memory
     /// and 12 bytes a page of its length.
     #[must_use]
     pub fn memory(mut self, bytes: u64) -> RegionBuilder {
-        self.memory_bytes = bytes;
+        self.memory_bytes = Some(bytes);
         self
     }
 
@@ -92,8 +97,10 @@ impl RegionBuilder {
 
     /// A region of `bytes` bytes, all zero, over a file without a name in the
     /// folder `folder`. Its space, a ninth more than the region, is taken now, so that
-    /// a full file system is an error here and not later. When the process ends,
-    /// however it ends, the file is gone.
+    /// a full file system is an error here and not later. (On btrfs the file is made to be
+    /// overwritten in place, without checksums: else each write would take fresh space. bcachefs, f2fs
+    /// and the like write elsewhere each time, and there a full file system is met later.) When the
+    /// process ends, however it ends, the file is gone.
     ///
     /// # Errors
     /// There is no such folder, its file system has no room or no files without
@@ -112,6 +119,7 @@ impl RegionBuilder {
             .open(folder)
             .map_err(refused)?;
         within_file_limit(file_bytes).map_err(refused)?;
+        overwrite_in_place(&file).map_err(|errno| refused(errno.into()))?;
         let flags = rustix::fs::FallocateFlags::empty();
         rustix::fs::fallocate(&file, flags, 0, file_bytes)
             .map_err(|errno| refused(errno.into()))?;
@@ -148,7 +156,10 @@ impl RegionBuilder {
         let eviction = Spec::parse(&self.eviction).map_err(PagerError::Policy)?;
         let pages = bytes.div_ceil(PAGE_BYTES).max(1);
         // With twice its length as much as it is long is always free, which is more than is kept ready: nothing has to leave.
-        let memory_pages = (self.memory_bytes / PAGE_BYTES).min(2 * pages).max(MEMORY_PAGES_MIN);
+        let memory_bytes = self.memory_bytes.unwrap_or_else(|| {
+            SpareMemory::now().map_or(MEMORY_BYTES, |memory| MEMORY_BYTES.min(memory.available / 2))
+        });
+        let memory_pages = (memory_bytes / PAGE_BYTES).min(2 * pages).max(MEMORY_PAGES_MIN);
         if !has_room_for_tables(memory_pages) {
             let errno = libc::ENOMEM;
             return Err(PagerError::AddressSpace { bytes: memory_pages * PAGE_BYTES, errno });
@@ -192,6 +203,19 @@ fn within_file_limit(bytes: u64) -> io::Result<()> {
         Some(limit) if bytes > limit => Err(io::Error::from_raw_os_error(libc::EFBIG)),
         _ => Ok(()),
     }
+}
+
+/// `f_type` of btrfs (linux/magic.h).
+const BTRFS: i64 = 0x9123_683e;
+
+/// Has btrfs overwrite the blocks of a file that is empty still, as `chattr +C` does. By default it
+/// writes each block to fresh space, whatever was taken for the file.
+fn overwrite_in_place(file: &File) -> rustix::io::Result<()> {
+    if rustix::fs::fstatfs(file)?.f_type != BTRFS {
+        return Ok(());
+    }
+    let flags = rustix::fs::ioctl_getflags(file)?;
+    rustix::fs::ioctl_setflags(file, flags | rustix::fs::IFlags::NOCOW)
 }
 
 fn slots_wanted(bytes: u64) -> u64 {
