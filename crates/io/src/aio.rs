@@ -37,6 +37,8 @@ use crate::backend::{Backend, BackendError, KernelAnswer, Sleep, Sleeper, Transf
 use crate::process::ProcessName;
 use crate::threads::{Pool, Threads};
 
+pub(crate) mod share;
+
 /// As many requests are handed over by one call at most.
 const BATCH: usize = 32;
 
@@ -199,6 +201,7 @@ impl Aio {
                     let errno = last_errno();
                     return Err(BackendError::NoAio { errno });
                 }
+                share::add(depth);
                 id
             }
         };
@@ -363,6 +366,7 @@ impl Drop for Context {
         }
         // SAFETY: nothing is in flight, and the queue is looked at by nobody any more.
         unsafe { libc::syscall(libc::SYS_io_destroy, self.id) };
+        share::remove(self.depth);
     }
 }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use readpath_core::request::Op;
 
-use crate::aio::Aio;
+use crate::aio::{Aio, share};
 use crate::outcome::raw_result;
 use crate::ring::UringBackend;
 use crate::threads::{Threads, ThreadsSleeper};
@@ -79,7 +79,7 @@ impl BackendKind {
     /// # Errors
     /// The kernel gives none of its kind.
     pub(crate) fn build(self, depth: u32) -> Result<Built, BackendError> {
-        self.first_of(&BESIDE_NOBODY, |kind| {
+        self.first_of(depth, &BESIDE_NOBODY, |kind| {
             Ok::<Box<dyn Backend>, _>(match kind {
                 BackendKind::Ring => Box::new(UringBackend::new(depth)?),
                 BackendKind::Aio => Box::new(Aio::new(depth)?),
@@ -104,7 +104,7 @@ impl BackendKind {
         if let Some(built) = crate::simulation::disk::backend() {
             return Ok((built, BackendInUse { kind: BackendKind::Aio, because: None }));
         }
-        self.first_of(&BESIDE_OTHERS, |kind| {
+        self.first_of(depth, &BESIDE_OTHERS, |kind| {
             Ok::<SharedBackend, _>(match kind {
                 BackendKind::Ring => {
                     let (ring, sleeper) = UringBackend::shared(depth)?;
@@ -139,7 +139,7 @@ impl BackendKind {
         if let Some(built) = crate::simulation::disk::backend_with_bell(bell) {
             return Ok((built, BackendInUse { kind: BackendKind::Aio, because: None }));
         }
-        self.first_of(&BESIDE_NOBODY, |kind| {
+        self.first_of(depth, &BESIDE_NOBODY, |kind| {
             Ok::<Box<dyn Backend>, _>(match kind {
                 BackendKind::Ring => {
                     let ring = UringBackend::new(depth)?;
@@ -156,9 +156,11 @@ impl BackendKind {
         })
     }
 
-    /// Builds the kind that was asked for, or the first of `order` that there is.
+    /// Builds the kind that was asked for, or the first of `order` that there is; of AIO, which has
+    /// `depth` requests, only as much as others [can spare](share::look).
     pub(crate) fn first_of<B>(
         self,
+        depth: u32,
         order: &[BackendKind],
         mut build: impl FnMut(BackendKind) -> Result<B, BackendError>,
     ) -> Result<(B, BackendInUse), BackendError> {
@@ -167,7 +169,8 @@ impl BackendKind {
         }
         let mut because = None;
         for &kind in order {
-            match build(kind) {
+            let is_spared = if kind == BackendKind::Aio { share::look(depth) } else { Ok(()) };
+            match is_spared.and_then(|()| build(kind)) {
                 Ok(built) => return Ok((built, BackendInUse { kind, because })),
                 // With another one it would be the same.
                 Err(error @ BackendError::Depth { .. }) => return Err(error),
@@ -401,6 +404,13 @@ pub enum BackendError {
         /// Its answer, as in `errno(3)`.
         errno: i32,
     },
+    /// The AIO requests that are left of the system's limit are for other programs.
+    AioShare {
+        /// Number of requests that this process has.
+        taken: u32,
+        /// Most that all processes may have (`fs.aio-max-nr`).
+        system_max: u32,
+    },
     /// The kernel gives no eventfd.
     NoBell {
         /// Its answer, as in `errno(3)`.
@@ -455,6 +465,11 @@ impl std::fmt::Display for BackendError {
                     _ => "choose the backend `auto`",
                 })
             }
+            BackendError::AioShare { taken, system_max } => write!(
+                f,
+                "AIO is left to other programs: this one has {taken} of the system's {system_max} \
+                 requests; raise fs.aio-max-nr, use fewer paths, or name the backend `aio`"
+            ),
             BackendError::NoBell { errno } => write!(
                 f,
                 "the kernel gives no eventfd: {}; raise the limit of open files (ulimit -n)",
@@ -505,14 +520,14 @@ mod tests {
         };
         let all: &[_] = &[BackendKind::Ring, BackendKind::Aio, BackendKind::Threads];
         let built = |kind, because| Ok((kind, BackendInUse { kind, because }));
-        let auto = |kinds| BackendKind::Auto.first_of(&BESIDE_NOBODY, there(kinds));
+        let auto = |kinds| BackendKind::Auto.first_of(0, &BESIDE_NOBODY, there(kinds));
         assert_eq!(auto(all), built(BackendKind::Ring, None));
         assert_eq!(auto(&all[1..]), built(BackendKind::Aio, Some(no_ring)));
         assert_eq!(auto(&all[2..]), built(BackendKind::Threads, Some(no_ring)));
-        let shared = BackendKind::Auto.first_of(&BESIDE_OTHERS, there(&all[2..]));
+        let shared = BackendKind::Auto.first_of(0, &BESIDE_OTHERS, there(&all[2..]));
         assert_eq!(shared, built(BackendKind::Threads, Some(no_aio)));
         // What is asked for by name is that or nothing.
-        let named = BackendKind::Aio.first_of(&BESIDE_NOBODY, there(&all[2..]));
+        let named = BackendKind::Aio.first_of(0, &BESIDE_NOBODY, there(&all[2..]));
         assert_eq!(named, Err(no_aio));
     }
 }

@@ -96,7 +96,7 @@ impl Channel {
             Mode::Direct => &BESIDE_OTHERS[..],
             Mode::Buffered(_) => &[BackendKind::Threads],
         };
-        let built = backend.first_of(order, |kind| {
+        let built = backend.first_of(depth, order, |kind| {
             Ok::<Box<dyn Backend>, _>(match kind {
                 BackendKind::Ring => {
                     let mut ring = UringBackend::for_any_thread(depth)?;
