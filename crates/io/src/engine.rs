@@ -173,8 +173,8 @@ impl Engine {
 
     /// The same, with memory that goes by what there is, if it is to.
     pub(crate) fn with_memory(mut self, elastic: Option<Elastic>) -> Engine {
-        if elastic.is_some() {
-            self.state.get_mut().expect(POISON).memory_due_bytes = elastic::FIRST_BYTES;
+        if let Some(elastic) = &elastic {
+            self.state.get_mut().expect(POISON).memory_due_bytes = elastic.first_bytes();
         }
         self.elastic = elastic;
         self

@@ -6,7 +6,7 @@ mod support;
 use std::fs::File as StdFile;
 use std::time::{Duration, Instant};
 
-use readpath::{File, Mapping, ReadPath};
+use readpath::{BackendKind, File, Mapping, ReadPath, Region};
 use readpath_peers::kernel_swap::group::MemoryGroup;
 use support::TempFile;
 use support::child::Child;
@@ -101,6 +101,58 @@ fn nothing_set_goes_well_in_a_small_group() {
         let mapping = unsafe { Mapping::builder().open(&temp.path) }.unwrap();
         let pages = mapping.as_slice().iter().step_by(4096);
         pages.map(|&byte| u64::from(byte)).sum::<u64>() == 0
+    });
+}
+
+/// A backend, a policy or a depth is named, and so the path has pages of its own; but no memory is.
+#[test]
+fn path_without_a_memory_named_fits_into_a_small_group() {
+    let temp = sparse(200 * MIB);
+    let builder = ReadPath::builder;
+    let paths: [&dyn Fn() -> readpath::Builder; 5] = [
+        &|| builder().backend(BackendKind::Aio),
+        &|| builder().backend(BackendKind::Threads),
+        &|| builder().readahead("none"),
+        &|| builder().depth(8),
+        &|| builder().kernel_cache(false).held_memory(1 << 20),
+    ];
+    for bytes in [48 * MIB, 32 * MIB] {
+        for (nth, path) in paths.into_iter().enumerate() {
+            eprintln!("path {nth} in {bytes} bytes");
+            in_group(bytes, || {
+                let path = path().build().unwrap();
+                let file = path.open(&temp.path).unwrap();
+                (0..2).for_each(|_| read_whole(&file));
+                // Many reads at once, and a large one.
+                let mut batch = path.batch();
+                for nth in 0..40 {
+                    batch.read(&file, nth * 5 * MIB, 64 << 10, nth).unwrap();
+                }
+                let mut count = 0;
+                while let Some(read) = batch.wait().unwrap() {
+                    count += u32::from(read.bytes().is_ok());
+                }
+                file.read_exact_at(&mut vec![1; 8 << 20], 50 * MIB).unwrap();
+                count == 40 && path.stats().used_memory_bytes <= bytes * 3 / 4
+            });
+        }
+    }
+}
+
+/// A region for which no memory is named, four times as large as the group.
+#[test]
+fn region_without_a_memory_named_fits_into_a_small_group() {
+    if !support::can_serve() {
+        return eprintln!("skipped: no userfaultfd");
+    }
+    let folder = std::path::PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
+    in_group(48 * MIB, || {
+        let mut region = Region::builder().in_folder(192 * MIB, &folder).unwrap();
+        for (nth, page) in region.as_mut_slice().chunks_exact_mut(4096).enumerate() {
+            page[..8].copy_from_slice(&nth.to_le_bytes());
+        }
+        let mut pages = region.as_slice().chunks_exact(4096).enumerate();
+        pages.all(|(nth, page)| page[..8] == nth.to_le_bytes()) && region.check().is_ok()
     });
 }
 

@@ -32,7 +32,7 @@ use crate::thread;
 /// laws count on at the most.
 pub(crate) const FIXED_BYTES: u64 = 256 << 20;
 /// The limit is set for the first time when so much is in use; until then it is the floor.
-pub(super) const FIRST_BYTES: u64 = 16 << 20;
+const FIRST_BYTES: u64 = 16 << 20;
 /// The limit is set anew when so much more has come into use.
 const STEP_BYTES: u64 = 64 << 20;
 /// How often the thread looks.
@@ -44,6 +44,9 @@ const HELD_BYTES: u64 = 64 << 20;
 const HELD_PART: u64 = 16;
 /// What reads have for themselves at the least: three of the largest.
 const READS_BYTES: u64 = 48 << 20;
+/// The same in a small control group, which has a quarter of its memory for them; larger reads are
+/// made in pieces.
+const READS_BYTES_MIN: u64 = 1 << 20;
 /// Where tasks have waited for memory for longer than one part of so many of the time, there is too little.
 const STALLED_PART: u64 = 20;
 /// And less than one part of so many of all memory is available.
@@ -66,6 +69,10 @@ pub(crate) struct MemoryPlan {
     floor_bytes: Option<u64>,
 }
 
+fn whole_pages(bytes: u64) -> u64 {
+    bytes / PAGE_BYTES * PAGE_BYTES
+}
+
 impl MemoryPlan {
     /// Memory that stays as it is.
     pub(crate) fn fixed(bytes: u64, held_bytes: Option<u64>) -> MemoryPlan {
@@ -79,16 +86,17 @@ impl MemoryPlan {
         match total_memory() {
             // What is mapped would be brought in whole.
             Some(total) if !locks_what_is_mapped() => MemoryPlan::of(total, held_bytes),
-            _ => MemoryPlan::fixed(FIXED_BYTES, held_bytes),
+            Some(total) => MemoryPlan::fixed(FIXED_BYTES.min(whole_pages(total / 4)), held_bytes),
+            None => MemoryPlan::fixed(FIXED_BYTES, held_bytes),
         }
     }
 
     /// That of a process that may have `total` bytes in all.
     fn of(total: u64, held_bytes: Option<u64>) -> MemoryPlan {
-        let whole_pages = |bytes: u64| bytes / PAGE_BYTES * PAGE_BYTES;
         let held_bytes =
             held_bytes.unwrap_or_else(|| whole_pages((total / HELD_PART).min(HELD_BYTES)));
-        let floor_bytes = held_bytes + READS_BYTES;
+        let reads_bytes = READS_BYTES.min(whole_pages(total / 4)).max(READS_BYTES_MIN);
+        let floor_bytes = held_bytes + reads_bytes;
         let bytes_max = whole_pages(total - total / 4).max(floor_bytes);
         MemoryPlan {
             limit_bytes: floor_bytes,
@@ -128,6 +136,16 @@ impl Elastic {
         Some(Elastic { plan, floor_bytes, looked: Mutex::default() })
     }
 
+    /// Bytes in use at which it is first looked how much memory there is.
+    pub(super) fn first_bytes(&self) -> u64 {
+        FIRST_BYTES.min(self.plan.limit_bytes / 2)
+    }
+
+    /// Bytes more in use at which it is looked again.
+    fn step_bytes(&self) -> u64 {
+        STEP_BYTES.min(self.plan.bytes_max / 8)
+    }
+
     /// The limit now, of an engine that uses so much.
     fn limit(
         &self,
@@ -163,13 +181,13 @@ impl Engine {
         let limit = memory
             .map_or(bytes, |memory| elastic.limit(&mut looked, used_bytes, returned_bytes, memory));
         state.returned_due_bytes = returned_bytes + FIRST_BYTES;
-        state.memory_due_bytes = used_bytes + STEP_BYTES;
+        state.memory_due_bytes = used_bytes + elastic.step_bytes();
         if limit >= bytes {
             state.command(|machine, now| drop(machine.resize(now, limit)));
         }
         drop(state);
         self.give_back_memory(bytes, limit);
-        if used_bytes >= STEP_BYTES {
+        if used_bytes >= elastic.step_bytes() {
             watch_over_all();
         }
     }
@@ -265,7 +283,9 @@ fn watch() {
         });
         let mut has_large = false;
         for engine in engines.iter().filter_map(Weak::upgrade) {
-            has_large |= engine.lock().machine.memory_bytes()[1] >= STEP_BYTES;
+            let used_bytes = engine.lock().machine.memory_bytes()[1];
+            let elastic = engine.elastic.as_ref();
+            has_large |= elastic.is_some_and(|elastic| used_bytes >= elastic.step_bytes());
             engine.adapt_memory();
         }
         if !has_large {
@@ -325,6 +345,18 @@ mod tests {
         let mut looked = Some((1_000, Instant::now() - Duration::from_millis(250)));
         let stalled = SpareMemory { stalled_us: 51_000, ..memory(16_384, 10_000) };
         assert_eq!(elastic.limit(&mut looked, 800 * MIB, 1 << 40, stalled), 8_752 * MIB);
+    }
+
+    /// A group of 48 MiB: a sixteenth for guards, a quarter for reads, three quarters at the most.
+    #[test]
+    fn floor_of_a_small_group_is_a_part_of_it() {
+        let plan = MemoryPlan::of(48 * MIB, None);
+        assert_eq!((plan.held_bytes, plan.floor_bytes), (3 * MIB, Some(15 * MIB)));
+        assert_eq!((plan.limit_bytes, plan.bytes_max), (15 * MIB, 36 * MIB));
+        let elastic = Elastic::of(plan).unwrap();
+        assert!(elastic.first_bytes() < plan.limit_bytes && elastic.step_bytes() < 5 * MIB);
+        let tiny = MemoryPlan::of(4 * MIB, None);
+        assert!(tiny.limit_bytes <= 2 * MIB && tiny.bytes_max <= 3 * MIB);
     }
 
     #[test]
