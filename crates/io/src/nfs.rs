@@ -31,6 +31,7 @@ mod link;
 pub(crate) mod lookup;
 mod mount;
 mod options;
+mod printable;
 mod reading;
 mod records;
 mod rpc;

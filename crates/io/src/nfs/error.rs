@@ -9,6 +9,9 @@ use super::status::Status;
 use super::url::{NfsUrl, UrlError};
 use crate::read_error::kind_of;
 
+/// Number of exports that a message names.
+const EXPORTS_NAMED: usize = 20;
+
 /// The program that was being asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NfsStep {
@@ -57,7 +60,7 @@ pub enum NfsError {
     NoExport {
         /// What was asked for.
         url: String,
-        /// What there is.
+        /// What there is; control characters as escapes.
         exports: Vec<String>,
     },
     /// The server does not let the export be mounted.
@@ -91,7 +94,7 @@ pub enum NfsError {
     Outside {
         /// What was asked for.
         url: String,
-        /// What the link holds, from where it leads out.
+        /// What the link holds, from where it leads out; control characters as escapes.
         target: String,
     },
     /// It is neither a regular file nor a directory.
@@ -192,11 +195,18 @@ impl std::fmt::Display for NfsError {
                  serve it, or name its port: nfs://HOST:PORT/…"
             ),
             NfsError::Call { step, error } => write!(f, "{step}: {error}"),
-            NfsError::NoExport { url, exports } => write!(
-                f,
-                "{url}: lies in no directory that the server exports; it exports {}",
-                exports.join(", ")
-            ),
+            NfsError::NoExport { url, exports } => {
+                let (named, more) = exports.split_at(exports.len().min(EXPORTS_NAMED));
+                let named = named.join(", ");
+                write!(
+                    f,
+                    "{url}: lies in no directory that the server exports; it exports {named}"
+                )?;
+                match more.len() {
+                    0 => Ok(()),
+                    count => write!(f, " and {count} more"),
+                }
+            }
             NfsError::NotMounted { export, status } => write!(
                 f,
                 "export {export}: {status}; check the export's name, and that it is exported to \

@@ -9,6 +9,7 @@
 use super::calls::{self, Attributes, FileHandle, FileKind};
 use super::error::{NfsError, NfsStep};
 use super::link::Ask;
+use super::printable::printable;
 use super::url::NfsUrl;
 use crate::storage::FILE_BYTES_MAX;
 
@@ -135,7 +136,6 @@ impl ExportPath {
     }
 
     fn outside(&self, target: &[u8]) -> NfsError {
-        let target = String::from_utf8_lossy(target).into_owned();
-        NfsError::Outside { url: self.url.to_string(), target }
+        NfsError::Outside { url: self.url.to_string(), target: printable(target) }
     }
 }

@@ -15,6 +15,7 @@ use super::link::{Ask, ServerLink};
 use super::lookup::{ExportPath, RegularFile};
 use super::mount;
 use super::options::{NfsOptions, READ_BYTES_MAX};
+use super::printable::printable;
 use super::rpc::CallError;
 use super::url::NfsUrl;
 use crate::clock::Clock;
@@ -116,10 +117,7 @@ fn find_at(
     let export = link
         .ask(mount::MNT, put, mount::handle_told)
         .map_err(|error| NfsError::call(NfsStep::Mount, error))?
-        .map_err(|status| NfsError::NotMounted {
-            export: String::from_utf8_lossy(&path).into_owned(),
-            status,
-        })?;
+        .map_err(|status| NfsError::NotMounted { export: printable(&path), status })?;
     address.set_port(nfs_port);
     Ok((*address, ExportPath { url: url.clone(), export, depth }))
 }
@@ -173,7 +171,7 @@ fn export_depth(link: &mut ServerLink, url: &NfsUrl, names: &[&[u8]]) -> Result<
     };
     exports.iter().filter_map(depth_in).max().ok_or_else(|| NfsError::NoExport {
         url: url.to_string(),
-        exports: exports.iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect(),
+        exports: exports.iter().map(|name| printable(name)).collect(),
     })
 }
 

@@ -1,0 +1,49 @@
+//! Text of a server, for people to read.
+//!
+//! Names, links and exports are bytes of a stranger's choice. On a terminal, control characters in
+//! them move the cursor, rename the window or hide what follows; so they are written as escapes.
+
+/// The bytes as text in which a terminal finds nothing but characters to show.
+pub(crate) fn printable(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    let mut shown = String::with_capacity(text.len());
+    for one in text.chars() {
+        match one.is_control() || is_invisible(one) {
+            true => shown.extend(one.escape_unicode()),
+            false => shown.push(one),
+        }
+    }
+    shown
+}
+
+/// Characters that show nothing, or turn the direction of those around them (Unicode category Cf,
+/// and the separators of lines and paragraphs).
+fn is_invisible(one: char) -> bool {
+    matches!(
+        one,
+        '\u{ad}'
+            | '\u{61c}'
+            | '\u{180e}'
+            | '\u{200b}'..='\u{200f}'
+            | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}'
+            | '\u{feff}'
+            | '\u{fff9}'..='\u{fffb}'
+            | '\u{e0000}'..='\u{e007f}'
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn control_characters_are_written_as_escapes() {
+        assert_eq!(printable(b"/export/a b"), "/export/a b");
+        assert_eq!(printable("/größe/日本".as_bytes()), "/größe/日本");
+        assert_eq!(printable(b"\x1b]0;x\x07\n\r"), "\\u{1b}]0;x\\u{7}\\u{a}\\u{d}");
+        // C1, as two bytes of UTF-8; and one that turns the direction of the text.
+        assert_eq!(printable("\u{9b}31m\u{202e}".as_bytes()), "\\u{9b}31m\\u{202e}");
+        assert_eq!(printable(b"\x9b31m"), "\u{fffd}31m");
+    }
+}
