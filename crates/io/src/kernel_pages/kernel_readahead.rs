@@ -131,6 +131,12 @@ pub(crate) struct ThroughKernel {
     pub(crate) advised_bytes: u64,
 }
 
+/// Answer to a read that a law was shown, and the pages that the kernel is to be advised of.
+struct Wanted {
+    seen: KernelReadOutcome,
+    runs: Vec<PageRange>,
+}
+
 impl KernelReadahead {
     /// Nothing is known yet.
     pub(crate) fn new(clock: Clock, logs_decisions: bool) -> KernelReadahead {
@@ -260,6 +266,22 @@ fn join(request: PageRange, runs: &mut [PageRange]) -> bool {
     next.map(|run| run.first = request.first).is_some()
 }
 
+/// Takes out what the kernel reads by itself of a stream that goes upwards.
+fn leave_to_kernel(
+    runs: &mut Vec<PageRange>,
+    window: impl Fn() -> KernelWindow,
+    request: PageRange,
+) {
+    let least = ReadaheadLimits::default().window_pages_max;
+    let is_ahead_within =
+        |run: &PageRange, ahead| run.first >= request.end && run.end <= request.end + ahead;
+    runs.retain(|run| !is_ahead_within(run, least));
+    if !runs.is_empty() {
+        let ahead = window().ahead;
+        runs.retain(|run| !is_ahead_within(run, ahead));
+    }
+}
+
 /// How much of a range that a program says it will need is advised: as far as half of the memory goes that is free, which is
 /// looked up where it may matter.
 fn wanted_pages_max(range: PageRange) -> u64 {
@@ -274,6 +296,11 @@ pub(super) fn has_waited(bytes: u64, took_ns: u64) -> bool {
 }
 
 impl KernelWindow {
+    /// How many pages the kernel reads ahead by itself of a request that goes on and finds nothing.
+    fn kernels(&self, request: PageRange) -> u64 {
+        first_window_pages(request.count(), self.ahead).saturating_sub(request.count())
+    }
+
     /// Of a device's queue; the kernel's defaults where it has none.
     fn of(queue: Option<&QueueLimits>) -> KernelWindow {
         let least = ReadaheadLimits::default().window_pages_max;
@@ -322,9 +349,28 @@ impl Steered {
         target: &Target,
         shown: Shown,
     ) -> KernelReadOutcome {
+        let (now, window) =
+            (self.kernel_readahead.clock.now(), || self.kernel_readahead.window_of(target));
+        let Wanted { seen, runs } = self.decide(policy, now, target.bytes(), window, shown);
+        if !runs.is_empty() {
+            self.kernel_readahead.advise(target, &runs, shown.is_begun);
+        }
+        seen
+    }
+
+    /// The law of the handle sees a read at `now` of a file of so many bytes, on a device with that
+    /// window of the kernel's, which is looked up where it matters.
+    fn decide(
+        &self,
+        policy: &Mutex<HandlePolicy>,
+        now: Time,
+        file_bytes: u64,
+        window: impl Fn() -> KernelWindow,
+        shown: Shown,
+    ) -> Wanted {
         let Shown { offset, bytes, goes_on, was_alone, is_begun, missed } = shown;
         let request = PageRange::covering(offset, bytes);
-        let ask = ReadRequest { offset, bytes, file_bytes: target.bytes(), is_congested: false };
+        let ask = ReadRequest { offset, bytes, file_bytes, is_congested: false };
         let mut runs = Vec::new();
         let mut wanted = None;
         let was_advised;
@@ -337,7 +383,7 @@ impl Steered {
                 advised.missed(PageRange::covering(first, offset + bytes - first));
             }
             if !advised.is_quiet(request) {
-                device.now = self.kernel_readahead.clock.now();
+                device.now = now;
                 device.memory_pages = self.kernel_readahead.memory_pages();
                 device.reads_under_way =
                     self.kernel_readahead.reading.load(Ordering::Relaxed).max(1);
@@ -355,50 +401,28 @@ impl Steered {
             advised.read(request, &mut device);
             self.is_engaged.store(advised.awaits_reader(), Ordering::Relaxed);
         }
-        let is_alone = match wanted {
+        let goes_on_alone = match wanted {
             // Of a read that continues none the kernel reads nothing ahead; of the next one it will.
             Some(wanted) => {
-                wanted.is_some_and(|pages| !goes_on || pages < self.kernels(target, request))
+                wanted.is_some_and(|pages| !goes_on || pages < window().kernels(request))
             }
             None => was_alone,
         };
-        if is_alone && !is_begun {
+        if goes_on_alone && !is_begun {
             // What was looked at the kernel has begun with.
             if missed.is_none() {
                 join(request, &mut runs);
             }
-            self.kernel_readahead.advise(target, &runs, is_begun);
-            return KernelReadOutcome { goes_on_alone: true, was_advised };
+            return Wanted { seen: KernelReadOutcome { goes_on_alone, was_advised }, runs };
         }
         // Who has it begun doesn't read through the kernel right now, which so reads nothing ahead.
         if goes_on && !is_begun {
-            self.leave_to_kernel(&mut runs, target, request);
+            leave_to_kernel(&mut runs, window, request);
         }
         if is_begun && !join(request, &mut runs) {
-            self.kernel_readahead.advise(target, &[request], is_begun);
+            runs.insert(0, request);
         }
-        if !runs.is_empty() {
-            self.kernel_readahead.advise(target, &runs, is_begun);
-        }
-        KernelReadOutcome { goes_on_alone: false, was_advised }
-    }
-
-    /// How many pages the kernel reads ahead by itself of a request that goes on and finds nothing.
-    fn kernels(&self, target: &Target, request: PageRange) -> u64 {
-        let most = self.kernel_readahead.window_of(target).ahead;
-        first_window_pages(request.count(), most).saturating_sub(request.count())
-    }
-
-    /// Takes out what the kernel reads by itself of a stream that goes upwards.
-    fn leave_to_kernel(&self, runs: &mut Vec<PageRange>, target: &Target, request: PageRange) {
-        let least = ReadaheadLimits::default().window_pages_max;
-        let is_ahead_within =
-            |run: &PageRange, ahead| run.first >= request.end && run.end <= request.end + ahead;
-        runs.retain(|run| !is_ahead_within(run, least));
-        if !runs.is_empty() {
-            let ahead = self.kernel_readahead.window_of(target).ahead;
-            runs.retain(|run| !is_ahead_within(run, ahead));
-        }
+        Wanted { seen: KernelReadOutcome { goes_on_alone: false, was_advised }, runs }
     }
 
     /// Has a task's wish be waited for.
@@ -474,3 +498,6 @@ impl Steered {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
