@@ -23,8 +23,7 @@ use crate::target::{KeptOpen, Mode, Target};
 
 /// An open file, and what there is to know of it to judge an answer.
 ///
-/// Keeps the file open: a thread of a backend, or an entry in the kernel's queue, names the file by
-/// its descriptor number, which the next file that is opened would get.
+/// Keeps the file open: threads name it by its number, which the next file to be opened would get.
 #[derive(Clone, Debug)]
 pub(crate) struct TransferFile {
     fd: RawFd,
@@ -52,7 +51,7 @@ impl TransferFile {
     }
 }
 
-/// What is asked of [`Transfers::start`].
+/// Arguments of [`Transfers::start`].
 #[derive(Clone, Debug)]
 pub(crate) struct TransferStart {
     /// The name under which the end is reported; no other transfer in flight has it.

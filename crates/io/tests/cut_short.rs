@@ -1,5 +1,5 @@
-//! A read that meets the end of a file which others have cut: its error says so, and afterwards
-//! every byte is that of the file as it is, whatever that read brought in.
+//! A read that meets a truncation reports it, and leaves no old page behind: afterwards each byte is
+//! the one that the file has.
 
 mod support;
 

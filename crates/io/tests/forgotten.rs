@@ -115,7 +115,7 @@ fn forgotten_batch_of_reads_fills_no_memory_but_its_own() {
         let _ = batch.wait_for(Duration::ZERO).unwrap();
         std::mem::forget(batch);
         drop(file);
-        // As large as what was forgotten: it would lie where that lay.
+        // As large as the forgotten memory, whose addresses it would get.
         let fresh: Vec<RawMemory> = (0..64).map(|_| RawMemory::new(BLOCK).unwrap()).collect();
         std::thread::sleep(Duration::from_millis(200));
         assert!(fresh.iter().all(|memory| memory.iter().all(|&byte| byte == 0)), "{backend}");

@@ -374,7 +374,7 @@ fn a_small_read_that_is_let_go_before_its_task_comes_is_right() {
 }
 
 /// A larger one may have to be read past the kernel. Another handle of the file reads the same, and
-/// what was brought in for it does not stay: the file is read as it is later.
+/// both see later changes: none of these pages stays in the path's own cache.
 #[test]
 fn a_large_read_that_is_let_go_before_its_task_comes_is_right() {
     let Some((temp, content, _path, file)) = cold() else { return };

@@ -2,9 +2,9 @@
 //!
 //! All processes together have `fs.aio-max-nr` requests (65,536 by default), and a context reserves
 //! its depth for as long as it lives. 512 paths of depth 128 would take them all, and a database that
-//! is started next would get none. So where no backend is named, AIO is used only as long as this
-//! process has no more than a sixteenth of the limit, and all processes no more than half of it.
-//! Beyond that, requests are carried by threads.
+//! is started next would get none. A path without a
+//! named backend uses AIO only while this process has no more than a sixteenth of the limit, and all
+//! processes no more than half of it. Beyond that, threads carry the requests.
 
 use std::fs::read_to_string;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -43,8 +43,8 @@ pub(super) fn remove(depth: u32) {
     change(|taken| taken.saturating_sub(depth));
 }
 
-/// Whether a context of so many requests leaves enough to others. Where the system doesn't say how
-/// many there are, it does.
+/// Checks that a context of `depth` requests leaves enough to others. A system that doesn't report
+/// its limit has no limit here.
 ///
 /// # Errors
 /// It leaves too few.

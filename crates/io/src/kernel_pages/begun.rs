@@ -1,10 +1,10 @@
 //! Reads of a batch whose pages the kernel keeps: begun together, and taken as they come.
 //!
-//! A read is looked at with `RWF_NOWAIT`. Where none of the reads has come, threads of the
-//! [waiter](super::waiter) wait for some of each file, and the batch takes the first that ends: one
-//! that does not come back holds up none of the others. Where the file system does not support the
-//! look, a read that the kernel held before it was begun is made at once, unless a read of the same
-//! file is being waited for.
+//! A read is looked at with `RWF_NOWAIT`. If none of the reads has come, threads of the
+//! [waiter](super::waiter) wait for some reads of each file, and the batch takes the first that ends.
+//! A read that does not come back so holds up none of the others. Some file systems don't support
+//! the look. There a read is made at once if the kernel held its pages before, unless a thread waits
+//! for another read of the file.
 
 use std::io::{self, IoSliceMut};
 use std::sync::Arc;

@@ -15,7 +15,7 @@
 //!    end is served by one thread, and one that is stuck by one more thread each 4 ms.
 //! 2. A file in which fewer threads are stuck comes first; the older read among equals.
 //! 3. No more than [`FILE_THREADS_MAX`] threads are in one file, and [`DEVICE_FILES_MAX`] on one
-//!    device. What is stuck takes no thread from the others.
+//!    device. Stuck reads take no thread from the others.
 //!
 //! Code of others, the wakers, runs without a lock and contained: a panic of it ends no thread.
 
@@ -140,7 +140,7 @@ impl OfFile {
 }
 
 impl Pool {
-    /// Changes what is known of a file, and its place in the order with that.
+    /// Changes the entry of a file, and its position in the order with it.
     fn with_file<T>(&mut self, key: FileKey, change: impl FnOnce(&mut OfFile) -> T) -> T {
         let file = self.files.entry(key).or_default();
         if let Some(turn) = file.turn(key) {
@@ -234,7 +234,7 @@ impl Drop for Waiter {
         pool.order.clear();
         drop(pool);
         self.shared.called.notify_all();
-        // No future is left that waits for these; what is left of them may hold wakers.
+        // No future waits for these any more; wakers in them are code of others.
         contain(|| drop(files));
         for Worker { handle, is_reading } in threads {
             // One that is in a read, which may be stuck, ends after it; this may be that thread: a

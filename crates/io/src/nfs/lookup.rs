@@ -139,3 +139,20 @@ impl ExportPath {
         NfsError::Outside { url: self.url.to_string(), target: printable(target) }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A link and an export of a server that means harm: the message shows them, and a terminal
+    /// obeys none of it.
+    #[test]
+    fn messages_hold_no_control_characters_of_a_server() {
+        let url = NfsUrl::parse("nfs://host/export/file").unwrap();
+        let export = FileHandle::new(b"root").unwrap();
+        let place = ExportPath { url, export, depth: 1 };
+        let error = place.outside(b"/etc/\x1b]0;renamed\x07\x1b[2J\r\nfine").to_string();
+        assert!(error.contains("renamed") && error.contains("fine"), "{error}");
+        assert!(!error.chars().any(char::is_control), "{error:?}");
+    }
+}

@@ -97,10 +97,10 @@ impl RegionBuilder {
 
     /// A region of `bytes` bytes, all zero, over a file without a name in the
     /// folder `folder`. Its space, a ninth more than the region, is taken now, so that
-    /// a full file system is an error here and not later. (On btrfs the file is made to be
-    /// overwritten in place, without checksums: else each write would take fresh space. bcachefs, f2fs
-    /// and the like write elsewhere each time, and there a full file system is met later.) When the
-    /// process ends, however it ends, the file is gone.
+    /// a full file system is an error here and not later. On btrfs copy-on-write is turned
+    /// off for the file, and checksums with it, since each write would take fresh space. File systems
+    /// that always write elsewhere (bcachefs, f2fs) can't keep space: a full one is met later. When
+    /// the process ends, however it ends, the file is gone.
     ///
     /// # Errors
     /// There is no such folder, its file system has no room or no files without

@@ -114,6 +114,8 @@ fn pages_below_a_descending_stream_are_advised() {
     let next = (FILE_BYTES - 17 * (64 << 10)) / PAGE;
     assert!(model.holds(next..next + 16));
     assert!(model.decisions().iter().any(|line| line.contains("backward")));
+    let window = model.steered.readahead_state().window.expect("a stream has a window");
+    assert_eq!(window.shape, "backward");
 }
 
 /// Pieces of 4 to 48 KiB at random places, each behind a header: after half of them the law has
