@@ -12,10 +12,14 @@
 //! of them, `read_begin` and `read_end`: a single `nop` until somebody attaches. With neither there is no code.
 //!
 //! The first three are also told of reads of servers' files. `submitted`, `completed` and `advised` are
-//! told while the path is locked: who hears of them must not read through the same path.
+//! told while the path is locked: who hears of them must not read through the same path. A panic of a
+//! subscriber there is contained.
 //! A read that is answered by a copy passes no point: that is what makes it cheap.
 
 use readpath_core::request::{Completion, DeviceRequest, Op, Outcome};
+
+#[cfg(feature = "tracing")]
+use crate::thread::contain;
 
 /// Whether anybody can hear of a point: what only leads to one is left out where nobody can.
 pub(crate) const ARE_TOLD: bool = cfg!(any(feature = "tracing", feature = "usdt"));
@@ -57,7 +61,9 @@ pub(crate) fn submitted(request: &DeviceRequest) {
     let DeviceRequest { id, op, start, sectors } = *request;
     let is_write = op == Op::Write;
     #[cfg(feature = "tracing")]
-    tracing::trace!(target: "readpath", id = id.0, start, sectors, is_write, "submitted");
+    contain(
+        || tracing::trace!(target: "readpath", id = id.0, start, sectors, is_write, "submitted"),
+    );
     #[cfg(feature = "usdt")]
     probe::probe!(readpath, submitted, id.0, start, sectors, u32::from(is_write));
 }
@@ -68,7 +74,7 @@ pub(crate) fn submitted(request: &DeviceRequest) {
 pub(crate) fn completed(completion: &Completion) {
     let (id, is_whole) = (completion.id, completion.outcome == Outcome::Done);
     #[cfg(feature = "tracing")]
-    tracing::trace!(target: "readpath", id = id.0, is_whole, "completed");
+    contain(|| tracing::trace!(target: "readpath", id = id.0, is_whole, "completed"));
     #[cfg(feature = "usdt")]
     probe::probe!(readpath, completed, id.0, u32::from(is_whole));
 }
@@ -78,7 +84,7 @@ pub(crate) fn completed(completion: &Completion) {
 #[cfg_attr(not(any(feature = "tracing", feature = "usdt")), allow(unused_variables))]
 pub(crate) fn advised(offset: u64, bytes: u64) {
     #[cfg(feature = "tracing")]
-    tracing::trace!(target: "readpath", offset, bytes, "advised");
+    contain(|| tracing::trace!(target: "readpath", offset, bytes, "advised"));
     #[cfg(feature = "usdt")]
     probe::probe!(readpath, advised, offset, bytes);
 }

@@ -206,7 +206,7 @@ impl Waiter {
     pub(super) fn hand_over(&self, task: Task) -> io::Result<()> {
         let mut pool = self.shared.lock();
         pool.queue(task);
-        if pool.reading == 0 && pool.idle > 0 || pool.idle > 0 && !pool.has_length_marks {
+        if pool.idle > 0 && (pool.reading == 0 || !pool.has_length_marks) {
             self.shared.called.notify_one();
             return Ok(());
         }

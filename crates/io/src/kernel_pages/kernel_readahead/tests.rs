@@ -114,7 +114,9 @@ fn pages_below_a_descending_stream_are_advised() {
     let next = (FILE_BYTES - 17 * (64 << 10)) / PAGE;
     assert!(model.holds(next..next + 16));
     assert!(model.decisions().iter().any(|line| line.contains("backward")));
-    let window = model.steered.readahead_state().window.expect("a stream has a window");
+    let readahead_state =
+        crate::readahead_state::ReadaheadState::of(model.steered.readahead_state());
+    let window = readahead_state.window.expect("a stream has a window");
     assert_eq!(window.shape, "backward");
 }
 
