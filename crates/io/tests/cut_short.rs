@@ -41,8 +41,10 @@ fn first_bytes(file: &File) -> [Vec<u8>; 3] {
     ]
 }
 
+type Way = fn(&ReadPath, &File);
+
 /// Reads that meet the cut in each of the ways that a file can be read.
-const WAYS: [(&str, fn(&ReadPath, &File)); 6] = [
+const WAYS: [(&str, Way); 6] = [
     ("read_at", |_, file| {
         file.read_exact_at(&mut vec![0; PAGES * PAGE], 0).unwrap_err();
     }),
