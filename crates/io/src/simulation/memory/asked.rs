@@ -27,7 +27,7 @@ pub(crate) fn open() -> Option<OwnedFd> {
 /// `argument` is the struct that the call of that number takes.
 pub(crate) unsafe fn call(
     uffd: BorrowedFd<'_>,
-    call: u32,
+    call: rustix::ioctl::Opcode,
     argument: *mut libc::c_void,
 ) -> Option<Result<(), Errno>> {
     let (world, uffd) = (world()?, uffd.as_raw_fd());
@@ -35,7 +35,7 @@ pub(crate) unsafe fn call(
     // The number of a call is its low byte (ioctl(2)).
     // SAFETY: the caller's promise, in each.
     let answer = unsafe {
-        match call & 0xff {
+        match u32::from(call.to_le_bytes()[0]) {
             raw::_UFFDIO_COPY
             | raw::_UFFDIO_ZEROPAGE
             | raw::_UFFDIO_MOVE
