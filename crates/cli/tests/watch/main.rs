@@ -11,8 +11,8 @@ use std::process::{Child, Command, Stdio};
 mod support;
 
 mod asynchronous;
-mod mappings;
 mod lookups;
+mod mappings;
 mod preload;
 mod programs;
 mod sampled;

@@ -14,7 +14,7 @@ use readpath_core::request::ProcessId;
 use readpath_core::unit::{PAGE_BYTES, PageRange};
 
 use super::lender::{FrameSharer, SharerRecord};
-use crate::common::{World, config};
+use crate::common::{FileEnvironment, config};
 
 const FILE_PAGES: u64 = 96;
 const POLICIES: [&str; 4] = ["none", "ondemand", "window", "adaptive"];
@@ -65,7 +65,7 @@ fn event() -> impl Strategy<Value = SharingEvent> {
 }
 
 struct PinnedRun {
-    world: World,
+    world: FileEnvironment,
     books: Arc<Mutex<SharerRecord>>,
     held_max: usize,
     tags: u64,
@@ -82,7 +82,7 @@ impl PinnedRun {
             eviction: Spec::plain(eviction),
             ..config(policy, "noop", memory_pages)
         };
-        let mut world = World::new(config);
+        let mut world = FileEnvironment::new(config);
         let books = Arc::<Mutex<SharerRecord>>::default();
         world.path.lend_through(Box::new(FrameSharer(Arc::clone(&books))));
         PinnedRun { world, books, held_max: held_max as usize, tags: 0 }

@@ -10,7 +10,7 @@ use readpath_core::readahead::POLICIES;
 use readpath_core::unit::{PAGE_BYTES, PageRange};
 
 use super::lender::{FrameSharer, SharerRecord};
-use crate::common::{World, config};
+use crate::common::{FileEnvironment, config};
 
 const FILE_PAGES: u64 = 2304;
 /// Runs of each law; 2,500 were run once.
@@ -33,7 +33,7 @@ impl SharerRecord {
 
 /// A run of reads: its world, and how many reads went past the machine.
 struct SharedReadRun {
-    world: World,
+    world: FileEnvironment,
     handle: HandleId,
     books: Option<Arc<Mutex<SharerRecord>>>,
     passed_end: Option<u64>,
@@ -42,7 +42,7 @@ struct SharedReadRun {
 
 impl SharedReadRun {
     fn new(policy: &str, is_lent: bool) -> SharedReadRun {
-        let mut world = World::new(config(policy, "noop", 8192));
+        let mut world = FileEnvironment::new(config(policy, "noop", 8192));
         let books = is_lent.then(Arc::<Mutex<SharerRecord>>::default);
         if let Some(books) = &books {
             world.path.lend_through(Box::new(FrameSharer(Arc::clone(books))));
