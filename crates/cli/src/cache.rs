@@ -3,10 +3,10 @@
 
 use std::path::{Path, PathBuf};
 
-use readpath_core::eviction;
 use readpath_core::policy::Spec;
+use readpath_core::eviction;
 use readpath_core::unit::PAGE_BYTES;
-use readpath_sim::blocks::{BlockTrace, BlockTraceFormat, OPTIMUM, belady, detect_format, misses};
+use readpath_sim::blocks::{BlockTraceFormat, OPTIMUM, BlockTrace, belady, detect_format, misses};
 use readpath_sim::size;
 use serde::Serialize;
 
@@ -142,11 +142,7 @@ pub fn read_traces(paths: &[PathBuf], args: &TraceArgs) -> Result<Vec<NamedTrace
     paths.iter().map(|path| read_trace(path, format, most)).collect()
 }
 
-fn read_trace(
-    path: &Path,
-    format: Option<BlockTraceFormat>,
-    most: usize,
-) -> Result<NamedTrace, Failure> {
+fn read_trace(path: &Path, format: Option<BlockTraceFormat>, most: usize) -> Result<NamedTrace, Failure> {
     let (name, bytes) = unpack::read(path)?;
     let format = format.or_else(|| detect_format(&name, &bytes)).ok_or_else(|| {
         let known = BlockTraceFormat::ALL.map(|(name, _)| name).join(", ");
@@ -163,11 +159,7 @@ fn read_trace(
 
 /// Every cell, trace by trace, size by size, law by law and then the optimum; as many at a time
 /// as there are processors.
-fn simulate(
-    traces: &[NamedTrace],
-    policies: &[Spec],
-    sizes: &[CacheSize],
-) -> Result<Vec<MissCell>, Failure> {
+fn simulate(traces: &[NamedTrace], policies: &[Spec], sizes: &[CacheSize]) -> Result<Vec<MissCell>, Failure> {
     let policies = || policies.iter().map(Some).chain([None]);
     let tasks: Vec<(&NamedTrace, &CacheSize, Option<&Spec>)> = traces
         .iter()
@@ -176,17 +168,11 @@ fn simulate(
         .collect();
     // A cell takes as long as its trace is long, and leaves nothing.
     let interrupt = Interrupt::that_ends_at_once();
-    let work = |&(named, size, policy): &(&NamedTrace, &CacheSize, Option<&Spec>)| {
-        Ok(cell(named, size, policy))
-    };
+    let work = |&(named, size, policy): &(&NamedTrace, &CacheSize, Option<&Spec>)| Ok(cell(named, size, policy));
     at_once::each(&tasks, &work, None, &interrupt)
 }
 
-fn cell(
-    NamedTrace { name, trace }: &NamedTrace,
-    size: &CacheSize,
-    policy: Option<&Spec>,
-) -> MissCell {
+fn cell(NamedTrace { name, trace }: &NamedTrace, size: &CacheSize, policy: Option<&Spec>) -> MissCell {
     let pages = size.pages(trace);
     let misses = match policy {
         Some(policy) => misses(trace, policy, pages).expect("the policy was built once already"),

@@ -58,6 +58,8 @@ pub struct Job {
     pub pattern: JobPattern,
     /// The sizes of reads and of writes (`bs`, `bsrange`, `bssplit`); at least 1 byte.
     pub block_sizes: [BlockSizes; 2],
+    /// The sizes of trims: none is ever made, but fio's bounds count them.
+    pub trim_block_sizes: BlockSizes,
     /// Whether a size need not be a multiple of the smallest (`bs_unaligned`).
     pub is_unaligned: bool,
     /// Whether the first size is that of sequential and the second that of random places

@@ -255,6 +255,7 @@ impl Workload {
                 file: list.readings[0].file,
                 offset: 0,
                 bytes: PAGE_BYTES,
+                file_bytes: PAGE_BYTES,
                 name_hash: 0,
             };
             let ties = together::ProcessDependencies::default();
@@ -278,7 +279,13 @@ impl Workload {
         steps: Box<dyn Iterator<Item = ScriptStep> + Send>,
     ) -> Workload {
         let place = process::JobProcess { id: ProcessId(0), job: 0, clone: 0, phase: 0 };
-        let area = layout::FileArea { file: FileId(0), offset: 0, bytes: PAGE_BYTES, name_hash: 0 };
+        let area = layout::FileArea {
+            file: FileId(0),
+            offset: 0,
+            bytes: PAGE_BYTES,
+            file_bytes: PAGE_BYTES,
+            name_hash: 0,
+        };
         let ties = together::ProcessDependencies::default();
         let mut process =
             Process::new(job, place, &[area], ties, 0).expect("one block is not too many");

@@ -221,3 +221,25 @@ fn what_has_no_effect_is_named_once() {
     );
     assert_eq!(JobFile::parse("[a]\nrw=read\n").unwrap().note(), None);
 }
+
+/// fio 3.33 ends with an error at each of these, and reads the file without its last line.
+#[test]
+fn options_that_fio_refuses_together_are_refused() {
+    for (options, words) in [
+        ("zonesize=64k", "zonemode=strided"),
+        ("zonemode=none\nzonesize=64k", "zonemode=strided"),
+        ("zonerange=64k\nzonemode=strided", "zonesize"),
+        ("rate=1m\nrate_iops=100", "exclude each other"),
+        ("rate=1m\nrate_iops_min=100", "exclude each other"),
+        ("rate_iops=100\nrate_iops_min=1000", "above the most"),
+        ("rate=,100\nrate_min=1000", "above the most"),
+    ] {
+        let error = JobFile::parse(&format!("[j]\nrw=rw\nsize=1m\n{options}\n")).unwrap_err();
+        assert!(error.to_string().contains(words), "{options}: {error}");
+        let (first, _) = options.rsplit_once('\n').unwrap_or_default();
+        assert!(JobFile::parse(&format!("[j]\nrw=rw\nsize=1m\n{first}\n")).is_ok(), "{first}");
+    }
+    for options in ["rate=0", "rate_iops=0", "zonerange=64k", "rate=1m,0"] {
+        assert!(JobFile::parse(&format!("[j]\nsize=1m\n{options}\n")).is_ok(), "{options}");
+    }
+}

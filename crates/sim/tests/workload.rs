@@ -398,3 +398,37 @@ proptest! {
         prop_assert_eq!(in_flight, 0);
     }
 }
+
+/// 100 a second and 100 ms each keep ten in flight in the mean; one in flight would do 10 a second.
+/// fio's manual: the process catches up, whatever the spacing of the operations.
+#[test]
+fn drawn_times_between_operations_keep_their_rate_on_slow_storage() {
+    for kind in ["linear", "poisson"] {
+        let options = format!(
+            "ioengine=libaio\niodepth=64\nrw=randread\nsize=1g\nrate_iops=100\nruntime=20\n\
+             time_based\nrate_process={kind}"
+        );
+        let (issued, _) = run(process(&options), Time::from_ms(100), 1_000_000);
+        let (least, most) = if kind == "linear" { (1950, 2050) } else { (1800, 2200) };
+        assert!((least..=most).contains(&issued.len()), "{kind}: {}", issued.len());
+    }
+}
+
+/// A direction without a rate is free: the other keeps its own.
+#[test]
+fn a_direction_without_a_rate_is_not_held_back() {
+    let options = "rw=randrw\nsize=1g\nrate_iops=100,\nruntime=2\ntime_based";
+    let (issued, _) = run(process(options), Time::from_us(100), 1_000_000);
+    let reads = issued.iter().filter(|(_, operation)| operation.op == Op::Read).count();
+    assert!((195..=205).contains(&reads), "{reads} reads");
+    assert!(issued.len() - reads > 10_000, "{} writes", issued.len() - reads);
+}
+
+/// No data is moved, however long the job may run.
+#[test]
+fn a_job_that_only_creates_moves_nothing() {
+    for options in ["create_only=1\nsize=1m", "create_only=1\nsize=1m\ntime_based\nruntime=10"] {
+        let (issued, end) = run(process(options), Time::from_us(100), 10);
+        assert_eq!((issued.len(), end), (0, Time::ZERO), "{options}");
+    }
+}

@@ -4,10 +4,8 @@ use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
-use readpath_sim::job::{Job, JobEngine, JobFile, LogOptions, ReplayOptions, shown};
-use readpath_sim::trace::{
-    FORMATS, OPEN_DEPTH, TraceFormat, TracePlacement, TraceReader, TraceRequest, TraceSummary,
-};
+use readpath_sim::job::{JobEngine, Job, JobFile, LogOptions, ReplayOptions, shown};
+use readpath_sim::trace::{FORMATS, TraceFormat, OPEN_DEPTH, TracePlacement, TraceReader, TraceRequest, TraceSummary};
 use readpath_sim::workload::Workload;
 
 use super::storage::Storage;

@@ -7,8 +7,7 @@ use std::io::{BufRead, BufWriter};
 use readpath_core::request::Op;
 use readpath_peers::notice;
 use readpath_sim::recording::{
-    self, ReadMethod, ReadOutcome, ReadRecord, Record, RecordingEnd, RecordingMethod,
-    RecordingStart, RecordingWriter, ThreadName, strace,
+    self, RecordingEnd, ReadOutcome, ReadRecord, Record, RecordingMethod, RecordingStart, ThreadName, ReadMethod, RecordingWriter, strace,
 };
 use readpath_sim::trace;
 
@@ -46,11 +45,7 @@ pub(super) fn run(args: &ImportArgs) -> CommandResult {
 
 /// The reads of a trace of requests; how long they took it doesn't say.
 fn requests<R: BufRead>(reader: trace::TraceReader<R>) -> Result<Vec<Record>, trace::TraceError> {
-    let start = RecordingStart {
-        source: RecordingMethod::Requests,
-        page_bytes: 4096,
-        ..RecordingStart::default()
-    };
+    let start = RecordingStart { source: RecordingMethod::Requests, page_bytes: 4096, ..RecordingStart::default() };
     let mut records = vec![Record::Start(start), Record::Thread(ThreadName::default())];
     let mut devices = BTreeSet::new();
     let mut at_ns = 0;

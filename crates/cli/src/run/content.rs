@@ -7,7 +7,7 @@
 
 use readpath_core::request::Op;
 use readpath_core::splitmix;
-use readpath_sim::workload::{Process, ProcessOperation};
+use readpath_sim::workload::{ProcessOperation, Process};
 
 /// Bytes that follow from the seed and their place together.
 const WORD: u64 = 8;

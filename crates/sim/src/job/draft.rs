@@ -88,6 +88,7 @@ impl Default for JobDraft {
                 line: 0,
                 pattern: JobPattern { is_random: false, reads_percent: 100 },
                 block_sizes: [BlockSizes::One(4096), BlockSizes::One(4096)],
+                trim_block_sizes: BlockSizes::One(4096),
                 is_unaligned: false,
                 is_size_by_order: false,
                 align_bytes: [None; 2],
@@ -227,6 +228,7 @@ impl JobDraft {
     /// Two options contradict each other.
     pub fn finish(self) -> Result<Job, JobError> {
         let strides = self.strides();
+        let zones_conflict = self.zones_conflict();
         let latency_target = (self.latency_target > Time::ZERO).then(|| LatencyTarget {
             target: self.latency_target,
             window: self.latency_window.or(self.job.runtime).unwrap_or(Time::from_s(1)),
@@ -261,6 +263,7 @@ impl JobDraft {
                 level: level.unwrap_or_default(),
             }),
         };
+        job.has_random_map &= !aligns_otherwise(&job);
         job.strides = strides;
         job.latency_target = latency_target;
         job.verify = verify.filter(|verify| verify.at_end || verify.backlog > 0 || verify.is_only);
@@ -304,7 +307,7 @@ impl JobDraft {
         // 0 polls in fio: what is complete is taken, as with 1.
         job.batch_complete = job.batch_complete.clamp(1, job.depth);
         job.low = if job.low == 0 { job.depth } else { job.low.min(job.depth) };
-        match conflict(&job) {
+        match zones_conflict.or(conflict(&job)) {
             Some(what) => {
                 Err(JobError::Conflict { line: job.line, job: job.name, what: what.to_owned() })
             }
@@ -312,9 +315,9 @@ impl JobDraft {
         }
     }
 
-    /// The zones: fio's own default mode is strided where sizes of zones are given.
+    /// The zones.
     fn strides(&self) -> Option<StridedZones> {
-        let is_on = self.zone_mode != Some(ZoneMode::None) && self.zone_moved_bytes > 0;
+        let is_on = self.zone_mode == Some(ZoneMode::Strided) && self.zone_moved_bytes > 0;
         let range_bytes = match self.zone_range_bytes {
             0 => self.zone_moved_bytes,
             bytes => bytes,
@@ -322,25 +325,44 @@ impl JobDraft {
         let moved_bytes = self.zone_moved_bytes;
         is_on.then_some(StridedZones { moved_bytes, range_bytes, skip_bytes: self.zone_skip_bytes })
     }
+
+    /// Sizes of zones without the mode, or the mode without them: fio refuses both.
+    fn zones_conflict(&self) -> Option<&'static str> {
+        match (self.zone_mode, self.zone_moved_bytes) {
+            (Some(ZoneMode::Strided), 0) => {
+                Some("zonemode=strided needs a `zonesize`: give one, or leave `zonemode` out")
+            }
+            (None | Some(ZoneMode::None), 1..) => Some(
+                "zonesize has no effect without zones: add `zonemode=strided`, or leave it out",
+            ),
+            _ => None,
+        }
+    }
+}
+
+/// Whether random places are aligned otherwise than to their blocks: fio has no map then.
+fn aligns_otherwise(job: &Job) -> bool {
+    let differs = |way: usize| {
+        job.align_bytes[way].is_some_and(|bytes| bytes != job.block_sizes[way].least())
+    };
+    job.pattern.is_random && (differs(0) || differs(1))
 }
 
 /// Two options that contradict each other, and what to do.
 fn conflict(job: &Job) -> Option<&'static str> {
-    let is_uniform = job.distribution == Distribution::Uniform;
-    if job.generator == Generator::Lfsr && job.pattern.is_random && is_uniform && !has_one_size(job)
-    {
-        return Some(
-            "random_generator=lfsr takes blocks of one size: give one `bs`, or leave it out",
-        );
-    }
-    if job.strides.is_some_and(|zones| zones.range_bytes == 0) {
-        return Some("zones have no bytes: give a `zonerange`");
-    }
-    None
+    rates_conflict(&job.rate)
 }
 
-fn has_one_size(job: &Job) -> bool {
-    let [reads, writes] = &job.block_sizes;
-    let is_one = |sizes: &BlockSizes| matches!(sizes, BlockSizes::One(_));
-    is_one(reads) && is_one(writes)
+/// fio refuses a rate in both units, and a least rate above the most.
+fn rates_conflict(rate: &RateLimits) -> Option<&'static str> {
+    let has_bytes = rate.bytes != [0; 2] || rate.least_bytes != [0; 2];
+    let has_operations = rate.operations != [0; 2] || rate.least_operations != [0; 2];
+    if has_bytes && has_operations {
+        return Some("rate and rate_iops exclude each other: give one of them");
+    }
+    let is_above = (0..2).any(|way| {
+        (rate.bytes[way] > 0 && rate.bytes[way] < rate.least_bytes[way])
+            || (rate.operations[way] > 0 && rate.operations[way] < rate.least_operations[way])
+    });
+    is_above.then_some("the least rate is above the most: make `rate_min` smaller than `rate`")
 }

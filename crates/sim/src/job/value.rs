@@ -177,27 +177,23 @@ impl<'a> OptionValue<'a> {
         })
     }
 
-    /// Values for reads and writes: `A` for both, `A,B`, and `A,B,C` whose third is of trims,
-    /// which there are none of here. A part that is left out keeps what is there.
-    pub fn for_each_direction<T: Clone>(
+    /// Values for reads, writes and, where `there` has three places, trims: `A` for all, `A,B`
+    /// whose second is for trims too, or `A,B,C`. A part that is left out keeps its present value.
+    pub fn for_each_direction<T: Clone, const N: usize>(
         self,
-        there: &mut [T; 2],
+        there: &mut [T; N],
         read: impl Fn(OptionValue<'a>) -> Result<T, ExpectedForm>,
     ) -> Result<(), ExpectedForm> {
         let parts: Vec<&str> = self.text.split(',').map(str::trim).collect();
-        match parts.as_slice() {
-            [one] => {
-                let value = read(self.part(one))?;
-                *there = [value.clone(), value];
+        if parts.len() > 3 {
+            return Err("one value, or READS,WRITES or READS,WRITES,TRIMS".to_owned());
+        }
+        let is_one = parts.len() == 1;
+        for (at, there) in there.iter_mut().enumerate() {
+            let part = parts.get(at).or(parts.last()).expect("a split has one part at least");
+            if is_one || !part.is_empty() {
+                *there = read(self.part(part))?;
             }
-            [reads, rest @ ..] if rest.len() <= 2 => {
-                for (part, there) in [reads, rest[0]].iter().zip(there) {
-                    if !part.is_empty() {
-                        *there = read(self.part(part))?;
-                    }
-                }
-            }
-            _ => return Err("one value, or READS,WRITES or READS,WRITES,TRIMS".to_owned()),
         }
         Ok(())
     }

@@ -30,6 +30,11 @@ impl BlockMap {
         BlockMap { blocks, taken: 0, levels }
     }
 
+    /// Number of blocks.
+    pub fn blocks(&self) -> u64 {
+        self.blocks
+    }
+
     /// Whether a block was taken.
     pub fn is_taken(&self, block: u64) -> bool {
         block < self.blocks && self.levels[0][(block / 64) as usize] >> (block % 64) & 1 == 1

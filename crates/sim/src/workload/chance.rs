@@ -11,7 +11,8 @@ use crate::job::{BlockSizes, Job};
 #[derive(Clone, Debug)]
 pub struct RandomChoices {
     seeds: ProcessSeeds,
-    is_repeatable: bool,
+    /// Whether each pass begins with the same draws.
+    is_reseeded: bool,
     is_wide: bool,
     streams: ChanceStreams,
     /// The source of all draws where places come from a permutation.
@@ -27,7 +28,7 @@ struct ChanceStreams {
     mix: ReadWriteMix,
     files: Taus88,
     zones: Taus88,
-    times: Taus88,
+    times: [Taus88; 2],
 }
 
 /// How reads and writes alternate, as fio has it: a direction that was changed is kept until a
@@ -50,12 +51,12 @@ impl ChanceStreams {
             places: sized(seeds.of_places()),
             sizes: [RandomStream::ReadSizes, RandomStream::WriteSizes]
                 .map(|stream| sized(seeds.of(stream))),
-            is_random: [RandomStream::ReadRandom, RandomStream::WriteRandom].map(small),
+            is_random: [RandomStream::IsRandom; 2].map(small),
             direction: small(RandomStream::Direction),
             mix: ReadWriteMix { op: Op::Read, issued: [0; 2], kept_until: 0 },
             files: small(RandomStream::Files),
             zones: small(RandomStream::Zones),
-            times: small(RandomStream::Times),
+            times: [RandomStream::ReadTimes, RandomStream::WriteTimes].map(small),
         }
     }
 }
@@ -77,7 +78,6 @@ impl ChanceStreams {
             }
             *op = drawn;
         }
-        issued[*op as usize] += 1;
         *op
     }
 }
@@ -99,7 +99,8 @@ impl RandomChoices {
         RandomChoices {
             streams: ChanceStreams::new(&seeds, is_wide),
             seeds,
-            is_repeatable: job.is_repeatable,
+            // As in fio, a seed that is given keeps runs alike, but not passes.
+            is_reseeded: job.is_repeatable && !job.has_seed,
             is_wide,
             own: is_own.then(|| Xoshiro256PlusPlus::seed_from_u64(own_seed)),
         }
@@ -110,13 +111,24 @@ impl RandomChoices {
         &self.seeds
     }
 
-    /// A pass begins: where runs repeat, passes do too.
+    /// A pass begins.
     pub fn restart(&mut self) {
-        if self.is_repeatable {
-            // As in fio, how reads and writes have alternated so far is not forgotten.
+        if self.is_reseeded {
             let mix = self.streams.mix;
             self.streams = ChanceStreams { mix, ..ChanceStreams::new(&self.seeds, self.is_wide) };
         }
+        // As in fio, the counts of reads and writes go on, and a direction is drawn at once.
+        self.streams.mix.kept_until = 0;
+    }
+
+    /// An operation of this direction is issued.
+    pub fn on_issue(&mut self, op: Op) {
+        self.streams.mix.issued[op as usize] += 1;
+    }
+
+    /// A rate has turned the mix to this direction.
+    pub fn turn_to(&mut self, op: Op) {
+        self.streams.mix.op = op;
     }
 
     /// A block below `blocks`.
@@ -147,12 +159,13 @@ impl RandomChoices {
         self.streams.zones.below(100)
     }
 
-    /// A number from 0 to 1 for the times between operations, never 0.
-    pub fn time(&mut self) -> f64 {
-        self.streams.times.unit().max(1.0 / f64::from(u32::MAX))
+    /// A number from 0 to 1 for the times between operations of a direction, never 0.
+    pub fn time(&mut self, op: Op) -> f64 {
+        self.streams.times[op as usize].unit().max(1.0 / f64::from(u32::MAX))
     }
 
-    /// The size of an operation for which `fits` has room: sizes that don't fit are drawn again.
+    /// The size of an operation. Where sizes are drawn, one for which `fits` has no room is drawn
+    /// again; a fixed size is the caller's to judge.
     /// `which` is the direction, or, by the order of places, 0 for sequential and 1 for random.
     pub fn size(
         &mut self,
@@ -163,7 +176,7 @@ impl RandomChoices {
     ) -> Option<u64> {
         let stream = &mut self.streams.sizes[which];
         let (least, most) = match sizes {
-            BlockSizes::One(bytes) => return fits(*bytes).then_some(*bytes),
+            BlockSizes::One(bytes) => return Some(*bytes),
             sizes => (sizes.least(), sizes.most()),
         };
         if !fits(least) {

@@ -27,6 +27,8 @@ pub struct FileArea {
     pub file: FileId,
     pub offset: u64,
     pub bytes: u64,
+    /// Length of the whole file when the process is laid out.
+    pub file_bytes: u64,
     /// A hash of the name that the file has in fio.
     pub name_hash: u32,
 }
@@ -136,7 +138,7 @@ impl<'a> FileLayout<'a> {
         let file = self.file(name.to_owned());
         let known = &mut self.files[file.0 as usize];
         known.bytes = real_bytes.unwrap_or(known.bytes.max(end));
-        Ok(FileArea { file, offset, bytes, name_hash: 0 })
+        Ok(FileArea { file, offset, bytes, file_bytes: known.bytes, name_hash: 0 })
     }
 
     /// The size of a file that exists; `None` in the modelled world.

@@ -10,16 +10,25 @@ use crate::job::{LatencyTarget, RateLimits, SteadyStateRule};
 /// Nanoseconds in a second.
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// The rates of one process.
+/// The rates of one process, as fio keeps them.
+///
+/// An operation of a direction is due when the bytes before it have taken their time at the rate,
+/// or, with `rate_process=poisson`, when the sum of drawn times since the start has passed, one
+/// for each operation whatever its size. A process that was held up catches up in both.
 #[derive(Clone, Debug)]
 pub struct RateControl {
     rate: RateLimits,
     /// Bytes a second at most, 0 for any; reads, writes.
     bytes_per_s: [u64; 2],
-    /// From where the time of a direction is counted, and the bytes issued since.
+    /// The smallest operation of each direction, in bytes.
+    least_bytes: [u64; 2],
+    /// Start of the process, and the bytes issued since; pauses count as bytes where they are not
+    /// caught up (`rate_ignore_thinktime`).
     since: Time,
     issued_bytes: [u64; 2],
-    /// When the next operation of a direction is due, where the times are exponential.
+    /// Sum of the drawn times of each direction.
+    drawn: [Time; 2],
+    /// When the next operation of a direction is due.
     due: [Time; 2],
     /// What was done since the last look at the least rates.
     looked: Time,
@@ -43,8 +52,10 @@ impl RateControl {
         RateControl {
             rate,
             bytes_per_s,
+            least_bytes,
             since: Time::ZERO,
             issued_bytes: [0; 2],
+            drawn: [Time::ZERO; 2],
             due: [Time::ZERO; 2],
             looked: Time::ZERO,
             done_bytes: [0; 2],
@@ -59,30 +70,56 @@ impl RateControl {
 
     /// When an operation of this direction is due; zero where nothing holds it back.
     pub fn due(&self, op: Op) -> Time {
-        let way = op as usize;
-        match self.bytes_per_s[way] {
-            0 => Time::ZERO,
-            _ if self.rate.is_poisson => self.due[way],
-            rate => self.since + Time(span_ns(self.issued_bytes[way], rate)),
+        self.due[op as usize]
+    }
+
+    /// The direction of a mix that goes next, where this one was drawn, and when it is due: the
+    /// other one in its place, if that is due and the drawn one is not, or is due before it.
+    pub fn turn(&self, drawn: Op, now: Time) -> (Op, Time) {
+        let other = match drawn {
+            Op::Read => Op::Write,
+            Op::Write => Op::Read,
+        };
+        let (own_due, other_due) = (self.due(drawn), self.due(other));
+        match own_due > now && other_due < own_due {
+            true => (other, other_due),
+            false => (drawn, own_due),
         }
     }
 
     /// An operation is issued.
-    pub fn issued(&mut self, op: Op, bytes: u64, now: Time, chance: &mut RandomChoices) {
+    pub fn issued(&mut self, op: Op, bytes: u64, chance: &mut RandomChoices) {
         let way = op as usize;
-        self.issued_bytes[way] = self.issued_bytes[way].saturating_add(bytes);
-        if self.rate.is_poisson && self.bytes_per_s[way] > 0 {
-            let mean_ns = span_ns(bytes, self.bytes_per_s[way]) as f64;
-            let wait_ns = -chance.time().ln() * mean_ns;
-            self.due[way] = self.due[way].max(now) + Time(wait_ns as u64);
+        let rate = self.bytes_per_s[way];
+        if rate == 0 {
+            return;
         }
+        self.issued_bytes[way] = self.issued_bytes[way].saturating_add(bytes);
+        let run_ns = match self.rate.is_poisson {
+            true => {
+                let mean_ns = span_ns(self.least_bytes[way], rate) as f64;
+                self.drawn[way] += Time((-chance.time(op).ln() * mean_ns) as u64);
+                self.drawn[way].ns()
+            }
+            false => span_ns(self.issued_bytes[way], rate),
+        };
+        self.due[way] = self.since + Time(run_ns);
     }
 
-    /// A pause of so long is not caught up, where the job says so.
-    pub fn on_pause(&mut self, pause: Time) {
-        if self.rate.ignores_pauses {
-            self.since += pause;
+    /// A pause behind an operation of this direction is not caught up, where the job says so: it
+    /// counts as the bytes of its time, less the one operation that goes out right behind it.
+    pub fn on_pause(&mut self, op: Op, pause: Time) {
+        let way = op as usize;
+        let (rate, least_bytes) = (self.bytes_per_s[way], self.least_bytes[way]);
+        if !self.rate.ignores_pauses || rate == 0 {
+            return;
         }
+        let missed = u128::from(rate) * u128::from(pause.ns()) / u128::from(SECOND_NS);
+        let missed = u64::try_from(missed).unwrap_or(u64::MAX / 4);
+        let behind = if span_ns(least_bytes, rate) <= pause.ns() { least_bytes } else { 0 };
+        let counted = &mut self.issued_bytes[way];
+        *counted = counted.saturating_add(missed.saturating_sub(behind));
+        self.drawn[way] += pause;
     }
 
     /// An operation has ended.
@@ -243,7 +280,7 @@ mod tests {
         let mut chance = RandomChoices::new(&job, 0, 1, false, 0);
         pace.begin(Time::from_s(1));
         for nth in 1..=3 {
-            pace.issued(Op::Read, 4096, Time::from_s(1), &mut chance);
+            pace.issued(Op::Read, 4096, &mut chance);
             assert_eq!(pace.due(Op::Read), Time(1_000_000_000 + nth * 3_906_250));
         }
     }

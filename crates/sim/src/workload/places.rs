@@ -1,10 +1,16 @@
 //! Where in an area the next operation goes, and how large it is.
 //!
 //! A sequential operation begins where the last one of its direction has ended; a random one at a
-//! block of the area, counted in the alignment of its direction. An operation that would reach
-//! past the end of the area is not issued: the pass is over then. What has been taken by random
-//! operations of this pass is in a map, and the next free block is taken in place of one that is
-//! taken; sequential operations between them don't count for the map, as in fio.
+//! block of the area, counted in the alignment of its direction. The rules are those of fio 3.33,
+//! found by comparing its operations for drawn option sets:
+//! - An operation begins within the area. A size that is drawn ends within it too; a fixed size
+//!   may reach past its end, as far as the file goes. The pass is over otherwise.
+//! - Gaps between sequential operations (`rw=read:64k`) wrap at the end of the file and not of the
+//!   area: the pass ends with the first operation behind the area.
+//! - The random map has one bit for each smallest block of all directions, trims included, and
+//!   each direction counts in its own smallest block. A taken block gives way to the next free one.
+//!   Operations between random ones neither look at the map nor mark it.
+//! - With zones, places and the map count from the start of the zone in use.
 
 use readpath_core::request::Op;
 
@@ -26,31 +32,37 @@ pub struct PositionRules {
     is_unaligned: bool,
     is_size_by_order: bool,
     align_bytes: [u64; 2],
+    /// The smallest block of all directions, trims included: the unit of the random map.
     least_bytes: u64,
     is_random: bool,
     random_percent: [u8; 2],
     sequence: RandomSequence,
     strides: Option<StridedZones>,
+    /// Whether random blocks are taken again as soon as all were.
+    is_restarted_at_once: bool,
+    /// Whether sequential places begin again at the end of the area, within one pass.
+    wraps_in_order: bool,
 }
 
 impl PositionRules {
-    /// That of a job.
-    pub fn new(job: &Job) -> PositionRules {
+    /// The grain of a job that uses so many files.
+    pub fn new(job: &Job, files: usize) -> PositionRules {
         let least = [0, 1].map(|way| job.block_sizes[way].least());
         PositionRules {
             sizes: job.block_sizes.clone(),
             is_unaligned: job.is_unaligned,
             is_size_by_order: job.is_size_by_order,
-            align_bytes: [0, 1].map(|way| job.align_bytes[way].unwrap_or(least[way])),
-            least_bytes: match job.pattern.reads_percent {
-                0 => least[1],
-                100 => least[0],
-                _ => least[0].min(least[1]),
-            },
+            align_bytes: [0, 1].map(|way| match job.align_bytes[way] {
+                Some(bytes) if job.pattern.is_random => bytes,
+                _ => least[way],
+            }),
+            least_bytes: least[0].min(least[1]).min(job.trim_block_sizes.least()),
             is_random: job.pattern.is_random,
             random_percent: job.random_percent,
             sequence: job.sequence,
             strides: job.strides,
+            is_restarted_at_once: job.is_time_based && job.generator != Generator::Permutation,
+            wraps_in_order: job.is_time_based && files == 1,
         }
     }
 
@@ -65,15 +77,17 @@ impl PositionRules {
     }
 }
 
-/// The places of one process in one area.
+/// The places of one process in one area. Offsets count from the start of the file.
 #[derive(Clone, Debug)]
 pub struct ProcessOffsets {
+    /// Start and length of the area.
+    area_start: u64,
     area_bytes: u64,
-    /// Whether the area begins where its file does.
-    is_at_start: bool,
-    /// Where the zone begins that is in use; 0 without zones.
+    /// Length of the whole file.
+    file_bytes: u64,
+    /// Start of the zone in use; without zones, of the area.
     zone_start: u64,
-    /// Where the last operation of each direction has ended, and where it began.
+    /// End of the last operation of each direction, and its start.
     last_end: [u64; 2],
     last_start: [Option<u64>; 2],
     order: BlockOrder,
@@ -89,9 +103,9 @@ enum BlockOrder {
     /// By a permutation, with draws of its own.
     Permuted(Box<PermutedBlocks>),
     /// Few blocks often.
-    Skewed(Box<SkewedPositions>),
+    Skewed { next: Box<SkewedPositions>, at_pass_start: Box<SkewedPositions> },
     /// Zones with shares; without a map, as in fio.
-    Zoned { zones: [Vec<DistributionZone>; 2], is_absolute: bool },
+    Zoned { zones: [Vec<DistributionZone>; 2], is_absolute: bool, lfsr: Option<(Lfsr, u64)> },
 }
 
 /// What keeps a job from having places.
@@ -113,11 +127,16 @@ impl ProcessOffsets {
         chance: &mut RandomChoices,
     ) -> Result<ProcessOffsets, TooManyBlocks> {
         let (area_bytes, least_bytes) = (area.bytes, grain.least_bytes);
-        let blocks = (area_bytes / least_bytes).max(1);
+        let mapped_bytes = job.strides.map_or(area_bytes, |strides| strides.range_bytes);
+        let blocks = (mapped_bytes / least_bytes).max(1);
         let map = || match job.has_random_map {
             true if blocks > BLOCKS_MAX => Err(TooManyBlocks { blocks }),
             true => Ok(Some(BlockMap::new(blocks))),
             false => Ok(None),
+        };
+        let lfsr = |chance: &RandomChoices| {
+            let seed = chance.seeds().of_places();
+            Lfsr::new(blocks, seed).map(|lfsr| (lfsr, seed)).ok_or(TooManyBlocks { blocks })
         };
         let order = match &job.distribution {
             _ if !job.pattern.is_random => BlockOrder::Uniform { map: None },
@@ -126,14 +145,18 @@ impl ProcessOffsets {
                 BlockOrder::Permuted(Box::new(PermutedBlocks::new(job, area_bytes, own)))
             }
             Distribution::Uniform if job.generator == Generator::Lfsr => {
-                let seed = chance.seeds().of_places();
-                let lfsr = Lfsr::new(blocks, seed).ok_or(TooManyBlocks { blocks })?;
+                let (lfsr, seed) = lfsr(chance)?;
                 BlockOrder::Shifted { lfsr, seed }
             }
             Distribution::Uniform => BlockOrder::Uniform { map: map()? },
-            Distribution::Zoned { zones, is_absolute } => {
-                BlockOrder::Zoned { zones: zones.clone(), is_absolute: *is_absolute }
-            }
+            Distribution::Zoned { zones, is_absolute } => BlockOrder::Zoned {
+                zones: zones.clone(),
+                is_absolute: *is_absolute,
+                lfsr: match job.generator {
+                    Generator::Lfsr => Some(lfsr(chance)?),
+                    _ => None,
+                },
+            },
             skewed => {
                 let seed = match job.has_seed || !job.is_repeatable {
                     true => chance.seeds().of_places(),
@@ -144,64 +167,104 @@ impl ProcessOffsets {
                 let blocks = area_bytes.div_ceil(read.min(write)).max(1);
                 let skew = SkewedPositions::new(skewed, blocks, seed)
                     .expect("the others have gone before");
-                BlockOrder::Skewed(Box::new(skew))
+                let next = Box::new(skew);
+                BlockOrder::Skewed { at_pass_start: next.clone(), next }
             }
         };
         Ok(ProcessOffsets {
-            area_bytes: area.bytes,
-            is_at_start: area.offset == 0,
-            zone_start: 0,
-            last_end: [0; 2],
+            area_start: area.offset,
+            area_bytes,
+            file_bytes: area.file_bytes,
+            zone_start: area.offset,
+            last_end: [area.offset; 2],
             last_start: [None; 2],
             order,
         })
     }
 
-    /// The next operation of this direction, as its first byte in the area and its length; `None`
-    /// when this pass has come to its end. `is_drawn`: a random place is due.
+    /// The next operation of this direction: its first byte in the file, and its length; `None`
+    /// at the end of this pass. `is_drawn`: a random place is due. `is_between` is set where the
+    /// place is not random; where it was set by a file that had no place left, this one is not
+    /// marked either, as in fio.
     pub fn next(
         &mut self,
         grain: &PositionRules,
         op: Op,
         is_drawn: bool,
+        is_between: &mut bool,
         chance: &mut RandomChoices,
     ) -> Option<(u64, u64)> {
         let way = op as usize;
         let is_random =
             grain.is_random && is_drawn && chance.is_random(op, grain.random_percent[way]);
-        let start = if is_random {
-            self.random_start(grain, way, chance)?
-        } else if is_drawn || grain.sequence.kind == Sequencer::Sequential {
-            match self.sequential_start(grain, way) {
-                Some(start) => start,
-                None if grain.is_random => self.random_start(grain, way, chance)?,
-                None => return None,
-            }
-        } else {
-            self.last_start[way].unwrap_or(0)
-        };
-        let end = self.area_bytes;
-        let fits = |bytes: u64| start.checked_add(bytes).is_some_and(|last| last <= end);
+        *is_between |= grain.is_random && !is_random;
+        let in_zone = self.chosen(grain, way, is_drawn, is_random, chance)?;
+        let start = self.zone_start.checked_add(in_zone)?;
+        if in_zone >= self.area_bytes || start >= self.file_bytes {
+            return None;
+        }
+        let area_end = self.area_start.saturating_add(self.area_bytes);
+        let fits = |bytes: u64| start.checked_add(bytes).is_some_and(|end| end <= area_end);
         let which = if grain.is_size_by_order { usize::from(is_random) } else { way };
         let mut bytes = chance.size(&grain.sizes[which], which, grain.is_unaligned, fits)?;
-        if is_random {
-            bytes = self.taken(grain, start, bytes);
+        if start.checked_add(bytes).is_none_or(|end| end > self.file_bytes) {
+            return None;
+        }
+        if is_random && !*is_between {
+            bytes = self.taken(grain, way, in_zone, bytes);
         }
         self.last_start[way] = Some(start);
         self.last_end[way] = start + bytes;
         Some((start, bytes))
     }
 
+    /// The place of the next operation, counted from the start of the zone.
+    fn chosen(
+        &mut self,
+        grain: &PositionRules,
+        way: usize,
+        is_drawn: bool,
+        is_random: bool,
+        chance: &mut RandomChoices,
+    ) -> Option<u64> {
+        if is_random {
+            return self.random_start(grain, way, chance);
+        }
+        if grain.is_random && !is_drawn && grain.sequence.kind == Sequencer::Identical {
+            let last = self.last_start[way].unwrap_or(self.zone_start);
+            return last.checked_sub(self.zone_start);
+        }
+        match self.sequential_start(grain, way) {
+            None if grain.is_random => self.random_start(grain, way, chance),
+            start => start,
+        }
+    }
+
+    /// A random place, counted from the start of the zone. Where time alone ends the job, the
+    /// blocks are taken again when all were.
     fn random_start(
         &mut self,
         grain: &PositionRules,
         way: usize,
         chance: &mut RandomChoices,
     ) -> Option<u64> {
+        match self.random_place(grain, way, chance) {
+            None if grain.is_restarted_at_once => {
+                self.forget();
+                self.random_place(grain, way, chance)
+            }
+            place => place,
+        }
+    }
+
+    fn random_place(
+        &mut self,
+        grain: &PositionRules,
+        way: usize,
+        chance: &mut RandomChoices,
+    ) -> Option<u64> {
         let align = grain.align_bytes[way];
-        let in_zone = grain.strides.map_or(self.area_bytes, |strides| {
-            strides.range_bytes.min(self.area_bytes - self.zone_start)
-        });
+        let in_zone = grain.strides.map_or(self.area_bytes, |strides| strides.range_bytes);
         let room = in_zone.saturating_sub(grain.sizes[way].least().saturating_sub(align));
         let blocks = room / align;
         if blocks == 0 {
@@ -209,7 +272,6 @@ impl ProcessOffsets {
         }
         let free = |map: &Option<BlockMap>, block: u64| match map {
             None => Some(block),
-            // The map counts in the smallest blocks; where the alignment is another, as fio does.
             Some(map) if map.is_taken(block) => map.next_free(block),
             Some(_) => Some(block),
         };
@@ -221,82 +283,109 @@ impl ProcessOffsets {
                 permuted.next(way, own)?
             }
             // A place beyond the end ends the pass, as in fio.
-            BlockOrder::Skewed(skew) => skew.next(),
-            BlockOrder::Zoned { zones, is_absolute } => {
+            BlockOrder::Skewed { next, .. } => next.next(),
+            BlockOrder::Zoned { zones, is_absolute, lfsr } => {
                 let draw = chance.zone();
                 let zone = zone_of(&zones[way], *is_absolute, align, blocks, draw);
                 let (start, end) = zone.unwrap_or((0, blocks));
-                start + chance.block(end - start)
+                let in_part = match lfsr {
+                    // Of the whole area, as in fio.
+                    Some((lfsr, _)) => lfsr.next()?,
+                    None => chance.block(end - start),
+                };
+                start + in_part
             }
         };
-        let start = self.zone_start.checked_add(block.checked_mul(align)?)?;
-        (start < self.area_bytes).then_some(start)
+        block.checked_mul(align)
     }
 
-    /// Behind the last operation, with the gap that the job leaves.
+    /// The place behind the last operation, with the gap that the job leaves, counted from the start
+    /// of the zone. Gaps wrap where the file ends, of which fio compares the length with a
+    /// place in the zone.
     fn sequential_start(&mut self, grain: &PositionRules, way: usize) -> Option<u64> {
         let skip = grain.sequence.skip_bytes;
-        let last_end = self.last_end[way];
-        if skip == 0 {
-            return (last_end < self.area_bytes).then_some(last_end);
+        let end = self.area_start.saturating_add(self.area_bytes);
+        let last_end = &mut self.last_end[way];
+        if grain.wraps_in_order && *last_end >= end {
+            *last_end = self.zone_start;
         }
-        let end = i128::from(self.area_bytes);
-        if last_end == 0 && self.last_start[way].is_none() {
-            // Backwards the first operation is the last of the area; but at the start of a file it
-            // is the first, as in fio.
-            let first = if skip < 0 && !self.is_at_start { end + i128::from(skip) } else { 0 };
-            return u64::try_from(first).ok();
+        if *last_end >= self.file_bytes {
+            return None;
         }
-        let next = i128::from(last_end) + i128::from(skip);
-        let next = match next {
-            // Past the end it begins anew, past the start at the end.
-            next if next >= end => 0,
-            next if next < 0 => end + i128::from(skip),
-            next => next,
-        };
-        u64::try_from(next).ok()
+        let backwards_from = self.area_bytes.min(self.file_bytes);
+        if *last_end == self.zone_start && self.zone_start > 0 && skip < 0 {
+            *last_end = backwards_from;
+        }
+        let place = last_end.wrapping_sub(self.zone_start);
+        if place == 0 || skip == 0 {
+            return Some(place);
+        }
+        let next = place.wrapping_add_signed(skip);
+        Some(match next {
+            next if next < self.file_bytes => next,
+            _ if skip > 0 => self.zone_start,
+            _ => backwards_from.wrapping_add_signed(skip),
+        })
     }
 
-    /// Marks what a random operation takes; gives how much of it was free.
-    fn taken(&mut self, grain: &PositionRules, start: u64, bytes: u64) -> u64 {
+    /// Marks the blocks of a random operation; returns how many of its bytes were free.
+    fn taken(&mut self, grain: &PositionRules, way: usize, in_zone: u64, bytes: u64) -> u64 {
         let BlockOrder::Uniform { map: Some(map) } = &mut self.order else {
             return bytes;
         };
-        let unit = grain.least_bytes;
-        let first = (start - self.zone_start) / unit;
-        let taken = map.take(first, bytes.div_ceil(unit).max(1));
+        let unit = grain.sizes[way].least();
+        let (first, count) = (in_zone / unit, bytes.div_ceil(unit).max(1));
+        let taken = map.take(first, count);
+        // A block behind the last whole one has no bit.
+        let is_to_the_end = first + taken >= map.blocks();
         match taken {
             0 => bytes,
+            _ if is_to_the_end => bytes,
             taken => bytes.min(taken * unit),
         }
     }
 
-    /// So many bytes were moved in the zones of this process: perhaps the next zone begins.
-    /// Gives whether it does.
+    /// Enters the next zone, if enough bytes were moved in this one; returns whether it does.
     pub fn on_zone_bytes(&mut self, strides: &StridedZones, moved_bytes: u64, op: Op) -> bool {
         let is_next = moved_bytes >= strides.moved_bytes;
+        let way = op as usize;
         if is_next {
             let step = strides.range_bytes.saturating_add(strides.skip_bytes);
             self.zone_start = self.zone_start.saturating_add(step);
-            if self.zone_start >= self.area_bytes {
-                self.zone_start = 0;
+            if self.zone_start >= self.file_bytes {
+                self.zone_start = self.area_start;
             }
-            self.last_end[op as usize] = self.zone_start;
+            self.last_end[way] = self.zone_start;
         }
-        let zone_end = self.zone_start.saturating_add(strides.range_bytes);
-        if self.last_end[op as usize] >= zone_end {
-            self.last_end[op as usize] = self.zone_start;
+        if self.last_end[way] >= self.zone_start.saturating_add(strides.range_bytes) {
+            self.last_end[way] = self.zone_start;
         }
-        if is_next || moved_bytes.is_multiple_of(strides.range_bytes) {
-            self.clear_used();
+        if is_next || (moved_bytes > 0 && moved_bytes.is_multiple_of(strides.range_bytes)) {
+            self.forget();
         }
         is_next
     }
 
     /// Begins the next pass.
     pub fn restart(&mut self) {
-        self.zone_start = 0;
-        self.last_end = [0; 2];
+        self.zone_start = self.area_start;
+        if let BlockOrder::Skewed { next, at_pass_start } = &mut self.order {
+            at_pass_start.clone_from(next);
+        }
+        self.forget();
+    }
+
+    /// Begins the last pass again.
+    pub fn rewind(&mut self) {
+        if let BlockOrder::Skewed { next, at_pass_start } = &mut self.order {
+            next.clone_from(at_pass_start);
+        }
+        self.restart();
+    }
+
+    /// Forgets which places of the zone were used.
+    fn forget(&mut self) {
+        self.last_end = [self.zone_start; 2];
         self.last_start = [None; 2];
         self.clear_used();
     }
@@ -308,10 +397,13 @@ impl ProcessOffsets {
                     map.clear();
                 }
             }
-            BlockOrder::Shifted { lfsr, seed } => lfsr.restart(*seed),
+            BlockOrder::Shifted { lfsr, seed }
+            | BlockOrder::Zoned { lfsr: Some((lfsr, seed)), .. } => {
+                lfsr.restart(*seed);
+            }
             BlockOrder::Permuted(permuted) => permuted.restart(),
             // It goes on where it was, as in fio.
-            BlockOrder::Skewed(_) | BlockOrder::Zoned { .. } => {}
+            BlockOrder::Skewed { .. } | BlockOrder::Zoned { .. } => {}
         }
     }
 }

@@ -136,11 +136,19 @@ pub struct Process {
     search: Option<DepthSearch>,
     stage: ProcessState,
     begun: Option<Time>,
-    /// The region whose turn it is, and how many operations of its turn are left.
-    turn: usize,
-    turn_left: u32,
-    /// Operations until a random place is drawn (`rw=randread:8`).
-    until_drawn: u32,
+    turn: FileTurn,
+    /// Operations up to the one whose place is drawn, that one included (`rw=randread:8`).
+    draw_in: u32,
+    /// Whether an operation between random places found none: the next one is not marked in the
+    /// map, as in fio.
+    is_between: bool,
+    /// State of the draws at the start of the pass, from which it is read back.
+    at_pass_start: (RandomChoices, FileTurn, u32, bool),
+    /// Direction of the last operation.
+    last_op: Op,
+    /// Bytes and operations of this pass.
+    pass_bytes: u64,
+    pass_operations: u64,
     /// The direction that was drawn for an operation that a rate holds back.
     drawn: Option<Op>,
     /// Bytes moved in the zone that is in use.
@@ -178,6 +186,16 @@ struct AreaState {
     area: FileArea,
     places: ProcessOffsets,
     is_done: bool,
+}
+
+/// The file whose turn it is.
+#[derive(Clone, Copy, Debug, Default)]
+struct FileTurn {
+    /// The next file in turn.
+    next: usize,
+    /// The file in use, and how many more operations it has.
+    current: Option<usize>,
+    left: u32,
 }
 
 /// What the process is about.
@@ -232,7 +250,8 @@ impl Process {
         run_seed: u64,
     ) -> Result<Process, TooManyBlocks> {
         let own_seed = seed_of(run_seed, job.seed, place.id);
-        let grain = PositionRules::new(job);
+        let area_bytes = areas.iter().map(|area| area.bytes).sum();
+        let grain = PositionRules::new(job, areas.len());
         let is_wide = areas.iter().any(|area| grain.is_beyond_32_bits(area.bytes));
         let mut chance = RandomChoices::new(job, place.id.0, run_seed, is_wide, own_seed);
         let mut regions = Vec::new();
@@ -240,11 +259,12 @@ impl Process {
             let places = ProcessOffsets::new(job, &grain, area, &mut chance)?;
             regions.push(AreaState { area: *area, places, is_done: false });
         }
-        let rules = ProcessRules::new(job, areas.iter().map(|area| area.bytes).sum());
+        let rules = ProcessRules::new(job, area_bytes);
         Ok(Process {
             place,
             loops_left: rules.loops - 1,
-            turn_left: rules.first_file_operations(),
+            at_pass_start: (chance.clone(), FileTurn::default(), 1, false),
+            is_between: false,
             regions,
             listed: None,
             closes: Vec::new(),
@@ -264,8 +284,11 @@ impl Process {
             search: job.latency_target.map(|target| DepthSearch::new(target, rules.depth)),
             stage: ProcessState::Issuing,
             begun: None,
-            turn: 0,
-            until_drawn: 0,
+            turn: FileTurn::default(),
+            draw_in: 1,
+            last_op: Op::Read,
+            pass_bytes: 0,
+            pass_operations: 0,
             drawn: None,
             on_zone_bytes: 0,
             issued_bytes: 0,
@@ -295,6 +318,7 @@ impl Process {
         self.thinks = thinks;
         let bytes = || readings.iter().map(|reading| reading.bytes);
         self.rules.limit_bytes = bytes().sum();
+        self.rules.pass_bytes = self.rules.limit_bytes;
         self.rules.block_bytes_largest = bytes().max().expect("there is one at least");
         readings.reverse();
         let mut used = BTreeSet::new();
@@ -310,7 +334,7 @@ impl Process {
         largest_bytes: u64,
         all_bytes: u64,
     ) {
-        self.rules.limit_bytes = all_bytes;
+        (self.rules.limit_bytes, self.rules.pass_bytes) = (all_bytes, all_bytes);
         self.rules.block_bytes_largest = largest_bytes;
         self.script = Some(TraceSteps::new(steps));
     }

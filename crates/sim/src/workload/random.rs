@@ -22,14 +22,14 @@ pub enum RandomStream {
     Files = 5,
     /// Places, where runs differ (`randrepeat=0`).
     Places = 6,
-    /// Whether the place of a read is random.
-    ReadRandom = 10,
-    /// Whether the place of a write is random.
-    WriteRandom = 11,
-    /// The times between operations.
-    Times = 15,
+    /// Whether a place is random: each direction has a generator with this seed.
+    IsRandom = 10,
+    /// The times between reads.
+    ReadTimes = 15,
     /// Zones.
     Zones = 16,
+    /// The times between writes.
+    WriteTimes = 17,
 }
 
 /// The seeds of one process.

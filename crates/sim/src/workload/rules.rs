@@ -7,8 +7,7 @@ use readpath_core::unit::Time;
 use super::block_bytes_largest;
 use super::layout::share;
 use crate::job::{
-    AdviceHint, BytesOrPercent, FileService, FileServiceKind, Generator, Job, JobEngine, PauseRule,
-    StridedZones, SyncRule,
+    AdviceHint, BytesOrPercent, FileService, Job, JobEngine, PauseRule, StridedZones, SyncRule,
 };
 
 /// The rules of one process.
@@ -26,6 +25,8 @@ pub struct ProcessRules {
     /// Down to how many in flight a full depth is drained.
     pub low: u32,
     pub block_bytes_largest: u64,
+    /// The fewest bytes that are worth another pass: the largest block of all directions.
+    pub owed_bytes_min: u64,
     pub reads_percent: u8,
     pub writes: bool,
     pub invalidates: bool,
@@ -40,26 +41,18 @@ pub struct ProcessRules {
     pub draw_every: u32,
     pub runtime: Option<Time>,
     pub is_time_based: bool,
-    /// Whether a random pass that is over begins anew without a wait for what is in flight.
-    pub is_restarted_at_once: bool,
     pub loops: u32,
     /// Bytes that end the work, per loop: `io_size`, or else `size`.
     pub limit_bytes: u64,
     pub has_io_size: bool,
+    /// Bytes that end a pass.
+    pub pass_bytes: u64,
     /// Operations that end the work, per loop.
     pub limit_operations: u64,
     pub sync: SyncRule,
 }
 
 impl ProcessRules {
-    /// How many operations the first file has before the next is chosen: none, where it is drawn.
-    pub fn first_file_operations(&self) -> u32 {
-        match self.file_service.kind {
-            FileServiceKind::InTurn => self.file_service.every.unwrap_or(u32::MAX),
-            FileServiceKind::Random => 0,
-        }
-    }
-
     /// The rules of `job` on areas of `area_bytes` together.
     pub fn new(job: &Job, area_bytes: u64) -> ProcessRules {
         let pass_bytes = match job.size {
@@ -68,7 +61,7 @@ impl ProcessRules {
         };
         let limit_bytes = match job.io_size {
             Some(BytesOrPercent::Bytes(bytes)) => bytes,
-            Some(BytesOrPercent::Percent(percent)) => share(area_bytes, percent),
+            Some(BytesOrPercent::Percent(percent)) => share(area_bytes, percent).min(pass_bytes),
             None => pass_bytes,
         };
         ProcessRules {
@@ -83,6 +76,10 @@ impl ProcessRules {
             batch_complete: job.batch_complete,
             low: job.low,
             block_bytes_largest: block_bytes_largest(job),
+            owed_bytes_min: job
+                .block_bytes_read()
+                .max(job.block_bytes_write())
+                .max(job.trim_block_sizes.most()),
             reads_percent: job.pattern.reads_percent,
             writes: job.writes(),
             invalidates: job.invalidates,
@@ -95,14 +92,13 @@ impl ProcessRules {
             file_service: job.file_service,
             draw_every: job.sequence.every,
             runtime: job.runtime,
-            is_time_based: job.is_time_based,
-            is_restarted_at_once: job.is_time_based
-                && job.pattern.is_random
-                && job.generator != Generator::Permutation,
+            is_time_based: job.is_time_based && !job.is_creation_only,
             loops: job.loops,
             limit_bytes: if job.is_creation_only { 0 } else { limit_bytes },
             limit_operations: job.operations.unwrap_or(u64::MAX),
-            has_io_size: job.io_size.is_some(),
+            pass_bytes,
+            // A percentage makes the work smaller, and does not repeat it, as in fio.
+            has_io_size: matches!(job.io_size, Some(BytesOrPercent::Bytes(_))),
             sync: job.sync,
         }
     }

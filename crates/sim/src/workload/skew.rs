@@ -105,11 +105,15 @@ impl SkewedPositions {
         let sum: u64 =
             (0..NORMAL_DRAWS).map(|_| u64::from(self.random.next()) % (self.blocks + 1)).sum();
         let middle = sum.div_ceil(NORMAL_DRAWS);
-        match deviation {
-            0 => middle,
-            // Below zero it goes on from the largest number.
-            _ => middle.wrapping_add(self.random.below(deviation)).wrapping_sub(deviation / 2),
+        if deviation == 0 {
+            return middle;
         }
+        let mut moved = self.random.below(deviation) as i64 - (deviation / 2) as i64;
+        // A place outside of the area is moved half as far, until it is inside.
+        while moved != 0 && !middle.checked_add_signed(moved).is_some_and(|at| at < self.blocks) {
+            moved /= 2;
+        }
+        middle.wrapping_add_signed(moved)
     }
 }
 
@@ -148,7 +152,7 @@ pub fn hash_of_name(name: &str) -> u32 {
     (c ^ b).wrapping_sub(b.rotate_left(24))
 }
 
-/// Which part of the area, in blocks, a draw from 0 to 99 falls into; `None` for an empty part.
+/// Which part of the area, in blocks, a draw from 0 to 99 falls into.
 pub fn zone_of(
     zones: &[DistributionZone],
     is_absolute: bool,
@@ -166,7 +170,7 @@ pub fn zone_of(
         if draw < share_end {
             let begin = blocks_of(start);
             let end = begin.saturating_add(blocks_of(zone.length)).min(blocks);
-            return (begin < end).then_some((begin, end));
+            return Some((begin.min(end), end));
         }
         start = start.saturating_add(zone.length);
     }

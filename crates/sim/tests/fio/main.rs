@@ -11,9 +11,11 @@ use std::process::Command;
 use readpath_sim::job::JobFile;
 use readpath_sim::workload::{FileSource, Process, Workload};
 
+mod generated;
 mod options;
 mod oracle;
 mod places;
+mod rates;
 
 use self::oracle::{Scratch, Step, has_fio, our_steps, steps_of_iolog};
 

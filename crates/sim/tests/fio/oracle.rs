@@ -45,10 +45,15 @@ impl Drop for Scratch {
 pub type Step = (bool, u64, u64);
 
 /// What a process of ours does, one operation at a time.
-pub fn our_steps(mut process: Process) -> Vec<Step> {
+pub fn our_steps(process: Process) -> Vec<Step> {
+    first_steps(process, usize::MAX)
+}
+
+/// The first `count` operations of a process of ours.
+pub fn first_steps(mut process: Process, count: usize) -> Vec<Step> {
     let mut steps = Vec::new();
     let mut now = Time::ZERO;
-    loop {
+    while steps.len() < count {
         match process.next(now) {
             NextAction::Operation(o) => {
                 steps.push((o.op == Op::Write, o.offset, o.bytes));
@@ -57,9 +62,10 @@ pub fn our_steps(mut process: Process) -> Vec<Step> {
             NextAction::WaitForCompletion => unreachable!("everything issued is complete"),
             NextAction::WaitUntil(time) => now = time,
             NextAction::Sync { .. } => unreachable!("no job here syncs"),
-            NextAction::Ended => return steps,
+            NextAction::Ended => break,
         }
     }
+    steps
 }
 
 /// What fio noted in an iolog: `[time] file read|write offset length`.

@@ -132,6 +132,7 @@ fn service(value: OptionValue<'_>) -> Result<FileService, ExpectedForm> {
     let every = behind.map(|count| count.integer(1..=u32::MAX)).transpose()?;
     Ok(match kind {
         Some(kind) => FileService { kind, every: Some(every.unwrap_or(1)) },
-        None => FileService { kind: FileServiceKind::InTurn, every },
+        // One file after the other, whatever number stands behind it, as in fio.
+        None => FileService { kind: FileServiceKind::InTurn, every: None },
     })
 }

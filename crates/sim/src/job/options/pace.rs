@@ -58,12 +58,19 @@ pub const TABLE: &[FioOption] = &[
             Ok(())
         },
     ),
-    supported("rate", &[], "bytes a second at most, or READS,WRITES", |draft, value| {
-        value.for_each_direction(&mut draft.job.rate.bytes, |part| part.bytes_in(1..=u64::MAX))
+    supported("rate", &[], "bytes a second at most, or READS,WRITES (0: any)", |draft, value| {
+        value.for_each_direction(&mut draft.job.rate.bytes, |part| part.bytes_in(0..=u64::MAX))
     }),
-    supported("rate_iops", &[], "operations a second at most, or READS,WRITES", |draft, value| {
-        value.for_each_direction(&mut draft.job.rate.operations, |part| part.integer(1..=u32::MAX))
-    }),
+    supported(
+        "rate_iops",
+        &[],
+        "operations a second at most, or READS,WRITES (0: any)",
+        |draft, value| {
+            value.for_each_direction(&mut draft.job.rate.operations, |part| {
+                part.integer(0..=u32::MAX)
+            })
+        },
+    ),
     supported(
         "rate_min",
         &["ratemin"],

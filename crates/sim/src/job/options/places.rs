@@ -76,7 +76,7 @@ pub const TABLE: &[FioOption] = &[
     supported(
         "zonesize",
         &["zone_size"],
-        "bytes that are moved in each zone (0: no zones)",
+        "bytes that are moved in each zone; needs zonemode=strided",
         |draft, value| value.bytes_in(0..=u64::MAX).map(|bytes| draft.zone_moved_bytes = bytes),
     ),
     supported("zonerange", &["zone_range"], "bytes in each zone (zonesize)", |draft, value| {

@@ -2,6 +2,7 @@
 
 use super::{FioOption, refused, supported, without_effect};
 use crate::job::BlockSizes;
+use crate::job::draft::JobDraft;
 use crate::job::value::{BYTES_FORM, ExpectedForm, OptionValue};
 
 /// The largest block: fio's block sizes are 32-bit.
@@ -12,20 +13,20 @@ const SPLIT_PARTS_MAX: usize = 64;
 
 pub const TABLE: &[FioOption] = &[
     supported("bs", &["blocksize"], "block size, or READS,WRITES (4k)", |draft, value| {
-        value.for_each_direction(&mut draft.job.block_sizes, one_or_range)
+        sizes(draft, value, one_or_range)
     }),
     supported(
         "bsrange",
         &["blocksize_range"],
         "LEAST-MOST bytes, or READS,WRITES: any multiple of LEAST up to MOST",
-        |draft, value| value.for_each_direction(&mut draft.job.block_sizes, range),
+        |draft, value| sizes(draft, value, range),
     ),
     supported(
         "bssplit",
         &[],
         "SIZE/PERCENT:SIZE/PERCENT:…, or READS,WRITES; what is left of 100 % is shared evenly by \
          sizes without a percentage",
-        |draft, value| value.for_each_direction(&mut draft.job.block_sizes, split),
+        |draft, value| sizes(draft, value, split),
     ),
     supported(
         "bs_unaligned",
@@ -116,6 +117,21 @@ pub const TABLE: &[FioOption] = &[
     refused("num_range", &[], &[], "it is about discards, which no device here takes"),
     without_effect("overwrite", &[], "files are there in full before they are written"),
 ];
+
+/// Puts block sizes in, those of trims included.
+fn sizes(
+    draft: &mut JobDraft,
+    value: OptionValue<'_>,
+    read: fn(OptionValue<'_>) -> Result<BlockSizes, ExpectedForm>,
+) -> Result<(), ExpectedForm> {
+    let [reads, writes] = draft.job.block_sizes.clone();
+    let mut all = [reads, writes, draft.job.trim_block_sizes.clone()];
+    value.for_each_direction(&mut all, read)?;
+    let [reads, writes, trims] = all;
+    draft.job.block_sizes = [reads, writes];
+    draft.job.trim_block_sizes = trims;
+    Ok(())
+}
 
 fn one_or_range(value: OptionValue<'_>) -> Result<BlockSizes, ExpectedForm> {
     if value.text.contains(['-', ':']) {

@@ -7,7 +7,7 @@ use super::script::{ScriptStep, ScriptTurn};
 use super::{
     AfterDrain, AfterSync, GivenRead, NextAction, Process, ProcessOperation, ProcessState,
 };
-use crate::job::FileServiceKind;
+use crate::job::{FileService, FileServiceKind};
 
 /// How often a process looks whether the job has ended that it waits for, or whether it is still
 /// ahead of its flow.
@@ -124,7 +124,7 @@ impl Process {
         if let Some(until) = self.thinks_until(now) {
             return Some(NextAction::WaitUntil(until));
         }
-        match self.operation(now) {
+        match self.operation() {
             Some(operation) => Some(NextAction::Operation(operation)),
             None => {
                 self.stage = ProcessState::Draining(match self.verification.is_in_backlog() {
@@ -221,9 +221,15 @@ impl Process {
         if !self.rules.has_rate {
             return None;
         }
-        let op = self.drawn.unwrap_or_else(|| self.direction());
+        let drawn = self.drawn.unwrap_or_else(|| self.direction());
+        let (op, due) = match self.rules.reads_percent {
+            0 | 100 => (drawn, self.pace.due(drawn)),
+            _ => self.pace.turn(drawn, now),
+        };
+        if op != drawn {
+            self.chance.turn_to(op);
+        }
         self.drawn = Some(op);
-        let due = self.pace.due(op);
         (due > now).then_some(due)
     }
 
@@ -256,7 +262,7 @@ impl Process {
             AfterDrain::HoldBack(until) => ProcessState::Pausing { until },
             // A pause is not cut short by the end of the runtime, nor is it in fio.
             AfterDrain::Pause => {
-                self.pace.on_pause(self.rules.pauses.time);
+                self.pace.on_pause(self.last_op, self.rules.pauses.time);
                 ProcessState::Pausing { until: now + self.rules.pauses.time }
             }
             AfterDrain::NextPass if self.verification.is_backlog_left() => {
@@ -264,7 +270,7 @@ impl Process {
                 ProcessState::Issuing
             }
             AfterDrain::NextPass if self.verification.begin_pass() => {
-                self.begin_pass();
+                self.begin_check();
                 ProcessState::Issuing
             }
             AfterDrain::NextPass if self.goes_on() => {
@@ -286,14 +292,28 @@ impl Process {
             region.places.restart();
             region.is_done = false;
         }
-        self.turn = 0;
-        self.turn_left = self.rules.first_file_operations();
-        self.until_drawn = 0;
+        self.turn.current = None;
+        self.on_zone_bytes = 0;
+        (self.pass_bytes, self.pass_operations) = (0, 0);
+        self.at_pass_start = (self.chance.clone(), self.turn, self.draw_in, self.is_between);
+    }
+
+    /// Goes back to the start of this pass, with the draws that it began with.
+    fn begin_check(&mut self) {
+        (self.chance, self.turn, self.draw_in, self.is_between) = self.at_pass_start.clone();
+        for region in &mut self.regions {
+            region.places.rewind();
+            region.is_done = false;
+        }
         self.on_zone_bytes = 0;
     }
 
-    /// Whether another pass follows: time first, then loops, then bytes that are still owed.
+    /// Whether another pass follows: time first, then loops, then bytes that are still owed. A pass
+    /// without any operation is the last: the next ones would have none either.
     fn goes_on(&mut self) -> bool {
+        if self.pass_operations == 0 {
+            return false;
+        }
         if self.rules.is_time_based {
             return true;
         }
@@ -306,18 +326,25 @@ impl Process {
             Some(listed) => listed.is_empty(),
             None => self.regions.iter().all(|region| region.is_done),
         };
-        owed_bytes >= self.rules.block_bytes_largest
+        owed_bytes >= self.rules.owed_bytes_min
             && (self.rules.has_io_size || !is_all_done)
-            && !self.is_pass_over()
+            && !self.is_work_over()
     }
 
     /// Whether all bytes and operations that the job moves were issued.
-    fn is_pass_over(&self) -> bool {
+    fn is_work_over(&self) -> bool {
         let loops = u64::from(self.rules.loops);
         let is_reached = |limit: u64, issued: u64| issued >= limit.saturating_mul(loops);
         !self.rules.is_time_based
             && (is_reached(self.rules.limit_bytes, self.issued_bytes)
                 || is_reached(self.rules.limit_operations, self.issued_operations))
+    }
+
+    /// Whether all that this pass moves was issued.
+    fn is_pass_over(&self) -> bool {
+        // Where time ends the work, its passes end with their bytes only to be read back.
+        let has_end = self.rules.is_time_based && self.verification.is_on();
+        self.is_work_over() || (has_end && self.pass_bytes >= self.rules.pass_bytes)
     }
 
     /// The direction of the next operation of the pass.
@@ -331,14 +358,13 @@ impl Process {
     }
 
     /// The next operation of the pass, or of what is read back.
-    fn operation(&mut self, now: Time) -> Option<ProcessOperation> {
+    fn operation(&mut self) -> Option<ProcessOperation> {
         if self.verification.is_in_backlog() {
             let reading = self.verification.next_of_backlog()?;
             return Some(self.issued(reading, Op::Read));
         }
         while self.verification.next_of_pass() {
-            let op = self.direction();
-            let reading = self.reading(op)?;
+            let (op, reading) = self.placed(None)?;
             if op == Op::Write {
                 return Some(self.issued(reading, Op::Read));
             }
@@ -347,12 +373,14 @@ impl Process {
             return None;
         }
         let drawn = self.drawn.take();
-        let op = drawn.unwrap_or_else(|| self.direction());
-        let reading = self.reading(op)?;
+        let (op, reading) = self.placed(drawn)?;
         self.issued_bytes = self.issued_bytes.saturating_add(reading.bytes);
         self.issued_operations += 1;
+        self.pass_bytes = self.pass_bytes.saturating_add(reading.bytes);
+        self.pass_operations += 1;
+        self.last_op = op;
         if self.rules.has_rate {
-            self.pace.issued(op, reading.bytes, now, &mut self.chance);
+            self.pace.issued(op, reading.bytes, &mut self.chance);
         }
         self.ties.on_issue();
         self.verification.issued(reading, op == Op::Write);
@@ -378,80 +406,75 @@ impl Process {
         ProcessOperation { file, offset, bytes, op, is_batch_end, closes }
     }
 
-    /// Where the next operation of this direction goes.
-    fn reading(&mut self, op: Op) -> Option<GivenRead> {
-        if let Some(listed) = &mut self.listed {
-            return listed.pop();
+    /// Direction and place of the next operation: in a file that is not done, by the job's rule.
+    /// A direction is drawn for each file that is tried, but for a first one that was drawn before.
+    fn placed(&mut self, mut drawn: Option<Op>) -> Option<(Op, GivenRead)> {
+        if self.listed.is_some() {
+            let op = drawn.unwrap_or_else(|| self.direction());
+            return self.listed.as_mut()?.pop().map(|reading| (op, reading));
         }
-        let is_drawn = self.until_drawn == 0;
-        let reading = match self.place(op, is_drawn) {
-            // Where time alone ends a random job, the files are simply taken anew.
-            None if self.rules.is_restarted_at_once => {
-                for region in &mut self.regions {
-                    region.places.restart();
-                    region.is_done = false;
-                }
-                self.place(op, is_drawn)?
-            }
-            reading => reading?,
-        };
-        self.until_drawn = match is_drawn {
-            true => self.rules.draw_every - 1,
-            false => self.until_drawn - 1,
-        };
-        Some(reading)
-    }
-
-    /// A file that is not done, by the job's rule, and the place in it.
-    fn place(&mut self, op: Op, is_drawn: bool) -> Option<GivenRead> {
-        let count = self.regions.len();
-        while self.regions.iter().any(|region| !region.is_done) {
-            let at = self.next_file(count);
+        while let Some(at) = self.next_file() {
+            let op = drawn.take().unwrap_or_else(|| self.direction());
             let region = &mut self.regions[at];
-            if region.is_done {
-                self.turn_left = 0;
-                continue;
-            }
             if let Some(strides) = &self.rules.strides
                 && region.places.on_zone_bytes(strides, self.on_zone_bytes, op)
             {
                 self.on_zone_bytes = 0;
             }
-            match region.places.next(&self.grain, op, is_drawn, &mut self.chance) {
-                Some((start, bytes)) => {
+            self.draw_in -= 1;
+            let is_drawn = self.draw_in == 0;
+            if is_drawn {
+                self.draw_in = self.rules.draw_every;
+            }
+            let places = &mut region.places;
+            match places.next(&self.grain, op, is_drawn, &mut self.is_between, &mut self.chance) {
+                Some((offset, bytes)) => {
                     self.on_zone_bytes += bytes;
-                    let area = region.area;
-                    return Some(GivenRead { file: area.file, offset: area.offset + start, bytes });
+                    self.is_between = false;
+                    self.chance.on_issue(op);
+                    return Some((op, GivenRead { file: region.area.file, offset, bytes }));
                 }
                 None => region.is_done = true,
             }
-            self.turn_left = 0;
         }
         None
     }
 
-    /// The file whose turn it is; one operation of its turn is used up.
-    fn next_file(&mut self, count: usize) -> usize {
-        if count == 1 {
-            return 0;
+    /// The file whose turn it is, if one is not done; one operation of its turn is used up.
+    fn next_file(&mut self) -> Option<usize> {
+        let is_open = |at: usize| !self.regions[at].is_done;
+        let count = self.regions.len();
+        if !(0..count).any(is_open) {
+            return None;
         }
-        if self.turn_left == 0 {
-            let service = self.rules.file_service;
-            self.turn = match service.kind {
-                FileServiceKind::InTurn => (self.turn + 1) % count,
-                // Drawn until it is one that is not done, if there is any.
-                FileServiceKind::Random => loop {
-                    let drawn = self.chance.file(count as u64) as usize;
-                    let is_open = |region: &super::AreaState| !region.is_done;
-                    if is_open(&self.regions[drawn]) || !self.regions.iter().any(is_open) {
-                        break drawn;
-                    }
-                },
+        let FileService { kind, every } = self.rules.file_service;
+        let turn = &mut self.turn;
+        if let Some(current) = turn.current.filter(|current| is_open(*current)) {
+            match every {
+                None => return Some(current),
+                Some(_) if turn.left > 0 => {
+                    turn.left -= 1;
+                    return Some(current);
+                }
+                Some(_) => {}
+            }
+        }
+        let next = loop {
+            let next = match kind {
+                FileServiceKind::InTurn => {
+                    let next = turn.next;
+                    turn.next = (next + 1) % count;
+                    next
+                }
+                FileServiceKind::Random => self.chance.file(count as u64) as usize,
             };
-            self.turn_left = service.every.unwrap_or(u32::MAX);
-        }
-        self.turn_left -= 1;
-        self.turn
+            if is_open(next) {
+                break next;
+            }
+        };
+        turn.current = Some(next);
+        turn.left = every.map_or(0, |every| every - 1);
+        Some(next)
     }
 
     fn take(&mut self, count: u32) {

@@ -7,7 +7,7 @@ use std::fmt::Display;
 use std::io::{self, Write};
 use std::path::Path;
 
-use readpath_sim::input_file::{self, read_at_most};
+use readpath_sim::input_file::{self, up_to};
 
 use crate::exit::Failure;
 
@@ -44,12 +44,12 @@ fn bytes_max() -> u64 {
 }
 
 fn gzip(packed: &[u8], most: u64) -> Result<Vec<u8>, String> {
-    read_at_most(flate2::read::MultiGzDecoder::new(packed), most).map_err(told)
+    up_to(flate2::read::MultiGzDecoder::new(packed), most).map_err(told)
 }
 
 fn zstd(packed: &[u8], most: u64) -> Result<Vec<u8>, String> {
     let decoder = ruzstd::decoding::StreamingDecoder::new(packed).map_err(told)?;
-    read_at_most(decoder, most).map_err(told)
+    up_to(decoder, most).map_err(told)
 }
 
 fn xz(mut packed: &[u8], most: u64) -> Result<Vec<u8>, String> {
