@@ -7,16 +7,24 @@
 //! Where descriptors don't have their paths with them (`-y`), they are followed from the opening on.
 //! The position of a `read` is followed from the opening on as well, with what `lseek` answers; one
 //! that was open before is taken to stand at its beginning.
+//!
+//! Imported are reads (`read`, `pread64`, `readv`, `preadv`, `preadv2`), reads by copying
+//! (`sendfile`, `copy_file_range`, `splice`), asynchronous reads (`io_submit` with the
+//! `io_getevents` that ends them), mappings (`mmap`) and advice (`fadvise64`, `madvise`,
+//! `readahead`). Other calls that move data are counted by kind ([`Imported::left_out`]).
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{self, BufRead, Read as _};
 
+use self::syntax::{Call, head};
+use self::tables::{Pending, Table};
 use super::sums::RecordingSums;
-use super::{
-    FileRecord, OFFSET_MAX, ReadMethod, ReadOutcome, ReadRecord, Record, RecordingEnd,
-    RecordingMethod, RecordingStart, ThreadName,
-};
+use super::{FileRecord, Record, RecordingEnd, RecordingMethod, RecordingStart, ThreadName};
+
+mod calls;
+mod syntax;
+mod tables;
 
 /// The longest line.
 const LINE_BYTES_MAX: usize = 1 << 20;
@@ -37,7 +45,33 @@ pub enum StraceError {
         because: String,
     },
     /// There is no read of a file in it.
-    Empty,
+    Empty {
+        /// Calls that are not imported, by kind.
+        left_out: LeftOut,
+    },
+}
+
+/// Number of calls that are not imported, by kind.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LeftOut(pub BTreeMap<String, u64>);
+
+impl fmt::Display for LeftOut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, (kind, count)) in self.0.iter().enumerate() {
+            let comma = if at == 0 { "" } else { ", " };
+            write!(f, "{comma}{count} {kind}")?;
+        }
+        Ok(())
+    }
+}
+
+/// The content of a text.
+#[derive(Clone, Debug)]
+pub struct Imported {
+    /// The records, in their order.
+    pub records: Vec<Record>,
+    /// Calls that move data and are not in the records.
+    pub left_out: LeftOut,
 }
 
 impl fmt::Display for StraceError {
@@ -48,7 +82,12 @@ impl fmt::Display for StraceError {
                 "line {line}: expected {expected}; make it with `strace -f -ttt -T -y -s 0 -o FILE`"
             ),
             StraceError::Unread { because } => f.write_str(because),
-            StraceError::Empty => f.write_str("there is no read of a file in it"),
+            StraceError::Empty { left_out } if left_out.0.is_empty() => {
+                f.write_str("there is no read of a file in it")
+            }
+            StraceError::Empty { left_out } => {
+                write!(f, "there is no read of a file in it; not imported: {left_out}")
+            }
         }
     }
 }
@@ -65,11 +104,11 @@ pub fn is_start(start: &[u8]) -> bool {
     })
 }
 
-/// The records of a text, in their order.
+/// The records of a text, and the calls that it leaves out.
 ///
 /// # Errors
 /// The first line that is none, or there is no read in it.
-pub fn records(mut source: impl BufRead) -> Result<Vec<Record>, StraceError> {
+pub fn records(mut source: impl BufRead) -> Result<Imported, StraceError> {
     let mut text = StraceParser::default();
     let mut line = Vec::new();
     for number in 1.. {
@@ -93,7 +132,7 @@ pub fn records(mut source: impl BufRead) -> Result<Vec<Record>, StraceError> {
                 })?;
         }
     }
-    text.records()
+    text.finish()
 }
 
 /// Reads a line, at most so far that it is seen to be too long; says how many bytes that are, 0 at the end.
@@ -107,19 +146,33 @@ struct StraceParser {
     end_ns: u64,
     files: BTreeMap<String, u32>,
     threads: BTreeMap<u32, u32>,
-    tables: BTreeMap<u32, BTreeMap<u64, StraceDescriptor>>,
-    /// Which table a process has.
+    /// Descriptors and mappings, by the process that has them.
+    tables: BTreeMap<u32, Table>,
+    /// The process whose table a task uses.
     table_of: BTreeMap<u32, u32>,
     unfinished: BTreeMap<u32, (u64, String)>,
-    reads: Vec<Record>,
+    /// Asynchronous reads whose end has not come yet.
+    pending: Pending,
+    /// Records with the time at which each ended.
+    records: Vec<(u64, Record)>,
+    reads: u64,
     sums: RecordingSums,
+    left_out: BTreeMap<String, u64>,
 }
 
-/// What is known of a descriptor.
-#[derive(Clone, Debug, Default)]
-struct StraceDescriptor {
-    path: String,
-    position: u64,
+/// Kinds of calls that are left out, where the name of the call does not say it.
+mod kind {
+    pub const UNDER_WAY: &str = "calls under way at the end of the text";
+    pub const BEGUN_BEFORE: &str = "reads that began before the text";
+    pub const NO_FILE: &str = "reads of pipes, sockets, terminals and the kernel's files";
+    pub const RESTARTED: &str = "reads that a signal interrupted and that began again";
+    pub const HIDDEN: &str = "io_submit with requests that the text does not show \
+        (make it with `-s 32` in place of `-s 0`)";
+    pub const UNENDED: &str = "io_submit of reads whose end the text does not show";
+    pub const URING: &str = "io_uring_enter (strace does not show its reads)";
+    pub const UNPLACED: &str = "advice on memory whose mapping the text does not show";
+    pub const MAPPED: &str = "mappings of files without the touches of their pages \
+        (strace does not show them)";
 }
 
 impl StraceParser {
@@ -135,137 +188,40 @@ impl StraceParser {
             self.unfinished.insert(task, (at_ns, begun.trim_end().to_owned()));
             return Some(());
         }
+        if rest.ends_with("<detached ...>") {
+            self.leave_out(kind::UNDER_WAY);
+            return Some(());
+        }
         if let Some(resumed) = rest.strip_prefix("<... ") {
-            let (_, tail) = resumed.split_once(" resumed>")?;
-            // One that began before strace did has no beginning here.
-            let Some((begin_ns, begun)) = self.unfinished.remove(&task) else { return Some(()) };
-            return self.call(task, begin_ns, &format!("{begun}{tail}"));
+            let (name, tail) = resumed.split_once(" resumed>")?;
+            let Some((begin_ns, begun)) = self.unfinished.remove(&task) else {
+                if calls::is_read(name) {
+                    self.leave_out(kind::BEGUN_BEFORE);
+                }
+                return Some(());
+            };
+            return self.call(task, begin_ns, &Call::parse(&format!("{begun}{tail}"))?);
         }
-        self.call(task, at_ns, rest)
+        self.call(task, at_ns, &Call::parse(rest)?)
     }
 
-    fn call(&mut self, task: u32, begin_ns: u64, text: &str) -> Option<()> {
-        let (name, rest) = text.split_once('(')?;
-        let (arguments, rest) = arguments(rest)?;
-        let rest = rest.trim_start().strip_prefix('=')?.trim_start();
-        let (result, took_ns) = match rest.rsplit_once(" <") {
-            Some((result, took)) => (result, nanoseconds(took.strip_suffix('>')?)?),
-            None => (rest, 0),
-        };
-        let end_ns = begin_ns.checked_add(took_ns)?;
-        self.end_ns = self.end_ns.max(end_ns);
-        let value: Option<i64> = result.split([' ', '<']).next()?.parse().ok();
-        let table = *self.table_of.entry(task).or_insert(task);
-        let table = self.tables.entry(table).or_default();
-        let argument = |at: usize| arguments.get(at).map(String::as_str).unwrap_or_default();
-        let given = value.and_then(|value| u64::try_from(value).ok());
-        let way = match name {
-            "read" => ReadMethod::Read,
-            "pread64" | "pread" => ReadMethod::Pread,
-            "readv" => ReadMethod::Readv,
-            "preadv" | "preadv2" => ReadMethod::Preadv,
-            "openat" | "open" | "creat" => {
-                let path = argument(usize::from(name == "openat"));
-                let path = path.trim_matches('"').to_owned();
-                // With `-y` the result has the whole path.
-                let path = result
-                    .split_once('<')
-                    .map_or(path, |(_, rest)| rest.trim_end_matches('>').to_owned());
-                if let Some(descriptor) = given {
-                    table.insert(descriptor, StraceDescriptor { path, position: 0 });
-                }
-                return Some(());
-            }
-            "close" => {
-                if let Some((descriptor, _)) = descriptor(argument(0)) {
-                    table.remove(&descriptor);
-                }
-                return Some(());
-            }
-            "lseek" => {
-                if let (Some((descriptor, path)), Some(position)) = (descriptor(argument(0)), given)
-                {
-                    let held = table.entry(descriptor).or_default();
-                    held.position = position;
-                    path.into_iter().for_each(|path| path.clone_into(&mut held.path));
-                }
-                return Some(());
-            }
-            "dup" | "dup2" | "dup3" => {
-                if let (Some((descriptor, _)), Some(copy)) = (descriptor(argument(0)), given) {
-                    let held = table.get(&descriptor).cloned();
-                    held.into_iter().for_each(|held| {
-                        table.insert(copy, held);
-                    });
-                }
-                return Some(());
-            }
-            "clone" | "clone3" | "fork" | "vfork" => {
-                self.new_task(task, given, arguments.concat().contains("CLONE_FILES"));
-                return Some(());
-            }
-            _ => return Some(()),
-        };
-        let Some((number, path)) = descriptor(argument(0)) else { return Some(()) };
-        let held = table.entry(number).or_default();
-        path.into_iter().for_each(|path| path.clone_into(&mut held.path));
-        let Some(value) = value.filter(|_| is_file(&held.path)) else { return Some(()) };
-        let got = given.unwrap_or(0);
-        let placed = match way {
-            ReadMethod::Pread => argument(3).parse().ok(),
-            ReadMethod::Preadv => argument(3).parse().ok(),
-            _ => None,
-        };
-        let offset = placed.unwrap_or(held.position);
-        if placed.is_none() {
-            held.position = held.position.checked_add(got)?;
-        }
-        let asked = match way {
-            ReadMethod::Read | ReadMethod::Pread => argument(2).parse().unwrap_or(got),
-            _ => got,
-        };
-        if offset.checked_add(asked).is_none_or(|end| end > OFFSET_MAX) {
-            return None;
-        }
-        let path = held.path.clone();
-        let files = self.files.len() as u32;
-        let file = *self.files.entry(path).or_insert(files);
-        let threads = self.threads.len() as u32;
-        let thread = *self.threads.entry(task).or_insert(threads);
-        let outcome = match value {
-            ..0 => ReadOutcome::Error(error_number(result)),
-            _ => ReadOutcome::Bytes(got),
-        };
-        let read = Record::Read(ReadRecord {
-            end_ns,
-            begin_ns,
-            waited_ns: 0,
-            thread,
-            way,
-            descriptor: Some(number),
-            file,
-            offset,
-            asked_bytes: asked.max(got),
-            outcome,
-        });
-        self.sums.add(&read).ok()?;
-        self.reads.push(read);
-        Some(())
+    /// Counts a call that is not imported.
+    fn leave_out(&mut self, kind: &str) {
+        self.leave_out_many(kind, 1);
     }
 
-    fn new_task(&mut self, task: u32, new: Option<u64>, is_shared: bool) {
-        let Some(new) = new.and_then(|new| u32::try_from(new).ok()) else { return };
-        let table = *self.table_of.entry(task).or_insert(task);
-        if is_shared {
-            self.table_of.insert(new, table);
-        } else if let Some(copy) = self.tables.get(&table).cloned() {
-            self.tables.insert(new, copy);
+    fn leave_out_many(&mut self, kind: &str, count: u64) {
+        if count > 0 {
+            *self.left_out.entry(kind.to_owned()).or_default() += count;
         }
     }
 
-    fn records(mut self) -> Result<Vec<Record>, StraceError> {
-        if self.reads.is_empty() {
-            return Err(StraceError::Empty);
+    fn finish(mut self) -> Result<Imported, StraceError> {
+        self.leave_out_many(kind::UNDER_WAY, self.unfinished.len() as u64);
+        self.leave_out_many(kind::UNENDED, self.pending.count());
+        let left_out = LeftOut(self.left_out);
+        if self.reads == 0 {
+            return Err(StraceError::Empty { left_out });
         }
         let wall_ns = self.start_ns.unwrap_or(0);
         let start = RecordingStart {
@@ -286,107 +242,11 @@ impl StraceParser {
                 ..ThreadName::default()
             }));
         }
-        let end = |record: &Record| match record {
-            Record::Read(read) => read.end_ns,
-            _ => 0,
-        };
-        self.reads.sort_by_key(end);
-        records.append(&mut self.reads);
+        self.records.sort_by_key(|(end_ns, _)| *end_ns);
+        records.extend(self.records.into_iter().map(|(_, record)| record));
         let end = RecordingEnd { at_ns: self.end_ns, processor_ns: None, has_exited: true };
         records.push(Record::End(end));
-        Ok(records)
-    }
-}
-
-/// The number of the process, the time in nanoseconds, and what follows.
-fn head(line: &str) -> Option<(u32, u64, &str)> {
-    let line = line.trim_end();
-    let line = line.strip_prefix("[pid").unwrap_or(line).trim_start();
-    let (first, rest) = line.split_once(' ')?;
-    let first = first.trim_end_matches(']');
-    // Without `-f` there is no number.
-    if first.contains('.') {
-        return Some((0, nanoseconds(first)?, rest.trim_start()));
-    }
-    let rest = rest.trim_start().trim_start_matches(']').trim_start();
-    let (time, rest) = rest.split_once(' ')?;
-    Some((first.parse().ok()?, nanoseconds(time)?, rest.trim_start()))
-}
-
-/// Seconds with a fraction, in nanoseconds.
-fn nanoseconds(text: &str) -> Option<u64> {
-    let (seconds, fraction) = text.split_once('.')?;
-    if fraction.is_empty() || fraction.len() > 9 {
-        return None;
-    }
-    let scale = 10_u64.pow(9 - fraction.len() as u32);
-    let fraction: u64 = fraction.parse().ok()?;
-    seconds.parse::<u64>().ok()?.checked_mul(1_000_000_000)?.checked_add(fraction * scale)
-}
-
-/// The arguments up to the closing bracket, and what follows it.
-fn arguments(text: &str) -> Option<(Vec<String>, &str)> {
-    let mut all = vec![String::new()];
-    let (mut depth, mut is_quoted, mut is_escaped) = (0_u32, false, false);
-    for (at, letter) in text.char_indices() {
-        let last = all.last_mut()?;
-        match letter {
-            _ if is_escaped => is_escaped = false,
-            '\\' if is_quoted => is_escaped = true,
-            '"' => is_quoted = !is_quoted,
-            _ if is_quoted => {}
-            ')' if depth == 0 => {
-                all.iter_mut().for_each(|argument| *argument = argument.trim().to_owned());
-                return Some((all, &text[at + 1..]));
-            }
-            '(' | '[' | '{' | '<' => depth += 1,
-            ')' | ']' | '}' | '>' => depth = depth.saturating_sub(1),
-            ',' if depth == 0 => {
-                all.push(String::new());
-                continue;
-            }
-            _ => {}
-        }
-        last.push(letter);
-    }
-    None
-}
-
-/// A descriptor, `3` or `3</path>`.
-fn descriptor(text: &str) -> Option<(u64, Option<&str>)> {
-    let (number, path) = match text.split_once('<') {
-        Some((number, path)) => (number, Some(path.strip_suffix('>')?)),
-        None => (text, None),
-    };
-    // `-yy` tells more of devices: `3</dev/null<char 1:3>>`.
-    let path = path.map(|path| path.split_once('<').map_or(path, |(path, _)| path));
-    Some((number.parse().ok()?, path))
-}
-
-/// The number of an error that stands as a name, as in `-1 EIO (Input/output error)`; 0 when it is
-/// none that reads have.
-fn error_number(result: &str) -> u32 {
-    // Numbers of Linux on all machines but Alpha, MIPS, PA-RISC and SPARC.
-    match result.split(' ').nth(1).unwrap_or_default() {
-        "EINTR" => 4,
-        "EIO" => 5,
-        "EBADF" => 9,
-        "EAGAIN" => 11,
-        "EFAULT" => 14,
-        "EISDIR" => 21,
-        "EINVAL" => 22,
-        "EOVERFLOW" => 75,
-        _ => 0,
-    }
-}
-
-/// Whether a path is of something that has places: no pipe, no terminal, nothing of the kernel's.
-fn is_file(path: &str) -> bool {
-    let others =
-        ["/dev/pts", "/dev/tty", "/dev/null", "/dev/zero", "/dev/urandom", "/proc/", "/sys/"];
-    !path.is_empty() && !others.iter().any(|other| path.starts_with(other)) && {
-        let is_relative = !path.starts_with('/') && !path.contains(":[");
-        path.starts_with('/') || is_relative
+        Ok(Imported { records, left_out })
     }
 }
 
@@ -395,7 +255,7 @@ mod tests {
     use super::*;
 
     fn reads(text: &str) -> Vec<(u32, u64, u64, u64, u64, u64)> {
-        let records = records(text.as_bytes()).unwrap();
+        let records = records(text.as_bytes()).unwrap().records;
         let read = |record: &Record| match record {
             Record::Read(read) => Some((
                 read.file,
@@ -465,7 +325,7 @@ mod tests {
         assert!(wrong("1 1.0 read(3, \"\n").contains("strace -f -ttt -T"));
         assert_eq!(
             wrong("1 1.0 write(1, \"\", 5) = 5 <0.1>\n"),
-            "there is no read of a file in it"
+            "there is no read of a file in it; not imported: 1 write"
         );
         assert!(is_start(b"70 1000.000000 openat(AT_FDCWD, \"/a\", O_RDONLY) = 3 <0.1>\n"));
         assert!(is_start(b"1000.5 execve(\"/bin/true\", ...) = 0 <0.1>\n"));
@@ -503,5 +363,120 @@ mod tests {
             let error = records(text.as_bytes()).unwrap_err();
             assert!(matches!(error, StraceError::Line { line: 2.., .. }), "{error} of {text}");
         }
+    }
+
+    /// Lines of strace 6.1 with `-y`, of a program that reads in each of these ways; offsets and
+    /// lengths are those of its calls.
+    #[test]
+    fn each_way_of_reading_is_imported() {
+        let text = "1 5.000 preadv2(4</b>, [...], 1, 0, 0) = 2 <0.000005>\n\
+            1 5.001 sendfile(5</o>, 4</b>, [4096] => [12288], 8192) = 8192 <0.000034>\n\
+            1 5.002 sendfile(5</o>, 4</b>, NULL, 100) = 100 <0.000008>\n\
+            1 5.003 copy_file_range(4</b>, [8192], 5</o>, [0], 4096, 0) = 4096 <0.000006>\n\
+            1 5.004 copy_file_range(4</b>, NULL, 5</o>, NULL, 9223372035781033984, 0) = 7 <0.000007>\n\
+            1 5.005 splice(4</b>, [8192], 8<pipe:[219920]>, NULL, 4096, 0) = 4096 <0.000006>\n\
+            1 5.006 preadv2(4</b>, [...], 1, -1, RWF_NOWAIT) = 8 <0.000004>\n\
+            1 5.007 read(5</o>(deleted), \"\"..., 10) = 10 <0.000005>\n\
+            1 5.008 fcntl(4</b>, F_DUPFD_CLOEXEC, 20) = 20</b> <0.000005>\n\
+            1 5.009 read(20</b>, \"\"..., 5) = 5 <0.000004>\n";
+        let places: Vec<(u64, u64, u64)> =
+            reads(text).iter().map(|read| (read.1, read.2, read.3)).collect();
+        assert_eq!(
+            places,
+            [
+                (0, 2, 2),
+                (4096, 8192, 8192),
+                (0, 100, 100),
+                (8192, 4096, 4096),
+                (100, 7, 7),
+                (8192, 4096, 4096),
+                (107, 8, 8),
+                // Behind the 8192, 100 and 7 bytes that were copied there without an offset.
+                (8299, 10, 10),
+                (115, 5, 5),
+            ]
+        );
+    }
+
+    #[test]
+    fn advice_and_mappings_are_imported() {
+        let text = "1 5.0 fadvise64(4</b>, 0, 0, POSIX_FADV_RANDOM) = 0 <0.1>\n\
+            1 5.1 mmap(NULL, 65536, PROT_READ, MAP_SHARED, 4</b>, 0x1000) = 0x7f04a4942000 <0.1>\n\
+            1 5.2 madvise(0x7f04a4943000, 8192, MADV_WILLNEED) = 0 <0.1>\n\
+            1 5.3 munmap(0x7f04a4942000, 65536) = 0 <0.1>\n\
+            1 5.4 madvise(0x7f04a4943000, 8192, MADV_WILLNEED) = 0 <0.1>\n\
+            1 5.5 readahead(4</b>, 4096, 100) = 0 <0.1>\n\
+            1 5.6 read(4</b>, \"\"..., 5) = 5 <0.1>\n";
+        let imported = records(text.as_bytes()).unwrap();
+        let told: Vec<String> = imported
+            .records
+            .iter()
+            .filter_map(|record| match record {
+                Record::Advice(it) => {
+                    Some(format!("{:?} {} {} {}", it.hint, it.offset, it.bytes, it.is_of_mapping))
+                }
+                Record::Map(it) => Some(format!("map {} {}", it.offset, it.bytes)),
+                _ => None,
+            })
+            .collect();
+        let expected = [
+            "Random 0 0 false",
+            "map 4096 65536",
+            "WillNeed 8192 8192 true",
+            "WillNeed 4096 100 false",
+        ];
+        assert_eq!(told, expected);
+        let left_out = imported.left_out.to_string();
+        assert!(left_out.contains("1 mappings of files"), "{left_out}");
+        assert!(left_out.contains("1 advice on memory"), "{left_out}");
+    }
+
+    /// Lines of fio's engine libaio under strace 6.1 with `-s 1` and `-s 0`: a request for each
+    /// element that is shown.
+    #[test]
+    fn asynchronous_reads_are_imported_as_far_as_they_are_shown() {
+        let text = "1 5.0 io_submit(0x7f, 2, [{aio_data=0, aio_lio_opcode=IOCB_CMD_PREAD, \
+            aio_fildes=6</b>, aio_buf=0x7f, aio_nbytes=4096, aio_offset=53248}, ...]) = 2 <0.000031>\n\
+            1 5.1 io_submit(0x7f, 1, [{aio_data=7, aio_lio_opcode=IOCB_CMD_PWRITE, aio_fildes=6</b>, \
+            aio_buf=0x7f, aio_nbytes=4096, aio_offset=0}]) = 1 <0.000031>\n\
+            1 5.2 io_submit(0x7f, 2, [...]) = 2 <0.000009>\n\
+            1 5.3 io_getevents(0x7f, 1, 1, [{data=7, obj=0x7f, res=4096, res2=0}], NULL) = 1 <0.1>\n\
+            1 5.5 io_getevents(0x7f, 1, 1, [{data=0, obj=0x7f, res=100, res2=0}], NULL) = 1 <0.1>\n";
+        assert_eq!(reads(text), [(0, 53_248, 4096, 100, 0, 600_000_000)]);
+        let left_out = records(text.as_bytes()).unwrap().left_out.to_string();
+        assert!(left_out.contains("2 io_submit with requests"), "{left_out}");
+        assert!(left_out.contains("1 io_submit of IOCB_CMD_PWRITE"), "{left_out}");
+    }
+
+    #[test]
+    fn names_are_as_they_are_in_the_file_system() {
+        let text = "1 5.0 openat(AT_FDCWD</t>, \"\\303\\244 \\\"x<y>(1, z\", O_RDONLY) = \
+            3</t/\\303\\244 \"x\\74y\\76(1, z> <0.1>\n\
+            1 5.1 read(3</t/\\303\\244 \"x\\74y\\76(1, z>, \"\"..., 2) = 2 <0.1>\n\
+            1 5.2 openat(AT_FDCWD, \"a\\tb\\0011\", O_RDONLY) = 4 <0.1>\n\
+            1 5.3 read(4, \"\"..., 2) = 2 <0.1>\n";
+        let imported = records(text.as_bytes()).unwrap();
+        let path = |record: &Record| match record {
+            Record::File(file) => Some(file.path.clone()),
+            _ => None,
+        };
+        let paths: Vec<String> = imported.records.iter().filter_map(path).collect();
+        assert_eq!(paths, ["/t/\u{e4} \"x<y>(1, z", "a\tb\u{1}1"]);
+    }
+
+    #[test]
+    fn what_is_not_imported_is_counted_by_kind() {
+        let text = "1 5.0 read(3</f>, \"\"..., 5) = 5 <0.1>\n\
+            1 5.1 write(1</dev/pts/0>, \"\"..., 5) = 5 <0.1>\n\
+            1 5.2 read(4<pipe:[12]>, \"\"..., 5) = 5 <0.1>\n\
+            1 5.3 io_uring_enter(5<anon_inode:[io_uring]>, 1, 1, 0, NULL, 8) = 1 <0.1>\n\
+            1 5.4 read(3</f>, 0x7f, 5) = ? ERESTARTSYS (To be restarted if SA_RESTART is set) <0.1>\n\
+            1 5.5 pwrite64(3</f>, \"\"..., 5, 0) = 5 <0.1>\n\
+            2 5.6 <... pread64 resumed>\"\"..., 5, 0) = 5 <0.1>\n\
+            1 5.7 read(3</f>,  <unfinished ...>\n\
+            2 5.8 read(3</f>,  <detached ...>\n";
+        let left_out = records(text.as_bytes()).unwrap().left_out;
+        let counts: Vec<u64> = left_out.0.values().copied().collect();
+        assert_eq!(counts, [2, 1, 1, 1, 1, 1, 1], "{left_out}");
     }
 }

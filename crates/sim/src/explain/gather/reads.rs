@@ -88,6 +88,8 @@ impl RecordingData {
             .is_some_and(|descriptor| self.direct.contains(&(read.file, descriptor)));
         let waited_ns = match self.is_seen() {
             true => read.waited_ns,
+            // A read that a signal or an empty queue ended has waited for no device.
+            false if !may_wait(&read.outcome) => 0,
             false => read.took_ns().saturating_sub(READ_WITHOUT_WAIT_NS + got),
         };
         let is_untold = is_direct || (!self.is_seen() && waited_ns > 0);
@@ -103,7 +105,7 @@ impl RecordingData {
         let file = self.files.entry(read.file).or_default();
         file.small_calls += u64::from(is_small_call);
         file.is_read_direct |= is_direct;
-        if waited_ns == 0 || read.way == ReadMethod::Uring {
+        if waited_ns == 0 {
             return;
         }
         if fetched.bytes == 0 && file.again.has(read.offset / PAGE_BYTES) {
@@ -232,6 +234,13 @@ impl RecordingData {
             self.reuse.take(read.file, *pages);
         }
     }
+}
+
+/// Whether a read with this outcome may have waited for a device: one that was given bytes, or
+/// that the device failed (`EIO`).
+fn may_wait(outcome: &ReadOutcome) -> bool {
+    const EIO: u32 = 5;
+    matches!(outcome, ReadOutcome::Bytes(_) | ReadOutcome::Error(EIO))
 }
 
 /// Whether pages came in by an advice: it ended after they came, and names their file and range.

@@ -1,0 +1,267 @@
+//! Lines of strace: their head, their calls, and the text in them.
+
+use std::borrow::Cow;
+
+/// The number of the process, the time in nanoseconds, and what follows.
+pub fn head(line: &str) -> Option<(u32, u64, &str)> {
+    let line = line.trim_end();
+    let line = line.strip_prefix("[pid").unwrap_or(line).trim_start();
+    let (first, rest) = line.split_once(' ')?;
+    let first = first.trim_end_matches(']');
+    // Without `-f` there is no number.
+    if first.contains('.') {
+        return Some((0, nanoseconds(first)?, rest.trim_start()));
+    }
+    let rest = rest.trim_start().trim_start_matches(']').trim_start();
+    let (time, rest) = rest.split_once(' ')?;
+    Some((first.parse().ok()?, nanoseconds(time)?, rest.trim_start()))
+}
+
+/// Seconds with a fraction, in nanoseconds.
+fn nanoseconds(text: &str) -> Option<u64> {
+    let (seconds, fraction) = text.split_once('.')?;
+    if fraction.is_empty() || fraction.len() > 9 {
+        return None;
+    }
+    let scale = 10_u64.pow(9 - fraction.len() as u32);
+    let fraction: u64 = fraction.parse().ok()?;
+    seconds.parse::<u64>().ok()?.checked_mul(1_000_000_000)?.checked_add(fraction * scale)
+}
+
+/// A call, as its line shows it.
+#[derive(Debug)]
+pub struct Call<'a> {
+    pub name: &'a str,
+    pub arguments: Vec<String>,
+    /// Text of the result, as in `-1 EINTR (Interrupted system call)` or `3</a/file>`.
+    pub result: &'a str,
+    pub took_ns: u64,
+}
+
+impl<'a> Call<'a> {
+    /// Takes `call(arguments) = result <duration>` apart; `None`: it is no call.
+    pub fn parse(text: &'a str) -> Option<Call<'a>> {
+        let (name, rest) = text.split_once('(')?;
+        let (arguments, rest) = arguments(rest)?;
+        let rest = rest.trim_start().strip_prefix('=')?.trim_start();
+        let (result, took_ns) = match rest.rsplit_once(" <") {
+            Some((result, "unavailable>")) => (result, 0),
+            Some((result, took)) => (result, nanoseconds(took.strip_suffix('>')?)?),
+            None => (rest, 0),
+        };
+        Some(Call { name, arguments, result, took_ns })
+    }
+
+    /// An argument; empty where there is none.
+    pub fn argument(&self, at: usize) -> &str {
+        self.arguments.get(at).map(String::as_str).unwrap_or_default()
+    }
+
+    /// The result as a number; `None` where the call was interrupted and begun again (`?`).
+    pub fn value(&self) -> Option<i64> {
+        let first = self.result.split([' ', '<']).next()?;
+        match first.strip_prefix("0x") {
+            Some(digits) => i64::from_str_radix(digits, 16).ok(),
+            None => first.parse().ok(),
+        }
+    }
+
+    /// The result, unless the call failed.
+    pub fn given(&self) -> Option<u64> {
+        self.value().and_then(|value| u64::try_from(value).ok())
+    }
+
+    /// An argument that is a number, decimal or hexadecimal.
+    pub fn number(&self, at: usize) -> Option<u64> {
+        number(self.argument(at))
+    }
+
+    /// An argument that points to an offset, `[4096]` or `[4096] => [8192]`; `None` for `NULL`.
+    pub fn pointed(&self, at: usize) -> Option<u64> {
+        let inside = self.argument(at).strip_prefix('[')?;
+        number(inside.split([']', ' ']).next()?)
+    }
+}
+
+/// A number, decimal or hexadecimal.
+pub fn number(text: &str) -> Option<u64> {
+    match text.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16).ok(),
+        None => text.parse().ok(),
+    }
+}
+
+/// The parts of `{name=value, …}`, by name.
+pub fn field<'a>(structure: &'a [String], name: &str) -> Option<&'a str> {
+    let value = |part: &'a String| part.strip_prefix(name)?.strip_prefix('=');
+    structure.iter().find_map(value)
+}
+
+/// The elements of `[{…}, {…}, ...]`, each as its parts, and whether some are hidden (`...`).
+pub fn structures(text: &str) -> Option<(Vec<Vec<String>>, bool)> {
+    let inside = text.strip_prefix('[')?.strip_suffix(']')?;
+    let (elements, _) = parts(inside, None)?;
+    let is_hidden = elements.iter().any(|element| element == "...");
+    let structure = |element: &String| {
+        let inside = element.strip_prefix('{')?.strip_suffix('}')?;
+        parts(inside, None).map(|(parts, _)| parts)
+    };
+    Some((elements.iter().filter_map(structure).collect(), is_hidden))
+}
+
+/// The arguments up to the closing bracket, and what follows it.
+fn arguments(text: &str) -> Option<(Vec<String>, &str)> {
+    parts(text, Some(')'))
+}
+
+/// The parts between commas up to `end`, which stands outside of all brackets, quotes and paths;
+/// or up to the end of the text.
+fn parts(text: &str, end: Option<char>) -> Option<(Vec<String>, &str)> {
+    let mut all = vec![String::new()];
+    let (mut depth, mut is_quoted, mut is_escaped) = (0_u32, false, false);
+    let mut path_depth = 0_u32;
+    let mut before = ' ';
+    for (at, letter) in text.char_indices() {
+        let last = all.last_mut()?;
+        let previous = std::mem::replace(&mut before, letter);
+        match letter {
+            _ if is_escaped => is_escaped = false,
+            '\\' if is_quoted => is_escaped = true,
+            '"' if path_depth == 0 => is_quoted = !is_quoted,
+            _ if is_quoted => {}
+            // Behind a descriptor stands its path, in which brackets need not match. strace writes
+            // `<` and `>` of a name as octal numbers; `->` stands between two addresses.
+            '<' if path_depth > 0 || begins_path(previous, &text[at + 1..]) => path_depth += 1,
+            '>' if path_depth > 0 && previous != '-' => path_depth -= 1,
+            _ if path_depth > 0 => {}
+            letter if depth == 0 && Some(letter) == end => {
+                all.iter_mut().for_each(|part| *part = part.trim().to_owned());
+                return Some((all, &text[at + letter.len_utf8()..]));
+            }
+            '(' | '[' | '{' | '<' => depth += 1,
+            ')' | ']' | '}' | '>' => depth = depth.saturating_sub(1),
+            ',' if depth == 0 => {
+                all.push(String::new());
+                continue;
+            }
+            _ => {}
+        }
+        last.push(letter);
+    }
+    if end.is_some() {
+        return None;
+    }
+    all.iter_mut().for_each(|part| *part = part.trim().to_owned());
+    Some((all, ""))
+}
+
+/// Whether a `<` behind this letter, and before this text, begins the path of a descriptor.
+fn begins_path(before: char, behind: &str) -> bool {
+    (before.is_ascii_digit() || before == 'D') && !behind.starts_with(['<', ' ', '='])
+}
+
+/// A descriptor, `3`, `3</path>` or `3</path>(deleted)`, with its path.
+pub fn descriptor(text: &str) -> Option<(u64, Option<Path>)> {
+    let (number, path) = match text.split_once('<') {
+        Some((number, path)) => (number, Some(Path::parse(path)?)),
+        None => (text, None),
+    };
+    Some((number.parse().ok()?, path))
+}
+
+/// The path of an open file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Path {
+    pub name: String,
+    /// Whether the file has no name any more.
+    pub is_deleted: bool,
+}
+
+impl Path {
+    /// Reads what stands behind the `<` of a descriptor.
+    pub fn parse(text: &str) -> Option<Path> {
+        let (text, is_deleted) = match text.strip_suffix("(deleted)") {
+            Some(text) => (text.trim_end(), true),
+            None => (text, false),
+        };
+        let name = text.strip_suffix('>')?;
+        // `-yy` says more of devices: `3</dev/null<char 1:3>>`.
+        let name = name.split_once('<').map_or(name, |(name, _)| name);
+        let (name, is_deleted) = match name.strip_suffix(" (deleted)") {
+            Some(name) => (name, true),
+            None => (name, is_deleted),
+        };
+        Some(Path { name: plain(name), is_deleted })
+    }
+}
+
+/// The text of a string in quotes.
+pub fn quoted(text: &str) -> String {
+    plain(text.trim_end_matches("...").trim_matches('"'))
+}
+
+/// Text without escapes: `\303\244` are two bytes, `\x41` is one, `\n` a line's end.
+fn plain(text: &str) -> String {
+    if !text.contains('\\') {
+        return text.to_owned();
+    }
+    let mut bytes = Vec::new();
+    let mut left = text.as_bytes();
+    while let [first, rest @ ..] = left {
+        left = rest;
+        let (true, [kind, behind @ ..]) = (*first == b'\\', rest) else {
+            bytes.push(*first);
+            continue;
+        };
+        left = behind;
+        bytes.push(match kind {
+            b'0'..=b'7' => digits(rest, 8, 3, &mut left),
+            b'x' => digits(behind, 16, 2, &mut left),
+            b'n' => b'\n',
+            b't' => b'\t',
+            b'r' => b'\r',
+            b'v' => 0x0b,
+            b'f' => 0x0c,
+            other => *other,
+        });
+    }
+    match String::from_utf8_lossy(&bytes) {
+        Cow::Borrowed(text) => text.to_owned(),
+        Cow::Owned(text) => text,
+    }
+}
+
+/// The byte that up to `most` digits stand for; `left` is set to the text behind them.
+fn digits<'a>(text: &'a [u8], radix: u32, most: usize, left: &mut &'a [u8]) -> u8 {
+    let digit = |byte: &u8| char::from(*byte).to_digit(radix);
+    let found: Vec<u32> = text.iter().take(most).map_while(digit).collect();
+    *left = &text[found.len()..];
+    found.iter().fold(0_u32, |number, digit| number * radix + digit) as u8
+}
+
+/// The number of an error that stands as a name, as in `-1 EIO (Input/output error)`; 0 for an
+/// error that reads do not have.
+pub fn error_number(result: &str) -> u32 {
+    // Numbers of Linux on all machines but Alpha, MIPS, PA-RISC and SPARC.
+    match result.split(' ').nth(1).unwrap_or_default() {
+        "EINTR" => 4,
+        "EIO" => 5,
+        "EBADF" => 9,
+        "EAGAIN" => 11,
+        "EFAULT" => 14,
+        "EISDIR" => 21,
+        "EINVAL" => 22,
+        "EOVERFLOW" => 75,
+        _ => 0,
+    }
+}
+
+/// Whether a path is of something that has places: no pipe, no terminal, nothing of the kernel's.
+pub fn is_file(path: &str) -> bool {
+    let others =
+        ["/dev/pts", "/dev/tty", "/dev/null", "/dev/zero", "/dev/urandom", "/proc/", "/sys/"];
+    !path.is_empty() && !others.iter().any(|other| path.starts_with(other)) && {
+        let is_relative = !path.starts_with('/') && !path.contains(":[");
+        path.starts_with('/') || is_relative
+    }
+}

@@ -1,0 +1,96 @@
+//! What is known of a process at a line of strace: its descriptors, its mappings, its requests.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::syntax::Path;
+
+/// Descriptors and mappings of one process.
+#[derive(Clone, Debug, Default)]
+pub struct Table {
+    pub held: BTreeMap<u64, Held>,
+    /// Mappings of files by their address.
+    mapped: BTreeMap<u64, Mapped>,
+}
+
+/// An open file.
+#[derive(Clone, Debug, Default)]
+pub struct Held {
+    pub path: String,
+    pub position: u64,
+}
+
+impl Held {
+    /// Takes the path that stands with the descriptor. A file that has lost its name keeps the one
+    /// under which it was opened.
+    pub fn name(&mut self, path: Path) {
+        let Path { name, is_deleted } = path;
+        if is_deleted && self.path != name {
+            self.path = format!("{name} (deleted)");
+        } else if !is_deleted {
+            self.path = name;
+        }
+    }
+}
+
+/// A mapping of a file.
+#[derive(Clone, Debug)]
+pub struct Mapped {
+    pub path: String,
+    pub offset: u64,
+    pub bytes: u64,
+}
+
+impl Table {
+    /// A file is mapped at an address.
+    pub fn map(&mut self, address: u64, mapped: Mapped) {
+        self.unmap(address, mapped.bytes);
+        self.mapped.insert(address, mapped);
+    }
+
+    /// Nothing is mapped in a range any more: mappings that begin in it are forgotten.
+    pub fn unmap(&mut self, address: u64, bytes: u64) {
+        let end = address.saturating_add(bytes);
+        self.mapped.retain(|start, _| !(address..end).contains(start));
+    }
+
+    /// The file mapped at an address, and the address's place in it.
+    pub fn at(&self, address: u64) -> Option<(String, u64)> {
+        let (start, mapped) = self.mapped.range(..=address).next_back()?;
+        let within = address - start;
+        let offset = mapped.offset.checked_add(within)?;
+        (within < mapped.bytes).then(|| (mapped.path.clone(), offset))
+    }
+}
+
+/// An asynchronous read that was submitted.
+#[derive(Clone, Debug)]
+pub struct Submitted {
+    pub begin_ns: u64,
+    pub task: u32,
+    pub descriptor: u64,
+    pub path: String,
+    pub offset: u64,
+    pub asked_bytes: u64,
+}
+
+/// Asynchronous requests by their context and their number (`aio_data`), the oldest first. Requests
+/// other than reads are kept as `None`, so that their ends are not taken for those of reads.
+#[derive(Debug, Default)]
+pub struct Pending(BTreeMap<(String, String), VecDeque<Option<Submitted>>>);
+
+impl Pending {
+    pub fn add(&mut self, context: &str, data: &str, request: Option<Submitted>) {
+        self.0.entry((context.to_owned(), data.to_owned())).or_default().push_back(request);
+    }
+
+    /// The oldest request of this number, which has ended.
+    pub fn take(&mut self, context: &str, data: &str) -> Option<Submitted> {
+        let key = (context.to_owned(), data.to_owned());
+        self.0.get_mut(&key)?.pop_front()?
+    }
+
+    /// Number of reads that have not ended.
+    pub fn count(&self) -> u64 {
+        self.0.values().flatten().flatten().count() as u64
+    }
+}
