@@ -76,7 +76,7 @@ pub fn drive_disksim(bytes: &[u8]) {
 /// A trace of blocks, in the format that the first byte says.
 pub fn blocks(bytes: &[u8]) {
     let Some((&first, bytes)) = bytes.split_first() else { return };
-    let formats = blocks::BlockTraceFormat::ALL;
+    let formats: Vec<_> = blocks::BlockTraceFormat::all().collect();
     let format = formats[usize::from(first) % formats.len()].1;
     let _ = BlockTrace::parse(&bytes[..bytes.len().min(BYTES_MAX)], format, 1 << 20)
         .map_err(|error| error.to_string());
@@ -133,8 +133,8 @@ fn play(records: &[Record]) {
 /// The text of strace.
 pub fn strace_text(bytes: &[u8]) {
     let _ = strace::is_start(bytes);
-    if let Ok(records) = strace::records(bytes).map_err(|error| error.to_string()) {
-        play(&records);
+    if let Ok(imported) = strace::records(bytes).map_err(|error| error.to_string()) {
+        play(&imported.records);
     }
 }
 

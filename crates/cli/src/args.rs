@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use readpath::BackendKind;
 
-use crate::everyday::{Refused, CacheState};
+use crate::everyday::{CacheState, Refused};
 use crate::explain::ExplainArgs;
 use crate::input::with_path;
 use crate::output::OutputFormat;

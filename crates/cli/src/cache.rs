@@ -3,10 +3,10 @@
 
 use std::path::{Path, PathBuf};
 
-use readpath_core::policy::Spec;
 use readpath_core::eviction;
+use readpath_core::policy::Spec;
 use readpath_core::unit::PAGE_BYTES;
-use readpath_sim::blocks::{BlockTraceFormat, OPTIMUM, BlockTrace, belady, detect_format, misses};
+use readpath_sim::blocks::{BlockTrace, BlockTraceFormat, OPTIMUM, belady, detect_format, misses};
 use readpath_sim::size;
 use serde::Serialize;
 
@@ -16,11 +16,11 @@ use crate::exit::{CommandResult, Failure};
 use crate::html::{Page, check_writable};
 use crate::input;
 use crate::output::{print, print_json};
+use crate::packed;
 use crate::progress::Interrupt;
 use crate::table::Table;
 
 mod picture;
-mod unpack;
 
 /// What one law misses of one trace in one size of memory.
 #[derive(Clone, Debug, Serialize)]
@@ -128,9 +128,13 @@ impl CacheSize {
     }
 }
 
+fn formats() -> String {
+    BlockTraceFormat::all().map(|(name, _)| name).collect::<Vec<_>>().join(", ")
+}
+
 fn named_format(name: &str) -> Result<BlockTraceFormat, Failure> {
     BlockTraceFormat::named(name).ok_or_else(|| {
-        let known = BlockTraceFormat::ALL.map(|(name, _)| name).join(", ");
+        let known = formats();
         Failure::Usage(format!("--format {name}: there is no such format; there are: {known}"))
     })
 }
@@ -142,10 +146,14 @@ pub fn read_traces(paths: &[PathBuf], args: &TraceArgs) -> Result<Vec<NamedTrace
     paths.iter().map(|path| read_trace(path, format, most)).collect()
 }
 
-fn read_trace(path: &Path, format: Option<BlockTraceFormat>, most: usize) -> Result<NamedTrace, Failure> {
-    let (name, bytes) = unpack::read(path)?;
+fn read_trace(
+    path: &Path,
+    format: Option<BlockTraceFormat>,
+    most: usize,
+) -> Result<NamedTrace, Failure> {
+    let (name, bytes) = packed::read(path)?;
     let format = format.or_else(|| detect_format(&name, &bytes)).ok_or_else(|| {
-        let known = BlockTraceFormat::ALL.map(|(name, _)| name).join(", ");
+        let known = formats();
         Failure::Usage(format!(
             "{}: its name and its first lines don't say in which format it is; add --format, one of \
              {known}",
@@ -154,12 +162,19 @@ fn read_trace(path: &Path, format: Option<BlockTraceFormat>, most: usize) -> Res
     })?;
     let trace = BlockTrace::parse(&bytes, format, most)
         .map_err(|error| Failure::about(path.display(), error))?;
+    if let Some(note) = trace.note {
+        eprintln!("readpath: {}: {note}", path.display());
+    }
     Ok(NamedTrace { name, trace })
 }
 
 /// Every cell, trace by trace, size by size, law by law and then the optimum; as many at a time
 /// as there are processors.
-fn simulate(traces: &[NamedTrace], policies: &[Spec], sizes: &[CacheSize]) -> Result<Vec<MissCell>, Failure> {
+fn simulate(
+    traces: &[NamedTrace],
+    policies: &[Spec],
+    sizes: &[CacheSize],
+) -> Result<Vec<MissCell>, Failure> {
     let policies = || policies.iter().map(Some).chain([None]);
     let tasks: Vec<(&NamedTrace, &CacheSize, Option<&Spec>)> = traces
         .iter()
@@ -168,11 +183,17 @@ fn simulate(traces: &[NamedTrace], policies: &[Spec], sizes: &[CacheSize]) -> Re
         .collect();
     // A cell takes as long as its trace is long, and leaves nothing.
     let interrupt = Interrupt::that_ends_at_once();
-    let work = |&(named, size, policy): &(&NamedTrace, &CacheSize, Option<&Spec>)| Ok(cell(named, size, policy));
+    let work = |&(named, size, policy): &(&NamedTrace, &CacheSize, Option<&Spec>)| {
+        Ok(cell(named, size, policy))
+    };
     at_once::each(&tasks, &work, None, &interrupt)
 }
 
-fn cell(NamedTrace { name, trace }: &NamedTrace, size: &CacheSize, policy: Option<&Spec>) -> MissCell {
+fn cell(
+    NamedTrace { name, trace }: &NamedTrace,
+    size: &CacheSize,
+    policy: Option<&Spec>,
+) -> MissCell {
     let pages = size.pages(trace);
     let misses = match policy {
         Some(policy) => misses(trace, policy, pages).expect("the policy was built once already"),

@@ -3,14 +3,16 @@
 use std::sync::Arc;
 
 use readpath_core::eviction;
-use readpath_sim::caching::{EvictionCell, FixedPolicyResult, JudgedEviction, LoadSize, EvictionSummary, cells};
+use readpath_sim::caching::{
+    EvictionCell, EvictionSummary, FixedPolicyResult, JudgedEviction, LoadSize, cells,
+};
 use serde::Serialize;
 
 use crate::args::CacheRegretArgs;
 use crate::at_once;
 use crate::cache::{self, read_traces};
 use crate::exit::{CommandResult, Failure};
-use crate::html::heat::{self, Map, HeatCell};
+use crate::html::heat::{self, HeatCell, Map};
 use crate::html::{Page, check_writable};
 use crate::input;
 use crate::output::print;
@@ -46,7 +48,8 @@ pub fn run(args: &CacheRegretArgs) -> CommandResult {
     if args.json {
         let readpath = env!("CARGO_PKG_VERSION");
         let (seed, smoke) = (args.seed, args.smoke);
-        let document = EvictionDocument { readpath, seed, smoke, summary: &summary, results: &judged };
+        let document =
+            EvictionDocument { readpath, seed, smoke, summary: &summary, results: &judged };
         let text = serde_json::to_string_pretty(&document).expect("cells are plain data");
         return print(&format!("{text}\n"));
     }

@@ -4,14 +4,14 @@ use std::path::PathBuf;
 
 use readpath_core::readahead::{Folio, HandleStep};
 use readpath_peers::oracle::{self, OracleError};
-use readpath_sim::conform::{self, StepDifference, ConformanceReport};
+use readpath_sim::conform::{self, ConformanceReport, StepDifference};
 use readpath_sim::input_file;
 use serde::Serialize;
 
 use crate::args::CheckKernelArgs;
 use crate::exit::{CommandResult, Failure};
-use crate::scratch_files::ScratchFiles;
 use crate::output::{print, print_json};
+use crate::scratch_files::ScratchFiles;
 
 /// How many reads are made when nothing is said.
 const READS: usize = 2000;
@@ -167,7 +167,13 @@ mod tests {
         let step = HandleStep::Read { offset: 0, bytes: 1 };
         let parted = |index| StepDifference { index, step, kernel: Vec::new(), policy: Vec::new() };
         let differences: Vec<StepDifference> = (0..12).map(parted).collect();
-        let report = ConformanceReport { reads: 20, equal: 8, kernel_pages: 5, policy_pages: 7, differences };
+        let report = ConformanceReport {
+            reads: 20,
+            equal: 8,
+            kernel_pages: 5,
+            policy_pages: 7,
+            differences,
+        };
         let text = text(&report, "Linux 6.1");
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(

@@ -23,14 +23,14 @@ use serde::Serialize;
 use crate::args::BenchArgs;
 use crate::exit::{CommandResult, Failure};
 use crate::html::{cannot_write, check_writable};
-use crate::scratch_files::ScratchFolder;
 use crate::output::print;
 use crate::progress::Interrupt;
 use crate::real_file::make_cold;
+use crate::scratch_files::ScratchFolder;
 use cells::{BenchCell, StateSummary};
 pub use one::run as run_one;
 pub use refused::Refused;
-use rounds::{RowState, Matrix};
+use rounds::{Matrix, RowState};
 use rows::{Data, Row, Scale};
 pub use states::CacheState;
 
@@ -86,7 +86,8 @@ pub fn run(args: &BenchArgs) -> CommandResult {
     notes.extend(unfinished(&cells, runs));
     let judged: Vec<BenchCell> =
         cells.iter().filter(|cell| is_begun(cell)).map(cells::judge).collect();
-    let summary: Vec<StateSummary> = states.iter().map(|&state| StateSummary::of(state, &judged)).collect();
+    let summary: Vec<StateSummary> =
+        states.iter().map(|&state| StateSummary::of(state, &judged)).collect();
     let document = BenchDocument {
         readpath: env!("CARGO_PKG_VERSION"),
         kernel: kernel(),
@@ -207,14 +208,15 @@ fn possible_states(
 ) -> Result<Vec<CacheState>, Failure> {
     let mut states: Vec<CacheState> = CacheState::ALL.to_vec();
     states.retain(|state| args.states.is_empty() || args.states.contains(state));
-    let mut leave_out = |states: &mut Vec<CacheState>, is_out: fn(&CacheState) -> bool, why: &str| {
-        let names: Vec<&str> =
-            states.iter().filter(|state| is_out(state)).map(|state| state.name()).collect();
-        if !names.is_empty() {
-            notes.push(format!("not measured: {}: {why}", names.join(", ")));
-            states.retain(|state| !is_out(state));
-        }
-    };
+    let mut leave_out =
+        |states: &mut Vec<CacheState>, is_out: fn(&CacheState) -> bool, why: &str| {
+            let names: Vec<&str> =
+                states.iter().filter(|state| is_out(state)).map(|state| state.name()).collect();
+            if !names.is_empty() {
+                notes.push(format!("not measured: {}: {why}", names.join(", ")));
+                states.retain(|state| !is_out(state));
+            }
+        };
     let (path, _) = rows[0].data.files(folder).swap_remove(0);
     let kept = make_cold(&path, &mut || !interrupt.has_come())?;
     if kept.resident > 0 {
@@ -243,8 +245,9 @@ fn is_begun(cell: &RowState<'_>) -> bool {
 /// What the time did not suffice for.
 fn unfinished(cells: &[RowState<'_>], runs: u32) -> Option<String> {
     let is_short = |cell: &&RowState<'_>| {
-        let has_all =
-            |way: &rounds::ContenderRuns| way.broken_off.is_some() || way.measured.len() == runs as usize;
+        let has_all = |way: &rounds::ContenderRuns| {
+            way.broken_off.is_some() || way.measured.len() == runs as usize
+        };
         !cell.ways.iter().all(has_all)
     };
     let short = cells.iter().filter(is_short).count();

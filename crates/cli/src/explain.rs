@@ -84,7 +84,9 @@ fn head(explanation: &Explanation) -> String {
 fn verdict(explanation: &Explanation) -> String {
     let what = match explanation.limit {
         ProgramLimit::Device => "Nothing is wrong with its reads; the device is the limit",
-        ProgramLimit::Program => "Nothing is wrong with its reads; they are not what takes the time",
+        ProgramLimit::Program => {
+            "Nothing is wrong with its reads; they are not what takes the time"
+        }
         ProgramLimit::Nothing => "Nothing to say",
         ProgramLimit::Unseen => "Nothing can be said of its reads",
     };

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use readpath_core::unit::Time;
 use readpath_sim::job::{Job, JobFile, shown};
-use readpath_sim::operation_log::{LogKind, ProcessLog, LogSink, TRACE_HEADER, files_of};
+use readpath_sim::operation_log::{LogKind, LogSink, ProcessLog, TRACE_HEADER, files_of};
 use readpath_sim::workload::Workload;
 
 use crate::exit::{CommandResult, Failure};

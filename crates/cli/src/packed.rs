@@ -1,15 +1,56 @@
-//! The bytes of a trace, which is often compressed where it is published.
+//! The bytes of a trace, which is often compressed where it is published (`.gz`, `.xz`, `.zst`).
 //!
-//! A few bytes of a compressed file can stand for more than a machine has memory. So a trace may have, as it is and
-//! unpacked, half of the machine's memory and no more.
+//! A few bytes of a compressed file can stand for more than a machine has memory. A trace that is
+//! read whole may have, as it is and unpacked, half of the machine's memory and no more. One that is
+//! read as a stream has no bound, but for `.xz`, which is unpacked whole.
 
 use std::fmt::Display;
-use std::io::{self, Write};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Cursor, Read, Write};
 use std::path::Path;
 
-use readpath_sim::input_file::{self, up_to};
+use readpath_sim::input_file::{self, read_at_most};
+use readpath_sim::job::shown;
 
 use crate::exit::Failure;
+
+/// Bytes of the buffer of a stream. Lines are read where they stand in it: a large one cuts few.
+const BUFFER_BYTES: usize = 64 << 10;
+
+/// A stream of the bytes of a trace, unpacked.
+pub type Stream = Box<dyn BufRead + Send>;
+
+/// Opens a trace as a stream.
+///
+/// # Errors
+/// The file can't be read, or its first bytes are not of the compression that its name says.
+pub fn open(path: &Path) -> Result<Stream, Failure> {
+    let about = |error: io::Error| Failure::about(shown(&path.display().to_string()), error);
+    let file = || File::open(path).map_err(about);
+    let buffered = || file().map(|file| BufReader::with_capacity(BUFFER_BYTES, file));
+    let ending = path.extension().unwrap_or_default().to_string_lossy().into_owned();
+    let unpacked: Box<dyn Read + Send> = match ending.as_str() {
+        "gz" => Box::new(flate2::read::MultiGzDecoder::new(buffered()?)),
+        "zst" => match ruzstd::decoding::StreamingDecoder::new(buffered()?) {
+            Ok(decoder) => Box::new(decoder),
+            Err(error) => return Err(not_packed(path, &ending, &told(error))),
+        },
+        "xz" => Box::new(Cursor::new(read(path)?.1)),
+        _ => return buffered().map(|stream| Box::new(stream) as Stream),
+    };
+    let mut stream = BufReader::with_capacity(BUFFER_BYTES, unpacked);
+    match stream.fill_buf() {
+        Ok(_) => Ok(Box::new(stream)),
+        Err(error) => Err(not_packed(path, &ending, &told(error))),
+    }
+}
+
+fn not_packed(path: &Path, ending: &str, error: &str) -> Failure {
+    Failure::Usage(format!(
+        "{}: is no .{ending} file, is cut off, or is too large unpacked: {error}",
+        path.display()
+    ))
+}
 
 /// The name of a trace without the ending of its compression, and its bytes.
 pub fn read(path: &Path) -> Result<(String, Vec<u8>), Failure> {
@@ -27,10 +68,7 @@ pub fn read(path: &Path) -> Result<(String, Vec<u8>), Failure> {
     };
     match unpack(&packed, most) {
         Ok(bytes) => Ok((bare.to_owned(), bytes)),
-        Err(error) => Err(Failure::Usage(format!(
-            "{}: is no .{ending} file, is cut off, or is too large unpacked: {error}",
-            path.display()
-        ))),
+        Err(error) => Err(not_packed(path, ending, &error)),
     }
 }
 
@@ -44,12 +82,12 @@ fn bytes_max() -> u64 {
 }
 
 fn gzip(packed: &[u8], most: u64) -> Result<Vec<u8>, String> {
-    up_to(flate2::read::MultiGzDecoder::new(packed), most).map_err(told)
+    read_at_most(flate2::read::MultiGzDecoder::new(packed), most).map_err(told)
 }
 
 fn zstd(packed: &[u8], most: u64) -> Result<Vec<u8>, String> {
     let decoder = ruzstd::decoding::StreamingDecoder::new(packed).map_err(told)?;
-    up_to(decoder, most).map_err(told)
+    read_at_most(decoder, most).map_err(told)
 }
 
 fn xz(mut packed: &[u8], most: u64) -> Result<Vec<u8>, String> {

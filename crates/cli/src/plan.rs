@@ -3,11 +3,11 @@
 //! Whatever can be found wrong without touching a storage is found here, so that bad input costs
 //! nobody the rows before it.
 
+mod environment;
 pub mod job;
 pub mod load;
 pub mod log;
 pub mod storage;
-mod environment;
 pub mod trace;
 
 use std::path::Path;

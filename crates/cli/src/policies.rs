@@ -1,7 +1,7 @@
 //! `readpath policies`: what there is, one line each; one in full, and in a picture.
 
 use readpath_core::policy::{Policy, SpecError};
-use readpath_core::{raw, readahead, eviction, scheduler, swapin};
+use readpath_core::{eviction, raw, readahead, scheduler, swapin};
 
 use crate::args::PoliciesArgs;
 use crate::exit::{CommandResult, Failure};
@@ -42,8 +42,10 @@ pub fn run(args: &PoliciesArgs) -> CommandResult {
     let found = find(name)?;
     let Some(file) = &args.picture else { return print(&page(&found)) };
     let [found] = &found[..] else {
-        let names: Vec<String> =
-            found.iter().map(|found| format!("{}/{}", found.kind_name, found.policy.name)).collect();
+        let names: Vec<String> = found
+            .iter()
+            .map(|found| format!("{}/{}", found.kind_name, found.policy.name))
+            .collect();
         return Err(Failure::Usage(format!(
             "{name}: policies of {} kinds have this name, and a picture is of one; name {}",
             names.len(),
@@ -81,7 +83,9 @@ fn find(name: &str) -> Result<Vec<FoundPolicy>, Failure> {
     let (kind, plain) =
         name.split_once('/').map_or((None, name), |(kind, name)| (Some(kind), name));
     let found: Vec<FoundPolicy> = all()
-        .filter(|found| found.policy.name == plain && kind.is_none_or(|kind| kind == found.kind_name))
+        .filter(|found| {
+            found.policy.name == plain && kind.is_none_or(|kind| kind == found.kind_name)
+        })
         .collect();
     if found.is_empty() {
         let known = all().map(|found| found.policy.name).collect();

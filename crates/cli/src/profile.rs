@@ -24,9 +24,9 @@ use readpath_sim::profile::{
 use crate::exit::{CommandResult, Failure};
 use crate::html::{cannot_write, check_writable};
 use crate::input;
-use crate::scratch_files::ScratchFiles;
 use crate::output::print;
 use crate::progress::Interrupt;
+use crate::scratch_files::ScratchFiles;
 use storage::RealStorage;
 
 /// `readpath profile`.

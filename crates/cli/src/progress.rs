@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use readpath_sim::run::{ProgressAnswer, Progress};
+use readpath_sim::run::{Progress, ProgressAnswer};
 
 /// Whether somebody wants the command to end.
 #[derive(Clone, Debug, Default)]

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand, ValueEnum};
 use readpath_peers::notice;
 use readpath_sim::job;
-use readpath_sim::recording::{RecordingReader, Record, RecordingError, RecordingWriter};
+use readpath_sim::recording::{Record, RecordingError, RecordingReader, RecordingWriter};
 
 use crate::exit::{CommandResult, Failure};
 use crate::output::not_written;

@@ -12,7 +12,8 @@ use readpath_core::policy::Spec;
 use readpath_sim::input_file;
 use readpath_sim::regret::work::work;
 use readpath_sim::regret::{
-    MatrixCell, FixedPairResult, JudgedCell, Policies, WorkloadSummary, CellSet, MatrixResult, CellSize, MatrixSummary, cells, cells_drawn,
+    CellSet, CellSize, FixedPairResult, JudgedCell, MatrixCell, MatrixResult, MatrixSummary,
+    Policies, WorkloadSummary, cells, cells_drawn,
 };
 use serde::{Deserialize, Serialize};
 
@@ -122,7 +123,8 @@ impl FirstRuns {
 
 /// Runs the matrix, or a part of it.
 pub fn run(args: &RegretArgs) -> CommandResult {
-    let size = CellSize { seed: args.seed, seeds: args.seeds, part: if args.smoke { 64 } else { 1 } };
+    let size =
+        CellSize { seed: args.seed, seeds: args.seeds, part: if args.smoke { 64 } else { 1 } };
     check_writable(args.html.as_deref())?;
     let named = policies(args.policies.as_deref())?;
     let policies = named.clone().unwrap_or_default();
@@ -191,12 +193,19 @@ fn modelled(
 }
 
 /// Writes down what the laws decide in the cells, and why.
-fn explain(path: &Path, cells: &[MatrixCell], policies: &Policies, size: CellSize, beside: Option<&Path>) -> CommandResult {
+fn explain(
+    path: &Path,
+    cells: &[MatrixCell],
+    policies: &Policies,
+    size: CellSize,
+    beside: Option<&Path>,
+) -> CommandResult {
     let log = DecisionFile::create(path, beside.as_slice())?;
     let mut decides = false;
     for cell in cells {
         log.begin(&cell.name());
-        decides |= cell.explain(policies, size, &mut |one| log.decided(one)).map_err(Failure::usage)?;
+        decides |=
+            cell.explain(policies, size, &mut |one| log.decided(one)).map_err(Failure::usage)?;
     }
     if !decides {
         return Err(Failure::Usage(
@@ -311,13 +320,18 @@ impl Beside {
                 ),
             ));
         }
-        let baselines = earlier.results.into_iter().map(|cell| (cell.name(), cell.baselines)).collect();
+        let baselines =
+            earlier.results.into_iter().map(|cell| (cell.name(), cell.baselines)).collect();
         Ok(Beside { file, baselines })
     }
 
     fn baselines(&self, cell: &MatrixCell) -> Result<Vec<MatrixResult>, Failure> {
         let lacks = || Failure::about(&self.file, format!("lacks the cell {}", cell.name()));
-        self.baselines.get(&cell.name()).filter(|baselines| !baselines.is_empty()).cloned().ok_or_else(lacks)
+        self.baselines
+            .get(&cell.name())
+            .filter(|baselines| !baselines.is_empty())
+            .cloned()
+            .ok_or_else(lacks)
     }
 }
 
@@ -327,7 +341,8 @@ fn text(judged: &[JudgedCell], summary: &MatrixSummary, is_all: bool) -> String 
         shown.sort_by(|one, two| one.ratio.total_cmp(&two.ratio));
         shown.truncate(summary.worst.len());
     }
-    let cause = |cell: &&JudgedCell| Some(format!("{}: {}\n", cell.name(), cell.cause.as_ref()?.line));
+    let cause =
+        |cell: &&JudgedCell| Some(format!("{}: {}\n", cell.name(), cell.cause.as_ref()?.line));
     let causes: String = shown.iter().filter_map(cause).collect();
     let (cells, fixed) = (cells_table(&shown), policies_table(summary));
     let workloads = workloads_table(summary, is_all);

@@ -3,13 +3,13 @@
 mod page;
 mod wire_count;
 
-use readpath_sim::experiment::{TableRow, EXPERIMENTS, Experiment, Grid, ReproducedTable};
+use readpath_sim::experiment::{EXPERIMENTS, Experiment, Grid, ReproducedTable, TableRow};
 
 use crate::args::ReproduceArgs;
 use crate::exit::{CommandResult, Failure};
 use crate::html::check_writable;
 use crate::output::{print, print_json};
-use crate::progress::{RunProgress, Interrupt};
+use crate::progress::{Interrupt, RunProgress};
 use crate::table::{Column, Table, count, number};
 
 /// Prints the tables that are named, or all that there are.
@@ -82,7 +82,8 @@ fn text(reproduced: &ReproducedTable) -> String {
 /// Each row of the grid: what is published, if anything is, and below it what is modelled.
 fn grid_table(grid: &Grid) -> Table {
     let columns = grid.columns.iter().map(u32::to_string);
-    let header = ["".to_owned(), "policies".to_owned(), grid.over.clone()].into_iter().chain(columns);
+    let header =
+        ["".to_owned(), "policies".to_owned(), grid.over.clone()].into_iter().chain(columns);
     let mut table = Table::with_header(header.collect(), 3);
     for row in &grid.rows {
         let is_published = row.published.iter().any(Option::is_some);

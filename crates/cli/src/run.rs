@@ -53,7 +53,11 @@ pub fn run(args: &RunArgs) -> CommandResult {
 }
 
 /// Prints what rows there are, also where a later one has failed.
-fn print<R>(rows: &[R], ended: CommandResult, print: impl FnOnce(&[R]) -> CommandResult) -> CommandResult {
+fn print<R>(
+    rows: &[R],
+    ended: CommandResult,
+    print: impl FnOnce(&[R]) -> CommandResult,
+) -> CommandResult {
     if !rows.is_empty() || matches!(ended, Ok(()) | Err(Failure::Interrupted)) {
         print(rows)?;
     }

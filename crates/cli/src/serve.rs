@@ -173,7 +173,9 @@ fn wait_for_end(
     loop {
         match signals.recv_timeout(WATCH_INTERVAL) {
             Ok(()) | Err(RecvTimeoutError::Disconnected) => return ServeEnd::Signal,
-            Err(RecvTimeoutError::Timeout) if session.guard.is_finished() => return ServeEnd::Unmounted,
+            Err(RecvTimeoutError::Timeout) if session.guard.is_finished() => {
+                return ServeEnd::Unmounted;
+            }
             Err(RecvTimeoutError::Timeout) if getppid() != parent => return ServeEnd::ParentDied,
             Err(RecvTimeoutError::Timeout) => {}
         }

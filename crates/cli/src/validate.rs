@@ -2,7 +2,7 @@
 
 use readpath_core::policy::Spec;
 use readpath_sim::device::hdd::drive_of;
-use readpath_sim::validate::{self, AblationRow, ValidationReport, ModelAccuracy};
+use readpath_sim::validate::{self, AblationRow, ModelAccuracy, ValidationReport};
 use serde::Serialize;
 
 use crate::args::ValidateArgs;

@@ -10,7 +10,7 @@ use readpath_sim::recording::MAGIC;
 use readpath_sim::report::ResultRow;
 use readpath_sim::run::RunObserver;
 use readpath_sim::simulate::SimulationSetup;
-use readpath_sim::what_if::{RecordingInput, RecordedProgram};
+use readpath_sim::what_if::{RecordedProgram, RecordingInput};
 use readpath_sim::workload::ReadList;
 use serde::Serialize;
 
@@ -21,7 +21,7 @@ use crate::html::{Page, check_writable};
 use crate::input;
 use crate::output::{print, print_json};
 use crate::plan::storage::Storage;
-use crate::progress::{RunProgress, Interrupt};
+use crate::progress::{Interrupt, RunProgress};
 use crate::recordings::each_record;
 use crate::replay::one_scheduler;
 use crate::table::{Column, Table, count, mib, number};
@@ -180,7 +180,9 @@ impl ToDo<'_> {
         let memory_bytes = self.memory_bytes;
         let policies = || Policies::new(self.readahead, self.eviction, self.scheduler);
         Ok(match self.storage {
-            Storage::File(folder) => Some(RealRow { folder, policies: Some(policies()?), memory_bytes }),
+            Storage::File(folder) => {
+                Some(RealRow { folder, policies: Some(policies()?), memory_bytes })
+            }
             Storage::Kernel(folder) => Some(RealRow { folder, policies: None, memory_bytes }),
             _ => None,
         })
@@ -213,9 +215,11 @@ fn play(
     let (played, note) = real.play(&row)?;
     let seconds = played.seconds + recorded.after_last.seconds();
     let (readahead, scheduler, eviction) = match &row.policies {
-        Some(policies) => {
-            (policies.readahead.clone(), Some(policies.scheduler.clone()), Some(policies.eviction.clone()))
-        }
+        Some(policies) => (
+            policies.readahead.clone(),
+            Some(policies.scheduler.clone()),
+            Some(policies.eviction.clone()),
+        ),
         None => {
             let (readahead, scheduler) = kernel_policies(row.folder);
             (readahead, scheduler, None)
@@ -367,7 +371,8 @@ fn words(recorded: &RecordedProgram, row: &Predicted, others: &[Predicted]) -> S
         of_storage.any(|other| of(other) != of(row))
     };
     let mut with = Vec::new();
-    let policies: [fn(&Predicted) -> &Option<String>; 2] = [|row| &row.readahead, |row| &row.eviction];
+    let policies: [fn(&Predicted) -> &Option<String>; 2] =
+        [|row| &row.readahead, |row| &row.eviction];
     for of in policies {
         with.extend(
             of(row).as_ref().filter(|_| is_one_of_several(of)).map(|policy| format!("`{policy}`")),

@@ -194,3 +194,66 @@ fn the_matrix_judges_loads_of_its_own_and_traces() {
     scratch.refused("cache-regret --cells magic", &["magic", "references/zipf/20%"]);
     scratch.refused("cache-regret --eviction magic", &["magic", "two-lists"]);
 }
+
+/// Two pages, the first of them twice, in each format that `run` takes: `cache` and `run` agree on
+/// the format, and on the packing, by the same first bytes.
+#[test]
+fn cache_and_run_take_the_same_traces() {
+    let scratch = Scratch::new("same-traces");
+    let msr = "128166372003061629,hm,1,read,0,4096,413\n128166372003061639,hm,1,read,4096,4096,1\n\
+               128166372003061649,hm,1,read,0,4096,1\n";
+    let header = "Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime\n";
+    let issued = " 8,0 3 1 0.0 697 D R 0 + 8 [x]\n 8,0 3 2 0.1 697 D R 8 + 8 [x]\n\
+                  8,0 3 3 0.2 697 D R 0 + 8 [x]\n";
+    let traces: [(&str, String); 8] = [
+        ("spc", "0,0,4096,r,0.0\n0,8,4096,r,0.1\n0,0,4096,R,0.2\n".to_owned()),
+        ("alibaba", "1,R,0,4096,1\n1,R,4096,4096,2\n1,R,0,4096,3\n".to_owned()),
+        ("tencent", "1,0,8,0,9\n2,8,8,0,9\n3,0,8,0,9\n".to_owned()),
+        (
+            "iolog",
+            "fio version 2 iolog\na add\na read 0 4096\na read 4096 4096\na read 0 4096\n"
+                .to_owned(),
+        ),
+        ("msr", msr.to_owned()),
+        ("msr-with-header", format!("{header}{msr}")),
+        ("issued-only", issued.to_owned()),
+        ("mqsim", "1 0 0 8 1\n2 0 8 8 1\n3 0 0 8 1\n".to_owned()),
+    ];
+    let mut names: Vec<String> = Vec::new();
+    for (name, text) in &traces {
+        scratch.file(&format!("{name}.trace"), text);
+        names.push(format!("{name}.trace"));
+        if *name != "issued-only" {
+            scratch.run(&format!("trace import {name}.trace -o {name}.rec")).has_ended(0, name);
+        }
+    }
+    names.push("spc.rec".to_owned());
+    for program in ["gzip", "zstd", "xz"] {
+        let packed = std::process::Command::new("sh")
+            .current_dir(&scratch.0)
+            .args(["-c", &format!("{program} -k msr.trace")])
+            .status();
+        match packed.is_ok_and(|status| status.success()) {
+            true => {}
+            false => println!("skipped: {program} is not installed"),
+        }
+    }
+    let packed = ["gz", "zst", "xz"].map(|ending| format!("msr.trace.{ending}"));
+    names.extend(packed.into_iter().filter(|name| scratch.path(name).exists()));
+    for name in &names {
+        let cached = scratch.run(&format!("cache {name} --sizes 100% --eviction lru --json"));
+        cached.has_ended(0, name);
+        let cell = &cached.results()[0];
+        assert_eq!((&cell["references"], &cell["misses"]), (&3.into(), &2.into()), "{name}");
+        let ran = scratch.run(&format!("run {name} --on ssd --json"));
+        ran.has_ended(0, name);
+        assert_eq!(ran.results()[0]["bytes"], 3 * 4096, "{name}");
+    }
+    let ran = scratch.run("run issued-only.trace --on ssd --json");
+    let note = ran.results()[0]["note"].to_string();
+    assert!(note.contains("issued ones (D) count"), "{note}");
+    scratch.run("cache issued-only.trace").says(&["issued ones (D) count"], "no queued requests");
+    scratch.refused("trace import spc.rec -o x.rec", &["neither the text of `strace"]);
+    scratch.file("no.trace.gz", "1,R,0,4096,1\n");
+    scratch.refused("run no.trace.gz --on ssd", &["no.trace.gz", "no .gz file"]);
+}

@@ -108,3 +108,29 @@ fn what_is_no_recording_is_refused_and_a_cut_one_is_explained() {
     damaged.has_ended(2, "a damaged recording");
     damaged.says(&["damaged in the block at byte 12"], "a damaged recording");
 }
+
+/// A failed read waits for no device, however long it took; calls that are not imported are named.
+#[test]
+fn calls_of_strace_are_imported_or_counted() {
+    let scratch = Scratch::new("recordings-strace");
+    scratch.file(
+        "s.txt",
+        "1 5.000000 openat(AT_FDCWD, \"/d/\\303\\244\", O_RDONLY) = 3 <0.000005>\n\
+         1 5.100000 read(3, 0x7f, 4096) = -1 EINTR (Interrupted system call) <2.000000>\n\
+         1 8.000000 copy_file_range(3, [0], 4</o>, NULL, 4096, 0) = 4096 <0.000300>\n\
+         1 8.100000 read(3</d/\\303\\244>(deleted), \"\"..., 10) = 10 <0.000005>\n\
+         1 8.200000 write(4</o>, \"\"..., 10) = 10 <0.000005>\n\
+         1 8.300000 io_uring_enter(5, 1, 1, 0, NULL, 8) = 1 <0.000005>\n",
+    );
+    let imported = scratch.run("trace import s.txt -o s.rec");
+    imported.has_ended(0, "import");
+    imported.says(&["3 reads", "not imported", "1 write", "1 io_uring_enter"], "import");
+    let explained = scratch.run("explain s.rec --json");
+    let document: serde_json::Value = serde_json::from_str(&explained.stdout).unwrap();
+    assert!(explained.stdout.contains("/d/\u{e4}"), "{}", explained.stdout);
+    assert_eq!(document["shape"]["reads"], 3);
+    let waited = document["shape"]["threads"][0]["waited_seconds"].as_f64().unwrap();
+    assert!(waited < 0.001, "the interrupted read is no wait: {waited}");
+    scratch.file("w.txt", "1 5.0 write(4</o>, \"\"..., 10) = 10 <0.000005>\n");
+    scratch.refused("trace import w.txt -o w.rec", &["no read of a file", "1 write"]);
+}

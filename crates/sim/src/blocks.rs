@@ -11,8 +11,7 @@
 //! - `arc`: `FIRST COUNT …` a line, as in the traces of the ARC paper (`.lis`);
 //! - `cloudphysics`: numbers of 32 bits each, the highest byte first;
 //! - `oracle-general`: libCacheSim's records of 24 bytes, of which the object's number counts;
-//! - `blkparse`: what `blkparse` prints; requests that are queued (`Q`) count;
-//! - `msr`: MSR Cambridge's `timestamp,host,disk,type,offset,size,response`;
+//! - those of [`crate::trace`]: requests by their bytes, and this project's recordings;
 //! - `reads`: this project's lists of reads (`readpath conform`): `OFFSET LENGTH`, `touch OFFSET`.
 
 use std::fmt;
@@ -40,32 +39,32 @@ pub enum BlockTraceFormat {
     CloudPhysics,
     /// libCacheSim's `oracleGeneral`.
     OracleGeneral,
-    /// The text of `blkparse`.
-    Blkparse,
-    /// MSR Cambridge's comma-separated values.
-    Msr,
     /// A list of reads of this project.
     Reads,
+    /// A trace of requests.
+    Requests(trace::TraceFormat),
 }
 
 impl BlockTraceFormat {
-    /// The formats by name.
-    pub const ALL: [(&'static str, BlockTraceFormat); 7] = [
+    /// The formats by name that are of blocks alone.
+    const OF_BLOCKS: [(&'static str, BlockTraceFormat); 5] = [
         ("lirs", BlockTraceFormat::Lirs),
         ("arc", BlockTraceFormat::Arc),
         ("cloudphysics", BlockTraceFormat::CloudPhysics),
         ("oracle-general", BlockTraceFormat::OracleGeneral),
-        ("blkparse", BlockTraceFormat::Blkparse),
-        ("msr", BlockTraceFormat::Msr),
         ("reads", BlockTraceFormat::Reads),
     ];
 
+    /// All formats by name.
+    pub fn all() -> impl Iterator<Item = (&'static str, BlockTraceFormat)> {
+        let requests =
+            trace::FORMATS.iter().map(|&(name, format)| (name, BlockTraceFormat::Requests(format)));
+        BlockTraceFormat::OF_BLOCKS.into_iter().chain(requests)
+    }
+
     /// The format of this name.
     pub fn named(name: &str) -> Option<BlockTraceFormat> {
-        BlockTraceFormat::ALL
-            .into_iter()
-            .find(|(known, _)| *known == name)
-            .map(|(_, format)| format)
+        BlockTraceFormat::all().find(|(known, _)| *known == name).map(|(_, format)| format)
     }
 }
 
@@ -127,6 +126,8 @@ pub struct BlockTrace {
     pub references: Vec<u32>,
     /// How many different ones there are.
     pub blocks: u32,
+    /// What a reader of the figures must know ([`trace::Reader::note`]).
+    pub note: Option<&'static str>,
 }
 
 impl BlockTrace {
@@ -139,7 +140,7 @@ impl BlockTrace {
         format: BlockTraceFormat,
         most: usize,
     ) -> Result<BlockTrace, BlockTraceError> {
-        let mut wanted = TraceBlocks { blocks: Vec::new(), most };
+        let mut wanted = TraceBlocks { blocks: Vec::new(), most, note: None };
         match format {
             BlockTraceFormat::CloudPhysics => {
                 for &record in records::<4>(bytes)? {
@@ -155,10 +156,7 @@ impl BlockTrace {
             BlockTraceFormat::Reads => add_reads(bytes, &mut wanted)?,
             BlockTraceFormat::Lirs => each_line(bytes, &mut wanted, lirs)?,
             BlockTraceFormat::Arc => each_line(bytes, &mut wanted, arc)?,
-            BlockTraceFormat::Blkparse => {
-                of_requests(bytes, trace::TraceFormat::Blkparse, &mut wanted)?
-            }
-            BlockTraceFormat::Msr => of_requests(bytes, trace::TraceFormat::Msr, &mut wanted)?,
+            BlockTraceFormat::Requests(format) => of_requests(bytes, format, &mut wanted)?,
         }
         wanted.numbered()
     }
@@ -168,7 +166,7 @@ impl BlockTrace {
     /// # Errors
     /// There is none, or there are more than can be numbered.
     pub fn of(blocks: Vec<u64>) -> Result<BlockTrace, BlockTraceError> {
-        TraceBlocks { blocks, most: usize::MAX }.numbered()
+        TraceBlocks { blocks, most: usize::MAX, note: None }.numbered()
     }
 }
 
@@ -176,6 +174,7 @@ impl BlockTrace {
 struct TraceBlocks {
     blocks: Vec<u64>,
     most: usize,
+    note: Option<&'static str>,
 }
 
 impl TraceBlocks {
@@ -200,7 +199,8 @@ impl TraceBlocks {
         match count.ok_or(BlockTraceError::TooManyBlocks)? {
             0 => Err(BlockTraceError::Empty),
             blocks => {
-                Ok(BlockTrace { references: self.blocks.iter().map(number).collect(), blocks })
+                let references = self.blocks.iter().map(number).collect();
+                Ok(BlockTrace { references, blocks, note: self.note })
             }
         }
     }
@@ -270,6 +270,7 @@ fn of_requests(
             return Err(wrong(reason));
         }
         let start = u64::from(request.device) * DEVICE_PAGES;
+        trace.note = reader.note();
         for page in pages.pages() {
             if trace.is_full() {
                 return Ok(());
@@ -349,10 +350,16 @@ mod tests {
                         8,0    1        2     0.000001000   123  D   R 4 + 20 [fio]\n\
                         8,0    1        3     0.000002000   123  Q  WS 8 + 8 [fio]\n\
                       CPU0 (8,0):\n Reads Queued:           1,       10KiB\n";
-        assert_eq!(parsed(BlockTraceFormat::Blkparse, events), Ok(vec![0, 1, 2, 1]));
+        assert_eq!(
+            parsed(BlockTraceFormat::Requests(trace::Format::Blkparse), events),
+            Ok(vec![0, 1, 2, 1])
+        );
         let requests = "128166372003061629,usr,0,Read,4095,2,413\n\
                         128166372016382155,usr,1,Write,0,4096,9\n";
-        assert_eq!(parsed(BlockTraceFormat::Msr, requests), Ok(vec![0, 1, 2]));
+        assert_eq!(
+            parsed(BlockTraceFormat::Requests(trace::Format::Msr), requests),
+            Ok(vec![0, 1, 2])
+        );
         let reads = "4096 8192 # two pages\nadvice random\ntouch 8192\n";
         assert_eq!(parsed(BlockTraceFormat::Reads, reads), Ok(vec![0, 1, 1]));
     }
@@ -364,10 +371,25 @@ mod tests {
             (BlockTraceFormat::Lirs, "1\n\nx\n", 3, "a block's number"),
             (BlockTraceFormat::Arc, "1 2\n5\n", 2, "FIRST COUNT"),
             (BlockTraceFormat::Arc, "1 99999999\n", 1, "more than one request"),
-            (BlockTraceFormat::Blkparse, "8,0 1 1 0.0 9 Q R x + 8 [p]\n", 1, "SECTOR + SECTORS"),
-            (BlockTraceFormat::Blkparse, "hello\n", 1, "blkparse's `MAJOR,MINOR"),
-            (BlockTraceFormat::Msr, "1,usr,0,Read,1,2\n1,usr,0,Trim,1,2,3\n", 2, "Read|Write"),
-            (BlockTraceFormat::Msr, "1,usr,0\n", 1, "TICKS,HOST,DISK"),
+            (
+                BlockTraceFormat::Requests(trace::Format::Blkparse),
+                "8,0 1 1 0.0 9 Q R x + 8 [p]\n",
+                1,
+                "SECTOR + SECTORS",
+            ),
+            (
+                BlockTraceFormat::Requests(trace::Format::Blkparse),
+                "hello\n",
+                1,
+                "blkparse's `MAJOR,MINOR",
+            ),
+            (
+                BlockTraceFormat::Requests(trace::Format::Msr),
+                "1,usr,0,Read,1,2\n1,usr,0,Trim,1,2,3\n",
+                2,
+                "Read|Write",
+            ),
+            (BlockTraceFormat::Requests(trace::Format::Msr), "1,usr,0\n", 1, "TICKS,HOST,DISK"),
             (BlockTraceFormat::Reads, "1 2\nrewind\n", 2, "is no step"),
         ] {
             let error = wrong(format, text);
@@ -384,6 +406,6 @@ mod tests {
     #[test]
     fn a_trace_is_read_up_to_as_many_references_as_are_asked_for() {
         let trace = BlockTrace::parse(b"10 5\n", BlockTraceFormat::Arc, 3).unwrap();
-        assert_eq!(trace, BlockTrace { references: vec![0, 1, 2], blocks: 3 });
+        assert_eq!(trace, BlockTrace { references: vec![0, 1, 2], blocks: 3, note: None });
     }
 }

@@ -286,7 +286,7 @@ mod tests {
     #[test]
     fn a_policy_is_held_against_the_best_of_the_others() {
         let references: Vec<u32> = (0..10).cycle().take(100).collect();
-        let trace = Arc::new(BlockTrace { references, blocks: 10 });
+        let trace = Arc::new(BlockTrace { references, blocks: 10, note: None });
         let judged =
             EvictionCell::of_trace("ten", "50%", trace, 5).judge(&Spec::plain("lru")).unwrap();
         assert_eq!((judged.cell.as_str(), judged.judged.cost), ("references/ten/50%", 100));

@@ -11,6 +11,13 @@
 //! | `spc` | Storage Performance Council: `unit,block,bytes,R\|W,s` |
 //! | `alibaba` | Alibaba's block traces: `device,R\|W,offset,bytes,us` |
 //! | `tencent` | Tencent's block traces: `s,sector,sectors,0\|1,volume` (1 is a write) |
+//! | `recording` | a recording of this project ([`crate::recording`]): its reads |
+//!
+//! Files of comma-separated values may begin with a line of column names.
+//!
+//! Block traces name a request several times: when it is queued (Q), inserted (I), issued (D) and
+//! complete (C). Queued requests count; a trace without any is read by the first of the other
+//! events that it has, and [`TraceReader::note`] says which.
 //!
 //! Times are counted from the first request; one that goes backwards counts as the time before it.
 //! A trace is read line by line, as bytes, so that its length costs no memory. What moves no data (flushes,
@@ -24,13 +31,16 @@ use readpath_core::request::Op;
 use readpath_core::unit::Time;
 
 use crate::job::shown;
+use crate::recording;
 
 mod blktrace;
+mod chosen;
 mod columns;
 mod fields;
 mod iolog;
 mod replay;
 
+use chosen::{Chosen, Event};
 pub use replay::{OPEN_DEPTH, TracePlacement, TraceSummary, simulate_trace};
 
 /// One request of a trace.
@@ -69,10 +79,12 @@ pub enum TraceFormat {
     Alibaba,
     /// Tencent's block traces.
     Tencent,
+    /// A recording.
+    Recording,
 }
 
 /// The formats by name.
-pub const FORMATS: [(&str, TraceFormat); 9] = [
+pub const FORMATS: [(&str, TraceFormat); 10] = [
     ("iolog", TraceFormat::Iolog),
     ("blkparse", TraceFormat::Blkparse),
     ("blktrace", TraceFormat::Blktrace),
@@ -82,6 +94,7 @@ pub const FORMATS: [(&str, TraceFormat); 9] = [
     ("spc", TraceFormat::Spc),
     ("alibaba", TraceFormat::Alibaba),
     ("tencent", TraceFormat::Tencent),
+    ("recording", TraceFormat::Recording),
 ];
 
 impl TraceFormat {
@@ -91,8 +104,15 @@ impl TraceFormat {
         if blktrace::is_start(start) {
             return Some(TraceFormat::Blktrace);
         }
+        if start.starts_with(&recording::MAGIC) {
+            return Some(TraceFormat::Recording);
+        }
         let is_said = |line: &&[u8]| !line.trim_ascii().is_empty() && !line.starts_with(b"#");
-        let line = start.split(|byte| *byte == b'\n').find(is_said)?;
+        let mut lines = start.split(|byte| *byte == b'\n').filter(is_said);
+        let mut line = lines.next()?;
+        if columns::is_header(line) {
+            line = lines.next()?;
+        }
         if line.starts_with(b"fio version") {
             return Some(TraceFormat::Iolog);
         }
@@ -124,6 +144,8 @@ pub enum TraceError {
         /// The line.
         line: u64,
     },
+    /// A recording can't be read.
+    Recording(recording::RecordingError),
 }
 
 /// The most devices, disks or files of one trace.
@@ -139,6 +161,7 @@ impl fmt::Display for TraceError {
                 write!(f, "line {line}: `{}`: expected {expected}", shown(text))
             }
             TraceError::Unread { because } => f.write_str(because),
+            TraceError::Recording(error) => error.fmt(f),
             TraceError::Empty => f.write_str("there is no request in the trace"),
             TraceError::TooManyDevices { line } => {
                 write!(f, "line {line}: more than {DEVICES_MAX} devices; cut the trace into parts")
@@ -151,7 +174,7 @@ impl std::error::Error for TraceError {}
 
 /// Reads the requests of a trace, one after the other.
 pub struct TraceReader<R> {
-    source: R,
+    source: Source<R>,
     format: TraceFormat,
     /// A line that does not stand in the source's buffer whole, or what stands behind a record.
     line: Vec<u8>,
@@ -159,9 +182,19 @@ pub struct TraceReader<R> {
     read_bytes: usize,
     number: u64,
     iolog: iolog::IologState,
+    chosen: Chosen,
     counted: TraceOrigin,
     skipped: u64,
     has_failed: bool,
+}
+
+/// Where the requests come from.
+enum Source<R> {
+    /// Lines, or blktrace's records.
+    Plain(R),
+    Recording(Box<recording::RecordingReader<R>>),
+    /// It is no recording.
+    Wrong(recording::RecordingError),
 }
 
 /// What is counted from the start of a trace on: devices in the order in which they appear, and the time.
@@ -182,6 +215,8 @@ struct RawRequest<'a> {
     op: Op,
     offset: u64,
     bytes: u64,
+    /// Which event of the request this is; [`Event::Queued`] where there is one alone.
+    event: Event,
 }
 
 /// What a line is.
@@ -194,6 +229,13 @@ enum TraceLine<'a> {
 impl<R: BufRead> TraceReader<R> {
     /// Reads `source` in this format.
     pub fn new(source: R, format: TraceFormat) -> TraceReader<R> {
+        let source = match format {
+            TraceFormat::Recording => match recording::RecordingReader::new(source) {
+                Ok(reader) => Source::Recording(Box::new(reader)),
+                Err(error) => Source::Wrong(error),
+            },
+            _ => Source::Plain(source),
+        };
         TraceReader {
             source,
             format,
@@ -201,10 +243,16 @@ impl<R: BufRead> TraceReader<R> {
             read_bytes: 0,
             number: 0,
             iolog: iolog::IologState::default(),
+            chosen: Chosen::default(),
             counted: TraceOrigin::default(),
             skipped: 0,
             has_failed: false,
         }
+    }
+
+    /// What a reader of the figures must know: which event stood in for queued requests.
+    pub fn note(&self) -> Option<&'static str> {
+        self.chosen.note()
     }
 
     /// How many lines moved no data so far.
@@ -219,21 +267,29 @@ impl<R: BufRead> TraceReader<R> {
 
     fn read(&mut self) -> Result<Option<TraceRequest>, TraceError> {
         loop {
+            if let Some(held) = self.chosen.next() {
+                return self.counted.request(held.raw(), held.line).map(Some);
+            }
             let request = match self.format {
                 TraceFormat::Blktrace => self.read_record()?,
+                TraceFormat::Recording => self.read_recorded()?,
                 _ => self.read_line()?,
             };
             match request {
                 TraceRead::Request(request) => return Ok(Some(request)),
                 TraceRead::Nothing => self.skipped += 1,
                 TraceRead::Blank => {}
+                TraceRead::End if self.chosen.end() => {}
                 TraceRead::End => return Ok(None),
             }
         }
     }
 
     fn read_record(&mut self) -> Result<TraceRead, TraceError> {
-        let record = blktrace::next(&mut self.source, &mut self.line).map_err(unread)?;
+        let Source::Plain(source) = &mut self.source else {
+            unreachable!("only a recording has another source");
+        };
+        let record = blktrace::next(source, &mut self.line).map_err(unread)?;
         self.number += 1;
         Ok(match record {
             blktrace::BlktraceRecord::End => TraceRead::End,
@@ -242,17 +298,50 @@ impl<R: BufRead> TraceReader<R> {
                 return Err(TraceError::Bad { line: self.number, text, expected });
             }
             blktrace::BlktraceRecord::Nothing => TraceRead::Nothing,
-            blktrace::BlktraceRecord::Request { at, device, op, offset, bytes } => {
-                let raw = RawRequest { at, device: &device.to_le_bytes(), op, offset, bytes };
-                TraceRead::Request(self.counted.request(raw, self.number)?)
+            blktrace::BlktraceRecord::Request { at, device, op, offset, bytes, event } => {
+                let raw =
+                    RawRequest { at, device: &device.to_le_bytes(), op, offset, bytes, event };
+                match self.chosen.take(&raw, self.number) {
+                    true => TraceRead::Request(self.counted.request(raw, self.number)?),
+                    false => TraceRead::Nothing,
+                }
             }
         })
     }
 
+    /// The next read of a recording that gave bytes, at the time when it began.
+    fn read_recorded(&mut self) -> Result<TraceRead, TraceError> {
+        let record = match &mut self.source {
+            Source::Recording(reader) => reader.next(),
+            Source::Wrong(error) => Some(Err(error.clone())),
+            Source::Plain(_) => unreachable!("a recording has a source of its own"),
+        };
+        self.number += 1;
+        let read = match record {
+            None => return Ok(TraceRead::End),
+            Some(Err(error)) => return Err(TraceError::Recording(error)),
+            Some(Ok(recording::Record::Read(read))) if read.got_bytes() > 0 => read,
+            Some(Ok(recording::Record::Read(_))) => return Ok(TraceRead::Nothing),
+            Some(Ok(_)) => return Ok(TraceRead::Blank),
+        };
+        let range = fields::range(read.offset, read.got_bytes());
+        let (Some((offset, bytes)), true) = (range, read.begin_ns < 1 << 62) else {
+            let (text, expected) = (format!("{read:?}"), columns::expected(self.format));
+            return Err(TraceError::Bad { line: self.number, text, expected });
+        };
+        let (at, device) = (Time(read.begin_ns), read.file.to_le_bytes());
+        let event = Event::Queued;
+        let raw = RawRequest { at, device: &device, op: Op::Read, offset, bytes, event };
+        self.counted.request(raw, self.number).map(TraceRead::Request)
+    }
+
     /// Reads a line where it stands in the source's buffer; one that does not end there is put together.
     fn read_line(&mut self) -> Result<TraceRead, TraceError> {
-        self.source.consume(std::mem::take(&mut self.read_bytes));
-        let buffer = self.source.fill_buf().map_err(unread)?;
+        let Source::Plain(source) = &mut self.source else {
+            unreachable!("only a recording has another source");
+        };
+        source.consume(std::mem::take(&mut self.read_bytes));
+        let buffer = source.fill_buf().map_err(unread)?;
         let line = match fields::line_end(buffer) {
             Some(end) => {
                 self.read_bytes = end + 1;
@@ -260,7 +349,7 @@ impl<R: BufRead> TraceReader<R> {
             }
             None => {
                 self.line.clear();
-                let mut limited = std::io::Read::take(&mut self.source, LINE_BYTES_MAX);
+                let mut limited = std::io::Read::take(source, LINE_BYTES_MAX);
                 if limited.read_until(b'\n', &mut self.line).map_err(unread)? == 0 {
                     return Ok(TraceRead::End);
                 }
@@ -269,7 +358,8 @@ impl<R: BufRead> TraceReader<R> {
         };
         self.number += 1;
         let text = line.trim_ascii();
-        if text.is_empty() || text.starts_with(b"#") {
+        let is_blank = text.is_empty() || text.starts_with(b"#");
+        if is_blank || (self.counted.is_empty() && columns::is_header(text)) {
             return Ok(TraceRead::Blank);
         }
         let line = match self.format {
@@ -277,9 +367,10 @@ impl<R: BufRead> TraceReader<R> {
             format => columns::line(format, text),
         };
         match line {
-            Some(TraceLine::Request(raw)) => {
-                self.counted.request(raw, self.number).map(TraceRead::Request)
-            }
+            Some(TraceLine::Request(raw)) => match self.chosen.take(&raw, self.number) {
+                true => self.counted.request(raw, self.number).map(TraceRead::Request),
+                false => Ok(TraceRead::Nothing),
+            },
             Some(TraceLine::Nothing) => Ok(TraceRead::Nothing),
             None => {
                 let (line, expected) = (self.number, columns::expected(self.format));
@@ -306,6 +397,11 @@ fn unread(error: std::io::Error) -> TraceError {
 }
 
 impl TraceOrigin {
+    /// Whether there was no request so far.
+    fn is_empty(&self) -> bool {
+        self.first.is_none()
+    }
+
     /// The request with the time since the first, and the number of its device; it stands in this line.
     fn request(&mut self, raw: RawRequest<'_>, line: u64) -> Result<TraceRequest, TraceError> {
         let device = match &self.newest {
@@ -347,133 +443,4 @@ impl<R: BufRead> Iterator for TraceReader<R> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn all(format: TraceFormat, text: &str) -> Vec<TraceRequest> {
-        TraceReader::new(text.as_bytes(), format).map(Result::unwrap).collect()
-    }
-
-    fn one(us: u64, device: u32, op: Op, offset: u64, bytes: u64) -> TraceRequest {
-        TraceRequest { at: Time::from_us(us), device, op, offset, bytes }
-    }
-
-    /// Lines as the projects that made the formats publish them; numbers worked out by hand.
-    #[test]
-    fn each_format_is_read() {
-        let cases = [
-            (
-                TraceFormat::Msr,
-                "128166372003061629,hm,1,Read,383496192,32768,413\n\
-                 128166372003061639,hm,1,Write,4096,512,13\n",
-                [one(0, 0, Op::Read, 383_496_192, 32_768), one(1, 0, Op::Write, 4096, 512)],
-            ),
-            (
-                TraceFormat::Mqsim,
-                "938513000 4 264719034 16 0\n938828000 3 8 16 1\n",
-                [one(0, 0, Op::Write, 264_719_034 * 512, 8192), one(315, 1, Op::Read, 4096, 8192)],
-            ),
-            (
-                TraceFormat::Disksim,
-                "0.500000 0 100 8 1\n0.750000 1 16 8 0\n",
-                [one(0, 0, Op::Read, 51_200, 4096), one(250, 1, Op::Write, 8192, 4096)],
-            ),
-            (
-                TraceFormat::Spc,
-                "0,20941264,8192,W,0.551706\n1,8,1024,r,0.551806,1\n",
-                [one(0, 0, Op::Write, 20_941_264 * 512, 8192), one(100, 1, Op::Read, 4096, 1024)],
-            ),
-            (
-                TraceFormat::Alibaba,
-                "419,W,8192,4096,1577808000000046\n725,R,0,512,1577808000000100\n",
-                [one(0, 0, Op::Write, 8192, 4096), one(54, 1, Op::Read, 0, 512)],
-            ),
-            (
-                TraceFormat::Tencent,
-                "1538323200,12910952,128,0,1063\n1538323201,8,8,1,1071\n",
-                [
-                    one(0, 0, Op::Read, 12_910_952 * 512, 65_536),
-                    one(1_000_000, 1, Op::Write, 4096, 4096),
-                ],
-            ),
-            (
-                TraceFormat::Blkparse,
-                "  8,0    3        1     0.000000000   697  Q   W 223490 + 8 [kjournald]\n\
-                 8,0    3        2     0.000001829   697  G   W 223490 + 8 [kjournald]\n\
-                 8,16   1        3     0.000015000   697  Q  RA 8 + 16 [dd]\n\
-                 CPU0 (sda):\n Reads Queued: 0, 0KiB\n",
-                [one(0, 0, Op::Write, 223_490 * 512, 4096), one(15, 1, Op::Read, 4096, 8192)],
-            ),
-            (
-                TraceFormat::Iolog,
-                "fio version 2 iolog\na add\na open\na read 4096 512\na wait 30\nb write 0 1024\na close\n",
-                [one(0, 0, Op::Read, 4096, 512), one(30, 1, Op::Write, 0, 1024)],
-            ),
-            (
-                TraceFormat::Iolog,
-                "fio version 3 iolog\n0 a add\n0 a open\n2000 a read 4096 512\n5000 b write 0 1024\n5000 a sync 0 0\n",
-                [one(0, 0, Op::Read, 4096, 512), one(3_000, 1, Op::Write, 0, 1024)],
-            ),
-        ];
-        for (format, text, requests) in cases {
-            assert_eq!(all(format, text), requests, "{format:?}");
-            assert_eq!(TraceFormat::detect(text.as_bytes()), Some(format), "{text}");
-        }
-        assert_eq!(TraceFormat::detect(b"[job]\nrw=read\n"), None);
-        assert_eq!(TraceFormat::detect(b"; a comment\n[job]\n"), None);
-    }
-
-    /// A record as `linux/blktrace_api.h` lays it out, in both orders of bytes.
-    #[test]
-    fn records_are_read_in_both_orders_of_bytes() {
-        for is_little in [true, false] {
-            let mut bytes: Vec<u8> = Vec::new();
-            let mut put = |number: u64, width: usize| match is_little {
-                true => bytes.extend(&number.to_le_bytes()[..width]),
-                false => bytes.extend(&number.to_be_bytes()[8 - width..]),
-            };
-            // (time, sector, bytes, action: queued reads and writes; a completion)
-            for (time, sector, length, action) in [
-                (1_000, 8, 4096, 0x0011_0001),
-                (5_000, 16, 512, 0x0012_0001),
-                (6_000, 16, 512, 0x0082_0008),
-            ] {
-                put(0x6561_7407, 4);
-                put(1, 4);
-                put(time, 8);
-                put(sector, 8);
-                put(length, 4);
-                put(action, 4);
-                (0..3).for_each(|_| put(7, 4));
-                put(0, 2);
-                put(3, 2);
-                put(0, 3);
-            }
-            assert_eq!(TraceFormat::detect(&bytes), Some(TraceFormat::Blktrace));
-            let mut reader = TraceReader::new(&bytes[..], TraceFormat::Blktrace);
-            let requests: Vec<TraceRequest> = reader.by_ref().map(Result::unwrap).collect();
-            assert_eq!(
-                requests,
-                [one(0, 0, Op::Read, 4096, 4096), one(4, 0, Op::Write, 8192, 512)]
-            );
-            assert_eq!(reader.skipped(), 1);
-            let cut = TraceReader::new(&bytes[..60], TraceFormat::Blktrace).last().unwrap();
-            assert!(cut.is_err(), "a record is cut off");
-        }
-    }
-
-    #[test]
-    fn what_is_no_request_is_told_with_its_line() {
-        let told = |format, text: &str| {
-            TraceReader::new(text.as_bytes(), format).find_map(Result::err).unwrap().to_string()
-        };
-        let error = told(TraceFormat::Mqsim, "1 0 8 8 1\n2 0 x 8 1\n");
-        assert!(error.starts_with("line 2: `2 0 x 8 1`: expected"), "{error}");
-        let huge = format!("1 0 {} 8 1\n", u64::MAX);
-        assert!(told(TraceFormat::Mqsim, &huge).starts_with("line 1"), "an offset past 2^64");
-        assert!(told(TraceFormat::Spc, "0,1,512,X,0.1\n").contains("R or W"));
-        assert!(told(TraceFormat::Iolog, "fio version 9 iolog\n").contains("2 or 3"));
-        let long = told(TraceFormat::Msr, &"9".repeat(1 << 20));
-        assert!(long.len() < 400, "{}", long.len());
-    }
-}
+mod tests;

@@ -89,7 +89,8 @@ fn curves(area: &DrawingArea<SVGBackend<'_>, plotters::coord::Shift>, cells: &[M
         }
     }
     for (nth, policy) in policies.into_iter().enumerate() {
-        let color = if policy == OPTIMUM { BLACK.to_rgba() } else { Palette99::pick(nth).to_rgba() };
+        let color =
+            if policy == OPTIMUM { BLACK.to_rgba() } else { Palette99::pick(nth).to_rgba() };
         let mut points: Vec<(f64, f64)> = cells
             .iter()
             .filter(|cell| cell.eviction == policy)

@@ -4,7 +4,7 @@ use readpath_peers::everyday::Peer;
 use serde::Serialize;
 
 use super::one::ReadWay;
-use super::rounds::{BrokenOff, RowState, ContenderRuns};
+use super::rounds::{BrokenOff, ContenderRuns, RowState};
 use super::states::CacheState;
 
 /// A cell of the table and of the JSON document.
@@ -84,7 +84,8 @@ pub struct StateSummary {
 pub fn judge(cell: &RowState<'_>) -> BenchCell {
     let [_, measured_passes] = cell.state.passes();
     let bytes = cell.row.bytes();
-    let figures = |runs: &ContenderRuns| Figures::of(runs, cell.state, bytes * u64::from(measured_passes));
+    let figures =
+        |runs: &ContenderRuns| Figures::of(runs, cell.state, bytes * u64::from(measured_passes));
     let [ours, pread, mmap, o_direct] = std::array::from_fn(|at| figures(&cell.ways[at]));
     let peers = [(Peer::Pread, &pread), (Peer::Mmap, &mmap), (Peer::Direct, &o_direct)];
     let best = peers
@@ -249,8 +250,10 @@ mod tests {
     /// 16 MiB: medians 0.5 s of ours, 0.4 and 0.2 s of peers, one broken off.
     #[test]
     fn the_ratio_is_to_the_fastest_peer_that_ended() {
-        let slow =
-            ContenderRuns { broken_off: Some(BrokenOff::TooSlow { seconds: 0.1 }), ..ContenderRuns::default() };
+        let slow = ContenderRuns {
+            broken_off: Some(BrokenOff::TooSlow { seconds: 0.1 }),
+            ..ContenderRuns::default()
+        };
         let ways = [runs(&[0.9, 0.5, 0.1], 0.3), runs(&[0.4], 0.1), runs(&[0.3, 0.1], 0.2), slow];
         let cell = judged(CacheState::Cold, "stream/16MiB/4KiB", ways);
         assert_eq!((cell.best, cell.ratio), (Some("mmap"), Some(0.2 / 0.5)));
@@ -279,15 +282,21 @@ mod tests {
 
     #[test]
     fn a_cell_of_which_ours_was_killed_is_below_and_in_no_mean() {
-        let killed = ContenderRuns { broken_off: Some(BrokenOff::OutOfMemory), ..ContenderRuns::default() };
+        let killed =
+            ContenderRuns { broken_off: Some(BrokenOff::OutOfMemory), ..ContenderRuns::default() };
         let peers = || [runs(&[1.0], 0.1), runs(&[2.0], 0.1), runs(&[2.0], 0.1)];
         let [pread, mmap, direct] = peers();
-        let lost = judged(CacheState::Short, "random/64KiB/1-threads", [killed, pread, mmap, direct]);
+        let lost =
+            judged(CacheState::Short, "random/64KiB/1-threads", [killed, pread, mmap, direct]);
         assert_eq!((lost.ratio, lost.is_met), (None, Some(false)));
         assert!(lost.note.as_ref().is_some_and(|note| note.contains("killed")));
         let won = |seconds: f64| {
             let [pread, mmap, direct] = peers();
-            judged(CacheState::Short, "stream/256MiB/4KiB", [runs(&[seconds], 0.1), pread, mmap, direct])
+            judged(
+                CacheState::Short,
+                "stream/256MiB/4KiB",
+                [runs(&[seconds], 0.1), pread, mmap, direct],
+            )
         };
         let summary = StateSummary::of(CacheState::Short, &[lost, won(0.25), won(1.0)]);
         assert_eq!((summary.cells, summary.below), (2, 1));

@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use super::futures::Tasks;
 use super::ours::Ours;
 use super::refused::{self, Refused};
-use super::rows::{Row, Scale, RowAccesses};
+use super::rows::{Row, RowAccesses, Scale};
 use super::states::CacheState;
 use crate::exit::{CommandResult, Failure};
 use crate::part::{OrderPath, Orders, say};
@@ -219,10 +219,14 @@ fn by_peer(peer: Peer, row: &Row, files: &[PathBuf]) -> io::Result<Box<dyn Acces
     };
     Ok(match row.work {
         RowAccesses::Places(places) => Box::new(AtPlaces::over(file()?, places, Taking::Copied)),
-        RowAccesses::Mapped { places, taking, .. } => Box::new(AtPlaces::over(file()?, places, taking)),
+        RowAccesses::Mapped { places, taking, .. } => {
+            Box::new(AtPlaces::over(file()?, places, taking))
+        }
         RowAccesses::Blocks { bytes } => Box::new(Blocks::over(stream()?, bytes)),
         RowAccesses::Copied => Box::new(Copied::over(stream()?)),
-        RowAccesses::Format(format) => Box::new(Ranges::over(stream()?, format.ranges(row.data.bytes()))),
+        RowAccesses::Format(format) => {
+            Box::new(Ranges::over(stream()?, format.ranges(row.data.bytes())))
+        }
         RowAccesses::WholeFiles { threads } => {
             // SAFETY: as above.
             let open = move |path: &std::path::Path| unsafe { peer.open(path) };

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use readpath::{Batch, File, Mapping, Mode, ReadPath};
 use readpath_peers::everyday::formats::Ranges;
-use readpath_peers::everyday::places::{AtPlaces, AccessPattern, Taking};
+use readpath_peers::everyday::places::{AccessPattern, AtPlaces, Taking};
 use readpath_peers::everyday::streams::{Blocks, Copied};
 use readpath_peers::everyday::whole_files::WholeFiles;
 use readpath_peers::everyday::{Accesses, Checksum, InMemory, PageBuffer, ReadAt};
@@ -61,9 +61,13 @@ impl Ours {
             RowAccesses::Format(format) => {
                 Box::new(Ranges::over(Box::new(file.reader()), format.ranges(data.bytes())))
             }
-            RowAccesses::Batch { places, depth } => Box::new(InBatch::over(&path, file, places, depth)),
+            RowAccesses::Batch { places, depth } => {
+                Box::new(InBatch::over(&path, file, places, depth))
+            }
             RowAccesses::Futures(places) => Box::new(Tasks::ours(file, places)?),
-            RowAccesses::Mapped { .. } | RowAccesses::WholeFiles { .. } => unreachable!("opened above"),
+            RowAccesses::Mapped { .. } | RowAccesses::WholeFiles { .. } => {
+                unreachable!("opened above")
+            }
         };
         Ok(Ours { accesses, through })
     }

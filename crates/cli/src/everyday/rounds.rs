@@ -17,7 +17,7 @@ use readpath_peers::kernel_swap::SwapError;
 use readpath_peers::kernel_swap::group::MemoryGroup;
 use rustix::process::Signal;
 
-use super::one::{self, MeasurementOutcome, Measurement, MeasurementOrder, ReadWay};
+use super::one::{self, Measurement, MeasurementOrder, MeasurementOutcome, ReadWay};
 use super::refused::Refused;
 use super::rows::{Data, Row, Scale};
 use super::states::{self, CacheState};
@@ -195,7 +195,8 @@ impl<'r> Matrix<'_, 'r> {
         let group = cell.state.group_bytes(cell.row).map(MemoryGroup::new).transpose();
         let group = group.map_err(|error| cannot("a memory group", &error))?;
         // What comes later is dropped first: the process has ended before its group goes.
-        let mut part = WorkerProcess::start(one::NAME).map_err(|error| cannot("a process", &error))?;
+        let mut part =
+            WorkerProcess::start(one::NAME).map_err(|error| cannot("a process", &error))?;
         if let Some((group, _)) = &group {
             group.add(part.id()).map_err(|error| cannot("a memory group", &error))?;
         }

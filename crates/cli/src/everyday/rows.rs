@@ -120,10 +120,12 @@ impl Row {
     pub fn bytes(&self) -> u64 {
         match self.work {
             RowAccesses::Mapped { places, .. } => places.count * places.read_bytes.max(4 * KIB),
-            RowAccesses::Places(places) | RowAccesses::Batch { places, .. } | RowAccesses::Futures(places) => {
-                places.bytes()
+            RowAccesses::Places(places)
+            | RowAccesses::Batch { places, .. }
+            | RowAccesses::Futures(places) => places.bytes(),
+            RowAccesses::Blocks { .. } | RowAccesses::Copied | RowAccesses::WholeFiles { .. } => {
+                self.data.bytes()
             }
-            RowAccesses::Blocks { .. } | RowAccesses::Copied | RowAccesses::WholeFiles { .. } => self.data.bytes(),
             RowAccesses::Format(format) => {
                 format.ranges(self.data.bytes()).iter().map(|&(_, bytes)| bytes).sum()
             }
@@ -181,7 +183,11 @@ pub fn rows(scale: Scale) -> Vec<Row> {
     for threads in [1, 8] {
         let count = (2000 / part) as usize;
         let name = format!("files/{count}/{threads}-threads");
-        rows.push(Row { name, data: Data::Files { count }, work: RowAccesses::WholeFiles { threads } });
+        rows.push(Row {
+            name,
+            data: Data::Files { count },
+            work: RowAccesses::WholeFiles { threads },
+        });
     }
     let of_large = |name: String, work| Row { name, data: Data::File { bytes: large }, work };
     for format in FileFormat::ALL {
@@ -212,7 +218,9 @@ fn streams(sizes: &[u64]) -> Vec<Row> {
         }
     };
     for &bytes in sizes {
-        add("stream", bytes, &|block| RowAccesses::Places(AccessPattern::all(AccessOrder::Forward, bytes, block)));
+        add("stream", bytes, &|block| {
+            RowAccesses::Places(AccessPattern::all(AccessOrder::Forward, bytes, block))
+        });
     }
     for &bytes in sizes {
         add("reader", bytes, &|block| RowAccesses::Blocks { bytes: block });
@@ -231,7 +239,11 @@ fn at_random(large: u64, part: u64) -> Vec<Row> {
         for threads in [1, 8, 32] {
             let places = AccessPattern::random(large, read_bytes, count / part, threads);
             let name = format!("random/{}/{threads}-threads", size(read_bytes));
-            rows.push(Row { name, data: Data::File { bytes: large }, work: RowAccesses::Places(places) });
+            rows.push(Row {
+                name,
+                data: Data::File { bytes: large },
+                work: RowAccesses::Places(places),
+            });
         }
     }
     rows
@@ -313,8 +325,9 @@ mod tests {
     fn no_access_reaches_past_its_data() {
         for row in [Scale::Small, Scale::Usual, Scale::Full].into_iter().flat_map(rows) {
             assert!((1..=row.data.bytes()).contains(&row.bytes()), "{}", row.name);
-            let (RowAccesses::Places(places) | RowAccesses::Mapped { places, .. } | RowAccesses::Futures(places)) =
-                row.work
+            let (RowAccesses::Places(places)
+            | RowAccesses::Mapped { places, .. }
+            | RowAccesses::Futures(places)) = row.work
             else {
                 continue;
             };

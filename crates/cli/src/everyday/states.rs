@@ -9,7 +9,7 @@ use readpath_peers::cold;
 use readpath_peers::everyday::Peer;
 use serde::{Deserialize, Serialize};
 
-use super::rows::{Row, Scale, RowAccesses};
+use super::rows::{Row, RowAccesses, Scale};
 use crate::exit::Failure;
 use crate::progress::Interrupt;
 use crate::real_file::make_cold;
@@ -34,7 +34,8 @@ pub enum CacheState {
 
 impl CacheState {
     /// All of them, in the order of the table.
-    pub const ALL: [CacheState; 4] = [CacheState::Cold, CacheState::Cached, CacheState::Second, CacheState::Short];
+    pub const ALL: [CacheState; 4] =
+        [CacheState::Cold, CacheState::Cached, CacheState::Second, CacheState::Short];
 
     /// Its name.
     pub const fn name(self) -> &'static str {
@@ -94,8 +95,12 @@ impl CacheState {
         let copies = if is_mapping { Peer::Mmap } else { Peer::Pread };
         match self {
             CacheState::Cold => CellGoal { peer: None, ratio_min: 0.97, cpu_ratio_max: Some(1.1) },
-            CacheState::Cached => CellGoal { peer: Some(copies), ratio_min: 0.9, cpu_ratio_max: None },
-            CacheState::Second => CellGoal { peer: Some(Peer::Pread), ratio_min: 0.97, cpu_ratio_max: None },
+            CacheState::Cached => {
+                CellGoal { peer: Some(copies), ratio_min: 0.9, cpu_ratio_max: None }
+            }
+            CacheState::Second => {
+                CellGoal { peer: Some(Peer::Pread), ratio_min: 0.97, cpu_ratio_max: None }
+            }
             CacheState::Short => CellGoal { peer: None, ratio_min: 1.0, cpu_ratio_max: None },
         }
     }

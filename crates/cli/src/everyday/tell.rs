@@ -1,6 +1,6 @@
 //! The matrix for people: a table for each state, notes, and a summary.
 
-use super::cells::{Figures, BenchCell, StateSummary};
+use super::cells::{BenchCell, Figures, StateSummary};
 use super::states::CacheState;
 use crate::table::{Column, Table, mib, number};
 

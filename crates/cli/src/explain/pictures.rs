@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use readpath_sim::recording::{ReadOutcome, Record, DeviceOperation};
+use readpath_sim::recording::{DeviceOperation, ReadOutcome, Record};
 
 /// So many reads are kept at most: of more, each second, fourth, …
 const READS_MAX: usize = 8_192;

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use readpath_core::unit::PAGE_BYTES;
 use readpath_sim::input_file;
-use readpath_sim::job::{JobError, JobFile, Environment};
+use readpath_sim::job::{Environment, JobError, JobFile};
 
 /// Reads a job file that lies at `path`.
 pub fn parse(text: &str, path: &Path) -> Result<JobFile, JobError> {

@@ -5,16 +5,16 @@ use std::path::{Path, PathBuf};
 
 use readpath::BackendKind;
 use readpath::nfs::NfsUrl;
-use readpath_core::policy::Spec;
 use readpath_core::eviction;
+use readpath_core::policy::Spec;
 use readpath_core::unit::PAGE_BYTES;
-use readpath_sim::job::{JobEngine, Job, JobFile, shown};
-use readpath_sim::simulate::{self, ErrorSubject, SimulationSetup, SimulateError};
+use readpath_sim::job::{Job, JobEngine, JobFile, shown};
+use readpath_sim::simulate::{self, ErrorSubject, SimulateError, SimulationSetup};
 use readpath_sim::workload::{FileSource, Workload};
 
+use super::environment;
 use super::log::{self, Log};
 use super::storage::Storage;
-use super::environment;
 use super::trace::TraceSource;
 use crate::args::RunArgs;
 use crate::exit::{CommandResult, Failure};
@@ -120,8 +120,10 @@ impl JobPlan {
             simulate::check_memory(&run.jobs, memory_bytes)
                 .map_err(|error| Failure::about(format!("--memory {memory}"), run.about(error)))?;
         }
-        let rows: Vec<JobRow> =
-            storages.iter().flat_map(|storage| policies.rows(storage, &run, memory_bytes)).collect();
+        let rows: Vec<JobRow> = storages
+            .iter()
+            .flat_map(|storage| policies.rows(storage, &run, memory_bytes))
+            .collect();
         for row in rows.iter().filter(|row| matches!(row.runner, JobRunner::Modelled)) {
             simulate::check(&run.jobs, &row.setup).map_err(|error| row.failure(&run, &error))?;
         }

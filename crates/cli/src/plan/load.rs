@@ -3,12 +3,12 @@
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
-use readpath_core::policy::Spec;
 use readpath_core::machine::{ConfigError, SwapError};
+use readpath_core::policy::Spec;
 use readpath_core::swapin;
 use readpath_peers::kernel_swap::area::SwapArea;
 use readpath_peers::kernel_swap::page_cluster::PAGE_CLUSTER_MAX;
-use readpath_sim::load::{MemoryLoad, LoadSetup, MemorySharing, check_load, file};
+use readpath_sim::load::{LoadSetup, MemoryLoad, MemorySharing, check_load, file};
 use readpath_sim::simulate::SimulateError;
 
 use super::job::eviction_policy;
@@ -83,7 +83,9 @@ impl LoadPlan {
         for load in &loads {
             for storage in &storages {
                 let on = LoadOn { load, storage, args };
-                for swapin in some_or_default(swapins.iter().filter(|policy| is_for(policy, storage))) {
+                for swapin in
+                    some_or_default(swapins.iter().filter(|policy| is_for(policy, storage)))
+                {
                     let schedulers = match storage {
                         // A region needs none: its requests are large, and few.
                         Storage::Kernel(_) | Storage::Region(_) => vec![None],
@@ -166,9 +168,8 @@ impl LoadRun {
     /// The failure that an error is: one in a law names the law, and any other the storage.
     pub fn failure(&self, error: &SimulateError) -> Failure {
         match error {
-            SimulateError::Config(ConfigError::Policy(_)) | SimulateError::Swap(SwapError::Policy(_)) => {
-                Failure::usage(error)
-            }
+            SimulateError::Config(ConfigError::Policy(_))
+            | SimulateError::Swap(SwapError::Policy(_)) => Failure::usage(error),
             _ => Failure::about(&self.storage, error),
         }
     }
@@ -218,9 +219,14 @@ fn refuse_unused_policies(storages: &[Storage], swapins: &[Spec]) -> CommandResu
             page_cluster(policy)?;
         }
         if !storages.iter().any(|storage| is_for(policy, storage)) {
-            let on =
-                if policy.name == KERNEL { "kernel:PATH" } else { "a modelled device or region:PATH" };
-            return Err(Failure::Usage(format!("--swapin {policy} is for {on}, and --on names none")));
+            let on = if policy.name == KERNEL {
+                "kernel:PATH"
+            } else {
+                "a modelled device or region:PATH"
+            };
+            return Err(Failure::Usage(format!(
+                "--swapin {policy} is for {on}, and --on names none"
+            )));
         }
     }
     Ok(())

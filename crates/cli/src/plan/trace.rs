@@ -1,16 +1,18 @@
 //! A trace of block requests: which it is, what it holds, and how it is replayed.
 
-use std::fs::File;
-use std::io::{BufRead, BufReader};
+use std::io::BufRead as _;
 use std::path::{Path, PathBuf};
 
-use readpath_sim::job::{JobEngine, Job, JobFile, LogOptions, ReplayOptions, shown};
-use readpath_sim::trace::{FORMATS, TraceFormat, OPEN_DEPTH, TracePlacement, TraceReader, TraceRequest, TraceSummary};
+use readpath_sim::job::{Job, JobEngine, JobFile, LogOptions, ReplayOptions, shown};
+use readpath_sim::trace::{
+    FORMATS, OPEN_DEPTH, TraceFormat, TracePlacement, TraceReader, TraceRequest, TraceSummary,
+};
 use readpath_sim::workload::Workload;
 
 use super::storage::Storage;
 use crate::args::RunArgs;
 use crate::exit::{CommandResult, Failure};
+use crate::packed;
 
 /// How many requests of a trace may be under way at its times on real storage.
 const OPEN_DEPTH_REAL: u32 = 256;
@@ -26,6 +28,8 @@ pub struct TraceSource {
     format: TraceFormat,
     /// What it holds.
     pub survey: TraceSummary,
+    /// The event that stood in for queued requests.
+    note: Option<&'static str>,
     speed_milli: Option<u64>,
     depth: u32,
     change: Change,
@@ -136,9 +140,8 @@ impl TraceSource {
         let about = |error: &dyn std::fmt::Display| {
             Failure::about(shown(&path.display().to_string()), error)
         };
-        let file = File::open(path).map_err(|error| about(&error))?;
-        let reader = TraceReader::new(buffered(file), format);
-        let kept = reader.filter_map(|request| match request {
+        let mut reader = TraceReader::new(packed::open(path)?, format);
+        let kept = reader.by_ref().filter_map(|request| match request {
             Ok(request) => change.of(request).map(Ok),
             Err(error) => Some(Err(error)),
         });
@@ -147,6 +150,7 @@ impl TraceSource {
             path: path.to_owned(),
             format,
             survey,
+            note: reader.note(),
             speed_milli,
             depth,
             change,
@@ -200,10 +204,10 @@ impl TraceSource {
                 self.survey.largest_bytes, placed.bytes
             )));
         }
-        let note = placed.note.clone();
-        let file = File::open(&self.path).map_err(|error| about(&error))?;
+        let notes: Vec<&str> = self.note.into_iter().chain(placed.note.as_deref()).collect();
+        let note = (!notes.is_empty()).then(|| notes.join("; "));
         let change = self.change;
-        let requests = TraceReader::new(buffered(file), self.format)
+        let requests = TraceReader::new(packed::open(&self.path)?, self.format)
             .map_while(Result::ok)
             .filter_map(move |request| change.of(request));
         let workload = Workload::of_trace(&job, &self.survey, placed, self.speed_milli, requests);
@@ -229,11 +233,6 @@ impl TraceSource {
     }
 }
 
-/// Lines are read where they stand in the buffer: one that is large cuts few of them.
-fn buffered(file: File) -> BufReader<File> {
-    BufReader::with_capacity(64 << 10, file)
-}
-
 fn named(name: &str) -> Result<TraceFormat, Failure> {
     let found = FORMATS.iter().find(|(known, _)| *known == name);
     found.map(|(_, format)| *format).ok_or_else(|| {
@@ -248,6 +247,5 @@ fn start(path: &Path) -> Result<Vec<u8>, Failure> {
         return Ok(Vec::new());
     }
     let about = |error: std::io::Error| Failure::about(shown(&path.display().to_string()), error);
-    let mut file = BufReader::with_capacity(4096, File::open(path).map_err(about)?);
-    Ok(file.fill_buf().map_err(about)?.to_vec())
+    Ok(packed::open(path)?.fill_buf().map_err(about)?.to_vec())
 }

@@ -8,12 +8,12 @@
 //! - *Raw*: one transfer of 4 MiB from two disks side by side.
 //! - *Reclaim*: a loop larger than memory, a hot set, and a scan of what is used once.
 
-use readpath_core::policy::{Spec, SpecError};
 use readpath_core::eviction::{self, PageKey, Simulation};
+use readpath_core::policy::{Spec, SpecError};
 use readpath_core::unit::{PAGE_BYTES, SECTOR_BYTES};
 use readpath_sim::blocks::{BlockTrace, belady};
 use readpath_sim::job::JobFile;
-use readpath_sim::load::{self, MemoryLoad, LoadSetup, observe_load};
+use readpath_sim::load::{self, LoadSetup, MemoryLoad, observe_load};
 use readpath_sim::observe::{Events, Observer, RequestEvent};
 use readpath_sim::report::ResultRow;
 use readpath_sim::run::{ProgressAnswer, RunObserver};
@@ -63,8 +63,14 @@ fn observed(job: &str, setup: &SimulationSetup) -> (ResultRow, Events) {
     let job = JobFile::parse(job).expect("the job of a lesson is well formed");
     let observer = Observer::new(EVENTS_MAX);
     let guests = Participants { observer: Some(observer.clone()), policy_maker: None };
-    let row = simulate_with("lesson", &job, setup, guests, RunObserver::progress(&mut |_| ProgressAnswer::On))
-        .expect("a policy by its name alone, and a device that is there");
+    let row = simulate_with(
+        "lesson",
+        &job,
+        setup,
+        guests,
+        RunObserver::progress(&mut |_| ProgressAnswer::On),
+    )
+    .expect("a policy by its name alone, and a device that is there");
     (row, observer.take())
 }
 
@@ -159,11 +165,15 @@ fn swap_in(policy: Spec) -> Scene {
     let mut marks = Vec::new();
     let mut told = Vec::new();
     let mut begins = 0.0;
-    for (pattern, touches, word) in
-        [(load::TouchPattern::Sequential, 1100, "in order"), (load::TouchPattern::Random, 1000, "at random")]
-    {
-        let load =
-            MemoryLoad { pattern, touches, ..MemoryLoad::new("lesson", 1100 * PAGE_BYTES, 1000 * PAGE_BYTES) };
+    for (pattern, touches, word) in [
+        (load::TouchPattern::Sequential, 1100, "in order"),
+        (load::TouchPattern::Random, 1000, "at random"),
+    ] {
+        let load = MemoryLoad {
+            pattern,
+            touches,
+            ..MemoryLoad::new("lesson", 1100 * PAGE_BYTES, 1000 * PAGE_BYTES)
+        };
         let (row, events) = observe_load(&load, &setup, EVENTS_MAX)
             .expect("a policy by its name alone, and a device that is there");
         let first = events.requests.first().map_or(0.0, |request| stay(request).0);
@@ -193,7 +203,11 @@ fn swap_in(policy: Spec) -> Scene {
 fn scheduler(policy: Spec) -> Scene {
     let name = policy.to_string();
     let readahead = Spec::plain("none");
-    let setup = SimulationSetup { scheduler: policy, readahead, ..SimulationSetup::new(Spec::plain("hdd")) };
+    let setup = SimulationSetup {
+        scheduler: policy,
+        readahead,
+        ..SimulationSetup::new(Spec::plain("hdd"))
+    };
     let (row, events) = observed(FOUR_STREAMS, &setup);
     let marks = events.requests.iter().map(|request| {
         let process = request.sector * SECTOR_BYTES / STREAM_BYTES;
@@ -254,7 +268,7 @@ fn references() -> BlockTrace {
     for block in 60..180 {
         references.extend([block, below(60)]);
     }
-    BlockTrace { references, blocks: 310 }
+    BlockTrace { references, blocks: 310, note: None }
 }
 
 fn eviction(policy: Spec) -> Result<Scene, SpecError> {

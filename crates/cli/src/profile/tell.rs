@@ -20,7 +20,9 @@ pub fn name(cell: &MeasurementCell) -> String {
         ProfileAccess::Near(distance) if *distance < 0 => {
             format!("{size}, {} back", self::size(distance.unsigned_abs()))
         }
-        ProfileAccess::Near(distance) => format!("{size}, {} on", self::size(distance.unsigned_abs())),
+        ProfileAccess::Near(distance) => {
+            format!("{size}, {} on", self::size(distance.unsigned_abs()))
+        }
         ProfileAccess::Streams(count) => format!("{size}, {count} streams in turn"),
     }
 }
@@ -35,8 +37,9 @@ pub fn tables(description: &StorageDescription, samples: &[ProfileSample]) -> St
         text += &format!("\ntime of a request, {what}, by how many are under way\n");
         text += &by_depth(description, lines);
     }
-    let alone =
-        |sample: &&ProfileSample| matches!(sample.cell.access, ProfileAccess::Near(_) | ProfileAccess::Streams(_));
+    let alone = |sample: &&ProfileSample| {
+        matches!(sample.cell.access, ProfileAccess::Near(_) | ProfileAccess::Streams(_))
+    };
     let rows: Vec<&ProfileSample> = samples.iter().filter(alone).collect();
     let columns: [Column<&ProfileSample>; 4] = [
         ("one under way", |sample| name(&sample.cell)),

@@ -96,7 +96,11 @@ fn chrome(path: &Path, out: &mut Output) -> CommandResult {
     out.put("\n]\n")
 }
 
-fn read_event(read: &ReadRecord, files: &BTreeMap<u32, String>, thread: &ThreadName) -> serde_json::Value {
+fn read_event(
+    read: &ReadRecord,
+    files: &BTreeMap<u32, String>,
+    thread: &ThreadName,
+) -> serde_json::Value {
     json!({
         "ph": "X", "cat": "read", "name": read.way, "pid": thread.process, "tid": thread.task,
         "ts": micros(read.begin_ns), "dur": micros(read.took_ns()),

@@ -7,24 +7,33 @@ use std::io::{BufRead, BufWriter};
 use readpath_core::request::Op;
 use readpath_peers::notice;
 use readpath_sim::recording::{
-    self, RecordingEnd, ReadOutcome, ReadRecord, Record, RecordingMethod, RecordingStart, ThreadName, ReadMethod, RecordingWriter, strace,
+    self, ReadMethod, ReadOutcome, ReadRecord, Record, RecordingEnd, RecordingMethod,
+    RecordingStart, RecordingWriter, ThreadName, strace,
 };
-use readpath_sim::trace;
+use readpath_sim::trace::{self, TraceFormat};
 
-use super::{ImportArgs, opened};
+use super::ImportArgs;
 use crate::exit::{CommandResult, Failure};
+use crate::packed;
 
 /// Makes a recording.
 pub(super) fn run(args: &ImportArgs) -> CommandResult {
     let about = |error: &dyn std::fmt::Display| Failure::about(args.trace.display(), error);
-    let mut source = opened(&args.trace)?;
+    let mut source = packed::open(&args.trace)?;
     let start = source.fill_buf().map_err(|error| about(&error))?.to_owned();
-    let records = if strace::is_start(&start) {
-        strace::records(source).map_err(|error| about(&error))?
-    } else if let Some(format) = trace::TraceFormat::detect(&start) {
-        requests(trace::TraceReader::new(source, format)).map_err(|error| about(&error))?
+    let format = TraceFormat::detect(&start).filter(|format| *format != TraceFormat::Recording);
+    let (records, note) = if strace::is_start(&start) {
+        let imported = strace::records(source).map_err(|error| about(&error))?;
+        let left_out = imported.left_out;
+        let note = (!left_out.0.is_empty()).then(|| format!("not imported: {left_out}"));
+        (imported.records, note)
+    } else if let Some(format) = format {
+        let mut reader = trace::TraceReader::new(source, format);
+        let records = requests(&mut reader).map_err(|error| about(&error))?;
+        (records, reader.note().map(str::to_owned))
     } else {
-        let names: Vec<&str> = trace::FORMATS.iter().map(|(name, _)| *name).collect();
+        let names = trace::FORMATS.iter().map(|(name, _)| *name);
+        let names: Vec<&str> = names.filter(|name| *name != "recording").collect();
         let text = format!(
             "neither the text of `strace -f -ttt -T` nor a trace in one of {}",
             names.join(", ")
@@ -40,12 +49,21 @@ pub(super) fn run(args: &ImportArgs) -> CommandResult {
     }
     writer.finish().map_err(about)?;
     notice::print(format_args!("{reads} reads in {}", args.output.display()));
+    if let Some(note) = note {
+        notice::print(format_args!("{}: {note}", args.trace.display()));
+    }
     Ok(())
 }
 
 /// The reads of a trace of requests; how long they took it doesn't say.
-fn requests<R: BufRead>(reader: trace::TraceReader<R>) -> Result<Vec<Record>, trace::TraceError> {
-    let start = RecordingStart { source: RecordingMethod::Requests, page_bytes: 4096, ..RecordingStart::default() };
+fn requests<R: BufRead>(
+    reader: &mut trace::TraceReader<R>,
+) -> Result<Vec<Record>, trace::TraceError> {
+    let start = RecordingStart {
+        source: RecordingMethod::Requests,
+        page_bytes: 4096,
+        ..RecordingStart::default()
+    };
     let mut records = vec![Record::Start(start), Record::Thread(ThreadName::default())];
     let mut devices = BTreeSet::new();
     let mut at_ns = 0;

@@ -4,10 +4,15 @@ use readpath_sim::regret::{JudgedCell, MatrixSummary};
 
 use super::{cells_table, policies_table, workloads_table};
 use crate::html::Page;
-use crate::html::heat::{self, Map, HeatCell};
+use crate::html::heat::{self, HeatCell, Map};
 
 /// All cells: a map of them, the tables, what the losses come from.
-pub fn of(judged: &[JudgedCell], summary: &MatrixSummary, sentences: &[String], policies: &str) -> Page {
+pub fn of(
+    judged: &[JudgedCell],
+    summary: &MatrixSummary,
+    sentences: &[String],
+    policies: &str,
+) -> Page {
     let title = format!("{policies}, beside the best classic policy of each cell");
     let mut page = Page::new(&title, &format!("{}.", sentences.join("; ")));
     page.heading("Throughput to that of the best baseline");

@@ -27,14 +27,14 @@ use readpath_core::unit::PAGE_BYTES;
 use readpath_peers::clock::Clock;
 use readpath_peers::cold;
 use readpath_sim::regret::work::{MatrixWorkload, classic_readaheads};
-use readpath_sim::regret::{JudgedCell, Policies, CellSize};
-use readpath_sim::report::{ResultRow, ReadCounters};
+use readpath_sim::regret::{CellSize, JudgedCell, Policies};
+use readpath_sim::report::{ReadCounters, ResultRow};
 use readpath_sim::workload::{self, FileId, NextAction, Process, Workload};
 
 use crate::exit::Failure;
-use crate::scratch_files::ScratchFiles;
 use crate::progress::Interrupt;
 use crate::real_file::{found, queue_of};
+use crate::scratch_files::ScratchFiles;
 
 /// How often a contender runs, twice each time.
 const ROUNDS: usize = 3;
@@ -146,7 +146,8 @@ impl Data {
 
     /// Whether they are of these sizes.
     fn is_for(&self, files: &[workload::WorkloadFile]) -> bool {
-        let bytes = |files: &[workload::WorkloadFile]| files.iter().map(|file| file.bytes).collect();
+        let bytes =
+            |files: &[workload::WorkloadFile]| files.iter().map(|file| file.bytes).collect();
         let (ours, theirs): (Vec<u64>, Vec<u64>) = (bytes(&self.files), bytes(files));
         ours == theirs
     }

@@ -59,7 +59,13 @@ fn over_numbers(table: &ReproducedTable, grid: &Grid) -> String {
         for (what, figures) in [("published", &row.published), ("modelled", &modelled)] {
             let name = format!("{} ({}), {what}", row.label, row.policies);
             let is_dashed = what == "published";
-            drawn.push(ChartLine { name, series, is_dashed, has_steps: false, points: points(figures) });
+            drawn.push(ChartLine {
+                name,
+                series,
+                is_dashed,
+                has_steps: false,
+                points: points(figures),
+            });
         }
     }
     drawn.retain(|line| !line.points.is_empty());

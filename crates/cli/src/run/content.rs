@@ -7,7 +7,7 @@
 
 use readpath_core::request::Op;
 use readpath_core::splitmix;
-use readpath_sim::workload::{ProcessOperation, Process};
+use readpath_sim::workload::{Process, ProcessOperation};
 
 /// Bytes that follow from the seed and their place together.
 const WORD: u64 = 8;

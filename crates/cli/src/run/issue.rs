@@ -7,7 +7,7 @@ use readpath::raw::{RawBatch, RawError, RawFault, RawFile, RawMemory, RawMoved};
 use readpath_core::request::Op;
 use readpath_core::unit::Time;
 use readpath_peers::usage::CpuTime;
-use readpath_sim::workload::{NextAction, ProcessOperation, Process};
+use readpath_sim::workload::{NextAction, Process, ProcessOperation};
 
 use super::content;
 use super::processes::{ProcessFigures, ProcessesShared, sleep_until, sync};
@@ -42,7 +42,9 @@ pub fn run_calls(
                     .and_then(|()| content::check(&process, operation, offset, memory));
                 end(&mut process, figures, shared, (operation, now), moved);
             }
-            NextAction::Sync { is_data_enough } => synced(&mut process, figures, shared, is_data_enough),
+            NextAction::Sync { is_data_enough } => {
+                synced(&mut process, figures, shared, is_data_enough)
+            }
             NextAction::WaitUntil(time) => sleep_until(time, shared),
             NextAction::WaitForCompletion => unreachable!("a call has ended when it returns"),
             NextAction::Ended => {
@@ -98,7 +100,12 @@ type Issued = (ProcessOperation, Time);
 type IssuedOperations = slab::Slab<Issued>;
 
 /// What a process does next; once the run is stopping it issues nothing more.
-fn next(process: &mut Process, shared: &ProcessesShared<'_>, in_flight: &IssuedOperations, now: Time) -> NextAction {
+fn next(
+    process: &mut Process,
+    shared: &ProcessesShared<'_>,
+    in_flight: &IssuedOperations,
+    now: Time,
+) -> NextAction {
     match (shared.is_stopping)() {
         true if in_flight.is_empty() => NextAction::Ended,
         true => NextAction::WaitForCompletion,
@@ -143,7 +150,10 @@ pub fn run_batch(
         let now = shared.clock.now();
         let next = next(&mut process, shared, &in_flight, now);
         match (next, written) {
-            (NextAction::Operation(operation @ ProcessOperation { op: Op::Write, .. }), Some(written)) => {
+            (
+                NextAction::Operation(operation @ ProcessOperation { op: Op::Write, .. }),
+                Some(written),
+            ) => {
                 let memory = &mut memory[..operation.bytes as usize];
                 let offset = shared.offset(operation);
                 content::prepare(&process, operation, offset, memory);
@@ -214,7 +224,9 @@ pub fn run_raw_batch(
                 };
                 started.map_err(Failure::usage)?;
             }
-            NextAction::Sync { is_data_enough } => synced(&mut process, figures, shared, is_data_enough),
+            NextAction::Sync { is_data_enough } => {
+                synced(&mut process, figures, shared, is_data_enough)
+            }
             NextAction::WaitUntil(time) if in_flight.is_empty() => sleep_until(time, shared),
             NextAction::WaitUntil(_) | NextAction::WaitForCompletion => {
                 let waited = match next {

@@ -13,11 +13,11 @@ use super::processes::Onlookers;
 use super::{kernel, library, raw};
 use crate::decision_log::DecisionFile;
 use crate::exit::{CommandResult, Failure};
-use crate::scratch_files::ScratchFiles;
 use crate::note;
 use crate::operation_logs::OperationLogs;
 use crate::plan::job::{JobPlan, JobRow, JobRun, JobRunner};
-use crate::progress::{RunProgress, Interrupt};
+use crate::progress::{Interrupt, RunProgress};
+use crate::scratch_files::ScratchFiles;
 
 /// The most events of each kind that are seen of a row.
 const EVENTS_MAX: usize = 20_000;
@@ -25,7 +25,11 @@ const EVENTS_MAX: usize = 20_000;
 /// Runs the job everywhere. What can be wrong with a storage is found out before the first row, so
 /// that bad input costs nobody the rows before it. Where `seen` is given, it gets what was seen of
 /// each row, as far as it goes: nothing of those in real time and of traces.
-pub fn run(plan: &JobPlan, rows: &mut Vec<ResultRow>, mut seen: Option<&mut Vec<Events>>) -> CommandResult {
+pub fn run(
+    plan: &JobPlan,
+    rows: &mut Vec<ResultRow>,
+    mut seen: Option<&mut Vec<Events>>,
+) -> CommandResult {
     let interrupt = Interrupt::listen();
     let log = plan.log.as_ref().map(|log| DecisionFile::create(&log.path, &log.needed));
     let log = log.transpose()?;

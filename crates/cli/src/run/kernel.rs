@@ -9,11 +9,13 @@ use readpath_peers::kernel::{KernelEngine, KernelError, KernelFile, KernelOption
 use readpath_peers::queue::KernelQueue;
 use readpath_peers::usage::CpuTime;
 use readpath_sim::report::ResultRow;
-use readpath_sim::workload::{NextAction, ProcessOperation, Process};
+use readpath_sim::workload::{NextAction, Process, ProcessOperation};
 
 use super::content;
 use super::layout::open;
-use super::processes::{Onlookers, ProcessFigures, ProcessesShared, run_processes, sleep_until, sync};
+use super::processes::{
+    Onlookers, ProcessFigures, ProcessesShared, run_processes, sleep_until, sync,
+};
 use crate::exit::Failure;
 use crate::note;
 use crate::plan::job::JobRun;
@@ -45,7 +47,10 @@ fn window_kib(queue: &KernelQueue) -> u64 {
 }
 
 /// Runs one process, from its first operation to its last completion.
-fn run_process(mut process: Process, shared: &ProcessesShared<'_>) -> Result<ProcessFigures, KernelError> {
+fn run_process(
+    mut process: Process,
+    shared: &ProcessesShared<'_>,
+) -> Result<ProcessFigures, KernelError> {
     let name = process.engine().name();
     let engine = KernelEngine::of_ioengine(name).expect("every engine of a job file has a peer");
     let options = KernelOptions {
@@ -68,7 +73,8 @@ fn run_process(mut process: Process, shared: &ProcessesShared<'_>) -> Result<Pro
         if (shared.is_stopping)() && in_flight.is_empty() {
             return Ok(figures);
         }
-        let next = if (shared.is_stopping)() { NextAction::WaitForCompletion } else { process.next(now) };
+        let next =
+            if (shared.is_stopping)() { NextAction::WaitForCompletion } else { process.next(now) };
         match next {
             NextAction::Operation(operation) => {
                 start(&mut file, &mut in_flight, operation, now, &process, shared);

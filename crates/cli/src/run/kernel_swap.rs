@@ -29,7 +29,7 @@ use crate::part::{Gone, WorkerProcess};
 use crate::plan::load::LoadRun;
 use crate::progress::Interrupt;
 use crate::real_file::queue_of;
-use crate::touch_memory::{TouchReply, TouchBegin, NAME, TouchTask, Touched};
+use crate::touch_memory::{NAME, TouchBegin, TouchReply, TouchTask, Touched};
 
 /// How often a run that the OOM killer ended is made at most: it ended 8 of 80 on the machine
 /// where that was tried, so five in a row have another cause.
@@ -106,7 +106,10 @@ struct SwapCounts {
 
 impl SwapCounts {
     fn now(area: &SwapArea) -> SwapCounts {
-        SwapCounts { swapped: SwappedPages::now(), device: area.device().and_then(DeviceCounts::of) }
+        SwapCounts {
+            swapped: SwappedPages::now(),
+            device: area.device().and_then(DeviceCounts::of),
+        }
     }
 }
 

@@ -155,7 +155,11 @@ fn build(run: &JobRun, setup: &SimulationSetup, logs_decisions: bool) -> Result<
 }
 
 /// Maps the file.
-fn map(run: &JobRun, path: &Path, setup: &SimulationSetup) -> Result<Mapping, readpath::PagerError> {
+fn map(
+    run: &JobRun,
+    path: &Path,
+    setup: &SimulationSetup,
+) -> Result<Mapping, readpath::PagerError> {
     let builder = Mapping::builder().memory(setup.memory_bytes).backend(run.backend);
     // SAFETY: nobody changes the file of a run while it runs: a job that maps does not write.
     unsafe { builder.readahead(&setup.readahead.to_string()).open(path) }
@@ -204,7 +208,8 @@ fn run_on(
     onlookers: &Onlookers<'_>,
 ) -> Result<ResultRow, Failure> {
     let read_path = stack.file.read_path();
-    let run_process = |process: Process, shared: &ProcessesShared<'_>| run_process(process, shared, &stack);
+    let run_process =
+        |process: Process, shared: &ProcessesShared<'_>| run_process(process, shared, &stack);
     // Each law keeps its last decisions only: they are taken while the job runs.
     let mut look_on = || {
         if let Some(log) = onlookers.decisions {

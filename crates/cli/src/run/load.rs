@@ -10,13 +10,17 @@ use super::region;
 use crate::decision_log::DecisionFile;
 use crate::exit::{CommandResult, Failure};
 use crate::plan::load::{LoadPlan, LoadRun, LoadRunner};
-use crate::progress::{RunProgress, Interrupt};
+use crate::progress::{Interrupt, RunProgress};
 
 /// The most requests that are seen of a row.
 const EVENTS_MAX: usize = 20_000;
 
 /// Runs the loads everywhere. Where `seen` is given, it gets what was seen of each row; of real storage nothing is.
-pub fn run(plan: &LoadPlan, rows: &mut Vec<LoadRow>, mut seen: Option<&mut Vec<Events>>) -> CommandResult {
+pub fn run(
+    plan: &LoadPlan,
+    rows: &mut Vec<LoadRow>,
+    mut seen: Option<&mut Vec<Events>>,
+) -> CommandResult {
     let log = plan.log.as_ref().map(|log| DecisionFile::create(&log.path, &log.needed));
     let log = log.transpose()?;
     let interrupt = Interrupt::listen();

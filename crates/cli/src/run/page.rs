@@ -87,7 +87,8 @@ fn faults(page: &mut Page, rows: &[LoadRow]) {
         .flat_map(|row| {
             let name = load_name(row);
             let bar = |what: &str, faults: Option<u64>, series| {
-                faults.map(|faults| ChartBar::new(&format!("{name}, {what}"), faults as f64, series))
+                faults
+                    .map(|faults| ChartBar::new(&format!("{name}, {what}"), faults as f64, series))
             };
             let found = bar("found", row.minor_faults, 2);
             bar("waited", row.major_faults, 1).into_iter().chain(found)
@@ -110,7 +111,8 @@ fn load_name(row: &LoadRow) -> String {
 
 /// What tells a row from the others.
 fn name(row: &ResultRow) -> String {
-    let policies = [&row.readahead, &row.scheduler, &row.raw].into_iter().flatten().map(String::as_str);
+    let policies =
+        [&row.readahead, &row.scheduler, &row.raw].into_iter().flatten().map(String::as_str);
     std::iter::once(row.storage.as_str()).chain(policies).collect::<Vec<_>>().join(" · ")
 }
 
@@ -198,8 +200,12 @@ fn moment(page: &mut Page, events: &Events) {
         thinned(events.into_iter().map(request).collect())
     };
     let most = events.requests.iter().map(|event| request(event)[3]).fold(0.0, f64::max);
-    let mut kinds =
-        vec![DotSeries { name: "read".to_owned(), series: 0, is_thin: true, pieces: pieces(fetched) }];
+    let mut kinds = vec![DotSeries {
+        name: "read".to_owned(),
+        series: 0,
+        is_thin: true,
+        pieces: pieces(fetched),
+    }];
     if !written.is_empty() {
         kinds.push(DotSeries {
             name: "written".to_owned(),

@@ -7,9 +7,9 @@ use std::time::Duration;
 use readpath_core::request::Op;
 use readpath_core::unit::Time;
 use readpath_peers::clock::Clock;
-use readpath_sim::report::{ResultRow, ProcessShare, ReadCounters};
-use readpath_sim::run::{RunMeasurements, Progress};
-use readpath_sim::workload::{Lateness, ProcessOperation, Process, Workload};
+use readpath_sim::report::{ProcessShare, ReadCounters, ResultRow};
+use readpath_sim::run::{Progress, RunMeasurements};
+use readpath_sim::workload::{Lateness, Process, ProcessOperation, Workload};
 
 use crate::decision_log::DecisionFile;
 use crate::exit::Failure;
@@ -233,7 +233,8 @@ fn run_phase(
         let threads: Vec<_> = processes
             .into_iter()
             .map(|process| {
-                let past = Past { stream: ProcessShare::new(&process), is_direct: process.is_direct() };
+                let past =
+                    Past { stream: ProcessShare::new(&process), is_direct: process.is_direct() };
                 (past, scope.spawn(|| run_process(process, shared)))
             })
             .collect();

@@ -33,8 +33,9 @@ pub fn run(
     let note = note::join(note, note::carried_by(one.backend()));
     drop(one);
     let cpu = CpuTime::of_process();
-    let process =
-        |process: Process, shared: &ProcessesShared<'_>| run_process(process, shared, policy, backend);
+    let process = |process: Process, shared: &ProcessesShared<'_>| {
+        run_process(process, shared, policy, backend)
+    };
     let ran = run_processes(run, path, workload, onlookers, &mut || {}, &process)?;
     let counted = ran.counted;
     let mut row = ran.row(run, &format!("file:{}", path.display()));

@@ -13,7 +13,7 @@ use readpath::pager::RegionStatistics;
 use readpath_core::policy::Spec;
 use readpath_core::unit::PAGE_BYTES;
 use readpath_peers::usage::CpuTime;
-use readpath_sim::load::{MemoryLoad, LoadRow};
+use readpath_sim::load::{LoadRow, MemoryLoad};
 
 use crate::exit::Failure;
 use crate::plan::load::LoadRun;

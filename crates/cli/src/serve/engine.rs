@@ -256,7 +256,11 @@ mod tests {
     }
 
     /// Submits reads of 4 KiB at these places, all at once; the answers in order of arrival.
-    fn read(engine: &RealTimeDevice, places: &[u64], bytes: u64) -> Vec<(u64, Result<(), DeviceError>)> {
+    fn read(
+        engine: &RealTimeDevice,
+        places: &[u64],
+        bytes: u64,
+    ) -> Vec<(u64, Result<(), DeviceError>)> {
         let (sender, receiver) = mpsc::channel();
         for &place in places {
             let sender = sender.clone();

@@ -16,9 +16,9 @@ use std::time::Duration;
 use readpath::raw::RawMemory;
 use readpath_core::unit::{PAGE_BYTES, Time};
 use readpath_peers::clock::Clock;
-use readpath_sim::recording::{RecordingReader, RecordingError};
-use readpath_sim::what_if::{RecordingInput, RecordedProgram};
-use readpath_sim::workload::{FileId, ReadList, GivenRead};
+use readpath_sim::recording::{RecordingError, RecordingReader};
+use readpath_sim::what_if::{RecordedProgram, RecordingInput};
+use readpath_sim::workload::{FileId, GivenRead, ReadList};
 use serde::{Deserialize, Serialize};
 
 use super::ways::{Door, Ways};
@@ -216,7 +216,11 @@ impl<'a> RecordedThread<'a> {
     }
 
     /// The next read, at the time when it is to begin.
-    fn take_turn(&self, freed: Time, clock: Clock) -> Result<Option<(GivenRead, Arc<Door>)>, String> {
+    fn take_turn(
+        &self,
+        freed: Time,
+        clock: Clock,
+    ) -> Result<Option<(GivenRead, Arc<Door>)>, String> {
         let mut turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let at = turn.next;
         let Some(&reading) = self.thread.readings.get(at) else { return Ok(None) };

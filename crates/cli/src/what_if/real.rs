@@ -14,13 +14,13 @@ use readpath_peers::kernel_swap::SwapError;
 use readpath_peers::kernel_swap::group::MemoryGroup;
 use readpath_sim::what_if::RecordedProgram;
 
-use super::player::{ReplayReply, ReplayBegin, Policies, NAME, ReplayOrder, Played};
+use super::player::{NAME, Played, Policies, ReplayBegin, ReplayOrder, ReplayReply};
 use crate::exit::Failure;
-use crate::scratch_files::ScratchFolder;
 use crate::note;
 use crate::part::{Gone, OrderPath, WorkerProcess};
 use crate::progress::Interrupt;
 use crate::real_file::{make_cold, queue_of};
+use crate::scratch_files::ScratchFolder;
 
 /// What a file system needs beyond its files' bytes, as one part of so many.
 const OVERHEAD_PART: u64 = 64;

@@ -58,7 +58,11 @@ impl<'a> Ways<'a> {
     /// What the order says.
     pub fn new(order: &'a ReplayOrder, recorded: &'a RecordedProgram) -> Result<Ways<'a>, String> {
         raise_open_files();
-        let ours = order.policies.as_ref().map(|policies| Ours::new(order, policies, recorded)).transpose()?;
+        let ours = order
+            .policies
+            .as_ref()
+            .map(|policies| Ours::new(order, policies, recorded))
+            .transpose()?;
         let kernel_mappings = match ours {
             Some(_) => BTreeMap::new(),
             None => mapped(order, recorded, map_by_kernel)?,
@@ -77,10 +81,12 @@ impl<'a> Ways<'a> {
         match &self.ours {
             Some(ours) => ours.open(file, path, thread),
             None => match self.kernel_mappings.get(&file) {
-                Some(mapping) if thread.engine == JobEngine::Mmap => Ok(copied(mapping, |mapping| {
-                    // SAFETY: the file is this run's own, and nobody changes it while it is there.
-                    unsafe { mapping.as_slice() }
-                })),
+                Some(mapping) if thread.engine == JobEngine::Mmap => {
+                    Ok(copied(mapping, |mapping| {
+                        // SAFETY: the file is this run's own, and nobody changes it while it is there.
+                        unsafe { mapping.as_slice() }
+                    }))
+                }
                 _ => open_kernel(path, thread),
             },
         }
@@ -116,7 +122,11 @@ impl<'a> Ways<'a> {
 }
 
 impl Ours {
-    fn new(order: &ReplayOrder, policies: &Policies, recorded: &RecordedProgram) -> Result<Ours, String> {
+    fn new(
+        order: &ReplayOrder,
+        policies: &Policies,
+        recorded: &RecordedProgram,
+    ) -> Result<Ours, String> {
         let builder = policies.apply(ReadPath::builder());
         let builder = match order.memory_bytes {
             Some(bytes) => builder.memory(bytes),

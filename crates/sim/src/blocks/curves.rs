@@ -92,7 +92,7 @@ mod tests {
 
     fn trace(references: &[u32]) -> BlockTrace {
         let blocks = references.iter().max().map_or(0, |most| most + 1);
-        BlockTrace { references: references.to_vec(), blocks }
+        BlockTrace { references: references.to_vec(), blocks, note: None }
     }
 
     /// The textbook's string (Silberschatz, Galvin, Gagne, Operating System Concepts, 10.4): with

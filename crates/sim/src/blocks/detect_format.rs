@@ -1,6 +1,7 @@
 //! Which format a trace is in, where nobody says so.
 
 use super::BlockTraceFormat;
+use crate::trace;
 
 /// How much of a trace is looked at.
 const DETECTION_BYTES: usize = 4096;
@@ -13,6 +14,9 @@ pub fn detect_format(name: &str, bytes: &[u8]) -> Option<BlockTraceFormat> {
         return Some(BlockTraceFormat::OracleGeneral);
     }
     let head = &bytes[..bytes.len().min(DETECTION_BYTES)];
+    if let Some(format) = trace::TraceFormat::detect(head) {
+        return Some(BlockTraceFormat::Requests(format));
+    }
     let is_text = head
         .iter()
         .all(|&byte| byte.is_ascii_graphic() || byte.is_ascii_whitespace() || byte > 127);
@@ -28,9 +32,8 @@ pub fn detect_format(name: &str, bytes: &[u8]) -> Option<BlockTraceFormat> {
     let words: Vec<&str> = line.split_whitespace().collect();
     let is_number = |word: &str| word.parse::<u64>().is_ok();
     match words[..] {
-        _ if line.split(',').count() >= 7 => Some(BlockTraceFormat::Msr),
-        [device, cpu, ..] if words.len() > 6 && device.contains(',') && is_number(cpu) => {
-            Some(BlockTraceFormat::Blkparse)
+        _ if line.split(',').count() >= 7 => {
+            Some(BlockTraceFormat::Requests(trace::TraceFormat::Msr))
         }
         [block] if is_number(block) => Some(BlockTraceFormat::Lirs),
         // Two numbers are `FIRST COUNT`, or `OFFSET LENGTH`.
@@ -52,8 +55,14 @@ mod tests {
         assert_eq!(found("x", "12 4\n"), None);
         assert_eq!(found("x.reads", "# ours\n4096 512\n"), Some(BlockTraceFormat::Reads));
         assert_eq!(found("x", "reopen\n4096 512\n"), Some(BlockTraceFormat::Reads));
-        assert_eq!(found("usr_0.csv", "1,usr,0,Read,4096,512,9\n"), Some(BlockTraceFormat::Msr));
-        assert_eq!(found("x", "  8,0 1 1 0.0 9 Q R 8 + 8 [x]\n"), Some(BlockTraceFormat::Blkparse));
+        assert_eq!(
+            found("usr_0.csv", "1,usr,0,Read,4096,512,9\n"),
+            Some(BlockTraceFormat::Requests(trace::Format::Msr))
+        );
+        assert_eq!(
+            found("x", "  8,0 1 1 0.0 9 Q R 8 + 8 [x]\n"),
+            Some(BlockTraceFormat::Requests(trace::Format::Blkparse))
+        );
         assert_eq!(
             detect_format("w1.oracleGeneral.bin", &[0; 24]),
             Some(BlockTraceFormat::OracleGeneral)

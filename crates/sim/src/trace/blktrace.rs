@@ -6,6 +6,8 @@ use std::io::{self, BufRead, Read};
 use readpath_core::request::Op;
 use readpath_core::unit::{SECTOR_BYTES, Time};
 
+use super::Event;
+
 /// What a record is.
 pub const EXPECTED: &str = "a whole record of blktrace, version 7";
 
@@ -18,8 +20,11 @@ const VERSION: u32 = 7;
 /// Bytes of a record.
 const RECORD_BYTES: usize = 48;
 
-/// What a record says: that a request was queued; and its categories.
-const QUEUED: u32 = 1;
+/// Events of a request (`enum blktrace_act`): queued, issued, complete, inserted.
+const EVENTS: [(u32, Event); 4] =
+    [(1, Event::Queued), (7, Event::Issued), (8, Event::Completed), (12, Event::Inserted)];
+
+/// Categories of a record.
 const READ: u32 = 1 << 16;
 const WRITE: u32 = 1 << 17;
 const NOTICE: u32 = 1 << 26;
@@ -31,10 +36,10 @@ pub enum BlktraceRecord {
     End,
     /// It is none, or is cut off.
     Bad,
-    /// It is of no request that was queued, or moves no data.
+    /// It is of no request, or moves no data.
     Nothing,
-    /// A request was queued.
-    Request { at: Time, device: u32, op: Op, offset: u64, bytes: u64 },
+    /// An event of a request.
+    Request { at: Time, device: u32, op: Op, offset: u64, bytes: u64, event: Event },
 }
 
 /// Whether a file that begins so holds records.
@@ -79,10 +84,10 @@ pub fn next(source: &mut impl BufRead, buffer: &mut Vec<u8>) -> io::Result<Blktr
     }
     let (time_ns, sector, bytes, action, device) =
         (long(8), long(16), short(24), short(28), short(36));
+    let event = EVENTS.iter().find(|(number, _)| *number == action & 0xffff);
+    let Some(&(_, event)) = event else { return Ok(BlktraceRecord::Nothing) };
     let op = match action {
-        _ if action & 0xffff != QUEUED || action & (NOTICE | DISCARD) != 0 || bytes == 0 => {
-            return Ok(BlktraceRecord::Nothing);
-        }
+        _ if action & (NOTICE | DISCARD) != 0 || bytes == 0 => return Ok(BlktraceRecord::Nothing),
         _ if action & WRITE != 0 => Op::Write,
         _ if action & READ != 0 => Op::Read,
         _ => return Ok(BlktraceRecord::Nothing),
@@ -91,7 +96,7 @@ pub fn next(source: &mut impl BufRead, buffer: &mut Vec<u8>) -> io::Result<Blktr
     let time = Some(time_ns).filter(|ns| *ns < 1 << 62).map(Time);
     Ok(match (offset, time) {
         (Some(offset), Some(at)) => {
-            BlktraceRecord::Request { at, device, op, offset, bytes: bytes.into() }
+            BlktraceRecord::Request { at, device, op, offset, bytes: bytes.into(), event }
         }
         _ => BlktraceRecord::Bad,
     })

@@ -4,7 +4,7 @@ use readpath_core::request::Op;
 use readpath_core::unit::Time;
 
 use super::fields::{between_commas, letter, range, sectors, time, whole, words};
-use super::{RawRequest, TraceFormat, TraceLine};
+use super::{Event, RawRequest, TraceFormat, TraceLine};
 
 /// Nanoseconds in each unit of time.
 const NS_PER_TICK: u64 = 100;
@@ -22,6 +22,7 @@ pub fn expected(format: TraceFormat) -> &'static str {
             "blkparse's `MAJOR,MINOR CPU SEQUENCE SECONDS PID ACTION RWBS SECTOR + SECTORS`"
         }
         TraceFormat::Blktrace => super::blktrace::EXPECTED,
+        TraceFormat::Recording => "a recording of reads that end below 2^62 bytes",
         TraceFormat::Msr => "TICKS,HOST,DISK,Read|Write,OFFSET,BYTES,RESPONSE",
         TraceFormat::Mqsim => "NS DEVICE SECTOR SECTORS 0|1",
         TraceFormat::Disksim => "MS DEVICE BLOCK BLOCKS FLAGS",
@@ -42,14 +43,30 @@ fn windows_time(text: &[u8]) -> Option<Time> {
     Some(Time(ns)).filter(|time| time.ns() < 1 << 62)
 }
 
+/// Whether a line is the names of columns, which some files of comma-separated values begin with.
+pub fn is_header(line: &[u8]) -> bool {
+    let (fields, count) = between_commas::<5>(line);
+    let is_name = |field: &&[u8]| {
+        field.first().is_some_and(u8::is_ascii_alphabetic)
+            && field.iter().all(|byte| byte.is_ascii_alphabetic() || b" _-()".contains(byte))
+    };
+    count == 5 && fields.iter().all(is_name)
+}
+
 /// The format that a first line speaks for.
 pub fn detect(line: &[u8]) -> Option<TraceFormat> {
     let (fields, count) = between_commas::<7>(line);
     let is_whole = |at: usize| whole(fields[at]).is_some();
-    let is_direction =
-        |at: usize| [&b"R"[..], b"W", b"r", b"w", b"Read", b"Write"].contains(&fields[at]);
+    let is_direction = |at: usize| {
+        [&b"R"[..], b"W", b"Read", b"Write"]
+            .iter()
+            .any(|word| word.eq_ignore_ascii_case(fields[at]))
+    };
     match count {
-        6.. if is_whole(0) && is_direction(3) && is_whole(4) && fields[3].len() > 1 => {
+        6.. if is_whole(0) && is_direction(3) && is_whole(4) && is_whole(5)
+            // SPC has numbers alone up to there.
+            && (fields[3].len() > 1 || !is_whole(1)) =>
+        {
             return Some(TraceFormat::Msr);
         }
         5.. if is_whole(0) && is_whole(1) && is_whole(2) && is_direction(3) => {
@@ -88,10 +105,6 @@ pub fn line(format: TraceFormat, text: &[u8]) -> Option<TraceLine<'_>> {
     }
     let [first, second, third, fourth, fifth, sixth] = fields;
     let (at, device, op, offset, bytes) = match format {
-        // The names of the columns, which some of these files begin with.
-        TraceFormat::Msr if fourth.eq_ignore_ascii_case(b"type") => {
-            return Some(TraceLine::Nothing);
-        }
         TraceFormat::Msr => {
             // Host and disk together name the device; the host alone would do for most traces.
             let mut commas = (0..text.len()).filter(|at| text[*at] == b',');
@@ -126,20 +139,34 @@ pub fn line(format: TraceFormat, text: &[u8]) -> Option<TraceLine<'_>> {
             };
             (time(first, S)?, fifth, op, sectors(second)?, sectors(third)?)
         }
-        TraceFormat::Iolog | TraceFormat::Blkparse | TraceFormat::Blktrace => return None,
+        TraceFormat::Iolog
+        | TraceFormat::Blkparse
+        | TraceFormat::Blktrace
+        | TraceFormat::Recording => return None,
     };
     let (offset, bytes) = range(offset, bytes)?;
     Some(match bytes {
         0 => TraceLine::Nothing,
-        bytes => TraceLine::Request(RawRequest { at, device, op, offset, bytes }),
+        bytes => {
+            TraceLine::Request(RawRequest { at, device, op, offset, bytes, event: Event::Queued })
+        }
     })
 }
 
-/// `8,0 3 1 0.000000000 697 Q W 223490 + 8 [name]`: requests are those that were queued. Events of
-/// other kinds, and the summary at the end, are no requests; any other line is none of blkparse's.
+/// `8,0 3 1 0.000000000 697 Q W 223490 + 8 [name]`: an event of a request. Events of other kinds,
+/// and the summary at the end, are no requests; any other line is none of blkparse's.
 fn blkparse(text: &[u8]) -> Option<TraceLine<'_>> {
     let (words, count) = words::<10>(text);
-    let [device, _, _, seconds, _, b"Q", kind, sector, b"+", count] = &words[..count] else {
+    let event = match words.get(5) {
+        Some(&b"Q") => Some(Event::Queued),
+        Some(&b"D") => Some(Event::Issued),
+        Some(&b"I") => Some(Event::Inserted),
+        Some(&b"C") => Some(Event::Completed),
+        _ => None,
+    };
+    let (Some(event), [device, _, _, seconds, _, _, kind, sector, b"+", count]) =
+        (event, &words[..count])
+    else {
         let is_event = is_device(words[0]);
         let is_summary = SUMMARY_PREFIXES.iter().any(|start| text.starts_with(start.as_bytes()));
         return (is_event || is_summary).then_some(TraceLine::Nothing);
@@ -153,7 +180,7 @@ fn blkparse(text: &[u8]) -> Option<TraceLine<'_>> {
     let at = time(seconds, S)?;
     Some(match bytes {
         0 => TraceLine::Nothing,
-        bytes => TraceLine::Request(RawRequest { at, device, op, offset, bytes }),
+        bytes => TraceLine::Request(RawRequest { at, device, op, offset, bytes, event }),
     })
 }
 

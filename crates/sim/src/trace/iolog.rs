@@ -4,7 +4,7 @@ use readpath_core::request::Op;
 use readpath_core::unit::Time;
 
 use super::fields::{range, time, whole, words};
-use super::{RawRequest, TraceLine};
+use super::{Event, RawRequest, TraceLine};
 
 /// Where in an iolog its reader is.
 #[derive(Debug, Default)]
@@ -56,7 +56,10 @@ impl IologState {
         let (offset, bytes) = range(whole(first?)?, whole(second?)?)?;
         Some(match bytes {
             0 => TraceLine::Nothing,
-            bytes => TraceLine::Request(RawRequest { at: self.now, device, op, offset, bytes }),
+            bytes => {
+                let (at, event) = (self.now, Event::Queued);
+                TraceLine::Request(RawRequest { at, device, op, offset, bytes, event })
+            }
         })
     }
 }

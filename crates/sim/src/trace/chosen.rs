@@ -1,0 +1,108 @@
+//! Which of a request's events counts in a block trace.
+//!
+//! A trace that was made of some events alone (`blktrace -a issue`) has no queued requests. So
+//! other events are held back until a queued one comes, which puts an end to them; where none does,
+//! the first kind that is there counts, in the order of [`Event`].
+
+use std::collections::VecDeque;
+
+use readpath_core::request::Op;
+use readpath_core::unit::Time;
+
+use super::RawRequest;
+
+/// The number of events that are held back before the choice is made without the rest.
+const HELD_MAX: usize = 1 << 16;
+
+/// An event in the life of a request, the best of them first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Event {
+    /// It came to the queue (Q).
+    Queued,
+    /// It was given to the device (D).
+    Issued,
+    /// It was put into the scheduler (I).
+    Inserted,
+    /// It is complete (C).
+    Completed,
+}
+
+/// An event that is held back.
+#[derive(Debug)]
+pub struct Held {
+    at: Time,
+    device: Vec<u8>,
+    op: Op,
+    offset: u64,
+    bytes: u64,
+    event: Event,
+    /// The line that it stands in.
+    pub line: u64,
+}
+
+impl Held {
+    /// The event as it stands in the trace.
+    pub fn raw(&self) -> RawRequest<'_> {
+        let &Held { at, ref device, op, offset, bytes, event, .. } = self;
+        RawRequest { at, device, op, offset, bytes, event }
+    }
+}
+
+/// The event that counts, as soon as it is known.
+#[derive(Debug, Default)]
+pub struct Chosen {
+    event: Option<Event>,
+    held: VecDeque<Held>,
+}
+
+impl Chosen {
+    /// Whether this event is the request; one that may be is held back.
+    pub fn take(&mut self, raw: &RawRequest<'_>, line: u64) -> bool {
+        if let Some(event) = self.event {
+            return raw.event == event;
+        }
+        if raw.event == Event::Queued {
+            self.event = Some(Event::Queued);
+            self.held.clear();
+            return true;
+        }
+        let &RawRequest { at, device, op, offset, bytes, event } = raw;
+        let device = device.to_vec();
+        self.held.push_back(Held { at, device, op, offset, bytes, event, line });
+        if self.held.len() == HELD_MAX {
+            self.end();
+        }
+        false
+    }
+
+    /// The trace is over, or long enough: makes the choice. Returns whether that has given requests.
+    pub fn end(&mut self) -> bool {
+        if self.event.is_some() {
+            return false;
+        }
+        self.event = self.held.iter().map(|held| held.event).min();
+        let event = self.event;
+        self.held.retain(|held| Some(held.event) == event);
+        !self.held.is_empty()
+    }
+
+    /// The next event that was held back and counts.
+    pub fn next(&mut self) -> Option<Held> {
+        self.event?;
+        self.held.pop_front()
+    }
+
+    /// Which event stands in for queued requests.
+    pub fn note(&self) -> Option<&'static str> {
+        match self.event? {
+            Event::Queued => None,
+            Event::Issued => Some("the trace has no queued requests (Q): issued ones (D) count"),
+            Event::Inserted => {
+                Some("the trace has no queued requests (Q): inserted ones (I) count")
+            }
+            Event::Completed => {
+                Some("the trace has no queued requests (Q): completed ones (C) count")
+            }
+        }
+    }
+}
