@@ -399,8 +399,8 @@ proptest! {
     }
 }
 
-/// 100 a second and 100 ms each keep ten in flight in the mean; one in flight would do 10 a second.
-/// fio's manual: the process catches up, whatever the spacing of the operations.
+/// 100 a second and 100 ms each keep ten in flight in the mean. One in flight would do 10 a second.
+/// In fio the process catches up, for any spacing of the operations.
 #[test]
 fn drawn_times_between_operations_keep_their_rate_on_slow_storage() {
     for kind in ["linear", "poisson"] {

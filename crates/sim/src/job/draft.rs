@@ -340,7 +340,7 @@ impl JobDraft {
     }
 }
 
-/// Whether random places are aligned otherwise than to their blocks: fio has no map then.
+/// True for random places with another alignment than their blocks: fio has no map then.
 fn aligns_otherwise(job: &Job) -> bool {
     let differs = |way: usize| {
         job.align_bytes[way].is_some_and(|bytes| bytes != job.block_sizes[way].least())

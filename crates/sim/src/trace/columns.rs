@@ -43,7 +43,7 @@ fn windows_time(text: &[u8]) -> Option<Time> {
     Some(Time(ns)).filter(|time| time.ns() < 1 << 62)
 }
 
-/// Whether a line is the names of columns, which some files of comma-separated values begin with.
+/// True for a line of column names, with which some files of comma-separated values begin.
 pub fn is_header(line: &[u8]) -> bool {
     let (fields, count) = between_commas::<5>(line);
     let is_name = |field: &&[u8]| {

@@ -164,8 +164,8 @@ impl RandomChoices {
         self.streams.times[op as usize].unit().max(1.0 / f64::from(u32::MAX))
     }
 
-    /// The size of an operation. Where sizes are drawn, one for which `fits` has no room is drawn
-    /// again; a fixed size is the caller's to judge.
+    /// The size of an operation. A drawn size for which `fits` has no room is drawn again; a fixed
+    /// size is left to the caller.
     /// `which` is the direction, or, by the order of places, 0 for sequential and 1 for random.
     pub fn size(
         &mut self,

@@ -12,9 +12,9 @@ const SECOND_NS: u64 = 1_000_000_000;
 
 /// The rates of one process, as fio keeps them.
 ///
-/// An operation of a direction is due when the bytes before it have taken their time at the rate,
-/// or, with `rate_process=poisson`, when the sum of drawn times since the start has passed, one
-/// for each operation whatever its size. A process that was held up catches up in both.
+/// An operation of a direction is due when the bytes before it have taken their time at the rate.
+/// With `rate_process=poisson` it is due after the sum of drawn times since the start: one time
+/// for each operation, of any size. A process that was held up catches up in both cases.
 #[derive(Clone, Debug)]
 pub struct RateControl {
     rate: RateLimits,
@@ -73,8 +73,8 @@ impl RateControl {
         self.due[op as usize]
     }
 
-    /// The direction of a mix that goes next, where this one was drawn, and when it is due: the
-    /// other one in its place, if that is due and the drawn one is not, or is due before it.
+    /// The next direction of a mix, and its due time. The drawn direction goes unless it is held
+    /// back and the other one is due before it.
     pub fn turn(&self, drawn: Op, now: Time) -> (Op, Time) {
         let other = match drawn {
             Op::Read => Op::Write,
@@ -106,8 +106,8 @@ impl RateControl {
         self.due[way] = self.since + Time(run_ns);
     }
 
-    /// A pause behind an operation of this direction is not caught up, where the job says so: it
-    /// counts as the bytes of its time, less the one operation that goes out right behind it.
+    /// Counts a pause behind an operation of this direction as the bytes of its time, where the job
+    /// does not catch up pauses. The one operation that goes out right behind the pause is left out.
     pub fn on_pause(&mut self, op: Op, pause: Time) {
         let way = op as usize;
         let (rate, least_bytes) = (self.bytes_per_s[way], self.least_bytes[way]);

@@ -139,8 +139,8 @@ pub struct Process {
     turn: FileTurn,
     /// Operations up to the one whose place is drawn, that one included (`rw=randread:8`).
     draw_in: u32,
-    /// Whether an operation between random places found none: the next one is not marked in the
-    /// map, as in fio.
+    /// True after an operation between random places found no place: the next one is not marked in
+    /// the map, as in fio.
     is_between: bool,
     /// State of the draws at the start of the pass, from which it is read back.
     at_pass_start: (RandomChoices, FileTurn, u32, bool),

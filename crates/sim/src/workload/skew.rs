@@ -110,7 +110,7 @@ impl SkewedPositions {
         }
         let mut moved = self.random.below(deviation) as i64 - (deviation / 2) as i64;
         // A place outside of the area is moved half as far, until it is inside.
-        while moved != 0 && !middle.checked_add_signed(moved).is_some_and(|at| at < self.blocks) {
+        while moved != 0 && middle.checked_add_signed(moved).is_none_or(|at| at >= self.blocks) {
             moved /= 2;
         }
         middle.wrapping_add_signed(moved)

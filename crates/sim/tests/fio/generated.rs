@@ -208,7 +208,7 @@ fn choices(
     }
 }
 
-/// What ends the job.
+/// Options that end the job.
 fn limits(draw: &mut Draw, options: &mut Vec<String>) {
     match draw.below(6) {
         0 => options.push(format!("io_size={}", draw.one(&["100k", "3m", "10m", "50%"]))),

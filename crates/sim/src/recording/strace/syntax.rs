@@ -155,7 +155,7 @@ fn parts(text: &str, end: Option<char>) -> Option<(Vec<String>, &str)> {
     Some((all, ""))
 }
 
-/// Whether a `<` behind this letter, and before this text, begins the path of a descriptor.
+/// True for a `<` that begins the path of a descriptor, by the text around it.
 fn begins_path(before: char, behind: &str) -> bool {
     (before.is_ascii_digit() || before == 'D') && !behind.starts_with(['<', ' ', '='])
 }

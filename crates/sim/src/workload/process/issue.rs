@@ -342,7 +342,7 @@ impl Process {
 
     /// Whether all that this pass moves was issued.
     fn is_pass_over(&self) -> bool {
-        // Where time ends the work, its passes end with their bytes only to be read back.
+        // Passes of a job that time ends have an end of their own only to be read back.
         let has_end = self.rules.is_time_based && self.verification.is_on();
         self.is_work_over() || (has_end && self.pass_bytes >= self.rules.pass_bytes)
     }
