@@ -13,6 +13,7 @@ mod page;
 mod processes;
 mod raw;
 mod region;
+mod start;
 
 use crate::args::RunArgs;
 use crate::exit::{CommandResult, Failure};

@@ -293,3 +293,56 @@ fn a_block_device_is_storage_too() {
         scratch.refused(&format!("run large.fio --on {way}:{}", device.0), &["5242880", "4194304"]);
     }
 }
+
+/// A row's seconds are those of its jobs. Of 1,024 reads of 4 KiB the preparation of 256 buffers
+/// took a hundred times as long as the reads. The machine may be busy: one of five runs has the
+/// time of its one section, but for a half.
+#[test]
+fn preparation_is_no_part_of_a_rows_time() {
+    let scratch = Scratch::new("prepared");
+    scratch.data("data", 4 << 20);
+    let job =
+        "[j]\nfilename=x\nrw=randread\nbs=4k\nsize=4m\nioengine=io_uring\niodepth=256\ndirect=1\n";
+    scratch.file("one.fio", job);
+    // The second phase has a preparation of its own.
+    scratch.file("two.fio", format!("{job}[k]\nstonewall\n{}", &job[4..]));
+    for (way, job) in [("file", "one"), ("kernel", "one"), ("file", "two")] {
+        let mut ratios = Vec::new();
+        let is_near = (0..5).any(|_| {
+            let ran = scratch.run(&format!("run {job}.fio --on {way}:data --json"));
+            ran.has_ended(0, way);
+            let row = &ran.results()[0];
+            let sections = row["sections"].as_array().unwrap();
+            let of_jobs: f64 = sections.iter().map(|one| one["seconds"].as_f64().unwrap()).sum();
+            let seconds = row["seconds"].as_f64().unwrap();
+            ratios.push(seconds / of_jobs);
+            seconds < of_jobs * 1.5
+        });
+        assert!(is_near, "{way} {job}: {ratios:?}");
+    }
+}
+
+/// 1,024 buffers of 4 KiB are 4 MiB. In huge pages of their own they took 2 GiB, which a process
+/// with 1.5 GB of addresses does not have.
+#[test]
+fn memory_follows_the_bytes_in_flight_and_not_the_depth() {
+    let scratch = Scratch::new("depth");
+    scratch.data("data", 8 << 20);
+    for direct in [0, 1] {
+        scratch.file(
+            "deep.fio",
+            format!(
+                "[j]\nrw=randread\nbs=4k\nsize=8m\nioengine=io_uring\niodepth=1024\ndirect={direct}\n"
+            ),
+        );
+        let command = "ulimit -v 1500000; exec \"$0\" run deep.fio --on file:data --json";
+        let ran = Command::new("bash")
+            .args(["-c", command, env!("CARGO_BIN_EXE_readpath")])
+            .current_dir(scratch.path("."))
+            .output()
+            .unwrap();
+        let ran = Ran::of(ran);
+        ran.has_ended(0, "a depth of 1,024");
+        assert_eq!(ran.results()[0]["bytes"], 8 << 20);
+    }
+}

@@ -20,6 +20,11 @@ impl Clock {
         Clock { start: Instant::now() }
     }
 
+    /// A clock that reads `time` now.
+    pub fn that_reads(time: Time) -> Clock {
+        Clock { start: Instant::now() - Duration::from_nanos(time.ns()) }
+    }
+
     /// The time since the start.
     pub fn now(&self) -> Time {
         // 2^64 ns are 584 years.
@@ -43,6 +48,8 @@ mod tests {
         let copy = clock;
         assert!(copy.now() >= first);
         assert_eq!(clock.until(Time::ZERO), Duration::ZERO);
+        let later = Clock::that_reads(Time::from_s(60)).now();
+        assert!(later >= Time::from_s(60) && later < Time::from_s(90));
         assert!(clock.until(clock.now() + Time::from_s(60)) > Duration::from_secs(30));
     }
 }

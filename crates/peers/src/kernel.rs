@@ -176,6 +176,11 @@ impl KernelFile {
         self.spare.iter_mut().for_each(|buffer| buffer.bytes_mut().fill(0));
     }
 
+    /// Keeps time by another clock from now on. No transfer is in flight.
+    pub fn keep_time_by(&mut self, clock: Clock) {
+        self.under_way.keep_time_by(clock);
+    }
+
     /// The engine that runs.
     pub fn engine(&self) -> KernelEngine {
         self.engine

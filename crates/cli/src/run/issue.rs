@@ -6,7 +6,6 @@ use readpath::File;
 use readpath::raw::{RawBatch, RawError, RawFault, RawFile, RawMemory, RawMoved};
 use readpath_core::request::Op;
 use readpath_core::unit::Time;
-use readpath_peers::usage::CpuTime;
 use readpath_sim::workload::{NextAction, Process, ProcessOperation};
 
 use super::content;
@@ -27,12 +26,11 @@ pub fn run_calls(
     figures: &mut ProcessFigures,
     mut call: impl FnMut(ProcessOperation, u64, &mut [u8]) -> Result<(), String>,
 ) -> Result<(), Failure> {
-    let cpu = CpuTime::of_thread();
     let mut memory = RawMemory::new(process.block_bytes_max() as usize).map_err(Failure::usage)?;
-    figures.counted.memory_cpu_seconds = CpuTime::of_thread().since(cpu).seconds();
+    shared.begin();
     sleep_until(process.start_delay(), shared);
     while !(shared.is_stopping)() {
-        let now = shared.clock.now();
+        let now = shared.now();
         match process.next(now) {
             NextAction::Operation(operation) => {
                 let memory = &mut memory[..operation.bytes as usize];
@@ -64,7 +62,7 @@ fn synced(
     is_data_enough: bool,
 ) {
     let synced = sync(shared.path, is_data_enough);
-    let done = shared.clock.now();
+    let done = shared.now();
     figures.record_sync(done, synced.map_err(|error| error.to_string()));
     process.synced(done);
 }
@@ -129,7 +127,7 @@ fn end(
     (operation, issued): Issued,
     moved: Result<(), String>,
 ) {
-    let done = shared.clock.now();
+    let done = shared.now();
     figures.record_of(process, (operation, issued), done, moved, shared);
     process.completed(done);
 }
@@ -145,9 +143,10 @@ pub fn run_batch(
     let mut memory = RawMemory::new(process.block_bytes_max() as usize).map_err(Failure::usage)?;
     let mut batch = file.read_path().batch();
     let mut in_flight = IssuedOperations::new();
+    shared.begin();
     sleep_until(process.start_delay(), shared);
     loop {
-        let now = shared.clock.now();
+        let now = shared.now();
         let next = next(&mut process, shared, &in_flight, now);
         match (next, written) {
             (
@@ -203,13 +202,13 @@ pub fn run_raw_batch(
     batch: &mut RawBatch<'_>,
 ) -> Result<(), Failure> {
     let bytes = process.block_bytes_max() as usize;
-    let spare: Result<Vec<RawMemory>, _> =
-        (0..process.depth()).map(|_| RawMemory::new(bytes)).collect();
+    let spare = RawMemory::several(process.depth() as usize, bytes);
     let mut spare = spare.map_err(Failure::usage)?;
     let mut in_flight = IssuedOperations::new();
+    shared.begin();
     sleep_until(process.start_delay(), shared);
     loop {
-        let now = shared.clock.now();
+        let now = shared.now();
         let next = next(&mut process, shared, &in_flight, now);
         match next {
             NextAction::Operation(operation) => {

@@ -5,9 +5,9 @@ use std::path::Path;
 use readpath::Direct;
 use readpath_core::request::{Op, Outcome, RequestId};
 use readpath_core::unit::Time;
+use readpath_peers::clock::Clock;
 use readpath_peers::kernel::{KernelEngine, KernelError, KernelFile, KernelOptions};
 use readpath_peers::queue::KernelQueue;
-use readpath_peers::usage::CpuTime;
 use readpath_sim::report::ResultRow;
 use readpath_sim::workload::{NextAction, Process, ProcessOperation};
 
@@ -28,13 +28,12 @@ pub fn run(run: &JobRun, path: &Path, onlookers: &Onlookers<'_>) -> Result<Resul
     let queue = queue_of(path);
     let is_warm = note::start(mode, &residency).filter(|_| residency.resident > 0);
 
-    let cpu = CpuTime::of_process();
     let run_process = |process: Process, shared: &ProcessesShared<'_>| {
         run_process(process, shared).map_err(|error| Failure::about(path.display(), error))
     };
     let ran = run_processes(run, path, workload, onlookers, &mut || {}, &run_process)?;
     let mut row = ran.row(run, &format!("kernel:{}", path.display()));
-    row.cpu_seconds = Some(CpuTime::of_process().since(cpu).seconds());
+    row.cpu_seconds = Some(ran.cpu_seconds);
     row.readahead = queue.as_ref().map(|queue| format!("kernel, {} KiB", window_kib(queue)));
     row.scheduler = queue.and_then(|queue| queue.scheduler);
     row.engine = Some(ran.engines);
@@ -63,13 +62,15 @@ fn run_process(
         advice: process.advice(),
         mapping_advice: process.mapping_advice(),
     };
-    let mut file = KernelFile::open(shared.path, options, shared.clock)?;
+    let mut file = KernelFile::open(shared.path, options, Clock::start())?;
     file.touch_buffers();
+    shared.begin();
+    file.keep_time_by(shared.clock());
     let mut in_flight = KernelOperations::default();
     let mut figures = ProcessFigures::by(file.engine().name());
     sleep_until(process.start_delay(), shared);
     loop {
-        let now = shared.clock.now();
+        let now = shared.now();
         if (shared.is_stopping)() && in_flight.is_empty() {
             return Ok(figures);
         }
@@ -81,8 +82,8 @@ fn run_process(
             }
             NextAction::Sync { is_data_enough } => {
                 let synced = sync(shared.path, is_data_enough);
-                figures.record_sync(shared.clock.now(), synced.map_err(|error| error.to_string()));
-                process.synced(shared.clock.now());
+                figures.record_sync(shared.now(), synced.map_err(|error| error.to_string()));
+                process.synced(shared.now());
             }
             NextAction::WaitUntil(time) if in_flight.is_empty() => sleep_until(time, shared),
             NextAction::WaitUntil(time) => {

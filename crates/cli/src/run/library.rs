@@ -24,7 +24,7 @@ use readpath::raw::RawFile;
 use readpath::{BackendKind, Direct, File, Mapping, ReadPath};
 use readpath_core::request::Op;
 use readpath_peers::kernel::copy_mapped;
-use readpath_peers::usage::{CpuTime, storage_read_bytes};
+use readpath_peers::usage::storage_read_bytes;
 use readpath_sim::job::JobEngine;
 use readpath_sim::report::ResultRow;
 use readpath_sim::simulate::SimulationSetup;
@@ -55,7 +55,6 @@ pub fn run(
     let about = |error: &dyn std::fmt::Display| Failure::about(path.display(), error);
     let (_, workload) = open(run, path, Direct::Preferred)?;
     let residency = make_cold(path, &mut || onlookers.bar.is_wanted())?;
-    let cpu = CpuTime::of_process();
     let read_path = build(run, setup, onlookers.decisions.is_some())?;
     let file = read_path.open(path).map_err(|error| about(&error))?;
     let note = note::start(file.mode(), &residency);
@@ -68,7 +67,6 @@ pub fn run(
     let stack = Stack::new(file, mapping, run.backend);
     let name = format!("file:{}", path.display());
     let mut row = run_on(run, &name, path, stack, workload, onlookers)?;
-    row.cpu_seconds = Some(CpuTime::of_process().since(cpu).seconds());
     row.readahead = Some(setup.readahead.to_string());
     row.scheduler = Some(setup.scheduler.to_string());
     row.note = note::join(row.note, note);
@@ -87,7 +85,6 @@ pub fn run_nfs(
     setup: &SimulationSetup,
     onlookers: &Onlookers<'_>,
 ) -> Result<ResultRow, Failure> {
-    let cpu = CpuTime::of_process();
     let (file, workload) = open_nfs(run, url, builder(run, setup, onlookers.decisions.is_some()))?;
     let note = file.connection().map(|connection| {
         let port = match connection.is_from_reserved_port {
@@ -99,7 +96,6 @@ pub fn run_nfs(
     let name = url.to_string();
     let stack = Stack::new(file, None, run.backend);
     let mut row = run_on(run, &name, Path::new(&name), stack, workload, onlookers)?;
-    row.cpu_seconds = Some(CpuTime::of_process().since(cpu).seconds());
     row.readahead = Some(setup.readahead.to_string());
     row.scheduler = Some(setup.scheduler.to_string());
     row.note = note::join(row.note, note);
@@ -220,6 +216,7 @@ fn run_on(
     let ran = run_processes(run, path, workload, onlookers, &mut look_on, &run_process)?;
     let mut row = ran.row(run, name);
     row.engine = Some(ran.engines);
+    row.cpu_seconds = Some(ran.cpu_seconds);
     let stats = read_path.stats();
     let mapped = stack.mapping.as_ref().map(Mapping::statistics);
     let mapped_reads =

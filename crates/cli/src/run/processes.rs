@@ -1,5 +1,6 @@
 //! The processes of a job on real storage: a thread each, phase after phase.
 
+use std::cell::Cell;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -11,6 +12,7 @@ use readpath_sim::report::{ProcessShare, ReadCounters, ResultRow};
 use readpath_sim::run::{Progress, RunMeasurements};
 use readpath_sim::workload::{Lateness, Process, ProcessOperation, Workload};
 
+use super::start::Start;
 use crate::decision_log::DecisionFile;
 use crate::exit::Failure;
 use crate::operation_logs::OperationLogs;
@@ -31,30 +33,61 @@ pub struct ProcessFigures {
     pub counted: RequestCounts,
 }
 
-/// Requests to the device, where they are counted, and the bytes in them; and
-/// the processor time that went into a process's own memory before it began.
+/// Requests to the device, where they are counted, and the bytes in them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RequestCounts {
     pub requests: u64,
     pub bytes: u64,
-    pub memory_cpu_seconds: f64,
 }
 
-/// What the threads share.
+/// What a process shares with the others of its phase.
 pub struct ProcessesShared<'a> {
     /// The file that all files of the job are laid out on.
     pub path: &'a Path,
     /// Where each of them begins in it.
-    pub starts: Vec<u64>,
-    pub clock: Clock,
-    bytes: AtomicU64,
+    starts: &'a [u64],
+    start: &'a Start,
+    bytes: &'a AtomicU64,
     pub is_stopping: &'a (dyn Fn() -> bool + Sync),
+    /// Whether this process has said that it is prepared.
+    is_prepared: Cell<bool>,
 }
 
 impl ProcessesShared<'_> {
     /// Where an operation begins in the file that all files are laid out on.
     pub fn offset(&self, operation: ProcessOperation) -> u64 {
         self.starts[operation.file.0 as usize] + operation.offset
+    }
+
+    /// The process has its files and its memory: it begins when all of its phase have theirs.
+    /// Time stands still until then.
+    pub fn begin(&self) {
+        self.is_prepared.set(true);
+        self.start.prepared();
+        self.start.wait();
+    }
+
+    /// The clock of the run, which does not count preparation.
+    ///
+    /// # Panics
+    /// The process has not begun.
+    pub fn clock(&self) -> Clock {
+        self.start.clock().expect("a process that has begun")
+    }
+
+    /// The time of the run.
+    pub fn now(&self) -> Time {
+        self.clock().now()
+    }
+}
+
+impl Drop for ProcessesShared<'_> {
+    fn drop(&mut self) {
+        // One that fails before it begins keeps no other waiting.
+        if !self.is_prepared.get() {
+            self.start.prepared();
+        }
+        self.start.ended();
     }
 }
 
@@ -139,6 +172,8 @@ pub struct RunFigures {
     /// The engines that carried their operations out.
     pub engines: String,
     pub counted: RequestCounts,
+    /// Processor time of this process while its jobs ran, without their preparation.
+    pub cpu_seconds: f64,
 }
 
 impl RunFigures {
@@ -171,9 +206,9 @@ pub fn run_processes(
     let (starts, _) = workload.side_by_side();
     let bytes_total = workload.bytes_planned();
     let is_stopping = || !bar.is_wanted();
-    let clock = Clock::start();
     let bytes = AtomicU64::new(0);
-    let shared = ProcessesShared { path, starts, clock, bytes, is_stopping: &is_stopping };
+    let all = All { path, starts: &starts, bytes: &bytes, is_stopping: &is_stopping };
+    let (mut time, mut cpu_seconds) = (Time::ZERO, 0.0);
 
     let mut jobs = vec![<[ReadCounters; 2]>::default(); run.jobs.jobs.len()];
     let mut streams = Vec::new();
@@ -184,15 +219,16 @@ pub fn run_processes(
     let mut waiting = workload.processes;
     while let Some(phase) = waiting.first().map(Process::phase) {
         let later = waiting.split_off(waiting.partition_point(|next| next.phase() == phase));
+        let start = Start::of(waiting.len(), time);
         let mut tell = || {
             look_on();
-            bar.tell(Progress {
-                now: shared.clock.now(),
-                bytes: shared.bytes.load(Ordering::Relaxed),
-                bytes_total,
-            });
+            let now = start.clock().map_or(time, |clock| clock.now());
+            let bytes = bytes.load(Ordering::Relaxed);
+            bar.tell(Progress { now, bytes, bytes_total });
         };
-        for (process, ended) in run_phase(waiting, &shared, run_process, &mut tell)? {
+        let phase = run_phase(waiting, &all, &start, run_process, &mut tell)?;
+        (time, cpu_seconds) = (start.end(), cpu_seconds + start.cpu_seconds());
+        for (process, ended) in phase {
             let direct = if process.is_direct { " direct" } else { "" };
             let engine = ended.engine.map(|name| format!("{name}{direct}"));
             engines.extend(engine.filter(|engine| !engines.contains(engine)));
@@ -206,7 +242,6 @@ pub fn run_processes(
             late.join(ended.late);
             counted.requests += ended.counted.requests;
             counted.bytes += ended.counted.bytes;
-            counted.memory_cpu_seconds += ended.counted.memory_cpu_seconds;
         }
         waiting = later;
     }
@@ -214,7 +249,7 @@ pub fn run_processes(
     jobs.iter().flatten().for_each(|read_counters| total.add(read_counters));
     let is_interrupted = is_stopping();
     let measured = RunMeasurements { total, jobs, streams, first_error, is_interrupted, late };
-    Ok(RunFigures { measured, engines: engines.join(", "), counted })
+    Ok(RunFigures { measured, engines: engines.join(", "), counted, cpu_seconds })
 }
 
 /// What is still known of a process after it has ended.
@@ -223,24 +258,38 @@ struct Past {
     is_direct: bool,
 }
 
+/// What the processes of all phases share.
+struct All<'a> {
+    path: &'a Path,
+    starts: &'a [u64],
+    bytes: &'a AtomicU64,
+    is_stopping: &'a (dyn Fn() -> bool + Sync),
+}
+
 fn run_phase(
     processes: Vec<Process>,
-    shared: &ProcessesShared<'_>,
+    all: &All<'_>,
+    start: &Start,
     run_process: &RunProcess<'_>,
     tell: &mut dyn FnMut(),
 ) -> Result<Vec<(Past, ProcessFigures)>, Failure> {
+    let All { path, starts, bytes, is_stopping } = *all;
     std::thread::scope(|scope| {
+        let run = move |process: Process| {
+            let is_prepared = Cell::new(false);
+            let shared = ProcessesShared { path, starts, start, bytes, is_stopping, is_prepared };
+            run_process(process, &shared)
+        };
         let threads: Vec<_> = processes
             .into_iter()
             .map(|process| {
                 let past =
                     Past { stream: ProcessShare::new(&process), is_direct: process.is_direct() };
-                (past, scope.spawn(|| run_process(process, shared)))
+                (past, scope.spawn(move || run(process)))
             })
             .collect();
-        while threads.iter().any(|(_, thread)| !thread.is_finished()) {
+        while !start.have_all_ended_within(Duration::from_millis(5)) {
             tell();
-            std::thread::sleep(Duration::from_millis(5));
         }
         tell();
         threads
@@ -262,7 +311,7 @@ pub fn sync(path: &Path, is_data_enough: bool) -> std::io::Result<()> {
 /// Sleeps until a time of the run, in steps short enough to hear of an interrupt.
 pub fn sleep_until(time: Time, shared: &ProcessesShared<'_>) {
     loop {
-        let left = time.since(shared.clock.now());
+        let left = time.since(shared.now());
         if left == Time::ZERO || (shared.is_stopping)() {
             return;
         }

@@ -5,7 +5,6 @@ use std::path::Path;
 
 use readpath::{BackendKind, Direct, RawFile};
 use readpath_core::policy::Spec;
-use readpath_peers::usage::CpuTime;
 use readpath_sim::job::JobEngine;
 use readpath_sim::report::ResultRow;
 use readpath_sim::workload::Process;
@@ -32,16 +31,13 @@ pub fn run(
     let one = RawFile::builder().backend(backend).open(path).map_err(Failure::usage)?;
     let note = note::join(note, note::carried_by(one.backend()));
     drop(one);
-    let cpu = CpuTime::of_process();
     let process = |process: Process, shared: &ProcessesShared<'_>| {
         run_process(process, shared, policy, backend)
     };
     let ran = run_processes(run, path, workload, onlookers, &mut || {}, &process)?;
     let counted = ran.counted;
     let mut row = ran.row(run, &format!("file:{}", path.display()));
-    // To get a large buffer from the system costs as much as to fill it by a device.
-    let cpu_seconds = CpuTime::of_process().since(cpu).seconds() - counted.memory_cpu_seconds;
-    row.cpu_seconds = Some(cpu_seconds.max(0.0));
+    row.cpu_seconds = Some(ran.cpu_seconds);
     row.raw = Some(policy.to_string());
     count_device(&mut row, counted.requests, counted.bytes);
     row.note = note::join(row.note, note);

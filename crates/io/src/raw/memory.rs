@@ -2,6 +2,7 @@
 
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 use readpath_core::unit::PAGE_BYTES;
 use rustix::mm;
@@ -18,7 +19,9 @@ use crate::frames::{FrameMemoryError, HUGE_PAGE_BYTES, map_huge};
 /// (`bench/raw.py`).
 /// Where the system has no huge pages to give it is memory like any other.
 ///
-/// All of it is taken from the system at once, in whole huge pages of 2 MiB.
+/// All of it is taken from the system at once. A buffer of 256 KiB or more takes whole huge
+/// pages of 2 MiB, a smaller one pages of 4 KiB. [`RawMemory::several`] cuts many small buffers
+/// out of one piece, so that these lie in huge pages as well.
 /// The smaller it is, and the more often it is used again, the better: what lies
 /// in the processor's cache costs less to fill.
 ///
@@ -45,13 +48,29 @@ use crate::frames::{FrameMemoryError, HUGE_PAGE_BYTES, map_huge};
 pub struct RawMemory {
     base: NonNull<u8>,
     bytes: usize,
+    /// Keeps the mapping, which several buffers may share.
+    _piece: Arc<Piece>,
 }
 
-// SAFETY: the mapping belongs to this value alone, and is lent as `&self` and
+/// One mapping, given back when its last buffer goes.
+#[derive(Debug)]
+struct Piece {
+    base: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: a piece only unmaps its memory, which depends on no thread.
+unsafe impl Send for Piece {}
+// SAFETY: as above.
+unsafe impl Sync for Piece {}
+// SAFETY: the bytes belong to this value alone, and are borrowed as `&self` and
 // `&mut self` allow; nothing in it depends on the thread.
 unsafe impl Send for RawMemory {}
 // SAFETY: as above.
 unsafe impl Sync for RawMemory {}
+
+/// A mapping of at least so many bytes takes whole huge pages.
+const HUGE_LEAST_BYTES: usize = HUGE_PAGE_BYTES / 8;
 
 impl RawMemory {
     /// `bytes` bytes, all zero.
@@ -65,20 +84,51 @@ impl RawMemory {
     /// # Errors
     /// The system has no room for that much, or `bytes` is 0.
     pub fn new(bytes: usize) -> Result<RawMemory, FrameMemoryError> {
-        if bytes == 0 {
+        let mut one = RawMemory::several(1, bytes)?;
+        Ok(one.pop().expect("one was asked for"))
+    }
+
+    /// `count` buffers of `bytes` bytes each, all zero, each at the start of a page. Together they
+    /// take the memory that they have, rounded up to pages: as many transfers can be in flight.
+    /// The memory is given back with the last of them.
+    ///
+    /// ```
+    /// let spare = readpath::raw::RawMemory::several(256, 4096)?;
+    /// assert_eq!(spare.len(), 256);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The system has no room for that much, or `count` or `bytes` is 0.
+    pub fn several(count: usize, bytes: usize) -> Result<Vec<RawMemory>, FrameMemoryError> {
+        if bytes == 0 || count == 0 {
             return Err(FrameMemoryError::Empty);
         }
-        let refused = |errno| FrameMemoryError::Memory { bytes, errno };
-        let whole =
-            bytes.checked_next_multiple_of(HUGE_PAGE_BYTES).ok_or_else(|| refused(libc::ENOMEM))?;
-        let base = map_huge(whole).map_err(|errno| refused(errno.raw_os_error()))?;
-        let mut memory = RawMemory { base, bytes };
-        // Taken now, by writing to it, so that no transfer pays for it.
-        memory.iter_mut().step_by(PAGE_BYTES as usize).for_each(|byte| {
-            // SAFETY: a byte of the slice.
-            unsafe { std::ptr::write_volatile(byte, 0) }
-        });
-        Ok(memory)
+        let too_many =
+            || FrameMemoryError::Memory { bytes: bytes.saturating_mul(count), errno: libc::ENOMEM };
+        let stride = bytes.checked_next_multiple_of(PAGE_BYTES as usize).ok_or_else(too_many)?;
+        let all = stride.checked_mul(count).ok_or_else(too_many)?;
+        let whole = match all < HUGE_LEAST_BYTES {
+            true => all,
+            false => all.checked_next_multiple_of(HUGE_PAGE_BYTES).ok_or_else(too_many)?,
+        };
+        let base = map_huge(whole).map_err(|errno| FrameMemoryError::Memory {
+            bytes: all,
+            errno: errno.raw_os_error(),
+        })?;
+        let piece = Arc::new(Piece { base, bytes: whole });
+        let part = |nth: usize| {
+            // SAFETY: `nth` is below `count`, so that this lies in the mapping.
+            let base = unsafe { base.add(nth * stride) };
+            let mut memory = RawMemory { base, bytes, _piece: Arc::clone(&piece) };
+            // Taken now, by writing to it, so that no transfer pays for it.
+            memory.iter_mut().step_by(PAGE_BYTES as usize).for_each(|byte| {
+                // SAFETY: a byte of the slice.
+                unsafe { std::ptr::write_volatile(byte, 0) }
+            });
+            memory
+        };
+        Ok((0..count).map(part).collect())
     }
 }
 
@@ -86,7 +136,7 @@ impl Deref for RawMemory {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: mapped by `new`, initialised by the system, and ours alone.
+        // SAFETY: this part of the mapping is initialised by the system, and ours alone.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.bytes) }
     }
 }
@@ -98,10 +148,47 @@ impl DerefMut for RawMemory {
     }
 }
 
-impl Drop for RawMemory {
+impl Drop for Piece {
     fn drop(&mut self) {
-        let whole = self.bytes.next_multiple_of(HUGE_PAGE_BYTES);
-        // SAFETY: the mapping made by `new`, of this size, which nobody borrows any more.
-        let _ = unsafe { mm::munmap(self.base.as_ptr().cast(), whole) };
+        // SAFETY: the mapping made by `several`, of this size, of which no buffer is left.
+        let _ = unsafe { mm::munmap(self.base.as_ptr().cast(), self.bytes) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 1,024 buffers of a page are 4 MiB, and no two of them share a byte.
+    #[test]
+    fn many_small_buffers_take_the_memory_that_they_have() {
+        let mut all = RawMemory::several(1024, 4096).unwrap();
+        assert_eq!(all[0]._piece.bytes, 4 << 20);
+        for (nth, one) in all.iter_mut().enumerate() {
+            one.fill(nth as u8);
+        }
+        assert!(all.iter().enumerate().all(|(nth, one)| one.iter().all(|&b| b == nth as u8)));
+        let mut ends: Vec<usize> = all.iter().map(|one| one.as_ptr() as usize).collect();
+        ends.sort_unstable();
+        assert!(ends.windows(2).all(|pair| pair[1] - pair[0] == 4096));
+        // What is left after the others have gone is still there.
+        let last = all.pop().unwrap();
+        drop(all);
+        assert!(last.iter().all(|&byte| byte == 1023_u32 as u8));
+    }
+
+    #[test]
+    fn one_buffer_takes_a_huge_page_only_where_it_is_an_eighth_of_one() {
+        for (bytes, mapped) in
+            [(1, 4096), (4097, 8192), (256 << 10, 2 << 20), ((2 << 20) + 1, 4 << 20)]
+        {
+            let one = RawMemory::new(bytes).unwrap();
+            assert_eq!((one.len(), one._piece.bytes), (bytes, mapped));
+            assert!((one.as_ptr() as usize).is_multiple_of(4096));
+        }
+        assert_eq!(RawMemory::new(0).unwrap_err(), FrameMemoryError::Empty);
+        assert_eq!(RawMemory::several(0, 1).unwrap_err(), FrameMemoryError::Empty);
+        let huge = RawMemory::several(usize::MAX, 4096).unwrap_err();
+        assert!(matches!(huge, FrameMemoryError::Memory { errno: libc::ENOMEM, .. }), "{huge}");
     }
 }

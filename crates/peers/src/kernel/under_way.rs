@@ -111,6 +111,11 @@ impl FileTransfers {
         self.clock
     }
 
+    /// Keeps time by another clock from now on.
+    pub(super) fn keep_time_by(&mut self, clock: Clock) {
+        (self.clock, self.looked) = (clock, clock.now());
+    }
+
     /// How many more can be started.
     pub(super) fn room(&self) -> u32 {
         self.free.len() as u32

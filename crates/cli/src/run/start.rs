@@ -1,0 +1,126 @@
+//! The common start of the processes of a phase: the time of a run counts its jobs, and not their
+//! preparation.
+
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use readpath_core::unit::Time;
+use readpath_peers::clock::Clock;
+use readpath_peers::usage::CpuTime;
+
+/// The start and the end of one phase.
+#[derive(Debug)]
+pub struct Start {
+    /// The time of the run at which the phase begins.
+    time: Time,
+    state: Mutex<State>,
+    changed: Condvar,
+    /// Set when all processes are prepared.
+    clock: OnceLock<(Clock, CpuTime)>,
+}
+
+#[derive(Debug)]
+struct State {
+    unprepared: usize,
+    running: usize,
+    end: Time,
+    cpu_seconds: f64,
+}
+
+impl Start {
+    /// Of so many processes, at this time of the run.
+    pub fn of(processes: usize, time: Time) -> Start {
+        let state =
+            State { unprepared: processes, running: processes, end: time, cpu_seconds: 0.0 };
+        let (changed, clock) = (Condvar::new(), OnceLock::new());
+        Start { time, state: Mutex::new(state), changed, clock }
+    }
+
+    /// The clock, once all are prepared.
+    pub fn clock(&self) -> Option<Clock> {
+        self.clock.get().map(|&(clock, _)| clock)
+    }
+
+    /// One more process is prepared; the last one has time go on.
+    pub fn prepared(&self) {
+        let mut state = self.lock();
+        state.unprepared -= 1;
+        if state.unprepared == 0 {
+            let clock = Clock::that_reads(self.time);
+            self.clock.set((clock, CpuTime::of_process())).expect("the last one comes once");
+            self.changed.notify_all();
+        }
+    }
+
+    /// Waits until all are prepared.
+    pub fn wait(&self) {
+        let state = self.lock();
+        let is_unprepared = |state: &mut State| state.unprepared > 0;
+        drop(self.changed.wait_while(state, is_unprepared));
+    }
+
+    /// One more process has ended.
+    pub fn ended(&self) {
+        let mut state = self.lock();
+        state.running -= 1;
+        if let (0, Some((clock, cpu))) = (state.running, self.clock.get()) {
+            state.end = clock.now();
+            state.cpu_seconds = CpuTime::of_process().since(*cpu).seconds();
+            self.changed.notify_all();
+        }
+    }
+
+    /// Waits for all to end, no longer than `span`; gives whether they have.
+    pub fn have_all_ended_within(&self, span: Duration) -> bool {
+        let state = self.lock();
+        let is_running = |state: &mut State| state.running > 0;
+        let waited = self.changed.wait_timeout_while(state, span, is_running);
+        waited.unwrap_or_else(PoisonError::into_inner).0.running == 0
+    }
+
+    /// The time of the run at which the last process ended.
+    pub fn end(&self) -> Time {
+        self.lock().end
+    }
+
+    /// Processor time from the start to the end.
+    pub fn cpu_seconds(&self) -> f64 {
+        self.lock().cpu_seconds
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One of three is prepared late, one fails before it begins: time goes on from 7 s after
+    /// both, and the phase ends when the last has ended.
+    #[test]
+    fn time_goes_on_when_the_last_is_prepared() {
+        let start = Start::of(3, Time::from_s(7));
+        std::thread::scope(|scope| {
+            let early = scope.spawn(|| {
+                start.prepared();
+                start.wait();
+                let began = start.clock().expect("all are prepared").now();
+                start.ended();
+                began
+            });
+            start.prepared();
+            start.ended();
+            std::thread::sleep(Duration::from_millis(50));
+            assert!(start.clock().is_none() && !start.have_all_ended_within(Duration::ZERO));
+            start.prepared();
+            let began = early.join().expect("it does not panic");
+            // The clock began after the pause of 50 ms: a busy machine may take longer, never less.
+            assert!(began >= Time::from_s(7), "{began:?}");
+            start.ended();
+        });
+        assert!(start.have_all_ended_within(Duration::ZERO));
+        assert!(start.end() >= Time::from_s(7));
+    }
+}
