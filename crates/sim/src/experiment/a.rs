@@ -43,6 +43,7 @@ use super::{
     Experiment, ProgressCallback, ReproducedTable, SimulatedRow, megabytes_per_second, policy,
 };
 use crate::simulate::{SimulateError, SimulationSetup};
+use crate::world::HostCosts;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "A",
@@ -50,6 +51,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
+const DEVICE: &str = "hdd,drive=scsi2002";
 const SYNCHRONOUS: &str = "ioengine=psync\n";
 const ASYNCHRONOUS: &str =
     "ioengine=libaio\niodepth=64\niodepth_batch=8\niodepth_batch_complete=8\n";
@@ -79,14 +81,18 @@ fn table(
             "[records]\nrw=randread\nrandom_generator=permutation\nbs=64k\nsize={size_mib}m\nfadvise_hint=0\n{job}"
         ),
         setup: SimulationSetup {
+            device: policy(DEVICE),
             readahead: policy(readahead),
+            scheduler: policy("deadline"),
             // What the kernels of that time kept.
             eviction: policy("two-lists"),
+            raw: policy("ring"),
             merges: false,
             queue_requests: 1024,
             memory_bytes,
+            window_bytes: 128 << 10,
             seed,
-            ..SimulationSetup::new(policy("hdd"))
+            host: HostCosts::default(),
         },
         published,
     };
@@ -102,7 +108,7 @@ fn table(
         table: "A".to_owned(),
         title: EXPERIMENT.title.to_owned(),
         machine: format!(
-            "one 10,000 rpm SCSI disk of 2002 (`hdd`), deadline without merging, a queue of 1,024 requests, {memory_words}"
+            "one 10,000 rpm SCSI disk of 2002 (`{DEVICE}`), deadline without merging, a queue of 1,024 requests, {memory_words}"
         ),
         unit: "MB/s".to_owned(),
         rows: megabytes_per_second(cases, tell)?,

@@ -166,6 +166,7 @@ fn table(
     let mut rows: Vec<TableRow> = Vec::new();
     for (nth, (label, swapin)) in POLICIES.into_iter().enumerate() {
         let setup = LoadSetup {
+            device: policy(device),
             swapin: policy(swapin),
             scheduler: policy("cfq"),
             eviction: policy("two-lists"),
@@ -173,7 +174,6 @@ fn table(
             swap_out: SwapOut::Oldest,
             seed,
             host: MemoryHost::OF_2012,
-            ..LoadSetup::new(policy(device))
         };
         let row = simulate_load(&load, &setup, RunObserver::progress(tell))?;
         let published = cell.published.and_then(|times| times.get(nth).copied());

@@ -23,6 +23,7 @@ use super::{Experiment, Grid, GridRow, ProgressCallback, ReproducedTable, TableR
 use crate::job::JobFile;
 use crate::report::ResultRow;
 use crate::simulate::{SimulateError, SimulationSetup, simulate};
+use crate::world::HostCosts;
 
 pub(super) const EXPERIMENT: Experiment =
     Experiment { name: "C", title: "reads over NFS with readahead off (2009)", run };
@@ -227,9 +228,17 @@ fn simulated(
 ) -> Result<ResultRow, SimulateError> {
     let job = JobFile::parse(job).expect("the experiment's job is well formed");
     let setup = SimulationSetup {
+        device: policy(device),
         readahead: policy(readahead),
+        scheduler: policy("deadline"),
+        eviction: policy("two-lists"),
+        raw: policy("ring"),
+        merges: true,
+        queue_requests: 128,
+        memory_bytes: 256 << 20,
+        window_bytes: 128 << 10,
         seed,
-        ..SimulationSetup::new(policy(device))
+        host: HostCosts::default(),
     };
     simulate(label, &job, &setup, tell)
 }

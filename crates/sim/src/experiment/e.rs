@@ -101,9 +101,23 @@ fn run(
     .expect("the experiment's job is well formed");
     let mut rows = Vec::new();
     for case in &CASES {
-        let defaults = SimulationSetup::new(policy(DEVICE));
-        let host = HostCosts { chunk_ns: CHUNK_NS, pin_page_ns: PIN_PAGE_NS, ..defaults.host };
-        let setup = SimulationSetup { raw: policy(case.raw), seed, host, ..defaults };
+        let setup = SimulationSetup {
+            device: policy(DEVICE),
+            readahead: policy("none"),
+            scheduler: policy("deadline"),
+            eviction: policy("two-lists"),
+            raw: policy(case.raw),
+            merges: true,
+            queue_requests: 128,
+            memory_bytes: 256 << 20,
+            window_bytes: 128 << 10,
+            seed,
+            host: HostCosts {
+                chunk_ns: CHUNK_NS,
+                pin_page_ns: PIN_PAGE_NS,
+                ..HostCosts::default()
+            },
+        };
         rows.push(simulate(case.label, &job, &setup, tell)?);
     }
     let host_seconds =
