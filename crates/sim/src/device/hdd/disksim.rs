@@ -306,12 +306,10 @@ fn cache(disk: &FieldBlock) -> Result<CacheSpec, FileError> {
 /// The mark of reads: a part of the request, or of a segment.
 fn water_mark(disk: &FieldBlock) -> Result<WaterMark, FileError> {
     let part = disk.number("High (read) water mark", bounds(0.0, 1.0, "(a part)"))?;
+    let segment = disk.number("Segment size (in blks)", SECTORS)?;
     Ok(match disk.switch_or("Set watermark by reqsize", true)? {
         true => WaterMark::Part((part * 1024.0) as u32),
-        false => {
-            let segment = disk.number("Segment size (in blks)", SECTORS)?;
-            WaterMark::Sectors((part * segment).ceil() as u32)
-        }
+        false => WaterMark::Sectors((part * segment).ceil() as u32),
     })
 }
 
@@ -329,6 +327,8 @@ fn controller(disk: &FieldBlock) -> Result<ControllerSpec, FileError> {
     };
     // A drive that never disconnects has no bus to give up early.
     let is_held = disk.switch_or("Never disconnect", false)?;
+    let holds_reads = disk.switch_or("Hold bus entire read xfer", false)?;
+    let leaves_writes_early = disk.switch_or("Extra write disconnect", false)?;
     let bus_sector_ns = ns(disk.number("Bulk sector transfer time", MS)?);
     let early = EarlyDisconnect {
         command_ns: every_ns + scaled("Extradisc command overhead")?,
@@ -355,11 +355,10 @@ fn controller(disk: &FieldBlock) -> Result<ControllerSpec, FileError> {
         bus_read_sector_ns: bus_sector_ns,
         bus_write_sector_ns: bus_sector_ns,
         bus_after: water_mark(disk)?,
-        leaves_bus: !is_held && !disk.switch_or("Hold bus entire read xfer", false)?,
+        leaves_bus: !is_held && !holds_reads,
         never_disconnects: is_held,
         buffers_waiting_writes: disk.switch_or("Allow write prebuffering", false)?,
-        early_disconnect: (disk.switch_or("Extra write disconnect", false)? && !is_held)
-            .then_some(early),
+        early_disconnect: (leaves_writes_early && !is_held).then_some(early),
         // Not scaled, as in DiskSim.
         write_move_min_ns: ns(disk.number("Minimum seek delay", MS)?),
         arm_free: match disk.integer_or("Preseeking level", 0, SWITCH_LEVELS)? {

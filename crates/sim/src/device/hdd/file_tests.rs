@@ -208,6 +208,22 @@ fn a_drive_that_never_disconnects_has_nothing_to_get_back() {
     assert!(held.never_disconnects && held.early_disconnect.is_none() && !held.leaves_bus);
 }
 
+/// As in the extracted file dec_rz26: every field is asked for, whatever another one says. A field
+/// that is not asked for would be refused as unknown.
+#[test]
+fn a_drive_that_never_disconnects_may_say_how_it_would() {
+    let reselect = "First reselect overhead = 0.0";
+    for (held, reads) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+        let fields = format!(
+            "First reselect overhead = 0.0, Never disconnect = {held}, \
+             Hold bus entire read xfer = {reads}, Extra write disconnect = 1"
+        );
+        let drive = load("tiny.diskspecs", reselect, &fields).expect("a drive").controller;
+        assert_eq!(drive.leaves_bus, held + reads == 0, "{fields}");
+        assert_eq!(drive.early_disconnect.is_some(), held == 0, "{fields}");
+    }
+}
+
 #[test]
 fn a_layout_that_is_not_known_is_refused_by_name() {
     let said = problem("tiny.model", "dm_layout_g1 {", "dm_layout_g4 {");
