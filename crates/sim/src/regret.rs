@@ -29,6 +29,8 @@ use crate::simulate::{SimulateError, SimulationSetup, simulate_workload};
 #[cfg(test)]
 mod bars;
 mod cause;
+#[cfg(test)]
+mod gaps;
 mod held_out;
 mod memory;
 mod summary;

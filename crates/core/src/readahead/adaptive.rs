@@ -47,6 +47,7 @@ use super::{
     RunBegin, STREAMS_MAX,
 };
 use crate::decision::Decision;
+use crate::observed::EWMA_WINDOW;
 use crate::policy::{Spec, SpecError};
 use crate::unit::{PAGE_BYTES, PageRange};
 
@@ -69,6 +70,9 @@ pub struct AdaptiveReadahead {
     reaches: Reaches,
     /// The last request that continued none.
     last_scattered: Option<RandomAccess>,
+    /// How many such requests in a row lay above the one before, or below it.
+    rises: u64,
+    falls: u64,
     advice: Advice,
     /// Whether the last stream that went on went down.
     goes_down: bool,
@@ -86,6 +90,8 @@ struct AccessContext {
     file_pages: u64,
     /// Whether a page of it isn't there, so that the reader waits.
     waits: bool,
+    /// Whether a page of it is not even on its way: no guess had it.
+    misses: bool,
     /// Whether a page of it is marked.
     is_marked: bool,
     /// Whether it is a touch of a mapping: then the law hears of the first touch of any page, marked or not.
@@ -99,24 +105,18 @@ impl AccessContext {
         is_touch: bool,
         pages: &dyn PageView,
     ) -> AccessContext {
-        let (mut waits, mut is_marked) = (false, false);
+        let (mut waits, mut misses, mut is_marked) = (false, false, false);
         for page in request.pages() {
             waits |= !pages.is_filled(page);
+            misses |= !pages.is_cached(page);
             is_marked |= pages.marked(page).is_some();
         }
         let (offset, bytes) = match is_touch {
             true => (request.first * PAGE_BYTES, PAGE_BYTES),
             false => (ask.offset, ask.bytes),
         };
-        AccessContext {
-            request,
-            offset,
-            bytes,
-            file_pages: ask.file_pages(),
-            waits,
-            is_marked,
-            is_touch,
-        }
+        let file_pages = ask.file_pages();
+        AccessContext { request, offset, bytes, file_pages, waits, misses, is_marked, is_touch }
     }
 
     /// Whether it is the time to see whether more is to be read.
@@ -191,6 +191,9 @@ impl AdaptiveReadahead {
         }
         let random_access = RandomAccess::after(self.last_scattered, &seen);
         let stride = random_access.stride(self.last_scattered);
+        let (is_above, is_below) = random_access.way();
+        self.rises = if is_above { self.rises + 1 } else { 0 };
+        self.falls = if is_below { self.falls + 1 } else { 0 };
         self.last_scattered = Some(random_access);
         let begun_at = pages.evidence().device.requested_pages();
         let is_random = self.advice == Advice::Random && (stride.is_some() || !self.has_gone_on);
@@ -207,8 +210,11 @@ impl AdaptiveReadahead {
         };
         if !is_random {
             stream.read_ahead(seen, pages);
+            // A reader that passes over the file in one direction leaves behind what it did not ask
+            // for.
+            let passes = self.rises.max(self.falls) >= EWMA_WINDOW;
             if matches!(begin, RunBegin::Request { .. }) && self.advice != Advice::Random {
-                sweep::sweep(seen, pages);
+                sweep::sweep(seen, passes, pages);
             }
         }
         if self.streams.len() == STREAMS_MAX

@@ -114,6 +114,30 @@ impl DeviceEvidence {
         chance * self.marginal_cost_pages(each) > (CERTAIN - chance) * in_vain
     }
 
+    /// How many of `count` blocks of a stride of `length` requests of `each` pages may be read by
+    /// requests of their own, from the one on that is `ahead` blocks on.
+    ///
+    /// All of them where three of four strides of that length go on. Else each has to pay for
+    /// itself: in vain it occupies the device twice, on the way there, and back to the block that
+    /// the reader asks for in its place. And a distance that repeats less often than one time in
+    /// four is no stride: so often the commonest gap repeats where pages are drawn.
+    pub fn blocks_that_pay(&self, length: u64, each: u64, ahead: u64, count: u64) -> u64 {
+        let strides = self.lengths.of(RunBegin::Stride);
+        match 4 * strides.probability_of_reaching(length, 1) / CERTAIN {
+            0 => 0,
+            3.. => count,
+            _ => {
+                let in_vain = 2 * self.estimate.request_service_pages() + 1;
+                let marginal_cost = self.marginal_cost_pages(each);
+                let pays = |&nth: &u64| {
+                    let chance = strides.probability_of_reaching(length, ahead + nth);
+                    chance * marginal_cost > (CERTAIN - chance) * in_vain
+                };
+                (0..count).take_while(pays).count() as u64
+            }
+        }
+    }
+
     /// Pages that came into the cache because somebody asked for them, or were asked for since.
     pub fn requested_pages(&self) -> u64 {
         self.added_pages.saturating_sub(self.standing_pages)

@@ -158,7 +158,9 @@ impl ReadStream {
         };
         match self.shape {
             StreamShape::Strided(stride) => {
-                (1..=stride.steps_ahead().max(1)).contains(&stride.steps_to(seen))
+                let steps = stride.steps_to(seen);
+                let is_ahead = (1..=stride.steps_ahead().max(1)).contains(&steps);
+                is_ahead && stride.blocks_between(steps).all(|block| was_used(block, pages))
             }
             // Where it was taken to go isn't known to be so.
             _ if !self.has_gone_on() => is_forward() || is_backward(self.ahead),
@@ -360,6 +362,10 @@ impl ReadStream {
                 }
                 let gap = stride.gap_pages(request.count());
                 let reads_through = gap < request.count() && gap < gap_pages_max;
+                let count = match reads_through {
+                    true => count,
+                    false => device.blocks_that_pay(length, each, steps_ahead + 1, count),
+                };
                 self.add_blocks(stride, count, reads_through, file_pages, pages)
             }
         };
@@ -469,6 +475,12 @@ impl ReadStream {
         self.shape = StreamShape::Strided(stride);
         all
     }
+}
+
+/// Whether a reader has used all pages of a range: nobody waits for them, and none that was read
+/// ahead still stands there unused.
+fn was_used(range: PageRange, pages: &dyn PageView) -> bool {
+    range.pages().all(|page| pages.is_cached(page) && !pages.is_unused(page))
 }
 
 /// What a window is rounded by, so that it ends at a round page number: a power of two, half of it

@@ -32,6 +32,8 @@ pub(super) struct RandomAccess {
     /// How far it lies from the one before, in pages and in bytes.
     distance_pages: i64,
     distance_bytes: i64,
+    /// How many in a row have asked for a page that no guess had, this one the last.
+    missed: u64,
 }
 
 impl RandomAccess {
@@ -47,12 +49,22 @@ impl RandomAccess {
             bytes,
             distance_pages: from(request.first, |before| before.request.first),
             distance_bytes: from(offset, |before| before.offset),
+            missed: if seen.misses { before.map_or(0, |before| before.missed) + 1 } else { 0 },
         }
     }
 
+    /// Whether it lies above the one before, and whether below.
+    pub(super) fn way(&self) -> (bool, bool) {
+        (self.distance_pages > 0, self.distance_pages < 0)
+    }
+
     /// The stride of which it is the third block, if it lies from the one before as that from its own.
+    ///
+    /// A request that finds its pages, or has them on their way, is heard of by chance: another
+    /// guess brought them in, and the requests around it may not have been heard of. Its distance
+    /// from others says nothing. So none of the three pages was there.
     pub(super) fn stride(&self, before: Option<RandomAccess>) -> Option<Stride> {
-        let before = before?;
+        let before = before.filter(|_| self.missed >= 3)?;
         let is_of_bytes =
             self.distance_bytes == before.distance_bytes && self.bytes == before.bytes;
         let is_of_pages = self.distance_pages == before.distance_pages
@@ -118,6 +130,13 @@ impl Stride {
     pub(super) fn steps_to(&self, seen: &AccessContext) -> i64 {
         let way = self.place_of(seen).wrapping_sub(self.last) as i64;
         if way % self.distance == 0 { way / self.distance } else { 0 }
+    }
+
+    /// The pages of the blocks between the last one and that so many steps on.
+    pub(super) fn blocks_between(&self, steps: i64) -> impl Iterator<Item = PageRange> {
+        let stride = *self;
+        (1..steps)
+            .map(move |nth| stride.pages_at(stride.last.wrapping_add_signed(nth * stride.distance)))
     }
 
     /// How many blocks there are from the last one on to the one that was neither read nor read ahead.

@@ -25,8 +25,9 @@ use crate::unit::PageRange;
 /// read whole: half of 128 MiB by 16 KiB in 256 MiB of memory had 0.47 of the best, held out.
 const SHARE_ASKED: u64 = 8;
 
-/// A request that continues no stream was seen: it counts, and the sweep goes on.
-pub(super) fn sweep(seen: AccessContext, pages: &mut dyn PageView) {
+/// A request that continues no stream was seen: it counts, and the sweep goes on. Nothing is read
+/// whole for a reader that `passes` over the file in one direction: it does not come back.
+pub(super) fn sweep(seen: AccessContext, passes: bool, pages: &mut dyn PageView) {
     let AccessContext { request, file_pages, is_touch, .. } = seen;
     let absent = request.pages().filter(|&page| !pages.is_cached(page)).count() as u64;
     let Evidence { device, file } = pages.evidence();
@@ -42,6 +43,9 @@ pub(super) fn sweep(seen: AccessContext, pages: &mut dyn PageView) {
     let may_be_read = cost_paid_pages / WINDOW_COST_FACTOR + 2 * file.cost_avoided_pages;
     let budget_earned = may_be_read.saturating_sub(file.whole_file_pages);
     let read_end = file.whole_file_end.unwrap_or(0);
+    if passes {
+        return;
+    }
     if read_end == 0
         && absent > 0
         && let Some((region, cost_paid_pages)) =
