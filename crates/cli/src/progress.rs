@@ -1,28 +1,67 @@
 //! The progress bar on standard error, when that is a terminal; and ctrl-C.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use readpath_sim::run::{Progress, ProgressAnswer};
+use readpath_sim::run::{Go, Progress};
 
-/// Whether somebody wants the command to end.
+use crate::scratch_files;
+
+/// Whether the command is to end.
 #[derive(Clone, Debug, Default)]
-pub struct Interrupt(Arc<AtomicBool>);
+pub struct Interrupt(Arc<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    has_come: AtomicBool,
+    /// Modelled runs that go on: they have nothing to put in order.
+    modelled: AtomicUsize,
+}
+
+/// The time that a modelled run has to end in order after a signal.
+const IN_ORDER: Duration = Duration::from_millis(800);
+
+/// A modelled run goes on as long as this lives.
+#[derive(Debug)]
+pub struct Modelled(Arc<State>);
+
+impl Drop for Modelled {
+    fn drop(&mut self) {
+        self.0.modelled.fetch_sub(1, Ordering::Relaxed);
+    }
+}
 
 impl Interrupt {
     /// Listens for ctrl-C, SIGTERM and SIGHUP. The first one lets the run end
-    /// in order, the second one ends the process.
+    /// in order, the second one ends the process. A modelled run that has not ended after
+    /// 0.8 s is given up, and the process ends.
     pub fn listen() -> Interrupt {
         let interrupt = Interrupt::default();
-        let flag = interrupt.0.clone();
+        let state = interrupt.0.clone();
         // Where no handler can be set, the signal ends the process as it always did.
         let _ = ctrlc::set_handler(move || {
-            if flag.swap(true, Ordering::Relaxed) {
+            if state.has_come.swap(true, Ordering::Relaxed) {
                 std::process::exit(130);
             }
+            let state = state.clone();
+            std::thread::spawn(move || {
+                std::thread::sleep(IN_ORDER);
+                if state.modelled.load(Ordering::Relaxed) > 0 {
+                    scratch_files::remove_all();
+                    eprintln!("readpath: interrupted; a modelled run did not end in order");
+                    std::process::exit(130);
+                }
+            });
         });
         interrupt
+    }
+
+    /// A modelled run begins: it may be given up while the answer lives.
+    pub fn modelled(&self) -> Modelled {
+        self.0.modelled.fetch_add(1, Ordering::Relaxed);
+        Modelled(self.0.clone())
     }
 
     /// The same where there is nothing to be put in order: the first one ends the process.
@@ -33,7 +72,7 @@ impl Interrupt {
 
     /// Whether a signal has come.
     pub fn has_come(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+        self.0.has_come.load(Ordering::Relaxed)
     }
 }
 
@@ -59,7 +98,7 @@ impl RunProgress {
     }
 
     /// Shows how far the run has come, and says whether it is to go on.
-    pub fn tell(&self, progress: Progress) -> ProgressAnswer {
+    pub fn tell(&self, progress: Progress) -> Go {
         if let Some(total) = progress.bytes_total
             && self.bar.length() != Some(total)
         {
@@ -67,7 +106,7 @@ impl RunProgress {
             self.bar.set_style(style());
         }
         self.bar.set_position(progress.bytes);
-        if self.interrupt.has_come() { ProgressAnswer::Stop } else { ProgressAnswer::On }
+        if self.interrupt.has_come() { Go::Stop } else { Go::On }
     }
 }
 

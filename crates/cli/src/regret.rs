@@ -189,6 +189,7 @@ fn modelled(
         };
         cell.judge(policies, baselines, size).map_err(Failure::usage)
     };
+    let _modelled = interrupt.modelled();
     at_once::each(&cells, &judge, args.threads, interrupt)
 }
 

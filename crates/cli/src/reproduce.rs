@@ -23,6 +23,7 @@ pub fn run(args: &ReproduceArgs) -> CommandResult {
     // Before the rest: what can be wrong with it costs nobody the tables.
     let counted = args.server.as_deref().map(wire_count::count).transpose()?;
     let interrupt = Interrupt::listen();
+    let _modelled = interrupt.modelled();
     let mut tables = Vec::new();
     for experiment in experiments {
         let bar = RunProgress::new(format!("table {}", experiment.name), interrupt.clone());

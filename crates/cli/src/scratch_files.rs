@@ -4,12 +4,24 @@
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use readpath_peers::cleanup_entry::{CleanupKind, Record};
 use readpath_peers::notice;
 
 use crate::exit::Failure;
 use crate::progress::Interrupt;
+
+/// All files that this process has made and not removed yet.
+static MADE: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+
+/// Removes every file that this process has made, before it ends out of turn.
+pub fn remove_all() {
+    let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
+    for path in made.drain(..) {
+        let _ = std::fs::remove_file(path);
+    }
+}
 
 /// Files that this run has made. They are removed when it ends, however it ends.
 #[derive(Debug, Default)]
@@ -33,7 +45,10 @@ impl ScratchFiles {
     pub fn begin(&mut self, path: &Path) -> Result<File, Failure> {
         let file = File::create_new(path).map_err(|error| cannot_make(path, &error))?;
         match Record::keep(CleanupKind::File, path) {
-            Ok(record) => self.0.push((path.to_path_buf(), record)),
+            Ok(record) => {
+                MADE.lock().unwrap_or_else(PoisonError::into_inner).push(path.to_path_buf());
+                self.0.push((path.to_path_buf(), record));
+            }
             Err(error) => {
                 let _ = std::fs::remove_file(path);
                 return Err(no_record(path, &error));
@@ -45,7 +60,9 @@ impl ScratchFiles {
 
 impl Drop for ScratchFiles {
     fn drop(&mut self) {
+        let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
         for (path, _) in &self.0 {
+            made.retain(|other| other != path);
             if let Err(error) = std::fs::remove_file(path) {
                 notice::print(format_args!("{}: can't be removed: {error}", path.display()));
             }

@@ -15,6 +15,11 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+#[path = "support/within.rs"]
+mod within;
+
+use within::{LIMIT, output_within};
+
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
@@ -93,11 +98,9 @@ impl Folder {
             .strip_prefix("cargo run --profile quick -- ")
             .or_else(|| command.strip_prefix("readpath "))
             .unwrap_or_else(|| panic!("a command that nobody tries: {command}"));
-        Command::new(env!("CARGO_BIN_EXE_readpath"))
-            .args(words.split_whitespace())
-            .current_dir(&self.0)
-            .output()
-            .unwrap()
+        let mut command = Command::new(env!("CARGO_BIN_EXE_readpath"));
+        command.args(words.split_whitespace()).current_dir(&self.0);
+        output_within(&mut command, LIMIT)
     }
 }
 

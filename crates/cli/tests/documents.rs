@@ -3,6 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+#[path = "support/within.rs"]
+mod within;
+
+use within::{LIMIT, output_within};
+
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
@@ -25,12 +30,9 @@ fn run(command: &str) -> Option<Output> {
     let arguments = command
         .strip_prefix("cargo run --profile quick -- ")
         .or_else(|| command.strip_prefix("readpath "))?;
-    let output = Command::new(env!("CARGO_BIN_EXE_readpath"))
-        .args(arguments.split_whitespace())
-        .current_dir(root())
-        .output()
-        .unwrap();
-    Some(output)
+    let mut command = Command::new(env!("CARGO_BIN_EXE_readpath"));
+    command.args(arguments.split_whitespace()).current_dir(root());
+    Some(output_within(&mut command, LIMIT))
 }
 
 #[test]
@@ -57,6 +59,59 @@ fn the_readmes_commands_work() {
     }
     assert!(ran >= 5, "the README's commands were found");
     assert!(!root().join("quickstart.data").exists(), "the file that was made is gone");
+}
+
+/// The loads of the example under every swap-in policy on both drives: a run under `adaptive` and
+/// `cfq` on the disk did not end.
+#[test]
+fn the_swap_example_ends_under_every_scheduler() {
+    for scheduler in ["noop", "deadline", "cfq", "adaptive"] {
+        let command = format!(
+            "readpath run examples/swap.toml --on hdd,ssd --swapin none,adaptive --scheduler \
+             {scheduler}"
+        );
+        let output = run(&command).unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+/// The README's way from a recording to what is wrong and to other storage: its commands as they
+/// stand, by a shell, in a folder of the test's own. The recorded program reads something.
+#[test]
+fn the_readmes_recording_can_be_explained_and_replayed() {
+    let text = std::fs::read_to_string(root().join("README.md")).unwrap();
+    let line = |begin: &str| {
+        let found = text.lines().find(|line| line.starts_with(begin));
+        found.unwrap_or_else(|| panic!("no command `{begin}`"))
+    };
+    let commands = [
+        line("readpath watch -o reads.rec -- "),
+        line("readpath explain reads.rec"),
+        line("readpath replay reads.rec --on "),
+        line("readpath trace export reads.rec "),
+    ];
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"))
+        .join(format!("readpath-recording-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let ours = Path::new(env!("CARGO_BIN_EXE_readpath")).parent().unwrap();
+    let path = format!("{}:{}", ours.display(), std::env::var("PATH").unwrap());
+    let mut fault = None;
+    for command in commands {
+        let mut shell = Command::new("bash");
+        shell.args(["-c", command]).current_dir(&folder).env("PATH", &path);
+        let output = output_within(&mut shell, LIMIT);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        if output.status.code() == Some(3) {
+            println!("skipped: {command}: {said}");
+            break;
+        }
+        if !output.status.success() {
+            fault = Some(format!("{command}: {said}"));
+            break;
+        }
+    }
+    std::fs::remove_dir_all(&folder).unwrap();
+    assert_eq!(fault, None);
 }
 
 /// The first command of the README is the main job: a row for each storage.

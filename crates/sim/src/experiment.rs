@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::job::JobFile;
 use crate::report::ResultRow;
-use crate::run::{Progress, ProgressAnswer};
+use crate::run::{Go, Progress};
 use crate::simulate::{SimulateError, SimulationSetup, simulate};
 
 mod a;
@@ -29,7 +29,7 @@ pub struct Experiment {
 }
 
 /// Hears of the progress of a run.
-pub type ProgressCallback<'a> = dyn FnMut(Progress) -> ProgressAnswer + 'a;
+pub type ProgressCallback<'a> = dyn FnMut(Progress) -> Go + 'a;
 
 /// The tables that there are.
 pub const EXPERIMENTS: &[Experiment] =

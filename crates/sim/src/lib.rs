@@ -26,6 +26,7 @@ pub mod regret;
 pub mod report;
 pub mod run;
 pub mod simulate;
+pub mod stuck;
 pub mod trace;
 pub mod validate;
 pub mod what_if;

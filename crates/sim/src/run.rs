@@ -10,7 +10,6 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use readpath_core::cache::FileId;
-use readpath_core::decision::LoggedDecision;
 use readpath_core::machine::{
     BeyondDevice, Done, Driver, HandleId, IoBackend, Machine, ReadAccess, ReadError, Transfer,
 };
@@ -21,11 +20,15 @@ use slab::Slab;
 
 use crate::job::{JobEngine, JobFile};
 use crate::report::{ProcessShare, ReadCounters, ResultRow, jain_index, stream_rows};
+use crate::stuck::{Steps, Stuck, state_of};
 use crate::workload::{self, Lateness, NextAction, Process, ProcessOperation, Workload};
 use crate::world::SimulatedEnvironment;
 
 mod raw;
+mod watch;
 mod writes;
+
+pub use watch::{Go, Progress, Watch};
 
 use raw::{ChunksInFlight, RawOperation};
 use writes::{flush_of, process_of_flush};
@@ -87,68 +90,6 @@ fn engines(job_file: &JobFile) -> String {
     names.join(", ")
 }
 
-/// What a run tells while it goes on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Progress {
-    /// The time of the world.
-    pub now: Time,
-    /// Bytes moved so far.
-    pub bytes: u64,
-    /// Bytes that the workload will move, where that is known.
-    pub bytes_total: Option<u64>,
-}
-
-/// Whether a run goes on after it has told its progress.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ProgressAnswer {
-    /// It does.
-    On,
-    /// It stops issuing, waits for what is under way, and reports.
-    Stop,
-}
-
-/// Who looks on while a run goes on.
-pub struct RunObserver<'a> {
-    /// Hears of the progress now and then.
-    pub tell: &'a mut dyn FnMut(Progress) -> ProgressAnswer,
-    /// Hears of every decision of the laws that keep a log of them.
-    /// `None`: the log stays off.
-    pub decided: Option<&'a mut dyn FnMut(&LoggedDecision)>,
-    /// Sees the workload before it runs, and may give its processes logs.
-    pub prepare: Option<&'a mut dyn FnMut(&mut Workload)>,
-}
-
-impl<'a> RunObserver<'a> {
-    /// Hears of the progress alone.
-    pub fn progress(tell: &'a mut dyn FnMut(Progress) -> ProgressAnswer) -> RunObserver<'a> {
-        RunObserver { tell, decided: None, prepare: None }
-    }
-
-    /// Has the laws keep their decisions, if anybody hears of them.
-    pub(crate) fn begin(&self, path: &mut Machine) {
-        if self.decided.is_none() {
-            return;
-        }
-        path.readahead_decisions().turn(true);
-        if let Some(log) = path.scheduler_decisions() {
-            log.turn(true);
-        }
-    }
-
-    /// Takes the decisions of the last turn out of the laws' logs, in the order of time.
-    pub(crate) fn forward_decisions(&mut self, path: &mut Machine) {
-        let Some(decided) = &mut self.decided else { return };
-        let mut all: Vec<LoggedDecision> = Vec::new();
-        let readahead = path.readahead_decisions();
-        all.extend(std::iter::from_fn(|| readahead.poll()));
-        if let Some(scheduler) = path.scheduler_decisions() {
-            all.extend(std::iter::from_fn(|| scheduler.poll()));
-        }
-        all.sort_by_key(|decision| decision.at);
-        all.iter().for_each(decided);
-    }
-}
-
 /// One process of the workload, as the runner sees it.
 struct RunningProcess {
     process: Process,
@@ -175,23 +116,32 @@ struct OperationInFlight {
     next_byte: u64,
 }
 
+/// Why a run gives no figures.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RunError {
+    /// The workload's files don't fit on the device.
+    TooLarge(BeyondDevice),
+    /// It does not come to an end.
+    Stuck(Stuck),
+}
+
 /// Runs all processes of `workload` to their ends; the machine's files must not
 /// have been added yet.
 ///
 /// # Errors
-/// The workload's files don't fit on the device.
+/// The workload's files don't fit on the device, or the run does not come to an end.
 pub fn run(
     machine: &mut Machine,
     mut workload: Workload,
     world: &mut SimulatedEnvironment,
-    mut watch: RunObserver<'_>,
-) -> Result<RunMeasurements, BeyondDevice> {
+    mut watch: Watch<'_>,
+) -> Result<RunMeasurements, RunError> {
     if let Some(prepare) = &mut watch.prepare {
         prepare(&mut workload);
     }
     watch.begin(machine);
-    let mut run = RunningJob::new(machine, workload, world)?;
-    run.go(machine, &mut watch);
+    let mut run = RunningJob::new(machine, workload, world).map_err(RunError::TooLarge)?;
+    run.go(machine, &mut watch).map_err(RunError::Stuck)?;
     Ok(run.measured())
 }
 
@@ -225,6 +175,9 @@ struct RunningJob<'a> {
     bytes_total: Option<u64>,
     first_error: Option<String>,
     is_stopping: bool,
+    /// Operations that failed at one time, and what came of too many of them.
+    failures: Steps,
+    stuck: Option<Stuck>,
 }
 
 /// After how many turns of a run its progress is told: a turn takes about a microsecond.
@@ -272,19 +225,24 @@ impl<'a> RunningJob<'a> {
             bytes_total,
             first_error: None,
             is_stopping: false,
+            failures: Steps::default(),
+            stuck: None,
         })
     }
 
-    fn go(&mut self, machine: &mut Machine, watch: &mut RunObserver<'_>) {
+    fn go(&mut self, machine: &mut Machine, watch: &mut Watch<'_>) -> Result<(), Stuck> {
         let mut turns: u32 = 0;
+        let mut steps = Steps::default();
         loop {
             let is_more = self.turn(machine);
+            self.stuck.take().map_or(Ok(()), Err)?;
+            steps.step(self.world.now(), || format!("turns: {}", state_of(machine)))?;
             watch.forward_decisions(machine);
             turns = turns.wrapping_add(1);
             if turns.is_multiple_of(STEPS_PER_PROGRESS) {
                 let now = self.world.now();
                 let progress = Progress { now, bytes: self.bytes, bytes_total: self.bytes_total };
-                if (watch.tell)(progress) == ProgressAnswer::Stop && !self.is_stopping {
+                if (watch.tell)(progress) == Go::Stop && !self.is_stopping {
                     self.stop();
                     continue;
                 }
@@ -297,9 +255,9 @@ impl<'a> RunningJob<'a> {
             let is_device_busy = machine.meter().in_device() > 0 || self.flushes_under_way > 0;
             if !is_device_busy && until.is_none() {
                 assert!(machine.is_idle(), "nothing is under way, so nothing is waited for");
-                return;
+                return Ok(());
             }
-            self.world.advance(until);
+            self.world.advance(until)?;
         }
     }
 
@@ -356,7 +314,7 @@ impl<'a> RunningJob<'a> {
     fn issue(&mut self, machine: &mut Machine, now: Time, id: u32) {
         loop {
             let running = &mut self.processes[id as usize];
-            if running.has_ended && running.raw.is_none() {
+            if running.has_ended && running.raw.is_none() || self.stuck.is_some() {
                 return;
             }
             if running.busy_until > now {
@@ -512,6 +470,8 @@ impl<'a> RunningJob<'a> {
                 read_counters.record_error(under.issued, ended);
                 running.stream.record_error(under.issued, ended);
                 self.first_error.get_or_insert_with(|| error.to_string());
+                let state = || format!("operations that fail: {error}, {}", state_of(machine));
+                self.stuck = self.failures.step(now, state).err();
             }
         }
         running.process.completed(ended);

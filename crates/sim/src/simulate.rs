@@ -12,7 +12,8 @@ use crate::device::{BoxedDevice, registry};
 use crate::job::{Job, JobEngine, JobFile};
 use crate::observe::Observer;
 use crate::report::ResultRow;
-use crate::run::{Progress, ProgressAnswer, RunObserver, add_files, run};
+use crate::run::{Go, Progress, RunError, Watch, add_files, run};
+use crate::stuck::Stuck;
 use crate::workload::{FileSource, Workload, WorkloadError};
 use crate::world::{HostCosts, SimulatedEnvironment};
 
@@ -104,6 +105,15 @@ pub enum SimulateError {
     Workload(WorkloadError),
     /// The job's files don't fit on the device.
     TooLarge(BeyondDevice),
+    /// The run does not come to an end.
+    Stuck(Stuck),
+}
+
+fn not_run(error: RunError) -> SimulateError {
+    match error {
+        RunError::TooLarge(beyond) => SimulateError::TooLarge(beyond),
+        RunError::Stuck(stuck) => SimulateError::Stuck(stuck),
+    }
 }
 
 /// What a [`SimulateError`] is about, for those who name it in front of the error.
@@ -136,9 +146,9 @@ pub fn simulate(
     job: &str,
     job_file: &JobFile,
     setup: &SimulationSetup,
-    tell: &mut dyn FnMut(Progress) -> ProgressAnswer,
+    tell: &mut dyn FnMut(Progress) -> Go,
 ) -> Result<ResultRow, SimulateError> {
-    simulate_with_callbacks(job, job_file, setup, RunObserver::progress(tell))
+    simulate_with_callbacks(job, job_file, setup, Watch::progress(tell))
 }
 
 /// As [`simulate`], with more than the progress told.
@@ -149,7 +159,7 @@ pub fn simulate_with_callbacks(
     job: &str,
     job_file: &JobFile,
     setup: &SimulationSetup,
-    watch: RunObserver<'_>,
+    watch: Watch<'_>,
 ) -> Result<ResultRow, SimulateError> {
     simulate_with(job, job_file, setup, Participants::default(), watch)
 }
@@ -163,7 +173,7 @@ pub fn simulate_with(
     job_file: &JobFile,
     setup: &SimulationSetup,
     guests: Participants,
-    watch: RunObserver<'_>,
+    watch: Watch<'_>,
 ) -> Result<ResultRow, SimulateError> {
     let (device, workload, mut path) = prepare(job_file, setup)?;
     let mut world = SimulatedEnvironment::new(device, setup.host);
@@ -176,7 +186,7 @@ pub fn simulate_with(
     } else if let Some(make) = policy_maker {
         path.set_policy_maker(make);
     }
-    let measured = run(&mut path, workload, &mut world, watch).map_err(SimulateError::TooLarge)?;
+    let measured = run(&mut path, workload, &mut world, watch).map_err(not_run)?;
     let mut row = measured
         .row(job, &setup.device.to_string(), job_file)
         .with_meter(path.meter(), &path.cache_counters());
@@ -197,12 +207,12 @@ pub(crate) fn simulate_workload(
     job: Option<(&str, &JobFile)>,
     workload: Workload,
     setup: &SimulationSetup,
-    watch: RunObserver<'_>,
+    watch: Watch<'_>,
 ) -> Result<ResultRow, SimulateError> {
     let device = registry::build(&setup.device, setup.seed).map_err(SimulateError::Device)?;
     let mut path = Machine::new(setup.config(device.caps())).map_err(SimulateError::Config)?;
     let mut world = SimulatedEnvironment::new(device, setup.host);
-    let measured = run(&mut path, workload, &mut world, watch).map_err(SimulateError::TooLarge)?;
+    let measured = run(&mut path, workload, &mut world, watch).map_err(not_run)?;
     let device = setup.device.to_string();
     let mut row = match job {
         Some((name, job_file)) => measured.row(name, &device, job_file),
@@ -324,6 +334,7 @@ impl fmt::Display for SimulateError {
             SimulateError::Config(error) => error.fmt(f),
             SimulateError::Swap(error) => error.fmt(f),
             SimulateError::Workload(error) => error.fmt(f),
+            SimulateError::Stuck(error) => error.fmt(f),
             SimulateError::TooLarge(error) => write!(
                 f,
                 "the job's files are larger than the device: {error}; give a smaller size or a \

@@ -9,6 +9,7 @@ use readpath_core::unit::{PAGE_BYTES, SECTOR_BYTES, Time};
 
 use crate::device::BoxedDevice;
 use crate::observe::Observer;
+use crate::stuck::{Steps, Stuck};
 
 /// What the host's processor costs: measured on one core of a shared virtual
 /// machine (Linux 6.18) with `pread` of cached pages spread over 1 GiB: 1.07 µs
@@ -66,6 +67,10 @@ struct QueuedRequest {
 
 /// How often Linux asks a disk again for what moves no byte (`SD_MAX_RETRIES`).
 const RETRIES_MAX: u32 = 5;
+
+/// Events inside a device before anything is completed, or the time comes that was waited for.
+/// A device that looks about every 10 ms has fewer in a day.
+const EVENTS_MAX: u64 = 1 << 24;
 
 impl SimulatedEnvironment {
     /// Time 0, over this device.
@@ -145,9 +150,14 @@ impl SimulatedEnvironment {
 
     /// Lets time pass until something is completed, or until `until`.
     ///
+    /// # Errors
+    /// Things go on happening inside the device, and neither comes.
+    ///
     /// # Panics
     /// Neither will ever be.
-    pub fn advance(&mut self, until: Option<Time>) {
+    pub fn advance(&mut self, until: Option<Time>) -> Result<(), Stuck> {
+        let mut steps = Steps::default();
+        let mut events = 0;
         // What goes on inside the device is no event for those who wait: a scheduler
         // that is asked again without one may decide otherwise than it would have.
         loop {
@@ -157,6 +167,12 @@ impl SimulatedEnvironment {
                 (event, until) => event.or(until).expect("something is under way or due"),
             };
             self.now = self.now.max(time);
+            let state = || format!("events of the device, the next at {:?}", event.map(Time::ns));
+            steps.step(self.now, state)?;
+            events += 1;
+            if events > EVENTS_MAX {
+                return Err(Stuck { at: self.now, steps: events, state: state() });
+            }
             if event.is_some_and(|event| event <= self.now) {
                 while let Some(completion) = self.device.poll(self.now) {
                     self.decisions.add([completion.at.ns(), completion.id.0.into(), 0, 2]);
@@ -171,6 +187,7 @@ impl SimulatedEnvironment {
         if let Some(observer) = &self.observer {
             observer.on_time(self.now, &self.completed);
         }
+        Ok(())
     }
 
     /// Processor time that the host was charged with so far.

@@ -9,7 +9,7 @@ use readpath_core::policy::Spec;
 use readpath_core::unit::Time;
 use readpath_sim::job::JobFile;
 use readpath_sim::report::ResultRow;
-use readpath_sim::run::{ProgressAnswer, RunObserver};
+use readpath_sim::run::{Go, Watch};
 use readpath_sim::simulate::{SimulationSetup, simulate, simulate_with_callbacks};
 
 const READS: &str = "[global]\nioengine=io_uring\ndirect=1\nrw=randread\nrandom_generator=permutation\nbs=4k\nfilename=f\n\
@@ -21,7 +21,7 @@ fn run(sections: &str, device: &str, scheduler: &str) -> ResultRow {
         ..SimulationSetup::new(Spec::parse(device).unwrap())
     };
     let job = JobFile::parse(&format!("{READS}{sections}")).unwrap();
-    simulate("reads", &job, &setup, &mut |_| ProgressAnswer::On).unwrap()
+    simulate("reads", &job, &setup, &mut |_| Go::On).unwrap()
 }
 
 /// On a drive that serves a request in 100 µs and 50,000 a second, seven eighths of these
@@ -88,11 +88,7 @@ fn depths(device: &str, seconds: u64) -> Vec<(Time, u32)> {
             depths.push((decided.at, depth));
         }
     };
-    let watch = RunObserver {
-        tell: &mut |_| ProgressAnswer::On,
-        decided: Some(&mut decided),
-        prepare: None,
-    };
+    let watch = Watch { tell: &mut |_| Go::On, decided: Some(&mut decided), prepare: None };
     simulate_with_callbacks("reads", &job, &setup, watch).unwrap();
     depths
 }

@@ -3,11 +3,11 @@
 use std::sync::LazyLock;
 
 use readpath_sim::experiment::{EXPERIMENTS, Grid, ReproducedTable, TableRow};
-use readpath_sim::run::ProgressAnswer;
+use readpath_sim::run::Go;
 
 fn tables(name: &str, shortened: u32) -> Vec<ReproducedTable> {
     let experiment = EXPERIMENTS.iter().find(|experiment| experiment.name == name).unwrap();
-    experiment.run(1, shortened, &mut |_| ProgressAnswer::On).unwrap()
+    experiment.run(1, shortened, &mut |_| Go::On).unwrap()
 }
 
 /// The device reads of the laws alone, as a model of their rules has them

@@ -241,6 +241,9 @@ impl JobRow {
     /// other the storage.
     pub fn failure(&self, run: &JobRun, error: &SimulateError) -> Failure {
         match error.about() {
+            _ if matches!(error, SimulateError::Stuck(_)) => {
+                Failure::Run(format!("{}: {error}", self.storage))
+            }
             ErrorSubject::Job => Failure::usage(run.about(error)),
             ErrorSubject::Policies => Failure::usage(error),
             ErrorSubject::Storage => Failure::about(&self.storage, error),

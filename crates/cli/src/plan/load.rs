@@ -170,6 +170,7 @@ impl LoadRun {
         match error {
             SimulateError::Config(ConfigError::Policy(_))
             | SimulateError::Swap(SwapError::Policy(_)) => Failure::usage(error),
+            SimulateError::Stuck(_) => Failure::Run(format!("{}: {error}", self.storage)),
             _ => Failure::about(&self.storage, error),
         }
     }

@@ -113,12 +113,7 @@ impl Cache {
     /// One scan.
     fn scan_until_free(&mut self, wanted: u32) {
         while self.free_pages() < wanted && self.eviction(wanted - self.free_pages()) {}
-        while let Some(id) = self.places.pop(FrameList::REFUSED) {
-            match self.frame(id).memory.is_memory {
-                true => self.list_memory(id),
-                false => self.list_file(id),
-            }
-        }
+        self.take_back();
     }
 
     fn let_hold(&mut self, may_hold: bool) {

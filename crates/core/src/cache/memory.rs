@@ -7,7 +7,9 @@
 //! is clean and unmapped). That is what the machine's budget counts by.
 //!
 //! Invariant: an unpinned page of memory is on the list that its state names
-//! (`list_memory`), or on none while it is leaving or being written.
+//! (`list_memory`), or on none while it is leaving or being written. Under a law a page that is
+//! mapped again while it is being written is on none as well until its write has ended. The law
+//! would name it over and over, and never the pages behind it.
 
 use super::{Cache, FileId, Frame, FrameId, FrameList, FrameState, Mark, RunEntry};
 use crate::eviction::{List, PageOrigin as Entered, refill};
@@ -322,6 +324,29 @@ impl Cache {
         }
     }
 
+    /// A page that was chosen to leave can't go now. Under a law it is out of the way until
+    /// [`take_back`](Cache::take_back), so that the law names others meanwhile; on a list of
+    /// memory's own it goes to the front at once.
+    pub fn set_aside(&mut self, id: FrameId) {
+        if self.is_memory_apart || self.frame(id).pins > 0 {
+            return self.stay(id);
+        }
+        self.set_leaving(id, false);
+        if !self.frame(id).memory.is_writing {
+            self.places.push(id, FrameList::REFUSED);
+        }
+    }
+
+    /// All pages that were set aside are where they belong again.
+    pub fn take_back(&mut self) {
+        while let Some(id) = self.places.pop(FrameList::REFUSED) {
+            match self.frame(id).memory.is_memory {
+                true => self.list_memory(id),
+                false => self.list_file(id),
+            }
+        }
+    }
+
     /// A page on its way out is unmapped and dirty: it rests before it is written.
     pub fn rest(&mut self, id: FrameId) {
         self.set_leaving(id, false);
@@ -381,6 +406,8 @@ impl Cache {
         let MemoryFlags { is_mapped, is_dirty, is_writing, .. } = frame.memory;
         let list = match (is_mapped || is_dirty, self.unused.contains(id)) {
             (false, _) if is_writing => return,
+            // It can't leave before its write has ended: `end_write` gives it to the law.
+            (true, _) if is_writing && !self.is_memory_apart => return,
             (true, _) if !self.is_memory_apart => return self.give_to_policy(id),
             (true, _) => FrameList::MEMORY_INACTIVE,
             (false, true) => FrameList::AHEAD,

@@ -6,7 +6,7 @@ use divan::Bencher;
 use divan::counter::ItemsCount;
 use readpath_core::policy::Spec;
 use readpath_sim::load::{LoadSetup, MemoryHost, MemoryLoad, TouchPattern, simulate_load};
-use readpath_sim::run::{ProgressAnswer, RunObserver};
+use readpath_sim::run::{Go, Watch};
 
 use crate::sized;
 
@@ -47,8 +47,8 @@ fn touches(bencher: Bencher, case: &SwapinCase) {
         ..LoadSetup::new(Spec::plain("ssd"))
     };
     bencher.counter(ItemsCount::new(touches)).bench_local(|| {
-        let row = simulate_load(&load, &setup, RunObserver::progress(&mut |_| ProgressAnswer::On))
-            .expect("it can be run");
+        let row =
+            simulate_load(&load, &setup, Watch::progress(&mut |_| Go::On)).expect("it can be run");
         assert_eq!(row.touches, Some(touches));
     });
 }

@@ -21,8 +21,9 @@ use super::{LoadRow, MemoryHost, MemoryLoad, MemorySharing, Touch, Touches};
 use crate::device::registry;
 use crate::observe::{Events, Observer};
 use crate::report::ReadCounters;
-use crate::run::{Progress, ProgressAnswer, RunObserver, STEPS_PER_PROGRESS};
+use crate::run::{Go, Progress, STEPS_PER_PROGRESS, Watch};
 use crate::simulate::SimulateError;
+use crate::stuck::{Steps, Stuck, state_of};
 use crate::world::{HostCosts, SimulatedEnvironment};
 
 /// What a row is of, beside the load.
@@ -65,11 +66,12 @@ impl LoadSetup {
 /// Runs a load as `setup` says; `watch` hears of it, of its decisions once memory is filled.
 ///
 /// # Errors
-/// A name, a parameter or a size is wrong; nothing has been run then.
+/// A name, a parameter or a size is wrong; nothing has been run then. Or the run does not come
+/// to an end.
 pub fn simulate_load(
     load: &MemoryLoad,
     setup: &LoadSetup,
-    watch: RunObserver<'_>,
+    watch: Watch<'_>,
 ) -> Result<LoadRow, SimulateError> {
     simulate_load_with(load, setup, None, watch)
 }
@@ -82,16 +84,17 @@ pub fn simulate_load_with(
     load: &MemoryLoad,
     setup: &LoadSetup,
     observer: Option<Observer>,
-    mut watch: RunObserver<'_>,
+    mut watch: Watch<'_>,
 ) -> Result<LoadRow, SimulateError> {
     let (world, mut machine) = prepare(load, setup)?;
     let mut run = RunningLoad::new(load, setup, world);
-    run.fill(&mut machine, &mut RunObserver::progress(watch.tell));
+    let filled = run.fill(&mut machine, &mut Watch::progress(watch.tell));
+    filled.map_err(SimulateError::Stuck)?;
     let filled = LoadCounts::of(&machine);
     if let Some(observer) = observer {
         run.world = run.world.observed_by(observer);
     }
-    run.touch_all(&mut machine, &mut watch);
+    run.touch_all(&mut machine, &mut watch).map_err(SimulateError::Stuck)?;
     Ok(run.row(&machine, setup, &filled))
 }
 
@@ -106,8 +109,8 @@ pub fn observe_load(
     events_max: usize,
 ) -> Result<(LoadRow, Events), SimulateError> {
     let observer = Observer::new(events_max);
-    let mut goes_on = |_: Progress| ProgressAnswer::On;
-    let watch = RunObserver::progress(&mut goes_on);
+    let mut goes_on = |_: Progress| Go::On;
+    let watch = Watch::progress(&mut goes_on);
     let row = simulate_load_with(load, setup, Some(observer.clone()), watch)?;
     Ok((row, observer.take()))
 }
@@ -161,6 +164,9 @@ struct LoadProcess {
     issued: Time,
 }
 
+/// A turn of the machine may look at every page: so many touches of work.
+const TURN_TOUCHES: u32 = STEPS_PER_PROGRESS / 16;
+
 struct RunningLoad<'a> {
     load: &'a MemoryLoad,
     host: MemoryHost,
@@ -175,6 +181,8 @@ struct RunningLoad<'a> {
     charged: SwapCounters,
     first_error: Option<String>,
     is_stopping: bool,
+    /// Work since the progress was last reported, in touches.
+    work: u32,
 }
 
 /// What had been counted when the measured touches began.
@@ -225,11 +233,12 @@ impl<'a> RunningLoad<'a> {
             charged: SwapCounters::default(),
             first_error: None,
             is_stopping: false,
+            work: 0,
         }
     }
 
     /// Every page of every mapping is written once, in order.
-    fn fill(&mut self, machine: &mut Machine, watch: &mut RunObserver<'_>) {
+    fn fill(&mut self, machine: &mut Machine, watch: &mut Watch<'_>) -> Result<(), Stuck> {
         let filling = MemoryLoad {
             pattern: super::TouchPattern::Sequential,
             writes_percent: 100,
@@ -245,66 +254,78 @@ impl<'a> RunningLoad<'a> {
             let touches = touches.touches_of(process as u32, 0);
             measured.push(std::mem::replace(&mut running.touches, touches));
         }
-        self.go(machine, watch);
+        self.go(machine, watch)?;
         for (running, touches) in self.processes.iter_mut().zip(measured) {
             running.touches = touches;
         }
         self.read_counters = ReadCounters::default();
+        Ok(())
     }
 
-    fn touch_all(&mut self, machine: &mut Machine, watch: &mut RunObserver<'_>) {
+    fn touch_all(&mut self, machine: &mut Machine, watch: &mut Watch<'_>) -> Result<(), Stuck> {
         watch.begin(machine);
         self.began = self.world.now();
-        self.go(machine, watch);
+        self.go(machine, watch)
+    }
+
+    /// So much more was done, in touches: now and then the progress is reported.
+    fn note_work(&mut self, touches: u32, watch: &mut Watch<'_>) {
+        self.work += touches;
+        if self.work >= STEPS_PER_PROGRESS {
+            self.work = 0;
+            let bytes_total = self.load.touches * u64::from(self.load.processes) * PAGE_BYTES;
+            let (now, bytes) = (self.world.now(), self.read_counters.bytes);
+            let progress = Progress { now, bytes, bytes_total: Some(bytes_total) };
+            self.is_stopping |= (watch.tell)(progress) == Go::Stop;
+        }
     }
 
     /// Lets all processes touch until their touches are used up.
-    fn go(&mut self, machine: &mut Machine, watch: &mut RunObserver<'_>) {
+    fn go(&mut self, machine: &mut Machine, watch: &mut Watch<'_>) -> Result<(), Stuck> {
         let start = self.world.now();
         self.ready.extend((0..self.processes.len() as u32).map(|id| Reverse((start, id))));
-        let bytes_total = self.load.touches * u64::from(self.load.processes) * PAGE_BYTES;
-        let mut turns = 0u32;
+        let mut steps = Steps::default();
         loop {
             let now = self.world.now();
             watch.forward_decisions(machine);
-            turns = turns.wrapping_add(1);
-            if turns.is_multiple_of(STEPS_PER_PROGRESS) {
-                let progress = Progress {
-                    now,
-                    bytes: self.read_counters.bytes,
-                    bytes_total: Some(bytes_total),
-                };
-                self.is_stopping |= (watch.tell)(progress) == ProgressAnswer::Stop;
-            }
+            self.note_work(TURN_TOUCHES, watch);
+            steps.step(now, || format!("faults and touches: {}", state_of(machine)))?;
             let next = self.ready.peek().map(|Reverse((time, _))| *time);
             if let Some(Reverse((time, id))) = self.ready.peek().copied()
                 && time <= now
             {
                 self.ready.pop();
-                self.run_on(machine, now, id);
+                self.run_on(machine, now, id, watch)?;
                 continue;
             }
             let until = [next, machine.next_wake()].into_iter().flatten().min();
             if machine.meter().in_device() == 0 && until.is_none() {
                 assert!(machine.is_idle(), "nothing is under way, so nothing is waited for");
-                return;
+                return Ok(());
             }
-            self.world.advance(until);
-            self.settle(machine);
+            self.world.advance(until)?;
+            self.settle(machine, watch)?;
         }
     }
 
     /// One process touches until it faults, or until something else happens.
-    fn run_on(&mut self, machine: &mut Machine, now: Time, id: u32) {
+    fn run_on(
+        &mut self,
+        machine: &mut Machine,
+        now: Time,
+        id: u32,
+        watch: &mut Watch<'_>,
+    ) -> Result<(), Stuck> {
         let others = self.ready.peek().map(|Reverse((time, _))| *time);
         let events = [others, self.world.next_event(), machine.next_wake()];
         let horizon = events.into_iter().flatten().min();
         let touch_time = Time(self.host.touch_ns);
-        let running = &mut self.processes[id as usize];
         let mut time = now;
         while !self.is_stopping {
+            self.note_work(1, watch);
+            let running = &mut self.processes[id as usize];
             let Some(touch) = running.next.take().or_else(|| running.touches.next()) else {
-                return;
+                return Ok(());
             };
             if machine.touch(running.memory, touch.page, access(touch)) {
                 self.read_counters.record(time, time + touch_time, PAGE_BYTES);
@@ -314,15 +335,23 @@ impl<'a> RunningLoad<'a> {
                 }
             } else if time == now {
                 running.next = Some(touch);
-                return self.fault(machine, now, id, touch);
+                return self.fault(machine, now, (id, touch), watch);
             } else {
                 running.next = Some(touch);
             }
-            return self.ready.push(Reverse((time, id)));
+            self.ready.push(Reverse((time, id)));
+            break;
         }
+        Ok(())
     }
 
-    fn fault(&mut self, machine: &mut Machine, now: Time, id: u32, touch: Touch) {
+    fn fault(
+        &mut self,
+        machine: &mut Machine,
+        now: Time,
+        (id, touch): (u32, Touch),
+        watch: &mut Watch<'_>,
+    ) -> Result<(), Stuck> {
         let running = &mut self.processes[id as usize];
         running.issued = now;
         let fault = MemoryFault {
@@ -333,16 +362,21 @@ impl<'a> RunningLoad<'a> {
             tag: id.into(),
         };
         machine.fault(now, fault).expect("a process has one fault at a time");
-        self.settle(machine);
+        self.settle(machine, watch)
     }
 
     /// Does everything that the machine has to do at this time. Pages are unmapped before
     /// anything goes out, so that the scheduler sees what is written with what is read.
-    fn settle(&mut self, machine: &mut Machine) {
+    fn settle(&mut self, machine: &mut Machine, watch: &mut Watch<'_>) -> Result<(), Stuck> {
         let now = self.world.now();
+        let mut steps = Steps::default();
         machine.take_in(now, self);
         machine.unmap(now, self);
-        while machine.turn(now, self) {}
+        while machine.turn(now, self) {
+            self.note_work(TURN_TOUCHES, watch);
+            steps.step(now, || format!("turns of the machine: {}", state_of(machine)))?;
+        }
+        Ok(())
     }
 
     /// What a fault costs the processor, with all pages that went in and out since the last one.

@@ -1,0 +1,69 @@
+//! A run while it goes on: its progress, and its end before its time.
+
+use readpath_core::decision::LoggedDecision;
+use readpath_core::machine::Machine;
+use readpath_core::unit::Time;
+
+use crate::workload::Workload;
+
+/// What a run tells while it goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// The time of the world.
+    pub now: Time,
+    /// Bytes moved so far.
+    pub bytes: u64,
+    /// Bytes that the workload will move, where that is known.
+    pub bytes_total: Option<u64>,
+}
+
+/// Whether a run goes on after it has told its progress.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Go {
+    /// It does.
+    On,
+    /// It stops issuing, waits for what is under way, and reports.
+    Stop,
+}
+
+/// Who looks on while a run goes on.
+pub struct Watch<'a> {
+    /// Hears of the progress now and then.
+    pub tell: &'a mut dyn FnMut(Progress) -> Go,
+    /// Hears of every decision of the laws that keep a log of them.
+    /// `None`: the log stays off.
+    pub decided: Option<&'a mut dyn FnMut(&LoggedDecision)>,
+    /// Sees the workload before it runs, and may give its processes logs.
+    pub prepare: Option<&'a mut dyn FnMut(&mut Workload)>,
+}
+
+impl<'a> Watch<'a> {
+    /// Hears of the progress alone.
+    pub fn progress(tell: &'a mut dyn FnMut(Progress) -> Go) -> Watch<'a> {
+        Watch { tell, decided: None, prepare: None }
+    }
+
+    /// Has the laws keep their decisions, if anybody hears of them.
+    pub(crate) fn begin(&self, path: &mut Machine) {
+        if self.decided.is_none() {
+            return;
+        }
+        path.readahead_decisions().turn(true);
+        if let Some(log) = path.scheduler_decisions() {
+            log.turn(true);
+        }
+    }
+
+    /// Takes the decisions of the last turn out of the laws' logs, in the order of time.
+    pub(crate) fn forward_decisions(&mut self, path: &mut Machine) {
+        let Some(decided) = &mut self.decided else { return };
+        let mut all: Vec<LoggedDecision> = Vec::new();
+        let readahead = path.readahead_decisions();
+        all.extend(std::iter::from_fn(|| readahead.poll()));
+        if let Some(scheduler) = path.scheduler_decisions() {
+            all.extend(std::iter::from_fn(|| scheduler.poll()));
+        }
+        all.sort_by_key(|decision| decision.at);
+        all.iter().for_each(decided);
+    }
+}
