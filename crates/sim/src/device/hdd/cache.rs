@@ -42,6 +42,14 @@ impl SegmentCache {
         }
     }
 
+    /// Whether `sector` lies in some segment.
+    pub(super) fn holds(&self, sector: u64) -> bool {
+        // All of them, whatever the first says: so the compiler takes several at a time.
+        self.segments
+            .iter()
+            .fold(false, |any, segment| any | ((segment.start <= sector) & (sector < segment.end)))
+    }
+
     /// The segment in which `sector` lies; of several, the one that reaches farthest.
     pub(super) fn with(&self, sector: u64) -> Option<usize> {
         let holds = |segment: &CacheSegment| segment.start <= sector && sector < segment.end;

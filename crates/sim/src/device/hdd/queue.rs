@@ -148,6 +148,10 @@ impl CommandQueue {
             if cost < least {
                 (best, least) = (Some(index), cost);
             }
+            // Of commands that cost the same the oldest is served, so no other can be chosen.
+            if cost == 0 {
+                break;
+            }
         }
         self.turn(best?, now)
     }

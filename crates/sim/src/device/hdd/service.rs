@@ -78,7 +78,7 @@ impl Hdd {
             let reads_on = || sectors_until(ahead, cache, geometry, start);
             match command.request.op {
                 Op::Write => reach.cost(&self.mechanics, place, Op::Write),
-                Op::Read if segments.with(start).is_some() => 0,
+                Op::Read if segments.holds(start) => 0,
                 Op::Read => match reads_on() {
                     Some(_) if reach.order == QueuePolicy::Elevator => 0,
                     Some(sectors) => {
