@@ -75,8 +75,8 @@ fn the_swap_example_ends_under_every_scheduler() {
     }
 }
 
-/// The README's way from a recording to what is wrong and to other storage: its commands as they
-/// stand, by a shell, in a folder of the test's own. The recorded program reads something.
+/// The README's commands from a recording to its findings and to other storage run as they stand,
+/// by a shell, in a folder of the test's own. The recorded program reads something.
 #[test]
 fn the_readmes_recording_can_be_explained_and_replayed() {
     let text = std::fs::read_to_string(root().join("README.md")).unwrap();

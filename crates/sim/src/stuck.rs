@@ -48,7 +48,7 @@ impl Steps {
     }
 }
 
-/// What a machine has under way, in words.
+/// The state of a machine, in words.
 pub(crate) fn state_of(machine: &Machine) -> String {
     let (depth, wake) = (machine.meter().in_device(), machine.next_wake());
     let wake = wake.map_or_else(|| "no wake".to_owned(), |at| format!("a wake at {} ns", at.ns()));

@@ -40,7 +40,7 @@ pub struct RequestCounts {
     pub bytes: u64,
 }
 
-/// What a process shares with the others of its phase.
+/// A process's view of its run, shared with the others of its phase.
 pub struct ProcessesShared<'a> {
     /// The file that all files of the job are laid out on.
     pub path: &'a Path,
@@ -258,7 +258,7 @@ struct Past {
     is_direct: bool,
 }
 
-/// What the processes of all phases share.
+/// State that the processes of all phases share.
 struct All<'a> {
     path: &'a Path,
     starts: &'a [u64],

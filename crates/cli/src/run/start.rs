@@ -28,7 +28,7 @@ struct State {
 }
 
 impl Start {
-    /// Of so many processes, at this time of the run.
+    /// A phase with a number of processes that begins at this time of the run.
     pub fn of(processes: usize, time: Time) -> Start {
         let state =
             State { unprepared: processes, running: processes, end: time, cpu_seconds: 0.0 };

@@ -7,8 +7,8 @@
 //! is clean and unmapped). That is what the machine's budget counts by.
 //!
 //! Invariant: an unpinned page of memory is on the list that its state names
-//! (`list_memory`), or on none while it is leaving or being written. Under a law a page that is
-//! mapped again while it is being written is on none as well until its write has ended. The law
+//! (`list_memory`), or on none while it is leaving or being written. Under a policy a page
+//! that is mapped again during its write is on none as well until the write has ended. The policy
 //! would name it over and over, and never the pages behind it.
 
 use super::{Cache, FileId, Frame, FrameId, FrameList, FrameState, Mark, RunEntry};
@@ -324,8 +324,8 @@ impl Cache {
         }
     }
 
-    /// A page that was chosen to leave can't go now. Under a law it is out of the way until
-    /// [`take_back`](Cache::take_back), so that the law names others meanwhile; on a list of
+    /// A page that was chosen to leave can't go now. Under a policy it is out of the way until
+    /// [`take_back`](Cache::take_back), so that the policy names others meanwhile; on a list of
     /// memory's own it goes to the front at once.
     pub fn set_aside(&mut self, id: FrameId) {
         if self.is_memory_apart || self.frame(id).pins > 0 {
@@ -406,7 +406,7 @@ impl Cache {
         let MemoryFlags { is_mapped, is_dirty, is_writing, .. } = frame.memory;
         let list = match (is_mapped || is_dirty, self.unused.contains(id)) {
             (false, _) if is_writing => return,
-            // It can't leave before its write has ended: `end_write` gives it to the law.
+            // It can't leave before its write has ended: `end_write` gives it to the policy.
             (true, _) if is_writing && !self.is_memory_apart => return,
             (true, _) if !self.is_memory_apart => return self.give_to_policy(id),
             (true, _) => FrameList::MEMORY_INACTIVE,

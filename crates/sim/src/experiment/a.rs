@@ -84,7 +84,7 @@ fn table(
             device: policy(DEVICE),
             readahead: policy(readahead),
             scheduler: policy("deadline"),
-            // What the kernels of that time kept.
+            // The policy of the kernels of that time.
             eviction: policy("two-lists"),
             raw: policy("ring"),
             merges: false,

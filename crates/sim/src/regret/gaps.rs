@@ -14,7 +14,7 @@ use crate::workload::{FileId, GivenRead, ReadList, Workload, WorkloadFile};
 
 const PAGE: u64 = 8 << 10;
 
-/// What a reader of these pages gets, in MiB/s.
+/// The rate of a reader of these pages, in MiB/s.
 fn rate(device: &str, readahead: &str, bytes: u64, offsets: &[u64]) -> f64 {
     let reading = |&offset: &u64| GivenRead { file: FileId(0), offset, bytes };
     let list = ReadList {
@@ -37,13 +37,13 @@ fn rate(device: &str, readahead: &str, bytes: u64, offsets: &[u64]) -> f64 {
     row.unwrap().mib_per_s.unwrap()
 }
 
-/// Of so many rising pages of 8 KiB each is read with a likelihood in percent.
+/// Rising pages of 8 KiB, each of which is read with a likelihood in percent.
 fn bernoulli(pages: u64, percent: u64, seed: u64) -> Vec<u64> {
     let mut draw = SeededRng::new(seed);
     (0..pages).filter(|_| draw.below(100) < percent).map(|page| page * PAGE).collect()
 }
 
-/// So many reads, whose gaps have a lognormal distribution: median and spread in pages.
+/// Reads whose gaps have a lognormal distribution, with median and spread in pages.
 fn lognormal(reads: u64, median: f64, sigma: f64, seed: u64) -> Vec<u64> {
     let mut draw = SeededRng::new(seed);
     let mut uniform = || (draw.below(1 << 30) as f64 + 0.5) / f64::from(1 << 30);

@@ -369,7 +369,7 @@ mod tests {
     }
 
     /// 60 pages are written to in memory for 64, so that some are on their way out; each is used
-    /// again before its write has ended. Then a read asks for 40 pages. Under every law others
+    /// again before its write has ended. Then a read asks for 40 pages. Under every policy others
     /// leave for it, a few less than 40 as some frames are free, and none is written twice.
     #[test]
     fn what_is_used_again_while_it_is_written_does_not_stand_in_the_way_of_others() {

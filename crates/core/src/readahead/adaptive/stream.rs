@@ -477,8 +477,8 @@ impl ReadStream {
     }
 }
 
-/// Whether a reader has used all pages of a range: nobody waits for them, and none that was read
-/// ahead still stands there unused.
+/// True if a reader has used all pages of a range: each is in memory, and none that was read ahead
+/// is still unused.
 fn was_used(range: PageRange, pages: &dyn PageView) -> bool {
     range.pages().all(|page| pages.is_cached(page) && !pages.is_unused(page))
 }

@@ -60,9 +60,9 @@ impl RandomAccess {
 
     /// The stride of which it is the third block, if it lies from the one before as that from its own.
     ///
-    /// A request that finds its pages, or has them on their way, is heard of by chance: another
-    /// guess brought them in, and the requests around it may not have been heard of. Its distance
-    /// from others says nothing. So none of the three pages was there.
+    /// A request that finds its pages, or has them on their way, is seen by chance, as another
+    /// guess brought them in. Requests around it may not have been seen, and its distance from
+    /// others is no evidence. Each of the three has therefore missed a page.
     pub(super) fn stride(&self, before: Option<RandomAccess>) -> Option<Stride> {
         let before = before.filter(|_| self.missed >= 3)?;
         let is_of_bytes =

@@ -25,8 +25,8 @@ use crate::unit::PageRange;
 /// read whole: half of 128 MiB by 16 KiB in 256 MiB of memory had 0.47 of the best, held out.
 const SHARE_ASKED: u64 = 8;
 
-/// A request that continues no stream was seen: it counts, and the sweep goes on. Nothing is read
-/// whole for a reader that `passes` over the file in one direction: it does not come back.
+/// A request that continues no stream was seen: it counts, and the sweep goes on. A reader
+/// that `passes` over the file in one direction does not come back, and has no part read whole.
 pub(super) fn sweep(seen: AccessContext, passes: bool, pages: &mut dyn PageView) {
     let AccessContext { request, file_pages, is_touch, .. } = seen;
     let absent = request.pages().filter(|&page| !pages.is_cached(page)).count() as u64;
