@@ -351,13 +351,13 @@ mod tests {
                         8,0    1        3     0.000002000   123  Q  WS 8 + 8 [fio]\n\
                       CPU0 (8,0):\n Reads Queued:           1,       10KiB\n";
         assert_eq!(
-            parsed(BlockTraceFormat::Requests(trace::Format::Blkparse), events),
+            parsed(BlockTraceFormat::Requests(trace::TraceFormat::Blkparse), events),
             Ok(vec![0, 1, 2, 1])
         );
         let requests = "128166372003061629,usr,0,Read,4095,2,413\n\
                         128166372016382155,usr,1,Write,0,4096,9\n";
         assert_eq!(
-            parsed(BlockTraceFormat::Requests(trace::Format::Msr), requests),
+            parsed(BlockTraceFormat::Requests(trace::TraceFormat::Msr), requests),
             Ok(vec![0, 1, 2])
         );
         let reads = "4096 8192 # two pages\nadvice random\ntouch 8192\n";
@@ -372,24 +372,29 @@ mod tests {
             (BlockTraceFormat::Arc, "1 2\n5\n", 2, "FIRST COUNT"),
             (BlockTraceFormat::Arc, "1 99999999\n", 1, "more than one request"),
             (
-                BlockTraceFormat::Requests(trace::Format::Blkparse),
+                BlockTraceFormat::Requests(trace::TraceFormat::Blkparse),
                 "8,0 1 1 0.0 9 Q R x + 8 [p]\n",
                 1,
                 "SECTOR + SECTORS",
             ),
             (
-                BlockTraceFormat::Requests(trace::Format::Blkparse),
+                BlockTraceFormat::Requests(trace::TraceFormat::Blkparse),
                 "hello\n",
                 1,
                 "blkparse's `MAJOR,MINOR",
             ),
             (
-                BlockTraceFormat::Requests(trace::Format::Msr),
+                BlockTraceFormat::Requests(trace::TraceFormat::Msr),
                 "1,usr,0,Read,1,2\n1,usr,0,Trim,1,2,3\n",
                 2,
                 "Read|Write",
             ),
-            (BlockTraceFormat::Requests(trace::Format::Msr), "1,usr,0\n", 1, "TICKS,HOST,DISK"),
+            (
+                BlockTraceFormat::Requests(trace::TraceFormat::Msr),
+                "1,usr,0\n",
+                1,
+                "TICKS,HOST,DISK",
+            ),
             (BlockTraceFormat::Reads, "1 2\nrewind\n", 2, "is no step"),
         ] {
             let error = wrong(format, text);

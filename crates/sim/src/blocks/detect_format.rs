@@ -57,11 +57,11 @@ mod tests {
         assert_eq!(found("x", "reopen\n4096 512\n"), Some(BlockTraceFormat::Reads));
         assert_eq!(
             found("usr_0.csv", "1,usr,0,Read,4096,512,9\n"),
-            Some(BlockTraceFormat::Requests(trace::Format::Msr))
+            Some(BlockTraceFormat::Requests(trace::TraceFormat::Msr))
         );
         assert_eq!(
             found("x", "  8,0 1 1 0.0 9 Q R 8 + 8 [x]\n"),
-            Some(BlockTraceFormat::Requests(trace::Format::Blkparse))
+            Some(BlockTraceFormat::Requests(trace::TraceFormat::Blkparse))
         );
         assert_eq!(
             detect_format("w1.oracleGeneral.bin", &[0; 24]),

@@ -154,7 +154,7 @@ fn a_recording_is_a_trace_of_its_reads() {
         ReadOutcome, ReadRecord, Record, RecordingStart, RecordingWriter, ThreadName,
     };
     let mut writer = RecordingWriter::new(Vec::new()).unwrap();
-    let file = |file| Record::File(recording::File { file, ..Default::default() });
+    let file = |file| Record::File(recording::FileRecord { file, ..Default::default() });
     let read = |file, offset, begin_ns| {
         let (end_ns, outcome) = (begin_ns + 5, ReadOutcome::Bytes(512));
         let asked_bytes = 4096;
@@ -175,7 +175,7 @@ fn a_recording_is_a_trace_of_its_reads() {
         file(4),
         read(3, 100, 1_000),
         read(4, 0, 3_000),
-        Record::End(recording::End::default()),
+        Record::End(recording::RecordingEnd::default()),
     ];
     records.into_iter().for_each(|record| writer.put(record).unwrap());
     let bytes = writer.finish().unwrap();
