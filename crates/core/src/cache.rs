@@ -1,21 +1,18 @@
 //! The page cache: pages of files in frames of memory, under a budget.
 //!
-//! A frame is [`PAGE_BYTES`](crate::unit::PAGE_BYTES) of memory that the world outside owns; the
-//! cache knows it by number only. A page is *in flight* from the moment it is added until the
-//! device has delivered it, so that a second reader of a missing page finds it and waits, and one
-//! device read serves both.
+//! A frame is [`PAGE_BYTES`](crate::unit::PAGE_BYTES) of memory owned by the environment; the cache
+//! knows it by number only. A page is *in flight* from its addition until the device has delivered
+//! it. A second reader of a missing page thus finds it and waits, and one device read serves both.
 //!
-//! Which page goes when memory is short a law of [reclaim](crate::eviction) decides.
+//! An [eviction policy](crate::eviction) selects the page that leaves when memory is short.
 //!
 //! Invariants:
-//! 1. a page is in the table from `add` until it is evicted,
-//!    dropped, or its read failed;
-//! 2. a frame that is pinned or in flight is never given away;
-//! 3. pages come to the reclaim law in the order in which they were added, in
-//!    whatever order they arrive; one in flight is passed over;
-//! 4. as many frames are free as are promised, at least;
-//! 5. a page that was read ahead counts as waste exactly once, when it leaves
-//!    the cache without having been used.
+//! 1. a page is in the table from `add` until it is evicted, dropped, or its read failed;
+//! 2. a frame that is pinned or in flight is never reused;
+//! 3. pages reach the eviction policy in the order of their addition, independent of the order of
+//!    arrival; one in flight is skipped;
+//! 4. at least as many frames are free as are reserved;
+//! 5. a prefetched page counts as waste exactly once, when it leaves the cache unused.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -49,53 +46,55 @@ pub use runs::RunEntry;
 use supply::FreeFrames;
 use table::{FrameLink, PageTableIndex};
 
-/// Names a file in the cache.
+/// Identifies a file in the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileId(pub u32);
 
-/// Names a frame of memory: 0 up to the most that there may be.
+/// Identifies a frame of memory: from 0 up to the largest possible budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FrameId(pub u32);
 
-/// What a frame holds.
+/// State of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameState {
-    /// Nothing. Entered at the start, by eviction, by a drop, and when a read
-    /// fails; left by [`Cache::add`].
+    /// No page. Entered at the start, by eviction, by a drop, and when a read fails; left by
+    /// [`Cache::add`].
     Free,
-    /// A page that the device is to deliver, by the request named. Entered by
-    /// [`Cache::add`]; left by [`Cache::fill`] or [`Cache::fail`].
+    /// A page that the device will deliver, by this request. Entered by [`Cache::add`]; left by
+    /// [`Cache::fill`] or [`Cache::fail`].
     InFlight(RequestId),
-    /// A page whose bytes are good. Entered by [`Cache::fill`]; left by
-    /// eviction or a drop.
+    /// A page with valid data. Entered by [`Cache::fill`]; left by eviction or a drop.
     Filled,
-    /// A page whose bytes are good, and which has left its file's table while a
-    /// reader still held it. Entered by a drop; becomes free with the last unpin.
+    /// A page with valid data that has left its file's table while a reader had it pinned. Entered
+    /// by a drop; becomes free with the last unpin.
     Orphan,
-    /// A page that could not be read while a reader held it; its bytes are no
-    /// good. Entered by [`Cache::fail`]; becomes free with the last unpin.
+    /// A page that could not be read while a reader had it pinned; its data is invalid. Entered by
+    /// [`Cache::fail`]; becomes free with the last unpin.
     Failed,
 }
 
+/// A frame that has held a page at least once.
 #[derive(Clone, Copy, Debug)]
 struct Frame {
     file: FileId,
     page: u64,
     pins: u32,
     state: FrameState,
+    /// Next frame of its hash chain.
     next_in_table: FrameLink,
+    /// Order of the folio that the page came in as.
     order: u8,
+    /// True if the page carries the readahead mark.
     is_marked: bool,
-    /// Of a file: its next use is the one that it was brought in for. Of memory: it was used.
+    /// For a page of a file: its next use is the one that it was read for. For memory: its
+    /// referenced bit.
     is_referenced: bool,
-    /// Its bytes were overwritten on the device while it was in flight.
+    /// True if its data was overwritten on the device while it was in flight.
     is_stale: bool,
-    /// What only a page of memory can be.
     memory: memory::MemoryFlags,
 }
 
 impl Frame {
-    /// The key of its page.
     fn key(&self) -> PageKey {
         PageKey::of(self.file, self.page)
     }
@@ -104,44 +103,44 @@ impl Frame {
 /// The page cache.
 #[derive(Debug)]
 pub struct Cache {
-    /// Those that have held a page, the others after them: memory for a frame is touched when the
-    /// frame is first used.
+    /// All frames that have ever held a page. Memory of a frame is first touched at its first use.
     frames: Vec<Frame>,
     supply: FreeFrames,
-    /// Free frames that are kept for reads.
+    /// Free frames that are reserved for reads.
     promised: u32,
     table: PageTableIndex,
     places: FrameLists,
     policy: Box<dyn EvictionPolicy>,
-    /// For how many pages it was built.
+    /// Number of pages that the policy was built for.
     policy_pages: u32,
-    /// Whether memory has lists apart from the law's.
+    /// True if memory has lists separate from the policy's.
     is_memory_apart: bool,
-    /// How long pages that are read ahead wait for their first use.
+    /// Waiting times of prefetched pages until their first use.
     waits: FirstUseWaits,
-    /// What has come back; told only where the budget may change.
+    /// Count of returned pages; only if the budget may change.
     refaults: Option<RefaultTable>,
     counters: CacheCounters,
-    /// What came of what was read ahead, by file.
+    /// Outcome of prefetched pages, by file.
     credits: Vec<Credit>,
     memory: memory::MemoryCounts,
     lender: Option<Box<dyn PageSharer>>,
-    /// Frames whose page was read ahead and not used yet.
+    /// Frames with a prefetched page that is not used yet.
     unused: FrameSet,
-    /// The word of `unused` at which [`settle_next`](Cache::settle_next) goes on, for how many
-    /// pages that are added it does so once, and how many were added since.
+    /// Word of `unused` at which [`settle_next`](Cache::settle_next) continues.
     collect_from: u32,
+    /// Number of added pages for which `settle_next` checks one word.
     collect_each: u32,
+    /// Pages added since the last check.
     collect_due: u32,
 }
 
 impl Cache {
-    /// An empty cache of `budget_pages` frames, under a law that was built for as many.
+    /// Creates an empty cache of `budget_pages` frames, with a policy built for that size.
     pub fn new(budget_pages: u32, policy: Box<dyn EvictionPolicy>) -> Cache {
         Cache::with_frames_max(budget_pages, budget_pages, policy)
     }
 
-    /// As [`new`](Cache::new), of one whose budget may be changed later, up to `frames_max`.
+    /// As [`new`](Cache::new), for a budget that may be changed later, up to `frames_max`.
     pub fn with_frames_max(
         budget_pages: u32,
         frames_max: u32,
@@ -170,33 +169,34 @@ impl Cache {
         }
     }
 
-    /// Has filled pages lent to readers beside the machine; before the first page is added.
+    /// Shares filled pages with readers outside the machine. Must be called before the first page
+    /// is added.
     pub fn lend_through(&mut self, lender: Box<dyn PageSharer>) {
         self.lender = Some(lender);
     }
 
-    /// Makes room for the pages of one more file.
+    /// Registers a file.
     pub fn add_file(&mut self) -> FileId {
         self.credits.push(Credit::default());
         self.table.add_file()
     }
 
-    /// Whether no page of the file is cached, or on its way into the cache.
+    /// Returns true if no page of the file is cached, or being read into the cache.
     pub fn is_empty(&self, file: FileId) -> bool {
         self.table.is_empty(file)
     }
 
-    /// How many frames there are in circulation.
+    /// Number of frames in circulation.
     pub fn budget_pages(&self) -> u32 {
         self.supply.budget()
     }
 
-    /// How many frames hold nothing.
+    /// Number of free frames.
     pub fn free_pages(&self) -> u32 {
         self.supply.free()
     }
 
-    /// What was counted so far.
+    /// The counters since the cache was created.
     pub fn counters(&self) -> CacheCounters {
         self.counters
     }
@@ -207,14 +207,14 @@ impl Cache {
         self.table.find(&self.frames, file, page)
     }
 
-    /// What the frame holds.
+    /// The state of a frame.
     pub fn state(&self, frame: FrameId) -> FrameState {
         self.frame(frame).state
     }
 
-    /// Whether the frame's page was read ahead and not used yet.
+    /// Returns true if the frame's page was prefetched and is not used yet.
     pub fn is_unused(&self, frame: FrameId) -> bool {
-        // Of a frame whose page is on its way the lender knows only who used the one before.
+        // For a page in flight, the shared access bits belong to the frame's previous page.
         let is_lent = self.state(frame) == FrameState::Filled;
         let lender = self.lender.as_ref().filter(|_| is_lent);
         self.unused.contains(frame) && !lender.is_some_and(|lender| lender.is_used(frame))
@@ -231,7 +231,7 @@ impl Cache {
         frame.is_marked.then(|| Folio::holding(page, frame.order))
     }
 
-    /// Takes the readahead mark off every page of the folio.
+    /// Removes the readahead mark from every page of the folio.
     pub fn clear_mark(&mut self, file: FileId, folio: Folio) {
         for page in folio.range().pages() {
             if let Some(frame) = self.find(file, page) {
@@ -243,8 +243,8 @@ impl Cache {
         }
     }
 
-    /// Adds an absent page, in flight; `is_ahead` when nobody has asked for it yet.
-    /// None when every frame is pinned or in flight.
+    /// Adds an absent page, in flight; `is_ahead` if no reader has requested it yet. Returns `None`
+    /// if every frame is pinned or in flight.
     pub fn add(
         &mut self,
         file: FileId,
@@ -260,7 +260,7 @@ impl Cache {
         added
     }
 
-    /// The device has delivered the page.
+    /// Records that the device has delivered the page.
     pub fn fill(&mut self, id: FrameId) {
         if self.arrive(id) {
             let Frame { file, page, is_marked, .. } = *self.frame(id);
@@ -268,7 +268,7 @@ impl Cache {
         }
     }
 
-    /// A page has come; whether it is to be lent.
+    /// Sets the state of a delivered page. Returns true if it may be shared.
     #[inline]
     fn arrive(&mut self, id: FrameId) -> bool {
         debug_assert!(matches!(self.state(id), FrameState::InFlight(_)));
@@ -286,13 +286,14 @@ impl Cache {
         true
     }
 
+    /// Shares filled pages with readers outside the machine, if there are any.
     fn lend(&mut self, file: FileId, first: u64, frames: &[FrameId], marked: u64) {
         if let Some(lender) = self.lender.as_mut().filter(|_| !frames.is_empty()) {
             lender.lend(file, first, frames, marked);
         }
     }
 
-    /// The device could not deliver the page: it leaves the cache.
+    /// Records that the device could not deliver the page, which leaves the cache.
     pub fn fail(&mut self, id: FrameId) {
         debug_assert!(matches!(self.state(id), FrameState::InFlight(_)));
         self.remove(id);
@@ -301,7 +302,7 @@ impl Cache {
         }
     }
 
-    /// Keeps the frame from being given away.
+    /// Pins the frame, which prevents its reuse.
     pub fn pin(&mut self, id: FrameId) {
         self.change(id, |frame| frame.pins += 1);
         if self.frame(id).memory.is_memory {
@@ -309,7 +310,7 @@ impl Cache {
         }
     }
 
-    /// Takes one pin back.
+    /// Releases one pin.
     pub fn unpin(&mut self, id: FrameId) {
         debug_assert!(self.frame(id).pins > 0, "unpinned more often than pinned");
         self.change(id, |frame| frame.pins -= 1);
@@ -320,14 +321,14 @@ impl Cache {
         match frame.state {
             FrameState::Orphan | FrameState::Failed => self.release(id),
             FrameState::Filled if frame.memory.is_memory => self.list_memory(id),
-            // Reclaim took it off its list when it found it pinned.
+            // Eviction removed it from its list because it was pinned.
             FrameState::Filled => self.list_file(id),
             _ => {}
         }
     }
 
-    /// Somebody uses the page: it is no waste any more. The law hears of it, unless it is the use
-    /// that the page was brought in for.
+    /// Records a use of the page, which is then no longer waste. The use is reported to the policy
+    /// unless it is the one that the page was read for.
     pub fn touch(&mut self, id: FrameId) {
         let is_first = self.note_use(id);
         if core::mem::take(&mut self.frame_mut(id).is_referenced) {
@@ -341,28 +342,28 @@ impl Cache {
         }
     }
 
-    /// Somebody goes on using the page, within one reference: if it was not used since it came it is now.
+    /// Records a continued use within one reference: it counts only if the page was not used since
+    /// it was added.
     pub fn continue_use(&mut self, id: FrameId) {
         if self.frame(id).is_referenced || self.unused.contains(id) {
             self.touch(id);
         }
     }
 
-    /// Drops the filled pages of the range that nobody holds, as `POSIX_FADV_DONTNEED` does.
+    /// Drops the unpinned, filled pages of the range, as `POSIX_FADV_DONTNEED` does.
     pub fn drop_unused(&mut self, file: FileId, range: PageRange) {
         let mut ids = self.table.cached(&self.frames, file, range);
         ids.retain(|&id| self.state(id) == FrameState::Filled && self.frame(id).pins == 0);
         self.drop_all(&ids, |_, _| false);
     }
 
-    /// Takes in which pages that the [`PageSharer`] was to forget are in use no more.
+    /// Unpins the pages that the [`PageSharer`] had to forget and that are no longer in use.
     pub fn take_returned(&mut self) {
         let returned = self.lender.as_mut().map_or(Vec::new(), |lender| lender.take_returned());
         returned.into_iter().for_each(|id| self.unpin(id));
     }
 
-    /// Has the lender tell what was used since it was last asked, so that
-    /// [`counters`](Cache::counters) are those of this moment.
+    /// Collects all uses from the lender, so that [`counters`](Cache::counters) are up to date.
     pub fn settle(&mut self) {
         for id in (0..self.frames.len() as u32).map(FrameId) {
             if self.state(id) == FrameState::Filled {
@@ -371,21 +372,22 @@ impl Cache {
         }
     }
 
-    /// The first page of the range that is on its way into the cache.
+    /// The first page of the range that is in flight.
     pub fn first_in_flight(&self, file: FileId, range: PageRange) -> Option<u64> {
         let is_in_flight = |frame: &Frame| matches!(frame.state, FrameState::InFlight(_));
         Some(self.table.first_where(&self.frames, file, range, is_in_flight)?.0)
     }
 
-    /// The first page of the range that was on its way when it was [invalidated](Cache::invalidate), and still is.
+    /// The first page of the range that was in flight when it was [invalidated](Cache::invalidate),
+    /// and still is.
     pub fn first_stale(&self, file: FileId, range: PageRange) -> Option<u64> {
         let is_stale =
             |frame: &Frame| frame.is_stale && matches!(frame.state, FrameState::InFlight(_));
         Some(self.table.first_where(&self.frames, file, range, is_stale)?.0)
     }
 
-    /// The bytes of the range have changed on the device: no page of it may be
-    /// served again. Readers that hold one keep what they have.
+    /// Records that the data of the range has changed on the device: no page of it may be served
+    /// again. Readers with a pinned page keep its old data.
     pub fn invalidate(&mut self, file: FileId, range: PageRange) {
         let mut ids = self.table.cached(&self.frames, file, range);
         ids.retain(|&id| {
@@ -394,15 +396,15 @@ impl Cache {
             frame.state == FrameState::Filled
         });
         self.drop_all(&ids, |cache, id| {
-            // Who uses it keeps it until it is returned.
+            // The page stays for its present readers until they return it.
             cache.lender.as_mut().expect("only a lender refuses").forget(id);
             cache.pin(id);
             true
         });
     }
 
-    /// Drops filled pages; of each that is in use only if `is_to_go` says so. The first to go is
-    /// the first whose frame is used again, as in reclaim.
+    /// Drops filled pages. A page in use is dropped only if `is_to_go` returns true. The frames are
+    /// reused in the order of the drops, as after eviction.
     fn drop_all(&mut self, ids: &[FrameId], mut is_to_go: impl FnMut(&mut Cache, FrameId) -> bool) {
         let mark = self.supply.mark();
         for ids in ids.chunks(eviction::RECALL_BATCH_MAX) {
@@ -416,7 +418,7 @@ impl Cache {
         self.supply.turn(mark);
     }
 
-    /// Takes the page out of its table; its frame becomes free, or an orphan while it is held.
+    /// Removes the page from its table. Its frame becomes free, or an orphan while it is pinned.
     #[inline]
     fn remove(&mut self, id: FrameId) {
         let is_held = self.frame(id).pins > 0;
@@ -425,7 +427,7 @@ impl Cache {
         }
         self.table.remove(&mut self.frames, id);
         if is_held {
-            // Its reader says that he uses it only after it has left.
+            // Its reader will report the use only after it has left.
             self.note_use(id);
             self.change(id, |frame| frame.state = FrameState::Orphan);
         } else {
@@ -442,7 +444,8 @@ impl Cache {
         self.supply.put(id);
     }
 
-    /// Changes a frame, and what is counted of it as memory; it doesn't become memory by it.
+    /// Changes a frame and updates the counts of memory pages. The change must not turn a file's
+    /// page into memory.
     fn change(&mut self, id: FrameId, change: impl FnOnce(&mut Frame)) {
         let frame = &mut self.frames[id.0 as usize];
         if !frame.memory.is_memory {
@@ -462,12 +465,12 @@ impl Cache {
     }
 }
 
-/// Whether a page carries the readahead mark: its use starts the next window.
+/// The readahead mark of a page: its use starts the next window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mark {
-    /// It does.
+    /// The page carries the mark.
     Set,
-    /// It does not.
+    /// The page carries no mark.
     Clear,
 }
 

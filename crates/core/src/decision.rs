@@ -1,15 +1,14 @@
-//! The decision log: every decision of a law with the numbers that decided it.
+//! The decision log: every decision of a policy with the numbers behind it.
 //!
-//! A scheduler that keeps a [`DecisionLog`] hands it out by
-//! [`Scheduler::decisions`](crate::scheduler::Scheduler::decisions). Readahead and swap-in laws are
-//! lent one with what they know together
-//! ([`DeviceEvidence::log`](crate::readahead::DeviceEvidence::log)). The caller turns it
-//! on, and takes out what gathers in it after each call. Off, saying a
-//! decision costs one branch: the decision is not even formed.
+//! A scheduler with a [`DecisionLog`] provides it by
+//! [`Scheduler::decisions`](crate::scheduler::Scheduler::decisions). Readahead and swap-in policies
+//! find one in their evidence ([`DeviceEvidence::log`](crate::readahead::DeviceEvidence::log)). The
+//! caller enables it, and drains the collected decisions after each call. While it is off, logging
+//! costs one branch: the decision is not even constructed.
 //!
-//! One line each, `at_ms=12.345678 event=dispatch request=7 …`: words for a
-//! person, `key=value` for a program. Times are in milliseconds, places and
-//! sizes in sectors of 512 bytes.
+//! One line per decision, `at_ms=12.345678 event=dispatch request=7 …`: words for a person,
+//! `key=value` for a program. Times are in milliseconds, positions and sizes in sectors of 512
+//! bytes.
 
 use alloc::collections::VecDeque;
 use core::fmt;
@@ -17,171 +16,171 @@ use core::fmt;
 use crate::request::{Class, ProcessId, RequestId};
 use crate::unit::Time;
 
-/// One decision, and when it was taken.
+/// A decision and its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LoggedDecision {
-    /// When.
+    /// Time of the decision.
     pub at: Time,
-    /// What.
+    /// The decision.
     pub decision: Decision,
 }
 
-/// A decision, with what decided it; the log prints the fields under their names.
+/// A decision with the numbers behind it. The log prints the fields under their names.
 ///
-/// `queue` is a number that is reused when a queue is gone. Points of time and
-/// spans that end in `_ms` are whole milliseconds. `why` is one word.
+/// `queue` is a number that is reused when a queue is gone. Times and durations that end in `_ms`
+/// are whole milliseconds. `why` is one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
     /// A request goes to the device.
     Dispatch {
-        /// Its name.
+        /// Its identifier.
         request: RequestId,
-        /// Where it waited; `None` in a law without queues.
+        /// Its queue; `None` in a policy without queues.
         queue: Option<u32>,
-        /// Who asked for it.
+        /// Its process.
         process: ProcessId,
         /// Its first sector.
         start: u64,
-        /// How many sectors.
+        /// Number of sectors.
         sectors: u32,
-        /// Why this one of its queue.
+        /// Reason for choosing it within its queue.
         why: &'static str,
-        /// Sectors from where the last request ended.
+        /// Sectors from the end of the last request.
         distance: u64,
-        /// How many requests are in the device, this one included.
+        /// Requests in the device, including this one.
         in_device: u32,
-        /// How many of its queue may be there at once; `None`: any number.
+        /// Most requests of its queue in the device; `None`: unlimited.
         limit: Option<u32>,
     },
-    /// The queue whose turn it is has requests and may not send one.
+    /// The active queue has requests and may not send one.
     Hold {
         /// The queue.
         queue: u32,
-        /// What it waits for.
+        /// The obstacle.
         why: &'static str,
-        /// How many requests, of the kind that it waits for, are in the device.
+        /// Requests in the device, of the kind that is the obstacle.
         in_device: u32,
-        /// How many there may be when it sends one.
+        /// Number to which they must fall.
         limit: u32,
     },
-    /// A tree is chosen: the one that was served is not served on.
+    /// A tree is chosen because the present one is no longer served.
     Tree {
         /// Its class.
         class: Class,
         /// `sync`, `sync_noidle` or `async`.
         kind: &'static str,
-        /// Why the one before is not served on.
+        /// Reason for leaving the present tree.
         why: &'static str,
-        /// How many queues are in the tree.
+        /// Number of queues in the tree.
         queues: u32,
-        /// How many are in its class.
+        /// Number of queues in its class.
         busy: u32,
-        /// How many that were on average.
+        /// Average number of queues in its class.
         average: u32,
-        /// When its share of the time ends.
+        /// End of its share of the time.
         until_ms: i64,
     },
     /// A queue becomes the active one.
     SliceBegin {
         /// The queue.
         queue: u32,
-        /// Whose it is; `None`: many processes share it.
+        /// Its process; `None`: several processes share it.
         process: Option<ProcessId>,
         /// Its class.
         class: Class,
         /// Its level.
         level: u8,
-        /// The kind of tree that it belongs in.
+        /// Its kind of tree.
         kind: &'static str,
-        /// Why this queue.
+        /// Reason for this queue.
         why: &'static str,
         /// Its key: the lowest of the tree is first.
         key_ms: i64,
-        /// How many requests wait in it.
+        /// Number of its queued requests.
         queued: u32,
     },
-    /// Its first request has completed, and its slice is measured out.
+    /// The first request of the slice has completed, and the slice gets its length.
     SliceSet {
         /// The queue.
         queue: u32,
-        /// The length of the slice.
+        /// Length of the slice.
         slice_ms: i64,
-        /// When it ends.
+        /// End of the slice.
         end_ms: i64,
-        /// How many queues of the class are busy on average.
+        /// Average number of busy queues of the class.
         average: u32,
     },
-    /// It is the active one no more.
+    /// The slice of the active queue ends.
     SliceEnd {
         /// The queue.
         queue: u32,
-        /// Why.
+        /// Reason.
         why: &'static str,
-        /// What was left of its slice; negative: it overran it; `None`: it was not measured out.
+        /// Unused rest of its slice; negative if it overran; `None` if the slice had no length yet.
         left_ms: Option<i64>,
-        /// How many requests it sent.
+        /// Number of requests sent in the slice.
         dispatched: u32,
     },
     /// The device is kept idle for the queue's next request.
     IdleStart {
         /// The queue.
         queue: u32,
-        /// Until when at most.
+        /// Latest end of the idle time.
         until_ms: i64,
-        /// Why it is worth it.
+        /// Reason.
         why: &'static str,
-        /// How long its process thinks on average; 0 when that is not known.
+        /// Mean think time of its process; 0 if unknown.
         think_ms: u64,
     },
-    /// That time is over.
+    /// The idle time ends.
     IdleStop {
         /// The queue.
         queue: u32,
-        /// What ended it.
+        /// The event that ended it.
         why: &'static str,
     },
     /// The queue ran empty, and the device is not kept idle for it.
     NoIdle {
         /// The queue.
         queue: u32,
-        /// Why not.
+        /// Reason.
         why: &'static str,
-        /// How long its process thinks on average; 0 when that is not known.
+        /// Mean think time of its process; 0 if unknown.
         think_ms: u64,
     },
-    /// Whether the queue is worth idling for has changed.
+    /// The idle window of the queue opens or shuts: idling for it pays, or no longer does.
     Window {
         /// The queue.
         queue: u32,
-        /// Whether it is, now: `state=open` or `shut`.
+        /// The new state: `state=open` or `shut`.
         is_open: bool,
-        /// Why.
+        /// Reason.
         why: &'static str,
-        /// Its mean distance in sectors, or how many of its last 32 requests were far.
+        /// Its mean distance in sectors, or the number of far requests among its last 32.
         seek: u64,
-        /// How long its process thinks on average; 0 when that is not known.
+        /// Mean think time of its process; 0 if unknown.
         think_ms: u64,
-        /// How many requests wait in it.
+        /// Number of its queued requests.
         queued: u32,
     },
-    /// A request of one queue ends the turn of another.
+    /// A request of one queue ends the slice of another.
     Preempt {
-        /// The queue that is next.
+        /// The preempting queue.
         queue: u32,
-        /// The queue whose turn ends.
+        /// The queue whose slice ends.
         active: u32,
-        /// By which rule.
+        /// The rule that applied.
         why: &'static str,
         /// Sectors between the request and the end of the last one.
         distance: u64,
     },
-    /// Two queues work close to each other, and one sends its processes to the other.
+    /// Two queues have neighbouring requests, and the processes of one move to the other.
     Join {
         /// The queue that is left.
         queue: u32,
         /// The queue that serves both.
         into: u32,
-        /// Sectors between the next request of the one and the end of the last.
+        /// Sectors between the next request of the other queue and the end of the last request.
         distance: u64,
     },
     /// A process leaves a joined queue that has become seeky.
@@ -190,133 +189,135 @@ pub enum Decision {
         queue: u32,
         /// The process.
         process: ProcessId,
-        /// Its mean distance in sectors, or how many of its last 32 requests were far.
+        /// Its mean distance in sectors, or the number of far requests among its last 32.
         seek: u64,
     },
-    /// What the device turned out to be.
+    /// Result of the detection of internal queueing.
     Queueing {
-        /// Whether it queues requests itself: `answer=yes` or `no`.
+        /// True if the device queues requests internally: `answer=yes` or `no`.
         is_queueing: bool,
-        /// The most requests that it was given at once.
+        /// Largest number of requests in the device.
         peak: u32,
     },
-    /// How many processes are served at a time was found.
+    /// The limit on active processes changes.
     Limit {
-        /// So many from now on; `None`: all.
+        /// The new limit; `None`: all.
         limit: Option<u32>,
-        /// `enough`: it brings a quarter more than all; `less`: it doesn't any more; `far`: nobody is worth
-        /// waiting for; `another`: the rate is another device's, or another load's.
+        /// `enough`: its throughput is a quarter above the throughput of all processes. `less`: it
+        /// isn't any more. `far`: idling pays for no process. `another`: the rate indicates another
+        /// device or load.
         why: &'static str,
-        /// The rate that decided it; 0 when none did.
+        /// The rate that decided it; 0 without one.
         kib_per_s: u64,
-        /// The rate that it was held against.
+        /// The rate of all processes for comparison.
         before_kib_per_s: u64,
     },
-    /// A readahead law has pages read that were not asked for.
+    /// A readahead policy reads unrequested pages.
     ReadAhead {
-        /// Which file, in the order in which they were added.
+        /// Number of the file, in the order of registration.
         file: u32,
         /// The first page.
         first: u64,
-        /// How many pages; of a stride, the gaps among them.
+        /// Number of pages; for a stride, the gaps are included.
         pages: u64,
-        /// What they are ahead of: `forward`, `backward`, `strided`; or a
-        /// `sweep` of a file that is used up at random.
+        /// Access shape: `forward`, `backward`, `strided`; or a `sweep` of a file with random
+        /// access.
         shape: &'static str,
-        /// What made the window as large as it is: what a reader `waits` for a request, what
-        /// a request `service_time` of the device; `memory`, pages that were `evicted`; pages
-        /// that were `asked` for at random.
+        /// The bound that determined the size of the window. "waits": latency of a request for the
+        /// reader. "occupies": service time of a request on the device. "memory": free memory.
+        /// "evicted": prefetched pages were evicted. "asked": pages that were requested at random.
         why: &'static str,
-        /// Pages that the stream has behind it; of a sweep, what its requests have cost.
+        /// Pages of the stream before this point; for a sweep, the cost of its requests in pages.
         behind: u64,
         /// Pages that may be ahead of the reader.
         size: u64,
         /// Reads that have begun and not ended.
         readers: u64,
-        /// How many pages cost as much as a request.
+        /// Cost of a request in pages.
         request_pages: u64,
-        /// How many pages occupy the device as long as a request.
+        /// Service time of a request in pages.
         service_pages: u64,
-        /// Pages that were read ahead before and are not used yet.
+        /// Earlier prefetched pages that are not used yet.
         unused_pages: u64,
     },
-    /// A swap-in law has pages read that no fault asked for, or would have if there were room.
+    /// A swap-in policy reads pages beyond the fault, or would if there were free frames.
     SwapIn {
-        /// Which mapping the fault is on, and the page.
+        /// The mapping of the fault.
         memory: u32,
         /// The page, from the start of the mapping.
         page: u64,
-        /// By what is read: `addresses` or `slots`.
+        /// Order of the read: `addresses` or `slots`.
         by: &'static str,
-        /// The first of them.
+        /// The first address or slot.
         first: u64,
-        /// How many of them; some may be there, or hold nothing.
+        /// Number of addresses or slots; some may be in memory, or empty.
         places: u64,
-        /// How many pages it wanted to have read, and how many requests they are.
+        /// Number of pages that the policy wanted to read.
         target_pages: u64,
-        /// The requests that they are.
+        /// Number of requests for these pages.
         requests: u64,
-        /// How many pages there was room for.
+        /// Number of pages with a free frame.
         room_pages: u64,
-        /// What it saves, in pages of the device's time.
+        /// Expected saving, in pages of the device's time.
         value: i64,
-        /// How many faults the run has, by slot and by address.
+        /// Number of faults of the run by slot.
         run_by_slot: u64,
-        /// The run by address.
+        /// Number of faults of the run by address.
         run_by_address: u64,
-        /// The faults that wait, this one included.
+        /// Waiting faults, including this one.
         waiting: u64,
-        /// How many pages cost as much as a fault.
+        /// Cost of a fault in pages.
         fault_pages: u64,
-        /// How many pages occupy the device as long as a request.
+        /// Service time of a request in pages.
         service_pages: u64,
-        /// The most pages that may be ahead of a run.
+        /// Most pages that may be ahead of a run.
         pages_max: u64,
-        /// Pages that were read ahead before and are not used yet.
+        /// Earlier prefetched pages that are not used yet.
         unused_pages: u64,
     },
-    /// How many requests under way are worth having was found.
+    /// The limit on requests in progress changes.
     Depth {
-        /// So many, beyond one of each process.
+        /// The new limit, beyond one request for each process.
         depth: u32,
-        /// What they bring.
+        /// Throughput with this limit.
         kib_per_s: u64,
-        /// What the most brought that were under way.
+        /// Throughput with the largest number in progress.
         most_kib_per_s: u64,
     },
-    /// Decisions that were not taken out in time and are lost.
+    /// Decisions were not drained in time and are lost.
     Lost {
-        /// How many.
+        /// Number of lost decisions.
         count: u64,
     },
 }
 
-/// Decisions that wait to be taken out.
+/// Queue of decisions to be drained.
 ///
-/// At most [`DecisionLog::LIMIT`] wait; beyond it the oldest are lost, and
-/// [`Decision::Lost`] says how many.
+/// It holds at most [`DecisionLog::LIMIT`]. Beyond it the oldest are lost, and [`Decision::Lost`]
+/// reports their number.
 #[derive(Clone, Debug, Default)]
 pub struct DecisionLog {
     is_on: bool,
     waiting: VecDeque<LoggedDecision>,
+    /// Lost decisions that are not reported yet.
     lost: u64,
 }
 
 impl DecisionLog {
-    /// How many decisions may wait to be taken out. One call of a scheduler takes a handful.
+    /// Most queued decisions. One call of a scheduler makes a handful.
     pub const LIMIT: usize = 4096;
 
-    /// Has the decisions kept from now on, or not; off at first.
+    /// Turns the log on or off; it is initially off.
     pub fn turn(&mut self, is_on: bool) {
         self.is_on = is_on;
     }
 
-    /// Whether decisions are kept.
+    /// Returns true if the log is on.
     pub fn is_on(&self) -> bool {
         self.is_on
     }
 
-    /// Takes the oldest decision out.
+    /// Takes the oldest decision.
     pub fn poll(&mut self) -> Option<LoggedDecision> {
         let first = self.waiting.front()?;
         if self.lost > 0 {
@@ -328,7 +329,7 @@ impl DecisionLog {
         self.waiting.pop_front()
     }
 
-    /// For a law: notes what was decided. `decision` is called only while the log is on.
+    /// Logs a decision of a policy. `decision` is called only while the log is on.
     #[inline]
     pub fn say(&mut self, at: Time, decision: impl FnOnce() -> Decision) {
         if self.is_on {
@@ -336,6 +337,7 @@ impl DecisionLog {
         }
     }
 
+    /// Queues a decision, and drops the oldest at the limit.
     #[cold]
     fn keep(&mut self, decided: LoggedDecision) {
         if self.waiting.len() == DecisionLog::LIMIT {
@@ -481,7 +483,7 @@ impl fmt::Display for Decision {
     }
 }
 
-/// Writes ` key=value`, `-` for a value that there is not.
+/// Writes ` key=value`, with `-` for a missing value.
 fn optional(
     f: &mut fmt::Formatter<'_>,
     key: &str,

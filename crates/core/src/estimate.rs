@@ -1,17 +1,19 @@
-//! What a request of a device costs, against what a byte costs: learned from
-//! completions, with no traffic of its own.
+//! Estimated costs of a request and of a byte on a device, learned from completions, without extra
+//! traffic.
 //!
-//! Of each request it is known when it went to the device and when it came back, whether it began where the one before
-//! it ended, and what came back meanwhile. How the costs follow from that stands in `estimate/costs.rs`.
+//! The inputs for each request are its dispatch time, its completion time, a flag (it began at the
+//! end of the request before it), and the completions meanwhile. `estimate/costs.rs` derives the
+//! costs from these.
 //!
-//! They say how many pages cost as much as a request: so large a gap is
-//! worth reading through, and windows must be many times as large for the
-//! device to be busy with bytes and not with requests. Where requests overlap, one more costs less than it takes: what it *occupies*, and
-//! of its latency its reader's part, or as much as the device has nothing else to do meanwhile, if that is less.
+//! A result is the number of pages that cost as much as a request. A gap of that size is worth
+//! reading through. Windows must be many times as large, so that the device is busy with bytes and
+//! not with requests. If requests overlap, one more costs less than its latency. Its cost is its
+//! *service time*, plus the smaller of two values: the reader's share of its latency, or the time
+//! that the device would otherwise be idle.
 //!
-//! *What was seen late says nothing.* Where nobody sleeps for completions they lie there until
-//! somebody looks. Only what is known to an eighth
-//! counts; and after a look that came late, nothing of what was under way then.
+//! *A late observation gives no information.* If no thread sleeps for completions, these stay
+//! unnoticed until the next poll. Only durations known to an eighth count. After a late poll, all
+//! requests that were in progress at that time are ignored.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -24,29 +26,33 @@ mod costs;
 
 use costs::{DeviceCosts, RequestTiming};
 
-/// A span counts when no more than one of so many parts of it is unsure.
+/// Largest relative uncertainty of a duration that counts: one part in this number.
 const UNCERTAINTY_DIVISOR_MAX: u64 = 8;
 
 /// The costs of one device.
 #[derive(Clone, Debug, Default)]
 pub struct DeviceEstimate {
     costs: DeviceCosts,
-    /// How many pages a request has, mean of the newest, in parts of [`EWMA_WINDOW`]; 0 before the first.
+    /// Mean size of the newest requests, in units of 1/[`EWMA_WINDOW`] page; 0 before the first.
     mean_pages: u64,
-    /// Of each request in the device, by name.
+    /// Requests in the device, by identifier.
     under_way: Vec<InDeviceRequest>,
+    /// Total number of dispatched requests.
     dispatches: u64,
-    /// The sector at which the newest request ended.
+    /// End sector of the newest request.
     next_sector: Option<u64>,
+    /// Completions in total.
     back: CompletedTotals,
-    /// The requests before this number were there at a look that came late.
+    /// Requests with a smaller dispatch number were in the device at a late poll, and are ignored.
     ignored_before: u64,
 }
 
-/// What has come back in all.
+/// Totals of completed requests.
 #[derive(Clone, Copy, Debug, Default)]
 struct CompletedTotals {
+    /// Completed requests that did not continue the one before.
     jumps: u64,
+    /// Pages of completed requests.
     pages: u64,
 }
 
@@ -54,40 +60,42 @@ struct CompletedTotals {
 #[derive(Clone, Copy, Debug, Default)]
 struct InDeviceRequest {
     dispatched: Time,
-    /// How many had come there before it.
+    /// Its dispatch number, counted from 0.
     number: u64,
-    /// Whether it begins elsewhere than where the one before it ended.
+    /// True if it doesn't begin at the end of the request before it.
     is_discontiguous: bool,
-    /// What had come back before.
+    /// Totals at its dispatch.
     completed_before: CompletedTotals,
 }
 
 impl DeviceEstimate {
-    /// How many pages take as long as a request without its bytes; at least 1.
+    /// Number of pages that take as long as a request without its bytes; at least 1.
     pub fn request_cost_pages(&self) -> u64 {
         (self.costs.request_ps() / self.costs.page_ps()).max(1)
     }
 
-    /// How many pages keep the device busy as long as a request without its bytes does.
+    /// Number of pages that occupy the device as long as a request without its bytes.
     pub fn request_service_pages(&self) -> u64 {
         self.costs.service_ps() / self.costs.page_ps()
     }
 
-    /// What a request costs beside its bytes, in nanoseconds.
+    /// Cost of a request without its bytes, in nanoseconds.
     pub fn request_ns(&self) -> u64 {
         self.costs.request_ps() / 1_000
     }
 
-    /// What a page costs at the device's best rate, in picoseconds.
+    /// Cost of a page at the device's best rate, in picoseconds.
     pub fn page_ps(&self) -> u64 {
         self.costs.page_ps()
     }
 
-    /// What one more request of so many pages makes its reader wait beside what it occupies, while `others` wait too: in pages.
+    /// Cost for its reader of one more request of `pages` pages, beyond its service time, while
+    /// `others` wait too; in pages.
     ///
-    /// Its latency costs as much as the device has nothing to do for the others meanwhile: all of it where one
-    /// reads alone, and nothing where the others keep it busy without a pause. And no more than its part among all that wait: pages that
-    /// spare one reader a request are read at once, and all others wait for them.
+    /// The latency counts as far as the device would otherwise be idle. It counts in full if the
+    /// reader is alone, and not at all if others keep the device busy. It is at most the reader's
+    /// share among all waiting readers: the pages that save one reader a request are read at once,
+    /// and all others wait for them.
     pub fn request_waits_pages(&self, pages: u64, others: u64) -> u64 {
         let service_time = self.request_service_pages();
         let latency = self.request_cost_pages().saturating_sub(service_time);
@@ -97,7 +105,7 @@ impl DeviceEstimate {
         idle.min(latency / (others + 1))
     }
 
-    /// A request goes to the device, for these sectors, where they are known.
+    /// Records the dispatch of a request, with its sectors if known.
     pub fn dispatched(&mut self, now: Time, id: RequestId, sectors: Option<Range<u64>>) {
         let at = id.0 as usize;
         if at >= self.under_way.len() {
@@ -115,8 +123,8 @@ impl DeviceEstimate {
         self.dispatches += 1;
     }
 
-    /// A request comes back with so many bytes. It was still in the device at `not_before`; nobody
-    /// looked between then and now.
+    /// Records the completion of a request of `bytes` bytes. It was still in the device at
+    /// `not_before`, the time of the poll before this one.
     pub fn completed(&mut self, now: Time, not_before: Time, id: RequestId, bytes: u64) {
         let own = self.under_way[id.0 as usize];
         let pages = bytes / PAGE_BYTES;
@@ -143,13 +151,13 @@ impl DeviceEstimate {
     }
 }
 
-/// Of such parts the inverse of a likelihood is counted.
+/// Fixed-point unit of the inverse of a probability.
 const IDLE: u64 = 1 << 16;
 
-/// How many times less likely than certain it is that a device has nothing to do for `others`, each of whom waits for its
-/// `latency` and keeps it busy for `busy` by turns, of [`IDLE`].
+/// Inverse of the probability that a device is idle, in units of 1/[`IDLE`]. Each of `others`
+/// readers alternately waits for `latency` and occupies the device for `busy`.
 ///
-/// The machine repairman's model: `I(n) = 1 + n × busy ÷ latency × I(n - 1)`, and 1 for nobody.
+/// The machine repairman model: `I(n) = 1 + n × busy ÷ latency × I(n - 1)`, and `I(0) = 1`.
 fn inverse_idle_probability(others: u64, busy: u64, latency: u64) -> u64 {
     let mut inverse = IDLE;
     for others in 1..=others {
@@ -166,8 +174,8 @@ mod tests {
     use super::*;
     use crate::splitmix;
 
-    /// A device that keeps each request for `latency_ns`, and serves what has waited so long one after the other at each of its
-    /// heads, to which requests go at random.
+    /// A device with a latency of `latency_ns` per request. Requests that have waited that long are
+    /// served one after another by each of its heads, chosen at random.
     struct Device {
         latency_ns: u64,
         service_time_ns: u64,
@@ -176,7 +184,8 @@ mod tests {
     }
 
     impl Device {
-        /// So many read from it without a pause, of all these sizes; gives what is believed in the end.
+        /// Runs `readers` readers without a pause, with requests of these sizes. Returns the final
+        /// estimate.
         fn read_by(&self, readers: u32, sizes: &[u64], requests: u32) -> DeviceEstimate {
             let mut estimate = DeviceEstimate::default();
             let (mut seed, mut free) = (7, alloc::vec![0; self.heads]);
@@ -205,7 +214,8 @@ mod tests {
         assert!(100 * is.abs_diff(of) <= by_percent * of, "{is} for {of}");
     }
 
-    /// 5 ms for a request and 40 us for each of its pages (102.4 MB/s): a request costs as much as 125 pages.
+    /// 5 ms for a request and 40 us for each of its pages (102.4 MB/s): a request costs as much as
+    /// 125 pages.
     #[test]
     fn the_costs_of_a_constant_device_are_found() {
         let device =
@@ -215,7 +225,8 @@ mod tests {
         assert_near(estimate.page_ps(), 5, 40_000_000);
     }
 
-    /// A server of 1 ms behind 110 MB/s, full: what its requests wait for is the bytes of the others, and no cost of theirs.
+    /// A saturated server of 1 ms behind 110 MB/s: its requests wait for the bytes of others, which
+    /// is not a cost of theirs.
     #[test]
     fn a_saturated_link_is_distinguished_from_slow_requests() {
         let link = Device { latency_ns: 1_000_000, service_time_ns: 0, page_ns: 37_000, heads: 1 };
@@ -228,7 +239,8 @@ mod tests {
         }
     }
 
-    /// One head that needs 5 ms to go anywhere: nothing passes meanwhile, so that all of it is what a request occupies.
+    /// One head with a seek time of 5 ms: no other request is served meanwhile, so all of it is
+    /// service time.
     #[test]
     fn the_seek_of_one_head_is_service_time() {
         let head = Device { latency_ns: 0, service_time_ns: 5_000_000, page_ns: 36_000, heads: 1 };
@@ -237,7 +249,8 @@ mod tests {
         assert_near(estimate.page_ps(), 15, 36_000_000);
     }
 
-    /// Of sixteen heads by four readers one more request keeps hardly anybody waiting, and takes its reader as long as on one.
+    /// Sixteen heads and four readers: one more request delays hardly any other, and takes its
+    /// reader as long as on one head.
     #[test]
     fn a_request_to_many_heads_has_latency_and_little_service_time() {
         let heads =
@@ -247,7 +260,7 @@ mod tests {
         assert!(estimate.costs.service_ps() <= 2_000_000_000, "{estimate:?}");
     }
 
-    /// All of one size, so that pages can't be told from requests: what both take together is known.
+    /// With requests of one size, pages and requests can't be separated: only their sum is known.
     #[test]
     fn the_estimate_follows_a_device_that_becomes_slower() {
         let mut estimate = DeviceEstimate::default();
@@ -263,7 +276,8 @@ mod tests {
         }
     }
 
-    /// What begins where the one before ended needs no head to move: 36 us a page, and 5 ms more for each of the others.
+    /// A request that begins at the end of the one before needs no seek: 36 us a page, and 5 ms
+    /// more for each of the others.
     #[test]
     fn contiguous_requests_do_not_lower_the_request_cost() {
         let mut estimate = DeviceEstimate::default();
@@ -280,7 +294,8 @@ mod tests {
         assert_near(estimate.page_ps(), 25, 36_000_000);
     }
 
-    /// The first request took 1.6 ms with 16 pages of 8.192 us. It alone says nothing of what passes meanwhile.
+    /// The first request took 1.6 ms with 16 pages of 8.192 us. It alone gives no information about
+    /// concurrent service.
     #[test]
     fn the_first_request_sets_the_request_cost() {
         let mut estimate = DeviceEstimate::default();
@@ -292,7 +307,8 @@ mod tests {
         assert_eq!(estimate.request_service_pages(), 0);
     }
 
-    /// The likelihood that nobody is there, by the sum over how many are: `1 / sum of m! / (m - k)! (busy / latency)^k`.
+    /// The probability that no other reader waits, by the sum over their number: `1 / sum of m! /
+    /// (m - k)! (busy / latency)^k`.
     #[test]
     fn the_idle_probability_matches_the_machine_repairman_model() {
         for (busy, latency) in [(1, 28), (16, 28), (4, 123), (200, 3)] {
@@ -313,8 +329,8 @@ mod tests {
         );
     }
 
-    /// Sends so many requests at once and has all of them back after so long, the first
-    /// of them known to be there no earlier than `not_before` after it was sent.
+    /// Dispatches requests at once and completes all after the given time. The first is known to be
+    /// in the device until `not_before` after its dispatch.
     fn round(estimate: &mut DeviceEstimate, now: &mut Time, round: Round) {
         (0..round.requests).for_each(|id| estimate.dispatched(*now, RequestId(id), None));
         let not_before = *now + Time::from_us(round.not_before_us);
@@ -332,7 +348,8 @@ mod tests {
         not_before_us: u64,
     }
 
-    /// Twenty-four requests of 256 pages that are all back after 24 ms: no request took longer, and no page more than 3,906.25 ns.
+    /// Twenty-four requests of 256 pages that complete together after 24 ms: no request took
+    /// longer, and no page more than 3,906.25 ns.
     #[test]
     fn requests_that_complete_together_share_the_time() {
         let mut estimate = DeviceEstimate::default();
@@ -343,8 +360,8 @@ mod tests {
         assert!((12_000_000..=24_000_000).contains(&estimate.request_ns()), "{estimate:?}");
     }
 
-    /// A request that was done at once and is seen after 10 ms, while its reader was elsewhere:
-    /// nothing is known of it, nor of the one that was under way at that look.
+    /// A request that completed at once and is noticed after 10 ms: it gives no information, and
+    /// neither does the request that was in progress at that poll.
     #[test]
     fn late_observations_are_ignored() {
         let mut estimate = DeviceEstimate::default();
@@ -357,7 +374,7 @@ mod tests {
         let before = learned(&estimate);
         for _ in 0..20 {
             round(&mut estimate, &mut now, Round { took_us: 10_000, not_before_us: 10, ..seen });
-            // The next is under way at such a look, and is back 1 us after it.
+            // The next is in progress at such a poll, and completes 1 us after it.
             estimate.dispatched(now, RequestId(1), None);
             estimate.dispatched(now, RequestId(2), None);
             let looked = now;

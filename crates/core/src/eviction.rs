@@ -1,17 +1,17 @@
-//! Reclaim: what stays in memory, and what goes when memory is short.
+//! Eviction: the pages that stay in memory, and the page that goes when memory is short.
 //!
-//! A law keeps the pages of a cache in an order, and names the one that goes next. It sees frames
-//! by number, and pages by a key; it knows nothing of what they hold.
+//! A policy keeps the pages of a cache in an order, and selects the next victim. It sees frames by
+//! number, and pages by a key, but not their contents.
 //!
-//! # When it hears of a use
-//! A read that finds its page in memory takes no lock and moves no list: it sets two bits of the
-//! page. So a law is told of uses in two ways. Where the reader came by with the cache's lock (it
-//! missed other pages; it is simulated), the law is told at once: [`used`](EvictionPolicy::used). All
-//! others it learns of when it looks at a page: [`AccessBits::uses`] gives how often the page was used
-//! since somebody last looked, up to two. A law looks before it lets a page go, and does then what
-//! it would have done at the use. A [`Simulation`] of a trace tells of all uses at once, and there
-//! is nothing to see when the law looks. So one code is the law of both, exact in the one and as
-//! near as two bits come to it in the other.
+//! # Reporting of uses
+//! A read that finds its page in memory takes no lock and moves no list: it sets two access bits of
+//! the page. Uses therefore reach a policy in two ways. If the reader holds the cache's lock anyway
+//! (it missed other pages, or it is simulated), the use is reported at once:
+//! [`used`](EvictionPolicy::used). All other uses are found when the policy reads the access bits:
+//! [`AccessBits::uses`] returns the number of uses since the last call, up to two. A policy reads the
+//! bits before it evicts a page, and then handles the uses late. A [`Simulation`] of a trace
+//! reports all uses at once, and its access bits are always zero. One code thus serves both: exact
+//! in a simulation, and as exact as two bits allow in the cache.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -45,7 +45,7 @@ pub use simulation::Simulation;
 pub use two_lists::TwoLists;
 pub(crate) use two_lists::refill;
 
-/// The reclaim laws by name, each with one line on what it does.
+/// The eviction policies by name, each with a one-line description.
 pub const POLICIES: &[Policy] = &[
     Policy {
         name: "two-lists",
@@ -84,12 +84,12 @@ pub const POLICIES: &[Policy] = &[
     },
 ];
 
-/// Names a page for a law: bits that are as good as random, and two pages never the same.
+/// Key of a page for a policy: pseudo-random bits, unique for each page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PageKey(pub(crate) u64);
 
 impl PageKey {
-    /// The key of a page of a file; of files of less than 2^40 pages, 2^24 of them.
+    /// The key of a page of a file; unique for files of less than 2^40 pages, and 2^24 of them.
     pub const fn of(file: FileId, page: u64) -> PageKey {
         PageKey::numbered((file.0 as u64) << 40 ^ page)
     }
@@ -100,110 +100,109 @@ impl PageKey {
     }
 }
 
-/// How a page comes to a law.
+/// The way in which a page enters the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PageOrigin {
-    /// Somebody uses it: that use is told by this alone.
+    /// A reader requests it. This counts as its first use.
     Asked,
-    /// It is read ahead, and nobody has used it yet. Only a law that says so gets such pages
-    /// ([`enters_unused`](EvictionPolicy::enters_unused)).
+    /// It is prefetched and not used yet. Only policies with
+    /// [`enters_unused`](EvictionPolicy::enters_unused) receive such pages.
     Ahead,
 }
 
-/// What a law can find out of the cache's pages while it looks for a victim.
+/// Queries about the cache's pages during the search for a victim.
 pub trait AccessBits {
-    /// How often the page was used since this was last asked, as far as the law wasn't told: 0, 1,
-    /// or 2 for more.
+    /// Number of unreported uses of the page since the last call: 0, 1, or 2 for more.
     fn uses(&mut self, frame: FrameId) -> u8;
 
     /// The key of the page in a frame that is on a list.
     fn page(&self, frame: FrameId) -> PageKey;
 
-    /// How many victims of this law were taken and haven't gone yet: what makes room for several
-    /// pages at a time takes several.
+    /// Number of victims that were taken from this policy and have not left yet. Freeing several
+    /// pages at once takes several victims.
     fn taken(&self) -> u32;
 }
 
-/// A reclaim law: which page goes next.
+/// An eviction policy: selects the page to evict.
 ///
-/// Its pages are on the two [lists of a law](List::OF_POLICY), and on no other. A page may leave them
-/// without a word (it is dropped, or pinned while it was to go); what is pinned comes back by
-/// [`put_back`](EvictionPolicy::put_back).
+/// Its pages are on the two [lists of a policy](List::OF_POLICY), and on no other. A page may leave
+/// them without notice (it is dropped, or pinned while it was to be evicted). A pinned page returns
+/// by [`put_back`](EvictionPolicy::put_back).
 pub trait EvictionPolicy: fmt::Debug + Send {
-    /// A page has come into the frame, which is on no list.
+    /// Records that a page has entered the frame, which is on no list.
     fn enter(&mut self, places: &mut FrameLists, frame: FrameId, page: PageKey, entry: PageOrigin);
 
-    /// The page is used once more, now. It may be off its list, pinned.
+    /// Records another use of the page, now. The page may be pinned and off its list.
     fn used(&mut self, places: &mut FrameLists, frame: FrameId, page: PageKey);
 
-    /// Takes the page that goes next off its list; `None` when there is none on the law's lists.
+    /// Removes the next victim from its list; `None` if the policy's lists are empty.
     fn victim(&mut self, places: &mut FrameLists, looks: &mut dyn AccessBits) -> Option<FrameId>;
 
-    /// The victim has gone: the law may remember it.
+    /// Records that the victim has left; the policy may remember it.
     fn evicted(&mut self, places: &mut FrameLists, frame: FrameId, page: PageKey);
 
-    /// The page that the law will look at next.
+    /// The page that the policy will check next.
     fn oldest(&mut self, places: &mut FrameLists) -> Option<FrameId>;
 
-    /// The page is asked for and absent; it comes when one has gone for it. Told where that is
-    /// known before.
+    /// Records that an absent page was requested, which enters once another page has left. Called
+    /// only if this is known in advance.
     fn demand(&mut self, _page: PageKey) {}
 
-    /// A victim didn't go, because it is in use, or was pinned, and is on no list.
+    /// Returns a victim that did not leave, because it is in use or was pinned. It is on no list.
     fn put_back(&mut self, places: &mut FrameLists, frame: FrameId, page: PageKey) {
         self.enter(places, frame, page, PageOrigin::Asked);
     }
 
-    /// Takes over a page from another law. They come in the order in which that would have let them
-    /// go, the first to go first; `is_kept` where it had it among those that it keeps.
+    /// Takes over a page from another policy. Pages arrive in that policy's order of eviction, the
+    /// first victim first. `is_kept`: the page was on its list of kept pages.
     fn adopt(&mut self, places: &mut FrameLists, frame: FrameId, page: PageKey, is_kept: bool) {
         let _ = is_kept;
         self.enter(places, frame, page, PageOrigin::Asked);
     }
 
-    /// The cache is to have so many pages from now on. What the law has learned stays, and what is on
-    /// its lists: pages that are too many have left before, or leave by and by.
+    /// Sets the size of the cache in pages. The policy keeps its state and its lists: excess pages
+    /// have left before, or leave gradually.
     fn resize(&mut self, _places: &mut FrameLists, _looks: &dyn AccessBits, _pages: u32) {}
 
-    /// Gives up its pages, for another law to adopt: in the order in which it would let them go, as far
-    /// as it knows that without a look at them, each with whether it is among those that it keeps.
+    /// Releases its pages for another policy to adopt. They are in the order of eviction, as far as
+    /// it is known without reading access bits. The flag marks pages on the list of kept pages.
     fn give_up(&mut self, places: &mut FrameLists) -> Vec<(FrameId, bool)> {
         places.take_policy()
     }
 
-    /// Takes over what another law remembers of pages that have left, once all pages are adopted;
-    /// gives it back if this law remembers nothing.
+    /// Takes over another policy's ghosts of evicted pages, once all pages are adopted. Returns
+    /// them if this policy keeps none.
     fn inherit(&mut self, ghosts: Ghosts) -> Option<Ghosts> {
         Some(ghosts)
     }
 
-    /// Gives up what it remembers of pages that have left, for another law to inherit.
+    /// Releases its ghosts for another policy to inherit.
     fn release_ghosts(&mut self) -> Option<Ghosts> {
         None
     }
 
-    /// Whether pages that are read ahead come to the law before anybody has used them. Else they
-    /// come with their first use, and the cache keeps them until then.
+    /// Returns true if prefetched pages reach the policy before their first use. Otherwise they
+    /// enter at their first use, and the cache keeps them until then.
     fn enters_unused(&self) -> bool {
         false
     }
 
-    /// Whether memory that programs map has lists of its own beside this law's, as in Linux. Else
-    /// its pages are this law's like all others.
+    /// Returns true if memory that programs map has separate lists next to this policy's, as in
+    /// Linux. Otherwise this policy holds its pages like all others.
     fn has_memory_apart(&self) -> bool {
         false
     }
 }
 
-/// How many pages a law has.
+/// Number of pages on the policy's lists.
 fn policy_pages(places: &FrameLists) -> u32 {
     List::OF_POLICY.into_iter().map(|list| places.pages(list)).sum()
 }
 
-/// Builds the law that `spec` names, for a cache of so many pages, one at least.
+/// Builds the policy that `spec` names, for a cache of `pages` pages (at least one).
 ///
 /// # Errors
-/// The name is unknown, or there is a parameter: these laws have none.
+/// The name is unknown, or there is a parameter: these policies have none.
 pub fn build(spec: &Spec, pages: u32) -> Result<Box<dyn EvictionPolicy>, SpecError> {
     let policy: Box<dyn EvictionPolicy> = match spec.name.as_str() {
         "two-lists" => Box::new(TwoLists),

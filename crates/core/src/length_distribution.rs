@@ -1,58 +1,59 @@
-//! How far runs go: which part of those that came to a length went on to the next.
+//! Run-length distribution: for each length, the share of the runs of that length that went on.
 //!
-//! A *run* is what is used in order: the pages of a file that one reader takes, faults side by side in a
-//! mapping, slots that come back one after the other. Whether more of it should be read ahead is one question
-//! everywhere: how likely is it that the run comes so far, and is it worth it? The likelihood is learned from
-//! the runs that were seen, length by length: a *survival curve*. While nothing is known, half of the
-//! runs that came to a length come to twice that length: a run of which nothing is known but its
-//! age `b` comes to `b + w` with the likelihood `b ÷ (b + w)`. A request that continues nothing is no run
-//! yet: that some of these go on must have been seen first ([`LengthDistribution::of_requests`]). What is expected so counts
-//! as one run beside those that were seen: a few tell more than an age does.
+//! A *run* is a sequence in order: the pages of a file that one reader takes, neighbouring faults
+//! in a mapping, consecutive slots. Readahead always has the same question: the probability that
+//! the run goes so far, and the benefit if it does. The probability is learned from observed runs,
+//! length by length: a *survival curve*. Without observations, half of the runs of a length reach
+//! twice that length. A run of length `b` reaches `b + w` with the probability `b ÷ (b + w)`. A
+//! request that continues no other is not a run yet: it is expected to go on only after some such
+//! requests did ([`LengthDistribution::of_requests`]). This prior counts as one run in addition to the
+//! observed ones, so a few observations outweigh it.
 //!
-//! What was seen of one length bears on the next: where runs of 2 pages end three times as often as
-//! their age says, or a third as often, those of 3 are expected to do so too.
+//! An observation at one length also affects the next lengths. If runs of 2 pages end three times
+//! as often as the prior predicts, or a third as often, the same factor is expected for runs of 3.
 //!
-//! What is worth it: of each window one request must be paid, `p` pages' worth, and the pages that
-//! nobody uses. A window costs least for each page that *is* used when it ends where the odds that one
-//! more page is wasted come to what a used page has cost so far. With the likelihood `S(w)` that the run comes to its `w`-th
-//! page, and `U(w)` pages of it used on average, that is where `U(w) ÷ S(w) = p + w`.
+//! The benefit: each window costs one request, worth `p` pages, and its unused pages. The cost per
+//! *used* page is lowest if the window ends where the odds of wasting one more page equal the cost
+//! of a used page so far. Let `S(w)` be the probability that the run reaches its `w`-th page, and
+//! `U(w)` the expected number of used pages. The window then ends at `U(w) ÷ S(w) = p + w`.
 
-/// A certain event, in the parts that likelihoods are counted in.
+/// Fixed-point value of the probability 1.
 pub(crate) const CERTAIN: u64 = 1 << 16;
 
-/// No likelihood is taken to be less than one of so many.
+/// Largest inverse of a probability.
 const INVERSE_MAX: u64 = CERTAIN << 20;
 
-/// What was seen of one length has those of the next end at most so many times as often, or as
-/// rarely, as their age says. Chosen on the developed cells of `readpath regret` (geometric mean, cells below 0.95) beside slices of a
-/// mapping by 64 processes ÷ `runs` (`bench/slices.py`): 2 gives 1.535, 103 and 1.03; 4 1.547, 94 and 0.99; 8 1.554, 95 and 0.94; 16 1.550,
-/// 94 and 0.86.
+/// Largest factor by which an observation at one length changes the expected ends of the next
+/// lengths. Chosen on the tuning set of `readpath regret` (geometric mean, cells below 0.95), and
+/// by slices of a mapping by 64 processes ÷ `runs` (`bench/slices.py`). 2 gives 1.535, 103 and
+/// 1.03; 4 gives 1.547, 94 and 0.99; 8 gives 1.554, 95 and 0.94; 16 gives 1.550, 94 and 0.86.
 const PRIOR_FACTOR_MAX: u64 = 4;
 
-/// Lengths below 8 are told apart, from there on the quarters of each octave: 8
-/// to 9, 10 to 11, …, 16 to 19, …, up to 2^32 pages.
+/// First length that is not a step of its own. From there on a step is a quarter of an octave: 8 to
+/// 9, 10 to 11, …, 16 to 19, …, up to 2^32 pages.
 const FIRST_COARSE_LENGTH: u64 = 8;
 const STEPS: usize = 7 + 4 * (32 - 3);
 
-/// What became of the runs of one kind.
+/// Outcome of the runs of one kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LengthDistribution {
     steps: [LengthCount; STEPS],
-    /// Whether a run of length 1 is no more than a request that continued nothing.
+    /// True if a run of length 1 is only a request that continued no other.
     is_of_requests: bool,
 }
 
-/// Of the runs that came to a step. When their number would not fit in a byte any more half of each count is
-/// forgotten: what a program did before is outweighed after as many again.
+/// Counts of the runs that reached a step. Both counts are halved before their number exceeds a
+/// byte: earlier behaviour is outweighed after the same number of new runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct LengthCount {
-    /// How many came to the next.
+    /// Runs that reached the next step.
     went_on: u8,
-    /// How many ended before.
+    /// Runs that ended in this step.
     ended: u8,
 }
 
 impl LengthCount {
+    /// Counts a run.
     fn saw(&mut self, went_on: bool) {
         *(if went_on { &mut self.went_on } else { &mut self.ended }) += 1;
         if self.went_on + self.ended == u8::MAX {
@@ -63,36 +64,37 @@ impl LengthCount {
 }
 
 impl Default for LengthDistribution {
-    /// Nothing was seen: a run comes to twice its length as likely as not.
+    /// Creates a distribution without observations: a run doubles its length with probability 1/2.
     fn default() -> LengthDistribution {
         LengthDistribution { steps: [LengthCount::default(); STEPS], is_of_requests: false }
     }
 }
 
 impl LengthDistribution {
-    /// Nothing was seen of requests that continue nothing: until some do, none is expected to go on.
+    /// Creates a distribution of requests that continue no other: until some go on, none is
+    /// expected to.
     pub fn of_requests() -> LengthDistribution {
         LengthDistribution { is_of_requests: true, ..LengthDistribution::default() }
     }
 
-    /// A run has grown from `before` to `length` pages, each at least 1.
+    /// Records that a run has grown from `before` to `length` pages, each at least 1.
     pub fn grew(&mut self, before: u64, length: u64) {
         self.steps[step_of(before)..step_of(length)].iter_mut().for_each(|step| step.saw(true));
     }
 
-    /// A run of so many pages did not go on.
+    /// Records that a run ended with `length` pages.
     pub fn ended(&mut self, length: u64) {
         self.steps[step_of(length)].saw(false);
     }
 
-    /// One that was taken to have ended with so many pages goes on after all.
+    /// Corrects an [`ended`](LengthDistribution::ended) of a run that continued after all.
     pub fn undo_end(&mut self, length: u64) {
         let ended = &mut self.steps[step_of(length)].ended;
         *ended = ended.saturating_sub(1);
     }
 
-    /// How many pages more a run of `length` pages takes with at least this
-    /// likelihood (of [`CERTAIN`]), `pages_max` at most.
+    /// Number of further pages that a run of `length` pages reaches with at least this probability
+    /// (of [`CERTAIN`]); at most `pages_max`.
     pub(crate) fn pages_ahead(&self, length: u64, likelihood_min: u64, pages_max: u64) -> u64 {
         let inverse_max = CERTAIN * CERTAIN / likelihood_min;
         let mut ahead = 0;
@@ -107,8 +109,8 @@ impl LengthDistribution {
         ahead.min(pages_max)
     }
 
-    /// How many more requests of `each` pages a run of `length` such requests, at least 1, is best read ahead, where
-    /// a request costs as much as `marginal_cost` pages: `max` at most.
+    /// Best window, in requests of `each` pages, for a run of `length` such requests (at least 1).
+    /// A request costs as much as `marginal_cost` pages. The result is at most `max`.
     pub fn window(&self, length: u64, each: u64, marginal_cost: u64, max: u64) -> u64 {
         let (mut ahead, mut used) = (0, CERTAIN);
         for piece in self.pieces(length).take_while(|piece| piece.ahead < max) {
@@ -123,18 +125,19 @@ impl LengthDistribution {
         ahead.min(max)
     }
 
-    /// How likely a run of `length` requests, at least 1, comes to so many more, of [`CERTAIN`].
+    /// Probability, of [`CERTAIN`], that a run of `length` requests (at least 1) reaches `ahead`
+    /// more.
     pub(crate) fn probability_of_reaching(&self, length: u64, ahead: u64) -> u64 {
         let piece = self.pieces(length).find(|piece| ahead <= piece.ahead + piece.pages);
         piece.map_or(0, |piece| CERTAIN * CERTAIN / piece.inverse_at(ahead - piece.ahead))
     }
 
-    /// The curve from `length` on, piece by piece.
+    /// The curve from `length` on, in pieces.
     fn pieces(&self, length: u64) -> impl Iterator<Item = CurvePiece> {
         let begins_at = step_of(length);
         let (first, width) = pages_of(begins_at);
         let mut rises = self.rises().enumerate().skip(begins_at).peekable();
-        // Where four of five runs of 16 pages come to 20, eight of nine come to 18.
+        // If four of five runs of 16 pages reach 20, eight of nine reach 18.
         let rise = rises.peek().map_or(0, |&(_, rise)| rise);
         let mut inverse_end = CERTAIN * CERTAIN / (CERTAIN + rise * (length - first) / width);
         rises.map(move |(step, rise)| {
@@ -146,19 +149,19 @@ impl LengthDistribution {
         })
     }
 
-    /// By how much the inverse of the likelihood rises over each step: how many runs end in it for each that goes
-    /// on, of [`CERTAIN`].
+    /// Rise of the inverse probability over each step: the number of runs that end in it for each
+    /// that goes on, of [`CERTAIN`].
     ///
-    /// What is expected of a length counts as one run that was seen. While none was, half of the runs come to
-    /// twice their length: four of five from 4 to 5 pages, five of six from there
-    /// to 6.
+    /// The prior of a length counts as one observed run. Without observations, half of the runs
+    /// double their length: four of five go from 4 to 5 pages, five of six from there to 6.
     fn rises(&self) -> impl Iterator<Item = u64> {
         let mut bearing = CERTAIN;
         (0..STEPS).map(move |step| {
             let age = if step < 7 { step as u64 + 1 } else { (step as u64 - 7) % 4 + 4 };
             let LengthCount { went_on, ended } = self.steps[step];
             let expected = if self.is_of_requests && step == 0 { 0 } else { age };
-            // Of the one run that is expected `1 ÷ (age + 1)` ends: all is counted in such parts.
+            // A share `1 ÷ (age + 1)` of the one expected run ends. All counts are multiplied by
+            // `age + 1`.
             let rise = |parts: u64| {
                 (parts + (age + 1) * CERTAIN * u64::from(ended))
                     .checked_div(expected + (age + 1) * u64::from(went_on))
@@ -174,14 +177,16 @@ impl LengthDistribution {
     }
 }
 
-/// A piece of the curve: over it the inverse of the likelihood rises evenly.
+/// A piece of the curve, over which the inverse of the probability rises linearly.
 #[derive(Clone, Copy, Debug)]
 struct CurvePiece {
-    /// How far ahead it begins, and how long it is.
+    /// Distance of its start from the current length.
     ahead: u64,
+    /// Its length.
     pages: u64,
-    /// The inverse of the likelihood that a run comes to its begin, and to its end, of [`CERTAIN`].
+    /// Inverse of the probability that a run reaches its start, of [`CERTAIN`].
     inverse: u64,
+    /// Inverse of the probability that a run reaches its end, of [`CERTAIN`].
     inverse_end: u64,
 }
 
@@ -190,11 +195,12 @@ impl CurvePiece {
         (self.inverse_end - self.inverse).max(1)
     }
 
+    /// Inverse of the probability that a run reaches `pages` pages into the piece.
     fn inverse_at(&self, pages: u64) -> u64 {
         self.inverse + self.rise() * pages / self.pages
     }
 
-    /// How many of its first `count` are used on average, of [`CERTAIN`]: by Simpson's rule.
+    /// Expected number of used pages among its first `count`, of [`CERTAIN`]: by Simpson's rule.
     fn used(&self, count: u64) -> u64 {
         let likelihood = |inverse: u64| CERTAIN * CERTAIN / inverse;
         let end = self.inverse_at(count);
@@ -205,7 +211,8 @@ impl CurvePiece {
         }
     }
 
-    /// Whether so many of it pay, where `used_before` of those before are used, of [`CERTAIN`].
+    /// Returns true if reading its first `count` pays, with `used_before` expected used pages
+    /// before it, of [`CERTAIN`].
     fn pays(&self, used_before: u64, count: u64, each: u64, marginal_cost: u64) -> bool {
         let used = u128::from(used_before + self.used(count)) * u128::from(each);
         let paid = u128::from(marginal_cost + (1 + self.ahead + count) * each);
@@ -213,7 +220,7 @@ impl CurvePiece {
     }
 }
 
-/// The largest number below `end` for which `is_so` holds, which holds for all below it.
+/// The largest number below `end` for which `is_so` holds; it must hold for all smaller ones.
 fn last_of(end: u64, is_so: impl Fn(u64) -> bool) -> u64 {
     let (mut low, mut high) = (0, end);
     while low + 1 < high {
@@ -223,7 +230,7 @@ fn last_of(end: u64, is_so: impl Fn(u64) -> bool) -> u64 {
     low
 }
 
-/// The step that a length, at least 1, lies in.
+/// The step of a length, at least 1.
 fn step_of(length: u64) -> usize {
     if length < FIRST_COARSE_LENGTH {
         return length as usize - 1;
@@ -233,7 +240,7 @@ fn step_of(length: u64) -> usize {
     (7 + 4 * (octave as usize - 3) + quarter as usize).min(STEPS - 1)
 }
 
-/// The first length of a step, and how many there are.
+/// The first length of a step, and the number of its lengths.
 fn pages_of(step: usize) -> (u64, u64) {
     if step < 7 {
         return (step as u64 + 1, 1);
@@ -262,13 +269,12 @@ mod tests {
         );
     }
 
-    /// Half of the runs come to twice their length, so two of three to one and a
-    /// half times it.
+    /// Half of the runs double their length, so two of three reach one and a half times it.
     #[test]
     fn without_observations_half_of_the_runs_double() {
         let curve = LengthDistribution::default();
         for length in [1, 2, 3, 4, 5, 8, 12, 16, 100, 1000] {
-            // Divisions round down in each step, to the one side or the other.
+            // Divisions round down in each step, in either direction.
             let pages = curve.pages_ahead(length, HALF, 100_000);
             assert!(pages.abs_diff(length) <= 1 + length / 20, "{length}: {pages}");
         }
@@ -276,7 +282,8 @@ mod tests {
         assert_eq!(curve.pages_ahead(1000, HALF, 7), 7, "never more than asked for");
     }
 
-    /// Two hundred runs of sixteen pages: as good as all come from 1 to 16, and one of two hundred beyond.
+    /// Two hundred runs of sixteen pages: nearly all go from 1 to 16, and one of two hundred
+    /// beyond.
     #[test]
     fn pieces_of_one_length_are_predicted_from_the_first_page() {
         let mut curve = LengthDistribution::default();
@@ -296,8 +303,8 @@ mod tests {
         assert!(curve.pages_ahead(1, HALF, 1000) >= 7);
     }
 
-    /// Nothing is expected of a request that continues nothing until one went on; then of two pages as much as
-    /// of any run.
+    /// A request that continues no other is not expected to go on until one did. Then two pages are
+    /// expected to, as in any run.
     #[test]
     fn a_single_request_is_not_a_run_until_one_went_on() {
         let mut curve = LengthDistribution::of_requests();
@@ -306,10 +313,11 @@ mod tests {
         assert!(curve.pages_ahead(1, HALF, 1000) > 0);
     }
 
-    /// Two of three runs ended at 2 pages, beside the one of which a third is expected to: 7/3 for 5/3 that go on, which
-    /// is 14/5 times as many as the 1 for 2 of the age. So at 3 pages 14/15 end for each that goes on: with 15/29
-    /// it comes to a fourth. At 16 only, nearly none ended: of those of 20 to 23, a quarter
-    /// as many end as their age says, and half of them come far beyond twice their length.
+    /// Two runs ended at 2 pages and one went on, and the prior adds one run, a third of which
+    /// ends. The result is 7/3 that end for 5/3 that go on, 14/5 times the prior of 1 for 2. At 3
+    /// pages therefore 14/15 end for each that goes on: a fourth page is reached with 15/29. At 16
+    /// nearly none ended: for 20 to 23, a quarter of the prior ends, and half of the runs go far
+    /// beyond twice their length.
     #[test]
     fn an_observed_length_affects_the_next() {
         let mut curve = LengthDistribution::default();
@@ -323,7 +331,7 @@ mod tests {
         assert!(curve.pages_ahead(20, HALF, 1000) > 4 * 20);
     }
 
-    /// One that was taken to have ended, and hadn't.
+    /// A run that counted as ended, and continued.
     #[test]
     fn undo_end_removes_the_recorded_end() {
         let mut curve = LengthDistribution::default();
@@ -333,9 +341,10 @@ mod tests {
         assert_eq!(curve, LengthDistribution::default());
     }
 
-    /// With the likelihood `1 ÷ n` for `n = 1 + w` pages and `1 + 1 ÷ 2 + … + 1 ÷ n` of them used, a request that costs 120
-    /// pages pays up to n = 37 (37 times 4.202 is 155.5, of 157) and not 38 (160.7, of 158). In requests of two pages 60
-    /// are what one costs: up to n = 22 (22 times 3.691 is 81.2, of 82), and not 23 (85.9, of 83).
+    /// Probability `1 ÷ n` for `n = 1 + w` pages, and `1 + 1 ÷ 2 + … + 1 ÷ n` of them used. A
+    /// request that costs 120 pages pays up to n = 37 (37 times 4.202 is 155.5, of 157) and not 38
+    /// (160.7, of 158). In requests of two pages one costs 60: up to n = 22 (22 times 3.691 is
+    /// 81.2, of 82), and not 23 (85.9, of 83).
     #[test]
     fn a_window_ends_at_the_lowest_cost_per_used_page() {
         let curve = LengthDistribution::default();
@@ -345,7 +354,8 @@ mod tests {
         assert_eq!(LengthDistribution::of_requests().window(1, 1, 122, 1000), 0);
     }
 
-    /// The law in words, page by page in floating point: histories drawn at random, and windows of all prices.
+    /// The rules above, page by page in floating point: random histories, and windows of all
+    /// prices.
     #[test]
     fn windows_match_a_page_by_page_model() {
         let mut state = 7;
@@ -382,7 +392,8 @@ mod tests {
                     break;
                 }
             }
-            // The inverse of the likelihood to come from the begin of a length's step to that length, and past it.
+            // The inverse of the probability from the start of a length's step to that length, and
+            // past it.
             let likelihood = |end: u64| {
                 let mut likelihood = 1.0;
                 for at in length..end {

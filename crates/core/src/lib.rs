@@ -1,22 +1,22 @@
-//! The read path as a pure machine.
+//! The read path as a pure state machine.
 //!
-//! Events and the time go in, requests come out. There is no clock, thread,
-//! file, system call or randomness in here, so that the same decisions drive
-//! modelled devices in virtual time and real devices on the wall clock.
+//! Inputs are events and the time; outputs are requests. This crate has no clock, thread, file,
+//! system call or randomness. Its decisions therefore drive modelled devices in virtual time and
+//! real devices in real time.
 //!
-//! The rooms, in the order in which a read walks through them:
+//! The modules, in the order in which a read passes them:
 //!
-//! - [`machine`] joins everything: a read comes in, requests go out,
-//!   completions come back, the read is done;
+//! - [`machine`] connects all others: a read comes in, requests go out, completions return, the
+//!   read is done;
 //! - [`cache`] holds pages under a memory budget;
-//! - [`raw`] holds the laws that decide how a large transfer past the cache is cut;
-//! - [`readahead`] holds the laws that decide what is read beyond the request;
-//! - [`swapin`] holds those that do so for memory that was swapped out, and how
-//!   a world drives memory larger than memory;
-//! - [`scheduler`] holds the laws that decide the order of the requests.
+//! - [`raw`] has the chunking policies, which split a large transfer that bypasses the cache;
+//! - [`readahead`] has the policies that select pages beyond the request;
+//! - [`swapin`] has the corresponding policies for swapped-out memory, and documents the interface
+//!   for an environment with more memory than frames;
+//! - [`scheduler`] has the policies for the order of requests.
 //!
-//! Beside them, [`decision`] is the log in which laws of every kind say what they decided, and by
-//! which numbers.
+//! In addition, [`decision`] is the log of the decisions of all policies, with the numbers behind
+//! them.
 
 #![no_std]
 #![forbid(unsafe_code)]

@@ -1,11 +1,12 @@
-//! How much the laws `adaptive` go by what they have seen: the same numbers wherever something is learned.
+//! Sample counts of the policies `adaptive`: the same numbers wherever a value is learned.
 
-/// Fewer observations tell nothing; and however much was lost, so many pages are read ahead, so that it is seen when more
-/// would be used. The kernel reads no fewer either: 16 KiB.
+/// Number of observations before a value is used. It is also the smallest readahead, in pages,
+/// after any number of wasted ones, so that a changed pattern is noticed. The kernel has the same
+/// minimum: 16 KiB.
 pub(crate) const MIN_SAMPLES: u64 = 4;
 
-/// A mean is one of so many of the newest: enough that one that is far off doesn't rule it.
+/// Number of newest samples in a mean: large enough that one outlier doesn't dominate.
 pub(crate) const EWMA_WINDOW: u64 = 16;
 
-/// What was before is outweighed by so many, or by a share of so many parts at a time.
+/// Number of observations that outweigh the older ones; also the divisor of a gradual change.
 pub(crate) const DECAY_WINDOW: u64 = 64;

@@ -1,8 +1,7 @@
-//! How a law is named in text: `NAME` or `NAME,key=value,…`, as in
-//! `deadline,fifo_batch=1`.
+//! Text form of a policy: `NAME` or `NAME,key=value,…`, as in `deadline,fifo_batch=1`.
 //!
-//! The same form names devices. Text is parsed and validated once; each room
-//! then takes the keys that it knows and refuses the rest by name.
+//! Devices have the same form. Text is parsed and validated once. Each module then takes the keys
+//! that it knows and reports all others as errors.
 
 use alloc::borrow::ToOwned;
 use alloc::collections::BTreeMap;
@@ -12,7 +11,7 @@ use core::fmt;
 
 use crate::size;
 
-/// A law or a device, with its parameters, as the user wrote it.
+/// A policy or a device, with its parameters, as the user wrote it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Spec {
     /// The name before the first comma.
@@ -21,61 +20,61 @@ pub struct Spec {
     pub parameters: BTreeMap<String, String>,
 }
 
-/// A law that there is: its name, one line on what it does, and its page.
+/// An available policy: its name, a one-line description, and its manual page.
 #[derive(Clone, Copy, Debug)]
 pub struct Policy {
     /// The name by which it is chosen.
     pub name: &'static str,
-    /// What it does, in one line.
+    /// Description in one line.
     pub line: &'static str,
     /// The text of its source file.
     pub(crate) source: &'static str,
 }
 
 impl Policy {
-    /// The law in words: the prose on top of its source, line by line.
+    /// The manual page: the module documentation at the top of its source, line by line.
     pub fn page(&self) -> impl Iterator<Item = &'static str> {
         let prose = self.source.lines().map_while(|line| line.strip_prefix("//!"));
         prose.map(|line| line.strip_prefix(' ').unwrap_or(line))
     }
 }
 
-/// The error for a name that is none of `policies`.
+/// The error for a name that is not in `policies`.
 pub(crate) fn unknown(kind: &'static str, name: &str, policies: &[Policy]) -> SpecError {
     let known = policies.iter().map(|policy| policy.name).collect();
     SpecError::UnknownName { kind, name: name.to_owned(), known }
 }
 
-/// What is wrong with a [`Spec`].
+/// Error in a [`Spec`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SpecError {
-    /// There is nothing by that name in the room.
+    /// No policy or device has that name.
     UnknownName {
-        /// What sort of thing was named: `readahead policy`, `device`, ….
+        /// Category of the name: `readahead policy`, `device`, ….
         kind: &'static str,
         /// The name.
         name: String,
-        /// What there is.
+        /// The known names.
         known: Vec<&'static str>,
     },
-    /// The thing is known, its parameter is not.
+    /// The policy or device is known, but not its parameter.
     UnknownParameter {
-        /// The law or device.
+        /// The policy or device.
         name: String,
         /// The key.
         key: String,
-        /// The keys that it takes.
+        /// The known keys.
         known: Vec<&'static str>,
     },
-    /// The value can't be used.
+    /// The value is invalid.
     BadValue {
-        /// The law or device.
+        /// The policy or device.
         name: String,
         /// The key.
         key: String,
         /// The value.
         value: String,
-        /// What is expected: form, unit, bounds.
+        /// The expected form, unit and bounds.
         expected: String,
     },
     /// The text is not `NAME,key=value,…`.
@@ -89,7 +88,7 @@ impl Spec {
     /// Parses `NAME,key=value,…`.
     ///
     /// # Errors
-    /// [`SpecError::Malformed`] when the name is empty, a part has no `=`, or a key comes twice.
+    /// [`SpecError::Malformed`] if the name is empty, a part has no `=`, or a key occurs twice.
     pub fn parse(text: &str) -> Result<Spec, SpecError> {
         let malformed = || SpecError::Malformed { text: text.to_owned() };
         let mut parts = text.split(',');
@@ -107,11 +106,11 @@ impl Spec {
         Ok(Spec { name: name.to_owned(), parameters })
     }
 
-    /// Takes a list of laws or devices apart: a part with a `=` belongs to the
-    /// name before it, so that `deadline,fifo_batch=1,noop` names two.
+    /// Parses a list of policies or devices. A part with a `=` belongs to the name before it, so
+    /// that `deadline,fifo_batch=1,noop` names two.
     ///
     /// # Errors
-    /// As [`parse`](Spec::parse), for the first that is malformed.
+    /// As [`parse`](Spec::parse), for the first malformed one.
     pub fn parse_all(text: &str) -> Result<Vec<Spec>, SpecError> {
         let mut names: Vec<String> = Vec::new();
         for part in text.split(',') {
@@ -126,15 +125,15 @@ impl Spec {
         names.iter().map(|name| Spec::parse(name)).collect()
     }
 
-    /// A law or device without parameters.
+    /// A policy or device without parameters.
     pub fn plain(name: &str) -> Spec {
         Spec { name: name.to_owned(), parameters: BTreeMap::new() }
     }
 
-    /// Refuses every parameter whose key is not in `known`.
+    /// Checks that every parameter's key is in `known`.
     ///
     /// # Errors
-    /// [`SpecError::UnknownParameter`] for the first such key.
+    /// [`SpecError::UnknownParameter`] for the first unknown key.
     pub fn only(&self, known: &[&'static str]) -> Result<(), SpecError> {
         match self.parameters.keys().find(|key| !known.contains(&key.as_str())) {
             None => Ok(()),
@@ -146,10 +145,10 @@ impl Spec {
         }
     }
 
-    /// The whole number under `key`, `default` when it is not given.
+    /// The whole number under `key`, or `default` if it is missing.
     ///
     /// # Errors
-    /// [`SpecError::BadValue`] when it is no number, or outside `bounds` (both ends included).
+    /// [`SpecError::BadValue`] if it is not a number, or outside `bounds` (both ends included).
     pub fn integer(
         &self,
         key: &str,
@@ -166,11 +165,10 @@ impl Spec {
         }
     }
 
-    /// The size under `key` in bytes, `default` when it is not given; as
-    /// [sizes](crate::size) are written.
+    /// The [size] under `key` in bytes, or `default` if it is missing.
     ///
     /// # Errors
-    /// [`SpecError::BadValue`] when it is no size, or outside `bounds` (both ends included).
+    /// [`SpecError::BadValue`] if it is not a size, or outside `bounds` (both ends included).
     pub fn bytes(
         &self,
         key: &str,
@@ -187,7 +185,7 @@ impl Spec {
         })
     }
 
-    /// The error for the value under `key`, which should have been as `expected` says.
+    /// The error for the value under `key`; `expected` describes valid values.
     pub(crate) fn bad_value(&self, key: &str, expected: &str) -> SpecError {
         SpecError::BadValue {
             name: self.name.clone(),

@@ -1,11 +1,10 @@
-//! Raw I/O: large transfers past the cache, in chunks.
+//! Raw I/O: large transfers that bypass the cache, in chunks.
 //!
-//! A transfer's memory must be pinned and described to the device before any
-//! byte moves, so a large one is cut into *chunks*. How large they are, and
-//! whether the next one is submitted before the last has come back, is what a
-//! law decides; [`RawTransfer`] cuts, at edges that the device can address, and
-//! keeps the books. Both are pure: a driver asks for the next chunk, moves it,
-//! and says how that ended.
+//! A transfer's memory must be pinned and described to the device before any data moves. A large
+//! transfer is therefore split into *chunks*. The policy decides their size, and if the next one is
+//! submitted before the last has completed. [`RawTransfer`] splits at offsets that the device can
+//! address, and keeps the state. Both are pure: a driver polls the next chunk, transfers it, and
+//! reports the outcome.
 //!
 //! Source: the thread of 2001 restated in SOURCES.md, E.
 
@@ -23,40 +22,38 @@ pub use kiobuf::Kiobuf;
 pub use ring::{DEPTH_DEFAULT, RingChunking};
 pub use transfer::{Chunk, RawTransfer, TransferEnd};
 
-/// The chunk unless another is named: what source E raised it to, "so that
-/// each disk gets large requests".
+/// Default chunk size: source E raised it to this value, "so that each disk gets large requests".
 pub const CHUNK_BYTES_DEFAULT: u64 = 512 << 10;
 
-/// From a page, the most that any device asks as alignment, to 64 MiB: beyond
-/// it a chunk is no more than a transfer, and memory must be had in one piece.
+/// Range of chunk sizes. The minimum is a page, the largest alignment of any device. The maximum is
+/// 64 MiB: beyond it a chunk is as large as a transfer, and needs contiguous memory.
 pub const CHUNK_BYTES: RangeInclusive<u64> = PAGE_BYTES..=64 << 20;
 
-/// What a law knows of a transfer.
+/// State of a transfer, as a policy sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TransferProgress {
     /// Bytes not yet submitted; at least 1.
     pub bytes_left: u64,
-    /// Chunks of it submitted and not yet complete.
+    /// Submitted chunks that have not completed.
     pub in_flight: u32,
 }
 
-/// Decides how a large transfer reaches the device.
+/// A chunking policy: decides the size and the concurrency of the chunks of a large transfer.
 pub trait ChunkingPolicy {
-    /// How many of the bytes left are submitted now, as one chunk; `None`: none
-    /// before a chunk in flight is complete. At least 1, and at most
-    /// [`chunk_bytes`](ChunkingPolicy::chunk_bytes).
+    /// Number of bytes to submit now, as one chunk: at least 1, and at most
+    /// [`chunk_bytes`](ChunkingPolicy::chunk_bytes). `None`: wait until a chunk in flight has completed.
     ///
-    /// With nothing in flight it is never `None`.
+    /// It is never `None` without a chunk in flight.
     fn next(&self, facts: &TransferProgress) -> Option<u64>;
 
-    /// The largest chunk in bytes: what a buffer must hold.
+    /// The largest chunk in bytes: the size of a buffer.
     fn chunk_bytes(&self) -> u64;
 
-    /// The most chunks in flight: how many buffers there must be.
+    /// The most chunks in flight: the number of buffers.
     fn depth(&self) -> u32;
 }
 
-/// The laws that there are.
+/// The chunking policies by name.
 pub const POLICIES: &[Policy] = &[
     Policy {
         name: "kiobuf",
@@ -70,10 +67,10 @@ pub const POLICIES: &[Policy] = &[
     },
 ];
 
-/// Builds the law that `spec` names.
+/// Builds the policy that `spec` names.
 ///
 /// # Errors
-/// The name or a parameter is unknown, or a value can't be used.
+/// The name or a parameter is unknown, or a value is out of range.
 pub fn build(spec: &Spec) -> Result<Box<dyn ChunkingPolicy + Send + Sync>, SpecError> {
     match spec.name.as_str() {
         "kiobuf" => Ok(Box::new(Kiobuf::from_spec(spec)?)),
@@ -82,7 +79,7 @@ pub fn build(spec: &Spec) -> Result<Box<dyn ChunkingPolicy + Send + Sync>, SpecE
     }
 }
 
-/// The chunk that a law is told, a whole number of pages.
+/// The parameter `chunk`, a whole number of pages.
 fn chunk_bytes(spec: &Spec) -> Result<u64, SpecError> {
     let bytes = spec.bytes("chunk", CHUNK_BYTES_DEFAULT, CHUNK_BYTES)?;
     match bytes % PAGE_BYTES {

@@ -1,13 +1,13 @@
-//! Readahead: what is read beyond the request, and why.
+//! Readahead: the pages to read beyond the request, and the reasons.
 //!
-//! A law watches the reads of one open file and says which pages to add to the
-//! cache ahead of need. It never decides how what *was* asked reaches the
-//! device: whatever the law leaves absent, the machine reads in as few and as
-//! large requests as the device takes. The one exception is a law that has it
-//! read [page by page](Demand::Page), a fault of 2003 that is kept to be measured.
+//! A policy observes the reads of one open file and selects pages to add to the cache before they
+//! are needed. It has no influence on the way the *requested* pages reach the device. The machine
+//! reads all requested pages that the policy leaves absent, in as few and as large requests as the
+//! device accepts. The one exception is a policy that requests reading [page by
+//! page](Demand::Page), a fault of 2003 that is kept to be measured.
 //!
-//! State belongs to the open file, as in the kernel: each handle has a law of
-//! its own, built by [`build`].
+//! State belongs to the open file, as in the kernel: each handle has its own policy, built by
+//! [`build`].
 
 use alloc::boxed::Box;
 
@@ -43,15 +43,15 @@ pub use runs::RunsPolicy;
 pub use window::Window;
 pub use window_fixed::WindowFixed;
 
-/// What a program said about how it will read (`posix_fadvise(2)`).
+/// Access pattern that a program declared (`posix_fadvise(2)`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Advice {
-    /// Nothing is known.
+    /// No declaration.
     #[default]
     Normal,
-    /// In order, soon.
+    /// Sequential access.
     Sequential,
-    /// At places that can't be guessed.
+    /// Random access.
     Random,
     /// The range will be needed: read it now.
     WillNeed,
@@ -80,46 +80,44 @@ impl Folio {
     }
 }
 
-/// The pages of one file, as a law sees and extends them.
+/// The pages of one file, as a policy sees and extends them.
 pub trait PageView {
-    /// Whether the page is in the cache, or on its way into it.
+    /// Returns true if the page is in the cache, or being read into it.
     fn is_cached(&self, page: u64) -> bool;
 
-    /// Whether the page is in the cache and its bytes are there.
+    /// Returns true if the page is in the cache and its data has arrived.
     fn is_filled(&self, page: u64) -> bool;
 
-    /// Whether the page was read ahead, and nobody has used it yet.
+    /// Returns true if the page was prefetched and is not used yet.
     fn is_unused(&self, page: u64) -> bool;
 
-    /// What is known beside the pages: of the device, and of the file.
+    /// Evidence of the device and of the file.
     fn evidence(&mut self) -> Evidence<'_>;
 
-    /// The block that `page` came in as, if it is cached. A cache of single
-    /// pages leaves this as it is.
+    /// The folio that `page` belongs to, if it is cached. The default is for a cache of single
+    /// pages.
     fn folio(&self, page: u64) -> Option<Folio> {
         self.is_cached(page).then_some(Folio { first: page, order: 0 })
     }
 
-    /// What is added from here on belongs to another window: it reaches the
-    /// device in requests of its own, which the scheduler may still merge with
-    /// their neighbours. Only the laws of 2003 call it, to be measured as they were.
+    /// Starts a new window: pages added from here on reach the device in separate requests. The
+    /// scheduler may still merge these with their neighbours. Only the policies of 2003 call it.
     fn begin_window(&mut self) {}
 
     /// The folio of `page`, if it carries the readahead mark.
     fn marked(&self, page: u64) -> Option<Folio>;
 
-    /// Takes the readahead mark off.
+    /// Removes the readahead mark.
     fn clear_mark(&mut self, folio: Folio);
 
-    /// Adds a folio, none of whose pages is cached, and has it read.
+    /// Adds a folio, none of whose pages is cached, and submits its read.
     ///
-    /// Adjacent folios that are added during one call of the law reach the
-    /// device together. Returns false when memory is short: nothing was added,
-    /// and the law had better stop.
+    /// Adjacent folios that are added during one call of the policy reach the device together.
+    /// Returns false when memory is short: the folio was not added, and the policy should stop.
     fn add(&mut self, folio: Folio, is_marked: bool) -> bool;
 
-    /// Adds the absent pages of a range, each as a folio, the first of them marked if
-    /// `is_marked`. Returns false when memory is short: then those before were added.
+    /// Adds the absent pages of a range, each as a folio. Marks the first of them if `is_marked`.
+    /// Returns false when memory is short: the pages before that point were added.
     fn add_absent(&mut self, range: PageRange, is_marked: bool) -> bool {
         let mut marks = is_marked;
         for page in range.pages() {
@@ -134,7 +132,7 @@ pub trait PageView {
         true
     }
 
-    /// How many pages directly before `page` are cached, counted up to `most`.
+    /// Number of cached pages directly before `page`, counted up to `most`.
     fn cached_run_before(&self, page: u64, most: u64) -> u64 {
         (1..=most.min(page))
             .find(|&back| !self.is_cached(page - back))
@@ -142,98 +140,98 @@ pub trait PageView {
     }
 }
 
-/// One read, as a law sees it.
+/// One read, as a policy sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadRequest {
-    /// The first byte asked for.
+    /// The first requested byte.
     pub offset: u64,
-    /// How many bytes are asked for; may reach past the end of the file.
+    /// Number of requested bytes; may reach past the end of the file.
     pub bytes: u64,
     /// The length of the file in bytes.
     pub file_bytes: u64,
-    /// Whether the device's queue is so full that reading ahead would only add to the wait.
+    /// True if the device's queue is so full that readahead would only add to the wait.
     pub is_congested: bool,
 }
 
 impl ReadRequest {
-    /// The pages asked for, past the end of the file too.
+    /// The requested pages, past the end of the file too.
     pub const fn request(&self) -> PageRange {
         PageRange::covering(self.offset, self.bytes)
     }
 
-    /// How many pages the file has.
+    /// Number of pages of the file.
     pub const fn file_pages(&self) -> u64 {
         self.file_bytes.div_ceil(PAGE_BYTES)
     }
 }
 
-/// How a read goes on with what was asked and is absent.
+/// Way in which the machine reads the absent part of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Demand {
-    /// All of it is read now, in as few requests as the device takes.
+    /// All of it now, in as few requests as the device accepts.
     Whole,
-    /// One page is read now, in a request of its own; once it is there, the law is asked again.
+    /// One page now, in a request of its own. When it has arrived, `demand` is called again.
     Page,
 }
 
-/// A readahead law: it watches the reads of one open file.
+/// A readahead policy: it observes the reads of one open file.
 ///
-/// Order of calls: any of `read`, `fault`, `advise`, in the order in which the
-/// program made them, and `demand` after each `read` or `fault`. `passed` is called
-/// only when [`sees_every_hit`] is false.
+/// Order of calls: any of `read`, `fault`, `advise`, in the order of the program's calls, and
+/// `demand` after each `read` or `fault`. `passed` is called only when [`sees_every_hit`] is false.
 ///
 /// [`sees_every_hit`]: ReadaheadLaw::sees_every_hit
 pub trait ReadaheadPolicy: Send {
-    /// A read came. The law adds to `pages` what should be read now; whatever
-    /// it leaves absent of the request, the machine adds afterwards.
+    /// Handles a read. The policy adds to `pages` the pages to be read now. The machine then adds
+    /// all pages of the request that are still absent.
     fn read(&mut self, ask: &ReadRequest, pages: &mut dyn PageView);
 
-    /// A memory-mapped access touched `page`, cached or not. As [`read`](ReadaheadPolicy::read).
+    /// Handles a memory-mapped access to `page`, cached or not. The policy adds pages as in
+    /// [`read`](ReadaheadPolicy::read).
     fn fault(&mut self, page: u64, ask: &ReadRequest, pages: &mut dyn PageView);
 
-    /// The program gave a hint. `WillNeed` and `DontNeed` name a range and are
-    /// carried out by the machine; the law hears of them all the same.
+    /// Handles the program's advice. For `WillNeed` and `DontNeed`, which name a range, the machine
+    /// does the work, and the call only informs the policy.
     fn advise(&mut self, advice: Advice);
 
-    /// The read has come to `page`, cached or not: how it goes on. Asked first after
-    /// [`read`](ReadaheadPolicy::read) or [`fault`](ReadaheadPolicy::fault), for the first page, and
-    /// after each [`Demand::Page`] for the next one, when the pages before it are there.
+    /// Returns the way to continue a read at `page`, cached or not. Called after
+    /// [`read`](ReadaheadPolicy::read) or [`fault`](ReadaheadPolicy::fault) for the first page. After
+    /// each [`Demand::Page`] it is called for the next page, once the pages before it have arrived.
     fn demand(&mut self, _page: u64, _ask: &ReadRequest, _pages: &mut dyn PageView) -> Demand {
         Demand::Whole
     }
 
-    /// Whether the law tells the log of the [`Evidence`] what it reads ahead, and why.
+    /// Returns true if the policy logs its decisions and reasons in the log of the [`Evidence`].
     fn keeps_log(&self) -> bool {
         false
     }
 
-    /// Whether the machine holds the law to what its pages have [earned](Credit). The laws of Linux are
-    /// left as they were.
+    /// Returns true if the machine limits the policy by its [`Credit`]. The policies of Linux are
+    /// exempt.
     fn is_on_credit(&self) -> bool {
         true
     }
 
-    /// Whether [`read`](ReadaheadPolicy::read) must be called for a read that finds
-    /// every page cached and none marked. A law that can do without makes such
-    /// reads cheaper where many threads share a cache; it is then told of the
-    /// last of them with [`passed`](ReadaheadPolicy::passed).
+    /// Returns true if [`read`](ReadaheadPolicy::read) must be called even for a read that finds every
+    /// page cached and none marked. False makes such reads cheaper where many threads share a
+    /// cache. The policy then receives only the end of the last of them, in
+    /// [`passed`](ReadaheadPolicy::passed).
     fn sees_every_hit(&self) -> bool {
         true
     }
 
-    /// Reads found all their pages cached and unmarked, and were not shown; the
-    /// last of them ended at byte `end` of the file.
+    /// Records that reads were skipped because all their pages were cached and unmarked. The last
+    /// of them ended at byte `end` of the file.
     fn passed(&mut self, _end: u64) {}
 
-    /// The file, of so many pages, was closed: nothing more is read through this handle. The last
-    /// page that was is `last_page`, where that is known.
+    /// Records that this handle was closed. The file has `file_pages` pages; `last_page` is the
+    /// last page read, if known.
     fn closed(&mut self, _last_page: Option<u64>, _file_pages: u64, _device: &mut DeviceEvidence) {}
 }
 
-/// What a readahead law may know of the device that it reads ahead from.
+/// Limits of the device for a readahead policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadaheadLimits {
-    /// The most pages to read ahead (`read_ahead_kb` / 4).
+    /// Most pages to read ahead (`read_ahead_kb` / 4).
     pub window_pages_max: u64,
     /// The device's largest request in pages.
     pub request_pages_max: u64,
@@ -246,7 +244,7 @@ impl Default for ReadaheadLimits {
     }
 }
 
-/// The laws by name, each with one line on what it does.
+/// The policies by name, each with a one-line description.
 pub const POLICIES: &[Policy] = &[
     Policy {
         name: "none",
@@ -280,10 +278,10 @@ pub const POLICIES: &[Policy] = &[
     },
 ];
 
-/// Builds the law that `spec` names, for one open file.
+/// Builds the policy that `spec` names, for one open file.
 ///
 /// # Errors
-/// The name or a parameter is unknown, or a value can't be used.
+/// The name or a parameter is unknown, or a value is out of range.
 pub fn build(spec: &Spec, limits: &ReadaheadLimits) -> Result<Box<dyn ReadaheadPolicy>, SpecError> {
     Ok(match spec.name.as_str() {
         "none" => {
@@ -299,7 +297,7 @@ pub fn build(spec: &Spec, limits: &ReadaheadLimits) -> Result<Box<dyn ReadaheadP
     })
 }
 
-/// The largest window in pages: the parameter `read_ahead_kb` (default: the device's).
+/// The largest window in pages: the parameter `read_ahead_kb`, by default the limit of the device.
 fn window_pages(spec: &Spec, limits: &ReadaheadLimits) -> Result<u64, SpecError> {
     let page_kib = PAGE_BYTES / 1024;
     let kib = spec.integer("read_ahead_kb", limits.window_pages_max * page_kib, 0..=1 << 20)?;

@@ -1,4 +1,4 @@
-//! A request: one transfer between memory and the device, and what comes of it.
+//! A request: one transfer between memory and the device, and its outcome.
 
 use crate::unit::{SECTOR_BYTES, Time};
 
@@ -7,11 +7,11 @@ mod table;
 pub use table::RequestTable;
 pub(crate) use table::more_requests;
 
-/// Names a request from its creation in the machine until its completion; reused afterwards.
+/// Identifies a request from its creation in the machine until its completion; reused afterwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(pub u32);
 
-/// Names the process (or the stream) on whose behalf something is read.
+/// Identifies the process (or the stream) on whose behalf a request is made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ProcessId(pub u32);
 
@@ -25,7 +25,7 @@ pub enum Op {
     Write,
 }
 
-/// The I/O scheduling class of a process, as `ioprio_set(2)` names them, strongest first.
+/// The I/O scheduling class of a process, as `ioprio_set(2)` names them, highest first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Class {
     /// Served before every other class.
@@ -33,16 +33,16 @@ pub enum Class {
     /// The normal class.
     #[default]
     BestEffort,
-    /// Served only when nobody else wants the device.
+    /// Served only if no other class has requests.
     Idle,
 }
 
 /// The I/O priority of a process: its class, and a level inside the class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Priority {
-    /// The class, which decides first.
+    /// The class, which is compared first.
     pub class: Class,
-    /// 0 (most) to 7 (least); 4 is the default.
+    /// 0 (highest) to 7 (lowest); 4 is the default.
     pub level: u8,
 }
 
@@ -52,40 +52,41 @@ impl Default for Priority {
     }
 }
 
-/// A request: what is to be moved, for whom, and what for. It stands in a [`RequestTable`] from
-/// its making to its end; everybody else holds its name.
+/// A request: sectors, direction, process and priority. It is in a [`RequestTable`] from creation
+/// to completion; all other structures hold its identifier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
     /// The direction.
     pub op: Op,
     /// The first sector (512 bytes each) on the device.
     pub start: u64,
-    /// How many sectors; at least 1.
+    /// Number of sectors; at least 1.
     pub sectors: u32,
-    /// Who asked.
+    /// The requesting process.
     pub process: ProcessId,
-    /// How urgent that process is.
+    /// Priority of that process.
     pub priority: Priority,
-    /// Whether it is of the kind that a process waits for: every read, read ahead or not, and a
-    /// write that its caller waits for (the kernel's `REQ_SYNC`).
+    /// True for synchronous requests: every read, prefetch included, and a write that its caller
+    /// waits for (the kernel's `REQ_SYNC`).
     pub is_sync: bool,
-    /// Whether somebody waits for it now, or is likely to come.
+    /// Degree of need for the request at present.
     pub need: Need,
 }
 
-/// Whether a request is needed. It is awaited as soon as somebody comes to wait for it.
+/// Degree of need for a request. It becomes `Demand` as soon as a reader waits for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Need {
-    /// Nobody waits for it, and of what was read ahead like it, most was not used, or nothing is known.
+    /// Speculative prefetch: no reader waits, and most similar prefetched pages were not used, or
+    /// no outcome is known.
     Speculative,
-    /// Nobody waits for it: it was read ahead like what was used as a rule, or is written to make room.
+    /// Prefetch of pages that are usually used, or a write that frees memory. No reader waits.
     Prefetch,
-    /// Somebody waits for it.
+    /// Demand: a reader or caller waits for it.
     Demand,
 }
 
 impl Need {
-    /// Of a request for which somebody waits from the start, or which is likely to be needed.
+    /// The need of a request that is awaited from the start, or else likely to be used.
     pub const fn of(is_demand: bool) -> Need {
         if is_demand { Need::Demand } else { Need::Prefetch }
     }
@@ -97,32 +98,32 @@ impl Request {
         self.start + self.sectors as u64
     }
 
-    /// How many bytes it moves.
+    /// Number of bytes.
     pub const fn bytes(&self) -> u64 {
         self.sectors as u64 * SECTOR_BYTES
     }
 
-    /// Whether one of the two ends where the other starts.
+    /// Returns true if one of the two ends where the other starts.
     pub const fn touches(&self, other: &Request) -> bool {
         self.end() == other.start || other.end() == self.start
     }
 }
 
-/// How a request ended on the device.
+/// Outcome of a request on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// All bytes were moved.
     Done,
     /// Only the first `bytes` bytes were moved: the end of the file, or of the device, came first.
     Short {
-        /// Bytes that were moved, from the start of the request.
+        /// Moved bytes, from the start of the request.
         bytes: u64,
     },
     /// The device reported an error; no byte of the request may be used.
     Failed(DeviceError),
 }
 
-/// Why a device could not do what was asked.
+/// Error of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum DeviceError {
@@ -130,17 +131,17 @@ pub enum DeviceError {
     Medium,
     /// The device is gone (`ENODEV`, `ENXIO`).
     Gone,
-    /// The device, or the file system on it, has no room left (`ENOSPC`).
+    /// The device, or the file system on it, has no space left (`ENOSPC`).
     Full,
-    /// The request was withdrawn (`ECANCELED`).
+    /// The request was cancelled (`ECANCELED`).
     Cancelled,
-    /// Permission was refused (`EACCES`, `EPERM`).
+    /// Permission was denied (`EACCES`, `EPERM`).
     Refused,
-    /// The file is not there any more, where a server keeps it (`ESTALE`).
+    /// The file no longer exists on its server (`ESTALE`).
     Stale,
-    /// The server did not answer in the time that it was given (`ETIMEDOUT`).
+    /// The server did not answer within the timeout (`ETIMEDOUT`).
     TimedOut,
-    /// What the server answered can't be understood (`EBADMSG`).
+    /// The server's answer can't be decoded (`EBADMSG`).
     Garbled,
     /// Any other error, by its number in `errno(3)`.
     Other(i32),
@@ -172,31 +173,31 @@ impl core::fmt::Display for DeviceError {
 
 impl core::error::Error for DeviceError {}
 
-/// What a device can do, given once when the path over it is built.
+/// Properties of a device, given once when the path over it is built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceCaps {
     /// Its size in sectors.
     pub sectors: u64,
-    /// The largest request that it takes, in sectors.
+    /// Its largest request, in sectors.
     pub request_sectors_max: u32,
-    /// How many requests it takes at once; at least 1.
+    /// Number of requests that it accepts at once; at least 1.
     pub depth_max: u32,
-    /// Whether it has a head that must travel (`queue/rotational`).
+    /// True if it has a moving head (`queue/rotational`).
     pub is_rotational: bool,
-    /// The alignment that it asks of addresses and sizes, in sectors: 1 or 8.
+    /// Required alignment of addresses and sizes, in sectors: 1 or 8.
     pub alignment_sectors: u32,
 }
 
-/// What the machine hands to the device: as much of a request as is needed to carry it out.
+/// The part of a request that the device needs to execute it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceRequest {
-    /// The name under which the completion comes back.
+    /// Identifier under which the completion returns.
     pub id: RequestId,
     /// The direction.
     pub op: Op,
     /// The first sector.
     pub start: u64,
-    /// How many sectors.
+    /// Number of sectors.
     pub sectors: u32,
 }
 
@@ -207,22 +208,22 @@ impl DeviceRequest {
     }
 }
 
-/// What the device hands back.
+/// Completion of a request by the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
-    /// Which request.
+    /// Identifier of the request.
     pub id: RequestId,
-    /// When the device was done with it, at the latest.
+    /// Latest time at which the device finished it.
     pub at: Time,
-    /// And at the earliest: somebody looked then, and it was not done. The same where
-    /// somebody waits for completions, or knows when they came.
+    /// Earliest such time: at this poll it was not finished. Equal to `at` if a thread waits for
+    /// completions, or their times are known.
     pub not_before: Time,
-    /// How it ended.
+    /// The outcome.
     pub outcome: Outcome,
 }
 
 impl Completion {
-    /// The device was done with the request at that time.
+    /// A completion at an exactly known time.
     pub const fn at(at: Time, id: RequestId, outcome: Outcome) -> Completion {
         Completion { id, at, not_before: at, outcome }
     }

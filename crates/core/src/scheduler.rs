@@ -1,9 +1,8 @@
-//! I/O schedulers: in which order, and when, requests go to the device.
+//! I/O schedulers: the order and the time in which requests go to the device.
 //!
-//! A scheduler holds the requests that the machine has made and the device has
-//! not been given yet. It merges neighbours, orders them, and may hold the
-//! device idle for a request that it expects. It knows sectors, processes and
-//! times; it knows nothing of files, pages or frames.
+//! A scheduler holds the requests that the machine has created and the device has not received yet.
+//! It merges neighbours, orders them, and may keep the device idle for an expected request. It
+//! knows sectors, processes and times, but no files, pages or frames.
 
 use alloc::boxed::Box;
 
@@ -26,77 +25,77 @@ pub use cfq::{Cfq, CfqTunables};
 pub use deadline::{Deadline, DeadlineTunables};
 pub use noop::Noop;
 
-/// What became of a request that was inserted.
+/// Outcome of the insertion of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Inserted {
-    /// It waits on its own.
+    /// It is queued by itself.
     Queued,
-    /// It was merged with a neighbour, which now covers both; `into` is the
-    /// name that will be dispatched for both.
+    /// It was merged with a neighbour, which now covers both. The dispatch for both names `into`.
     Merged {
-        /// The request that was there before.
+        /// The request that was queued before.
         into: RequestId,
-        /// Another one that waited, next to the two, and is part of `into` now as well.
+        /// Another queued request adjacent to the two, which is part of `into` now as well.
         with: Option<RequestId>,
     },
 }
 
-/// What the scheduler wants to happen next.
+/// The next action of the scheduler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dispatch {
-    /// Give this request, with all that was merged into it, to the device.
+    /// Send this request, with all merged ones, to the device.
     Request(RequestId),
-    /// End this read undone, with all that was merged into it, and ask again: nobody waits for it, and it isn't
-    /// worth the device's time.
+    /// Cancel this read, with all merged ones, and call `dispatch` again. No reader waits for it,
+    /// and it isn't worth the device's time.
     Withdraw(RequestId),
-    /// Nothing now, though something may be queued: ask again at this time, or
-    /// when a request arrives or completes, whichever comes first.
+    /// No request now, although some may be queued. Call again at this time, or when a request
+    /// arrives or completes, whichever comes first.
     WaitUntil(Time),
-    /// Nothing now: ask again when a request arrives or completes.
+    /// No request now. Call again when a request arrives or completes.
     Nothing,
 }
 
-/// A scheduling law.
+/// A scheduling policy.
 ///
-/// It holds names of requests; what each is stands in the table that it is lent. It changes that
-/// table only by [merging](RequestTable::merge).
+/// It holds identifiers of requests; the requests themselves are in the table that each call
+/// passes. The policy changes that table only by [merging](RequestTable::merge).
 ///
-/// Order of calls: `insert` for each new request; `dispatch`, as long as the
-/// device has room, until it gives no request; `complete` for each request
-/// that the device has finished. Time never goes backwards between calls.
+/// Order of calls: `insert` for each new request; `dispatch`, while the device accepts requests,
+/// until it returns none; `complete` for each request that the device has finished. Time never goes
+/// backwards between calls.
 pub trait Scheduler: Send {
-    /// Takes a request in, and merges it when a neighbour of the same direction is queued and the
-    /// two together are no larger than the device takes; and with what the two come to touch,
-    /// on the same terms.
+    /// Queues a request. Merges it with a queued neighbour of the same direction if the two are
+    /// together no larger than the device's largest request. The merged request is then merged with
+    /// a request that it touches, under the same conditions.
     fn insert(&mut self, now: Time, id: RequestId, requests: &mut RequestTable) -> Inserted;
 
-    /// Says what goes to the device next, or is not to go there at all; called only while the device has room.
+    /// Returns the request that goes to the device next, or a read to cancel. Called only while the
+    /// device accepts requests.
     fn dispatch(&mut self, now: Time, requests: &RequestTable) -> Dispatch;
 
-    /// The device has finished a request that was dispatched, and is in the table still.
+    /// Records that the device has finished a dispatched request, which is still in the table.
     fn complete(&mut self, now: Time, id: RequestId, requests: &RequestTable);
 
-    /// Somebody has come to wait for a request for which nobody waited before: its
-    /// [`need`](crate::request::Request::need) has changed. It may be on its way here still, or to the
-    /// device.
+    /// Records that a reader now waits for a request that was only prefetched: its
+    /// [`need`](crate::request::Request::need) has changed. The request may not have been inserted
+    /// yet, or may already be in the device.
     fn demand(&mut self, _id: RequestId, _requests: &RequestTable) {}
 
-    /// How many requests are queued, merged ones counted as one.
+    /// Number of queued requests; merged requests count as one.
     fn queued(&self) -> usize;
 
-    /// The process will ask for nothing more.
+    /// Records that the process has ended and sends no more requests.
     ///
-    /// Something may be free to go now: ask `dispatch` again.
+    /// Another request may be allowed now: call `dispatch` again.
     fn process_ended(&mut self, _now: Time, _process: ProcessId) {}
 
-    /// The log of this law's decisions, to turn it on and to take them out;
-    /// `None` for a law that keeps none.
+    /// The log of this policy's decisions, to enable and to drain it; `None` for a policy without a
+    /// log.
     fn decisions(&mut self) -> Option<&mut DecisionLog> {
         None
     }
 }
 
-/// The laws by name, each with one line on what it does.
+/// The policies by name, each with a one-line description.
 pub const POLICIES: &[Policy] = &[
     Policy {
         name: "noop",
@@ -123,7 +122,7 @@ pub const POLICIES: &[Policy] = &[
 /// Builds the scheduler that `spec` names, for one device.
 ///
 /// # Errors
-/// The name or a parameter is unknown, or a value can't be used.
+/// The name or a parameter is unknown, or a value is out of range.
 pub fn build(spec: &Spec, caps: &DeviceCaps) -> Result<Box<dyn Scheduler>, SpecError> {
     Ok(match spec.name.as_str() {
         "noop" => {
@@ -142,7 +141,7 @@ pub fn build(spec: &Spec, caps: &DeviceCaps) -> Result<Box<dyn Scheduler>, SpecE
 
 #[cfg(test)]
 mod testing {
-    //! What the tests of every scheduler need.
+    //! Helpers for the tests of every scheduler.
 
     use alloc::boxed::Box;
 
@@ -176,8 +175,8 @@ mod testing {
         Request { op: Op::Write, is_sync: false, need: Need::Prefetch, ..read(start, sectors) }
     }
 
-    /// A law with a table of its own, in which nothing is closed: so requests are named
-    /// 0, 1, 2, … in the order in which they come.
+    /// A policy with its own table. No request is closed, so that identifiers count 0, 1, 2, … in
+    /// the order of insertion.
     pub(super) struct SchedulerBench {
         pub(super) policy: Box<dyn Scheduler>,
         requests: RequestTable,
@@ -201,7 +200,8 @@ mod testing {
             self.policy.dispatch(now, &self.requests)
         }
 
-        /// The next `N` dispatches as (name, first sector, sectors); there must be just `N`.
+        /// The next `N` dispatches as (identifier, first sector, sectors); there must be exactly
+        /// `N`.
         pub(super) fn dispatched<const N: usize>(&mut self, now: Time) -> [(u32, u64, u32); N] {
             let got = core::array::from_fn(|_| match self.dispatch(now) {
                 Dispatch::Request(id) => (id.0, self.requests[id].start, self.requests[id].sectors),
@@ -222,8 +222,8 @@ mod tests {
         SchedulerBench::of(build(&Spec::plain(policy), &caps()).unwrap())
     }
 
-    /// Whatever the order in which they come, and whichever law: 24 sectors in a row are one
-    /// request, under the name of the oldest.
+    /// For every order of insertion and every policy, 24 adjacent sectors are one request with the
+    /// identifier of the oldest.
     #[test]
     fn two_queued_requests_are_merged_by_one_between_them() {
         for policy in POLICIES {
@@ -241,7 +241,7 @@ mod tests {
     #[test]
     fn queued_requests_stay_separate_if_too_large_or_different() {
         for policy in POLICIES {
-            // 128 + 8 + 128 sectors are more than the 256 that the device takes.
+            // 128 + 8 + 128 sectors exceed the 256 of the device's largest request.
             let mut scheduler = bench(policy.name);
             scheduler.insert(Time::ZERO, read(0, 128));
             scheduler.insert(Time::ZERO, read(136, 128));

@@ -1,11 +1,11 @@
-//! Sizes as people write them: `64KiB`, `256M`, `1g`.
+//! Sizes in human-readable form: `64KiB`, `256M`, `1g`.
 //!
-//! The same in laws and devices, on the command line, in loads and from Python: all
-//! units are powers of 1024, in upper or lower case, also those that end in `B` alone. Only
-//! in job files they are fio's, for whom `kb` is 1024 and `kib` is 1000.
+//! The form is the same in policies and devices, on the command line, in loads and from Python. All
+//! units are powers of 1024, in upper or lower case, including those that end in `B` alone. Only
+//! job files follow fio, in which `kb` is 1024 and `kib` is 1000.
 
-/// Reads a size in bytes with an optional unit, before which there may be a blank; `None`
-/// when it is no whole number, has an unknown unit, or doesn't fit 64 bits.
+/// Parses a size in bytes with an optional unit, which a blank may precede. Returns `None` if it is
+/// not a whole number, has an unknown unit, or doesn't fit 64 bits.
 ///
 /// ```
 /// use readpath_core::size::parse;
@@ -27,7 +27,7 @@ pub fn parse(text: &str) -> Option<u64> {
     text[..digits].parse::<u64>().ok()?.checked_mul(1 << shift)
 }
 
-/// What to write, for messages about a size that can't be read.
+/// The expected form, for error messages about an invalid size.
 pub const EXPECTED: &str = "a size such as 64KiB, 256MiB or 1GiB";
 
 #[cfg(test)]

@@ -1,25 +1,25 @@
-//! SplitMix64 (Steele, Lea, Flood, OOPSLA 2014): numbers that look random, from a seed, and the
-//! same on every machine. Models of devices, generators of loads and tests draw from it; no
-//! decision of the core does. Tables that are entered by hash spread their keys with the same step.
+//! SplitMix64 (Steele, Lea, Flood, OOPSLA 2014): pseudo-random numbers from a seed, identical on
+//! every machine. Device models, load generators and tests use it; no decision of the core does.
+//! Hash tables spread their keys with the same step.
 
-/// How far the state moves on with each number: 2^64 divided by the golden ratio, odd.
+/// Increment of the state for each number: 2^64 divided by the golden ratio, odd.
 pub const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// The next number of the sequence whose state is `state`, at first the seed.
+/// The next number of the sequence with the state `state`, initially the seed.
 pub const fn next(state: &mut u64) -> u64 {
     *state = state.wrapping_add(STEP);
     mixed(*state)
 }
 
-/// The finishing steps: a number that depends on every bit of `state`.
+/// The finalizer: a number that depends on every bit of `state`.
 pub const fn mixed(state: u64) -> u64 {
     let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     mixed ^ (mixed >> 31)
 }
 
-/// A hash in two products, for tables that take its high bits: Fibonacci hashing (Knuth 6.4)
-/// twice, since strides that are powers of two leave the first product's high bits to a few patterns.
+/// A hash in two products, for tables that use its high bits: Fibonacci hashing (Knuth 6.4) twice.
+/// After one product, strides that are powers of two leave only a few patterns in the high bits.
 #[inline]
 pub const fn spread(number: u64) -> u64 {
     let once = number.wrapping_mul(STEP);
@@ -38,8 +38,8 @@ mod tests {
         assert_eq!(next(&mut state), 3_203_168_211_198_807_973);
     }
 
-    /// Of 4,096 numbers a power of two apart, the high bits fill more than half of as many places,
-    /// as numbers drawn at random would (63 %).
+    /// For 4,096 numbers a power of two apart, the high bits fill more than half of 4,096
+    /// positions, as random numbers would (63 %).
     #[test]
     fn strides_that_are_powers_of_two_are_spread_as_if_at_random() {
         for stride_log2 in [0, 9, 18, 30, 40, 52] {

@@ -1,42 +1,39 @@
-//! Swap-in: what is read beyond the page that a fault on swapped-out memory
-//! waits for, and why.
+//! Swap-in: the pages to read with the page of a fault on swapped-out memory, and the reasons.
 //!
-//! A law sees each fault that must read, and each that finds a page which was
-//! read ahead; it answers with a range, by slot of the swap area or by address.
-//! It may look at what is swapped out, and at what the device costs ([`SwappedPageQueries`]).
-//! The machine reads of that range what holds swapped-out memory and is not in
-//! memory already; the page of the fault itself it reads whatever the law says.
-//! All but that page are *marked*; the first fault on a marked page takes the
-//! mark off and is a *hit*, on which a law may go on reading.
+//! A policy sees each fault that must read, and each fault that finds a prefetched page. It returns
+//! a range, by slot of the swap area or by address. It can query the swapped-out pages and the
+//! costs of the device ([`SwappedPageQueries`]). The machine reads the slots in use of that range whose pages
+//! are not in memory. The page of the fault itself is always read. All other pages are *marked*.
+//! The first fault on a marked page clears the mark and is a *hit*, at which a policy may read
+//! more.
 //!
-//! # How a world drives memory
-//! The machine is [`Machine`](crate::machine::Machine), over the same cache,
-//! frames and budget as for files:
+//! # Driving memory from an environment
+//! The machine is [`Machine`](crate::machine::Machine), with the same cache, frames and budget as
+//! for files:
 //!
-//! 1. [`add_swap`](crate::machine::Machine::add_swap) names the swap area once,
-//!    [`add_memory`](crate::machine::Machine::add_memory) each mapping.
-//! 2. A page fault: [`fault`](crate::machine::Machine::fault), with read or
-//!    write. A write fault on a page that is mapped read-only makes it dirty.
-//! 3. [`poll_unmap`](crate::machine::Machine::poll_unmap) until it gives none: take the page out
-//!    of the program's address space, then answer with
-//!    [`handle_unmapped`](crate::machine::Machine::handle_unmapped) before any other call, and say
-//!    whether the page was written since it was mapped (a world that takes write
-//!    faults says no, it has told of them; one that looks at dirty bits says what
-//!    it found). After the answer nobody can change the page without a fault.
-//! 4. [`poll_request`](crate::machine::Machine::poll_request) and
-//!    [`handle_completion`](crate::machine::Machine::handle_completion) as for files;
-//!    [`request_buffers`](crate::machine::Machine::request_buffers) names the
-//!    frames, which a write request takes its bytes from.
-//! 5. [`poll_faulted`](crate::machine::Machine::poll_faulted) until it gives
-//!    none: map the frame (or fill it with zeros first, where it says so),
-//!    writable only where it says so, let the program go on, and
-//!    [`release`](crate::machine::Machine::release).
+//! 1. Call [`add_swap`](crate::machine::Machine::add_swap) once for the swap area, and
+//!    [`add_memory`](crate::machine::Machine::add_memory) for each mapping.
+//! 2. At a page fault, call [`fault`](crate::machine::Machine::fault) with read or write. A write
+//!    fault on a page that is mapped read-only makes it dirty.
+//! 3. Call [`poll_unmap`](crate::machine::Machine::poll_unmap) until it returns none. Remove the
+//!    page from the program's address space, then answer with
+//!    [`handle_unmapped`](crate::machine::Machine::handle_unmapped) before any other call. The
+//!    answer includes a flag: the page was written since it was mapped. An environment with write
+//!    faults passes false, because it has reported them. An environment with dirty bits passes the
+//!    bit. After the answer the page can't change without a fault.
+//! 4. Call [`poll_request`](crate::machine::Machine::poll_request) and
+//!    [`handle_completion`](crate::machine::Machine::handle_completion) as for files.
+//!    [`request_buffers`](crate::machine::Machine::request_buffers) returns the frames, from which
+//!    a write request takes its data.
+//! 5. Call [`poll_faulted`](crate::machine::Machine::poll_faulted) until it returns none. Map the
+//!    frame (or fill it with zeros first, if requested), writable only if requested. Resume the
+//!    program, and call [`release`](crate::machine::Machine::release).
 //!
-//! A world that sees accessed bits, as the modelled one does, tells of every
-//! touch of a mapped page by [`touch`](crate::machine::Machine::touch). One
-//! that doesn't gives [`second_chance_pages`](crate::machine::SwapConfig): so
-//! many pages wait, unmapped, before they go, and one that is used again is
-//! mapped without a read.
+//! An environment with access bits, such as the modelled one, reports every touch of a mapped page
+//! with [`touch`](crate::machine::Machine::touch). Without access bits it sets
+//! [`second_chance_pages`](crate::machine::SwapConfig). Pages then stay unmapped for some time
+//! before eviction, up to this number. A page that is used again in this time is mapped without a
+//! read.
 
 use alloc::boxed::Box;
 
@@ -56,78 +53,76 @@ pub use hits::Hits;
 pub use none::NoSwapReadahead;
 pub use vma::Vma;
 
-/// Names a mapping of memory: 0 up, in the order in which they were added.
+/// Identifies a mapping of memory: counted from 0 in the order of registration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MemoryId(pub u32);
 
-/// A fault on swapped-out memory, as a law sees it.
+/// A fault on swapped-out memory, as a policy sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SwapFault {
-    /// Which mapping.
+    /// The mapping.
     pub memory: MemoryId,
     /// The page, from the start of the mapping.
     pub page: u64,
-    /// How many pages the mapping has.
+    /// Number of pages of the mapping.
     pub memory_pages: u64,
     /// The slot of the swap area that holds the page.
     pub slot: u64,
-    /// How many slots there are.
+    /// Number of slots of the swap area.
     pub slots: u64,
-    /// Whether the mapping is shared memory, whose pages have no address of
-    /// their own: each process maps them where it likes.
+    /// True for shared memory, whose pages have no single address: each process maps them
+    /// elsewhere.
     pub is_shared: bool,
 }
 
-/// What to read. It may reach past the last slot or page: the machine cuts it.
+/// Pages to read. The range may reach past the last slot or page: the machine clips it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SwapRead {
-    /// What these slots hold.
+    /// The pages in these slots.
     Slots(PageRange),
-    /// These pages of the mapping, wherever their slots are.
+    /// These pages of the mapping, in any slots.
     Pages(PageRange),
 }
 
-/// What is swapped out, as a law sees it.
+/// The swapped-out pages, as a policy sees them.
 pub trait SwappedPageQueries {
-    /// Whether the page is neither in memory nor on its way there, but in a slot.
-    /// `page` lies in the mapping.
+    /// The slot of `page` if it is neither in memory nor being read. `page` lies in the mapping.
     fn absent_slot(&self, memory: MemoryId, page: u64) -> Option<u64>;
 
-    /// Which such page the slot holds. `slot` lies in the area.
+    /// The page that the slot holds, under the same condition. `slot` lies in the area.
     fn absent_page(&self, slot: u64) -> Option<(MemoryId, u64)>;
 
-    /// How many of so many pages can be read ahead now, while half of what is
-    /// kept ready for faults stays: none while reads or faults wait for memory.
-    /// What is lacking is made ready beside that, for the next time.
+    /// Number of pages, up to `pages`, that can be prefetched now. Half of the frames reserved for
+    /// faults stay free, and the result is 0 while reads or faults wait for memory. If frames are
+    /// missing, more are freed for the next call.
     fn room_for(&mut self, pages: u64) -> u64;
 
-    /// How many faults wait now, this one included.
+    /// Number of waiting faults, including this one.
     fn waiting_faults(&self) -> u64;
 
-    /// How many pages that were read ahead have left memory unused, since the start.
+    /// Total number of prefetched pages that left memory unused.
     fn wasted_pages(&self) -> u64;
 
-    /// What is known of the device, and of the pages that stand read ahead; and the
-    /// log, for a law that tells why.
+    /// Evidence of the device and of the prefetched pages, with the decision log.
     fn evidence(&mut self) -> &mut DeviceEvidence;
 }
 
-/// A swap-in law; one for all mappings over a swap area.
+/// A swap-in policy. One instance serves all mappings of a swap area.
 pub trait SwapinPolicy: Send {
-    /// A fault found its page in memory, marked as read ahead: what is to be read
-    /// now, ahead of the next ones?
+    /// Handles a fault that found its page in memory, marked as prefetched. Returns the pages to
+    /// read ahead of the next faults.
     fn hit(&mut self, fault: &SwapFault, swapped: &mut dyn SwappedPageQueries) -> Option<SwapRead>;
 
-    /// A fault must read: what else is to be read with its page?
+    /// Handles a fault that must read. Returns the pages to read with its page.
     fn miss(&mut self, fault: &SwapFault, swapped: &mut dyn SwappedPageQueries) -> SwapRead;
 
-    /// Whether it tells what it reads ahead, and why, in [`DeviceEvidence::log`].
+    /// Returns true if the policy logs its decisions and reasons in [`DeviceEvidence::log`].
     fn keeps_log(&self) -> bool {
         false
     }
 }
 
-/// The laws by name, each with one line on what it does.
+/// The policies by name, each with a one-line description.
 pub const POLICIES: &[Policy] = &[
     Policy {
         name: "none",
@@ -156,10 +151,10 @@ pub const POLICIES: &[Policy] = &[
     },
 ];
 
-/// Builds the law that `spec` names, over a device that has a head to move or not.
+/// Builds the policy that `spec` names. `is_rotational`: the device has a moving head.
 ///
 /// # Errors
-/// The name or a parameter is unknown, or a value can't be used.
+/// The name or a parameter is unknown, or a value is out of range.
 pub fn build(spec: &Spec, is_rotational: bool) -> Result<Box<dyn SwapinPolicy>, SpecError> {
     Ok(match spec.name.as_str() {
         "none" => {
@@ -174,8 +169,8 @@ pub fn build(spec: &Spec, is_rotational: bool) -> Result<Box<dyn SwapinPolicy>, 
     })
 }
 
-/// The most pages that are read at once: `1 << page_cluster`, the parameter by
-/// the name that it has in `/proc/sys/vm`, default 3.
+/// Most pages read at once: `1 << page_cluster`. The parameter has the name that it has in
+/// `/proc/sys/vm`; default 3.
 fn pages_max(spec: &Spec) -> Result<u64, SpecError> {
     Ok(1 << spec.integer("page_cluster", 3, 0..=10)?)
 }
@@ -187,14 +182,14 @@ const fn block(slot: u64, pages: u64) -> SwapRead {
 
 #[cfg(test)]
 mod testing {
-    //! Faults as the tests of the laws need them.
+    //! Faults for the tests of the policies.
 
     use alloc::collections::BTreeSet;
     use alloc::vec::Vec;
 
     use super::{DeviceEvidence, MemoryId, SwapFault, SwapRead, SwapinPolicy, SwappedPageQueries};
 
-    /// On a private mapping and an area of 1,000 pages each.
+    /// A fault on a private mapping of 1,000 pages and a swap area of 1,000 slots.
     pub(super) fn fault(page: u64, slot: u64) -> SwapFault {
         SwapFault {
             memory: MemoryId(0),
@@ -206,16 +201,17 @@ mod testing {
         }
     }
 
-    /// A hit, for a law that looks at nothing and answers nothing.
+    /// Reports a hit to a policy that queries nothing and reads nothing at hits.
     pub(super) fn hit(policy: &mut dyn SwapinPolicy, fault: SwapFault) {
         assert_eq!(policy.hit(&fault, &mut NoQueries), None);
     }
 
-    /// A miss, for a law that looks at nothing.
+    /// Reports a miss to a policy that queries nothing.
     pub(super) fn miss(policy: &mut dyn SwapinPolicy, fault: SwapFault) -> SwapRead {
         policy.miss(&fault, &mut NoQueries)
     }
 
+    /// Swapped-out pages that no policy may query.
     struct NoQueries;
 
     impl SwappedPageQueries for NoQueries {
@@ -243,13 +239,15 @@ mod testing {
             panic!("the policy looks at nothing")
         }
     }
-    /// One mapping, all of it swapped out, over a device of which nothing is known.
+    /// One mapping, all of it swapped out, on a device without measurements.
     pub(super) struct TestSwapArea {
+        /// Slot of each page.
         slots: Vec<u64>,
+        /// Page of each slot.
         pages: Vec<u64>,
-        /// By slot.
+        /// Slots of the pages that are not in memory.
         absent: BTreeSet<u64>,
-        /// Pages that are there and marked.
+        /// Pages in memory with a mark.
         ahead: BTreeSet<u64>,
         pub(super) room_pages: u64,
         wasted_pages: u64,
@@ -260,12 +258,12 @@ mod testing {
     }
 
     impl TestSwapArea {
-        /// Each page in the slot of its own number.
+        /// Creates an area with each page in the slot of its own number.
         pub(super) fn in_order(pages: u64) -> TestSwapArea {
             TestSwapArea::new(pages, |page| page)
         }
 
-        /// Each page in a slot of its own, below `pages`.
+        /// Creates an area with each page in its own slot, below `pages`.
         pub(super) fn new(pages: u64, slot_of: impl Fn(u64) -> u64) -> TestSwapArea {
             let slots: Vec<u64> = (0..pages).map(slot_of).collect();
             let mut pages_of = alloc::vec![0; pages as usize];
@@ -284,7 +282,7 @@ mod testing {
             }
         }
 
-        /// A fault; gives the pages that were read beside its own, in order.
+        /// Handles a fault. Returns the pages that were read in addition to its own, in order.
         pub(super) fn fault(&mut self, policy: &mut dyn SwapinPolicy, page: u64) -> Vec<u64> {
             let count = self.slots.len() as u64;
             let slot = self.slots[page as usize];
@@ -313,7 +311,7 @@ mod testing {
             read
         }
 
-        /// What was read ahead leaves memory unused; gives how many pages.
+        /// Evicts all prefetched, unused pages. Returns their number.
         pub(super) fn waste_all(&mut self) -> u64 {
             let pages = core::mem::take(&mut self.ahead);
             self.absent.extend(pages.iter().map(|&page| self.slots[page as usize]));

@@ -12,7 +12,7 @@ pub const SECTOR_BYTES: u64 = 512;
 /// Sectors in a page.
 pub const PAGE_SECTORS: u64 = PAGE_BYTES / SECTOR_BYTES;
 
-/// A point in time, or a span of it, in nanoseconds. Zero is the start of the run.
+/// A point in time, or a duration, in nanoseconds. Zero is the start of the run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time(pub u64);
 
@@ -20,17 +20,17 @@ impl Time {
     /// The start of the run.
     pub const ZERO: Time = Time(0);
 
-    /// A span of `us` microseconds.
+    /// A duration of `us` microseconds.
     pub const fn from_us(us: u64) -> Time {
         Time(us * 1_000)
     }
 
-    /// A span of `ms` milliseconds.
+    /// A duration of `ms` milliseconds.
     pub const fn from_ms(ms: u64) -> Time {
         Time(ms * 1_000_000)
     }
 
-    /// A span of `s` seconds.
+    /// A duration of `s` seconds.
     pub const fn from_s(s: u64) -> Time {
         Time(s * 1_000_000_000)
     }
@@ -45,7 +45,7 @@ impl Time {
         self.0 as f64 / 1e9
     }
 
-    /// The span from `earlier` to this time; zero when `earlier` is later.
+    /// The duration from `earlier` to this time; zero if `earlier` is later.
     pub const fn since(self, earlier: Time) -> Time {
         Time(self.0.saturating_sub(earlier.0))
     }
@@ -77,7 +77,7 @@ impl fmt::Display for Time {
     }
 }
 
-/// Pages `first` up to, and without, `end` of one file.
+/// Pages `first` to `end` (exclusive) of one file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct PageRange {
     /// The first page.
@@ -92,7 +92,7 @@ impl PageRange {
         PageRange { first, end: first + count }
     }
 
-    /// The pages that hold `bytes` bytes at `offset`, none past the largest offset; empty when
+    /// The pages that hold `bytes` bytes at `offset`, none past the largest offset; empty if
     /// `bytes` is 0.
     pub const fn covering(offset: u64, bytes: u64) -> PageRange {
         if bytes == 0 {
@@ -104,22 +104,22 @@ impl PageRange {
         }
     }
 
-    /// How many pages.
+    /// Number of pages.
     pub const fn count(self) -> u64 {
         self.end.saturating_sub(self.first)
     }
 
-    /// Whether there is no page in it.
+    /// Returns true if the range has no page.
     pub const fn is_empty(self) -> bool {
         self.end <= self.first
     }
 
-    /// Whether `page` is in it.
+    /// Returns true if `page` is in the range.
     pub const fn contains(self, page: u64) -> bool {
         self.first <= page && page < self.end
     }
 
-    /// The part of it before page `end`.
+    /// The part of the range before page `end`.
     pub fn clipped(self, end: u64) -> PageRange {
         PageRange { first: self.first.min(end), end: self.end.min(end) }
     }

@@ -1,12 +1,12 @@
-//! The law `adaptive` for readahead, driven alone: what it reads on fixed
-//! inputs, worked by hand from the law in words.
+//! The readahead policy `adaptive`, driven alone: its reads on fixed inputs, worked by hand from
+//! its description.
 //!
-//! Nothing was measured here, so the estimate is the one at first: a request
-//! costs 1 ms, a page 8.192 µs, so a request as much as 122 pages. Nobody else reads. A window is the
-//! largest `w` with `U ÷ S ≤ 122 + 1 + w`, where `S` is the likelihood that the run comes to its `w`-th page and `U` the sum
-//! of these from the page that is there on: both from a table in fractions of what was seen by then
-//! (`crates/core/src/length_distribution.rs`, in words). A window of from 2ⁿ
-//! pages on ends at the nearest multiple of 2ⁿ⁻¹; a backward one at the multiple below.
+//! Without measurements, the initial estimate applies: a request costs 1 ms, a page 8.192 µs, so a
+//! request costs as much as 122 pages. There are no other readers. A window is the largest `w` with
+//! `U ÷ S ≤ 122 + 1 + w`. `S` is the probability that the run reaches its `w`-th page, and `U` the
+//! sum of these from the present page on. Both come from a table in fractions of the runs observed
+//! by then (`crates/core/src/length_distribution.rs`). A window of at least 2ⁿ pages ends at the nearest
+//! multiple of 2ⁿ⁻¹; a backward one at the multiple below.
 
 use readpath_core::readahead::{
     AdaptiveReadahead, Advice, DeviceEvidence, KernelCachedPages, KernelPageView, PageTable,
@@ -14,6 +14,7 @@ use readpath_core::readahead::{
 };
 use readpath_core::unit::{PAGE_BYTES, PageRange};
 
+/// The policy with a page table instead of a machine.
 struct PolicyDriver {
     policy: AdaptiveReadahead,
     pages: PageTable,
@@ -21,15 +22,15 @@ struct PolicyDriver {
 }
 
 impl PolicyDriver {
-    /// In a memory of 65,536 pages: the share of one window is 8,192 pages at most.
+    /// A memory of 65,536 pages: the share of one window is at most 8,192 pages.
     fn new() -> PolicyDriver {
         let mut pages = PageTable::default();
         pages.device_evidence().memory_pages = 1 << 16;
         PolicyDriver { policy: AdaptiveReadahead::default(), pages, file_pages: 1_000_000 }
     }
 
-    /// What is read ahead of a read of `count` pages, and then the demand itself
-    /// is there too, as the machine would have it.
+    /// Ranges prefetched by a read of `count` pages. Afterwards the requested pages are cached too,
+    /// as with a machine.
     fn read(&mut self, first: u64, count: u64) -> Vec<(u64, u64)> {
         self.read_bytes(first * PAGE_BYTES, count * PAGE_BYTES)
     }
@@ -58,6 +59,7 @@ impl PolicyDriver {
         added
     }
 
+    /// Adds a requested page if it is absent.
     fn demand(&mut self, page: u64) {
         use readpath_core::readahead::{Folio, PageView};
         if !self.pages.is_cached(page) {
@@ -66,7 +68,7 @@ impl PolicyDriver {
         }
     }
 
-    /// What was added since the last call: first page and count, neighbours joined.
+    /// Ranges added since the last call: first page and count, adjacent ones joined.
     fn ranges(&mut self) -> Vec<(u64, u64)> {
         let mut ranges: Vec<(u64, u64)> = Vec::new();
         let mut pages: Vec<u64> =
@@ -86,29 +88,30 @@ impl PolicyDriver {
 fn a_first_random_read_is_alone_and_the_next_proves_the_stream() {
     let mut alone = PolicyDriver::new();
     assert_eq!(alone.read(1000, 1), []);
-    // The one that was seen went on, where one of two is expected to end: half as many end as their age says. 139 pages are best,
-    // up to 1141, and 1152 is the nearest multiple of 64.
+    // The one observed run went on, where one of two is expected to end: half of the prior ends.
+    // 139 pages are best, up to 1141, and 1152 is the nearest multiple of 64.
     assert_eq!(alone.read(1001, 1), [(1002, 150)]);
-    // The middle of 1002..1152 is marked: up to there nothing happens.
+    // The middle of 1002..1152 is marked: up to there no page is added.
     for page in 1002..1077 {
         assert_eq!(alone.read(page, 1), [], "{page}");
     }
-    // 78 behind, and one run has gone so far: 321, of which 74 are ahead: 247, up to 1399, and 1408 is a
-    // multiple of 64.
+    // 78 pages are behind, and one run has gone that far. 321 pages are best, of which 74 are
+    // ahead: 247, up to 1399, and 1408 is a multiple of 64.
     assert_eq!(alone.read(1077, 1), [(1152, 256)]);
 }
 
 #[test]
 fn a_files_first_page_is_the_begin_of_a_stream() {
     let mut alone = PolicyDriver::new();
-    // It comes to 1 + w with 1 ÷ (1 + w): 36 pages are best, up to 37, and 32 is the nearest multiple of 16.
+    // It reaches 1 + w with 1 ÷ (1 + w): 36 pages are best, up to 37, and 32 is the nearest
+    // multiple of 16.
     assert_eq!(alone.read(0, 1), [(1, 31)]);
 }
 
 #[test]
 fn far_apart_reads_and_touches_stay_alone() {
     let mut alone = PolicyDriver::new();
-    // 1,000 places of 1,950, 2 MiB apart from each other, in no order.
+    // 1,000 of 1,950 positions, 2 MiB apart from each other, in random order.
     for nth in 1..500 {
         assert_eq!(alone.read(nth * 769 % 1949 * 512, 1), []);
         assert_eq!(alone.fault((nth + 500) * 769 % 1949 * 512), []);
@@ -119,11 +122,11 @@ fn far_apart_reads_and_touches_stay_alone() {
 fn a_backward_reader_is_read_ahead_of_downwards() {
     let mut alone = PolicyDriver::new();
     assert_eq!(alone.read(1016, 16), []);
-    // In requests of 16 pages, of which 7.6 cost as much as a request: 13, down to 792, and 768 is the multiple of 64
-    // below it.
+    // In requests of 16 pages, 7.6 of which cost as much as a request: 13, down to 792, and 768 is
+    // the multiple of 64 below it.
     assert_eq!(alone.read(1000, 16), [(768, 232)]);
-    // The window's last page was marked. 18 requests are best, 288 pages, of which 216 are ahead: down
-    // to 696, and 672 is the multiple of 32 below it.
+    // The window's last page was marked. 18 requests are best, 288 pages, of which 216 are ahead:
+    // down to 696, and 672 is the multiple of 32 below it.
     assert_eq!(alone.read(984, 16), [(672, 96)]);
 }
 
@@ -132,20 +135,20 @@ fn blocks_of_a_stride_are_read_alone_where_the_gap_is_larger_than_a_block() {
     let mut alone = PolicyDriver::new();
     assert_eq!(alone.read(1000, 16), []);
     assert_eq!(alone.read(1064, 16), []);
-    // Three blocks are a run that comes to 3 + w with 3 ÷ (3 + w): 7 blocks.
+    // Three blocks are a run that reaches 3 + w with 3 ÷ (3 + w): 7 blocks.
     let blocks = |first: u64, count: u64| -> Vec<(u64, u64)> {
         (0..count).map(|nth| (first + 64 * nth, 16)).collect()
     };
     assert_eq!(alone.read(1128, 16), blocks(1192, 7));
     // The second of them is marked. Five blocks are behind it by then, and five ahead.
     assert_eq!(alone.read(1192, 16), []);
-    // One run has come from three to five: twenty blocks are best, and half as many again beside those five
-    // are more than one window.
+    // One run has gone from three to five: twenty blocks are best. Half of that number in addition
+    // to those five exceeds one window.
     assert_eq!(alone.read(1256, 16), blocks(1640, 20));
 }
 
-/// Blocks of 4 MiB less a kilobyte, twice as far apart, upwards and downwards: their first pages lie 2,047 or 2,048 apart. Whatever is
-/// read ahead is such a block, whole and with nothing beside it.
+/// Blocks of 4 MiB less a kilobyte, twice as far apart, upwards and downwards: their first pages
+/// are 2,047 or 2,048 apart. Every prefetch is such a block, whole and without other pages.
 #[test]
 fn a_stride_is_followed_in_bytes_where_its_pages_are_at_no_equal_distances() {
     let (begin, bytes, distance, count) = (65_544, 4_193_279, 8_386_558, 40);
@@ -165,7 +168,7 @@ fn a_stride_is_followed_in_bytes_where_its_pages_are_at_no_equal_distances() {
     }
 }
 
-/// Records of different lengths, each of which begins a page at one distance.
+/// Records of different lengths, each of which begins at a page of one stride.
 #[test]
 fn a_stride_is_followed_in_pages_where_its_blocks_are_of_different_lengths() {
     let mut alone = PolicyDriver::new();
@@ -174,9 +177,10 @@ fn a_stride_is_followed_in_pages_where_its_blocks_are_of_different_lengths() {
     assert_eq!(read(2)[..2], [(1000 + 3 * 64, 1), (1000 + 4 * 64, 1)]);
 }
 
-/// A header of a page at random places, and behind it what it names. That something comes behind a header is learned, and that nothing
-/// comes behind that: of the first piece as many pages more as it has are as likely as not; then one has ended, three of four are expected
-/// to, and less than half is no reason.
+/// A header of a page at random offsets, and the piece that it describes behind it. The policy
+/// learns that a piece follows a header, and that no more follows the piece. After the first piece,
+/// its own number of pages more is as likely as not. Then one has ended, three of four are expected
+/// to, and less than half is no reason for prefetch.
 #[test]
 fn pages_behind_headers_are_prefetched_and_pages_behind_pieces_are_not() {
     let mut device = DeviceEvidence { memory_pages: 1 << 16, ..DeviceEvidence::default() };
@@ -214,8 +218,8 @@ fn two_streams_on_one_handle_have_a_window_each() {
         assert_eq!(alone.read(first, 1), []);
     }
     assert_eq!(alone.read(1001, 1), [(1002, 150)]);
-    // Two of two have gone on: that bears on three and more, a quarter as many end as their age says, 352 pages, up to 500,354,
-    // and 500,352 is the nearest multiple of 128.
+    // Two of two have gone on. This affects lengths of three and more: a quarter of the prior ends.
+    // 352 pages are best, up to 500,354, and 500,352 is the nearest multiple of 128.
     assert_eq!(alone.read(500_001, 1), [(500_002, 350)]);
     (1002..1077).for_each(|page| assert_eq!(alone.read(page, 1), []));
     (500_002..500_177).for_each(|page| assert_eq!(alone.read(page, 1), []));
@@ -223,15 +227,16 @@ fn two_streams_on_one_handle_have_a_window_each() {
     assert_ne!(alone.read(500_177, 1), []);
 }
 
-/// Of 60 requests for one page each 58 are known to have ended there. When one goes on it may be chance: at two
-/// pages four times as many are expected to end as by their age, so six pages are worth it. Once it has come to their
-/// middle it is a run as any that has.
+/// There are 60 requests for one page each, and 58 are known to have ended there. One that goes on
+/// may be coincidence: at two pages, four times the prior is expected to end, so six pages are
+/// worth it. Once it has reached their middle it counts as an ordinary run.
 #[test]
 fn a_possible_coincidence_gets_a_small_window() {
     let mut alone = PolicyDriver::new();
     let mut place = 1;
     for _ in 1..=60 {
-        // The powers of 2 are all numbers below 61 in no order: 8 MiB apart from each other.
+        // The powers of 2 modulo 61 are all numbers below 61 in a mixed order: 8 MiB apart from
+        // each other.
         place = place * 2 % 61;
         assert_eq!(alone.read(place * 2048, 1), []);
     }
@@ -241,10 +246,11 @@ fn a_possible_coincidence_gets_a_small_window() {
     assert!(ahead[0].0 == 102_408 && ahead[0].1 > 122, "{ahead:?}");
 }
 
-/// Ten readers wait for a page each: a request costs a tenth of 122 pages, and of what it occupies nothing is known; the other nine
-/// leave the device idle for most of the time, so that this doesn't make it less. A run of 100 comes
-/// to 100 + w with 100 ÷ (100 + w). Where a request costs 12 pages 52 are best: 1 + 100 × (1/101 + … +
-/// 1/152) is 42.7, and 1.52 times that 64.9, of 65; where it costs one, the least, 13.
+/// Ten readers wait for a page each: a request costs a tenth of 122 pages, and its service time is
+/// unknown. The other nine leave the device idle for most of the time, so that this doesn't reduce
+/// the cost. A run of 100 reaches 100 + w with 100 ÷ (100 + w). With a request cost of 12 pages, 52
+/// are best: 1 + 100 × (1/101 + … + 1/152) is 42.7, and 1.52 times that 64.9, of 65. With the
+/// minimum cost of one page, 13 are best.
 #[test]
 fn the_request_cost_falls_with_waiting_readers() {
     let mut alone = PolicyDriver::new();
@@ -255,15 +261,15 @@ fn the_request_cost_falls_with_waiting_readers() {
     evidence.reads_under_way = 1000;
     assert_eq!(window(evidence), WindowTarget { pages: 13, why: "waits" });
 }
-/// Of about 1,000 pages that were asked for since it began the stream had ten.
+/// Since the stream began, about 1,000 pages were requested; ten of them by the stream.
 #[test]
 fn windows_are_bounded_by_the_lifetime_of_pages() {
     let mut alone = PolicyDriver::new();
     alone.read(1000, 5);
     alone.pages.device_evidence().added_pages += 990;
     alone.pages.device_evidence().memory_pages = 1 << 10;
-    // It is the only one, and that counts as 16 pages of 16: 1,024 × (10 + 16) ÷ (995 + 16) is 26,
-    // up to 1036, and 1040 is a multiple of 8. The last one is marked.
+    // It is the only stream, and that counts as 16 of 16 pages: 1,024 × (10 + 16) ÷ (995 + 16) is
+    // 26, up to 1036, and 1040 is a multiple of 8. The last one is marked.
     assert_eq!(alone.read(1005, 5), [(1010, 30)]);
     assert_eq!(alone.read(1010, 4), []);
 }
@@ -272,7 +278,7 @@ fn windows_are_bounded_by_the_lifetime_of_pages() {
 fn after_random_a_stream_must_be_continued_and_after_sequential_not_even_that() {
     let mut alone = PolicyDriver::new();
     alone.policy.advise(Advice::Random);
-    // The device's requests have gone on elsewhere; here none has.
+    // Requests on other files of the device have gone on; here none has.
     alone.pages.device_evidence().lengths.of_mut(RunBegin::Request { pages: 1 }).grew(1, 100);
     assert_eq!(alone.read(0, 1), []);
     assert_eq!(alone.read(1000, 1), []);
@@ -280,7 +286,7 @@ fn after_random_a_stream_must_be_continued_and_after_sequential_not_even_that() 
     assert_ne!(alone.read(5000, 1), [], "from then on");
     let mut alone = PolicyDriver::new();
     alone.policy.advise(Advice::Sequential);
-    // 36 pages are up to 1037, and 1040 is the nearest multiple of 16.
+    // 36 pages end at 1037, and 1040 is the nearest multiple of 16.
     assert_eq!(alone.read(1000, 1), [(1001, 39)]);
 }
 
@@ -292,8 +298,8 @@ fn nothing_is_read_ahead_where_memory_has_no_room_for_it() {
     assert_eq!(alone.read(1001, 1), []);
 }
 
-/// A page of the window is gone when the reader comes to it: the rest may have holes too, and is read
-/// anew with it, half as large a window and what of it is not there.
+/// A page of the window was evicted before the reader reached it. The rest may have holes too, and
+/// is read again with it: the absent pages of half the window.
 #[test]
 fn a_window_with_an_evicted_page_is_read_again() {
     let mut alone = PolicyDriver::new();
@@ -303,12 +309,13 @@ fn a_window_with_an_evicted_page_is_read_again() {
         alone.pages.evict(page);
     }
     assert_eq!(alone.read(1002, 1), []);
-    // Of the window of 139 half is left, 69: up to 1073, and 1088 is a multiple of 32. All but 1004 is there.
+    // Half of the window of 139 is left, 69: up to 1073, and 1088 is a multiple of 32. All pages
+    // except 1004 are cached.
     assert_eq!(alone.read(1003, 1), [(1004, 1)]);
 }
 
-/// Each costs as much as 122 pages: eight have cost 976, and nine 1,098, more than the 1,024 pages
-/// themselves. The distances grow, so they are no stride.
+/// Each request costs as much as 122 pages: eight have cost 976, and nine 1,098, more than the
+/// 1,024 pages themselves. The distances grow, so they are not a stride.
 #[test]
 fn a_part_of_a_file_that_is_used_more_than_the_others_is_read_whole() {
     let place = |nth: u64| 20 + 7 * nth * (nth + 1) / 2;
@@ -322,16 +329,17 @@ fn a_part_of_a_file_that_is_used_more_than_the_others_is_read_whole() {
         (region[0].0, region.last().map(|(first, count)| first + count)),
         (3072, Some(4096))
     );
-    // As many in as many parts are no more than elsewhere.
+    // An equal number in as many regions is no more than elsewhere.
     let mut alone = PolicyDriver::new();
     for nth in 0..40 {
         assert_eq!(alone.read(nth * 20 * 1024 + place(nth % 16), 1), [], "{nth}");
     }
 }
 
-/// With 32 requests a 64th of 2,000 pages was asked for. They have cost 3,904 pages, of which a sixteenth, 244, is worth a request of its own. A request that
-/// finds its page there has saved 122; twice that may be read on. A file of more than
-/// a quarter of the memory is left as it is.
+/// With 32 requests a 64th of 2,000 pages was requested. They have cost 3,904 pages, a sixteenth of
+/// which, 244, is worth a request of its own. A request that finds its page cached has avoided 122;
+/// twice that may be read next. A file of more than a quarter of the memory is never prefetched
+/// whole.
 #[test]
 fn whole_file_prefetch_is_paid_by_avoided_costs() {
     // In no order: a reader that passes over the file in one direction does not use it up.
@@ -351,8 +359,8 @@ fn whole_file_prefetch_is_paid_by_avoided_costs() {
     (0..60).for_each(|nth| assert_eq!(alone.read(place(nth), 1), [], "{nth}"));
 }
 
-/// Columns of a group of rows lie at one distance, and none behind the last that is wanted. Who has said that it jumps is believed; without
-/// that three of them are a stride.
+/// Columns of a row group have one distance, and none follows the last one. After `Random` advice,
+/// equally spaced requests are coincidence. Without advice, three of them are a stride.
 #[test]
 fn random_advice_disables_stride_prefetch() {
     for advice in [Advice::Random, Advice::Normal] {
@@ -363,20 +371,22 @@ fn random_advice_disables_stride_prefetch() {
     }
 }
 
-/// Where 122 readers wait at a time, a request costs a page more than its own: all of the 250 that ask for half of 2,000 pages
-/// have cost 250, a quarter of what half of the file does. Nothing is to be spared by reading what nobody asked for.
+/// With 122 readers waiting, a request costs one page in addition to its own. All 250 requests for
+/// half of 2,000 pages have cost 250, a quarter of the cost of half of the file. Prefetching the
+/// whole file has no benefit.
 #[test]
 fn cheap_requests_cause_no_whole_file_prefetch() {
     let mut alone = PolicyDriver { file_pages: 2_000, ..PolicyDriver::new() };
     alone.pages.device_evidence().reads_under_way = 122;
-    // Every other block of four, in an order in which none follows another.
+    // Every other block of four, in an order without neighbours.
     for nth in 0..250 {
         assert_eq!(alone.read(nth * 107 % 250 * 8, 4), [], "{nth}");
     }
 }
 
-/// Of a file that was given up after five pages, of which the last four were heard of by nobody, the law learns that runs end so:
-/// ten pages are best where 36 were. One that was read to its end tells of no end.
+/// A file was closed after five pages, the last four of which the policy did not see. It learns
+/// that runs end there: ten pages are best instead of 36. A file that was read to its end shows no
+/// end of a run.
 #[test]
 fn an_early_close_records_the_run_length() {
     let after = |file_pages: u64, last_page: u64| {
@@ -390,7 +400,8 @@ fn an_early_close_records_the_run_length() {
     assert_eq!(after(5, 4), 36);
 }
 
-/// A stream goes down, and another begins: as the last did, and if it goes up after all it is turned.
+/// One stream goes down, and another begins. It is assumed to go in the same direction, and
+/// reversed if it goes up.
 #[test]
 fn a_stream_is_assumed_to_go_in_the_last_direction() {
     let mut alone = PolicyDriver::new();

@@ -1,5 +1,5 @@
-//! The machine from outside: each file below is a part of one program, which is linked once and runs on all processors to
-//! its end.
+//! Integration tests of the machine. Each file below is a part of one program, which is linked once
+//! and runs on all processors.
 
 mod adaptive_trajectory;
 mod bad_pages;

@@ -1,5 +1,5 @@
-//! A device that can't read some of its pages: each read is told the first of those that it
-//! needed, however large the requests were and whoever else needed them.
+//! A device that can't read some of its pages. Each read gets the first unreadable page that it
+//! needs as its error, for any size of requests and any other readers.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use readpath_core::unit::{PAGE_BYTES, PageRange};
 
 const FILE_PAGES: u64 = 100;
 
-/// What a read of these bytes is to be told.
+/// The expected result of a read of these bytes.
 fn due(bad_pages: &BTreeSet<u64>, offset: u64, bytes: u64) -> Result<u64, ReadError> {
     let bytes = bytes.min(FILE_PAGES * PAGE_BYTES - offset);
     let pages = offset / PAGE_BYTES..(offset + bytes).div_ceil(PAGE_BYTES);
@@ -36,12 +36,12 @@ fn one_bad_page_of_a_large_request_is_found_in_a_handful_more() {
         world.read(ReadAccess::Buffered, handle, 0, 100, bytes - 100, 0).unwrap();
         let done = world.run();
         assert_eq!(done[0].result, due(&world.bad_pages, 100, bytes - 100));
-        // Of 16 pages: the first half of where it must be, four times, and perhaps the last page.
+        // With 16 pages: the first half of the suspects, four times, and perhaps the last page.
         assert!(world.issued.len() <= 1 + 4 + 1, "page {bad}: {:?}", world.issued);
     }
 }
 
-/// The device fails once, and then reads: so does the read.
+/// The device fails once, and then succeeds: so does the read.
 #[test]
 fn a_retry_that_succeeds_is_not_an_error() {
     let mut world = FileEnvironment::new(config("none", "noop", 64));
@@ -55,7 +55,7 @@ fn a_retry_that_succeeds_is_not_an_error() {
     assert_eq!(world.run()[0].result, Ok(bytes));
 }
 
-/// What is read ahead and can't be read is no more than that: nothing of it was withdrawn.
+/// Prefetched pages that can't be read count as waste, not as cancelled.
 #[test]
 fn bad_prefetched_pages_count_as_waste_not_as_cancelled() {
     let mut world = FileEnvironment::new(config("none", "noop", 64));
@@ -83,7 +83,7 @@ proptest! {
         let mut done = Vec::new();
         for (tag, &(offset, bytes, waits)) in reads.iter().enumerate() {
             world.read(ReadAccess::Buffered, handle, 0, offset, bytes, tag as u64).unwrap();
-            // Some come while others, or searches of theirs, are under way.
+            // Some arrive while other reads, or their searches, are in progress.
             if waits {
                 done.extend(world.run());
             } else {

@@ -1,4 +1,4 @@
-//! Which frame holds which page: the cache against an ordered map.
+//! The table of cached pages, compared with an ordered map.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,8 @@ use readpath_core::unit::PageRange;
 
 const FRAMES: u32 = 24;
 const FILES: u32 = 3;
-/// Where pages lie: together, in the next 2 MiB, at 4 GiB, at 512 TiB, and near the end of all.
+/// First pages of groups: adjacent, in the next 2 MiB, at 4 GiB, at 512 TiB, and near the largest
+/// offset.
 const BASES: [u64; 5] = [0, 500, 1 << 20, 1 << 37, (1 << 52) - 64];
 
 #[derive(Clone, Debug)]
@@ -45,8 +46,7 @@ fn event() -> impl Strategy<Value = CacheEvent> {
     ]
 }
 
-/// What is cached, and whether it is filled; a page that was invalidated on its way goes when it
-/// comes.
+/// A cached page. A page that was invalidated in flight is dropped when it arrives.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct CachedPage {
     frame: FrameId,
@@ -54,6 +54,7 @@ struct CachedPage {
     is_stale: bool,
 }
 
+/// The reference: all cached pages.
 #[derive(Debug, Default)]
 struct CacheModel(BTreeMap<(FileId, u64), CachedPage>);
 
@@ -87,7 +88,7 @@ fn take(cache: &mut Cache, model: &mut CacheModel, event: &CacheEvent) {
     match *event {
         CacheEvent::Add { file, page } => {
             let file = FileId(file);
-            // No page leaves to make room: which one would is another test's affair.
+            // No page is evicted: the choice of victims is tested elsewhere.
             if cache.find(file, page).is_none() && cache.free_pages() > 0 {
                 let folio = Folio::holding(page, 0);
                 let frame = cache.add(file, page, folio, Mark::Clear, false).unwrap();

@@ -1,6 +1,5 @@
-//! The whole path against a reference: every frame holds the page that was
-//! asked for, whatever the laws, the memory, the order of completions and the
-//! errors are.
+//! The whole read path, compared with a reference. Every frame holds the requested page, for any
+//! policy, memory size, order of completions and errors.
 
 use crate::common::{FileEnvironment, REQUEST_PAGES_MAX, config};
 use proptest::prelude::*;
@@ -16,7 +15,7 @@ fn policies() -> impl Strategy<Value = &'static str> {
     )
 }
 
-/// All laws but the one that splits what was asked.
+/// All policies except the one that splits requested pages.
 fn whole_policies() -> impl Strategy<Value = &'static str> {
     policies().prop_filter("the policy of 2003 splits", |&policy| policy != "window")
 }
@@ -81,9 +80,9 @@ fn steps() -> impl Strategy<Value = Vec<MachineStep>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..Default::default() })]
 
-    /// Reads, faults, hints and completions in any order, over any law, with
-    /// memory from one read's worth up: every byte is right, every read ends,
-    /// and nothing is left behind.
+    /// Reads, faults, advice and completions in any order, with any policy, and memory from the
+    /// size of one read up. Every byte is right, every read ends, and no reservation or request
+    /// remains.
     #[test]
     fn every_read_ends_with_the_right_bytes(
         policy in policies(),
@@ -135,9 +134,8 @@ proptest! {
         }
     }
 
-    /// Coalescing: whatever the law has in mind, whatever it was told and
-    /// however little memory there is, each absent run of a read reaches the
-    /// device in no more requests than the device's largest forces.
+    /// Coalescing: with any policy, advice and memory size, each absent run of a read reaches the
+    /// device in the least number of requests for the device's largest request.
     #[test]
     fn no_demand_read_is_split(
         policy in whole_policies(),
@@ -150,8 +148,8 @@ proptest! {
     }
 }
 
-/// Runs `history`, then one read of `count` pages: by how many requests its
-/// worst absent run exceeds what the device's largest request forces.
+/// Runs `history`, then one read of `count` pages. Returns the largest number of excess requests of
+/// an absent run, compared with the least number.
 fn most_requests_over_needed(
     policy: &str,
     memory_pages: u64,
@@ -191,8 +189,8 @@ fn most_requests_over_needed(
     worst
 }
 
-/// The failing kernel of source A fails: with its readahead off, a read of 16
-/// pages is 16 requests. The repaired one makes one.
+/// The failing kernel of source A fails: with its readahead off, a read of 16 pages is 16 requests.
+/// The repaired one sends one.
 #[test]
 fn the_policy_window_splits_a_read_into_pages_and_its_repair_does_not() {
     let history = [(200, 1, None)];
@@ -211,8 +209,8 @@ fn two_readers_of_one_missing_page_cause_one_device_read() {
     assert_eq!(world.issued.len(), 1);
 }
 
-/// A bad page in the middle of two overlapping reads and of what was read
-/// ahead: only the reads that touch it fail, and it is not in the cache.
+/// A bad page in the middle of two overlapping reads and of prefetched pages: only the reads that
+/// touch it fail, and it is not in the cache.
 #[test]
 fn an_error_reaches_just_the_reads_that_needed_the_bytes() {
     let mut world = FileEnvironment::new(config("none", "noop", 64));

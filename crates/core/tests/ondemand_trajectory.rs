@@ -1,9 +1,8 @@
-//! The golden trajectory of the law `ondemand`: what it adds, read by read.
+//! The golden trajectory of the policy `ondemand`: its additions, read by read.
 //!
-//! Every row was decided by Linux 6.18 on ext4, cold, and recorded from its
-//! trace of the page cache. A row is one read in pages, and what it added:
-//! `FIRST..END`, in folios of the number of pages after `x`. Reads that are not
-//! listed added nothing.
+//! Every row was decided by Linux 6.18 on ext4, cold, and recorded from its trace of the page
+//! cache. A row is one read in pages, and the added range `FIRST..END`, in folios of the number of
+//! pages after `x`. Reads that are not listed added no pages.
 
 use readpath_core::readahead::{
     Folio, OnDemand, PageTable, ReadRequest, ReadaheadLimits, ReadaheadPolicy,
@@ -18,7 +17,7 @@ const NARROW: ReadaheadLimits = ReadaheadLimits { window_pages_max: 32, request_
 
 const FILE_PAGES: u64 = 65_536;
 
-/// Plays reads (first page, pages) and lists those that added something.
+/// Plays reads (first page, pages) and lists those that added pages.
 fn trajectory(limits: &ReadaheadLimits, reads: impl Iterator<Item = (u64, u64)>) -> Vec<String> {
     let mut policy = OnDemand::new(limits);
     let mut pages = PageTable::default();
@@ -39,6 +38,7 @@ fn trajectory(limits: &ReadaheadLimits, reads: impl Iterator<Item = (u64, u64)>)
     rows
 }
 
+/// Formats folios as ranges of equal folio size.
 fn runs(folios: &[Folio]) -> String {
     let follows = |a: &Folio, b: &Folio| a.order == b.order && a.range().end == b.first;
     let run = |run: &[Folio]| {
@@ -118,8 +118,8 @@ fn two_streams_on_one_open_file() {
 
 #[test]
 fn strides_are_missed_or_read_with_their_gaps() {
-    // 16 KiB every 64 KiB from the start: with a wide window the first two
-    // windows happen to bridge the gaps.
+    // 16 KiB every 64 KiB from the start: with a wide window the first two windows happen to bridge
+    // the gaps.
     let strided = || (0..8).map(|read| (read * 16, 4));
     let wide = ["0+4: 0..16x1", "16+4: 16..52x1", "48+4: 52..196x4"];
     assert_eq!(trajectory(&WIDE, strided()), wide);

@@ -1,7 +1,7 @@
-//! The golden trajectories of the laws of raw I/O, and what holds for each of them.
+//! Golden trajectories of the chunking policies, and properties of each.
 //!
-//! A row is one event: `+FIRST..END` a chunk submitted, `-FIRST` a chunk
-//! complete, in KiB. Worked by hand from the laws' words.
+//! A row is one event: `+FIRST..END` a submitted chunk, `-FIRST` a completed chunk, in KiB. Worked
+//! by hand from the descriptions of the policies.
 
 use proptest::prelude::*;
 use readpath_core::policy::Spec;
@@ -12,7 +12,7 @@ fn policy(text: &str) -> Box<dyn ChunkingPolicy + Send + Sync> {
     raw::build(&Spec::parse(text).unwrap()).unwrap()
 }
 
-/// Chunks complete in the order in which they were submitted.
+/// The events of a transfer whose chunks complete in the order of submission.
 fn trajectory(policy_text: &str, offset: u64, bytes: u64) -> Vec<String> {
     let policy = policy(policy_text);
     let mut transfer = RawTransfer::new(offset, bytes, 512);
@@ -56,8 +56,8 @@ fn a_transfer_of_one_chunk_is_one_chunk_under_each_policy() {
     }
 }
 
-/// 1,000 bytes at 700: blocks 1 to 3 of 512 bytes. 100,000 bytes at 65,000: from
-/// 64,512 (126 blocks) to 165,376 (323 blocks), cut after 65,536 of them.
+/// 1,000 bytes at 700: blocks 1 to 3 of 512 bytes. 100,000 bytes at 65,000: from 64,512 (126
+/// blocks) to 165,376 (323 blocks), split after 65,536 of them.
 #[test]
 fn edges_are_blocks_and_cuts_fall_on_them() {
     assert_eq!(trajectory("ring", 700, 1_000), ["+512B..2", "-512B"]);
@@ -71,7 +71,7 @@ fn nothing_is_submitted_after_a_failure_and_bytes_count_up_to_the_lowest_gap() {
     let mut transfer = RawTransfer::new(0, 1 << 20, 512);
     let chunks: Vec<Chunk> = std::iter::from_fn(|| transfer.poll_chunk(&*policy)).collect();
     assert_eq!(chunks.len(), 3);
-    // The last fails, then the middle one comes short: the lower one counts.
+    // The last fails, then the middle one is short: the lower one counts.
     transfer.handle(chunks[2], Outcome::Failed(DeviceError::Medium));
     assert_eq!(transfer.poll_chunk(&*policy), None);
     transfer.handle(chunks[0], Outcome::Done);
@@ -88,7 +88,7 @@ fn a_file_end_in_the_last_block_is_not_a_short_transfer() {
     let chunk = transfer.poll_chunk(&*policy).unwrap();
     transfer.handle(chunk, Outcome::Short { bytes: 700 });
     assert_eq!(transfer.end(), TransferEnd { bytes: 700, error: None });
-    // The file ends before what was asked begins.
+    // The file ends before the first requested byte.
     let mut transfer = RawTransfer::new(700, 100, 512);
     let chunk = transfer.poll_chunk(&*policy).unwrap();
     transfer.handle(chunk, Outcome::Short { bytes: 88 });
@@ -105,8 +105,8 @@ fn an_empty_transfer_is_over_at_once() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(500))]
 
-    /// Under every law and any order of completions the chunks tile the blocks
-    /// asked for, in order, as few as there can be, and never more at once than the depth.
+    /// With every policy and any order of completions, the chunks cover the requested blocks in
+    /// order. Their number is minimal, and at most the depth is in flight.
     #[test]
     fn chunks_tile_the_transfer(
         offset in 0u64..100_000,

@@ -1,5 +1,5 @@
-//! Scans beside a hot set: what is read again and again stays, however large the steps of the scan are
-//! and however many scans there are.
+//! Scans concurrent with a hot set: pages that are read repeatedly stay, for any step size and
+//! number of scans.
 
 use readpath_core::machine::{Config, HandleId, Machine, ReadAccess, Transfer};
 use readpath_core::policy::Spec;
@@ -10,13 +10,14 @@ use readpath_core::unit::{PAGE_BYTES, PAGE_SECTORS, Time};
 const MEMORY_PAGES: u64 = 16_384;
 const HOT_PAGES: u64 = MEMORY_PAGES * 3 / 8;
 const SCANNED_PAGES: u64 = 1 << 20;
-/// Reads of the hot set before any is counted: each of its pages was read then, but for one in 670.
+/// Reads of the hot set before the first counted one: each of its pages was read then, except for
+/// one in 670.
 const WARM_UP: u64 = 40_000;
 const COUNTED: u64 = 20_000;
-/// What is scanned while the hot set is read once.
+/// Bytes scanned for each read of the hot set.
 const SCANNED_BYTES: u64 = 4 << 10;
 
-/// A machine over a device that is done at once.
+/// A machine over a device that completes at once.
 struct InstantMachine {
     machine: Machine,
     now: Time,
@@ -40,7 +41,7 @@ impl InstantMachine {
         InstantMachine { machine: Machine::new(config).unwrap(), now: Time::ZERO }
     }
 
-    /// Reads, to the end; whether all of it was cached.
+    /// Performs a read. Returns true if all of it was cached.
     fn read(&mut self, handle: HandleId, offset: u64, bytes: u64) -> bool {
         let before = self.machine.meter().hit_bytes;
         let process = ProcessId(handle.0);
@@ -61,7 +62,7 @@ impl InstantMachine {
     }
 }
 
-/// The part of the hot set's reads that are hits, beside so many scans by steps of so many bytes.
+/// Hit rate of the hot set during `scans` scans by steps of `step` bytes.
 fn hot_hits(eviction: &str, scans: u64, step: u64) -> f64 {
     let mut world = InstantMachine::new(eviction);
     let hot = world.machine.add_file(HOT_PAGES * PAGE_BYTES, 0).unwrap();
@@ -100,7 +101,7 @@ fn a_hot_set_keeps_its_hits_during_scans_of_any_step() {
     }
 }
 
-/// The canary: the same scans do drive the hot set out under a law that lets them.
+/// Control: the same scan evicts the hot set under a policy without scan resistance.
 #[test]
 fn lru_loses_hits_during_the_same_scan() {
     let alone = hot_hits("lru", 0, PAGE_BYTES);

@@ -1,5 +1,5 @@
-//! The law `adaptive` for readahead beside a bound on what stands read ahead and unused, as a cache has
-//! one: what it does with a stream when there is no room for a window, or for a part of one.
+//! The readahead policy `adaptive` with a limit on prefetched, unused pages, as a cache has one. It
+//! handles a stream without memory for a window, or for a part of one.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use readpath_core::unit::{PAGE_BYTES, PageRange};
 const FILE_PAGES: u64 = 1 << 20;
 const REQUEST_PAGES: u64 = 16;
 
-/// A cache in which no more than so many pages stand that were read ahead and that nobody has used.
+/// A cache with at most `unused_max` prefetched, unused pages.
 struct BoundedPages {
     table: PageTable,
     unused: BTreeSet<u64>,
@@ -68,7 +68,7 @@ impl BoundedPages {
         pages
     }
 
-    /// A read of these pages, which are there and used afterwards.
+    /// Reads these pages, which are cached and used afterwards.
     fn read(&mut self, policy: &mut AdaptiveReadahead, request: PageRange) {
         let ask = ReadRequest {
             offset: request.first * PAGE_BYTES,
@@ -86,8 +86,8 @@ impl BoundedPages {
     }
 }
 
-/// However often there is no room, a stream stays one: each page is read ahead right behind those before it, and never at a
-/// distance, as that of a reader with a stride would be.
+/// A stream remains a stream however often memory is missing. Each page is prefetched directly
+/// behind the pages before it, and never at a distance, as for a stride.
 #[test]
 fn a_stream_without_memory_remains_a_stream() {
     for unused_max in [48, 96, 144, 200] {
@@ -107,8 +107,8 @@ fn a_stream_without_memory_remains_a_stream() {
     }
 }
 
-/// Downwards what there is room for lies right below the reader: were it the far end of the window, the reader would wait for each of its
-/// own pages while the room is taken by what it doesn't come to.
+/// Downwards, the prefetched pages are directly below the reader. At the far end of the window they
+/// would block the memory, and the reader would wait for each of its own pages.
 #[test]
 fn a_backward_stream_uses_memory_next_to_its_reader() {
     for unused_max in [48, 96, 144, 200] {
@@ -121,7 +121,8 @@ fn a_backward_stream_uses_memory_next_to_its_reader() {
             pages.read(&mut policy, request);
         }
         assert!(pages.refused > 0, "{unused_max}: there was always room");
-        // Room for n requests, which are read together: one of n + 1 waits, and half as many more where the room is in two parts.
+        // Memory for n requests, which are read together: one of n + 1 waits, and half as many more
+        // if the memory is in two parts.
         let room = unused_max as u64 / REQUEST_PAGES;
         assert!(waits <= 3 * requests / (2 * (room + 1)), "{unused_max}: {waits} of {requests}");
     }

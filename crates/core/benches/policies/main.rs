@@ -1,7 +1,8 @@
-//! What laws cost the processor, on one core: a read through a readahead law, a request through a scheduler.
+//! Processor time of the policies on one core: a read through a readahead policy, a request through
+//! a scheduler.
 //!
-//! `cargo bench -p readpath-core --bench policies [-- PART OF A NAME]`; without `--bench`, as the tests run
-//! it, each is run once. Times are not looked at there.
+//! `cargo bench -p readpath-core --bench policies [-- PART OF A NAME]`. Without `--bench`, as in the
+//! tests, each is run once, and times are not checked.
 
 mod readahead;
 mod scheduler;

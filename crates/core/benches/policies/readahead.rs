@@ -1,8 +1,9 @@
-//! One read of 4 KiB through the machine, from the call to the release, with a device that is done at once.
+//! One read of 4 KiB through the machine, from the call to the release, with a device that
+//! completes at once.
 //!
-//! Streams are interleaved on one handle in random order; where there is no stream, each read goes to a
-//! place at random. The bytes are not moved, so all that differs between two laws is what they
-//! decide and how many requests they make of it.
+//! Streams are interleaved on one handle in random order; without streams, each read is at a random
+//! offset. The data is not moved, so two policies differ only in their decisions and the number of
+//! their requests.
 
 use std::fmt::{self, Display};
 
@@ -16,10 +17,10 @@ use crate::drawn;
 
 const POLICIES: [&str; 4] = ["none", "window-fixed", "ondemand", "adaptive"];
 
-/// How many streams are interleaved; 0: none, random reads.
+/// Numbers of interleaved streams; 0: random reads.
 const LOADS: [u64; 5] = [1, 8, 64, 128, 0];
 
-/// 32 GiB, so that random reads seldom continue one another.
+/// 32 GiB, so that random reads are seldom consecutive.
 const FILE_PAGES: u64 = 1 << 23;
 
 const MEMORY_BYTES: u64 = 64 << 20;
@@ -80,7 +81,7 @@ impl BenchReader {
         BenchReader { path, handle, next, state: 1, now: Time::ZERO }
     }
 
-    /// Reads the next page, and lets it go.
+    /// Reads the next page, and releases it.
     fn read(&mut self) {
         let draw = drawn(&mut self.state) >> 33;
         let page = match self.next.len() as u64 {

@@ -1,8 +1,8 @@
-//! Insert, dispatch and complete of one request.
+//! Insertion, dispatch and completion of one request.
 //!
-//! Each load keeps a number of processes busy, each with one request at a time or eight, on a device that takes
-//! 32; completions come back in the order of dispatch, 100 µs apart in virtual time. Published for the
-//! kernel: mq-deadline 0.7 µs a request, BFQ 1.9 µs.
+//! Each load keeps a number of processes busy, each with one or eight requests at a time, on a
+//! device of depth 32. Completions return in the order of dispatch, 100 µs apart in virtual time.
+//! Published for the kernel: mq-deadline 0.7 µs a request, BFQ 1.9 µs.
 
 use std::collections::VecDeque;
 use std::fmt::{self, Display};
@@ -17,7 +17,7 @@ use readpath_core::unit::Time;
 
 use crate::drawn;
 
-/// Laws; whether their decisions are logged, and the log is read.
+/// Policies, each with a flag: its decisions are logged, and the log is read.
 const POLICIES: [(&str, bool); 7] = [
     ("noop", false),
     ("adaptive", false),
@@ -109,7 +109,7 @@ impl BenchQueue {
         queue
     }
 
-    /// Lets the device finish one request, after which its process asks for the next.
+    /// Completes one request in the device, after which its process sends the next.
     fn complete_one(&mut self) {
         loop {
             let wake = self.fill();
@@ -129,7 +129,8 @@ impl BenchQueue {
         }
     }
 
-    /// Gives the device what the law gives out; or when the law wants to be asked again.
+    /// Dispatches requests until the device is full. Returns the time at which the policy wants to
+    /// be called again.
     fn fill(&mut self) -> Option<Time> {
         while self.in_device.len() < CAPS.depth_max as usize {
             match self.policy.dispatch(self.now, &self.requests) {
@@ -142,7 +143,7 @@ impl BenchQueue {
         None
     }
 
-    /// This process asks for its next 4 KiB.
+    /// Sends the next 4 KiB request of this process.
     fn ask(&mut self, process: u32) {
         let page = self.readers[process as usize].next();
         let id = self.requests.open(Request {
@@ -159,7 +160,7 @@ impl BenchQueue {
     }
 }
 
-/// The places of one process.
+/// The offsets of one process.
 struct OffsetGenerator {
     is_random: bool,
     count: u64,

@@ -1,70 +1,72 @@
-//! Pages of files that were read ahead and that nobody has used yet: *promised*.
+//! Prefetched pages of files that are not used yet. This code calls them *promised*.
 //!
-//! Such a page is none that was used once, nor one that nobody wants. What it is worth is known: it
-//! saves a request when its reader comes to it, unless its reader went elsewhere. So none of the
-//! reclaim law's judgements are of use for it, and it is none of its pages until its first use. Under
-//! a law that has pages [enter](crate::eviction::EvictionPolicy::enters_unused) unused there are no others
-//! than the law's.
+//! A prefetched page is neither a page used once nor a useless one. Its value is known: it saves a
+//! request when its reader reaches it, unless the reader stopped. The criteria of the eviction
+//! policy don't apply, so the page joins the policy's lists only at its first use. Under a policy
+//! whose pages [enter](crate::eviction::EvictionPolicy::enters_unused) unused, all pages are on the
+//! policy's lists.
 //!
-//! The law in words:
+//! How it works:
 //!
-//! - *A bound of their own.* Three quarters of the memory at the most are promised. At that bound nothing more
-//!   is read ahead. It would be no gain to have others leave for it: of what is read ahead in streams
-//!   the oldest is what is used next.
-//! - *A life that is long enough.* A page lives twice as long as those waited for their first use
-//!   that were used of late, and as long as it takes to add an eighth of the memory at least. What is
-//!   older was promised in vain, and leaves before all others. As long as nothing is known, that is
-//!   the time in which half of the memory is added.
+//! - *A separate limit.* At most three quarters of the memory are prefetched, unused pages. At that
+//!   limit no more is prefetched. Evicting others for it would gain nothing: in streams, the oldest
+//!   prefetched page is the next one to be used.
+//! - *A sufficient lifetime.* A page lives twice the longest recent waiting time until a first use.
+//!   It lives at least until an eighth of the memory was added. An older page is considered wasted,
+//!   and leaves before all others. Without observations, the lifetime is the time in which half of
+//!   the memory is added.
 //!
-//! Time is counted in pages that are added to the cache, whoever asks for them: uses don't age
-//! anything, and what is not added drives nothing out. The longest wait fades by a quarter while half
-//! of the memory is added.
+//! Time is counted in pages added to the cache, for any reason: uses don't age pages, and without
+//! additions no page is evicted. The longest waiting time decays by a quarter while half of the
+//! memory is added.
 //!
-//! What was there before and is worse: to have the oldest leave at the bound, after half of the
-//! memory in pushes to any list. A push is also each use under `lru`, and each page that goes
-//! round on a clock; so of 16 streams beside a hot set nearly half of what was read ahead left before
-//! its reader came (`readpath cache-regret --cells reads/`).
+//! Rejected: evict the oldest page at the limit, after half of the memory in pushes to any list.
+//! Each use under `lru`, and each round on a clock, is also a push. With 16 streams and a hot set,
+//! nearly half of the prefetched pages left before their use (`readpath cache-regret --cells
+//! reads/`).
 
 use super::{Cache, CacheCounters, FileId, Frame, FrameId, FrameList, FrameSet, FrameState};
 use crate::eviction::PageOrigin;
 use crate::readahead::Credit;
 
-/// Of four pages of memory three may be promised: with a half, one stream of a far server has too little on its way (table C, a
-/// tenth of a second at 10 Gbit/s: 0.74 of the best window's rate).
+/// Divisor of the memory in the limit of prefetched, unused pages.
 const PREFETCHED_DENOMINATOR: u32 = 4;
+/// Multiplier in that limit: three quarters of the memory. With a half, one stream of a remote
+/// server has too little in flight (table C, a tenth of a second at 10 Gbit/s: 0.74 of the best
+/// window's rate).
 const PREFETCHED_NUMERATOR: u32 = 3;
-/// Time goes on while one of so many pages of memory is added.
+/// Divisor of the memory that gives the pages added per decay term.
 const DECAY_TERM_DIVISOR: u32 = 2;
-/// So many times as long as others waited for their first use a promised page lives…
+/// Lifetime of a prefetched page, as a multiple of the longest recent waiting time.
 const LIFETIME_FACTOR: u32 = 2;
-/// …and until one of so many pages of memory was added at least.
+/// Divisor of the memory that gives the shortest lifetime, in added pages.
 const LIFETIME_MIN_DIVISOR: u32 = 8;
-/// The longest wait fades by one of so many parts in each term.
+/// Divisor by which the longest waiting time decays in each term.
 const FADING: u32 = 4;
 
-/// How long pages that are read ahead wait for their first use, in pages added.
+/// Waiting times of prefetched pages until their first use, in added pages.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FirstUseWaits {
-    /// Pages that were ever added, round and round.
+    /// Wrapping count of all pages added.
     now: u32,
-    /// The longest wait of late, fading.
+    /// The longest recent waiting time, with decay.
     longest: u32,
-    /// When that last faded.
+    /// Value of `now` at the last decay.
     faded: u32,
 }
 
 impl FirstUseWaits {
-    /// None is known of a memory of so many pages.
+    /// Initial state for a memory of `pages` pages.
     pub(super) fn new(pages: u32) -> FirstUseWaits {
         FirstUseWaits { now: 0, longest: pages / DECAY_TERM_DIVISOR / LIFETIME_FACTOR, faded: 0 }
     }
 
-    /// How many pages were ever added, round and round.
+    /// Wrapping count of all pages added.
     pub(super) fn now(&self) -> u32 {
         self.now
     }
 
-    /// So many pages are added to a memory of `memory_pages`.
+    /// Records that `count` pages are added to a memory of `memory_pages`.
     pub(super) fn added(&mut self, count: u32, memory_pages: u32) {
         self.now = self.now.wrapping_add(count);
         if self.now.wrapping_sub(self.faded) > memory_pages / DECAY_TERM_DIVISOR {
@@ -73,13 +75,13 @@ impl FirstUseWaits {
         }
     }
 
-    /// A page that came at `then` is used. It has waited no longer than the whole memory takes, for all
-    /// that is learnt from it.
+    /// Records the first use of a page added at `then`. Its waiting time counts as at most the time
+    /// to refill the memory.
     pub(super) fn ended(&mut self, then: u32, memory_pages: u32) {
         self.longest = self.longest.max(self.now.wrapping_sub(then)).min(memory_pages);
     }
 
-    /// Whether a page that came at `then` has waited for longer than one does that is used.
+    /// Returns true if a page added at `then` has exceeded its lifetime.
     fn is_over(&self, then: u32, memory_pages: u32) -> bool {
         let life = (LIFETIME_FACTOR * self.longest).max(memory_pages / LIFETIME_MIN_DIVISOR);
         self.now.wrapping_sub(then) > life
@@ -87,33 +89,35 @@ impl FirstUseWaits {
 }
 
 impl Cache {
-    /// What came of what was read ahead of the file.
+    /// Outcome of the prefetched pages of the file.
     pub fn credit(&self, file: FileId) -> &Credit {
         &self.credits[file.0 as usize]
     }
 
-    /// Nothing is known any more of what is read ahead of the file.
+    /// Resets the outcome of the prefetched pages of the file.
     pub fn forget_credit(&mut self, file: FileId) {
         self.credits[file.0 as usize] = Credit::default();
     }
 
-    /// How many more pages of the file may be read ahead on its credit, where a request costs so many.
+    /// Number of further pages of the file that its credit allows, if a request costs
+    /// `request_pages`.
     pub fn credit_room(&self, file: FileId, request_pages: u64) -> u64 {
         self.credit(file).room(request_pages, self.budget_pages().into())
     }
 
-    /// The page of the frame is used; gives whether it was read ahead, and this is its first use.
+    /// Records a use of the frame's page. Returns true if it is the first use of a prefetched page.
     pub(super) fn note_use(&mut self, id: FrameId) -> bool {
         let Cache { unused, counters, credits, frames, .. } = self;
         first_use(unused, counters, credits, &frames[id.0 as usize], id)
     }
 
-    /// The page of the frame went where its uses aren't seen: it counts as used, and is no newer for that.
+    /// Counts the page as used, without renewing it, because it moved to a reader whose uses are
+    /// invisible.
     pub fn count_as_used(&mut self, id: FrameId) {
         self.note_use(id);
     }
 
-    /// The page of the frame leaves: if it was read ahead and nobody has used it, it was read in vain.
+    /// Counts the page as waste if it leaves prefetched and unused.
     pub(super) fn count_waste_if_unused(&mut self, id: FrameId) {
         if self.unused.remove(id) {
             let Frame { file, memory, .. } = &self.frames[id.0 as usize];
@@ -123,7 +127,7 @@ impl Cache {
         }
     }
 
-    /// The page's request was withdrawn: it leaves the cache, and says nothing of what is read ahead.
+    /// Removes a page whose request was cancelled. It counts neither as used nor as waste.
     pub fn cancel_prefetch(&mut self, id: FrameId) {
         if self.unused.remove(id) {
             self.credits[self.frames[id.0 as usize].file.0 as usize].withdrawn();
@@ -132,23 +136,25 @@ impl Cache {
         self.fail(id);
     }
 
+    /// Most prefetched, unused pages.
     fn prefetched_pages_max(&self) -> u32 {
         self.budget_pages() / PREFETCHED_DENOMINATOR * PREFETCHED_NUMERATOR
     }
 
-    /// Whether a promised page, the oldest of them, was promised in vain, or they are too many.
+    /// Returns true if the oldest prefetched page has exceeded its lifetime, or there are too many
+    /// such pages.
     pub(super) fn is_stale(&self, id: FrameId) -> bool {
         self.waits.is_over(self.places.note(id), self.budget_pages())
             || self.places.pages(FrameList::PROMISED) > self.prefetched_pages_max()
     }
 
-    /// The same of a page of memory that was read ahead.
+    /// Returns true in the corresponding case for a prefetched page of memory.
     pub(super) fn is_expired_memory_prefetch(&self, id: FrameId) -> bool {
         self.waits.is_over(self.places.note(id), self.budget_pages())
             || self.places.pages(FrameList::AHEAD) > self.prefetched_pages_max()
     }
 
-    /// A promised page has been used: it is the law's from now on.
+    /// Moves a prefetched page to the policy's lists at its first use.
     pub(super) fn enter_policy_on_first_use(&mut self, id: FrameId) {
         self.waits.ended(self.places.note(id), self.budget_pages());
         self.places.unlink(id);
@@ -156,7 +162,8 @@ impl Cache {
         self.policy.enter(&mut self.places, id, key, PageOrigin::Asked);
     }
 
-    /// Has a promised page enter the law's lists if it was used meanwhile.
+    /// Moves a prefetched page to the policy's lists if it was used meanwhile. Returns true if it
+    /// was.
     pub(super) fn enter_policy_if_used(&mut self, id: FrameId, asks_left: &mut u32) -> bool {
         if *asks_left == 0 || self.uses(id) == 0 {
             return false;
@@ -167,8 +174,8 @@ impl Cache {
         true
     }
 
-    /// How many of so many more pages may be promised. Those that were used, or were promised in vain,
-    /// make room first.
+    /// Number of further pages, up to `pages`, that may be prefetched within the limit. Used and
+    /// expired pages leave the list first.
     pub(super) fn prefetch_room(&mut self, pages: u64) -> u64 {
         if self.policy.enters_unused() {
             return pages;
@@ -183,8 +190,8 @@ impl Cache {
         }
     }
 
-    /// Takes in that the oldest promised page was used, or has it leave if it was promised in vain;
-    /// false if it is neither.
+    /// Removes the oldest prefetched page from its list if it was used or has expired. Returns
+    /// false in all other cases.
     fn retire_oldest_prefetched(&mut self, asks_left: &mut u32) -> bool {
         let Some(id) = self.places.oldest(FrameList::PROMISED) else { return false };
         if self.state(id) != FrameState::Filled || self.frame(id).pins > 0 || *asks_left == 0 {
@@ -202,7 +209,8 @@ impl Cache {
     }
 }
 
-/// The page of a frame is used; gives whether it was read ahead, and this is its first use.
+/// Records a use of the frame's page in the counters. Returns true if it is the first use of a
+/// prefetched page.
 pub(super) fn first_use(
     unused: &mut FrameSet,
     counters: &mut CacheCounters,
@@ -231,7 +239,7 @@ mod tests {
     const AHEAD: Added = Added { order: 0, marked: 0, is_ahead: true, is_pinned: false };
     const ASKED: Added = Added { is_ahead: false, ..AHEAD };
 
-    /// Adds pages, which come in at once.
+    /// Adds pages, which arrive at once.
     fn filled(cache: &mut Cache, file: FileId, first: u64, count: u64, entry: Added) {
         let mut frames = Vec::new();
         cache.add_run(file, PageRange::new(first, count), entry, |_, id| frames.push(id));
@@ -245,7 +253,7 @@ mod tests {
         }
     }
 
-    /// Of three on their way one is withdrawn, which is neither use nor waste.
+    /// One of three pages in flight is cancelled, which is neither use nor waste.
     #[test]
     fn cancelled_prefetch_counts_neither_as_used_nor_as_waste() {
         let mut cache = Cache::new(64, Box::new(Lru));
@@ -260,8 +268,9 @@ mod tests {
         assert_eq!(cache.credit(file).used_percent(), None);
     }
 
-    /// In 64 pages 48 may be promised. 24 pages that are asked for and used leave before them,
-    /// though uses move pages on the lists of `lru`; and once 8 of the 48 are used there is room for 8.
+    /// In 64 pages 48 may be prefetched. 24 pages that are requested and used leave before them,
+    /// although uses move pages on the lists of `lru`. Once 8 of the 48 are used, 8 more are
+    /// allowed.
     #[test]
     fn prefetched_pages_are_bounded_and_outlive_pages_used_meanwhile() {
         let mut cache = Cache::new(64, Box::new(Lru));
@@ -275,14 +284,14 @@ mod tests {
         }
         used(&mut cache, file, 0..8);
         assert_eq!((cache.room_ahead(100), cache.counters().waste_pages), (8, 0));
-        // Nobody comes for the other 40. The longest wait was 24 pages: they live for 48.
+        // The other 40 are never used. The longest wait was 24 pages: they live for 48.
         filled(&mut cache, other, 100, 30, ASKED);
         assert_eq!(cache.room_ahead(100), 48, "those that were over have left");
         assert_eq!(cache.counters().waste_pages, 40);
     }
 
-    /// The first wait is 10 pages; it fades to a quarter less while 32 of 64 pages are added, but
-    /// an eighth of the memory is the least.
+    /// The first wait is 10 pages. It decays by a quarter while 32 of 64 pages are added, but an
+    /// eighth of the memory is the minimum.
     #[test]
     fn a_prefetched_page_lives_twice_the_longest_recent_wait() {
         let mut waits = FirstUseWaits { now: 0, longest: 0, faded: 0 };

@@ -1,26 +1,25 @@
-//! Frames are made free: the pages that the reclaim law names give theirs up, with what
-//! readers outside the machine say of their use.
+//! Freeing of frames: the victims of the eviction policy give up their frames, with the uses
+//! reported by readers outside the machine.
 //!
-//! Readers may hold pages for as long as they like, and copy from others for a moment;
-//! such a page is *in use*, and can't go. That the rest can always be had rests on these:
+//! Readers may pin pages for any time, and copy from others for a moment; such a page is *in use*,
+//! and can't leave. The following rules ensure that all other pages can be freed:
 //!
-//! 1. Every filled page that nobody has pinned is on a list of the law's, promised, or
-//!    *refused*: out of the way until the scan is over. The law names a victim as long as it has a
-//!    page. So a scan ends with enough frames, or with every such page refused.
-//! 2. A scan asks of no more pages than there are whether they were used: from then on a page is
-//!    spared only because it is in use. So a scan ends.
-//! 3. A hold may come to a page behind the scan, and another end before it: so pages can
-//!    refuse one after the other of which no more than one is held at a time. Therefore what
-//!    couldn't be had so is looked for once more while nobody may begin to hold
-//!    ([`PageSharer::let_hold`]). Each hold of that time then refuses one look
-//!    at most: it ends, or stays where it is.
-//! 4. A page that was forgotten while it was in use is held until it is returned, and
-//!    what is returned is taken in before that scan.
+//! 1. Every filled, unpinned page is on a list of the policy, on the list of prefetched pages, or
+//!    *refused*: set aside until the scan is over. The policy returns a victim as long as it has a
+//!    page. A scan therefore ends with enough frames, or with every such page refused.
+//! 2. A scan queries the uses of at most the number of pages that exist. From then on a page is
+//!    spared only because it is in use. A scan therefore ends.
+//! 3. During a scan a pin may move to a page behind the scan while another ends before it. Pages
+//!    can then refuse one after another, although only one at a time is pinned. The missing frames
+//!    are therefore searched for once more while no reader may begin to pin ([`PageSharer::let_hold`]).
+//!    Each pin of that time then refuses at most one recall: it ends, or stays on its page.
+//! 4. A page that was forgotten while in use stays pinned until it is returned. Returned pages are
+//!    processed before that scan.
 //!
-//! With `P` pages pinned or on their way, and `H` held at the most (in the lender's count,
-//! in which a hold ends only after its page is returned), all but `P + H` frames are free or can
-//! be freed, except those that are copied from at that moment. A read that finds too few
-//! because of these waits ([`Cache::promise`]).
+//! Let `P` pages be pinned or in flight, and `H` pinned by readers at most (in the lender's count,
+//! in which a pin ends only after its page was returned). All but `P + H` frames are then free or
+//! can be freed, except those that are being copied from at that moment. A read that finds too few
+//! frames for this reason waits ([`Cache::promise`]).
 
 use super::ahead::first_use;
 use super::lender::PageSharer;
@@ -31,17 +30,17 @@ use crate::readahead::Credit;
 
 use alloc::boxed::Box;
 
-/// While as many pages are added as an eighth of the frames, all frames are looked at once.
+/// All frames are checked once while this fraction of the frames is added as pages: an eighth.
 pub(super) const SETTLED: u32 = 8;
 
-/// Pages that are recalled together at the most.
+/// Most pages that are recalled together.
 pub(super) const RECALL_BATCH_MAX: usize = 64;
 
 impl Cache {
-    /// Promises frames for so many pages: they are kept free until as many are added pinned, or
-    /// the promise is [given back](Cache::give_back). False, and nothing is promised, while too
-    /// many pages are copied from, which ends by itself. Without a lender the caller's own
-    /// budget is all that there is to know, and nothing is kept.
+    /// Reserves frames for `pages` pages. They stay free until the same number of pages is added
+    /// pinned, or the reservation is [given back](Cache::give_back). Returns false, without a
+    /// reservation, while too many pages are being copied from, which ends by itself. Without a
+    /// lender the caller's own budget is sufficient, and no frames are reserved.
     pub fn promise(&mut self, pages: u32) -> bool {
         if self.lender.is_none() {
             return true;
@@ -51,20 +50,20 @@ impl Cache {
         is_had
     }
 
-    /// Takes back a promise of frames that are not needed any more.
+    /// Cancels a reservation of frames that are no longer needed.
     pub fn give_back(&mut self, pages: u32) {
         if self.lender.is_some() {
             self.promised -= pages;
         }
     }
 
-    /// How many free frames are promised.
+    /// Number of reserved free frames.
     pub fn reserved_pages(&self) -> u32 {
         self.promised
     }
 
-    /// How many of so many pages that nobody was promised a frame for would find one, and may be
-    /// read ahead.
+    /// Number of pages, up to `pages`, that may be prefetched: within their limit, and with an
+    /// unreserved free frame.
     pub fn room_ahead(&mut self, pages: u64) -> u64 {
         let pages = self.prefetch_room(pages);
         match &self.lender {
@@ -76,7 +75,7 @@ impl Cache {
         }
     }
 
-    /// How many of the `wanted` frames are there now; they are taken at once.
+    /// Number of frames, up to `wanted`, that are available; the caller takes them at once.
     pub(super) fn frames_for(&mut self, wanted: u32, is_promised: bool) -> u32 {
         if is_promised && self.lender.is_some() {
             self.promised -= wanted;
@@ -85,16 +84,15 @@ impl Cache {
         self.free_unreserved(wanted).min(wanted)
     }
 
-    /// Sees to it that `wanted` frames are free beside those that are promised, as far as pages
-    /// can go; gives how many are.
+    /// Frees frames until `wanted` are free in addition to the reserved ones, as far as possible.
+    /// Returns their number.
     pub(super) fn free_unreserved(&mut self, wanted: u32) -> u32 {
         self.reserve(self.promised + wanted);
         self.free_pages() - self.promised
     }
 
-    /// Sees to it that `wanted` frames are free, as far as pages can go. The first to go is
-    /// the first to be used again: pages that came in side by side in memory leave their
-    /// place to others that do.
+    /// Frees frames until `wanted` are free, as far as possible. The first freed frame is the first
+    /// to be reused: pages that were neighbours in memory are replaced by neighbours.
     fn reserve(&mut self, wanted: u32) {
         if self.free_pages() >= wanted {
             return;
@@ -110,7 +108,7 @@ impl Cache {
         self.supply.turn(mark);
     }
 
-    /// One scan.
+    /// Performs one scan.
     fn scan_until_free(&mut self, wanted: u32) {
         while self.free_pages() < wanted && self.eviction(wanted - self.free_pages()) {}
         self.take_back();
@@ -122,24 +120,24 @@ impl Cache {
         }
     }
 
-    /// Frees frames of the pages that reclaim likes least, one at least and `wanted` at the
-    /// most; false when all are in use.
+    /// Frees the frames of the next victims, between one and `wanted`. Returns false if all pages
+    /// are in use.
     fn eviction(&mut self, wanted: u32) -> bool {
-        // Only memory is ever on these lists, and only what nobody can see.
+        // These lists have only memory, and only pages that no reader can see.
         let unseen =
             self.places.oldest(FrameList::COLD).or_else(|| self.places.oldest(FrameList::AHEAD));
         if let Some(id) = unseen {
             self.evict(id);
             return true;
         }
-        // Readers that the machine doesn't see go on using pages meanwhile.
+        // Readers outside the machine continue to use pages meanwhile.
         let mut asks_left = self.frames.len() as u32;
         loop {
             let mut victims = [FrameId(0); RECALL_BATCH_MAX];
             let mut count = 0;
             while count < RECALL_BATCH_MAX.min(wanted as usize) {
                 let Some(id) = self.next_victim(count as u32, &mut asks_left) else { break };
-                // One that is pinned stays off the lists until its last unpin puts it back.
+                // A pinned page stays off the lists until its last unpin.
                 let frame = self.frame(id);
                 if frame.is_held() {
                     self.places.push(id, FrameList::REFUSED);
@@ -162,7 +160,8 @@ impl Cache {
         }
     }
 
-    /// Takes the page of a file that goes next off its list, where so many were taken before it.
+    /// Takes the next page of a file to leave off its list. `taken`: the number of victims taken
+    /// before it.
     pub(super) fn next_victim(&mut self, taken: u32, asks_left: &mut u32) -> Option<FrameId> {
         while let Some(id) = self.places.oldest(FrameList::PROMISED).filter(|&id| self.is_stale(id))
         {
@@ -177,7 +176,7 @@ impl Cache {
         policy.victim(places, &mut looking).or_else(|| places.pop(FrameList::PROMISED))
     }
 
-    /// The page of a file that reclaim would look at next.
+    /// The page of a file that eviction would check next.
     pub(super) fn oldest_of_files(&mut self) -> Option<FrameId> {
         let promised = self.places.oldest(FrameList::PROMISED);
         match promised.filter(|&id| self.is_stale(id)) {
@@ -186,7 +185,7 @@ impl Cache {
         }
     }
 
-    /// Has the page of a file go that reclaim likes least; `None` when it is pinned, or in use.
+    /// Evicts the next page of a file; `None` if it is pinned, or in use.
     pub(super) fn choose_of_files(&mut self) -> Option<LeavingChoice> {
         let id = self.next_victim(0, &mut (self.frames.len() as u32))?;
         if self.frame(id).pins > 0 || self.state(id) != FrameState::Filled {
@@ -200,7 +199,7 @@ impl Cache {
         Some(LeavingChoice::Gone)
     }
 
-    /// Puts a page of a file that is on no list where it belongs.
+    /// Puts an unlisted page of a file on its list.
     pub(super) fn list_file(&mut self, id: FrameId) {
         if self.places.is_listed(id) {
             return;
@@ -213,6 +212,7 @@ impl Cache {
         }
     }
 
+    /// Evicts a page, and reports it to the policy if the policy had it.
     pub(super) fn evict_by_policy(&mut self, id: FrameId) {
         let is_memory = self.frame(id).memory.is_memory;
         if !is_memory && (!self.unused.contains(id) || self.policy.enters_unused()) {
@@ -222,14 +222,14 @@ impl Cache {
         self.evict(id);
     }
 
-    /// How often the page was lent since this was last asked: 0, 1, or 2 for more.
+    /// Returns and resets the uses of the page by readers outside the machine: 0, 1, or 2 for more.
     pub(super) fn uses(&mut self, id: FrameId) -> u8 {
         uses_of(&mut self.lender, &self.frames[id.0 as usize], id)
     }
 
-    /// Pages are added: takes in which of the next frames were lent for the first time. So
-    /// what is counted as read ahead and not used is late by as many pages as are added
-    /// meanwhile: an eighth of the memory at the most.
+    /// Collects first uses of prefetched pages from the next frames when pages are added. The count
+    /// of unused prefetched pages is thus late by the pages added meanwhile: at most an eighth of
+    /// the memory.
     pub(super) fn settle_next(&mut self, added: u32) {
         if self.lender.is_none() {
             return;
@@ -238,7 +238,7 @@ impl Cache {
         if self.collect_due < self.collect_each {
             return;
         }
-        // Those beyond have held nothing yet.
+        // Frames beyond these have never held a page.
         let words = (self.frames.len() as u32).div_ceil(u64::BITS).max(1);
         for _ in 0..words.min(self.collect_due / self.collect_each) {
             let word = self.collect_from;
@@ -248,7 +248,7 @@ impl Cache {
         self.collect_due %= self.collect_each;
     }
 
-    /// Takes in which of the pages that were read ahead were lent for the first time.
+    /// Collects the first uses of all prefetched pages.
     pub fn collect_first_uses(&mut self) {
         if self.lender.is_some() {
             (0..(self.frames.len() as u32).div_ceil(u64::BITS))
@@ -256,6 +256,7 @@ impl Cache {
         }
     }
 
+    /// Collects the uses of the prefetched pages in one word of frames.
     fn collect_word_uses(&mut self, word: u32) {
         let (first, unused) = self.unused.word_at(word);
         let is_filled = |&id: &FrameId| self.state(id) == FrameState::Filled;
@@ -274,14 +275,14 @@ impl Cache {
         }
     }
 
-    /// Has pages lent no more, [`RECALL_BATCH_MAX`] at the most; gives a bit, the lowest for the first,
-    /// for each that somebody still holds.
+    /// Recalls at most [`RECALL_BATCH_MAX`] pages. Returns a bit for each refusal, the lowest for the
+    /// first page.
     pub(super) fn recall_all(&mut self, ids: &[FrameId]) -> u64 {
         if self.lender.is_none() {
             return 0;
         }
         for &id in ids {
-            // Of one that was used before it is known that it is no waste.
+            // A page with an earlier use is not waste.
             if self.unused.contains(id) && self.uses(id) > 0 {
                 self.note_use(id);
             }
@@ -289,6 +290,7 @@ impl Cache {
         self.lender.as_mut().map_or(0, |lender| lender.recall_all(ids))
     }
 
+    /// Removes a page and counts its eviction.
     pub(super) fn evict(&mut self, id: FrameId) {
         self.counters.evicted_pages += 1;
         let frame = self.frame(id);
@@ -303,25 +305,29 @@ impl Cache {
     }
 }
 
-/// What a law can see of the cache while it looks for a victim.
+/// Access of a policy to the cache while it selects a victim.
 struct CacheAccessBits<'a> {
     lender: &'a mut Option<Box<dyn PageSharer>>,
     frames: &'a mut [Frame],
     unused: &'a mut FrameSet,
     counters: &'a mut CacheCounters,
     credits: &'a mut [Credit],
+    /// Victims that were taken and have not left yet.
     taken: u32,
+    /// Number of queries of uses left in this scan.
     asks_left: &'a mut u32,
 }
 
 impl AccessBits for CacheAccessBits<'_> {
+    /// Returns and resets the access bits of a page, and counts a first use of a prefetched one.
+    /// The queries of one scan are bounded by `asks_left`; after that every page counts as unused.
     fn uses(&mut self, id: FrameId) -> u8 {
         let frame = &mut self.frames[id.0 as usize];
         if frame.memory.is_memory {
             return u8::from(frame.pins == 0 && core::mem::take(&mut frame.is_referenced));
         }
-        // Of a page on its way the lender knows only who used the one before; one that is pinned
-        // is no victim, and is asked about when it has come back.
+        // For a page in flight, the lender's access bits belong to the frame's previous page. A
+        // pinned page can't be evicted, and is checked after its return.
         let is_asked = frame.pins == 0 && frame.state == FrameState::Filled && *self.asks_left > 0;
         if !is_asked {
             return 0;
@@ -343,6 +349,7 @@ impl AccessBits for CacheAccessBits<'_> {
     }
 }
 
+/// Returns and resets the uses of a file's page: 0, 1, or 2 for more.
 fn uses_of(lender: &mut Option<Box<dyn PageSharer>>, frame: &Frame, id: FrameId) -> u8 {
     let lends = !frame.memory.is_memory;
     match lender.as_mut().filter(|_| lends).map_or(UseCount::None, |lender| lender.uses(id)) {
@@ -352,7 +359,7 @@ fn uses_of(lender: &mut Option<Box<dyn PageSharer>>, frame: &Frame, id: FrameId)
     }
 }
 
-/// The frames whose bits are set, the lowest that of `first`.
+/// The frames whose bits are set; bit 0 stands for `first`.
 fn frames_of(first: FrameId, mut bits: u64) -> impl Iterator<Item = FrameId> {
     core::iter::from_fn(move || {
         let lowest = (bits != 0).then(|| bits.trailing_zeros())?;
@@ -372,8 +379,8 @@ mod tests {
         cache.add(file, page, Folio::holding(page, 0), Mark::Clear, true).unwrap()
     }
 
-    /// As in the kernel, where a page enters its list as it enters the cache: a
-    /// window that comes before the one in front of it is not the first to go.
+    /// As in the kernel, a page enters its list when it is added: a window that arrives before the
+    /// one in front of it is not evicted first.
     #[test]
     fn pages_are_evicted_in_order_of_addition_not_of_arrival() {
         let mut cache = Cache::new(3, Box::new(TwoLists));
@@ -382,7 +389,7 @@ mod tests {
         cache.fill(second);
         cache.fill(first);
         assert_eq!(add(&mut cache, file, 3), first);
-        // The one that is still on its way is passed over, and comes to the front.
+        // The page that is still in flight is skipped, and moves to the front.
         assert_eq!(add(&mut cache, file, 4), second);
         cache.fill(slow);
         assert_eq!(add(&mut cache, file, 5), slow);

@@ -4,17 +4,17 @@ use alloc::vec::Vec;
 
 use super::FrameId;
 
-/// Frames that are looked at together.
+/// Number of frames in one word.
 const WORD_FRAMES: u32 = u64::BITS;
 
-/// Some of the frames of a cache.
+/// A subset of the frames of a cache.
 #[derive(Debug)]
 pub(super) struct FrameSet {
     words: Vec<u64>,
 }
 
 impl FrameSet {
-    /// None of `frames` frames.
+    /// Creates an empty subset of `frames` frames.
     pub(super) fn new(frames: u32) -> FrameSet {
         FrameSet { words: alloc::vec![0; frames.div_ceil(WORD_FRAMES) as usize] }
     }
@@ -27,7 +27,7 @@ impl FrameSet {
         self.words[FrameSet::word(id)] |= FrameSet::bit(id);
     }
 
-    /// Takes a frame out; whether it was in.
+    /// Removes a frame. Returns true if it was in the set.
     pub(super) fn remove(&mut self, id: FrameId) -> bool {
         let (word, bit) = (&mut self.words[FrameSet::word(id)], FrameSet::bit(id));
         let was_in = *word & bit != 0;
@@ -35,12 +35,11 @@ impl FrameSet {
         was_in
     }
 
-    /// How many words there are.
     pub(super) fn words(&self) -> u32 {
         self.words.len() as u32
     }
 
-    /// The frames of one word: the first of them, and a bit for each that is in the set.
+    /// The frames of one word: the first frame, and a bit for each frame in the set.
     pub(super) fn word_at(&self, word: u32) -> (FrameId, u64) {
         (FrameId(word * WORD_FRAMES), self.words[word as usize])
     }

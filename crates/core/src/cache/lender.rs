@@ -1,46 +1,46 @@
-//! Lending: readers that the machine doesn't see.
+//! Sharing of cached pages with readers outside the machine.
 //!
-//! Many threads read pages that are cached, and the machine is one. So the
-//! world may lend filled pages to readers by itself, without asking each time:
-//! the cache tells it which pages are filled, asks it how they were used when it
-//! decides what goes, and recalls a page before it gives the frame away.
+//! Many threads read cached pages, and the machine is a single object. The environment may
+//! therefore share filled pages with readers directly, without a call per read. The cache reports
+//! the filled pages to it, queries their uses before an eviction, and recalls a page before its
+//! frame is reused.
 //!
-//! A reader that only copies uses a page for a moment, one that holds it for as long
-//! as it likes. While a page is in use its recall is refused; nobody waits for anybody.
-//! How many pages may be held is limited by the world, to what it told the machine when
-//! that was built.
+//! A reader that copies uses a page for a moment; a reader with a guard may keep it pinned for any
+//! time. While a page is in use its recall is refused; no side waits for the other. The environment
+//! limits the number of pinned pages, to the number given to the machine at its construction.
 
 use alloc::vec::Vec;
 use core::fmt;
 
 use super::{FileId, FrameId};
 
-/// How a page was used since that was last asked.
+/// Uses of a page since the last query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UseCount {
-    /// Not at all.
+    /// No use.
     None,
-    /// Once.
+    /// One use.
     Once,
-    /// More than once.
+    /// More than one use.
     Again,
 }
 
-/// Lends filled pages to readers beside the machine.
+/// Shares filled pages with readers outside the machine.
 pub trait PageSharer: Send + fmt::Debug {
-    /// Pages from `first` on, 64 at the most, are filled, in these frames: they may be lent. One that
-    /// carries the mark (its bit is set in `marked`, the lowest for the first) is not: its
-    /// reader comes to the machine, so that the law hears of it.
+    /// Shares pages from `first` on, at most 64, which are filled, in these frames. A page with the
+    /// readahead mark (its bit in `marked`, the lowest for the first page) is not shared: its
+    /// reader calls the machine, so that the policy sees it.
     fn lend(&mut self, file: FileId, first: u64, frames: &[FrameId], marked: u64);
 
-    /// The page in the frame carries the mark no more.
+    /// Records that the page in the frame no longer carries the mark.
     fn unmark(&mut self, frame: FrameId);
 
-    /// How the page in the frame was used since this was last asked.
+    /// Returns and resets the uses of the page in the frame.
     fn uses(&mut self, frame: FrameId) -> UseCount;
 
-    /// How pages in the frames from `first` on were used whose bit is set in `wanted`: a bit for each
-    /// that was, and one for each that was more than once.
+    /// Returns and resets the uses of the pages in up to 64 frames from `first` on, selected by the
+    /// bits of `wanted`. The first result has a bit for each used page, the second for each page
+    /// used more than once.
     fn uses_of(&mut self, first: FrameId, wanted: u64) -> [u64; 2] {
         let mut used = [0; 2];
         for nth in (0..u64::BITS).filter(|nth| wanted >> nth & 1 != 0) {
@@ -51,28 +51,28 @@ pub trait PageSharer: Send + fmt::Debug {
         used
     }
 
-    /// Whether [`uses`](PageSharer::uses) would tell of a use.
+    /// Returns true if [`uses`](PageSharer::uses) would report a use. Does not reset it.
     fn is_used(&self, frame: FrameId) -> bool;
 
-    /// Lends the page in the frame no more. False, and nothing has changed, if somebody
-    /// holds it, or copies from it now. Doesn't wait.
+    /// Ends the sharing of the page in the frame. Returns false, without a change, if a reader has
+    /// it pinned or copies from it now. Doesn't wait.
     fn recall(&mut self, frame: FrameId) -> bool;
 
-    /// Recalls several, 64 at the most; gives a bit, the lowest for the first of them, for each
-    /// that was refused.
+    /// Recalls several pages, at most 64. Returns a bit for each refusal, the lowest for the first
+    /// frame.
     fn recall_all(&mut self, frames: &[FrameId]) -> u64 {
         let refused = |(nth, &frame): (usize, &FrameId)| u64::from(!self.recall(frame)) << nth;
         frames.iter().enumerate().map(refused).sum()
     }
 
-    /// Lends the page in the frame no more, though it is in use: its bytes are out of date.
-    /// Once it isn't, [`take_returned`](PageSharer::take_returned) names it.
+    /// Ends the sharing of a page that is in use, because its data is out of date. Once it is no
+    /// longer in use, [`take_returned`](PageSharer::take_returned) returns its frame.
     fn forget(&mut self, frame: FrameId);
 
-    /// The frames whose page was to be forgotten and is not in use any more: each once.
+    /// The frames whose forgotten page is no longer in use; each is returned once.
     fn take_returned(&mut self) -> Vec<FrameId>;
 
-    /// Whether readers may begin to hold pages, as they may at first. From the call with false on
-    /// none does that had not counted itself before.
+    /// Allows or forbids readers to begin to pin pages; initially allowed. After a call with false,
+    /// only readers that had already counted themselves may do so.
     fn let_hold(&mut self, may_hold: bool);
 }

@@ -15,36 +15,37 @@ use super::{Cache, FileId, Frame, FrameId, FrameList, FrameState, Mark, RunEntry
 use crate::eviction::{List, PageOrigin as Entered, refill};
 use crate::unit::PageRange;
 
-/// What a page of memory can be beside what every page can.
+/// Additional state of a page of memory.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct MemoryFlags {
     pub(super) is_memory: bool,
     is_mapped: bool,
     is_dirty: bool,
     is_writing: bool,
-    /// On its way out: chosen to be unmapped, or to be written.
+    /// True if it was selected to be unmapped, or to be written.
     is_leaving: bool,
-    /// It has come to the reclaim law, and has not left for good since.
+    /// True if it has entered the eviction policy, and has not left for good since.
     pub(super) is_known: bool,
-    /// Its next touch is the one that a fault was for, of which the law has heard.
+    /// True if its next touch belongs to a fault that was already reported to the policy.
     is_told: bool,
 }
 
 impl MemoryFlags {
-    /// Of a page that comes into the cache.
+    /// Initial state of a page that enters the cache.
     pub(super) fn of(is_memory: bool) -> MemoryFlags {
         MemoryFlags { is_memory, ..MemoryFlags::default() }
     }
 }
 
 impl Frame {
+    /// Returns true if the page is unpinned, but can't leave at once.
     pub(super) fn is_held(&self) -> bool {
         let MemoryFlags { is_mapped, is_dirty, is_writing, .. } = self.memory;
         self.state == FrameState::Filled && self.pins == 0 && (is_mapped || is_dirty || is_writing)
     }
 }
 
-/// How many frames are held, leaving, being written.
+/// Numbers of frames that are held, leaving, and being written.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct MemoryCounts {
     held: u32,
@@ -53,12 +54,14 @@ pub(super) struct MemoryCounts {
 }
 
 impl MemoryCounts {
+    /// Adds a frame to the counts.
     pub(super) fn count(&mut self, frame: &Frame) {
         self.held += u32::from(frame.is_held());
         self.leaving += u32::from(frame.memory.is_leaving);
         self.writing += u32::from(frame.memory.is_writing);
     }
 
+    /// Subtracts a frame from the counts.
     pub(super) fn forget(&mut self, frame: &Frame) {
         self.held -= u32::from(frame.is_held());
         self.leaving -= u32::from(frame.memory.is_leaving);
@@ -66,13 +69,13 @@ impl MemoryCounts {
     }
 }
 
-/// What became of the oldest page.
+/// Outcome of choosing a page to leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeavingChoice {
-    /// It could go at once: its frame is free.
+    /// It left at once: its frame is free.
     Gone,
-    /// It is held, and on no list any more: to be unmapped or written first. Its age is how
-    /// many pages have come to a list since it came to its own.
+    /// It is held, and on no list any more: it must be unmapped or written first. Its age is the
+    /// number of pushes to any list since its own.
     Held {
         /// Its frame.
         frame: FrameId,
@@ -101,67 +104,67 @@ impl Cache {
         added
     }
 
-    /// Has the reclaim law decide of memory too, unless that has lists apart for it; before the first
-    /// page of memory is added.
+    /// Lets the eviction policy manage memory too, unless it has separate lists for memory. Must be
+    /// called before the first page of memory is added.
     pub fn give_memory_to_policy(&mut self) {
         self.is_memory_apart = self.policy.has_memory_apart();
     }
 
-    /// How many frames are held: not pinned, and yet not to be had at once.
+    /// Number of held frames: unpinned, but not available at once.
     pub fn held_pages(&self) -> u32 {
         self.memory.held
     }
 
-    /// How many frames are on their way to be ready: chosen to leave, or being written.
+    /// Number of frames that will become available: selected to leave, or being written.
     pub fn becoming_ready_pages(&self) -> u32 {
         self.memory.leaving + self.memory.writing
     }
 
-    /// How many frames are free, or hold memory that goes next.
+    /// Number of frames that are free, or hold memory that leaves next.
     pub fn ready_pages(&self) -> u32 {
         self.free_pages() + self.places.pages(FrameList::COLD)
     }
 
-    /// Whose page of memory a frame holds.
+    /// The mapping and the page that a frame holds.
     pub fn page_of(&self, id: FrameId) -> (FileId, u64) {
         (self.frame(id).file, self.frame(id).page)
     }
 
-    /// Whether a program has the page in its address space.
+    /// Returns true if a program has the page in its address space.
     pub fn is_mapped(&self, id: FrameId) -> bool {
         self.frame(id).memory.is_mapped
     }
 
-    /// Whether the page differs from what its slot holds, if it has one.
+    /// Returns true if the page differs from the content of its slot, or has no slot.
     pub fn is_dirty(&self, id: FrameId) -> bool {
         self.frame(id).memory.is_dirty
     }
 
-    /// Whether the page is on its way to its slot.
+    /// Returns true if the page is being written to its slot.
     pub fn is_writing(&self, id: FrameId) -> bool {
         self.frame(id).memory.is_writing
     }
 
-    /// Whether the page counts as held: see [`held_pages`](Cache::held_pages).
+    /// Returns true if the page is held: see [`held_pages`](Cache::held_pages).
     pub fn is_held(&self, id: FrameId) -> bool {
         self.frame(id).is_held()
     }
 
-    /// Whether a fault, a read or a write of the page is under way.
+    /// Returns true if a fault, a read or a write of the page is in progress.
     pub fn is_busy(&self, id: FrameId) -> bool {
         let frame = self.frame(id);
         frame.pins > 0 || frame.state != FrameState::Filled || frame.memory.is_writing
     }
 
-    /// Whether the page is mapped, and neither dirty nor on its way anywhere.
+    /// Returns true if the page is mapped, clean, and neither leaving nor busy.
     pub fn is_settled(&self, id: FrameId) -> bool {
         let MemoryFlags { is_mapped, is_dirty, is_leaving, .. } = self.frame(id).memory;
         is_mapped && !is_dirty && !is_leaving && !self.is_busy(id)
     }
 
-    /// Whether the page is mapped; it is referenced then, and dirty if it
-    /// `is_written`. The one call on the way of a touch that needs no fault. The touch that a fault was
-    /// for has brought the page to the reclaim law, and is no second use.
+    /// Records a touch of a page, and returns true if it is mapped. It is then referenced, and
+    /// dirty if `is_written`. This is the only call for a touch without a fault. The touch that
+    /// caused a fault was already reported to the eviction policy, and does not count again.
     pub fn touch_mapped(&mut self, id: FrameId, is_written: bool) -> bool {
         let frame = &mut self.frames[id.0 as usize];
         if frame.memory.is_mapped {
@@ -172,27 +175,27 @@ impl Cache {
         frame.memory.is_mapped
     }
 
-    /// A fault takes the page, which is cached: it is no more on its way out.
-    /// Gives whether it was marked as read ahead.
+    /// Pins a cached page for a fault, and cancels its leaving. Returns true if it carried the
+    /// readahead mark.
     pub fn take_for_fault(&mut self, id: FrameId) -> bool {
         self.pin(id);
         self.set_leaving(id, false);
         core::mem::take(&mut self.frame_mut(id).is_marked)
     }
 
-    /// The page is in a program's address space from now on.
+    /// Records that the page was mapped into or unmapped from a program's address space.
     pub fn set_mapped(&mut self, id: FrameId, is_mapped: bool) {
         self.change(id, |frame| frame.memory.is_mapped = is_mapped);
     }
 
-    /// The page differs from its slot from now on, or no more.
+    /// Records that the page differs from its slot, or no longer does.
     pub fn set_dirty(&mut self, id: FrameId, is_dirty: bool) {
         self.change(id, |frame| frame.memory.is_dirty = is_dirty);
     }
 
-    /// A fault has used the page: it is no waste any more; one that was found
-    /// in the cache (`is_again`), and not because it was read ahead, is
-    /// referenced. One that comes to the reclaim law by this fault comes as used.
+    /// Records the use of a page by a fault: it is no longer waste. A page that was found in the
+    /// cache (`is_again`) for another reason than prefetch becomes referenced. A page that enters
+    /// the policy by this fault enters as used.
     pub fn use_memory(&mut self, id: FrameId, is_again: bool) {
         let is_first = self.note_use(id);
         if is_first && !self.frame(id).memory.is_known {
@@ -205,9 +208,9 @@ impl Cache {
         }
     }
 
-    /// Chooses the page, of files and memory, that goes next to make room: by the law, or, where
-    /// memory has lists apart, of memory by these and against the page of a file that the law would
-    /// look at next. None when there is none that isn't pinned or leaving already.
+    /// Chooses the next page of files and memory to leave. The policy decides; with separate lists
+    /// for memory, the oldest page of these is compared with the policy's next page of a file.
+    /// `None`: every page is pinned or already leaving.
     pub fn choose_leaving(&mut self) -> Option<LeavingChoice> {
         match self.is_memory_apart {
             true => self.choose_oldest(),
@@ -215,10 +218,10 @@ impl Cache {
         }
     }
 
-    /// As the law has it, but for what was read ahead in vain.
+    /// Chooses by the policy, after expired prefetched pages.
     fn choose_by_policy(&mut self) -> Option<LeavingChoice> {
         let mut asks_left = self.frames.len() as u32;
-        // One that is pinned, or on its way, comes back by itself.
+        // A pinned page, or one in flight, returns to its list by itself.
         for _ in 0..=self.frames.len() {
             if let Some(id) = self
                 .places
@@ -251,8 +254,10 @@ impl Cache {
         None
     }
 
+    /// Chooses the older of the next page of memory and the next page of a file.
     fn choose_oldest(&mut self) -> Option<LeavingChoice> {
-        // Each page is spared twice at most: for its referenced bit, or a reader that holds it.
+        // Each page is spared at most twice: for its referenced bit, or for a reader that has it
+        // pinned.
         for _ in 0..2 * self.frames.len() + 1 {
             let beside = self.places.pages(FrameList::AHEAD);
             let (inactive, active) = (FrameList::MEMORY_INACTIVE, FrameList::MEMORY_ACTIVE);
@@ -267,7 +272,7 @@ impl Cache {
                     Some(memory)
                 }
                 (_, Some(_)) => None,
-                // Pages read ahead stand in for inactive ones, but not for all of them.
+                // Prefetched pages count as inactive ones, but must not use up all of these.
                 (memory, None) => Some(memory.or_else(|| self.places.oldest(active))?),
             };
             let Some(id) = older else {
@@ -292,8 +297,8 @@ impl Cache {
         None
     }
 
-    /// Has a page of memory leave that is held, inactive, was not used again since, and is so
-    /// old at least (see [`LeavingChoice`]). None when it is not so.
+    /// Selects a held page of memory to leave if it is inactive, not used since, and at least
+    /// `age_min` old (see [`LeavingChoice`]). Returns `None` in all other cases.
     pub fn leave_if_old(&mut self, file: FileId, page: u64, age_min: u32) -> Option<FrameId> {
         let id = self.find(file, page)?;
         let frame = self.frame(id);
@@ -310,12 +315,12 @@ impl Cache {
         Some(id)
     }
 
-    /// Whether the page is still on its way out; it is on no list then.
+    /// Returns true if the page is still leaving; it is then on no list.
     pub fn is_leaving(&self, id: FrameId) -> bool {
         self.frame(id).memory.is_leaving
     }
 
-    /// A page on its way out stays after all, at the front of the list that its state names.
+    /// Cancels the leaving of a page, which moves to the front of the list for its state.
     pub fn stay(&mut self, id: FrameId) {
         self.set_leaving(id, false);
         if self.frame(id).pins == 0 {
@@ -347,14 +352,14 @@ impl Cache {
         }
     }
 
-    /// A page on its way out is unmapped and dirty: it rests before it is written.
+    /// Puts a leaving page that is unmapped and dirty on the resting list, before it is written.
     pub fn rest(&mut self, id: FrameId) {
         self.set_leaving(id, false);
         self.places.push(id, FrameList::RESTING);
     }
 
-    /// The page that has rested for longest is to be written: it is leaving
-    /// again, and on no list. None when no more than `resting_max` rest.
+    /// Takes the oldest resting page to be written: it is leaving again, and on no list. `None` if
+    /// at most `resting_max` pages rest.
     pub fn end_second_chance(&mut self, resting_max: u32) -> Option<FrameId> {
         if self.places.pages(FrameList::RESTING) <= resting_max {
             return None;
@@ -365,12 +370,12 @@ impl Cache {
         Some(id)
     }
 
-    /// How many dirty pages rest, unmapped.
+    /// Number of unmapped dirty pages on the resting list.
     pub fn second_chance_pages(&self) -> u32 {
         self.places.pages(FrameList::RESTING)
     }
 
-    /// A page on its way out is on its way to the device now.
+    /// Records that the write of a leaving page has begun.
     pub fn begin_write(&mut self, id: FrameId) {
         self.change(id, |frame| {
             frame.memory.is_leaving = false;
@@ -379,7 +384,7 @@ impl Cache {
         });
     }
 
-    /// The page has come to the device, or could not: it is listed by what it is now.
+    /// Records the end of a write, successful or not: the page moves to the list for its state.
     pub fn end_write(&mut self, id: FrameId, is_dirty: bool) {
         self.change(id, |frame| {
             frame.memory.is_writing = false;
@@ -391,13 +396,13 @@ impl Cache {
         }
     }
 
-    /// Forgets a filled page that nobody pins, reads or writes, mapped or not.
+    /// Drops a filled page without pin, read or write in progress, mapped or not.
     pub fn discard_memory(&mut self, id: FrameId) {
         debug_assert!(self.frame(id).pins == 0 && !self.frame(id).memory.is_writing);
         self.remove(id);
     }
 
-    /// Puts an unpinned, filled page of memory on the list that its state names.
+    /// Puts an unpinned, filled page of memory on the list for its state.
     pub(super) fn list_memory(&mut self, id: FrameId) {
         let frame = self.frame(id);
         if frame.pins > 0 || self.places.is_listed(id) || frame.memory.is_leaving {
@@ -416,12 +421,13 @@ impl Cache {
         self.places.push(id, list);
     }
 
+    /// Sets or clears the leaving flag.
     fn set_leaving(&mut self, id: FrameId, is_leaving: bool) {
         self.change(id, |frame| frame.memory.is_leaving = is_leaving);
     }
 
-    /// Puts a held page on the law's lists. One that the law knows was about to leave; that it was wanted
-    /// before it went is a use of it.
+    /// Puts a held page on the policy's lists. A page that the policy knows was about to leave; its
+    /// need before that is a use.
     fn give_to_policy(&mut self, id: FrameId) {
         let key = self.frame(id).key();
         let is_known = core::mem::replace(&mut self.frame_mut(id).memory.is_known, true);
@@ -435,7 +441,8 @@ impl Cache {
         }
     }
 
-    /// Takes a page of memory off its list, unless that is the law's: there it stays while it is held.
+    /// Removes a page of memory from its list, unless that is the policy's: there it stays while it
+    /// is held.
     pub(super) fn unlist_apart(&mut self, id: FrameId) {
         let list = self.places.list_of(id);
         if list.is_some_and(|list| !List::OF_POLICY.contains(&list)) {
@@ -451,9 +458,9 @@ mod tests {
     use super::*;
     use crate::eviction::Lru;
 
-    /// Of four pages that were faulted in and touched by that, 0 is touched once more: where uses are
-    /// bits `lru` is a clock, which spares 0, and the next is 1. Were the touch of its fault a use of
-    /// its own, each would be spared once, and 0 go.
+    /// Four pages were faulted in and touched by that, and 0 is touched once more. With access bits
+    /// `lru` is a clock, which spares 0, and the next is 1. If the touch of the fault counted as a
+    /// second use, each page would be spared once, and 0 would leave.
     #[test]
     fn the_touch_of_a_fault_is_not_a_second_use() {
         let mut cache = Cache::new(4, Box::new(Lru));

@@ -1,42 +1,43 @@
-//! Pages that left to make room, and came back: what a larger memory would have kept.
+//! Evicted pages that return: an estimate of the hits of a larger memory.
 //!
-//! Of each page that leaves 32 bits of its key are noted, at a place that another part of it names; what comes in looks
-//! there. A later page that leaves may have taken the place, and then the return isn't counted; one page in 2^32 is taken
-//! for another. So it is an estimate, for whoever may change the size of the memory.
+//! For each evicted page, 32 bits of its key are stored in a slot selected by another part of the
+//! key. A page that enters checks its slot. A later eviction may have overwritten the slot, and the
+//! return isn't counted then. One page in 2^32 is confused with another. The count is therefore an
+//! estimate, for the code that changes the size of the memory.
 
 use alloc::vec::Vec;
 
 use crate::eviction::PageKey;
 
-/// Places there are: for 4 GiB of pages that have left.
+/// Binary logarithm of the number of slots: enough for 4 GiB of evicted pages.
 const SLOTS_LOG2: u32 = 20;
 
 /// See the [module](self).
 #[derive(Debug)]
 pub(super) struct RefaultTable {
+    /// Key bits of the evicted page in each slot; 0 if empty.
     left: Vec<u32>,
-    /// How many pages have come back.
+    /// Number of returned pages.
     pages: u64,
 }
 
 impl RefaultTable {
-    /// Nothing has left.
+    /// Creates an empty table.
     pub(super) fn new() -> RefaultTable {
         RefaultTable { left: alloc::vec![0; 1 << SLOTS_LOG2], pages: 0 }
     }
 
-    /// How many pages have come back.
     pub(super) fn pages(&self) -> u64 {
         self.pages
     }
 
-    /// The page has left to make room.
+    /// Records the eviction of a page.
     pub(super) fn leave(&mut self, page: PageKey) {
         let (place, note) = noted(page);
         self.left[place] = note;
     }
 
-    /// The page comes in.
+    /// Records that a page enters, and counts a return.
     pub(super) fn enter(&mut self, page: PageKey) {
         let (place, note) = noted(page);
         if self.left[place] == note {
@@ -46,7 +47,7 @@ impl RefaultTable {
     }
 }
 
-/// Where a page is noted, and as what: never 0.
+/// The slot of a page, and its stored key bits, which are never 0.
 fn noted(page: PageKey) -> (usize, u32) {
     ((page.0 >> (u64::BITS - SLOTS_LOG2)) as usize, page.0 as u32 | 1)
 }
@@ -67,7 +68,7 @@ mod tests {
         assert_eq!(refaults.pages(), 0);
         (500..2000).for_each(|page| refaults.enter(one(page)));
         (0..1000).for_each(|page| refaults.enter(one(page)));
-        // A few places are shared.
+        // A few slots are shared.
         assert!((990..=1000).contains(&refaults.pages()), "{}", refaults.pages());
     }
 }

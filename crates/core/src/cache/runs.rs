@@ -1,30 +1,31 @@
-//! Runs of pages: neighbours that come in together.
+//! Runs of pages: neighbours that are added together.
 //!
-//! A stream brings in hundreds of pages at a time, and drives out as many. What
-//! is the same for all of them is done once: frames are freed for the whole run.
+//! A stream adds and evicts hundreds of pages at a time. Common work is done once: frames are freed
+//! for the whole run.
 
 use super::{Cache, FileId, Frame, FrameId, FrameList, FrameState, memory};
 use crate::eviction::{PageKey, PageOrigin as Entered};
 use crate::request::RequestId;
 use crate::unit::PageRange;
 
-/// How the pages of a run come in.
+/// Common properties of the pages of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RunEntry {
-    /// The order of the folios that they belong to.
+    /// The order of their folios.
     pub order: u8,
-    /// How many of them, from the first on, carry the readahead mark.
+    /// Number of pages, from the first on, with the readahead mark.
     pub marked: u64,
-    /// Whether nobody has asked for them yet.
+    /// True if no reader has requested them yet.
     pub is_ahead: bool,
-    /// Whether they are pinned once: a read's own, whose frames were
-    /// [promised](Cache::promise) to it.
+    /// True if each gets one pin: a read's own pages, whose frames were [reserved](Cache::promise)
+    /// for it.
     pub is_pinned: bool,
 }
 
 impl Cache {
-    /// Adds absent pages, in flight, as many as there are frames for, and tells the frame of
-    /// each in order; gives how many. Fewer when every other frame is pinned or in flight.
+    /// Adds absent pages, in flight, as far as frames are available. Calls `added` with the frame
+    /// of each in order, and returns their number. It is smaller than the range if every other
+    /// frame is pinned or in flight.
     pub fn add_run(
         &mut self,
         file: FileId,
@@ -35,7 +36,7 @@ impl Cache {
         self.add_run_of(file, range, entry, false, added)
     }
 
-    /// As `add_run`, of a file or of memory.
+    /// Implements `add_run`, for a file or for memory.
     pub(super) fn add_run_of(
         &mut self,
         file: FileId,
@@ -65,18 +66,19 @@ impl Cache {
                 next_in_table: table.insert(file, home, id),
                 order: entry.order,
                 is_marked: page - range.first < entry.marked,
-                // The use that it is brought in for is to come; memory's is told otherwise.
+                // The use that it is read for is still to come. Uses of memory are reported in
+                // another way.
                 is_referenced: !entry.is_ahead && !is_memory,
                 is_stale: false,
                 memory: memory::MemoryFlags::of(is_memory),
             };
             match frames.get_mut(id.0 as usize) {
                 Some(place) => *place = frame,
-                // Frames are used for the first time in their order.
+                // Frames are used for the first time in ascending order.
                 None => frames.push(frame),
             }
             if is_memory {
-                // It is listed once it has come; ages are counted from here on.
+                // It is listed once it has arrived; its age counts from here on.
                 places.push(id, FrameList::COLD);
                 places.unlink(id);
                 places.set_note(id, waits.now());
@@ -99,23 +101,23 @@ impl Cache {
         count.into()
     }
 
-    /// How many keep the frame from being given away.
+    /// Number of pins of a frame.
     pub fn pins(&self, frame: FrameId) -> u32 {
         self.frame(frame).pins
     }
 
-    /// Says which request will deliver a page that is in flight.
+    /// Sets the request that will deliver a page in flight.
     pub fn carry(&mut self, frame: FrameId, request: RequestId) {
         debug_assert!(matches!(self.state(frame), FrameState::InFlight(_)));
         self.frame_mut(frame).state = FrameState::InFlight(request);
     }
 
-    /// The first run of pages of the range that are not cached, nor on their way into the cache.
+    /// The first run of pages of the range that are neither cached nor in flight.
     pub fn absent_run(&self, file: FileId, range: PageRange) -> Option<PageRange> {
         self.table.absent_run(&self.frames, file, range)
     }
 
-    /// Tells the frames of pages that are all cached, in order.
+    /// Calls `each` with the frames of pages that are all cached, in order.
     pub fn each_frame(&self, file: FileId, range: PageRange, mut each: impl FnMut(FrameId)) {
         let mut before = FrameId(u32::MAX);
         for page in range.pages() {
@@ -126,7 +128,7 @@ impl Cache {
         }
     }
 
-    /// Says which request will deliver pages that are in flight.
+    /// Sets the request that will deliver pages in flight.
     pub fn set_run_request(&mut self, file: FileId, range: PageRange, request: RequestId) {
         let mut id = FrameId(u32::MAX);
         for page in range.pages() {
@@ -135,7 +137,7 @@ impl Cache {
         }
     }
 
-    /// The device has delivered pages that are in flight.
+    /// Records that the device has delivered pages in flight.
     pub fn fill_run(&mut self, file: FileId, range: PageRange) {
         let mut come = [FrameId(0); SHARE_BATCH_MAX];
         let (mut first, mut count, mut marked) = (range.first, 0, 0);
@@ -156,6 +158,7 @@ impl Cache {
         self.lend(file, first, &come[..count], marked);
     }
 
+    /// The frame of a page in flight, checked first directly behind the frame `before`.
     #[inline]
     fn in_flight_after(&self, before: FrameId, file: FileId, page: u64) -> FrameId {
         let found = self.table.find_after(&self.frames, before, file, page);
@@ -163,7 +166,7 @@ impl Cache {
     }
 }
 
-/// Pages that are lent together at the most.
+/// Most pages that are shared with readers in one call.
 const SHARE_BATCH_MAX: usize = 16;
 
 #[cfg(test)]
@@ -176,7 +179,7 @@ mod tests {
 
     const AHEAD: RunEntry = RunEntry { order: 0, marked: 0, is_ahead: true, is_pinned: false };
 
-    /// Adds a run and has it come in; gives the frames.
+    /// Adds a run, which arrives at once. Returns the frames.
     fn filled(cache: &mut Cache, file: FileId, range: PageRange) -> Vec<u32> {
         let mut frames = Vec::new();
         cache.add_run(file, range, AHEAD, |_, id| frames.push(id.0));

@@ -1,7 +1,7 @@
-//! How large the cache may be, changed while it is in use.
+//! Changes of the cache size at run time.
 //!
-//! To become larger costs nothing at once. To become smaller, pages leave as reclaim would have them leave; what is in
-//! use, or promised, stays.
+//! Growth has no immediate cost. A smaller cache evicts pages in their normal order; pages in use
+//! and reserved frames stay.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -10,35 +10,37 @@ use super::{Cache, Frame, FrameId};
 use crate::eviction::{AccessBits, EvictionPolicy, PageKey};
 
 impl Cache {
-    /// Brings up to `frames` more into circulation, as far as there are any.
+    /// Adds up to `frames` frames to circulation, as far as they exist.
     pub fn grow(&mut self, frames: u32) {
         self.supply.grow(frames);
     }
 
-    /// Takes up to `frames` out of circulation, as far as pages can go: first those that were never used, then free
-    /// ones, then those whose pages reclaim likes least. Gives those that have held a page: once the world has taken their
-    /// memory back it [says so](Cache::withdrawn), and until then they are nobody's.
+    /// Removes up to `frames` frames from circulation, as far as pages can leave: first never-used
+    /// frames, then free ones, then frames of the next victims. Returns the frames that have held a
+    /// page. The environment takes back their memory and then [reports it](Cache::withdrawn); until
+    /// then they belong to no side.
     pub fn shrink(&mut self, frames: u32) -> Vec<FrameId> {
         let frames = self.free_unreserved(frames).min(frames);
         self.supply.shrink(frames)
     }
 
-    /// How many frames have memory: those that have ever held a page, and were not withdrawn since.
+    /// Number of frames with memory: they have held a page, and were not withdrawn since.
     pub fn backed_pages(&self) -> u32 {
         self.supply.backed()
     }
 
-    /// How many pages have come back that had left to make room, about; 0 where the budget stays.
+    /// Approximate number of evicted pages that returned; 0 if the budget is fixed.
     pub fn refault_pages(&self) -> u64 {
         self.refaults.as_ref().map_or(0, |refaults| refaults.pages())
     }
 
-    /// For how many pages the reclaim law was built.
+    /// Number of pages that the eviction policy was built for.
     pub fn policy_pages(&self) -> u32 {
         self.policy_pages
     }
 
-    /// Has another reclaim law from now on, built for `pages` pages; it takes over what is there, in its order.
+    /// Replaces the eviction policy by one built for `pages` pages, which takes over the present
+    /// pages in their order.
     pub fn replace_policy(&mut self, policy: Box<dyn EvictionPolicy>, pages: u32) {
         let order = self.policy.give_up(&mut self.places);
         (self.policy, self.policy_pages) = (policy, pages);
@@ -48,20 +50,20 @@ impl Cache {
         }
     }
 
-    /// Tells the reclaim law that the cache has `pages` pages from now on; it keeps what it has learned.
+    /// Sets the number of pages of the eviction policy, which keeps its learned state.
     pub fn resize_policy(&mut self, pages: u32) {
         let Cache { policy, places, frames, .. } = self;
         policy.resize(places, &PageKeys(frames), pages);
         self.policy_pages = pages;
     }
 
-    /// The world has taken back the memory of frames that were given to it.
+    /// Records that the environment has taken back the memory of frames.
     pub fn withdrawn(&mut self, frames: &[FrameId]) {
         self.supply.withdrawn(frames);
     }
 }
 
-/// Says which pages there are, and of no use.
+/// Access of a policy to the keys of pages, without uses.
 struct PageKeys<'a>(&'a [Frame]);
 
 impl AccessBits for PageKeys<'_> {
@@ -99,7 +101,7 @@ mod tests {
         for page in 0..4 {
             filled(&mut cache, file, page);
         }
-        // Of six, two were never used.
+        // Of six frames, two were never used.
         assert_eq!(cache.shrink(2), []);
         assert_eq!(cache.counters().evicted_pages, 0);
         let withdrawing = cache.shrink(1);
@@ -129,7 +131,8 @@ mod tests {
         assert!(cache.find(file, 2).is_some());
     }
 
-    /// Whatever the law, a cache that grew and is fitted anew holds what it held, and gives it up page by page.
+    /// With every policy, a cache that grew and was refitted still has its pages, and evicts them
+    /// one by one.
     #[test]
     fn every_policy_adopts_the_pages_when_the_size_changes() {
         for policy in POLICIES {

@@ -1,15 +1,15 @@
-//! The frames that hold nothing, and how many frames there may be.
+//! The free frames, and the number of frames.
 //!
-//! As many frames as the world has addresses for are numbered; those *in circulation* are the budget.
-//! A frame comes into circulation for the first time in the order of the numbers, and when it is first used the world
-//! has to find memory for it. So a large budget costs nothing until it is used, and is taken back most cheaply
-//! where it wasn't.
+//! Frame numbers cover all addresses that the environment has; the frames *in circulation* are the
+//! budget. Frames enter circulation in ascending order, and the environment finds memory for a
+//! frame at its first use. A large budget therefore costs no memory until it is used. Unused frames
+//! are also the cheapest to take back.
 //!
-//! 1. A frame is free, or it holds something, or it is out of circulation: withdrawn, or never used and beyond the
+//! 1. A frame is free, in use, or out of circulation: withdrawn, or never used and beyond the
 //!    budget.
-//! 2. What is free is given out in the order in which it was last put back, the last first; when there is none of
-//!    these, one that was withdrawn before; and then the next that was never used. So a budget that grows costs
-//!    memory only as it is used.
+//! 2. Free frames are handed out in the following order: the most recently freed one, then one that
+//!    was withdrawn before, then the next that was never used. A growing budget thus costs memory
+//!    only as it is used.
 
 use alloc::vec::Vec;
 
@@ -18,21 +18,23 @@ use super::FrameId;
 /// See the [module](self).
 #[derive(Debug)]
 pub(super) struct FreeFrames {
-    /// Free, and used before; given out from the end.
+    /// Free frames that were used before; handed out from the end.
     used: Vec<FrameId>,
-    /// The first that was never used, and how many from there on are in circulation.
+    /// The first frame that was never used.
     fresh: u32,
+    /// Number of never-used frames in circulation.
     never_used_free: u32,
-    /// Without memory, and how many of them, from the end, are in circulation again.
+    /// Frames without memory.
     withdrawn: Vec<FrameId>,
+    /// Number of withdrawn frames, from the end of the list, that are in circulation again.
     withdrawn_free: u32,
-    /// Out of circulation, on their way to the world that takes their memory back.
+    /// Number of frames out of circulation whose memory the environment is taking back.
     withdrawing: u32,
     frames_max: u32,
 }
 
 impl FreeFrames {
-    /// `budget` of `frames_max` frames are in circulation, all free.
+    /// Creates `frames_max` frames, with the first `budget` in circulation and free.
     pub(super) fn new(budget: u32, frames_max: u32) -> FreeFrames {
         FreeFrames {
             used: Vec::new(),
@@ -45,22 +47,21 @@ impl FreeFrames {
         }
     }
 
-    /// How many frames are in circulation.
+    /// Number of frames in circulation.
     pub(super) fn budget(&self) -> u32 {
         self.backed() + self.never_used_free + self.withdrawn_free
     }
 
-    /// How many frames have memory: they were used, and it was not taken back since.
+    /// Number of frames with memory: they were used, and their memory was not taken back since.
     pub(super) fn backed(&self) -> u32 {
         self.fresh - self.withdrawn.len() as u32 - self.withdrawing
     }
 
-    /// How many frames are free.
     pub(super) fn free(&self) -> u32 {
         self.used.len() as u32 + self.never_used_free + self.withdrawn_free
     }
 
-    /// Gives out a free frame.
+    /// Takes a free frame.
     #[inline]
     pub(super) fn take(&mut self) -> Option<FrameId> {
         if let Some(id) = self.used.pop() {
@@ -75,23 +76,24 @@ impl FreeFrames {
         Some(FrameId(self.fresh - 1))
     }
 
-    /// Takes a frame back that holds nothing any more.
+    /// Returns a frame that holds no page any more.
     #[inline]
     pub(super) fn put(&mut self, id: FrameId) {
         self.used.push(id);
     }
 
-    /// How many frames wait to be used again; see [`turn`](FreeFrames::turn).
+    /// Number of freed frames at present, to be passed to [`turn`](FreeFrames::turn).
     pub(super) fn mark(&self) -> usize {
         self.used.len()
     }
 
-    /// What was put back since the mark is given out in the order in which it came.
+    /// Reverses the frames freed since the mark, so that they are handed out in the order in which
+    /// they were freed.
     pub(super) fn turn(&mut self, mark: usize) {
         self.used[mark..].reverse();
     }
 
-    /// Brings up to `frames` more into circulation.
+    /// Adds up to `frames` frames to circulation.
     pub(super) fn grow(&mut self, frames: u32) {
         let again = (self.withdrawn.len() as u32 - self.withdrawn_free).min(frames);
         self.withdrawn_free += again;
@@ -99,8 +101,9 @@ impl FreeFrames {
         self.never_used_free += left.min(frames - again);
     }
 
-    /// Takes up to `frames` free ones out of circulation, first those that were never used; gives the others, whose
-    /// memory the world is to take back before they are [returned](FreeFrames::withdrawn).
+    /// Removes up to `frames` free frames from circulation, first those that were never used.
+    /// Returns the others. The environment takes back their memory, and then
+    /// [reports](FreeFrames::withdrawn) them.
     pub(super) fn shrink(&mut self, frames: u32) -> Vec<FrameId> {
         let fresh = self.never_used_free.min(frames);
         self.never_used_free -= fresh;
@@ -112,10 +115,10 @@ impl FreeFrames {
         withdrawing
     }
 
-    /// The memory of frames was taken back.
+    /// Records that the memory of frames was taken back.
     pub(super) fn withdrawn(&mut self, frames: &[FrameId]) {
         self.withdrawing -= frames.len() as u32;
-        // Before those that are in circulation again.
+        // Inserts them before the frames that are in circulation again.
         let place = self.withdrawn.len() - self.withdrawn_free as usize;
         self.withdrawn.splice(place..place, frames.iter().copied());
     }
@@ -157,7 +160,7 @@ mod tests {
         assert_eq!(supply.backed(), 2);
         assert_eq!(take(&mut supply, 9), [0, 1, 3, 4]);
         assert_eq!(supply.backed(), 5);
-        // No further than there are numbers.
+        // At most the existing frames.
         supply.grow(100);
         assert_eq!(supply.budget(), 10);
         assert_eq!(take(&mut supply, 100), [5, 6, 7, 8, 9]);

@@ -1,19 +1,18 @@
-//! Which frame holds which page, of all files.
+//! The hash table from pages of all files to frames.
 //!
-//! A hash table of chains. Every frame has one link, and there are at least as many heads as
-//! frames, all of it there from the start: what the table takes depends on the memory alone,
-//! not on how large the files are nor on how far apart the pages lie. (It grew with
-//! the highest page of a file once; a sparse file of 2^60 bytes then took a terabyte.)
+//! A hash table with chaining. Every frame has one link, and there are at least as many heads as
+//! frames, allocated at the start. The size of the table therefore depends on the memory alone, not
+//! on the size of the files or the distance of their pages. (A table indexed by page number would
+//! need a terabyte for a sparse file of 2^60 bytes.)
 //!
-//! The heads of sixteen neighbours lie side by side, one cache line of them, and those of an
-//! *extent* of 1,024 in one page of the machine: the table is zeros at the start, which the system
-//! has not to bring before they are written to, and a small file touches a few pages of a large table.
-//! To find what comes next in a range, its pages are looked up one by one; after as many as there are
-//! frames it is cheaper to look at every frame.
+//! The heads of sixteen neighbours are in one cache line, and the heads of an *extent* of 1,024
+//! pages in one page of memory. The table is initially zero, so the system allocates its pages only
+//! when they are written. A small file thus touches few pages of a large table. A range is searched
+//! page by page; if it has more pages than there are frames, checking every frame is cheaper.
 //!
 //! Invariants:
-//! 1. a frame is in just one chain, that of its page's home, while it is in flight or
-//!    filled, and in none otherwise;
+//! 1. a frame is in exactly one chain, the home of its page, while it is in flight or filled, and
+//!    in none otherwise;
 //! 2. no page of a file is in two frames.
 
 use alloc::boxed::Box;
@@ -23,22 +22,21 @@ use super::{FileId, Frame, FrameId, FrameState};
 use crate::splitmix::spread;
 use crate::unit::PageRange;
 
-/// Neighbours whose heads lie side by side.
+/// Binary logarithm of the number of neighbouring pages whose heads are in one cache line.
 const GROUP_LOG2: u32 = 4;
 const GROUP_MASK: u64 = (1 << GROUP_LOG2) - 1;
-/// Neighbours whose heads lie in one page of memory.
+/// Binary logarithm of the number of neighbouring pages whose heads are in one page of memory.
 const EXTENT_LOG2: u32 = 10;
 
-/// The table of a cache.
 #[derive(Debug)]
 pub(super) struct PageTableIndex {
     heads: Box<[FrameLink]>,
-    /// By file: how many of its pages are in the table.
+    /// Number of pages in the table, by file.
     pages: Vec<u32>,
 }
 
-/// The next frame of a chain: one more than its number; 0 at the end. A plain integer, so that a table of them
-/// can be had as memory that is zero already.
+/// The next frame of a chain: its number plus one; 0 at the end. A plain integer, so that the table
+/// can be allocated as zeroed memory.
 pub(super) type FrameLink = u32;
 
 fn link_to(id: FrameId) -> FrameLink {
@@ -50,17 +48,19 @@ fn frame_of(link: FrameLink) -> Option<FrameId> {
 }
 
 impl Frame {
+    /// Returns true if the frame is in a chain.
     fn is_in_table(&self) -> bool {
         matches!(self.state, FrameState::InFlight(_) | FrameState::Filled)
     }
 
+    /// Returns true if the frame holds a page of the range.
     fn holds(&self, file: FileId, range: PageRange) -> bool {
         self.is_in_table() && self.file == file && range.contains(self.page)
     }
 }
 
 impl PageTableIndex {
-    /// A table of no files for `frames` frames.
+    /// Creates a table without files for `frames` frames.
     pub(super) fn new(frames: u32) -> PageTableIndex {
         let heads = (frames as usize).next_power_of_two().max(1 << GROUP_LOG2);
         PageTableIndex { heads: alloc::vec![0; heads].into_boxed_slice(), pages: Vec::new() }
@@ -75,12 +75,13 @@ impl PageTableIndex {
         self.pages[file.0 as usize] == 0
     }
 
+    /// The frame of a page, if it is in the table.
     #[inline]
     pub(super) fn find(&self, frames: &[Frame], file: FileId, page: u64) -> Option<FrameId> {
         self.find_at(frames, self.group(file, page).home(page), file, page)
     }
 
-    /// As `find`; first where a page lies that came in after the one in `before`, its neighbour.
+    /// As `find`, but first checks the frame after `before`, where the neighbouring page often is.
     #[inline]
     pub(super) fn find_after(
         &self,
@@ -118,15 +119,15 @@ impl PageTableIndex {
         None
     }
 
-    /// Takes in the frame of an absent page, which belongs to the chain at `home`; gives the
-    /// next in it.
+    /// Inserts the frame of an absent page into the chain at `home`. Returns the link to the next
+    /// frame of the chain.
     #[inline]
     pub(super) fn insert(&mut self, file: FileId, home: usize, id: FrameId) -> FrameLink {
         self.pages[file.0 as usize] += 1;
         core::mem::replace(&mut self.heads[home], link_to(id))
     }
 
-    /// Takes out a frame, whose page is in the table.
+    /// Removes a frame, whose page is in the table.
     #[inline]
     pub(super) fn remove(&mut self, frames: &mut [Frame], id: FrameId) {
         let Frame { file, page, next_in_table, .. } = frames[id.0 as usize];
@@ -139,7 +140,7 @@ impl PageTableIndex {
         *link = next_in_table;
     }
 
-    /// The first run of pages of the range that are absent.
+    /// The first run of absent pages of the range.
     pub(super) fn absent_run(
         &self,
         frames: &[Frame],
@@ -154,7 +155,7 @@ impl PageTableIndex {
         Some(PageRange { first, end })
     }
 
-    /// The first cached page of the range whose frame is `wanted`.
+    /// The first cached page of the range whose frame satisfies `wanted`.
     pub(super) fn first_where(
         &self,
         frames: &[Frame],
@@ -179,7 +180,7 @@ impl PageTableIndex {
             .min()
     }
 
-    /// The frames of the cached pages of the range: in order of the pages, or of the frames.
+    /// The frames of the cached pages of the range, in the order of the pages or of the frames.
     pub(super) fn cached(&self, frames: &[Frame], file: FileId, range: PageRange) -> Vec<FrameId> {
         if self.is_empty(file) {
             return Vec::new();
@@ -202,7 +203,7 @@ impl PageTableIndex {
         self.homes(file, range).filter_map(of)
     }
 
-    /// The chains that the pages of a range belong to.
+    /// The pages of a range, each with its chain.
     #[inline]
     pub(super) fn homes(
         &self,
@@ -230,18 +231,20 @@ impl PageTableIndex {
     }
 }
 
-/// Where the heads of neighbours lie.
+/// Position of the heads of sixteen neighbouring pages.
 #[derive(Clone, Copy, Debug)]
 struct HeadGroup {
+    /// Index of the first head.
     first: u64,
+    /// Value that permutes the heads within the group.
     turn: u64,
 }
 
 impl HeadGroup {
     #[inline]
     fn holding(file: FileId, page: u64, heads_log2: u32) -> HeadGroup {
-        // The extent is spread, then the group's place in its extent, and the page's in its group,
-        // others in each: or pages 4 MiB apart would all share a few heads.
+        // Hashes the extent, then the group's position in its extent, and the page's position in
+        // its group, each differently. Without this, pages 4 MiB apart would share a few heads.
         let extent = page >> EXTENT_LOG2 ^ u64::from(file.0).wrapping_mul(FILE_HASH_FACTOR);
         let hash = spread(extent);
         let extents_log2 = heads_log2.saturating_sub(EXTENT_LOG2);
@@ -250,14 +253,14 @@ impl HeadGroup {
         HeadGroup { first: first | within, turn: spread(page >> GROUP_LOG2 ^ hash) >> 32 }
     }
 
-    /// The head of the chain that a page of the group belongs to.
+    /// Index of the chain of a page of the group.
     #[inline]
     fn home(self, page: u64) -> usize {
         (self.first | (page ^ self.turn) & GROUP_MASK) as usize
     }
 }
 
-/// Spreads the numbers of files over all bits; 2^64 divided by the square root of 2, odd.
+/// Factor that spreads file numbers over all bits: 2^64 divided by the square root of 2, odd.
 const FILE_HASH_FACTOR: u64 = 0xb504_f333_f9de_6485;
 
 #[cfg(test)]
@@ -289,7 +292,7 @@ mod tests {
         assert!(!cache.is_empty(file) && cache.is_empty(other));
     }
 
-    /// Sixteen pages a group, groups of 2 MiB apart, as a sparse reader comes along.
+    /// Groups of sixteen pages, 2 MiB apart, as a sparse reader touches them.
     #[test]
     fn pages_that_lie_far_apart_don_t_crowd_into_a_few_chains() {
         for stride in [16, 512, 1 << 18, 1 << 40] {
@@ -299,7 +302,7 @@ mod tests {
                 add(&mut cache, file, at * stride % (1 << 52));
             }
             let used = cache.table.heads.iter().filter(|&&head| head != 0).count();
-            // At random 63 % of as many heads as pages are used.
+            // At random, 63 % of the heads are used if there are as many heads as pages.
             assert!(used > 4096 / 2, "stride {stride}: {used} chains");
         }
     }

@@ -1,69 +1,79 @@
-//! The three costs of a device, learned together from each request that comes back.
+//! The three costs of a device, estimated together from each completed request.
 //!
-//! The law in words. A device keeps a request for its *latency*, which passes for many requests at a time. It is *occupied* for a
-//! while by each request that doesn't begin where the one before it ended, and by each *page*: by one after the other. So a request takes
+//! How it works: a device holds a request for its *latency*, which passes for many requests at the
+//! same time. It is *occupied* by each request that doesn't begin at the end of the one before it,
+//! and by each *page*: by one after another. The duration of a request has three models:
 //!
-//! - no less than it would take *alone*: the latency, what it occupies, and its pages;
-//! - no less than what the device *did* until it was back: what all that came back meanwhile occupied, itself among them, and their pages;
-//! - and, where it took more than both, the latency and what the device did.
+//! - at least its duration *alone*: the latency, its own occupation, and its pages;
+//! - at least the *work* of the device until its completion: the occupation and the pages of all
+//!   requests that completed meanwhile, itself included;
+//! - and, if it took longer than both, the latency plus the work.
 //!
-//! Each of these is a sum of the three costs, each so many times. What a request took tells how far off the sum is, and the costs
-//! are moved to where it fits: those most that are known least, and that count most often in the sum (a Kalman filter). At first each
-//! may be off by as much as the first request took, a page by four times what it is taken to cost; a request is
-//! taken to be off by as much as was expected of it, for a disk's vary so. What is known gets old: with each request a
-//! 4,096th of what was not known at first is not known again, so that a device that changed is believed in the end.
+//! Each of these is a linear combination of the three costs. The difference between the measured
+//! duration and the sum corrects the costs. The largest corrections go to the costs with the
+//! largest uncertainty and the largest coefficient (a Kalman filter). The initial standard
+//! deviation of each cost is the duration of the first request; for a page it is four times its
+//! initial cost. The measurement noise of a request is its expected duration, because a disk varies
+//! by that much. Knowledge ages: each request restores a 4,096th of the initial variance, so that
+//! the estimate follows a device that changes.
 //!
-//! So requests of different sizes tell pages from requests, and those that find others there tell what occupies the device from
-//! what passes meanwhile. As long as all are of one size, and as many at a time, that isn't to be known, and what was assumed decides.
+//! Requests of different sizes thus separate the cost of pages from the cost of requests. Requests
+//! with others in the device separate the occupation from the latency. While all have one size and
+//! one queue depth, these can't be separated, and the initial assumption decides.
 
 use crate::observed::{DECAY_WINDOW, MIN_SAMPLES};
 use crate::unit::PAGE_BYTES;
 
-/// The latency before anything was measured: 1 ms, between a solid-state drive's and a disk's.
+/// Initial latency: 1 ms, between a solid-state drive and a disk.
 const INITIAL_LATENCY_NS: u64 = 1_000_000;
 
-/// What a page costs, in picoseconds, before anything was measured: 500 MB/s, a SATA link's.
+/// Initial cost of a page, in picoseconds: 500 MB/s, a SATA link.
 const INITIAL_PAGE_PS: u64 = PAGE_BYTES * 2_000;
 
-/// But no more than makes a request cost as much as so many pages, 256 KiB: a device whose requests are quick has
-/// quick bytes as well.
+/// Largest initial cost of a request in pages: 64, or 256 KiB. A device with short requests also
+/// has a high transfer rate.
 const INITIAL_REQUEST_PAGES_MAX: u64 = 64;
 
-/// What a page costs at the least: 8 GB/s, four lanes of PCI Express 4.
+/// Lowest cost of a page: 8 GB/s, four lanes of PCI Express 4.
 const PAGE_PS_MIN: u64 = INITIAL_PAGE_PS / 16;
 
-/// What took longer, an hour, is taken to have taken so long, and what is more, to be so many: larger numbers wouldn't fit.
+/// Largest duration, an hour: longer ones are clipped, to avoid overflow.
 const TOOK_NS_MAX: u64 = 3_600_000_000_000;
+/// Largest count of pages or requests: larger ones are clipped, to avoid overflow.
 const BOUND_MAX: u64 = 1 << 30;
 
-/// The three costs, in the order in which they stand everywhere here.
+/// Indices of the three costs in all arrays of this module.
 const LATENCY: usize = 0;
 const SERVICE_TIME: usize = 1;
 const PAGE: usize = 2;
 
-/// Of such parts covariances are counted, and of these the weights of one observation.
+/// Fixed-point unit of covariances.
 const PARTS: i128 = 1 << 40;
+/// Fixed-point unit of the weights of one observation.
 const WEIGHT_UNIT: i128 = 1 << 20;
 
-/// What a request was seen to take, and what the device did meanwhile.
+/// Duration of a request, and the work of the device meanwhile.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RequestTiming {
     pub took_ns: u64,
-    /// Whether it began elsewhere than where the one before it ended.
+    /// True if the request didn't begin at the end of the one before it.
     pub is_discontiguous: bool,
     pub pages: u64,
-    /// Of all that came back until it did, itself among them: how many jumped, and how many pages they had.
+    /// Number of requests completed until its completion, itself included, that didn't continue the
+    /// one before.
     pub completed_jumps: u64,
+    /// Number of pages of all requests completed until its completion, itself included.
     pub completed_pages: u64,
 }
 
-/// Latency, what a request occupies, and what a page does, in picoseconds.
+/// Estimates of latency, occupation per request, and occupation per page, in picoseconds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DeviceCosts {
+    /// The current estimates.
     are: [i128; 3],
-    /// How far off each might be at first, in picoseconds; nothing before the first request.
+    /// Initial standard deviation of each cost, in picoseconds; 0 before the first request.
     initial_deviation: [i128; 3],
-    /// How far off each may be now, and with which others: covariances, as parts of what they might be at first, of [`PARTS`].
+    /// Covariances, relative to the initial standard deviations, in units of 1/[`PARTS`].
     covariance: [[i128; 3]; 3],
 }
 
@@ -76,22 +86,22 @@ impl Default for DeviceCosts {
 }
 
 impl DeviceCosts {
-    /// What a request takes that is alone, beside its pages, in picoseconds.
+    /// Duration of a single request without its pages, in picoseconds.
     pub(super) fn request_ps(&self) -> u64 {
         (self.are[LATENCY] + self.are[SERVICE_TIME]) as u64
     }
 
-    /// Of that, for how long it occupies the device.
+    /// Part of that for which it occupies the device.
     pub(super) fn service_ps(&self) -> u64 {
         self.are[SERVICE_TIME] as u64
     }
 
-    /// What a page takes at the device's best rate, in picoseconds; never 0.
+    /// Cost of a page at the device's best rate, in picoseconds; never 0.
     pub(super) fn page_ps(&self) -> u64 {
         self.are[PAGE] as u64
     }
 
-    /// A request is back.
+    /// Updates the estimates by a completed request.
     pub(super) fn saw(&mut self, stay: RequestTiming) {
         let took = i128::from(stay.took_ns.clamp(1, TOOK_NS_MAX)) * 1_000;
         let [pages, completed_pages, completed_jumps] =
@@ -111,7 +121,7 @@ impl DeviceCosts {
         self.fit(times, took);
     }
 
-    /// The first request says what the latency is, and how far off all may be.
+    /// Sets the latency and the initial uncertainty from the first request.
     fn begin(&mut self, took: i128, completed_pages: i128) {
         let page = took / (i128::from(INITIAL_REQUEST_PAGES_MAX) + completed_pages);
         let page = page.clamp(i128::from(PAGE_PS_MIN), i128::from(INITIAL_PAGE_PS));
@@ -119,7 +129,8 @@ impl DeviceCosts {
         self.initial_deviation = [took, took, i128::from(MIN_SAMPLES) * page];
     }
 
-    /// So many times the costs have taken so long together.
+    /// Updates the Kalman filter: the combination of costs with coefficients `times` was measured
+    /// as `took`.
     fn fit(&mut self, times: [i128; 3], took: i128) {
         for at in 0..3 {
             let own = &mut self.covariance[at][at];
@@ -130,7 +141,7 @@ impl DeviceCosts {
         }
         let expected = dot(times, self.are);
         let noise = expected.max(took / 16);
-        // How much of the noise it is if a cost is as far off as it might be at first.
+        // Coefficients, scaled by the initial standard deviations relative to the noise.
         let weights: [i128; 3] = core::array::from_fn(|at| {
             ((times[at] * self.initial_deviation[at]) * WEIGHT_UNIT / noise).min(WEIGHT_UNIT << 30)
         });
@@ -146,7 +157,8 @@ impl DeviceCosts {
         self.keep_in_bounds();
     }
 
-    /// What has come out below the least that it can be is set to that, and the others move with it as far as they hang together.
+    /// Raises each estimate below its minimum to the minimum, and moves the others by their
+    /// covariance with it.
     fn keep_in_bounds(&mut self) {
         let least = [0, 0, i128::from(PAGE_PS_MIN)];
         for at in [SERVICE_TIME, LATENCY, PAGE] {
@@ -164,6 +176,7 @@ impl DeviceCosts {
     }
 }
 
+/// Scalar product.
 fn dot(one: [i128; 3], other: [i128; 3]) -> i128 {
     one[0] * other[0] + one[1] * other[1] + one[2] * other[2]
 }
@@ -173,7 +186,7 @@ mod tests {
     use super::*;
     use crate::splitmix;
 
-    /// Whatever comes, numbers fit, and costs stay what costs can be.
+    /// Any input is accepted without overflow, and the costs stay in their range.
     #[test]
     fn any_request_keeps_the_costs_in_range() {
         for seed in 0..50 {
@@ -201,10 +214,12 @@ mod tests {
         }
     }
 
-    /// The second request, alone as the first, took 3 ms for 17 pages. What was expected: 991,808 ns of latency, 17 times
-    /// 8,192 and no occupation, 1,131,072 ns in all; 1,868,928 less than it took. Each may be off: latency and
-    /// occupation by 1 ms each, a page by 32,768 ns, 557,056 in all; the noise is what was expected. So of what is missing
-    /// 10^12 / (2 x 10^12 + 557,056^2 + 1,131,072^2) falls to the latency, 0.2786 of it, 520.6 us; as much to what it occupies, and 9,504 ns to a page.
+    /// The second request, alone as the first, took 3 ms for 17 pages. Expected: 991,808 ns of
+    /// latency, 17 times 8,192 and no occupation, 1,131,072 ns in all; 1,868,928 less than
+    /// measured. Standard deviations: latency and occupation 1 ms each, a page 32,768 ns,
+    /// 557,056 in all; the noise is the expected duration. The latency gets the share `10^12 /
+    /// (2 x 10^12 + 557,056^2 + 1,131,072^2)` = 0.2786 of the difference, 520.6 us. The
+    /// occupation gets as much, and a page 9,504 ns.
     #[test]
     fn the_error_is_divided_by_the_variances() {
         let mut costs = DeviceCosts::default();

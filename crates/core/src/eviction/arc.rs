@@ -1,15 +1,15 @@
-//! `arc`: how much memory pages used once get beside those used again is found by trial.
+//! `arc`: finds the best division of memory between pages used once and pages used again.
 //!
-//! The law in words (ARC: Megiddo and Modha, FAST 2003): pages used once are on the list *T1*,
-//! pages used again on *T2*, each in the order of their last use. What leaves T1 is remembered in
-//! *B1*, what leaves T2 in *B2*. A page that comes back and is in B1 would have been there had T1
-//! been larger: so T1's target grows, by one or, where B2 is longer, by as many times as it is; one
-//! that is in B2 lets it shrink likewise. Either enters T2. The victim is the oldest of T1 while
-//! that has more than its target, else the oldest of T2. T1 and B1 together remember no more pages
-//! than there is memory for, all four no more than twice that.
+//! How it works (ARC: Megiddo and Modha, FAST 2003): pages used once are on the list *T1*, pages
+//! used again on *T2*, each in the order of their last use. Pages evicted from T1 are remembered in
+//! *B1*, pages evicted from T2 in *B2*. A returning page in B1 would have been a hit with a larger
+//! T1. The target size of T1 therefore grows by one, or by the ratio of B2 to B1 if B2 is longer. A
+//! returning page in B2 shrinks the target in the same way. Both enter T2. The victim is the oldest
+//! page of T1 while that has more than its target, and otherwise the oldest of T2. T1 and B1
+//! together have at most the number of pages in memory, all four lists at most twice that.
 //!
-//! Where uses are known only when a page is looked at, a page at the end of T1 or T2 that was used
-//! meanwhile goes to the front of T2 then (as in CAR: Bansal and Modha, FAST 2004).
+//! If uses are known only from access bits, a used page at the end of T1 or T2 moves to the front
+//! of T2 at that time (as in CAR: Bansal and Modha, FAST 2004).
 
 use super::{AccessBits, EvictionPolicy, FrameLists, GhostList, Ghosts, List, PageKey, PageOrigin};
 use crate::cache::FrameId;
@@ -19,28 +19,29 @@ const T2: List = List::KEPT;
 const B1: GhostList = GhostList::First;
 const B2: GhostList = GhostList::Second;
 
-/// The target is counted in parts of a page: the lengths' ratio, by which it moves, is no whole
-/// number.
+/// Units of the target per page: it moves by a ratio of lengths, which is not an integer.
 const PART: u64 = 1 << 16;
 
-/// The reclaim law `arc`.
+/// The eviction policy `arc`.
 #[derive(Debug)]
 pub struct Arc {
+    /// Size of the cache.
     pages: u32,
-    /// How many pages T1 should have, in parts of [`PART`].
+    /// Target size of T1, in units of 1/[`PART`] page.
     target: u64,
     ghosts: Ghosts,
-    /// A page that is about to come, and whose ghost it was.
+    /// A page that will enter next, and the line of its ghost.
     demand: Option<(PageKey, GhostList)>,
 }
 
 impl Arc {
-    /// For a cache of so many pages.
+    /// Creates the policy for a cache of `pages` pages.
     pub fn new(pages: u32) -> Arc {
         Arc { pages, target: 0, ghosts: Ghosts::new(pages + 1), demand: None }
     }
 
-    /// Takes in that a page comes back, if it is remembered; whose ghost it was.
+    /// Handles the return of a page: if it is remembered, adjusts the target and returns the line
+    /// of its ghost.
     fn take_ghost(&mut self, page: PageKey) -> Option<GhostList> {
         let [first, second] = [B1, B2].map(|line| u64::from(self.ghosts.count(line)));
         let (line, _) = self.ghosts.take(page)?;
@@ -53,7 +54,7 @@ impl Arc {
         Some(line)
     }
 
-    /// Forgets what there are too many ghosts of.
+    /// Drops a ghost if there are too many.
     fn forget(&mut self, places: &FrameLists) {
         let [first, second] = [T1, T2].map(|list| places.pages(list));
         if first + self.ghosts.count(B1) >= self.pages {
@@ -65,6 +66,7 @@ impl Arc {
 }
 
 impl EvictionPolicy for Arc {
+    /// A page with a ghost enters T2, any other page T1.
     fn enter(
         &mut self,
         places: &mut FrameLists,
@@ -85,6 +87,8 @@ impl EvictionPolicy for Arc {
         }
     }
 
+    /// Pops pages from the list that exceeds its target. Used ones move to T2; the first unused one
+    /// is the victim.
     fn victim(&mut self, places: &mut FrameLists, looks: &mut dyn AccessBits) -> Option<FrameId> {
         if self.demand.is_none() {
             self.forget(places);
@@ -100,9 +104,11 @@ impl EvictionPolicy for Arc {
         }
     }
 
+    /// Remembers the victim in the ghost list of its page list, if the limit of T1 and B1 allows
+    /// it.
     fn evicted(&mut self, places: &mut FrameLists, frame: FrameId, page: PageKey) {
         let is_second = places.note(frame) == 1;
-        // Itself, and the page that it makes room for, if that enters T1.
+        // The victim itself, and the page that it makes space for, if that enters T1.
         let coming = if self.demand.is_some() { 1 } else { 2 };
         if is_second || places.pages(T1) + self.ghosts.count(B1) + coming <= self.pages {
             self.ghosts.remember(if is_second { B2 } else { B1 }, page, 0);
@@ -117,7 +123,7 @@ impl EvictionPolicy for Arc {
         places.push(frame, if is_kept { T2 } else { T1 });
     }
 
-    /// T1's target stays the same share of the memory.
+    /// The target of T1 stays the same share of the memory.
     fn resize(&mut self, places: &mut FrameLists, _looks: &dyn AccessBits, pages: u32) {
         self.target = (u128::from(self.target) * u128::from(pages) / u128::from(self.pages)) as u64;
         self.pages = pages;
@@ -148,6 +154,7 @@ impl EvictionPolicy for Arc {
 }
 
 impl Arc {
+    /// The list of the next victim.
     fn next_list(&self, places: &FrameLists) -> List {
         let [first, second] = [T1, T2].map(|list| places.pages(list));
         let is_second = matches!(self.demand, Some((_, B2)));
@@ -162,8 +169,9 @@ mod tests {
     use super::super::simulation::trial::victims;
     use super::*;
 
-    /// In a memory of two 1 is used again; 3 drives 2 out, which comes back: T1 is to have one
-    /// page, and has it, so that 1 goes. It comes back from B2: T1 is to have none, and 3 goes.
+    /// In a memory of two, 1 is used again. 3 evicts 2, which returns: T1 gets a target of one
+    /// page, and has it, so that 1 leaves. It returns from B2: the target becomes zero, and 3
+    /// leaves.
     #[test]
     fn a_returning_page_adjusts_the_target_of_t1() {
         assert_eq!(victims(Arc::new(2), 2, [1, 2, 1, 3, 2, 1]), [2, 1, 3]);

@@ -1,21 +1,21 @@
-//! `clock2q`: as `s3fifo`, and uses soon after the first one count for nothing.
+//! `clock2q`: as `s3fifo`, but uses soon after the first one don't count.
 //!
-//! The law in words (Clock2Q+, VLDB 2026): a page enters the *small* queue, which has a tenth of
-//! the memory. Uses of it do not count while it is in the *correlation window*, that is until half
-//! as many pages as the small queue has entered it after it: programs that touch a page touch it
-//! again at once, and that says nothing of whether they come back. One that was used once at least
-//! after that goes on, at the end of the small queue, to the *main* queue; any other leaves, and is
-//! remembered as a ghost. A page that comes back while it is a ghost enters the main queue at once.
-//! The main queue is a clock: at its end a page that was used since it came there goes round once
-//! more; one that was not leaves for good. There are nine ghosts for ten pages of memory.
+//! How it works (Clock2Q+, VLDB 2026): a page enters the *small* queue, which has a tenth of the
+//! memory. Its uses do not count during the *correlation window*, which ends when half of the size
+//! of the small queue has entered after it. Programs often touch a page several times at once,
+//! which does not predict a later use. A page with at least one counted use moves to the *main*
+//! queue at the end of the small one. Any other page leaves, and is remembered as a ghost. A page
+//! that returns while it is a ghost enters the main queue at once. The main queue is a clock: at
+//! its end, a page that was used since it entered moves to the front again; an unused page leaves
+//! for good. There are nine ghosts for ten pages of memory.
 //!
-//! The victim is taken from the main queue while that has more than its nine tenths, else from the
-//! small one. As long as nothing had to leave, what finds the small queue full enters the main one.
+//! The victim is taken from the main queue while that has more than its nine tenths, and otherwise
+//! from the small one. Before the first eviction, a page that finds the small queue full enters the
+//! main one.
 //!
-//! A use is only counted. Where uses are known late they are, for the correlation window, as late
-//! as they are told: a page that is looked at only at the end of the small queue would count every
-//! one of them. So the cache counts uses by itself as programs make them, and reads that follow
-//! each other within a page are one.
+//! A use is only counted. Late reports of uses come too late for the correlation window: a page
+//! that is checked only at the end of the small queue would count every use. The cache therefore
+//! counts consecutive reads within a page as one use.
 
 use alloc::vec::Vec;
 
@@ -23,23 +23,25 @@ use super::queues::{SMALL, SmallAndMainQueues, UseThresholds};
 use super::{AccessBits, EvictionPolicy, FrameLists, Ghosts, PageKey, PageOrigin};
 use crate::cache::FrameId;
 
+/// A page needs one counted use to reach the main queue; one is counted.
 const COUNTING: UseThresholds = UseThresholds { uses_to_stay: 1, uses_max: 1 };
 
-/// The reclaim law `clock2q`. The note of a page in the small queue is how many had entered that
-/// queue when it did.
+/// The eviction policy `clock2q`. The note of a page in the small queue is the value of `entered`
+/// at its entry.
 #[derive(Debug)]
 pub struct Clock2Q {
     queues: SmallAndMainQueues,
-    /// Pages that have entered the small queue, round and round.
+    /// Wrapping count of pages that have entered the small queue.
     entered: u32,
 }
 
 impl Clock2Q {
-    /// For a cache of so many pages.
+    /// Creates the policy for a cache of `pages` pages.
     pub fn new(pages: u32) -> Clock2Q {
         Clock2Q { queues: SmallAndMainQueues::new(pages, COUNTING), entered: 0 }
     }
 
+    /// Numbers a page that entered the small queue.
     fn note_entry(&mut self, places: &mut FrameLists, frame: FrameId, is_small: bool) {
         if is_small {
             self.entered = self.entered.wrapping_add(1);
@@ -60,6 +62,7 @@ impl EvictionPolicy for Clock2Q {
         self.note_entry(places, frame, is_small);
     }
 
+    /// Counts a use, except within the correlation window of a page in the small queue.
     fn used(&mut self, places: &mut FrameLists, frame: FrameId, _page: PageKey) {
         let is_correlated = places.list_of(frame) == Some(SMALL)
             && self.entered.wrapping_sub(places.note(frame)) * 2 < self.queues.small_max;
@@ -108,13 +111,13 @@ mod tests {
     use super::super::simulation::trial::victims;
     use super::*;
 
-    /// Of twenty pages 1 and 2 are in the small queue, whose correlation window is one page: a use
-    /// of 2 is too soon after 2 came, one of 1 is not.
+    /// In a cache of twenty pages, 1 and 2 are in the small queue, whose correlation window is one
+    /// page: a use of 2 is too soon after its entry, one of 1 is not.
     #[test]
     fn a_use_within_the_correlation_window_does_not_count() {
         let filled = || 1..=20;
         assert_eq!(victims(Clock2Q::new(20), 20, filled().chain([1, 2, 21])), [2]);
-        // Once a page has come after 21 its window is over.
+        // The window of 21 is over once another page has entered after it.
         let later = filled().chain([21, 21, 22, 21, 23, 24]);
         assert_eq!(victims(Clock2Q::new(20), 20, later), [1, 2, 22, 3]);
     }

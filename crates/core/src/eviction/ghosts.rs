@@ -1,37 +1,43 @@
-//! Ghosts: pages that a law remembers though they have left.
+//! Ghosts: pages that a policy remembers after their eviction.
 //!
-//! A ghost is 31 bits of its page's key, and a word of the law's own meaning. Two pages with the
-//! same 31 bits are taken for one: where there are a million ghosts one page in 2,000 that was
-//! never there is taken for one that was, which costs a law one wrong guess.
+//! A ghost is 31 bits of its page's key, and a word with a meaning defined by the policy. Two pages
+//! with the same 31 bits are confused. With a million ghosts, one of 2,000 new pages is taken for a
+//! returning one, which costs a policy one wrong guess.
 //!
-//! Ghosts are in one of two lines, in the order in which they came. There is room for a fixed
-//! number of both together.
+//! Each ghost is in one of two lines, in order of insertion. Their total number is bounded.
 
 use alloc::vec::Vec;
 
 use super::PageKey;
 
+/// End of a chain or a line.
 const NOBODY: u32 = u32::MAX;
 
 /// One of the two lines of ghosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GhostList {
-    /// The first; a law that needs no other has all its ghosts there.
+    /// The first; the only one for policies that need no second.
     First,
     /// The second.
     Second,
 }
 
+/// A remembered page, with links of its line and its hash chain.
 #[derive(Clone, Copy, Debug)]
 struct Ghost {
-    /// Bits of the page's key, and in the place of the lowest its line.
+    /// Bits of the page's key; the lowest bit is replaced by its line.
     page: u32,
+    /// The policy's word.
     word: u32,
+    /// Next newer ghost of the line.
     newer: u32,
+    /// Next older ghost of the line.
     older: u32,
+    /// Next ghost of the hash chain, or of the free list.
     next: u32,
 }
 
+/// Both ends of a line, and its length.
 #[derive(Clone, Copy, Debug)]
 struct GhostListEnds {
     newest: u32,
@@ -41,19 +47,21 @@ struct GhostListEnds {
 
 const EMPTY: GhostListEnds = GhostListEnds { newest: NOBODY, oldest: NOBODY, count: 0 };
 
-/// The ghosts of a law: up to 24 bytes each.
+/// The ghosts of a policy: up to 24 bytes each.
 #[derive(Clone, Debug)]
 pub struct Ghosts {
     ghosts: Vec<Ghost>,
-    /// By the page's key: the first of a chain of ghosts.
+    /// First ghost of each hash chain.
     heads: Vec<u32>,
     lines: [GhostListEnds; 2],
+    /// First element of the free list.
     free: u32,
+    /// Most ghosts in both lines together.
     most: u32,
 }
 
 impl Ghosts {
-    /// No ghosts, and room for so many.
+    /// Creates an empty set of at most `most` ghosts.
     pub fn new(most: u32) -> Ghosts {
         Ghosts {
             ghosts: Vec::new(),
@@ -64,18 +72,18 @@ impl Ghosts {
         }
     }
 
-    /// How many there are in a line.
+    /// Number of ghosts in a line.
     pub fn count(&self, line: GhostList) -> u32 {
         self.lines[line as usize].count
     }
 
-    /// For how many there is room.
+    /// Largest number of ghosts.
     pub fn most(&self) -> u32 {
         self.most
     }
 
-    /// Has room for so many from now on; the oldest of the first line, then of the second, are
-    /// forgotten as far as there are more.
+    /// Sets the largest number of ghosts. Excess ghosts are dropped: first the oldest of the first
+    /// line, then of the second.
     pub fn resize(&mut self, most: u32) {
         while self.count(GhostList::First) + self.count(GhostList::Second) > most {
             self.forget_oldest(if self.count(GhostList::First) > 0 {
@@ -95,8 +103,8 @@ impl Ghosts {
         }
     }
 
-    /// Remembers a page as the newest of a line, with a word. When there is no room the oldest of
-    /// that line is forgotten for it, or that of the other where this line is empty.
+    /// Remembers a page as the newest of a line, with a word. At the limit, the oldest ghost of
+    /// that line is dropped for it, or of the other line if this one is empty.
     pub fn remember(&mut self, line: GhostList, page: PageKey, word: u32) {
         if self.most == 0 {
             return;
@@ -135,7 +143,7 @@ impl Ghosts {
         }
     }
 
-    /// Forgets a page, if it is remembered; gives its line and its word.
+    /// Removes a page, if it is remembered. Returns its line and its word.
     pub fn take(&mut self, page: PageKey) -> Option<(GhostList, u32)> {
         let home = self.home(page);
         let mut at = self.heads[home];
@@ -157,7 +165,7 @@ impl Ghosts {
         (oldest != NOBODY).then(|| self.ghosts[oldest as usize].word)
     }
 
-    /// Forgets the oldest ghost of a line, if there is one.
+    /// Drops the oldest ghost of a line, if there is one.
     pub fn forget_oldest(&mut self, line: GhostList) {
         let at = self.lines[line as usize].oldest;
         if at != NOBODY {
@@ -166,7 +174,8 @@ impl Ghosts {
         }
     }
 
-    /// Has every ghost in the first line, oldest first, those of the second behind, with this word.
+    /// Moves all ghosts into the first line and sets their words. The former ghosts of the second
+    /// line are the newest.
     pub fn join(&mut self, word: u32) {
         let [first, second] = self.lines;
         self.ghosts.iter_mut().for_each(|ghost| (ghost.word, ghost.page) = (word, ghost.page & !1));
@@ -179,6 +188,7 @@ impl Ghosts {
         self.lines = [GhostListEnds { newest, oldest, count: first.count + second.count }, EMPTY];
     }
 
+    /// Removes a ghost from its hash chain and its line.
     fn remove(&mut self, at: u32, home: usize, line: GhostList) {
         let Ghost { newer, older, next, .. } = self.ghosts[at as usize];
         let ghosts = self.ghosts.as_mut_slice();
@@ -201,17 +211,19 @@ impl Ghosts {
         self.free = at;
     }
 
+    /// Index of the hash chain of a page.
     fn home(&self, page: PageKey) -> usize {
         self.home_of(page.0 as u32)
     }
 
-    /// The key's bits are as good as random: their share of the heads.
+    /// Index of the hash chain: the key's bits, which are pseudo-random, scaled to the number of
+    /// chains.
     fn home_of(&self, page: u32) -> usize {
         ((u64::from(page >> 1) * self.heads.len() as u64) >> 31) as usize
     }
 }
 
-/// The bits that are kept of a page, the lowest of them its line.
+/// The stored bits of a page's key; the lowest bit is its line.
 fn short(page: PageKey, line: GhostList) -> u32 {
     page.0 as u32 & !1 | line as u32
 }
@@ -233,7 +245,7 @@ mod tests {
         assert_eq!(ghosts.take(key(3)), Some((GhostList::First, 3)));
         assert_eq!((ghosts.take(key(3)), ghosts.count(GhostList::First)), (None, 2));
         ghosts.remember(GhostList::Second, key(9), 9);
-        // There is room for three of both lines, and the second has none but this one.
+        // The limit of three is for both lines, and the second has only this one ghost.
         ghosts.remember(GhostList::Second, key(10), 10);
         assert_eq!((ghosts.take(key(9)), ghosts.count(GhostList::First)), (None, 2));
         assert_eq!(ghosts.take(key(10)), Some((GhostList::Second, 10)));
@@ -252,8 +264,8 @@ mod tests {
         assert_eq!(ghosts.take(key(1)), Some((GhostList::First, 7)));
     }
 
-    /// Of five in a room for three the oldest two go; with more room again those three are there, in
-    /// their lines and order.
+    /// The oldest two of five ghosts are dropped at a limit of three. After a larger limit the
+    /// three are still there, in their lines and order.
     #[test]
     fn resizing_keeps_the_newest_ghosts_in_order() {
         let mut ghosts = Ghosts::new(5);
@@ -268,7 +280,7 @@ mod tests {
         assert_eq!(there, [None, None, third, fourth, Some((GhostList::Second, 5))]);
     }
 
-    /// Against a list that is searched from end to end.
+    /// Compared with a list that is searched from end to end.
     #[test]
     fn a_thousand_pages_come_and_go_as_in_a_plain_list() {
         let mut ghosts = Ghosts::new(50);

@@ -1,25 +1,25 @@
-//! `lirs`: what comes back soonest stays, by the distance of its last two uses and not by its last
-//! one alone.
+//! `lirs`: keeps the pages with the shortest distance between their last two uses, instead of the
+//! most recently used ones.
 //!
-//! The law in words (LIRS: Jiang and Zhang, SIGMETRICS 2002): all but a hundredth of the memory is
-//! for pages of *low* inter-reference recency (LIR), the rest for pages that pass through (HIR).
-//! The victim is the HIR page that has waited longest. The *stack* is all pages, those that have
-//! left among them, that were used later than the LIR page used longest ago. An HIR page, in memory
-//! or not, that is used while it is in the stack has come back sooner than that LIR page: it
-//! becomes LIR, and that one HIR, at the end of those that wait. One that is used when it isn't in
-//! the stack waits anew. While memory fills up, all pages are LIR as far as there is room for them.
+//! How it works (LIRS: Jiang and Zhang, SIGMETRICS 2002): 99 % of the memory is for pages of *low*
+//! inter-reference recency (LIR), the rest for pages that pass through (HIR). The victim is the HIR
+//! page that has waited longest. The *stack* consists of all pages, evicted ones included, that
+//! were used later than the least recently used LIR page. An HIR page, in memory or not, that is
+//! used while it is in the stack has returned sooner than that LIR page. It becomes LIR, and that
+//! LIR page becomes HIR, at the end of the waiting ones. An HIR page that is used outside the stack
+//! moves to the end of the waiting ones. While memory fills up, all pages become LIR while there is
+//! space for them.
 //!
-//! There is no stack here: each page has the number of its last use, and is in the stack if that is
-//! higher than the LIR page's that was used longest ago. What has left is remembered with its
-//! number, as many pages as there are in memory.
+//! The implementation has no stack. Each page has the number of its last use, and is in the stack
+//! if that is higher than the number of the least recently used LIR page. Evicted pages are
+//! remembered with their numbers, up to the number of pages in memory.
 //!
-//! Where uses are known only when a page is looked at, an LIR page that would become HIR and was
-//! used meanwhile counts as used then. One that becomes HIR while nobody can look, because
-//! another comes back, is looked at before it goes: if it was used it never should have become
-//! HIR, and is LIR again.
+//! If uses are known only from access bits, an LIR page that is about to become HIR and was used
+//! meanwhile counts as used then. A page that becomes HIR at a time when the bits can't be read is
+//! checked before its eviction. If it was used, the change was wrong, and it becomes LIR again.
 //!
-//! It is the best there is for loops larger than memory, of which it keeps a part. What walks to
-//! and fro it takes for a loop, and misses everything of.
+//! It is the best policy for loops larger than memory, of which it keeps a part. It treats
+//! alternating forward and backward scans as a loop, and misses all of their pages.
 
 use super::{
     AccessBits, EvictionPolicy, FrameLists, GhostList, Ghosts, List, PageKey, PageOrigin,
@@ -27,32 +27,36 @@ use super::{
 };
 use crate::cache::FrameId;
 
+/// List of waiting HIR pages.
 const HIR: List = List::PROBATION;
+/// List of LIR pages.
 const LIR: List = List::KEPT;
 
-/// Of so many pages of memory one is for HIR pages.
+/// Divisor of the memory that gives the number of HIR pages: 1 %.
 const HIR_DIVISOR: u32 = 100;
 
-/// What is counted as uses of a page on a list: whether it became HIR unseen.
+/// Use count of an HIR page that shows if its access bits were read when it became HIR.
 const CHECKED: u8 = 0;
 const UNCHECKED: u8 = 1;
 
-/// The reclaim law `lirs`. A page's note is the number of its last use; its uses are 1 if it became
-/// HIR unseen.
+/// The eviction policy `lirs`. A page's note is the number of its last use. Its use count is 1 if
+/// it became HIR without a check of its access bits.
 #[derive(Debug)]
 pub struct Lirs {
+    /// Most LIR pages.
     lir_max: u32,
+    /// Most HIR pages that an adopted order may fill.
     hir_max: u32,
     ghosts: Ghosts,
-    /// The number of the last use, round and round.
+    /// Wrapping number of the last use.
     use_counter: u32,
-    /// Whether a page has had to leave yet. From then on a page has to come back to be kept, though
-    /// there may be room for a while.
+    /// True once a page has been evicted. From then on a page must return to be kept, even if there
+    /// is space for a while.
     has_evicted: bool,
 }
 
 impl Lirs {
-    /// For a cache of so many pages.
+    /// Creates the policy for a cache of `pages` pages.
     pub fn new(pages: u32) -> Lirs {
         let mut policy = Lirs {
             lir_max: 0,
@@ -65,44 +69,46 @@ impl Lirs {
         policy
     }
 
-    /// Shares the memory out. A cache that is full may have fewer pages for its law than there are
-    /// frames: others are promised, pinned, or on their way.
+    /// Divides the memory between LIR and HIR pages. A full cache may have fewer pages for its
+    /// policy than frames, because others are reserved, pinned, or being read.
     fn share(&mut self, pages: u32) {
         self.hir_max = (pages / HIR_DIVISOR).max(1);
         self.lir_max = pages.saturating_sub(self.hir_max);
     }
 
+    /// The number for a new use.
     fn number(&mut self) -> u32 {
         self.use_counter = self.use_counter.wrapping_add(1);
         self.use_counter
     }
 
-    /// Whether a page whose last use has this number is in the stack.
+    /// Returns true if a page whose last use has this number is in the stack.
     fn is_in_stack(&self, places: &FrameLists, number: u32) -> bool {
         let age = |number: u32| self.use_counter.wrapping_sub(number);
         places.oldest(LIR).is_some_and(|oldest| age(number) < age(places.note(oldest)))
     }
 
-    /// Puts a page, which is on no list, on that of LIR pages, as just used.
+    /// Makes a page, which is on no list, LIR, as just used.
     fn keep(&mut self, places: &mut FrameLists, frame: FrameId) {
         places.push(frame, LIR);
         self.note_use(places, frame);
     }
 
-    /// Puts a page, which is on no list, at the end of those that wait, as just used.
+    /// Puts a page, which is on no list, at the end of the waiting HIR pages, as just used.
     fn push_waiting(&mut self, places: &mut FrameLists, frame: FrameId) {
         places.push(frame, HIR);
         self.note_use(places, frame);
     }
 
+    /// Records the number of a use of the page.
     fn note_use(&mut self, places: &mut FrameLists, frame: FrameId) {
         let number = self.number();
         places.set_note(frame, number);
         places.set_uses(frame, CHECKED);
     }
 
-    /// Has LIR pages become HIR until there are no more than there should be. Those that
-    /// turn out to have been used, which is asked of each once where one can look, stay.
+    /// Demotes the oldest LIR pages to HIR until the limit is met. If access bits can be read
+    /// (`looks`), pages that were used stay LIR.
     fn demote(&mut self, places: &mut FrameLists, mut looks: Option<&mut dyn AccessBits>) {
         while places.pages(LIR) > self.lir_max {
             let Some(oldest) = places.pop(LIR) else { return };
@@ -114,7 +120,7 @@ impl Lirs {
                 places.set_uses(oldest, if uses.is_some() { CHECKED } else { UNCHECKED });
             }
         }
-        // What has come out of the stack at its bottom is remembered no longer.
+        // Drops the ghosts that have left the stack at its bottom.
         while let Some(number) = self.ghosts.oldest_word(GhostList::First)
             && !self.is_in_stack(places, number)
         {
@@ -124,6 +130,8 @@ impl Lirs {
 }
 
 impl EvictionPolicy for Lirs {
+    /// A page whose ghost is in the stack becomes LIR; so does any page while memory fills up.
+    /// Every other page waits as HIR.
     fn enter(
         &mut self,
         places: &mut FrameLists,
@@ -141,6 +149,8 @@ impl EvictionPolicy for Lirs {
         }
     }
 
+    /// Renews an LIR page. An HIR page becomes LIR if it is in the stack, and otherwise waits
+    /// again.
     fn used(&mut self, places: &mut FrameLists, frame: FrameId, _page: PageKey) {
         let Some(list) = places.list_of(frame) else { return };
         if list == LIR || self.is_in_stack(places, places.note(frame)) {
@@ -153,6 +163,8 @@ impl EvictionPolicy for Lirs {
         }
     }
 
+    /// Pops waiting HIR pages. The first unused one is the victim; a used one becomes LIR or waits
+    /// again. LIR pages follow only without HIR pages.
     fn victim(&mut self, places: &mut FrameLists, looks: &mut dyn AccessBits) -> Option<FrameId> {
         self.has_evicted = true;
         self.share(policy_pages(places) + looks.taken());
@@ -181,14 +193,15 @@ impl EvictionPolicy for Lirs {
 
     fn adopt(&mut self, places: &mut FrameLists, frame: FrameId, _page: PageKey, _is_kept: bool) {
         self.has_evicted = true;
-        // The first of those that wait are the first to go; the others are in the order of use.
+        // The first adopted pages wait, because they are the next victims. The others are in the
+        // order of use.
         match places.pages(HIR) < self.hir_max {
             true => self.push_waiting(places, frame),
             false => self.keep(places, frame),
         }
     }
 
-    /// Where there are to be more pages, room is filled as at first.
+    /// In a larger cache, free space is filled as initially.
     fn resize(&mut self, _places: &mut FrameLists, _looks: &dyn AccessBits, pages: u32) {
         self.has_evicted = false;
         self.ghosts.resize(pages);
@@ -196,7 +209,7 @@ impl EvictionPolicy for Lirs {
     }
 
     fn inherit(&mut self, mut ghosts: Ghosts) -> Option<Ghosts> {
-        // When they were used is not known. They are in the stack while an adopted page is LIR.
+        // The time of their use is unknown. They stay in the stack while an adopted page is LIR.
         ghosts.join(self.use_counter);
         ghosts.resize(self.ghosts.most());
         self.ghosts = ghosts;
@@ -224,9 +237,7 @@ mod tests {
     use super::super::simulation::trial::victims;
     use super::*;
 
-    /// In a memory of three 1 and 2 are LIR. 3 passes through, and comes back sooner than 1: 3 is
-    /// LIR then, and 1 waits to go.
-    /// A cache whose uses are known only as bits, until a law looks.
+    /// A cache that shows uses only as access bits.
     struct TestAccessBits([u8; 8]);
 
     impl AccessBits for TestAccessBits {
@@ -243,9 +254,9 @@ mod tests {
         }
     }
 
-    /// Of a memory of four, pages 0 to 2 are LIR. Page 3 leaves and comes back, so that it is LIR and 0,
-    /// the oldest, becomes HIR unseen. It was used meanwhile: 0 is LIR again, and 1, which was not,
-    /// goes in its place.
+    /// In a memory of four, pages 0 to 2 are LIR. Page 3 leaves and returns, so that it is LIR and
+    /// 0, the oldest, becomes HIR unchecked. It was used meanwhile: 0 becomes LIR again, and 1,
+    /// which was not used, is evicted instead.
     #[test]
     fn a_page_used_before_its_check_becomes_lir_again() {
         let (mut policy, mut places) = (Lirs::new(4), FrameLists::new(8));
@@ -264,10 +275,12 @@ mod tests {
         assert_eq!(places.list_of(FrameId(0)), Some(LIR));
     }
 
+    /// In a memory of three, 1 and 2 are LIR. 3 passes through, and returns sooner than 1: 3
+    /// becomes LIR, and 1 is the next victim.
     #[test]
     fn a_page_that_returns_sooner_than_the_oldest_lir_replaces_it() {
         assert_eq!(victims(Lirs::new(3), 3, [1, 2, 3, 4, 3, 5]), [3, 4, 1]);
-        // 1 was used since: it is 2 that waits.
+        // 1 was used since: 2 is the next victim.
         assert_eq!(victims(Lirs::new(3), 3, [1, 2, 3, 1, 4, 3, 5]), [3, 4, 2]);
     }
 }

@@ -1,18 +1,18 @@
-//! `lru`: what was used longest ago goes first.
+//! `lru`: evicts the least recently used page.
 //!
-//! The law in words: a page that comes, and a page that is used, goes to the front of one list; the
-//! victim is the page at its back. Where uses are known only when a page is looked at, a page at
-//! the back that was used meanwhile goes to the front, as if it had been used then: that is CLOCK.
+//! How it works: a new page, and a used page, moves to the front of one list; the victim is the
+//! page at its back. If uses are known only from access bits, a page at the back that was used
+//! meanwhile moves to the front, as if it were used then: that is CLOCK.
 //!
-//! It is the best there is where a page is the less likely to be used the longer ago it was used;
-//! one scan drives out everything, and of a loop that is larger than memory nothing is ever there.
+//! It is the best policy if the probability of a use falls with the time since the last one. One
+//! scan evicts all pages, and a loop larger than memory never finds a page.
 
 use super::{AccessBits, EvictionPolicy, FrameLists, List, PageKey, PageOrigin};
 use crate::cache::FrameId;
 
 const ALL: List = List::PROBATION;
 
-/// The reclaim law `lru`.
+/// The eviction policy `lru`.
 #[derive(Debug, Default)]
 pub struct Lru;
 
@@ -33,6 +33,7 @@ impl EvictionPolicy for Lru {
         }
     }
 
+    /// Pops the oldest pages. Used ones move to the front; the first unused one is the victim.
     fn victim(&mut self, places: &mut FrameLists, looks: &mut dyn AccessBits) -> Option<FrameId> {
         loop {
             let frame = places.pop(ALL)?;

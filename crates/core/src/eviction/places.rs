@@ -1,14 +1,14 @@
-//! Where a law keeps its pages: lists through the frames.
+//! The page lists of a policy: linked lists through the frames.
 //!
-//! Every frame has one node, and is on one list at most. A law has two lists of its own; the cache
-//! keeps pages that are none of the law's on others. So a page leaves whatever list it is on in one
-//! way, whoever put it there, and the ages of pages on different lists can be held against each
-//! other.
+//! Every frame has one node, and is on at most one list. A policy has two lists. The cache keeps
+//! the pages that don't belong to the policy on other lists. A page therefore leaves every list in
+//! the same way, and the ages of pages on different lists can be compared.
 
 use alloc::vec::Vec;
 
 use crate::cache::FrameId;
 
+/// End of a list.
 const NOBODY: u32 = u32::MAX;
 
 /// A list of frames, from the newest to the oldest.
@@ -16,38 +16,46 @@ const NOBODY: u32 = u32::MAX;
 pub struct List(u8);
 
 impl List {
-    /// A law's list of pages that have yet to show that they are worth to be kept.
+    /// A policy's list of pages that have not been reused yet.
     pub const PROBATION: List = List(0);
-    /// A law's list of pages that have.
+    /// A policy's list of pages that were reused.
     pub const KEPT: List = List(1);
-    /// The two lists of a law, the first the one whose pages go first.
+    /// The two lists of a policy; the pages of the first leave first.
     pub const OF_POLICY: [List; 2] = [List::PROBATION, List::KEPT];
 
-    /// One of the lists that are no law's: `nth` of them, 14 at the most.
+    /// The `nth` list that belongs to no policy; there are 14.
     pub(crate) const fn beside(nth: u8) -> List {
         assert!((nth as usize) < LISTS - 2);
         List(nth + 2)
     }
 }
 
+/// Number of lists: two of the policy, 14 of the cache.
 const LISTS: usize = 16;
 const NO_LIST: u8 = u8::MAX;
 
-/// A frame's place on its list, and what its law has noted of its page.
+/// A frame's links on its list, and the policy's data of its page.
 #[derive(Clone, Copy, Debug)]
 struct FrameNode {
+    /// Next newer frame of the list.
     newer: u32,
+    /// Next older frame of the list.
     older: u32,
-    /// When it came to its list: counts pushes, round and round.
+    /// Value of the wrapping push counter when it entered its list.
     stamp: u32,
+    /// Number with a meaning defined by the policy.
     note: u32,
+    /// Index of its list, or `NO_LIST`.
     list: u8,
+    /// Use count, kept by the policy.
     uses: u8,
 }
 
+/// Node of a frame on no list.
 const ABSENT: FrameNode =
     FrameNode { newer: NOBODY, older: NOBODY, stamp: 0, note: 0, list: NO_LIST, uses: 0 };
 
+/// Both ends of a list, and its length.
 #[derive(Clone, Copy, Debug)]
 struct ListEnds {
     newest: u32,
@@ -58,14 +66,15 @@ struct ListEnds {
 /// The lists of a cache: up to 20 bytes a frame.
 #[derive(Clone, Debug)]
 pub struct FrameLists {
-    /// Of the frames that were ever on a list.
+    /// Nodes of the frames that were ever on a list.
     nodes: Vec<FrameNode>,
     ends: [ListEnds; LISTS],
+    /// Wrapping count of pushes, which is the clock of ages.
     pushes: u32,
 }
 
 impl FrameLists {
-    /// Empty lists for so many frames.
+    /// Creates empty lists for `frames` frames.
     pub fn new(frames: u32) -> FrameLists {
         let empty = ListEnds { newest: NOBODY, oldest: NOBODY, pages: 0 };
         FrameLists { nodes: Vec::with_capacity(frames as usize), ends: [empty; LISTS], pushes: 0 }
@@ -92,7 +101,7 @@ impl FrameLists {
         (node.stamp, node.list) = (self.pushes, list.0);
     }
 
-    /// Takes a frame off its list.
+    /// Removes a frame from its list.
     #[inline]
     pub fn unlink(&mut self, frame: FrameId) {
         let node = &mut self.nodes[frame.0 as usize];
@@ -110,7 +119,7 @@ impl FrameLists {
         }
     }
 
-    /// Takes the frame that has been on a list for longest off it.
+    /// Removes the oldest frame of a list.
     #[inline]
     pub fn pop(&mut self, list: List) -> Option<FrameId> {
         let oldest = self.oldest(list)?;
@@ -118,8 +127,8 @@ impl FrameLists {
         Some(oldest)
     }
 
-    /// Takes all frames off a law's lists, for another law to take over: in the order in which they
-    /// would go, each with whether it was on the list of those that are kept.
+    /// Removes all frames from the policy's lists, for another policy to take over. They are in the
+    /// order of eviction, with a flag for those on the list of kept pages.
     pub fn take_policy(&mut self) -> Vec<(FrameId, bool)> {
         let mut order = Vec::new();
         for (list, is_kept) in List::OF_POLICY.into_iter().zip([false, true]) {
@@ -130,26 +139,26 @@ impl FrameLists {
         order
     }
 
-    /// Puts a frame at the newest end of a list, on whatever list it was.
+    /// Moves a frame from its present list to the newest end of `list`.
     #[inline]
     pub fn renew(&mut self, frame: FrameId, list: List) {
         self.unlink(frame);
         self.push(frame, list);
     }
 
-    /// The frame that has been on a list for longest.
+    /// The oldest frame of a list.
     #[inline]
     pub fn oldest(&self, list: List) -> Option<FrameId> {
         let oldest = self.ends[usize::from(list.0)].oldest;
         (oldest != NOBODY).then_some(FrameId(oldest))
     }
 
-    /// Which of the lists' oldest frames has been there for longest.
+    /// The oldest frame of several lists.
     pub fn oldest_of(&self, lists: &[List]) -> Option<FrameId> {
         lists.iter().filter_map(|&list| self.oldest(list)).max_by_key(|&frame| self.age(frame))
     }
 
-    /// How many frames have come to some list since this one came to its.
+    /// Age of a frame: the number of pushes to any list since its own.
     pub fn age(&self, frame: FrameId) -> u32 {
         self.pushes.wrapping_sub(self.nodes[frame.0 as usize].stamp)
     }
@@ -159,7 +168,7 @@ impl FrameLists {
         self.nodes.len() as u32
     }
 
-    /// How many frames are on a list.
+    /// Number of frames on a list.
     #[inline]
     pub fn pages(&self, list: List) -> u32 {
         self.ends[usize::from(list.0)].pages
@@ -172,28 +181,28 @@ impl FrameLists {
         (node.list != NO_LIST).then_some(List(node.list))
     }
 
-    /// Whether the frame is on a list.
+    /// Returns true if the frame is on a list.
     #[inline]
     pub fn is_listed(&self, frame: FrameId) -> bool {
         self.list_of(frame).is_some()
     }
 
-    /// What the law has noted of the page: a number of its own meaning.
+    /// The policy's note of the page: a number with a meaning defined by the policy.
     pub fn note(&self, frame: FrameId) -> u32 {
         self.nodes[frame.0 as usize].note
     }
 
-    /// Notes a number of the page; the frame has been on a list.
+    /// Sets the note of a page; the frame must have been on a list.
     pub fn set_note(&mut self, frame: FrameId, note: u32) {
         self.nodes[frame.0 as usize].note = note;
     }
 
-    /// How many uses the law has counted.
+    /// The policy's use count of the page.
     pub fn uses(&self, frame: FrameId) -> u8 {
         self.nodes[frame.0 as usize].uses
     }
 
-    /// Sets how many uses the law has counted; the frame has been on a list.
+    /// Sets the use count of a page; the frame must have been on a list.
     pub fn set_uses(&mut self, frame: FrameId, uses: u8) {
         self.nodes[frame.0 as usize].uses = uses;
     }

@@ -1,9 +1,9 @@
-//! Two queues and ghosts, on which more than one law stands: `s3fifo` and `clock2q`.
+//! Two queues and ghosts, shared by the policies `s3fifo` and `clock2q`.
 //!
-//! Pages enter the small queue, which has a tenth of the memory. Those that were used often enough
-//! by the time they come to its end go on to the main queue; the others leave, and are remembered.
-//! One that comes back while it is remembered enters the main queue at once. That is a clock: a
-//! page that was used since it came there goes round once more.
+//! Pages enter the small queue, which has a tenth of the memory. Pages with enough uses at its end
+//! move to the main queue; the others leave, and are remembered as ghosts. A page that returns
+//! while it is remembered enters the main queue at once. The main queue is a clock: a page that was
+//! used since it entered moves to the front again.
 
 use alloc::vec::Vec;
 
@@ -13,23 +13,23 @@ use crate::cache::FrameId;
 pub(super) const SMALL: List = List::PROBATION;
 const MAIN: List = List::KEPT;
 
-/// Of so many pages of memory one is the small queue's.
+/// Divisor of the memory that gives the size of the small queue: a tenth.
 const SMALL_DIVISOR: u32 = 10;
 
-/// What is noted of a victim: which queue it left.
+/// Note of a victim: the queue that it left.
 const FROM_SMALL: u32 = 0;
 const FROM_MAIN: u32 = 1;
 
-/// How uses count.
+/// Thresholds of use counts.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct UseThresholds {
-    /// Uses in the small queue by which a page gets on.
+    /// Number of uses in the small queue with which a page moves to the main queue.
     pub(super) uses_to_stay: u8,
-    /// More uses than these are not counted: how often a page goes round at the most for them.
+    /// Largest use count, which bounds the number of rounds through the main queue.
     pub(super) uses_max: u8,
 }
 
-/// As many ghosts as pages in the main queue.
+/// Number of ghosts: the number of pages in the main queue.
 fn ghosts_max(pages: u32) -> u32 {
     pages - pages / SMALL_DIVISOR
 }
@@ -41,12 +41,12 @@ pub(super) struct SmallAndMainQueues {
     main_max: u32,
     counting: UseThresholds,
     ghosts: Ghosts,
-    /// Whether a page has had to leave yet.
+    /// True once a page has been evicted.
     has_evicted: bool,
 }
 
 impl SmallAndMainQueues {
-    /// For a cache of so many pages.
+    /// Creates the queues for a cache of `pages` pages.
     pub(super) fn new(pages: u32, counting: UseThresholds) -> SmallAndMainQueues {
         let ghosts = Ghosts::new(ghosts_max(pages));
         let mut queues =
@@ -55,21 +55,21 @@ impl SmallAndMainQueues {
         queues
     }
 
-    /// For so many pages from now on. Where there are to be more, room is filled as at first.
+    /// Sets the number of pages. In a larger cache, free space is filled as initially.
     pub(super) fn resize(&mut self, pages: u32) {
         self.has_evicted = false;
         self.ghosts.resize(ghosts_max(pages));
         self.share(pages);
     }
 
-    /// Shares the memory out. A cache that is full may have fewer pages for its law than there are
-    /// frames: others are promised, pinned, or on their way.
+    /// Divides the memory between the queues. A full cache may have fewer pages for its policy than
+    /// frames, because others are reserved, pinned, or being read.
     fn share(&mut self, pages: u32) {
         self.small_max = pages / SMALL_DIVISOR;
         self.main_max = pages - self.small_max;
     }
 
-    /// Takes a page in; gives whether it is in the small queue.
+    /// Adds a page. Returns true if it is in the small queue.
     pub(super) fn enter(&mut self, places: &mut FrameLists, frame: FrameId, page: PageKey) -> bool {
         let is_back = self.ghosts.take(page).is_some();
         let is_full = !self.has_evicted && places.pages(SMALL) >= self.small_max;
@@ -85,7 +85,8 @@ impl SmallAndMainQueues {
         places.set_uses(frame, uses.min(self.counting.uses_max));
     }
 
-    /// Takes the page that goes next off its queue.
+    /// Removes the next victim from its queue. A page in the small queue with enough uses moves to
+    /// the main queue instead. A used page in the main queue goes round again with one use less.
     pub(super) fn victim(
         &mut self,
         places: &mut FrameLists,
@@ -112,26 +113,26 @@ impl SmallAndMainQueues {
             places.push(frame, MAIN);
             places.set_uses(frame, uses - 1);
         }
-        // The main queue is to be shortened, and is empty: no memory is so small.
+        // The main queue is over its limit and empty: only possible in a very small cache.
         let frame = places.pop(SMALL)?;
         places.set_note(frame, FROM_SMALL);
         Some(frame)
     }
 
-    /// The victim has gone.
+    /// Remembers a victim that has left the small queue.
     pub(super) fn evicted(&mut self, places: &FrameLists, frame: FrameId, page: PageKey) {
         if places.note(frame) == FROM_SMALL {
             self.ghosts.remember(GhostList::First, page, 0);
         }
     }
 
-    /// The page that is looked at next.
+    /// The page that is checked next.
     pub(super) fn oldest(&self, places: &FrameLists) -> Option<FrameId> {
         let first = if places.pages(MAIN) > self.main_max { MAIN } else { SMALL };
         places.oldest(first).or_else(|| places.oldest_of(&List::OF_POLICY))
     }
 
-    /// Takes a page over from another law; gives whether it is in the small queue.
+    /// Takes a page over from another policy. Returns true if it is in the small queue.
     pub(super) fn adopt(&mut self, places: &mut FrameLists, frame: FrameId, is_kept: bool) -> bool {
         let is_small = !is_kept && places.pages(SMALL) < self.small_max;
         self.has_evicted = true;
@@ -140,22 +141,21 @@ impl SmallAndMainQueues {
         is_small
     }
 
-    /// Gives up its pages. The queues are in the order in which pages came: those that were used since
-    /// go last.
+    /// Releases its pages in the order of arrival, the used ones last.
     pub(super) fn give_up(&self, places: &mut FrameLists) -> Vec<(FrameId, bool)> {
         let mut order = places.take_policy();
         order.sort_by_key(|&(frame, _)| places.uses(frame) > 0);
         order
     }
 
-    /// Takes over what another law remembers.
+    /// Takes over another policy's ghosts.
     pub(super) fn inherit(&mut self, mut ghosts: Ghosts) {
         ghosts.join(0);
         ghosts.resize(self.ghosts.most());
         self.ghosts = ghosts;
     }
 
-    /// Gives up what is remembered.
+    /// Releases the ghosts.
     pub(super) fn release_ghosts(&mut self) -> Ghosts {
         core::mem::replace(&mut self.ghosts, Ghosts::new(0))
     }

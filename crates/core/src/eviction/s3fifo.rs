@@ -1,18 +1,18 @@
-//! `s3fifo`: a small queue filters out what is used once.
+//! `s3fifo`: a small queue filters out the pages that are used once.
 //!
-//! The law in words (S3-FIFO: Yang, Zhang, Qiu, Yue and Rashmi, SOSP 2023): a page enters the
-//! *small* queue, which has a tenth of the memory. One that was used twice at least by the time it
-//! comes to its end goes on to the *main* queue; any other leaves, and is remembered as a ghost. A
-//! page that comes back while it is a ghost enters the main queue at once. At the end of the main
-//! queue a page that was used since it came there goes round once more, with one use less (three
-//! are counted at the most); one that was not leaves for good. There are as many ghosts as pages in
-//! the main queue.
+//! How it works (S3-FIFO: Yang, Zhang, Qiu, Yue and Rashmi, SOSP 2023): a page enters the *small*
+//! queue, which has a tenth of the memory. If it was used at least twice when it reaches the end,
+//! it moves to the *main* queue. Any other page leaves, and is remembered as a ghost. A page that
+//! returns while it is a ghost enters the main queue at once. At the end of the main queue, a page
+//! that was used since it entered moves to the front again, with one use less (at most three are
+//! counted). An unused page leaves for good. The number of ghosts is the number of pages in the
+//! main queue.
 //!
-//! The victim is taken from the main queue while that has more than its nine tenths, else from the
-//! small one. As long as nothing had to leave, what finds the small queue full enters the main one:
-//! so a cache that was never full has forgotten nothing of how it was filled.
+//! The victim is taken from the main queue while that has more than its nine tenths, and otherwise
+//! from the small one. Before the first eviction, a page that finds the small queue full enters the
+//! main one. A cache that was never full thus keeps its pages in the order of their arrival.
 //!
-//! A use moves nothing, it is only counted: known late or at once is the same to this law.
+//! A use is only counted and moves no page: late and immediate reports give the same result.
 
 use alloc::vec::Vec;
 
@@ -20,16 +20,17 @@ use super::queues::{SmallAndMainQueues, UseThresholds};
 use super::{AccessBits, EvictionPolicy, FrameLists, Ghosts, PageKey, PageOrigin};
 use crate::cache::FrameId;
 
+/// A page needs two uses to reach the main queue; at most three are counted.
 const COUNTING: UseThresholds = UseThresholds { uses_to_stay: 2, uses_max: 3 };
 
-/// The reclaim law `s3fifo`.
+/// The eviction policy `s3fifo`.
 #[derive(Debug)]
 pub struct S3Fifo {
     queues: SmallAndMainQueues,
 }
 
 impl S3Fifo {
-    /// For a cache of so many pages.
+    /// Creates the policy for a cache of `pages` pages.
     pub fn new(pages: u32) -> S3Fifo {
         S3Fifo { queues: SmallAndMainQueues::new(pages, COUNTING) }
     }
@@ -89,19 +90,20 @@ mod tests {
     use super::super::simulation::trial::victims;
     use super::*;
 
-    /// Of ten pages 1 is in the small queue, the others found it full. 11 drives 1 out; 1 comes
-    /// back as a ghost, and drives 11 out. Then the main queue is too long, and its oldest goes.
+    /// In a cache of ten pages, 1 is in the small queue, the others found it full. 11 evicts 1; 1
+    /// returns as a ghost, and evicts 11. Then the main queue is too long, and its oldest page
+    /// leaves.
     #[test]
     fn ghosts_enter_the_main_queue_and_the_small_one_filters() {
         let filled = || 1..=10;
         assert_eq!(victims(S3Fifo::new(10), 10, filled().chain([11, 1, 12])), [1, 11, 2]);
-        // Used twice, 1 goes on to the main queue; used once it would not.
+        // Used twice, 1 moves to the main queue; used once it would not.
         assert_eq!(victims(S3Fifo::new(10), 10, filled().chain([1, 1, 11])), [2]);
         assert_eq!(victims(S3Fifo::new(10), 10, filled().chain([1, 11])), [1]);
     }
 
-    /// Of ten pages 1 is in the small queue; 1 and 4 were used since they came, and nothing else tells
-    /// that they are wanted more than the others.
+    /// In a cache of ten pages, 1 is in the small queue. Pages 1 and 4 were used since they
+    /// entered, and no other information ranks the pages.
     #[test]
     fn unused_pages_are_released_before_used_ones() {
         let (mut policy, mut places) = (S3Fifo::new(10), FrameLists::new(10));

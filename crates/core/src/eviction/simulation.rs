@@ -1,7 +1,7 @@
-//! A cache without content: which references would find their page, under one law.
+//! A cache without content, which determines the hits of a reference trace under one policy.
 //!
-//! The law is the page cache's, to the line. It is told of each use when it is made, where the page
-//! cache tells it late of those that it sees only as a bit.
+//! The code of the policy is the same as in the page cache. Here every use is reported at once. The
+//! page cache reports the uses that it sees only as access bits later.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -9,6 +9,7 @@ use alloc::vec::Vec;
 use super::{AccessBits, EvictionPolicy, FrameLists, PageKey, PageOrigin};
 use crate::cache::FrameId;
 
+/// End of a chain of frames.
 const NOBODY: u32 = u32::MAX;
 
 /// A simulated cache.
@@ -20,26 +21,28 @@ pub struct Simulation {
     pages_max: u32,
 }
 
-/// What became of a reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReferenceOutcome {
-    /// The page was there.
+    /// The page was in the cache.
     Hit,
-    /// It was not, and `gone` had to go for it.
+    /// The page was absent; `gone` was evicted for it, if the cache was full.
     Miss { gone: Option<PageKey> },
 }
 
-/// Which page each frame has, and where to find it.
+/// The page of each frame, and a hash table of the frames.
 #[derive(Debug)]
 struct SimulatedFrames {
     pages: Vec<PageKey>,
+    /// The next frame in the chain of each frame.
     next: Vec<u32>,
+    /// First frame of each hash chain.
     heads: Box<[u32]>,
     free: Vec<FrameId>,
 }
 
 impl Simulation {
-    /// An empty cache of `pages` frames, one at least, under a law that was built for as many.
+    /// Creates an empty cache of `pages` frames (at least one), with a policy built for the same
+    /// size.
     pub fn new(policy: Box<dyn EvictionPolicy>, pages: u32) -> Simulation {
         let frames = SimulatedFrames {
             pages: Vec::new(),
@@ -50,18 +53,18 @@ impl Simulation {
         Simulation { policy, places: FrameLists::new(pages), frames, pages_max: pages }
     }
 
-    /// A page is referenced: it is there afterwards. Gives whether it was there before.
+    /// References a page, which is in the cache afterwards. Returns true if it was there before.
     pub fn reference(&mut self, page: PageKey) -> bool {
         self.refer(page) == ReferenceOutcome::Hit
     }
 
-    /// Whether the page is there.
+    /// Returns true if the page is in the cache.
     pub fn holds(&self, page: PageKey) -> bool {
         self.frames.find(page).is_some()
     }
 
-    /// Has so many frames from now on, one at least, and a law for as many: pages leave as the law has
-    /// them leave, or room is left.
+    /// Sets the number of frames (at least one), and resizes the policy. If the cache shrinks, the
+    /// policy selects the pages that leave.
     pub fn resize(&mut self, pages: u32) {
         while self.frames.held() > pages {
             self.evict();
@@ -71,7 +74,7 @@ impl Simulation {
         self.pages_max = pages;
     }
 
-    /// Drops the pages that are not to be kept, as if nobody had ever referenced them.
+    /// Drops the pages for which `is_kept` is false, as if they had never been referenced.
     pub fn retain(&mut self, is_kept: impl Fn(PageKey) -> bool) {
         for frame in (0..self.frames.pages.len() as u32).map(FrameId) {
             if self.places.is_listed(frame) && !is_kept(self.frames.page(frame)) {
@@ -81,7 +84,6 @@ impl Simulation {
         }
     }
 
-    /// One page goes.
     fn evict(&mut self) -> PageKey {
         let Simulation { policy, places, frames, .. } = self;
         let victim =
@@ -92,7 +94,7 @@ impl Simulation {
         page
     }
 
-    /// As `reference`; says what became of it.
+    /// References a page, and returns the outcome in detail.
     pub(super) fn refer(&mut self, page: PageKey) -> ReferenceOutcome {
         let Simulation { policy, places, frames, .. } = self;
         if let Some(frame) = frames.find(page) {
@@ -112,16 +114,17 @@ impl Simulation {
 }
 
 impl SimulatedFrames {
+    /// Index of the hash chain of a page.
     fn home(&self, page: PageKey) -> usize {
         (((page.0 & u64::from(u32::MAX)) * self.heads.len() as u64) >> 32) as usize
     }
 
-    /// How many have a page.
+    /// Number of frames with a page.
     fn held(&self) -> u32 {
         (self.pages.len() - self.free.len()) as u32
     }
 
-    /// Has as many chains as there are to be frames.
+    /// Rebuilds the hash table with one chain per frame.
     fn resize_heads(&mut self, pages: u32) {
         let chained: Vec<u32> = self.heads.iter().flat_map(|&head| self.chain(head)).collect();
         self.heads = alloc::vec![NOBODY; pages as usize].into_boxed_slice();
@@ -131,7 +134,6 @@ impl SimulatedFrames {
         }
     }
 
-    /// The frames of a chain.
     fn chain(&self, head: u32) -> impl Iterator<Item = u32> {
         let on = |at: u32| (at != NOBODY).then_some(at);
         core::iter::successors(on(head), move |&at| on(self.next[at as usize]))
@@ -180,7 +182,7 @@ impl SimulatedFrames {
     }
 }
 
-/// Every use has been told of already.
+/// Every use has already been reported, so the access bits are zero.
 impl AccessBits for SimulatedFrames {
     fn uses(&mut self, _frame: FrameId) -> u8 {
         0
@@ -202,7 +204,7 @@ pub(super) mod trial {
 
     use super::*;
 
-    /// References pages in a cache of `pages` under a law; gives those that had to go, in order.
+    /// References pages in a cache of `pages` under a policy. Returns the evicted pages, in order.
     pub(in crate::eviction) fn victims(
         policy: impl EvictionPolicy + 'static,
         pages: u32,
@@ -232,8 +234,8 @@ mod tests {
     use super::super::Lru;
     use super::*;
 
-    /// Of four pages the two used last stay in a cache of two; one that grows to three gives up none,
-    /// and the next after that drives out the oldest.
+    /// The two most recently used of four pages stay in a cache of two. A cache that grows to three
+    /// evicts none, and the second page after that evicts the oldest.
     #[test]
     fn a_shrinking_cache_evicts_by_its_policy_and_a_growing_one_evicts_none() {
         let key = PageKey::numbered;

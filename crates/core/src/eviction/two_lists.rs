@@ -1,25 +1,22 @@
-//! `two-lists`: pages that are used once flow through, pages that are used again stay.
+//! `two-lists`: pages that are used once pass through, pages that are used again stay.
 //!
-//! The law in words: a page enters at the front of the *inactive* list. A page
-//! that is used a second time while it is there moves to the front of the
-//! *active* list. The victim is the page at the back of the inactive list; when
-//! the inactive list is shorter than the active one, pages first move from the
-//! back of the active list to the front of the inactive one. So a long stream
-//! of pages that are used once flows through the inactive list and leaves the
-//! pages that are used again alone. This is the shape of Linux's file lists
-//! (without its refault distances).
+//! How it works: a page enters at the front of the *inactive* list. A page that is used a second
+//! time while it is there moves to the front of the *active* list. The victim is the page at the
+//! back of the inactive list. If the inactive list is shorter than the active one, pages first move
+//! from the back of the active list to the front of the inactive one. A long stream of pages that
+//! are used once thus passes through the inactive list and does not evict the pages that are used
+//! again. This is the structure of Linux's file lists (without its refault distances).
 //!
-//! As in Linux a page that is read ahead enters with those that were asked for, before anybody has
-//! used it: its first use is then no second one.
+//! As in Linux, a prefetched page enters with the requested ones before its first use, which
+//! therefore does not count as a second use.
 //!
-//! Memory that programs map has two such lists of its own. Its uses
-//! are not counted one by one: a page that carries the referenced bit when it comes to the back of
-//! the inactive list goes to the front of the active one, without the bit. A page that was read
-//! ahead and not used yet ages beside them. When memory is short the oldest of the three backs goes
-//! (that of the inactive list of files, of that of memory, of the pages read ahead). A page that a
-//! program maps can't go at once: it is unmapped, and written if it is dirty, and is *cold* then.
-//! So many cold pages are kept ready (see [`SwapConfig`](crate::machine::SwapConfig)) that a fault
-//! needn't wait for that.
+//! Memory that programs map has two such lists of its own. Its uses are not counted individually. A
+//! page with the referenced bit at the back of the inactive list moves to the front of the active
+//! one, and the bit is cleared. A prefetched, unused page ages next to them. If memory is short,
+//! the oldest page at three list ends is evicted: the inactive list of files, the inactive list of
+//! memory, and the prefetched pages. A mapped page can't leave at once: it is unmapped, and written
+//! if it is dirty, and is *cold* then. A number of cold pages is kept ready (see
+//! [`SwapConfig`](crate::machine::SwapConfig)), so that a fault needn't wait for that.
 
 use super::{AccessBits, EvictionPolicy, FrameLists, List, PageKey, PageOrigin};
 use crate::cache::FrameId;
@@ -27,7 +24,8 @@ use crate::cache::FrameId;
 const INACTIVE: List = List::PROBATION;
 const ACTIVE: List = List::KEPT;
 
-/// The reclaim law `two-lists`. A page's uses are 1 if it was used since it came to its list.
+/// The eviction policy `two-lists`. A page's use count is 1 if it was used since it entered its
+/// list.
 #[derive(Debug, Default)]
 pub struct TwoLists;
 
@@ -43,6 +41,7 @@ impl EvictionPolicy for TwoLists {
         places.set_uses(frame, u8::from(entry == PageOrigin::Asked));
     }
 
+    /// Counts the first use. At the second use, an inactive page moves to the active list.
     fn used(&mut self, places: &mut FrameLists, frame: FrameId, _page: PageKey) {
         if places.uses(frame) == 0 {
             places.set_uses(frame, 1);
@@ -52,9 +51,12 @@ impl EvictionPolicy for TwoLists {
         }
     }
 
+    /// Refills the inactive list and pops its oldest page. A page with a second use moves to the
+    /// active list; the first other page is the victim.
     fn victim(&mut self, places: &mut FrameLists, looks: &mut dyn AccessBits) -> Option<FrameId> {
         loop {
-            // What was taken already makes room for pages that are to come to the inactive list.
+            // Victims that were already taken make space for pages that will enter the inactive
+            // list.
             refill(places, INACTIVE, ACTIVE, looks.taken(), |places, frame| {
                 places.set_uses(frame, 0);
             });
@@ -94,8 +96,9 @@ impl EvictionPolicy for TwoLists {
     }
 }
 
-/// Moves pages from the back of an active list to the front of an inactive one until
-/// that is no shorter; `beside` pages age beside it. Each is told to `moved`.
+/// Moves pages from the back of an active list to the front of an inactive one until the latter is
+/// no shorter. `beside` pages count as part of the inactive list. Calls `moved` for each moved
+/// page.
 #[inline]
 pub(crate) fn refill(
     places: &mut FrameLists,
@@ -116,8 +119,8 @@ mod tests {
     use super::super::simulation::trial::victims;
     use super::*;
 
-    /// Of three active pages 1 has to come back to the inactive list, which would be shorter; it is
-    /// behind 4 there, and before 5 and 6.
+    /// Three pages are active, and 1 has to return to the inactive list, which would be shorter. It
+    /// is behind 4 there, and before 5 and 6.
     #[test]
     fn reused_pages_outlive_others_and_return_to_the_inactive_list() {
         assert_eq!(victims(TwoLists, 4, [1, 1, 2, 3, 4, 5, 6]), [2, 3]);

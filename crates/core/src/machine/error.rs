@@ -1,4 +1,4 @@
-//! What can go wrong: building a path, opening a file on it, reading.
+//! Errors of building a path, of opening a file on it, and of reading.
 
 use core::fmt;
 
@@ -6,59 +6,59 @@ use crate::policy::SpecError;
 use crate::request::DeviceError;
 use crate::unit::{PAGE_SECTORS, SECTOR_BYTES};
 
-/// Why a read path could not be built.
+/// Error of building a read path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// A law's name or parameter is wrong.
+    /// A policy's name or parameter is wrong.
     Policy(SpecError),
-    /// Beside what may be lent there is no memory for a page.
+    /// After the memory for pinned pages no memory is left for a page.
     NoMemory {
-        /// What was given, in bytes.
+        /// The given memory in bytes.
         memory_bytes: u64,
-        /// The least that does, in bytes.
+        /// The minimum in bytes.
         needed_bytes: u64,
     },
-    /// There is more memory than the cache can name frames for.
+    /// The memory has more frames than the cache can number.
     TooMuchMemory {
-        /// What was given, in bytes.
+        /// The given memory in bytes.
         memory_bytes: u64,
     },
     /// The depth is 0.
     NoDepth,
-    /// The device takes no request of a page.
+    /// The device's largest request is smaller than a page.
     RequestTooSmall {
         /// Its largest request in sectors.
         request_sectors_max: u32,
     },
 }
 
-/// Why a file could not be opened on the device.
+/// Error of a file that reaches past the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BeyondDevice {
-    /// The sector after the file's last, were it there: exclusive.
+    /// The sector after the file's last one: exclusive.
     pub end_sector: u64,
-    /// How many sectors the device has.
+    /// Size of the device in sectors.
     pub device_sectors: u64,
 }
 
-/// Why a read or a write failed.
+/// Error of a read or a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ReadError {
     /// The read alone is larger than the memory of the cache.
     NotEnoughMemory {
-        /// Memory for the pages that the read touches, in bytes.
+        /// Memory for the pages of the read, in bytes.
         needed_bytes: u64,
-        /// The memory that there is, in bytes.
+        /// The memory of the cache, in bytes.
         memory_bytes: u64,
     },
     /// Too many reads are open.
     TooManyReads {
-        /// The limit that was set.
+        /// The configured limit.
         open_reads_max: u32,
     },
-    /// A direct transfer is not aligned as the device asks.
+    /// A direct transfer does not have the device's alignment.
     Misaligned {
         /// The offset or the size that is not a multiple of the alignment, in bytes.
         value: u64,
@@ -70,50 +70,47 @@ pub enum ReadError {
         /// The length of the file in bytes.
         file_bytes: u64,
     },
-    /// The device failed on bytes that were needed.
+    /// The device failed on requested data.
     Device {
         /// The first byte of the file that could not be transferred.
         offset: u64,
-        /// What the device said.
+        /// The error of the device.
         error: DeviceError,
     },
     /// The file has become shorter than it was when it was opened.
     Shrunk {
-        /// The first byte that is no longer there.
+        /// The first missing byte.
         offset: u64,
     },
-    /// Memory is full of pages that differ from what is on the device, and no
-    /// slot of the swap area is left to write one to.
+    /// Memory is full of pages that differ from the device, and the swap area has no free slot.
     SwapFull {
-        /// How many slots the area has.
+        /// Number of slots of the area.
         slots: u64,
-        /// Those of them that the device could not write.
+        /// Number of slots that the device could not write.
         bad_slots: u64,
     },
-    /// Memory is full of pages that differ from what is on the device, and the
-    /// device fails to write them.
+    /// Memory is full of pages that differ from the device, and the device fails to write them.
     SwapWrite {
-        /// What the device said.
+        /// The error of the device.
         error: DeviceError,
     },
-    /// The memory is served in the process that made it, and this is another: a child made
-    /// by `fork`.
+    /// The memory belongs to the process that created it, and the caller is a child made by `fork`.
     OtherProcess,
 }
 
-/// Why there can be no such memory or swap area.
+/// Error of adding a mapping or a swap area.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SwapError {
-    /// The swap-in law's name or parameter is wrong.
+    /// The swap-in policy's name or parameter is wrong.
     Policy(SpecError),
     /// The area reaches past the device.
     Beyond(BeyondDevice),
-    /// There is a swap area already.
+    /// There is already a swap area.
     Second,
-    /// A mapping of so many pages can't be numbered.
+    /// The pages of the mapping can't be numbered.
     TooManyPages {
-        /// What was asked for.
+        /// The requested number of pages.
         pages: u64,
     },
 }
@@ -224,7 +221,7 @@ impl fmt::Display for ReadError {
 }
 
 impl ReadError {
-    /// The first byte of the file that it is about, if it is about one.
+    /// The first affected byte of the file, if the error has one.
     pub(super) fn offset(&self) -> Option<u64> {
         match self {
             ReadError::Device { offset, .. } | ReadError::Shrunk { offset } => Some(*offset),

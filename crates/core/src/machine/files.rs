@@ -1,18 +1,19 @@
-//! Files and those who read them: handles with their laws, reads, and what is read ahead.
+//! Files, handles with their policies, reads, and prefetch.
 //!
 //! # The poll contract
-//! 1. [`read`](MachineFiles::read) and [`write`](MachineFiles::write) open a read, and say whether it may have to
-//!    wait for memory; [`begin`](MachineFiles::begin) has it pin what is cached and ask for the rest.
-//! 2. [`complete_pages`](MachineFiles::complete_pages) and [`complete_direct`](MachineFiles::complete_direct) for
-//!    each part of a request that has ended and carried bytes of a file.
-//! 3. [`poll_done`](MachineFiles::poll_done) until it gives none; each is [released](MachineFiles::release).
+//! 1. [`read`](MachineFiles::read) and [`write`](MachineFiles::write) open a read, which may have to wait for
+//!    memory. [`begin`](MachineFiles::begin) pins its cached pages and requests the rest.
+//! 2. [`complete_pages`](MachineFiles::complete_pages) or [`complete_direct`](MachineFiles::complete_direct) for
+//!    each ended part of a request with data of a file.
+//! 3. [`poll_done`](MachineFiles::poll_done) until it returns none; each result is
+//!    [released](MachineFiles::release).
 //!
-//! # What holds
-//! 1. What was asked reaches the device whole: each absent run of a read is cut only where the
-//!    device's largest request forces it, unless the law has it read
-//!    [page by page](crate::readahead::Demand::Page).
-//! 2. A page is filled only by a completion that says that its bytes are good.
-//! 3. A device error reaches exactly the reads that needed the bytes.
+//! # Invariants
+//! 1. The requested pages reach the device whole: each absent run of a read is split only at the
+//!    device's largest request, unless the policy requests reading [page by
+//!    page](crate::readahead::Demand::Page).
+//! 2. A page is filled only by a completion that reports its data as good.
+//! 3. A device error reaches exactly the reads that needed the data.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -38,6 +39,7 @@ mod pages;
 pub(super) use complete::RequestPages;
 pub(super) use pages::{cut, join_adjacent};
 
+/// A file: a contiguous range of the device.
 #[derive(Debug, Default)]
 struct MachineFile {
     bytes: u64,
@@ -45,25 +47,25 @@ struct MachineFile {
     evidence: FileEvidence,
 }
 
+/// An open file with its readahead policy.
 struct Handle {
     file: FileId,
     policy: Box<dyn ReadaheadPolicy>,
-    /// The page in which its newest read ended; none before the first.
+    /// The page in which its newest read ended; `None` before the first.
     last_page: Option<u64>,
 }
 
-/// Where a read stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ReadState {
-    /// Waits for memory, with nothing pinned. Entered at the start; left by `begin`.
+    /// Waits for memory, with no page pinned. Entered at the start; left by `begin`.
     Waiting,
-    /// Has its memory; `pending` requests are awaited. Entered by `begin`; left by `finish`.
+    /// Has its memory and waits for `pending` requests. Entered by `begin`; left by `finish`.
     Active,
     /// Has ended; its pages stay pinned. Entered by `finish`; left by release.
     Done,
 }
 
-/// What sort of transfer it is.
+/// Kind of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TransferKind {
     Read(ReadAccess),
@@ -77,25 +79,24 @@ struct FileTransfer {
     kind: TransferKind,
     state: ReadState,
     started: Time,
-    /// Bytes to be moved: those asked for, cut at the end of the file.
+    /// Bytes to move: the requested ones, clipped at the end of the file.
     bytes: u64,
     /// The pages touched; empty for direct transfers.
     range: PageRange,
-    /// The frame of each page, pinned; none as long as the read waits.
+    /// The pinned frame of each page; empty while the read waits.
     frames: Vec<FrameId>,
-    /// Whether it begins in the page in which the handle's read before it ended: that page is used
-    /// on, and not once more.
+    /// True if it begins in the page in which the handle's previous read ended: that page counts as
+    /// one continued use.
     goes_on: bool,
-    /// How many requests are awaited.
+    /// Number of requests that it waits for.
     pending: u32,
-    /// Up to which page what is absent has been asked for (exclusive).
+    /// Page up to which absent pages have been requested (exclusive).
     cursor: u64,
     error: Option<ReadError>,
 }
 
 impl FileTransfer {
-    /// How many pages of the budget it holds once it has begun: one that never
-    /// began has pinned none.
+    /// Number of budget pages that it has pinned; 0 if it never began.
     fn pinned(&self) -> u64 {
         if self.frames.is_empty() { 0 } else { self.range.count() }
     }
@@ -106,22 +107,24 @@ pub(super) struct MachineFiles {
     readahead: Spec,
     limits: ReadaheadLimits,
     open_reads_max: u32,
-    /// By their names in the cache; those that are names of mappings have an empty entry.
+    /// Files by their identifiers in the cache; identifiers of mappings have an empty entry.
     files: Vec<MachineFile>,
+    /// Identifiers of removed files, for reuse.
     files_free: Vec<FileId>,
     handles: Slab<Handle>,
-    /// Makes the laws of files, where they are not the configuration's.
+    /// Creates the policies of files, if not the configured one.
     policy_maker: Option<PolicyMaker>,
     reads: Slab<FileTransfer>,
-    /// Empty lists of frames, kept for their room.
+    /// Empty lists of frames, kept for their capacity.
     spare: Vec<Vec<FrameId>>,
+    /// Completed reads to be polled.
     done: VecDeque<ReadId>,
     /// Runs of pages that were added to the cache and have no request yet.
     runs: Vec<PageRange>,
 }
 
 impl MachineFiles {
-    /// No file, and the law of `config` for those that will be opened.
+    /// Creates an empty set of files, with the policy of `config` for later ones.
     pub(super) fn new(config: &Config) -> Result<MachineFiles, ConfigError> {
         readahead::build(&config.readahead, &config.limits).map_err(ConfigError::Policy)?;
         Ok(MachineFiles {
@@ -161,7 +164,7 @@ impl MachineFiles {
         Ok(id)
     }
 
-    /// Opens a file: the handle has a readahead state of its own.
+    /// Opens a file: each handle has its own readahead state.
     pub(super) fn open(&mut self, file: FileId) -> HandleId {
         let policy = match &mut self.policy_maker {
             Some(make) => make(&self.limits),
@@ -171,14 +174,14 @@ impl MachineFiles {
         HandleId(self.handles.insert(Handle { file, policy, last_page: None }) as u32)
     }
 
-    /// Closes a handle, none of whose reads is unreleased.
+    /// Closes a handle without unreleased reads.
     pub(super) fn close(&mut self, base: &mut SharedState, handle: HandleId) {
         let Handle { file, mut policy, last_page } = self.handles.remove(handle.0 as usize);
         let file_pages = self.file(file).bytes.div_ceil(PAGE_BYTES);
         policy.closed(last_page, file_pages, &mut base.queue.evidence);
     }
 
-    /// Removes a file that has no handle any more; false while some of its pages are on their way.
+    /// Removes a file without handles; returns false while some of its pages are in flight.
     pub(super) fn remove(&mut self, base: &mut SharedState, file: FileId) -> bool {
         let cache = &mut base.frames.cache;
         cache.invalidate(file, PageRange { first: 0, end: u64::MAX });
@@ -190,7 +193,8 @@ impl MachineFiles {
         is_gone
     }
 
-    /// Reads of the handle found everything in lent pages; the last of them ended at byte `end`.
+    /// Records that reads of the handle found all data in shared pages. The last of them ended at
+    /// byte `end`.
     pub(super) fn passed(&mut self, handle: HandleId, end: u64) {
         let handle = &mut self.handles[handle.0 as usize];
         handle.policy.passed(end);
@@ -210,7 +214,7 @@ impl MachineFiles {
         self.file(self.file_of(handle)).bytes
     }
 
-    /// What is believed of the handle's file.
+    /// Readahead state of the handle's file.
     pub(super) fn readahead_state(&self, base: &SharedState, handle: HandleId) -> ReadaheadState {
         let file = self.file_of(handle);
         let credit = *base.frames.cache.credit(file);
@@ -225,7 +229,8 @@ impl MachineFiles {
         &mut *self.handles[handle.0 as usize].policy
     }
 
-    /// A hint about a range of an open file: see [`Machine::advise`](super::Machine::advise).
+    /// Handles advice about a range of an open file: see
+    /// [`Machine::advise`](super::Machine::advise).
     pub(super) fn advise(
         &mut self,
         now: Time,
@@ -245,8 +250,8 @@ impl MachineFiles {
         self.policy_mut(handle).advise(advice);
     }
 
-    /// Opens a read. It is to begin when there is memory for
-    /// [its pages](MachineFiles::pages_of); one past the cache begins at once.
+    /// Opens a read. It may begin when there is memory for [its pages](MachineFiles::pages_of); a direct
+    /// one begins at once.
     pub(super) fn read(
         &mut self,
         now: Time,
@@ -275,7 +280,7 @@ impl MachineFiles {
         Ok(read)
     }
 
-    /// Starts a write past the cache; the cached pages of its range are dropped.
+    /// Starts a direct write; the cached pages of its range are dropped.
     pub(super) fn write(
         &mut self,
         now: Time,
@@ -297,6 +302,7 @@ impl MachineFiles {
         Ok(read)
     }
 
+    /// Creates the state of a read or a write.
     fn open_read(
         &mut self,
         now: Time,
@@ -333,17 +339,18 @@ impl MachineFiles {
         Ok(ReadId(self.reads.insert(read) as u32))
     }
 
-    /// How many pages of memory an open read needs to begin.
+    /// Number of pages of memory that an open read needs to begin.
     pub(super) fn pages_of(&self, read: ReadId) -> u64 {
         self.get(read).range.count()
     }
 
-    /// A read that waits for memory gets none, and ends.
+    /// Ends a waiting read with an error.
     pub(super) fn fail(&mut self, base: &mut SharedState, read: ReadId, error: ReadError) {
         self.get_mut(read).error = Some(error);
         self.finish(base, read);
     }
 
+    /// Ends a read: its pages count as used, and its result is queued.
     fn finish(&mut self, base: &mut SharedState, id: ReadId) {
         let read = &mut self.reads[id.0 as usize];
         read.state = ReadState::Done;
@@ -359,7 +366,7 @@ impl MachineFiles {
         self.done.push_back(id);
     }
 
-    /// The next read or write that has ended.
+    /// The next completed read or write.
     pub(super) fn poll_done(&mut self) -> Option<Done> {
         let id = self.done.pop_front()?;
         let read = self.get(id);
@@ -372,14 +379,14 @@ impl MachineFiles {
         })
     }
 
-    /// Gives a read that is done back: its pages may be evicted.
+    /// Releases a completed read: its pages may be evicted.
     pub(super) fn release(&mut self, base: &mut SharedState, id: ReadId) {
         let mut read = self.reads.remove(id.0 as usize);
         debug_assert_eq!(read.state, ReadState::Done, "only what is done is released");
         base.frames.budget.pinned -= read.pinned();
         for frame in read.frames.drain(..) {
             match frame {
-                // What was promised and never used.
+                // A reserved frame that was never used.
                 pages::NO_FRAME => base.frames.cache.give_back(1),
                 frame => base.frames.cache.unpin(frame),
             }
@@ -387,22 +394,22 @@ impl MachineFiles {
         self.spare.push(read.frames);
     }
 
-    /// The frames of a read that has begun, first page first; none for a direct transfer.
+    /// The frames of a begun read, first page first; none for a direct transfer.
     pub(super) fn frames_of(&self, read: ReadId) -> &[FrameId] {
         &self.get(read).frames
     }
 
-    /// What was asked for.
+    /// The transfer as requested.
     pub(super) fn transfer_of(&self, read: ReadId) -> &Transfer {
         &self.get(read).transfer
     }
 
-    /// Whether it is a fault on a mapped file.
+    /// Returns true for a fault on a mapped file.
     pub(super) fn is_fault(&self, read: ReadId) -> bool {
         self.get(read).kind == TransferKind::Read(ReadAccess::Fault)
     }
 
-    /// Whether no read is open.
+    /// Returns true if no read is open.
     pub(super) fn is_idle(&self) -> bool {
         self.reads.is_empty()
     }
@@ -424,6 +431,7 @@ impl MachineFiles {
     }
 }
 
+/// Checks the offset and the size of a direct transfer against the device's alignment.
 fn check_alignment(base: &SharedState, transfer: &Transfer) -> Result<(), ReadError> {
     let alignment_bytes = base.queue.caps().alignment_sectors * SECTOR_BYTES as u32;
     let is_odd = |value: u64| !value.is_multiple_of(u64::from(alignment_bytes));

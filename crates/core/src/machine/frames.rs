@@ -1,9 +1,8 @@
-//! The frames of the cache, and to whom they are promised.
+//! The frames of the cache, and their reservations.
 //!
-//! What holds:
-//! 1. Pages pinned by reads and faults, pages that are read ahead, and pages of memory that can't
-//!    be given away at once never exceed the budget together. So who has been promised a page
-//!    always finds a frame for it.
+//! Invariant: pages pinned by reads and faults, pages being prefetched, and pages of memory that
+//! can't leave at once never exceed the budget together. A page with a reservation therefore always
+//! finds a frame.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -15,29 +14,30 @@ use crate::eviction::{self, TwoLists};
 use crate::policy::Spec;
 use crate::unit::PAGE_BYTES;
 
-/// One part of so many of the pages must have come back before it matters which ones leave.
+/// Divisor of the pages: that share of them must have returned before the eviction policy matters.
 const REFAULT_DIVISOR: u32 = 16;
 
-/// The cache, and what is promised of it.
+/// The cache and its reservations.
 pub(super) struct Frames {
     pub(super) cache: Cache,
-    /// The reclaim law, to be built anew for another size.
+    /// The eviction policy, to be rebuilt for another size.
     eviction: Spec,
-    /// Whether the cache is under that law.
+    /// True if the cache uses that policy already.
     is_fitted: bool,
     pub(super) budget: Budget,
+    /// Pages that readers outside the machine may pin.
     lent_pages_max: u64,
 }
 
-/// How many pages are promised, and to whom.
+/// Numbers of reserved pages, by purpose.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Budget {
     pub(super) pages: u64,
-    /// One for each page of each read and fault that has begun and is not released.
+    /// One for each page of each begun, unreleased read and fault.
     pub(super) pinned: u64,
-    /// Pages read ahead that the device has not delivered yet.
+    /// Prefetched pages that the device has not delivered yet.
     pub(super) ahead: u64,
-    /// How many pages laws count on at the most.
+    /// Largest number of pages that readahead policies assume.
     pub(super) policy_pages_max: u64,
 }
 
@@ -52,7 +52,7 @@ impl Budget {
 }
 
 impl Frames {
-    /// As many as the memory of `config` has, all free.
+    /// Creates the frames for the memory of `config`, all free.
     pub(super) fn new(config: &Config) -> Result<Frames, ConfigError> {
         let pages = config.memory_bytes / PAGE_BYTES;
         let lent_pages_max = config.pinned_bytes_max / PAGE_BYTES;
@@ -72,7 +72,7 @@ impl Frames {
             Budget { pages: pages - lent_pages_max, pinned: 0, ahead: 0, policy_pages_max };
         let eviction = config.eviction.clone();
         let is_fitted = pages_max == pages;
-        // One that is fitted later is only looked at: whether it could be built.
+        // A policy that is fitted later is only checked here for errors.
         let policy_pages = if is_fitted { pages as u32 } else { 1 };
         let policy = eviction::build(&eviction, policy_pages).map_err(ConfigError::Policy)?;
         let policy = if is_fitted { policy } else { Box::new(TwoLists) };
@@ -80,8 +80,8 @@ impl Frames {
         Ok(Frames { cache, eviction, is_fitted, budget, lent_pages_max })
     }
 
-    /// Changes how many frames there are; gives those whose memory is to be taken back. They don't become fewer than are
-    /// promised, lent or held.
+    /// Changes the number of frames. Returns those whose memory is to be taken back. The number
+    /// does not fall below the reserved, shared and held frames.
     pub(super) fn resize(&mut self, pages: u32) -> Vec<FrameId> {
         let before = self.cache.budget_pages();
         if !self.is_fitted {
@@ -94,7 +94,7 @@ impl Frames {
             let spare = self.budget.room().saturating_sub(self.held_pages());
             self.cache.shrink(u64::from(before - pages).min(spare) as u32)
         };
-        // A law that learns what would have been in a smaller memory learns it of what leaves now.
+        // A policy that learns the hits of a smaller memory learns them from the pages evicted now.
         let fitted = self.cache.policy_pages();
         if self.is_fitted && pages.abs_diff(fitted) > fitted / 4 {
             self.cache.resize_policy(pages.max(1));
@@ -103,9 +103,10 @@ impl Frames {
         withdrawing
     }
 
-    /// Has a reclaim law that fits, where there are to be `pages` frames and more than half of them are in use, and as many
-    /// pages as a sixteenth of them have come back after they had left. Until then any law is as good as another, and
-    /// that pages go in the order in which they came costs least, in time and in what a law remembers.
+    /// Switches to the configured eviction policy, built for `pages` frames. More than half of
+    /// these frames must be in use. In addition, a sixteenth of that number must have returned
+    /// after their eviction. Until then every policy is equally good, and eviction in order of
+    /// arrival costs the least time and memory.
     fn fit(&mut self, pages: u32) {
         let is_short = self.cache.refault_pages() >= u64::from(pages / REFAULT_DIVISOR);
         if self.cache.backed_pages() > pages / 2 && is_short {
@@ -116,17 +117,17 @@ impl Frames {
         }
     }
 
-    /// Whether so many more pages find frames.
+    /// Returns true if `pages` more pages find frames.
     pub(super) fn has_room_for(&self, pages: u64) -> bool {
         self.budget.has_room_for(pages + self.held_pages())
     }
 
-    /// Pages of memory that can't be given away at once.
+    /// Pages of memory that can't leave at once.
     pub(super) fn held_pages(&self) -> u64 {
         self.cache.held_pages().into()
     }
 
-    /// Adds an absent page of memory; there is room for it.
+    /// Adds an absent page of memory, for which there must be a frame.
     pub(super) fn add_memory(
         &mut self,
         file: FileId,
@@ -139,7 +140,7 @@ impl Frames {
             .expect("what is pinned, in flight and held stays within the budget")
     }
 
-    /// Whether nothing is promised to anybody.
+    /// Returns true if no frame is reserved.
     pub(super) fn is_idle(&self) -> bool {
         self.budget.pinned == 0 && self.budget.ahead == 0 && self.cache.reserved_pages() == 0
     }

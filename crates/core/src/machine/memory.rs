@@ -1,26 +1,26 @@
-//! Memory larger than memory: mappings, faults, touches, and the swap area behind them.
+//! Swapping: mappings, faults, touches, and the swap area behind them.
 //!
-//! A page of a mapping lies in no place (it was never written: all zeros), in a
-//! frame, in a slot of the swap area, or in both of the last two while they are
-//! the same. See [`swapin`](crate::swapin) for how a world drives this.
+//! A page of a mapping has no storage (it was never written: all zeros), a frame, a slot of the
+//! swap area, or both while their content is the same. See [`swapin`] for the calls
+//! of an environment.
 //!
 //! # The poll contract
-//! 1. [`open_fault`](MachineMemory::open_fault) for a fault; [`begin`](MachineMemory::begin) when there is room for
-//!    its page, or when the page is [there already](MachineMemory::is_resident).
-//! 2. [`make_room`](MachineMemory::make_room) after whatever may have taken room or given some, then
+//! 1. [`open_fault`](MachineMemory::open_fault) for a fault; [`begin`](MachineMemory::begin) when there is a
+//!    frame for its page, or when the page is [already in memory](MachineMemory::is_resident).
+//! 2. [`make_room`](MachineMemory::make_room) after every change of the available memory, then
 //!    [`poll_unmap`](MachineMemory::poll_unmap), each answered by
 //!    [`handle_unmapped`](MachineMemory::handle_unmapped).
-//! 3. [`complete`](MachineMemory::complete) for each part of a request that has ended and carried slots.
-//! 4. [`poll_faulted`](MachineMemory::poll_faulted) until it gives none; each is
+//! 3. [`complete`](MachineMemory::complete) for each ended part of a request for slots.
+//! 4. [`poll_faulted`](MachineMemory::poll_faulted) until it returns none; each result is
 //!    [released](MachineMemory::release).
 //!
-//! # What holds
-//! 1. A slot holds one page, and a page that is not in memory and was ever
-//!    written has one. What a fault is given is what was last in its frame.
-//! 2. A page leaves memory only when no program can see it, and when it is
-//!    clean: its slot, if it has one, was written whole since its last change.
-//! 3. A fault that has begun has its frame; one that waits has nothing. What it
-//!    waits for is on its way, or it fails.
+//! # Invariants
+//! 1. A slot holds one page, and an absent page that was ever written has a slot. A fault returns
+//!    the last content of its page.
+//! 2. A page leaves memory only if it is unmapped and clean: its slot, if it has one, was
+//!    completely written since its last change.
+//! 3. A fault that has begun has its frame; a waiting one has none. The memory that it waits for is
+//!    on its way, or it fails.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -43,7 +43,7 @@ mod swap_out;
 
 use area::{LazyEngine, SwapArea};
 
-/// Whose a mapping is.
+/// Kind of a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MemoryKind {
     /// Private anonymous memory.
@@ -52,56 +52,55 @@ pub enum MemoryKind {
     Shared,
 }
 
-/// What a program does to a page.
+/// Access of a program to a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MemoryAccess {
-    /// It reads it.
+    /// A read.
     Read,
-    /// It writes it: the page is dirty from then on.
+    /// A write: the page is dirty from then on.
     Write,
 }
 
-/// Which pages leave memory together, and in which order they are written side by side.
+/// Selection and order of the pages that leave memory together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum SwapOut {
-    /// The oldest pages in the order of their age, as the kernel has it.
+    /// The oldest pages in order of age, as in the kernel.
     Oldest,
-    /// The oldest page and its neighbours by address that are at least half as old, written in
-    /// the order of their mappings and addresses: what is used together lies together.
+    /// The oldest page and its neighbours by address that are at least half as old. They are
+    /// written in the order of their mappings and addresses, so that pages used together lie
+    /// together.
     #[default]
     Neighbours,
 }
 
-/// A swap area and its law.
+/// A swap area and its policy.
 #[derive(Clone, Debug)]
 pub struct SwapConfig {
-    /// The swap-in law. Default `adaptive`.
+    /// The swap-in policy. Default `adaptive`.
     pub policy: Spec,
-    /// Where the area starts on the device.
+    /// First sector of the area on the device.
     pub start_sector: u64,
-    /// How many slots of a page it has; each costs 8 bytes of bookkeeping.
+    /// Number of slots of a page; each costs 8 bytes of bookkeeping.
     pub slots: u64,
-    /// The most pages that are written at once; cut at the device's largest
-    /// request. Default 64 (256 KiB): larger writes gain nothing, and delay the
-    /// reads behind them.
+    /// Most pages written at once; clipped at the device's largest request. Default 64 (256 KiB):
+    /// larger writes gain nothing, and delay the reads behind them.
     pub write_pages_max: u64,
-    /// Which pages leave together. Default: with their neighbours.
+    /// The pages that leave together. Default: with their neighbours.
     pub swap_out: SwapOut,
-    /// How many pages are kept ready, free or clean and unmapped, so that a
-    /// fault needn't wait for a write; when there are fewer, `write_pages_max`
-    /// more are made ready. Default: a sixteenth of the memory, 256 at most.
+    /// Number of pages kept ready, free or clean and unmapped, so that a fault needn't wait for a
+    /// write. If there are fewer, `write_pages_max` more are made ready. Default: a sixteenth of
+    /// the memory, at most 256.
     pub ready_pages: Option<u32>,
-    /// How many dirty pages wait, unmapped, before they are written, and how
-    /// many clean ones at least before they go: a page that is used again
-    /// meanwhile is mapped without I/O. For worlds that don't see accessed
-    /// bits; default 0, for those that do.
+    /// Number of dirty pages that stay unmapped before they are written, and least number of clean
+    /// ones before they leave. A page that is used again meanwhile is mapped without I/O. For
+    /// environments without access bits; default 0, for those with them.
     pub second_chance_pages: u32,
-    /// Whether the reclaim law decides which pages of memory leave, as it does of files; under
-    /// `two-lists` memory has two lists of its own, as in Linux. Default: memory has those under
-    /// every law. It asks for a world that sees accessed bits: of one that doesn't nobody has measured
-    /// yet what it is worth.
+    /// True if the eviction policy also selects the pages of memory to leave. Under `two-lists`,
+    /// memory then has two lists of its own, as in Linux. Default false: memory has these lists
+    /// under every policy. It requires an environment with access bits; the benefit without them
+    /// has not been measured.
     pub by_policy: bool,
-    /// In whose name the area is written.
+    /// The process on whose behalf the area is written.
     pub writer: ProcessId,
 }
 
@@ -125,73 +124,72 @@ impl SwapConfig {
 /// A page fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryFault {
-    /// On which mapping.
+    /// The mapping.
     pub memory: MemoryId,
-    /// On which page of it.
+    /// The page of the mapping.
     pub page: u64,
-    /// What the program was about to do.
+    /// The access that faulted.
     pub access: MemoryAccess,
-    /// Which process it is.
+    /// The process.
     pub process: ProcessId,
-    /// Comes back with the result; the machine doesn't look at it.
+    /// Returned with the result; the machine doesn't interpret it.
     pub tag: u64,
 }
 
-/// Where a fault got its page from.
+/// Origin of a fault's page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PageSource {
-    /// The page was never written, or discarded since: the world fills the frame with zeros.
+    /// The page was never written, or discarded since: the environment fills the frame with zeros.
     Zero,
-    /// It was in memory, or on its way.
+    /// It was in memory, or in flight.
     Memory,
-    /// It was in memory, or on its way, because it was read ahead.
+    /// It was in memory, or in flight, because it was prefetched.
     Ahead,
     /// It was read from the swap area for this fault.
     Swap,
 }
 
-/// A fault that has ended: map the frame, then
-/// [release it](super::Machine::release_fault).
+/// A completed fault: map the frame, then [release it](super::Machine::release_fault).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Faulted {
-    /// Its name; call [`release_fault`](super::Machine::release_fault) with it once the page is
-    /// mapped.
+    /// Its identifier; call [`release_fault`](super::Machine::release_fault) with it once the page
+    /// is mapped.
     pub fault: FaultId,
     /// The caller's tag.
     pub tag: u64,
-    /// On whose behalf it was.
+    /// The process of the fault.
     pub process: ProcessId,
-    /// Which mapping.
+    /// The mapping.
     pub memory: MemoryId,
-    /// Which page of it.
+    /// The page of the mapping.
     pub page: u64,
-    /// When it was started.
+    /// Start time of the fault.
     pub started: Time,
-    /// The frame that holds the page, and how it came there.
+    /// The frame that holds the page, and its origin.
     pub result: Result<(FrameId, PageSource), ReadError>,
-    /// Whether to map it writable: it was a write, or the page is dirty already.
+    /// True if it must be mapped writable: the fault was a write, or the page is already dirty.
     pub is_writable: bool,
 }
 
-/// A page that is to be taken out of the program's address space.
+/// A page to be unmapped from the program's address space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unmap {
-    /// Which mapping.
+    /// The mapping.
     pub memory: MemoryId,
-    /// Which page of it.
+    /// The page of the mapping.
     pub page: u64,
     /// The frame that holds it.
     pub frame: FrameId,
 }
 
-/// What was counted of memory since the path was made.
+/// Counters of memory since the path was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SwapCounters {
-    /// Faults on pages that had to be read, or were on their way already.
+    /// Faults on pages that had to be read, or were already in flight.
     pub faults_major: u64,
-    /// Faults that needed no wait: on pages in memory, or never written before.
+    /// Faults without a wait: on pages in memory, or never written before.
     pub faults_minor: u64,
-    /// Faults on pages that had been read ahead: they are in one of the two above too.
+    /// Faults on prefetched pages; also counted in one of the two above.
     pub hits: u64,
     /// Pages read from the swap area.
     pub swap_in_pages: u64,
@@ -201,9 +199,9 @@ pub struct SwapCounters {
     pub failed_writes: u64,
 }
 
-/// One mapping.
 #[derive(Debug)]
 struct MachineMapping {
+    /// Identifier of its pages in the cache.
     file: FileId,
     kind: MemoryKind,
     /// The slot of each page, or `NO_SLOT`.
@@ -213,6 +211,7 @@ struct MachineMapping {
 const NO_SLOT: u32 = u32::MAX;
 
 impl MachineMapping {
+    /// The slot of a page, if it has one.
     fn slot_of(&self, page: u64) -> Option<u64> {
         let slot = self.slots[page as usize];
         (slot != NO_SLOT).then_some(u64::from(slot))
@@ -224,15 +223,16 @@ impl MachineMapping {
 struct MachineFault {
     cause: MemoryFault,
     started: Time,
-    /// The frame of its page, pinned, and how it came there; none as long as it waits.
+    /// The pinned frame of its page, and its origin; `None` while it waits.
     found: Option<(FrameId, PageSource)>,
     error: Option<ReadError>,
 }
 
-/// All mappings, their faults, and what they share.
+/// All mappings, their faults, and shared state.
 pub(super) struct MachineMemory {
     mappings: Vec<MachineMapping>,
     faults: Slab<MachineFault>,
+    /// Completed faults to be polled.
     faulted: VecDeque<FaultId>,
     open_faults_max: u32,
     swap: SwapState,
@@ -240,27 +240,29 @@ pub(super) struct MachineMemory {
     runs: Vec<PageRange>,
 }
 
-/// The swap area and what is done about it.
+/// The swap area, and the state of swap-out.
 struct SwapState {
     area: SwapArea,
     policy: Box<dyn SwapinPolicy>,
     write_pages_max: u64,
     swap_out: SwapOut,
+    /// Number of pages kept ready for faults.
     ready_pages: u32,
-    /// How many more are kept ready, for what the law reads ahead.
+    /// Number of pages kept ready in addition, for prefetch by the policy.
     ready_ahead_pages: u32,
+    /// Number of dirty pages that stay unmapped before they are written.
     second_chance_pages: u32,
     writer: ProcessId,
     is_added: bool,
-    /// Leaving, and to be unmapped.
+    /// Leaving pages that must be unmapped.
     unmaps: VecDeque<FrameId>,
-    /// How many of them the world was given, and has not answered for.
+    /// Number of unmaps that the environment received and has not answered.
     unmaps_unanswered: u32,
-    /// Leaving, and to be written.
+    /// Leaving pages that must be written.
     to_write: Vec<FrameId>,
-    /// No slot was found, and none has become free since.
+    /// True if no slot was found, and none has become free since.
     is_full: bool,
-    /// Pages that failed to be written since one was.
+    /// Failed page writes since the last successful one.
     failures_in_row: u32,
     last_failure: Option<DeviceError>,
     counters: SwapCounters,
@@ -290,11 +292,11 @@ impl Default for SwapState {
 }
 
 impl SwapState {
-    /// The law was asked, and had room for all but so many pages of what it would have read.
+    /// Adapts the number of frames kept ready for prefetch after a call of the policy, which lacked
+    /// frames for `lacking_pages` of its pages.
     ///
-    /// So many more are kept ready from now on, a quarter of the memory at most (half of
-    /// what may be read ahead into);
-    /// and fewer by one of 256 each time that nothing is lacking.
+    /// The number of lacking frames is added to the ready ones, up to a quarter of the memory (half
+    /// of the share for prefetch). Each call without a lack reduces it by one of 256.
     fn adapt_ready_frames(&mut self, lacking_pages: u64, memory_pages: u32) {
         let kept = match lacking_pages {
             0 => self.ready_ahead_pages - self.ready_ahead_pages.div_ceil(256),
@@ -306,7 +308,7 @@ impl SwapState {
 }
 
 impl MachineMemory {
-    /// No mapping, and no swap area.
+    /// Creates the state without mappings and swap area.
     pub(super) fn new(open_faults_max: u32) -> MachineMemory {
         MachineMemory {
             mappings: Vec::new(),
@@ -318,7 +320,8 @@ impl MachineMemory {
         }
     }
 
-    /// Adds the swap area, of which there is one; without it memory is as large as memory.
+    /// Adds the swap area, of which there is at most one. Without it, mappings must fit into
+    /// memory.
     pub(super) fn add_swap(
         &mut self,
         base: &mut SharedState,
@@ -379,7 +382,7 @@ impl MachineMemory {
         Ok(MemoryId(self.mappings.len() as u32 - 1))
     }
 
-    /// A program has touched a page. True: the page is mapped, and that is all.
+    /// Records a touch of a page. Returns true if it is mapped, and no more is needed.
     #[inline]
     pub(super) fn touch(
         &mut self,
@@ -396,8 +399,7 @@ impl MachineMemory {
         is_mapped
     }
 
-    /// Forgets the pages of the range, as far as nothing is under way for them; gives
-    /// how many are left.
+    /// Discards the pages of the range that are not busy. Returns the number of busy ones.
     pub(super) fn discard(
         &mut self,
         base: &mut SharedState,
@@ -420,7 +422,7 @@ impl MachineMemory {
         busy
     }
 
-    /// Slots have been read or written, or not; gives the list of waiters back.
+    /// Processes the end of a read or write of slots. Returns the list of waiters for reuse.
     pub(super) fn complete(
         &mut self,
         base: &mut SharedState,
@@ -433,28 +435,28 @@ impl MachineMemory {
         }
     }
 
-    /// What was counted so far.
+    /// The counters since the start.
     pub(super) fn counters(&self) -> SwapCounters {
         self.swap.counters
     }
 
-    /// How many slots of the swap area are free.
+    /// Number of free slots of the swap area.
     pub(super) fn free_slots(&self) -> u64 {
         self.swap.area.free_slots()
     }
 
-    /// Whether there is no mapping: then nothing here has to be done.
+    /// Returns true if there is no mapping, and therefore no work.
     pub(super) fn is_unused(&self) -> bool {
         self.mappings.is_empty()
     }
 
-    /// Whether no fault is open.
+    /// Returns true if no fault is open.
     pub(super) fn is_idle(&self) -> bool {
         self.faults.is_empty()
     }
 
-    /// The page is written to: what its slot holds is old. While that is being
-    /// written it keeps the slot, until the write has ended.
+    /// Marks a page as dirty: the content of its slot is outdated. A slot that is being written is
+    /// kept until the write has ended.
     fn make_dirty(&mut self, base: &mut SharedState, memory: MemoryId, page: u64, frame: FrameId) {
         base.frames.cache.set_dirty(frame, true);
         if !base.frames.cache.is_writing(frame) {
@@ -462,11 +464,12 @@ impl MachineMemory {
         }
     }
 
-    /// The name under which the cache knows the pages of a mapping.
+    /// Identifier of the pages of a mapping in the cache.
     fn file_of(&self, memory: MemoryId) -> FileId {
         self.mappings[memory.0 as usize].file
     }
 
+    /// The mapping whose pages have this identifier in the cache.
     fn memory_of(&self, file: FileId) -> MemoryId {
         let at = self.mappings.partition_point(|mapping| mapping.file < file);
         debug_assert_eq!(self.mappings[at].file, file, "only memory swaps");
@@ -477,13 +480,14 @@ impl MachineMemory {
         self.mappings[memory.0 as usize].slot_of(page)
     }
 
-    /// The frame of the page that a slot holds, which is in memory.
+    /// The frame of the page that a slot holds, which must be in memory.
     pub(super) fn frame_of_slot(&self, base: &SharedState, slot: u64) -> FrameId {
         let owner = self.swap.area.owner(slot).expect("a slot under way has its page");
         let frame = base.frames.cache.find(self.file_of(owner.memory), owner.page);
         frame.expect("a page under way is in its table")
     }
 
+    /// Assigns a free slot to the page of a frame.
     fn take_slot(&mut self, base: &SharedState, slot: u64, frame: FrameId) {
         let (file, page) = base.frames.cache.page_of(frame);
         let memory = self.memory_of(file);
@@ -491,6 +495,7 @@ impl MachineMemory {
         self.mappings[memory.0 as usize].slots[page as usize] = slot as u32;
     }
 
+    /// Frees the slot of a page, if it has one.
     fn give_up_slot(&mut self, memory: MemoryId, page: u64) {
         if let Some(slot) = self.slot_of(memory, page) {
             self.mappings[memory.0 as usize].slots[page as usize] = NO_SLOT;
@@ -499,8 +504,8 @@ impl MachineMemory {
         }
     }
 
-    /// The device could not write the slot: it holds nothing from now on, and is
-    /// never used again when it is the medium that is bad.
+    /// Removes the page of a slot that the device could not write. After a medium error the slot is
+    /// never used again.
     fn lose_slot(&mut self, slot: u64, error: DeviceError) {
         let owner = self.swap.area.owner(slot).expect("a slot under way has its page");
         self.mappings[owner.memory.0 as usize].slots[owner.page as usize] = NO_SLOT;
@@ -511,6 +516,6 @@ impl MachineMemory {
     }
 }
 
-/// 1 MiB: what a device that takes 1 GB/s reads in a millisecond, the time of a
-/// large write on the devices that swap is put on.
+/// Upper bound of the default number of ready pages: 1 MiB. A device of 1 GB/s reads it in a
+/// millisecond, the time of a large write on typical swap devices.
 const READY_PAGES_MAX: u32 = 256;

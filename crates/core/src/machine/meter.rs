@@ -1,52 +1,54 @@
-//! What the machine counts.
+//! Counters of the machine.
 
 use crate::request::{Op, Request};
 use crate::unit::Time;
 
-/// Counters of one read path since it was made.
+/// Counters of one read path since it was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Meter {
-    /// Bytes that reads asked for, cut at the end of the file.
+    /// Bytes requested by reads, clipped at the end of the file.
     pub asked_bytes: u64,
-    /// Those of them that were in the cache when the read came.
+    /// The part of them that was in the cache when the read arrived.
     pub hit_bytes: u64,
-    /// Bytes that writes asked for.
+    /// Bytes requested by writes.
     pub written_bytes: u64,
-    /// Reads that the device was given.
+    /// Reads sent to the device.
     pub device_reads: u64,
-    /// Bytes that the device was asked to read.
+    /// Bytes of these reads.
     pub device_read_bytes: u64,
-    /// Writes that the device was given.
+    /// Writes sent to the device.
     pub device_writes: u64,
-    /// Bytes that the device was asked to write.
+    /// Bytes of these writes.
     pub device_write_bytes: u64,
-    /// The most requests that were in the device at once.
+    /// Largest number of requests in the device at once.
     pub depth_max: u32,
     in_device: u32,
+    /// Time up to which the integrals below are computed.
     changed: Time,
-    /// Requests in the device, summed over time: requests × ns.
+    /// Requests in the device, integrated over time: requests × ns.
     depth_ns: u128,
     /// Time with at least one request in the device.
     busy_ns: u64,
 }
 
 impl Meter {
-    /// How many requests are in the device now.
+    /// Number of requests in the device now.
     pub fn in_device(&self) -> u32 {
         self.in_device
     }
 
-    /// The mean number of requests in the device while it had any, in
-    /// thousandths; None when it never had one.
+    /// Mean number of requests in the device while it had any, in thousandths; `None` if it never
+    /// had one.
     pub fn depth_mean_milli(&self) -> Option<u64> {
         (self.busy_ns > 0).then(|| (self.depth_ns * 1000 / u128::from(self.busy_ns)) as u64)
     }
 
-    /// How long the device had at least one request, in nanoseconds.
+    /// Time with at least one request in the device, in nanoseconds.
     pub fn busy_ns(&self) -> u64 {
         self.busy_ns
     }
 
+    /// Counts a request sent to the device.
     pub(super) fn dispatched(&mut self, now: Time, request: &Request) {
         self.integrate(now);
         self.in_device += 1;
@@ -63,11 +65,13 @@ impl Meter {
         }
     }
 
+    /// Counts a completed request.
     pub(super) fn completed(&mut self, now: Time) {
         self.integrate(now);
         self.in_device -= 1;
     }
 
+    /// Updates the integrals up to `now`.
     fn integrate(&mut self, now: Time) {
         let span = now.since(self.changed).ns();
         self.depth_ns += u128::from(self.in_device) * u128::from(span);
@@ -81,8 +85,8 @@ mod tests {
     use super::*;
     use crate::request::{Need, Priority, ProcessId};
 
-    /// One request from 0 to 2 ms and one from 1 to 4 ms: 5 ms in the device together, which was busy for 4; what comes after a rest of 6 ms
-    /// begins at 10 and takes 1, so that it is 6 of 5.
+    /// One request from 0 to 2 ms and one from 1 to 4 ms: 5 ms in the device together, which was
+    /// busy for 4. After a pause of 6 ms the next begins at 10 and takes 1, so that it is 6 of 5.
     #[test]
     fn the_mean_depth_excludes_idle_time() {
         let request = Request {

@@ -1,13 +1,13 @@
-//! The names by which a machine and its driver speak of what is open.
+//! Identifiers of the open objects of a machine.
 
-/// Names an open file: a file of the cache, with the readahead state of one opener.
+/// Identifies an open file: a file of the cache, with the readahead state of one opener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HandleId(pub u32);
 
-/// Names a read from its start until its release; reused afterwards.
+/// Identifies a read from its start until its release; reused afterwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ReadId(pub u32);
 
-/// Names a fault on memory from its start until its release; reused afterwards.
+/// Identifies a fault on memory from its start until its release; reused afterwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FaultId(pub u32);

@@ -1,18 +1,18 @@
-//! What is on its way to the device: requests from their making to their end.
+//! Requests on their way to the device, from creation to completion.
 //!
 //! # The poll contract
-//! 1. [`send`](RequestQueue::send) for each new request. It is *plugged*: held back, so that those that
-//!    are made together are merged with each other before the device sees the first.
-//! 2. [`poll`](RequestQueue::poll) until it gives none: what to hand to the device, and what was withdrawn.
-//! 3. [`handle_completion`](RequestQueue::handle_completion) for each request that the device finished;
-//!    and then, as for each that was withdrawn, [`poll_ended`](RequestQueue::poll_ended) until it gives none: the parts that it was merged
-//!    from, each with those who wait for it.
-//! 4. When there is nothing to do, wait for a completion, for something to send, or for the time
-//!    that [`next_wake`](RequestQueue::next_wake) names.
+//! 1. [`send`](RequestQueue::send) for each new request. It is *plugged*: held back, so that requests
+//!    created together are merged with each other before the device receives the first.
+//! 2. [`poll`](RequestQueue::poll) until it returns none: requests for the device, and cancelled ones.
+//! 3. [`handle_completion`](RequestQueue::handle_completion) for each request that the device finished.
+//!    After it, as after each cancelled request, [`poll_ended`](RequestQueue::poll_ended) until it returns
+//!    none: the parts that were merged into it, each with its waiters.
+//! 4. If no call has work, wait for a completion, a new request, or the time returned by
+//!    [`next_wake`](RequestQueue::next_wake).
 //!
-//! It knows sectors, processes and times, and what became of requests. Each stands once in its
-//! [`RequestTable`]; the plug, the scheduler and everybody else hold names. What the bytes are for
-//! is told by the [`RequestContent`], which it carries and does not look into.
+//! It knows sectors, processes and times, and the outcome of requests. Each request is stored once
+//! in its [`RequestTable`]; the plug, the scheduler and all other code use identifiers. The purpose
+//! of its data is in the [`RequestContent`], which the queue stores and does not interpret.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -32,32 +32,32 @@ mod payload;
 use payload::Payloads;
 pub(super) use payload::{RequestContent, SearchTail, Waiter};
 
-/// How many requests are held back at most: the kernel's `BLK_MAX_REQUEST_COUNT`.
+/// Most plugged requests: the kernel's `BLK_MAX_REQUEST_COUNT`.
 const PLUG_REQUESTS_MAX: usize = 32;
 
-/// What became of one part of a request that the device has finished.
+/// Outcome of one part of a request that the device has finished.
 #[derive(Debug)]
 pub(super) struct EndedPart {
-    /// The part as it was sent, taken out of the table.
+    /// The part as it was sent, removed from the table.
     pub(super) request: Request,
     pub(super) content: RequestContent,
     pub(super) outcome: PartOutcome,
-    /// It travelled with others: a failure does not tell whose bytes are bad.
+    /// True if it was merged with others: a failure does not show whose data is bad.
     pub(super) is_merged: bool,
-    /// Who waits for it; to be given back to [`RequestQueue::recycle`].
+    /// Its waiters; the list must be returned to [`RequestQueue::recycle`].
     pub(super) waiters: Vec<Waiter>,
 }
 
-/// How one part of a request ended.
+/// Outcome of one part of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PartOutcome {
-    /// The first so many bytes of it are good; the rest is past the end.
+    /// The first bytes up to this number are good; the rest is past the end.
     Moved(u64),
     Failed(DeviceError),
 }
 
 impl PartOutcome {
-    /// How many whole pages of it are good, and what is wrong with the others.
+    /// Number of whole good pages, and the error of the others.
     pub(super) fn good_pages(self) -> (u64, DeviceError) {
         match self {
             PartOutcome::Moved(bytes) => (bytes / PAGE_BYTES, DeviceError::Medium),
@@ -66,47 +66,52 @@ impl PartOutcome {
     }
 }
 
-/// A request whose parts are being told.
+/// An ended request whose parts are being returned.
 #[derive(Clone, Copy, Debug)]
 struct EndingRequest {
+    /// The next part to return.
     next: Option<RequestId>,
+    /// First sector of the whole request.
     start: u64,
     outcome: Outcome,
     is_merged: bool,
 }
 
-/// What [`RequestQueue::poll`] gives.
+/// Result of [`RequestQueue::poll`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum QueueAction {
-    /// Hand it to the device.
+    /// A request for the device.
     Request(DeviceRequest),
-    /// A read that nobody waits for has ended undone: [`RequestQueue::poll_ended`] gives its parts.
+    /// A read without a waiter was cancelled: [`RequestQueue::poll_ended`] returns its parts.
     Withdrawn,
 }
 
-/// Requests that are held back, queued, in the device, or to be tried again.
+/// Requests that are plugged, queued, in the device, or to be retried.
 pub(super) struct RequestQueue {
     caps: DeviceCaps,
     depth_max: u32,
+    /// Size of the queue, which determines congestion.
     queue_requests: u32,
+    /// Priorities by process.
     priorities: Vec<Priority>,
     scheduler: Box<dyn Scheduler>,
     requests: RequestTable,
     payloads: Payloads,
-    /// Made since the last poll.
+    /// Requests created since the last poll.
     plug: Vec<RequestId>,
-    /// Parts of failed requests that are tried again on their own, past the scheduler.
+    /// Parts of failed requests that are retried individually, without the scheduler.
     retries: VecDeque<RequestId>,
+    /// Time at which the scheduler asked to be polled again.
     wake: Option<Time>,
+    /// The ended request whose parts are being returned.
     ending: Option<EndingRequest>,
-    /// What the laws know together: among it what a request of this device costs, from
-    /// completions.
+    /// Evidence that the policies share, including the costs of the device.
     pub(super) evidence: DeviceEvidence,
     pub(super) meter: Meter,
 }
 
 impl RequestQueue {
-    /// An empty queue of the device of `config`, with its scheduler.
+    /// Creates an empty queue for the device of `config`, with its scheduler.
     pub(super) fn new(config: &Config) -> Result<RequestQueue, ConfigError> {
         if config.depth_max == 0 || config.caps.depth_max == 0 {
             return Err(ConfigError::NoDepth);
@@ -115,7 +120,7 @@ impl RequestQueue {
         if u64::from(request_sectors_max) < PAGE_SECTORS {
             return Err(ConfigError::RequestTooSmall { request_sectors_max });
         }
-        // A device that takes no sector at all takes no merged request.
+        // A largest request of 0 sectors disables merging.
         let merged_max = if config.merges { request_sectors_max } else { 0 };
         let caps = DeviceCaps { request_sectors_max: merged_max, ..config.caps };
         let scheduler = scheduler::build(&config.scheduler, &caps).map_err(ConfigError::Policy)?;
@@ -136,12 +141,11 @@ impl RequestQueue {
         })
     }
 
-    /// What the device can do.
     pub(super) fn caps(&self) -> &DeviceCaps {
         &self.caps
     }
 
-    /// The most requests in the device at once.
+    /// Most requests in the device at once.
     pub(super) fn depth_max(&self) -> u32 {
         self.depth_max
     }
@@ -151,7 +155,7 @@ impl RequestQueue {
         u64::from(self.caps.request_sectors_max) / PAGE_SECTORS
     }
 
-    /// Sets the priority of what a process sends from now on.
+    /// Sets the priority of a process's later requests.
     pub(super) fn set_priority(&mut self, process: ProcessId, priority: Priority) {
         let at = process.0 as usize;
         if at >= self.priorities.len() {
@@ -160,34 +164,33 @@ impl RequestQueue {
         self.priorities[at] = priority;
     }
 
-    /// The priority of what a process sends now.
     pub(super) fn priority(&self, process: ProcessId) -> Priority {
         self.priorities.get(process.0 as usize).copied().unwrap_or_default()
     }
 
-    /// The process will send nothing more.
+    /// Records that the process has ended.
     pub(super) fn process_ended(&mut self, now: Time, process: ProcessId) {
         self.scheduler.process_ended(now, process);
     }
 
-    /// The log of the scheduler's decisions; `None` when its law keeps none.
+    /// The log of the scheduler's decisions; `None` if its policy has no log.
     pub(super) fn scheduler_decisions(&mut self) -> Option<&mut DecisionLog> {
         self.scheduler.decisions()
     }
 
-    /// Whether so much is queued that laws are to hold back.
+    /// Returns true if more than seven eighths of the queue are in use.
     pub(super) fn is_congested(&self) -> bool {
         let requests = self.scheduler.queued() as u64 + u64::from(self.meter.in_device());
         requests > u64::from(self.queue_requests) * 7 / 8
     }
 
-    /// Whether no request is open.
+    /// Returns true if no request is open.
     pub(super) fn is_empty(&self) -> bool {
         self.requests.is_empty()
     }
 
-    /// Takes a request in, which goes to the scheduler with the next poll. What it carries is to be
-    /// told of its name before that.
+    /// Adds a request, which goes to the scheduler at the next poll. The caller must store its
+    /// identifier before that.
     pub(super) fn send(
         &mut self,
         now: Time,
@@ -203,7 +206,7 @@ impl RequestQueue {
         id
     }
 
-    /// Makes a request of what has failed before: it goes to the device past the scheduler.
+    /// Adds a request that retries a failed one: it goes to the device without the scheduler.
     pub(super) fn send_again(&mut self, request: Request, content: RequestContent) -> RequestId {
         let id = self.requests.open(request);
         self.payloads.put(id, content, true);
@@ -211,7 +214,7 @@ impl RequestQueue {
         id
     }
 
-    /// Has `waiter` be told of the end of the request.
+    /// Registers `waiter` for the end of the request.
     pub(super) fn wait(&mut self, id: RequestId, waiter: Waiter) {
         if let Some(head) = self.requests.set_demand(id) {
             self.scheduler.demand(head, &self.requests);
@@ -219,20 +222,20 @@ impl RequestQueue {
         self.payloads.wait(id, waiter);
     }
 
-    /// Whether `waiter` is to be told of the end of the request, or of one that was merged into it.
+    /// Returns true if `waiter` waits for the request, or for one that was merged into it.
     pub(super) fn is_demand(&self, id: RequestId, waiter: Waiter) -> bool {
         self.requests.parts(id).any(|part| self.payloads.awaits(part, waiter))
     }
 
-    /// What is to be done next; none when the device is full, or when the
-    /// scheduler has nothing for it now.
+    /// The next action; `None` if the device is full, or if the scheduler has no request for it
+    /// now.
     pub(super) fn poll(&mut self, now: Time) -> Option<QueueAction> {
         self.unplug(now);
         if self.meter.in_device() >= self.depth_max {
             return None;
         }
         if self.retries.is_empty() && self.scheduler.queued() == 0 {
-            // Nothing that it could send; it is not asked what it would wait for.
+            // No request could be sent, so the scheduler is not called.
             self.wake = None;
             return None;
         }
@@ -263,12 +266,13 @@ impl RequestQueue {
         Some(QueueAction::Request(DeviceRequest { id, op, start, sectors }))
     }
 
-    /// When to poll again though nothing has come or completed; none: no need.
+    /// Time at which to poll again without another event; `None`: no need.
     pub(super) fn next_wake(&self) -> Option<Time> {
         self.wake
     }
 
-    /// The parts of a request in the order of its sectors: what each carries, and its bytes.
+    /// Calls `each` with the parts of a request in the order of its sectors: the content and the
+    /// size of each.
     pub(super) fn each_part_in_order(
         &self,
         id: RequestId,
@@ -279,8 +283,8 @@ impl RequestQueue {
         }
     }
 
-    /// The device has finished a request; its parts are told by `poll_ended`, before
-    /// anything else is done.
+    /// Records that the device has finished a request. `poll_ended` must return its parts before
+    /// any other call.
     pub(super) fn handle_completion(&mut self, now: Time, completion: Completion) {
         let id = completion.id;
         let bytes = self.requests[id].bytes();
@@ -292,14 +296,14 @@ impl RequestQueue {
         self.end(id, completion.outcome);
     }
 
-    /// The parts of a request are told next.
+    /// Prepares the parts of a request for `poll_ended`.
     fn end(&mut self, id: RequestId, outcome: Outcome) {
         debug_assert!(self.ending.is_none_or(|ending| ending.next.is_none()), "one at a time");
         let (start, is_merged) = (self.requests[id].start, self.requests.is_merged(id));
         self.ending = Some(EndingRequest { next: Some(id), start, outcome, is_merged });
     }
 
-    /// The next part of the request that was completed; its name may be given again.
+    /// The next part of the ended request; its identifier may be reused.
     pub(super) fn poll_ended(&mut self) -> Option<EndedPart> {
         let ending = self.ending.as_mut()?;
         let part = ending.next?;
@@ -318,12 +322,12 @@ impl RequestQueue {
         Some(EndedPart { request, content, outcome, is_merged, waiters })
     }
 
-    /// Takes back the list of waiters of a part that has ended.
+    /// Takes back the list of waiters of an ended part.
     pub(super) fn recycle(&mut self, waiters: Vec<Waiter>) {
         self.payloads.recycle(waiters);
     }
 
-    /// Hands what was plugged to the scheduler.
+    /// Passes the plugged requests to the scheduler.
     fn unplug(&mut self, now: Time) {
         for &id in &self.plug {
             self.scheduler.insert(now, id, &mut self.requests);
@@ -341,7 +345,7 @@ mod tests {
 
     const NOW: Time = Time::ZERO;
 
-    /// A queue over a device that takes two requests at once, of 64 KiB at most.
+    /// A queue for a device that takes two requests at once, of at most 64 KiB.
     fn queue(scheduler: &str) -> RequestQueue {
         let caps = DeviceCaps {
             sectors: 1 << 20,
@@ -389,7 +393,7 @@ mod tests {
         core::iter::from_fn(|| next(queue)).map(|it| (it.start, it.sectors)).collect()
     }
 
-    /// What is told of a request that ended so: first sector and outcome of each part.
+    /// First sector and outcome of each part of a request with this outcome.
     fn told(queue: &mut RequestQueue, id: RequestId, outcome: Outcome) -> Vec<(u64, PartOutcome)> {
         queue.handle_completion(NOW, Completion::at(NOW, id, outcome));
         core::iter::from_fn(|| queue.poll_ended())
@@ -417,7 +421,7 @@ mod tests {
         assert_eq!(places(&mut queue), [(2000, 8)]);
     }
 
-    /// Two in doubt that are merged, behind one read after the other that somebody waits for, for half a second.
+    /// Two merged speculative reads wait for half a second behind demand reads.
     #[test]
     fn cancelled_requests_end_without_reaching_the_device() {
         let mut queue = queue("adaptive");
@@ -443,7 +447,8 @@ mod tests {
         assert!(queue.is_empty());
     }
 
-    /// 5,000 of 3 × 4,096 bytes came: all of the first part, 904 of the second, none of the third.
+    /// 5,000 of 3 × 4,096 bytes arrived: all of the first part, 904 of the second, none of the
+    /// third.
     #[test]
     fn each_part_of_a_merged_request_gets_its_own_outcome() {
         let mut queue = queue("noop");
@@ -470,12 +475,12 @@ mod tests {
         send(&mut queue, 8, 8);
         let again = queue.send_again(ended.request, ended.content);
         assert_eq!(places(&mut queue)[0], (0, 8));
-        // A scheduler that was told of a request that it never dispatched would count it down.
+        // A scheduler with the completion of a request that it never dispatched would count it
+        // down.
         assert_eq!(told(&mut queue, again, Outcome::Done), [(0, PartOutcome::Moved(4096))]);
     }
 
-    /// The second of two that were read ahead is waited for: by a read that came before they were
-    /// merged, or after.
+    /// A read waits for the second of two prefetched requests, before or after they are merged.
     #[test]
     fn a_request_is_demand_once_a_part_has_a_waiter() {
         for is_merged_first in [false, true] {

@@ -1,4 +1,4 @@
-//! How much memory a machine has, changed while it runs.
+//! Changes of a machine's memory at run time.
 
 use alloc::vec::Vec;
 
@@ -7,10 +7,10 @@ use crate::cache::FrameId;
 use crate::unit::{PAGE_BYTES, Time};
 
 impl Machine {
-    /// Changes how much memory there is, as far as that goes: no further down than what is in use now, no further up than
-    /// [`Config::memory_bytes_max`](super::Config::memory_bytes_max). To make it smaller drives out pages, so that for much it is better asked several
-    /// times. Gives the frames whose memory the world is to take back, and then to tell of as
-    /// [withdrawn](Machine::withdrawn).
+    /// Changes the amount of memory within limits: not below the memory in use now, and not above
+    /// [`Config::memory_bytes_max`](super::Config::memory_bytes_max). A reduction evicts pages, so
+    /// a large one is better done in several calls. Returns the frames whose memory the environment
+    /// must take back, and then report as [withdrawn](Machine::withdrawn).
     pub fn resize(&mut self, now: Time, memory_bytes: u64) -> Vec<FrameId> {
         let pages = (memory_bytes / PAGE_BYTES).min(u32::MAX.into()) as u32;
         let withdrawing = self.base.frames.resize(pages);
@@ -18,18 +18,18 @@ impl Machine {
         withdrawing
     }
 
-    /// The world has taken back the memory of these frames.
+    /// Records that the environment has taken back the memory of these frames.
     pub fn withdrawn(&mut self, frames: &[FrameId]) {
         self.base.frames.cache.withdrawn(frames);
     }
 
-    /// How many bytes have been read anew that had left the memory to make room, about: what a larger one would have kept.
-    /// Told only where the size may change.
+    /// Approximate number of bytes read again after their eviction: the benefit of a larger memory.
+    /// Counted only if the size may change.
     pub fn returned_bytes(&self) -> u64 {
         self.base.frames.cache.refault_pages() * PAGE_BYTES
     }
 
-    /// How much memory there is, in bytes, and how much of it was ever used and not taken back since.
+    /// The amount of memory in bytes, and the part of it that was used and not taken back since.
     pub fn memory_bytes(&self) -> [u64; 2] {
         let cache = &self.base.frames.cache;
         [cache.budget_pages(), cache.backed_pages()].map(|pages| u64::from(pages) * PAGE_BYTES)
@@ -50,7 +50,7 @@ mod tests {
         is_rotational: false,
     };
 
-    /// Reads pages through the machine, one by one, and gives how many the device was asked for.
+    /// Reads pages through the machine, one by one. Returns the number of device reads.
     fn read(machine: &mut Machine, handle: HandleId, pages: core::ops::Range<u64>) -> u64 {
         let now = Time::ZERO;
         let before = machine.meter().device_reads;
@@ -91,12 +91,13 @@ mod tests {
         assert_eq!(read(&mut machine, handle, 0..64), 64);
         assert_eq!(machine.resize(Time::ZERO, 1 << 40), []);
         assert_eq!(machine.memory_bytes(), [64, 16].map(|pages| pages * PAGE_BYTES));
-        // All of the second pass but what was there had left before.
+        // All pages of the second pass, except the cached ones, had left before.
         assert_eq!(machine.returned_bytes(), 64 * PAGE_BYTES);
-        // The last 16 are there.
+        // The last 16 are cached.
         assert_eq!(read(&mut machine, handle, 0..64), 48);
         assert_eq!(read(&mut machine, handle, 0..64), 0);
-        // All frames are in use, and more than a sixteenth have come back: from then on there is a law that fits.
+        // All frames are in use, and more than a sixteenth have returned: from then on a fitted
+        // policy is used.
         assert_eq!(machine.base.frames.cache.policy_pages(), 16);
         let withdrawing = machine.resize(Time::ZERO, 40 * PAGE_BYTES);
         assert_eq!(machine.base.frames.cache.policy_pages(), 40);

@@ -1,64 +1,64 @@
-//! What is asked of the machine, and what it answers.
+//! Requests of callers to the machine, and their results.
 
 use super::{HandleId, ReadError, ReadId};
 use crate::cache::FrameId;
 use crate::request::ProcessId;
 use crate::unit::Time;
 
-/// How a read goes.
+/// Path of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ReadAccess {
     /// Through the cache, as `read(2)` does.
     Buffered,
     /// Through the cache, one page, as a fault on a memory mapping does.
     Fault,
-    /// Past the cache, from the device into the caller's buffer, as `O_DIRECT` does.
+    /// Bypasses the cache, from the device into the caller's buffer, as `O_DIRECT` does.
     Direct,
 }
 
-/// A read or a write, as the caller gives it.
+/// A read or a write, as the caller requests it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transfer {
-    /// Which open file.
+    /// The open file.
     pub handle: HandleId,
-    /// On whose behalf.
+    /// The process on whose behalf it is made.
     pub process: ProcessId,
     /// The first byte, from the start of the file.
     pub offset: u64,
-    /// How many bytes.
+    /// Number of bytes.
     pub bytes: u64,
-    /// Comes back with the result; the machine doesn't look at it.
+    /// Returned with the result; the machine doesn't interpret it.
     pub tag: u64,
 }
 
-/// A piece of memory that a request of the device fills, or takes from.
+/// A piece of memory that a device request fills, or is written from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Buffer {
     /// A whole frame of the cache.
     Frame(FrameId),
-    /// A piece of the buffer that the caller gave with a direct transfer.
+    /// A piece of the buffer that the caller passed with a direct transfer.
     Caller {
-        /// Whose buffer.
+        /// The transfer with this buffer.
         read: ReadId,
-        /// The first byte of it.
+        /// The first byte of the piece.
         offset: u64,
-        /// How many bytes; may reach up to one alignment past what was asked,
-        /// where a file does not end on a sector.
+        /// Number of bytes. It may reach past the requested bytes by less than one alignment, if a
+        /// file does not end on a sector.
         bytes: u64,
     },
 }
 
-/// A read or a write that has ended.
+/// A completed read or write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Done {
-    /// Its name; call [`release`](super::Machine::release) with it once its bytes were taken.
+    /// Its identifier; call [`release`](super::Machine::release) with it once its data was taken.
     pub read: ReadId,
     /// The caller's tag.
     pub tag: u64,
-    /// On whose behalf it was.
+    /// The process on whose behalf it was made.
     pub process: ProcessId,
-    /// When it was started.
+    /// Start time.
     pub started: Time,
-    /// How many bytes were read or written: fewer than asked only at the end of the file.
+    /// Number of bytes read or written: fewer than requested only at the end of the file.
     pub result: Result<u64, ReadError>,
 }

@@ -1,56 +1,54 @@
-//! One turn of a machine, whoever drives it.
+//! One step of a machine, for every driver.
 //!
-//! A machine has polls that are called in an order; here they are called, for everybody.
-//! What differs from world to world stands in two traits: what carries the requests, and who waits.
+//! The polls of a machine must be called in an order; this module does so for all drivers. Two
+//! traits cover the differences between environments: the execution of requests, and the waiters.
 
 use super::{Done, Faulted, Machine, Unmap};
 use crate::request::{Completion, DeviceRequest};
 use crate::unit::Time;
 
-/// What carries requests between memory and a device, in real or in virtual time.
+/// Executes requests between memory and a device, in real or in virtual time.
 pub trait IoBackend {
-    /// Takes a request in; `machine` tells its memory ([`Machine::request_buffers`]).
+    /// Starts a request; `machine` provides its buffers ([`Machine::request_buffers`]).
     fn submit(&mut self, machine: &Machine, now: Time, request: DeviceRequest);
 
-    /// The next of the requests that were completed by `now`, each of them once.
+    /// The next request that completed by `now`; each is returned once.
     fn poll_completion(&mut self, now: Time) -> Option<Completion>;
 }
 
-/// Who drives a machine: what carries its requests, and who waits for what it does.
+/// The driver of a machine: executes its requests, and delivers results to waiters.
 ///
-/// By default nobody waits, and all is given back at once.
+/// By default no caller waits, and all results are released at once.
 pub trait Driver: IoBackend {
-    /// A read or a write has ended; to be [released](Machine::release), now or later.
+    /// Delivers a completed read or write, to be [released](Machine::release), now or later.
     #[inline]
     fn done(&mut self, machine: &mut Machine, now: Time, done: Done) {
         machine.release(now, done.read);
     }
 
-    /// A fault on memory has ended; to be [released](Machine::release_fault), now or later.
+    /// Delivers a completed fault, to be [released](Machine::release_fault), now or later.
     #[inline]
     fn faulted(&mut self, machine: &mut Machine, now: Time, faulted: Faulted) {
         machine.release_fault(now, faulted.fault);
     }
 
-    /// A page is to be taken out of a program's address space, and to be
-    /// [answered for](Machine::handle_unmapped) before this returns. More of them may be
-    /// [polled](Machine::poll_unmap) here, to be taken out together.
+    /// Unmaps a page from a program's address space, and [answers](Machine::handle_unmapped) before
+    /// it returns. More pages may be [polled](Machine::poll_unmap) here, to be unmapped together.
     ///
-    /// By default no program has it there.
+    /// By default no program has it mapped.
     #[inline]
     fn unmap(&mut self, machine: &mut Machine, now: Time, unmap: Unmap) {
         machine.handle_unmapped(now, unmap, false);
     }
 }
 
-/// A driver calls [`turn`](Machine::turn) when anything has come, and at the time that
-/// [`next_wake`](Machine::next_wake) names.
+/// A driver calls [`turn`](Machine::turn) after each event, and at the time returned by
+/// [`next_wake`](Machine::next_wake).
 impl Machine {
-    /// Does everything that there is to do at this time: takes completions in, hands requests
-    /// out, tells of faults and of reads that have ended, and takes pages out of programs' sight,
-    /// in this order. So the device works while those who waited are served, and the pages that
-    /// are kept ready for later come last. Gives whether there was anything: what was released
-    /// may let others go on, and what was submitted may have completed, in another turn.
+    /// Does all work that is due: processes completions, sends requests, delivers faults and reads,
+    /// and unmaps pages, in this order. The device thus works while waiters are served, and the
+    /// preparation of free frames comes last. Returns true if there was any work. Another call may
+    /// then find more: released memory may let others go on, and sent requests may have completed.
     #[inline]
     pub fn turn<D: Driver + ?Sized>(&mut self, now: Time, driver: &mut D) -> bool {
         let mut is_any = self.take_in(now, driver);
@@ -62,8 +60,8 @@ impl Machine {
         is_any | self.unmap(now, driver)
     }
 
-    /// The first part of a [`turn`](Machine::turn) alone, for those who start something between what
-    /// has come and what goes out.
+    /// The first part of a [`turn`](Machine::turn), for drivers that start something between
+    /// completions and new requests.
     #[inline]
     pub fn take_in<C: IoBackend + ?Sized>(&mut self, now: Time, carrier: &mut C) -> bool {
         let mut is_any = false;
@@ -74,8 +72,8 @@ impl Machine {
         is_any
     }
 
-    /// The part of a [`turn`](Machine::turn) that tells of faults and reads that have ended alone, for those who
-    /// give back what they are told of before anything goes out.
+    /// The part of a [`turn`](Machine::turn) that delivers faults and reads, for drivers that
+    /// release them before new requests are sent.
     #[inline]
     pub fn tell<D: Driver + ?Sized>(&mut self, now: Time, driver: &mut D) -> bool {
         let mut is_any = false;
@@ -90,8 +88,8 @@ impl Machine {
         is_any
     }
 
-    /// The last part of a [`turn`](Machine::turn) alone, for those who have what leaves memory
-    /// go to the device together with what comes in.
+    /// The last part of a [`turn`](Machine::turn), for drivers that send writes of leaving pages
+    /// together with reads.
     #[inline]
     pub fn unmap<D: Driver + ?Sized>(&mut self, now: Time, driver: &mut D) -> bool {
         let mut is_any = false;
@@ -115,7 +113,7 @@ mod tests {
     use crate::request::{DeviceCaps, Op, Outcome, ProcessId};
     use crate::unit::{PAGE_BYTES, PAGE_SECTORS, PageRange};
 
-    /// A device that answers at the next look, and what happened, in order.
+    /// A device that completes each request at the next poll, and a log of events in order.
     #[derive(Default)]
     struct RecordingDriver {
         in_device: VecDeque<DeviceRequest>,
@@ -150,7 +148,7 @@ mod tests {
         }
 
         fn unmap(&mut self, machine: &mut Machine, now: Time, unmap: Unmap) {
-            // Those that are neighbours leave together.
+            // Neighbours leave together.
             let mut unmaps = alloc::vec![unmap];
             unmaps.extend(core::iter::from_fn(|| machine.poll_unmap()));
             self.seen.push("unmap");
@@ -186,7 +184,7 @@ mod tests {
         assert!(machine.is_idle());
     }
 
-    /// Twice as many pages as there is memory for are written to, and the first of them again.
+    /// Twice the number of pages of memory are written, and the first of them again.
     #[test]
     fn pages_swap_out_and_in_step_by_step() {
         let (mut machine, mut driver) = (machine(16), RecordingDriver::default());
@@ -202,7 +200,7 @@ mod tests {
         assert_eq!(count("faulted"), 33);
         assert!(count("unmap") > 0 && count("write") > 0 && count("read") == 1);
         assert_eq!(count("completed"), count("read") + count("write"));
-        // What is unmapped goes out before anybody is told of anything else.
+        // Writes of unmapped pages are sent before any other event is delivered.
         let after = |pair: &[&str]| pair[0] != "unmap" || ["write", "completed"].contains(&pair[1]);
         assert!(driver.seen.windows(2).all(after), "{:?}", driver.seen);
     }

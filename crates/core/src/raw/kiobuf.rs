@@ -1,16 +1,15 @@
 //! `kiobuf`: one chunk at a time, as raw devices were read in 2001.
 //!
-//! The law in words: pin the memory of one chunk, submit it, and wait until it
-//! is complete; only then pin the next. The device stands idle while a chunk is
-//! pinned and described, and a chunk that fits on one disk of an array leaves
-//! the others idle. `chunk=64KiB` is the kernel before source E, `chunk=512KiB`
-//! (the default) the one repaired. A transfer smaller than a chunk is one chunk.
+//! How it works: pin the memory of one chunk, submit it, and wait until it has completed; only then
+//! pin the next. The device is idle while a chunk is pinned and described. A chunk that fits on one
+//! disk of an array leaves the others idle. `chunk=64KiB` is the kernel before source E,
+//! `chunk=512KiB` (the default) the repaired one. A transfer smaller than a chunk is one chunk.
 //! Source: SOURCES.md, E.
 
 use super::{ChunkingPolicy, TransferProgress, chunk_bytes};
 use crate::policy::{Spec, SpecError};
 
-/// The law `kiobuf`.
+/// The policy `kiobuf`.
 #[derive(Clone, Copy, Debug)]
 pub struct Kiobuf {
     chunk_bytes: u64,
@@ -20,7 +19,7 @@ impl Kiobuf {
     /// Parses `kiobuf,chunk=SIZE`.
     ///
     /// # Errors
-    /// A parameter is unknown, or a value can't be used.
+    /// A parameter is unknown, or a value is out of range.
     pub fn from_spec(spec: &Spec) -> Result<Kiobuf, SpecError> {
         spec.only(&["chunk"])?;
         Ok(Kiobuf { chunk_bytes: chunk_bytes(spec)? })

@@ -1,25 +1,23 @@
-//! One raw transfer, cut into chunks and put together again.
+//! One raw transfer, split into chunks and reassembled.
 //!
-//! The bytes asked for may begin and end anywhere. The device is addressed in
-//! blocks, so the transfer covers every block that one of its bytes falls in,
-//! and its first and last chunk may move bytes that nobody asked for: of a
-//! read they are dropped, of a write they must first be read. Cuts between
-//! chunks fall on blocks, counted from the start of the transfer, so that there
-//! are as few chunks as the law's size allows.
+//! The requested bytes may begin and end at any offset. The device is addressed in blocks, so the
+//! transfer covers every block with a requested byte. Its first and last chunk may move unrequested
+//! bytes: a read drops them, a write must first read them. Splits between chunks fall on blocks,
+//! counted from the start of the transfer, so that the number of chunks is minimal for the policy's
+//! size.
 //!
-//! A transfer has moved the bytes up to the first that was not: what later
-//! chunks moved does not count. After a chunk that failed or came short no
-//! further chunk is submitted.
+//! A transfer has moved the bytes up to the first unmoved one; bytes of later chunks don't count.
+//! After a failed or short chunk no further chunk is submitted.
 
 use super::{ChunkingPolicy, TransferProgress};
 use crate::request::{DeviceError, Outcome};
 
-/// A piece of a transfer that is moved as one; whole blocks.
+/// A part of a transfer that is moved as one; whole blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chunk {
     /// Its first byte on the device.
     pub offset: u64,
-    /// How many bytes; at least one block.
+    /// Number of bytes; at least one block.
     pub bytes: u64,
 }
 
@@ -30,39 +28,39 @@ impl Chunk {
     }
 }
 
-/// How a transfer ended.
+/// Result of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TransferEnd {
-    /// Bytes moved of those that were asked for, from the first one on.
+    /// Number of requested bytes moved, from the first one on.
     pub bytes: u64,
-    /// Why the byte after them was not moved: an error, or `None` when all were,
-    /// or the device or file ends there.
+    /// Error at the first unmoved byte. `None` if all bytes were moved, or the device or file ends
+    /// there.
     pub error: Option<DeviceError>,
 }
 
-/// The books of one transfer.
+/// State of one transfer.
 ///
-/// Order of calls: [`poll_chunk`](RawTransfer::poll_chunk) until it gives
-/// nothing; when a chunk is complete [`handle`](RawTransfer::handle) it, and poll
-/// again; at last, when it [is over](RawTransfer::is_over), its
-/// [`end`](RawTransfer::end). Nothing is allocated.
+/// Order of calls: [`poll_chunk`](RawTransfer::poll_chunk) until it returns none. Call
+/// [`handle`](RawTransfer::handle) for a completed chunk, and poll again. Call
+/// [`end`](RawTransfer::end) once the transfer [is over](RawTransfer::is_over). No memory is
+/// allocated.
 #[derive(Clone, Copy, Debug)]
 pub struct RawTransfer {
     offset: u64,
     end: u64,
     /// The first byte not yet submitted; a multiple of the alignment.
     next: u64,
-    /// The byte after the last one that is to be submitted.
+    /// The byte after the last one to be submitted.
     covered_end: u64,
     alignment_bytes: u64,
     in_flight: u32,
-    /// The lowest byte known not to have been moved, and why.
+    /// The lowest byte known not to have been moved, and its error.
     stopped: Option<(u64, Option<DeviceError>)>,
 }
 
 impl RawTransfer {
-    /// A transfer of `bytes` bytes from `offset` on, on a device whose blocks
-    /// have `alignment_bytes` (1: it can be addressed anywhere).
+    /// Creates a transfer of `bytes` bytes from `offset` on. The blocks of the device have
+    /// `alignment_bytes` (1: any offset is addressable).
     ///
     /// # Panics
     /// The alignment is 0, or the transfer reaches past the last 64-bit offset.
@@ -83,17 +81,17 @@ impl RawTransfer {
         }
     }
 
-    /// The first byte that it covers: a multiple of the alignment, at or below the first asked for.
+    /// The first covered byte: a multiple of the alignment, at or below the first requested one.
     pub fn covered_start(&self) -> u64 {
         self.offset - self.offset % self.alignment_bytes
     }
 
-    /// The byte after the last that it covers: a multiple of the alignment.
+    /// The byte after the last covered one: a multiple of the alignment.
     pub fn covered_end(&self) -> u64 {
         self.covered_end
     }
 
-    /// The next chunk to be submitted, if the law wants one now.
+    /// The next chunk to submit, if the policy allows one now.
     pub fn poll_chunk(&mut self, policy: &dyn ChunkingPolicy) -> Option<Chunk> {
         let bytes_left = self.covered_end - self.next;
         if bytes_left == 0 || self.stopped.is_some() {
@@ -110,10 +108,10 @@ impl RawTransfer {
         Some(chunk)
     }
 
-    /// A chunk is complete.
+    /// Records the completion of a chunk.
     ///
     /// # Panics
-    /// Nothing is in flight.
+    /// No chunk is in flight.
     pub fn handle(&mut self, chunk: Chunk, outcome: Outcome) {
         assert!(self.in_flight > 0, "only what was polled is completed");
         self.in_flight -= 1;
@@ -127,24 +125,24 @@ impl RawTransfer {
         }
     }
 
-    /// Chunks submitted and not complete.
+    /// Submitted chunks that have not completed.
     pub fn in_flight(&self) -> u32 {
         self.in_flight
     }
 
-    /// Whether nothing is in flight and nothing will be.
+    /// Returns true if no chunk is in flight and none will be submitted.
     pub fn is_over(&self) -> bool {
         self.in_flight == 0 && (self.stopped.is_some() || self.next == self.covered_end)
     }
 
-    /// What came of it, once it is over.
+    /// The result, once the transfer is over.
     pub fn end(&self) -> TransferEnd {
         debug_assert!(self.is_over(), "the end is known at the end");
         match self.stopped {
             Some((stop, error)) if stop < self.end => {
                 TransferEnd { bytes: stop.max(self.offset) - self.offset, error }
             }
-            // All that was asked for, and perhaps not all of its last block.
+            // All requested bytes, but perhaps not all of the last block.
             _ => TransferEnd { bytes: self.end - self.offset, error: None },
         }
     }

@@ -1,11 +1,14 @@
-//! The pages of one file that somebody else keeps: the kernel, which is advised what to bring into its cache.
+//! The pages of one file in the kernel's page cache, as far as the library knows them.
 //!
-//! A law looks into the cache that it reads ahead into. Into the kernel's it can't look at each read. So what was
-//! read, and what the kernel was advised to read, is remembered here in its place: a bit for each page, and another for those
-//! that were advised and that nobody has come to since. The kernel lets pages go without a word; then a law takes a page
-//! for cached that is not, and the worst that comes of it is a read that waits for the device, as it would have without us.
+//! A policy checks its cache at each read. Checking the kernel's cache at each read would be too
+//! expensive. This module therefore remembers the pages that were read and the pages that the
+//! kernel was advised to read. Each page has one bit for this, and another bit if it was advised
+//! and not read since. The kernel evicts pages without notice. A policy may then take an absent
+//! page for cached. The worst result is a read that waits for the device, as it would without
+//! readahead.
 //!
-//! Bounded: of each file the [`WINDOWS_MAX`] windows of 2 MiB that were begun last are remembered, in 144 bytes each.
+//! Bounded: of each file the [`WINDOWS_MAX`] most recently begun windows of 2 MiB are remembered,
+//! in 144 bytes each.
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -15,70 +18,76 @@ use core::mem;
 use super::{DeviceEvidence, Evidence, FileEvidence, Folio, PageView, ReadaheadState};
 use crate::unit::PageRange;
 
-/// Pages that are remembered together, 2 MiB.
+/// Pages of one remembered window, 2 MiB.
 const WINDOW_PAGES: u64 = 512;
 
-/// So many windows of a file are remembered: 512 MiB of it, in 40 KiB.
+/// Most remembered windows of a file: 512 MiB of it, in 40 KiB.
 const WINDOWS_MAX: usize = 256;
 
 /// Pages in one word of a window.
 const WORD_PAGES: u64 = u64::BITS as u64;
 
-/// After so many reads that came to nothing that was advised, it is taken that its reader has gone elsewhere.
+/// Consecutive reads outside the advised pages after which the reader is assumed to have left them.
 const READS_ELSEWHERE_MAX: u32 = 64;
 
+/// Words of one bit set of a window.
 const WORDS: usize = (WINDOW_PAGES / WORD_PAGES) as usize;
 
-/// What is remembered of one file.
+/// Known and advised pages of one file.
 #[derive(Clone, Debug, Default)]
 pub struct KernelCachedPages {
+    /// Windows by number: the page number divided by [`WINDOW_PAGES`].
     windows: BTreeMap<u64, Box<AdvisedWindow>>,
-    /// The same, in the order in which they were begun.
+    /// Numbers of the windows, oldest first.
     begun: VecDeque<u64>,
-    /// Pages that a reader is to tell the law of when it comes to them.
+    /// Pages with a readahead mark: a read of one is reported to the policy.
     marks: BTreeSet<u64>,
-    /// How many pages were advised and not come to since.
+    /// Advised pages that were not read since.
     unused_pages: u64,
-    /// How many reads in a row came to none of them and to no mark.
+    /// Consecutive reads that touched no advised page and no mark.
     apart: u32,
     evidence: FileEvidence,
 }
 
-/// A bit for each page.
+/// Two bits for each page of a window.
 #[derive(Clone, Debug, Default)]
 struct AdvisedWindow {
+    /// Pages that were read or advised.
     known: [u64; WORDS],
+    /// Advised pages that were not read since.
     unused: [u64; WORDS],
 }
 
 impl KernelCachedPages {
-    /// Nothing is known of the file; which one it is, is for the log.
+    /// Creates the state of a file without known pages. The number of the file is for the log.
     pub fn new(number: u32) -> KernelCachedPages {
         KernelCachedPages { evidence: FileEvidence::new(number), ..KernelCachedPages::default() }
     }
 
-    /// Whether a read of these pages is nothing to tell a law of: all of them were read or advised, and none is marked.
+    /// Returns true if a read of these pages need not be reported to a policy: all were read or
+    /// advised, and none is marked.
     pub fn is_quiet(&self, request: PageRange) -> bool {
         parts(request).all(|part| part.of(&self.windows, |window| &window.known) == part.mask)
             && self.marks.range(request.pages()).next().is_none()
     }
 
-    /// Whether some of these pages were advised, and nobody has come to them since.
+    /// Returns true if some of these pages were advised and not read since.
     pub fn has_unused(&self, request: PageRange) -> bool {
         parts(request).any(|part| part.of(&self.windows, |window| &window.unused) > 0)
     }
 
-    /// What is believed of the file; nobody counts what came of what was advised.
+    /// The readahead state of the file. It has no credit, because the outcome of advised pages is
+    /// not counted.
     pub fn readahead_state(&self, device: &DeviceEvidence) -> ReadaheadState {
         ReadaheadState::of(device, &self.evidence, None)
     }
 
-    /// Whether something was advised, or marked, to which its reader is still expected to come.
+    /// Returns true if a reader is still expected at advised or marked pages.
     pub fn awaits_reader(&self) -> bool {
         (self.unused_pages > 0 || !self.marks.is_empty()) && self.apart < READS_ELSEWHERE_MAX
     }
 
-    /// A reader has come to these pages: they are known, and used from now on.
+    /// Records a read of these pages: they are known and used from now on.
     pub fn read(&mut self, request: PageRange, device: &mut DeviceEvidence) {
         self.apart = self.apart.saturating_add(1);
         for part in parts(request) {
@@ -92,7 +101,7 @@ impl KernelCachedPages {
         }
     }
 
-    /// So many pages that were advised are used, or gone.
+    /// Removes advised pages from the counts because they were used or are gone.
     fn came(&mut self, pages: u32, device: &mut DeviceEvidence) {
         self.unused_pages -= u64::from(pages);
         device.standing_pages -= u64::from(pages);
@@ -101,7 +110,8 @@ impl KernelCachedPages {
         }
     }
 
-    /// A reader finds that these pages are not there. Those that were read are gone; those that were advised are on their way.
+    /// Records that a read found these pages absent. Pages that were read before are gone. Pages
+    /// that were only advised are assumed to be on their way.
     pub fn missed(&mut self, request: PageRange) {
         for part in parts(request) {
             if let Some(window) = self.windows.get_mut(&part.window) {
@@ -110,7 +120,7 @@ impl KernelCachedPages {
         }
     }
 
-    /// These pages are known to be gone.
+    /// Records that these pages left the cache.
     pub fn forget(&mut self, range: PageRange, device: &mut DeviceEvidence) {
         let windows = range.first / WINDOW_PAGES..range.end.div_ceil(WINDOW_PAGES);
         let numbers: Vec<u64> = self.windows.range(windows).map(|(&number, _)| number).collect();
@@ -131,7 +141,7 @@ impl KernelCachedPages {
         self.marks.retain(|&mark| !range.contains(mark));
     }
 
-    /// The window of that number, begun now if it is new; then the one that was begun first may be forgotten.
+    /// The window of that number, created if it is new. At the limit, the oldest window is dropped.
     fn window(&mut self, number: u64, device: &mut DeviceEvidence) -> &mut AdvisedWindow {
         if !self.windows.contains_key(&number) {
             if self.begun.len() == WINDOWS_MAX
@@ -149,22 +159,24 @@ impl KernelCachedPages {
         self.windows.entry(number).or_default()
     }
 
+    /// Returns true if the bit of `page` is set in the bit set that `bits` selects.
     fn has(&self, page: u64, bits: impl Fn(&AdvisedWindow) -> &[u64; WORDS]) -> bool {
         parts(PageRange::new(page, 1)).all(|part| part.of(&self.windows, &bits) == part.mask)
     }
 }
 
-/// The part of a range that lies in one word.
+/// Part of a range within one word.
 struct WordRange {
     window: u64,
     word: usize,
+    /// Bits of the range in this word.
     mask: u64,
-    /// The page of its lowest bit.
+    /// The page of bit 0 of the word.
     first: u64,
 }
 
 impl WordRange {
-    /// Its bits.
+    /// The bits of this part in the bit set that `bits` selects.
     fn of(
         &self,
         windows: &BTreeMap<u64, Box<AdvisedWindow>>,
@@ -174,7 +186,7 @@ impl WordRange {
     }
 }
 
-/// The words that a range lies in, in order.
+/// Splits a range into words, in order.
 fn parts(range: PageRange) -> impl Iterator<Item = WordRange> {
     let words =
         range.first / WORD_PAGES..range.end.div_ceil(WORD_PAGES).max(range.first / WORD_PAGES);
@@ -192,21 +204,22 @@ fn parts(range: PageRange) -> impl Iterator<Item = WordRange> {
     })
 }
 
-/// The pages of one read, as a law sees and extends them; beside them, what the kernel is to be advised of.
+/// The pages of one read, as a policy sees and extends them. Collects the ranges that the kernel is
+/// to be advised of.
 #[derive(Debug)]
 pub struct KernelPageView<'a> {
-    /// What is remembered of the file.
+    /// Known and advised pages of the file.
     pub advised: &'a mut KernelCachedPages,
-    /// What is known of the device.
+    /// Evidence of the device.
     pub device: &'a mut DeviceEvidence,
-    /// How many pages the file has.
+    /// Number of pages of the file.
     pub file_pages: u64,
-    /// What the law wants, in the order in which it wants it.
+    /// Ranges to advise, in the order of the policy's calls.
     pub runs: &'a mut Vec<PageRange>,
 }
 
 impl KernelPageView<'_> {
-    /// Remembers absent pages; the kernel is advised of them.
+    /// Marks absent pages as advised, and adds them to the ranges to advise.
     fn take(&mut self, run: PageRange) {
         for part in parts(run) {
             let window = self.advised.window(part.window, self.device);
@@ -226,7 +239,7 @@ impl KernelPageView<'_> {
         }
     }
 
-    /// The first pages of a range that are absent; none, where all are known.
+    /// The first run of absent pages in a range; `None` if all pages are known.
     fn absent_run(&self, range: PageRange) -> Option<PageRange> {
         let mut absent = parts(range).flat_map(|part| {
             let bits = part.mask & !part.of(&self.advised.windows, |window| &window.known);
@@ -271,7 +284,7 @@ impl PageView for KernelPageView<'_> {
         self.add_absent(folio.range(), is_marked)
     }
 
-    /// No more is ahead of all readers together than half of the memory.
+    /// Adds at most half of the memory in unused pages over all readers.
     fn add_absent(&mut self, range: PageRange, is_marked: bool) -> bool {
         let mut left = range.clipped(self.file_pages);
         let mut is_marked = is_marked;
@@ -313,7 +326,7 @@ mod tests {
         runs
     }
 
-    /// A set of page numbers, one by one, says the same.
+    /// Reference: sets of page numbers.
     #[test]
     fn known_and_unused_pages_match_a_set_of_page_numbers() {
         let (mut advised, mut device) = (KernelCachedPages::default(), device());
@@ -373,7 +386,7 @@ mod tests {
         assert!(advised.is_quiet(PageRange::new(60, 3)));
     }
 
-    /// Of a memory of 4,096 pages half is 2,048.
+    /// Half of a memory of 4,096 pages is 2,048.
     #[test]
     fn advised_pages_are_at_most_half_of_the_memory() {
         let (mut advised, mut device) = (KernelCachedPages::default(), device());
@@ -384,7 +397,7 @@ mod tests {
         assert_eq!(runs, [PageRange::new(2048, 48)]);
     }
 
-    /// What was read and is missed is gone, and asked for again; what was advised is on its way.
+    /// Pages that were read and are now missing are gone. Advised pages are on their way.
     #[test]
     fn absent_pages_are_gone_unless_advised_and_still_in_flight() {
         let (mut advised, mut device) = (KernelCachedPages::default(), device());
@@ -396,7 +409,8 @@ mod tests {
         assert_eq!(device.standing_pages, 4);
     }
 
-    /// Its reader has gone elsewhere after 64 reads of other pages, and is back as soon as he comes to one.
+    /// The reader counts as gone after 64 reads of other pages, and returns with the first read of
+    /// an advised page.
     #[test]
     fn advised_pages_expect_their_reader_until_64_reads_elsewhere() {
         let (mut advised, mut device) = (KernelCachedPages::default(), device());

@@ -1,4 +1,4 @@
-//! What the laws of all handles know together: of the device, and of a file.
+//! Evidence that the policies of all handles share: of the device, and of each file.
 
 use alloc::vec::Vec;
 
@@ -8,75 +8,76 @@ use crate::estimate::DeviceEstimate;
 use crate::length_distribution::{CERTAIN, LengthDistribution};
 use crate::unit::{PageRange, Time};
 
-/// Beyond so many times what a request costs a window saves less than a sixteenth.
+/// Largest window, as a multiple of the cost of a request. A larger window saves less than a
+/// sixteenth of the cost per byte.
 pub(crate) const WINDOW_COST_FACTOR: u64 = 16;
 
-/// How many streams one handle may carry, and how many runs of faults one space. Beyond it the one that was not seen
-/// longest is forgotten. Sixty-four interleaved ones, and as many requests that
-/// may turn out to be the begin of one.
+/// Most streams per handle, and most fault runs per address space. Beyond it the least recently
+/// seen one is forgotten. It allows 64 interleaved streams and 64 requests that may begin one.
 pub(crate) const STREAMS_MAX: usize = 128;
 
-/// Up to which power of two first requests are told apart: 1 MiB.
+/// Number of size classes of first requests, by powers of two: 1 page to 1 MiB.
 const SIZES: usize = 9;
 
-/// The least region of a file of which it is known how much was asked for: 4 MiB.
+/// Smallest region of a file with its own count of random requests: 1,024 pages, 4 MiB.
 const REGION_PAGES: u64 = 1024;
 
-/// The most regions of one file: 8 bytes each.
+/// Most regions of one file. Each takes 8 bytes.
 const REGIONS_MAX: u64 = 4096;
 
-/// How large a window should be, and what makes it so large: `waits`, what a reader waits for a request,
-/// as a part of all that wait; `service_time`, what a request occupies of the device.
+/// A window size and the larger part of the request cost that determined it. "waits": the latency
+/// for the reader, weighted by its share of all waiting readers. "occupies": the service time of
+/// the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WindowTarget {
     /// Pages ahead of the reader.
     pub pages: u64,
-    /// Why so many.
+    /// The larger cost part: "waits" or "occupies".
     pub why: &'static str,
 }
 
-/// What a law may look at and add to beside the pages.
+/// Evidence that a policy may read and update, in addition to the pages.
 #[derive(Debug)]
 pub struct Evidence<'a> {
-    /// Of the device, by all its files together.
+    /// Evidence of the device, shared by all its files.
     pub device: &'a mut DeviceEvidence,
-    /// Of this file, by all its handles together.
+    /// Evidence of this file, shared by all its handles.
     pub file: &'a mut FileEvidence,
 }
 
-/// What is known of the device and of the programs that read from it.
+/// Evidence of a device and of the programs that read from it.
 #[derive(Clone, Debug, Default)]
 pub struct DeviceEvidence {
-    /// What a request costs, against a page.
+    /// Estimated costs of a request and of a page.
     pub estimate: DeviceEstimate,
-    /// Memory of the cache in pages.
+    /// Size of the cache in pages.
     pub memory_pages: u64,
-    /// Reads that were begun and have not ended, the one that asks among them.
+    /// Reads that have begun and not ended, the current one included.
     pub reads_under_way: u64,
-    /// Pages in the cache that were read ahead and that nobody has used yet.
+    /// Prefetched pages in the cache that are not used yet.
     pub standing_pages: u64,
-    /// Pages that were ever added to the cache.
+    /// Total number of pages ever added to the cache.
     pub added_pages: u64,
-    /// The streams of all handles together.
+    /// The active streams of all handles.
     pub streams: StreamCounts,
-    /// How far runs go.
+    /// Run-length distributions.
     pub lengths: RunLengths,
-    /// When the law is asked: for the log alone, no law decides by it.
+    /// Time of the current call, for the log only: no policy decides by it.
     pub now: Time,
-    /// What is read ahead, and why.
+    /// Log of readahead decisions and their reasons.
     pub log: DecisionLog,
 }
 
 impl DeviceEvidence {
-    /// What one more request of so many pages costs now, in pages; at least 1.
+    /// Marginal cost of one more request of `pages` pages now, in pages; at least 1.
     ///
-    /// What it occupies of the device is taken from all who wait, however many they are; what its reader waits beside that, as
-    /// [`DeviceEstimate::request_waits_pages`] has it.
+    /// The service time of the device counts in full, because all waiting readers share it. The
+    /// latency of the reader beyond that counts by [`DeviceEstimate::request_waits_pages`].
     pub fn marginal_cost_pages(&self, pages: u64) -> u64 {
         self.marginal_cost(pages).0
     }
 
-    /// The price, and what most of it is.
+    /// The marginal cost, and its larger part.
     fn marginal_cost(&self, pages: u64) -> (u64, &'static str) {
         let others = self.reads_under_way.saturating_sub(1);
         let waits = self.estimate.request_waits_pages(pages, others);
@@ -84,14 +85,16 @@ impl DeviceEvidence {
         ((service_time + waits).max(1), if service_time > waits { "occupies" } else { "waits" })
     }
 
-    /// The window that costs least for a run of `length` requests of `each` pages that began so.
+    /// The window with the least expected cost for a run of `length` requests of `each` pages that
+    /// began as `begin`.
     ///
-    /// What it costs is the price of a request and the pages that the run is not likely to come to
-    /// ([`LengthDistribution`]). Beyond 16 times that price the requests are a sixteenth of the bytes, and
-    /// there is nothing to be had.
+    /// The cost is the marginal cost of a request plus the pages that the run is unlikely to reach
+    /// ([`LengthDistribution`]). The window has at most 16 times that marginal cost: beyond it, requests are
+    /// less than a sixteenth of the total and the gain is negligible.
     ///
-    /// Of a request that continues nothing no page is read ahead that is likelier wasted than used: of
-    /// many such each would bring in what nobody wants, and what that costs others no price says.
+    /// After a request that continues no stream, a page is prefetched only if it is more likely
+    /// used than wasted. Many such requests would each bring in unused pages, and the marginal cost
+    /// does not include the harm to other readers.
     pub fn window(&self, begin: RunBegin, length: u64, each: u64) -> WindowTarget {
         let lengths = self.lengths.of(begin);
         let prefetch_requests = match begin {
@@ -106,8 +109,11 @@ impl DeviceEvidence {
         WindowTarget { pages: each * pays.min(prefetch_requests), why }
     }
 
-    /// Whether it pays to read more now while nobody waits, of which a run of `length` requests of `each` pages takes the first page if
-    /// it goes on for `ahead` more: what a reader would have to wait for then, against a request and a page in vain.
+    /// Returns true if reading more now, before the reader waits, has a positive expected gain.
+    ///
+    /// The run has `length` requests of `each` pages, and takes the first of the new pages if it
+    /// goes on for `ahead` more requests. The avoided wait is weighed against a wasted request and
+    /// page.
     pub fn pays_ahead(&self, begin: RunBegin, length: u64, each: u64, ahead: u64) -> bool {
         let chance = self.lengths.of(begin).probability_of_reaching(length, ahead);
         let in_vain = self.estimate.request_service_pages() + 1;
@@ -138,40 +144,37 @@ impl DeviceEvidence {
         }
     }
 
-    /// Pages that came into the cache because somebody asked for them, or were asked for since.
+    /// Pages that were requested: added to the cache on demand, or used since.
     pub fn requested_pages(&self) -> u64 {
         self.added_pages.saturating_sub(self.standing_pages)
     }
 
-    /// What is free of the half of the memory that may be read ahead into, of 64 parts.
+    /// Free part of the half of the memory that prefetched pages may fill, in 64ths.
     pub fn free_share(&self) -> u64 {
         let half = self.memory_pages / 2;
         (half.saturating_sub(self.standing_pages) * 64).checked_div(half).unwrap_or(0)
     }
 
-    /// How many more pages one window may have: a quarter of what is left of
-    /// half of the memory.
+    /// Most pages that one window may have: a quarter of the rest of half of the memory.
     ///
-    /// So `n` windows come to rest at `1 / (n + 4)` of that half each, however
-    /// many there are and whichever was first, and what was read ahead never
-    /// fills more than half of the memory: the other half is what a page that
-    /// is read ahead lives on until it is used.
+    /// With `n` windows each converges to `1 / (n + 4)` of that half, independent of their order.
+    /// Prefetched, unused pages thus never fill more than half of the memory. The other half keeps
+    /// a prefetched page resident until it is used.
     pub fn window_share_pages(&self) -> u64 {
         (self.memory_pages / 2).saturating_sub(self.standing_pages) / 4
     }
 
-    /// How many more pages the window of a stream may have: of the memory that is not read ahead
-    /// into yet, the part of one among all streams, and no more than an eighth.
+    /// Most pages that the window of a stream may have: an equal share, among all streams, of the
+    /// memory without unused prefetched pages; at most an eighth.
     ///
-    /// So `n` windows come to rest at half of the memory together, however many there are
-    /// and whichever was first; a few at less. The other half is what a page that is read
-    /// ahead lives on until it is used.
+    /// With `n` windows they converge to half of the memory together, independent of their order;
+    /// few windows take less. The other half keeps a prefetched page resident until it is used.
     pub fn stream_share_pages(&self) -> u64 {
         let rest = self.memory_pages.saturating_sub(self.standing_pages);
         rest / self.streams.count().max(8)
     }
 
-    /// A stream was seen to go on; gives its place in the count.
+    /// Records that a stream continued. `counted` is its era at the last call; returns its new one.
     pub fn record_stream_progress(&mut self, counted: Option<Era>) -> Option<Era> {
         // An era is half of the time in which the memory is refilled.
         let era = Era(self.added_pages / (self.memory_pages / 2).max(1));
@@ -181,25 +184,28 @@ impl DeviceEvidence {
     }
 }
 
-/// When a stream was seen last.
+/// Period in which a stream was last seen: half a memory of added pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Era(u64);
 
-/// How many streams go on: those that were seen in this era or in the one before, and that are not
-/// known to have ended since. One that rests for longer finds nothing of its own in memory any more.
+/// Number of active streams: seen in this era or the one before, and not known to have ended. A
+/// stream that pauses longer no longer has pages in memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StreamCounts {
     era: Era,
+    /// Streams seen in the current era.
     now: u64,
+    /// Streams seen last in the era before.
     before: u64,
 }
 
 impl StreamCounts {
-    /// How many there are.
+    /// Number of active streams.
     pub fn count(&self) -> u64 {
         self.now + self.before
     }
 
+    /// Counts a stream in `era`, after shifting the counts if the era is new.
     fn came(&mut self, era: Era) {
         if era != self.era {
             let is_next = era.0 == self.era.0 + 1;
@@ -209,7 +215,7 @@ impl StreamCounts {
         self.now += 1;
     }
 
-    /// One that was counted has ended.
+    /// Removes a stream that was counted in that era.
     pub fn ended(&mut self, counted: Option<Era>) {
         match counted {
             Some(era) if era == self.era => self.now -= 1,
@@ -219,32 +225,34 @@ impl StreamCounts {
     }
 }
 
-/// What is known of a run when it begins.
+/// Beginning of a run, which selects the run-length distribution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunBegin {
-    /// It begins with its file, or the program has said that it reads in order.
+    /// At the start of its file, or after sequential advice.
     Told,
     /// Three requests at one distance.
     Stride,
-    /// A request that goes on from others of another size: what follows a header.
+    /// A request that continues requests of another size, such as the data after a header.
     Part,
-    /// A request that continues nothing.
+    /// A request that continues no stream.
     Request {
-        /// Pages that it asks for.
+        /// Size of the request in pages.
         pages: u64,
     },
 }
 
-/// How far runs go, in requests of the size of their first, by how they begin.
+/// Run-length distributions, in requests of the size of the first one, by how the run began.
 ///
-/// Programs that jump about often read pieces of one size, and ask for each with requests of one size: so
-/// runs that begin with a request of another size say nothing of them.
+/// Programs with random access often read pieces of one size with requests of one size. Runs that
+/// begin with requests of different sizes are therefore kept apart.
 #[derive(Clone, Debug)]
 pub struct RunLengths {
+    /// Runs from the start of a file, or after sequential advice.
     told: LengthDistribution,
     strides: LengthDistribution,
+    /// Runs that continue requests of another size.
     parts: LengthDistribution,
-    /// By the powers of two of the first request's pages.
+    /// One distribution per power of two of the first request's pages.
     requests: [LengthDistribution; SIZES],
 }
 
@@ -260,6 +268,7 @@ impl Default for RunLengths {
 }
 
 impl RunLengths {
+    /// The distribution of runs that began as `begin`.
     fn of(&self, begin: RunBegin) -> &LengthDistribution {
         match begin {
             RunBegin::Told => &self.told,
@@ -269,7 +278,7 @@ impl RunLengths {
         }
     }
 
-    /// How far runs that begin so were seen to go.
+    /// The distribution of runs that began as `begin`, to be updated.
     pub fn of_mut(&mut self, begin: RunBegin) -> &mut LengthDistribution {
         match begin {
             RunBegin::Told => &mut self.told,
@@ -280,28 +289,31 @@ impl RunLengths {
     }
 }
 
+/// Size class of a request: the binary logarithm of its pages, up to `SIZES - 1`.
 fn size_of(pages: u64) -> usize {
     (pages.max(1).ilog2() as usize).min(SIZES - 1)
 }
 
-/// Requests that belonged to no stream, and found pages absent.
+/// Random-access requests that belonged to no stream and found pages absent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RandomAccess {
-    /// What they have cost beside their pages, each at the price of its moment: in pages.
+    /// Sum of their marginal costs at the time of each, without their own pages, in pages.
     pub cost_paid_pages: u32,
-    /// How many there were.
+    /// Number of requests.
     pub requests: u32,
 }
 
-/// Where in a file such requests fell, by regions of equal size.
+/// Random-access requests of a file, counted in regions of equal size.
 #[derive(Clone, Debug, Default)]
 pub struct RegionCounts {
+    /// Size of a region in pages.
     pages_each: u64,
+    /// One count per region, up to the last region with a request.
     seen: Vec<RandomAccess>,
 }
 
 impl RegionCounts {
-    /// The region of a page of a file of so many, and what was seen of it.
+    /// The region that holds `page` in a file of `file_pages` pages, and its counts.
     pub fn at(&mut self, page: u64, file_pages: u64) -> (PageRange, &mut RandomAccess) {
         if self.seen.is_empty() {
             let least = file_pages.div_ceil(REGIONS_MAX).next_power_of_two();
@@ -316,31 +328,32 @@ impl RegionCounts {
     }
 }
 
-/// What is known of one file, by all its handles together.
+/// Evidence of one file, shared by all its handles.
 #[derive(Clone, Debug, Default)]
 pub struct FileEvidence {
-    /// Which file it is, in the order in which they were added.
+    /// Number of the file, in the order of registration.
     pub number: u32,
-    /// Requests that belonged to no stream and found pages absent.
+    /// Random-access requests: belonged to no stream and found pages absent.
     pub scattered_requests: u64,
-    /// Pages that these asked for and that were absent.
+    /// Absent pages that these requested.
     pub scattered_pages: u64,
-    /// What these have cost beside their pages, each at the price of its moment: in pages.
+    /// Sum of the marginal costs of these requests, without their own pages, in pages.
     pub cost_paid_pages: u64,
-    /// The same, region by region.
+    /// These counts per region.
     pub regions: RegionCounts,
-    /// What was read ahead of it last.
+    /// The newest readahead of the file.
     pub newest: Option<LatestReadahead>,
-    /// Up to which page it was read whole; `None` while it isn't.
+    /// End page of the whole-file prefetch; `None` while there was none.
     pub whole_file_end: Option<u64>,
-    /// How many pages were read so, of all of it or of a part.
+    /// Number of pages read by whole-file prefetch, of the file or a part of it.
     pub whole_file_pages: u64,
-    /// What requests would have cost beside their pages that found all their pages there, and belonged to no stream.
+    /// Marginal costs, in pages, of random-access requests that found all pages cached: the cost
+    /// that the prefetch avoided.
     pub cost_avoided_pages: u64,
 }
 
 impl FileEvidence {
-    /// Nothing is known of the file of that number.
+    /// Creates the empty evidence of the file with that number.
     pub fn new(number: u32) -> FileEvidence {
         FileEvidence { number, ..FileEvidence::default() }
     }
@@ -350,13 +363,13 @@ impl FileEvidence {
 mod tests {
     use super::*;
 
-    /// In a memory of 1,000 pages an era is 500 of them.
+    /// In a memory of 1,000 pages an era is 500 added pages.
     #[test]
     fn a_stream_that_pauses_for_two_eras_is_not_counted() {
         let mut device = DeviceEvidence { memory_pages: 1000, ..DeviceEvidence::default() };
         let [first, second] = [None, None].map(|counted| device.record_stream_progress(counted));
         assert_eq!(device.streams.count(), 2);
-        // Each may have half of what is free; but no more than an eighth.
+        // An equal share would be half of the free memory. The limit is an eighth.
         assert_eq!(device.stream_share_pages(), 125);
         device.added_pages = 600;
         let second = device.record_stream_progress(second);

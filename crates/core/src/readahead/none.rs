@@ -1,11 +1,12 @@
-//! `none`: reads what was asked, whole, and nothing beyond it.
+//! `none`: reads the request, whole, and no page beyond it.
 //!
-//! The law in words: do nothing. The machine reads the request itself, so that
-//! "no readahead" never means "page by page", the mistake of source C.
+//! How it works: the policy adds no pages. The machine reads the request itself, in as few device
+//! requests as possible. "No readahead" must not mean "page by page", which is the mistake of
+//! source C.
 
 use super::{Advice, PageView, ReadRequest, ReadaheadPolicy};
 
-/// The law `none`. It has no state and no parameter.
+/// The policy `none`. It has no state and no parameter.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoReadahead;
 

@@ -1,55 +1,53 @@
 //! `ondemand`: the readahead of Linux since 2.6.23, as it is in 6.18.
 //!
-//! The law in words. A read walks over its pages. At a page that is absent it
-//! decides *synchronously*: at the start of the file, right after the previous
-//! read, or when the request is larger than the window, a stream begins and a
-//! window is read that is two or four times the request; where a long run of
-//! cached pages lies directly before the page, an old stream goes on there;
-//! anything else is a random read and gets exactly what it asked. The first
-//! page beyond the request (or the middle of the window, when the request
-//! fills it) carries the *mark*. At a marked page the law decides
-//! *asynchronously*: the stream has come there, so the next window, twice or
-//! four times as large up to the maximum, is read now, before it is needed.
-//! A mark that is not where the state expects it belongs to another stream on
-//! the same open file; that stream is continued from its first absent page.
+//! How it works: a read walks over its pages. At an absent page it decides *synchronously*. A
+//! stream begins at the start of the file, directly after the previous read, or if the request is
+//! larger than the window. The first window of a stream is two or four times the request. If a long
+//! run of cached pages lies directly before the page, an old stream continues there. Any other read
+//! is random and gets exactly its request. The first page beyond the request carries the *mark*; if
+//! the request fills the window, the middle page does. At a marked page the policy decides
+//! *asynchronously*: the stream has arrived there, so the next window is read before it is needed.
+//! It is two or four times as large, up to the maximum. A mark at an unexpected page belongs to
+//! another stream on the same open file, which is continued from its first absent page.
 //!
-//! Each asynchronous window also raises the folio order by two: pages are
-//! allocated as aligned blocks of up to 512, smaller at an unaligned start and
-//! at the end. A page that is cached already ends the blocks: the rest of the
-//! window is filled in single pages around what is there.
+//! Each asynchronous window also raises the folio order by two: pages are allocated as aligned
+//! blocks of up to 512, smaller at an unaligned start and at the end. A cached page ends the
+//! blocks: the rest of the window is filled with single pages around the cached ones.
 //!
-//! A mapped access that finds no page knows no request: it reads *around*, a
-//! whole window with the page in its middle and the mark at three quarters; with
-//! sequential advice it decides synchronously for a whole window from the page
-//! on. With random advice it leaves the page to the demand read. A marked folio
-//! counts as touched at its first page by a read, but at the very page by a
-//! mapped access, so that one in its middle looks like another stream.
+//! A mapped access that finds no page has no request size. It reads *around* the page: a whole
+//! window with the page in its middle and the mark at three quarters. With sequential advice it
+//! decides synchronously for a whole window from the page on. With random advice it leaves the page
+//! to the demand read. A read touches a marked folio at its first page. A mapped access touches it
+//! at the accessed page, so that a page in its middle looks like another stream.
 //!
-//! Source: KERNEL.md section 2, then the running 6.18 kernel, read by read
-//! (`readpath conform`). Where the two differ the kernel is followed: a look-back
-//! counts at most one page less than the window; looking around goes wrong
-//! inside large folios (see `lookaround`), so that two streams on one open file
-//! leave holes of a page; a forced read stops at the largest request, which shows
-//! when a mark lies beyond; the mark of a window that goes around cached pages
-//! counts from the end of the file where that clips the window; and mapped
-//! reads go on reading around however many miss.
+//! Source: KERNEL.md section 2, then the running kernel 6.18, read by read (`readpath conform`).
+//! The policy follows the kernel where the two differ:
 //!
-//! What differs on purpose: with a window of 0 the kernel reads page by page and
-//! waits for each; with random advice it reads in pieces of the device's largest
-//! request. Here the same pages are added, but all of the request reaches the
-//! device together (source C).
+//! - a look-back counts at most one page less than the window;
+//! - looking around is wrong inside large folios (see `lookaround`), so that two streams on one
+//!   open file leave holes of a page;
+//! - a forced read stops at the largest request, which shows when a mark lies beyond;
+//! - the mark of a window around cached pages counts from the end of the file if that clips the
+//!   window;
+//! - mapped reads continue to read around after any number of misses.
 //!
-//! A full device queue makes no difference: 6,000 reads beside 256 outstanding
-//! direct reads on the same device were all as on an idle one. (The kernel holds
-//! back only where a cgroup's I/O is throttled, which a law isn't told.)
+//! Deliberate differences: with a window of 0 the kernel reads page by page and waits for each;
+//! with random advice it reads in pieces of the device's largest request. Here the same pages are
+//! added, but the whole request reaches the device together (source C).
 //!
-//! What can't be known from outside, and so is not modelled: a folio that the
-//! kernel could not allocate or the file system declined (the kernel then falls
-//! back to single pages); a mark that it leaves alone because its folio is
-//! under writeback; and the count of mapped misses, above which (100) it stops
-//! reading around: every fault that ends well counts as at least one hit (3,000
-//! far-apart touches all read around), so that it grows only when pages come
-//! back that were evicted shortly before, which the cache's pages don't tell.
+//! A full device queue has no influence: 6,000 reads next to 256 outstanding direct reads on the
+//! same device were all as on an idle one. The kernel limits readahead only if a cgroup's I/O is
+//! throttled, which a policy can't see.
+//!
+//! Not modelled, because it is invisible from outside:
+//!
+//! - a folio that the kernel could not allocate or the file system declined (the kernel then uses
+//!   single pages);
+//! - a mark that is left alone because its folio is under writeback;
+//! - the count of mapped misses, above which (100) the kernel stops reading around. Every
+//!   successful fault counts as at least one hit (3,000 distant touches all read around). The count
+//!   therefore grows only if pages return soon after their eviction, which the pages of the cache
+//!   don't show.
 
 mod lookaround;
 
@@ -62,32 +60,36 @@ use crate::unit::PAGE_BYTES;
 /// The largest folio of the page cache on x86-64, as an order: 2 MiB, one huge page.
 const FOLIO_ORDER_MAX: u8 = 9;
 
-/// The law `ondemand`: the state of one open file.
+/// The policy `ondemand`: the state of one open file.
 #[derive(Clone, Debug)]
 pub struct OnDemand {
+    /// The largest window without advice, in pages.
     window_pages_normal: u64,
+    /// The device's largest request in pages.
     request_pages_max: u64,
+    /// Largest folio order of the file system.
     folio_order_max: u8,
 
-    /// The window now: doubled by sequential advice.
+    /// The largest window at present: doubled by sequential advice.
     window_pages_max: u64,
     is_random: bool,
     is_sequential: bool,
 
-    /// The newest window: its first page.
+    /// First page of the newest window.
     start: u64,
     /// Its size in pages.
     size: u64,
-    /// How many of its last pages are ahead of need; the first of these is marked.
+    /// Number of its last pages that are ahead of need; the first of these is marked.
     async_size: u64,
     /// The folio order of the newest window.
     order: u8,
-    /// Where the last read ended, in bytes; none before the first.
+    /// End of the last read in bytes; `None` before the first.
     previous_end: Option<u64>,
 }
 
 impl OnDemand {
-    /// The law for a file on a device with these limits, on a file system with large folios.
+    /// Creates the policy for a file on a device with these limits, on a file system with large
+    /// folios.
     pub fn new(limits: &ReadaheadLimits) -> OnDemand {
         OnDemand {
             window_pages_normal: limits.window_pages_max,
@@ -106,10 +108,9 @@ impl OnDemand {
 
     /// Parses `ondemand,read_ahead_kb=KIB,folio_order=ORDER`.
     ///
-    /// `read_ahead_kb`: the window in KiB (default: the device's; 0 to 1 GiB); more
-    /// hides more latency and wastes more on short streams. `folio_order`: the
-    /// largest folio as a power of two of pages (default 9; 0 for a file
-    /// system without large folios).
+    /// `read_ahead_kb`: the window in KiB (default: the device's; 0 to 1 GiB). A larger window
+    /// hides more latency and wastes more on short streams. `folio_order`: the largest folio as a
+    /// power of two of pages (default 9; 0 for a file system without large folios).
     ///
     /// # Errors
     /// A parameter is unknown or out of bounds.
@@ -124,7 +125,8 @@ impl OnDemand {
         Ok(OnDemand { folio_order_max: order as u8, ..OnDemand::new(&limits) })
     }
 
-    /// An absent page: `request` is what the read still wants from `page` on.
+    /// Handles an absent page. `request` is the number of pages that the read still needs from
+    /// `page` on.
     fn synchronous(
         &mut self,
         page: u64,
@@ -133,8 +135,8 @@ impl OnDemand {
         pages: &mut dyn PageView,
     ) {
         if self.window_pages_max == 0 || self.is_random {
-            // The rest comes when the walk gets there, unless a mark on the way
-            // has brought it in by then.
+            // The walk adds the rest when it gets there, unless a mark on the way has brought it in
+            // by then.
             let most = self.request_pages_max.max(self.window_pages_max);
             return fill_singly(page, request.min(most), 0, ask, pages);
         }
@@ -158,7 +160,8 @@ impl OnDemand {
         self.submit(ask, pages);
     }
 
-    /// The marked folio that holds `page`: `request` is what is wanted from `page` on.
+    /// Handles the marked folio that holds `page`: reads the next window. `request` is the number
+    /// of pages that the read needs from `page` on.
     fn asynchronous(
         &mut self,
         folio: Folio,
@@ -219,14 +222,16 @@ impl OnDemand {
         }
     }
 
-    /// The most pages to read at once: the window, or for a request larger
-    /// than it as much of that as the device takes in one request.
+    /// The most pages to read at once: the window, or for a larger request the part of it that fits
+    /// into one device request.
     fn pages_max(&self, request: u64) -> u64 {
         self.window_pages_max.max(request.min(self.request_pages_max))
     }
 }
 
 impl ReadaheadPolicy for OnDemand {
+    /// Walks over the requested pages: absent ones are handled synchronously, marked ones
+    /// asynchronously.
     fn read(&mut self, ask: &ReadRequest, pages: &mut dyn PageView) {
         let request = ask.request();
         let end = request.clipped(ask.file_pages()).end;
@@ -238,7 +243,7 @@ impl ReadaheadPolicy for OnDemand {
             if !pages.is_cached(page) {
                 self.synchronous(page, request.end - page, ask, pages);
                 if !pages.is_cached(page) {
-                    break; // memory is short
+                    break; // Memory is short.
                 }
             }
             if let Some(folio) = pages.marked(page) {
@@ -249,6 +254,8 @@ impl ReadaheadPolicy for OnDemand {
         self.previous_end = Some((ask.offset + ask.bytes).min(ask.file_bytes));
     }
 
+    /// Continues a stream at a marked page. At an absent page, reads a window around it, or from it
+    /// on after sequential advice.
     fn fault(&mut self, page: u64, ask: &ReadRequest, pages: &mut dyn PageView) {
         let window = self.window_pages_max;
         if self.is_random || window == 0 || page >= ask.file_pages() {
@@ -257,7 +264,7 @@ impl ReadaheadPolicy for OnDemand {
         if let Some(folio) = pages.marked(page) {
             self.asynchronous(folio, page, window, ask, pages);
         } else if pages.is_cached(page) {
-            // Nothing to do: the page is where it was read ahead to.
+            // Nothing to do: the page was prefetched without a mark.
         } else if self.is_sequential {
             self.synchronous(page, window, ask, pages);
         } else {
@@ -269,6 +276,7 @@ impl ReadaheadPolicy for OnDemand {
         }
     }
 
+    /// Sequential advice doubles the largest window; random advice disables readahead.
     fn advise(&mut self, advice: Advice) {
         let is_sequential = match advice {
             Advice::Normal => false,
@@ -288,7 +296,7 @@ impl ReadaheadPolicy for OnDemand {
         false
     }
 
-    /// A read that finds its pages leaves nothing but the place where it ended.
+    /// A read that finds its pages changes only the end of the last read.
     fn passed(&mut self, end: u64) {
         self.previous_end = Some(end);
     }
@@ -298,7 +306,8 @@ impl ReadaheadPolicy for OnDemand {
     }
 }
 
-/// The size of a stream's first window, in pages, the `request` of so many among them, where no window has more than `most`.
+/// Size in pages of a stream's first window, which includes the `request`. No window has more than
+/// `most` pages.
 pub fn first_window_pages(request: u64, most: u64) -> u64 {
     let size = request.next_power_of_two();
     if size <= most / 32 {
@@ -321,11 +330,11 @@ fn next_size(size: u64, most: u64) -> u64 {
     }
 }
 
-/// Adds the absent ones of `count` pages one by one, none past the end of the
-/// file, and marks the page that has `ahead` pages from it to the end.
+/// Adds the absent pages among `count` pages as single pages, none past the end of the file. Marks
+/// the page with `ahead` pages from it to the end.
 ///
-/// The mark counts from the end *after* clipping to the file, and is lost when
-/// that page is cached already: both as the kernel has it.
+/// The mark counts from the end *after* clipping to the file, and is lost if that page is already
+/// cached: both as in the kernel.
 fn fill_singly(first: u64, count: u64, ahead: u64, ask: &ReadRequest, pages: &mut dyn PageView) {
     let end = (first + count).min(ask.file_pages());
     let mark = end.checked_sub(ahead).filter(|&mark| mark >= first);
@@ -368,6 +377,7 @@ mod tests {
         span(pages)
     }
 
+    /// The pages added since the last call, as one range, and the first marked page.
     fn span(pages: &mut PageTable) -> (PageRange, Option<u64>) {
         let added = pages.take_added();
         let mark = added.iter().find(|(_, is_marked)| *is_marked).map(|(folio, _)| folio.first);
@@ -380,7 +390,7 @@ mod tests {
         OnDemand::from_spec(&Spec::parse(text)?, &LIMITS)
     }
 
-    /// What a first read of one page adds under `text`: the knobs' effect.
+    /// Number of pages that a first read of one page adds under the policy `text`.
     fn first_read_pages(text: &str) -> u64 {
         let added = read(&mut policy(text).unwrap(), &mut PageTable::default(), &ask(0, 1));
         added.0.count()

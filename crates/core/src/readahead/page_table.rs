@@ -1,57 +1,58 @@
-//! A cache of one file that forgets nothing, for driving a law alone.
+//! A cache of one file without eviction, for driving a policy alone.
 //!
-//! It has no budget, no device and no time: a folio that is added is there.
-//! What a law added is logged in order, so that its decisions can be compared
-//! with a recording, a table in a paper, or a number worked by hand.
+//! It has no budget, no device and no time: an added folio is filled at once. The folios that a
+//! policy adds are logged in order. Its decisions can then be compared with a recording, a table of
+//! a paper, or numbers worked by hand.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use super::{DeviceEvidence, Evidence, FileEvidence, Folio, PageView};
 
-/// The pages of one file, without eviction, and a log of what was added.
+/// The pages of one file, without eviction, and a log of the added folios.
 ///
 /// Invariant: no two folios share a page; [`PageView::add`] asserts it.
 #[derive(Clone, Debug, Default)]
 pub struct PageTable {
-    /// First page of each cached folio, its order and whether it is marked.
+    /// Maps the first page of each cached folio to its order and its readahead mark.
     folios: BTreeMap<u64, (u8, bool)>,
+    /// Log of added folios and their marks since the last [`take_added`](PageTable::take_added).
     added: Vec<(Folio, bool)>,
-    /// Whether what is cached is still on its way.
+    /// True if cached pages are still being read.
     is_on_its_way: bool,
     device: DeviceEvidence,
     file: FileEvidence,
 }
 
 impl PageTable {
-    /// The folios that were added since the last call, in order, and whether each was marked.
+    /// Takes the folios that were added since the last call, in order, each with its mark.
     pub fn take_added(&mut self) -> Vec<(Folio, bool)> {
         core::mem::take(&mut self.added)
     }
 
-    /// What is known beside the pages, to be set as the case needs it.
+    /// The device evidence, for a test to set.
     pub fn device_evidence(&mut self) -> &mut DeviceEvidence {
         &mut self.device
     }
 
-    /// Whether what is cached is there; true until this is called.
+    /// Sets if cached pages are filled (true by default) or still being read.
     pub fn set_filled(&mut self, is_filled: bool) {
         self.is_on_its_way = !is_filled;
     }
 
-    /// Drops every page, as `posix_fadvise(DONTNEED)` on an idle file does.
+    /// Drops every page, as `posix_fadvise(DONTNEED)` does on an idle file.
     pub fn clear(&mut self) {
         self.folios.clear();
     }
 
-    /// Drops the folio that holds `page`, as memory that runs short does.
+    /// Drops the folio that holds `page`, as eviction does.
     pub fn evict(&mut self, page: u64) {
         if let Some((folio, _)) = self.find(page) {
             self.folios.remove(&folio.first);
         }
     }
 
-    /// The cached folio that holds `page`, and whether it is marked.
+    /// The cached folio that holds `page`, and its mark.
     fn find(&self, page: u64) -> Option<(Folio, bool)> {
         let (&first, &(order, is_marked)) = self.folios.range(..=page).next_back()?;
         let folio = Folio { first, order };

@@ -1,41 +1,41 @@
-//! What is believed of an open file at the moment, to be shown to a person.
+//! The readahead state of an open file, for display.
 
 use super::{Credit, DeviceEvidence, FileEvidence};
 use crate::unit::PageRange;
 
-/// What was read ahead, and why.
+/// The newest readahead of a file, and its reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LatestReadahead {
-    /// The pages; of a stride, the gaps among them.
+    /// The pages. For a stride, the gaps are included.
     pub range: PageRange,
-    /// What they are ahead of: `forward`, `backward`, `strided`; a `piece`; or a `sweep`.
+    /// Access shape: `forward`, `backward`, `strided`, `piece` or `sweep`.
     pub shape: &'static str,
-    /// What made it as large as it is, and no larger; see
+    /// The bound that determined its size; see
     /// [`Decision::ReadAhead`](crate::decision::Decision::ReadAhead).
     pub why: &'static str,
-    /// Pages that the stream has behind it; of a sweep, what its requests have cost.
+    /// Pages of the stream before this point; for a sweep, the cost of its requests in pages.
     pub behind: u64,
-    /// Pages that may be ahead of the reader.
+    /// Number of pages that may be ahead of the reader.
     pub size: u64,
 }
 
-/// What is believed of an open file, and of the device that it is on.
+/// Readahead state of an open file and of its device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadaheadState {
-    /// What a request costs beside its bytes, in nanoseconds.
+    /// Cost of a request without its bytes, in nanoseconds.
     pub request_ns: u64,
-    /// What a page costs at the device's best rate, in picoseconds.
+    /// Cost of a page at the device's best rate, in picoseconds.
     pub page_ps: u64,
-    /// The price: so many pages cost as much as one more request would now.
+    /// Marginal cost of one more request now, in pages.
     pub marginal_cost_pages: u64,
-    /// What came of what was read ahead of the file; `None` where nobody keeps count of that.
+    /// Outcome of the prefetched pages of the file; `None` if they are not counted.
     pub credit: Option<Credit>,
-    /// The newest window of the file; `None` while nothing was read ahead.
+    /// The newest window of the file; `None` before the first readahead.
     pub newest: Option<LatestReadahead>,
 }
 
 impl ReadaheadState {
-    /// As the evidence has it.
+    /// Takes the state from the evidence.
     pub fn of(
         device: &DeviceEvidence,
         file: &FileEvidence,
@@ -57,9 +57,10 @@ mod tests {
     use crate::request::{DeviceCaps, ProcessId};
     use crate::unit::{PAGE_SECTORS, PageRange, Time};
 
-    /// At first a request is taken to cost 1 ms, or 122 pages. With `n = w + 1`, the likelihood `1 ÷ n` and
-    /// `1 + 1 ÷ 2 + … + 1 ÷ n` pages used, `n` times that is at most 122 + n up to n = 37: a window of 36
-    /// pages, to the round 32nd page of the file. None of them is used yet.
+    /// A request is initially assumed to cost 1 ms, or 122 pages. With `n = w + 1`, the likelihood
+    /// `1 ÷ n` and `1 + 1 ÷ 2 + … + 1 ÷ n` pages used, `n` times that is at most 122 + n up to n =
+    /// 37. The window of 36 pages is rounded to end at page 32 of the file. The pages are not used
+    ///     yet.
     #[test]
     fn a_started_file_is_expected_to_go_on() {
         let caps = DeviceCaps {

@@ -1,46 +1,45 @@
-//! What a program did with one file, and what was read for it: plain data.
+//! Accesses of a program to one file, and the folios that were read for them: plain data.
 //!
-//! A list of [`HandleStep`]s can be played to a law and to the running kernel; each
-//! answers with the folios that every step added, and the two can be compared.
+//! A list of [`HandleStep`]s can be played to a policy and to the running kernel. Each returns the folios
+//! that every step added, and the two results can be compared.
 
 use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::{Advice, Folio, ReadaheadLimits};
 
-/// One thing that a program does with an open file.
+/// One operation of a program on an open file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HandleStep {
     /// `pread(2)`; may reach past the end of the file, or lie past it.
     Read {
         /// The first byte.
         offset: u64,
-        /// How many bytes.
+        /// Number of bytes.
         bytes: u64,
     },
-    /// An access to one byte of the mapped file, which lies within it.
+    /// An access to one byte of the mapped file, inside the file.
     Touch {
-        /// The byte.
+        /// Offset of the byte.
         offset: u64,
     },
-    /// `posix_fadvise(2)` for the whole file, and `madvise(2)` for its mapping.
-    /// `DontNeed` makes it cold again.
+    /// `posix_fadvise(2)` for the whole file, and `madvise(2)` for its mapping. `DontNeed` drops
+    /// its pages.
     Advise(Advice),
-    /// Closes the file and opens it anew: what was learned of the stream is
-    /// lost, what is cached stays.
+    /// Closes and reopens the file: the stream state is lost, cached pages stay.
     Reopen,
 }
 
-/// What a list of steps brought into the cache on some system.
+/// Folios that a list of steps added to the cache of one system.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recording {
-    /// Whose decisions these are: `Linux 6.18.44 ext4`, `ondemand`.
+    /// The system that decided, for example `Linux 6.18.44 ext4` or `ondemand`.
     pub system: String,
-    /// What the device allowed.
+    /// Limits of the device.
     pub limits: ReadaheadLimits,
-    /// The length of the file in bytes.
+    /// Length of the file in bytes.
     pub file_bytes: u64,
-    /// The largest folio that the file system takes, as an order; 0 for single pages only.
+    /// Largest folio of the file system, as an order; 0 for single pages only.
     pub folio_order_max: u8,
     /// For each step, the folios that it added, in order.
     pub added: Vec<Vec<Folio>>,

@@ -1,60 +1,57 @@
-//! `runs`: learns from faults how long the runs of pages are that a program
-//! touches, and reads such a run with few requests. Made for mapped files.
+//! `runs`: learns from faults the lengths of the runs of pages that a program touches, and reads
+//! such a run with few requests. Made for mapped files.
 //!
-//! A program that maps a file shows page after page what it wants, and only by
-//! faults: pages that are mapped tell nothing about their use. The ideal: a
-//! program that takes slices of 64 KiB at random places costs one read of 64
-//! KiB a slice; one that hops from page to page, a page each; one that takes
-//! tensors of 1 to 6 MiB waits once or twice a tensor; one that goes through
-//! the file, large windows ahead of need.
+//! A program with a mapped file shows its accesses only by faults: pages that are already mapped
+//! report no use. The goals: a program that takes slices of 64 KiB at random offsets needs one
+//! request of 64 KiB for each slice. One with single-page accesses reads one page each. One that
+//! takes tensors of 1 to 6 MiB waits once or twice for a tensor. One that reads the file in order
+//! gets large windows in advance.
 //!
-//! The law in words. A *run* starts where a page is touched that nothing
-//! foretold, and goes on as far as pages are touched in order, up or down. The last 16
-//! runs are remembered. A fault on an absent page:
+//! How it works: a *run* starts at a touched page that no remembered run predicted. It goes on as
+//! long as pages are touched in order, upwards or downwards. The last 16 runs are remembered. A
+//! fault on an absent page:
 //!
-//! - *right behind a remembered run's window* goes on with it. How much more to
-//!   read: what runs that came as far as this one usually still had before
-//!   them; if none came so far, as much again as the run has;
-//! - *right before a run that has not come any farther* turns that run around: it goes the other
-//!   way from where it began, and goes on;
-//! - *anywhere else* starts a run. How much to read from there on: the usual
-//!   length of a run; 4 pages while nothing is known. It is taken to go down if more of the
-//!   remembered runs did than went up, of those that have shown it.
+//! - *directly behind the window of a remembered run* continues this run. The size of the next
+//!   window is the usual remaining length of runs that came as far as this one. If none came so
+//!   far, the length of the run doubles;
+//! - *directly before a run with no other touched page* reverses that run: it goes on in the other
+//!   direction from its start;
+//! - *anywhere else* starts a run. Its window is the usual length of a run, or 4 pages while no
+//!   length is known. Its direction is the more frequent one among the remembered runs of known
+//!   direction.
 //!
-//! Down is the mirror image of up in all that is said here: programs go down
-//! through memory that they don't know to be a file, as `memcpy` of the GNU C library does
-//! with 512 KiB and more whose source and destination lie alike within a page.
+//! Downward runs mirror upward runs in every rule. Programs read memory downwards without knowing
+//! that it is a file. For example, `memcpy` of the GNU C library does so with 512 KiB or more whose
+//! source and destination have similar offsets within a page.
 //!
-//! *Usual* is the length with the smallest cost over the remembered runs,
-//! where each page read in vain costs 1, and each run that would need another
-//! request costs what a request of this device does: so many pages as could be
-//! read while the program waits for it, and 32 at least (128 KiB, about what
-//! pays the latency back on disks, solid-state drives and networks alike).
+//! *Usual* is the length with the smallest total cost over the remembered runs. Each wasted page
+//! costs 1. Each run that would need another request costs the price of a request on this device:
+//! the number of pages that could be read during the wait for it. It is at least 32 (128 KiB, about
+//! the size that repays the latency on disks, solid-state drives and networks).
 //!
-//! The readahead mark is the tripwire: a marked page is not mapped with its
-//! neighbours, so its touch comes here. The last page of each window is marked,
-//! and tells that the run was used whole. When it was not touched, the run's
-//! length is not known. (Where the end of a window was there before, the mark is on the last
-//! page that was read for it.) While fewer than 4 of the newest 8 lengths are known,
-//! runs are *watched*: their pages are marked one by one at first, then 8 to
-//! each doubling of the distance from where the run began, so that a length is
-//! known to an eighth, and one below 64 KiB exactly.
+//! The readahead mark is the trigger: a marked page is not mapped with its neighbours, so that its
+//! touch causes a fault. The last page of each window is marked; its touch shows that the whole
+//! window was used. Without this touch the length of the run is unknown. If the end of a window was
+//! cached before, the last page read for the window has the mark. While fewer than 4 of the newest
+//! 8 lengths are known, runs are *watched*. Their pages are marked one by one at first, then 8
+//! times for each doubling of the distance from the start of the run. This determines a length to
+//! an eighth, and a length below 64 KiB exactly.
 //!
-//! The middle of a window is marked where some remembered run went on behind its end,
-//! or where all were outgrown and the run has 64 KiB: then it is a *stream*. There the
-//! next window is read, for which nobody waits: as much as is usual, which may
-//! be nothing; of a stream as much as before, and twice that if its reader had to wait
-//! for a page since, but never more ahead than what was touched.
+//! The middle of a window is marked if some remembered run went on behind its end. It is also
+//! marked if no remembered run came as far and the run has 64 KiB: then it is a *stream*. At this
+//! mark the next window is read before the program waits for it. Its size is the usual remaining
+//! length, which may be 0. For a stream it is the size of the last window, or twice that if the
+//! reader had to wait since; but never more pages ahead than were touched.
 //!
-//! A window is no larger than 16 times what costs as much as a request (the
-//! device is then busy with bytes for 94 % of the time), than an eighth of the
-//! memory, and than the largest that is allowed.
+//! The window limits are 16 times the pages that cost as much as a request, an eighth of the
+//! memory, and the largest allowed window. With 16 times, the device transfers data for 94 % of the
+//! time.
 //!
-//! Advice: `sequential` takes every run for a stream from its first page;
-//! `random` reads one page where nothing is known yet, and makes no streams.
+//! Advice: `sequential` treats every run as a stream from its first page. `random` reads one page
+//! while no length is known, and disables streams.
 //!
-//! Our own. Its constants were chosen with `crates/peers/benches/mapping_speed.rs` and
-//! `bench/python_tensors.py` on a device of one millisecond.
+//! An own design. The constants were chosen with `crates/peers/benches/mapping_speed.rs` and
+//! `bench/python_tensors.py` on a device with a latency of one millisecond.
 
 use alloc::collections::VecDeque;
 
@@ -66,35 +63,36 @@ use crate::unit::PageRange;
 
 mod run;
 
-/// How many runs are remembered: enough for several threads, each with a run
-/// of its own, beside what is known of earlier ones.
+/// Number of remembered runs: enough for several threads with a current run each, plus earlier
+/// runs.
 const RUNS: usize = 16;
-/// What a request costs at least, in pages that it could have read instead.
+/// Lower bound of the cost of a request, in pages that could have been read instead.
 const REQUEST_PAGES: u64 = 32;
-/// The window where nothing is known.
+/// First window in pages while no length is known.
 const FIRST_PAGES: u64 = 4;
-/// Of so many of the newest runs …
+/// Number of the newest runs that decide if new runs are watched.
 const RECENT_RUNS: usize = 8;
-/// … so many lengths must be known; else runs are watched.
+/// New runs are watched while fewer than this number of the newest lengths are known.
 const KNOWN_LENGTHS_MIN: usize = 4;
-/// A run shorter than this is no stream.
+/// Shortest run, in pages, that counts as a stream: 64 KiB.
 const STREAM_PAGES: u64 = 16;
-/// Windows are at most so many times what costs as much as a request.
+/// Largest window, as a multiple of the pages that cost as much as a request.
 const WINDOW_PER_REQUEST_COST: u64 = 16;
-/// … and have at most this part of the memory: several readers take turns in it.
+/// Divisor of the memory that bounds a window, because several readers share it.
 const WINDOW_MEMORY_DIVISOR: u64 = 8;
 
-/// The law `runs`, for one open file.
+/// The policy `runs`, for one open file.
 #[derive(Clone, Debug)]
 pub struct RunsPolicy {
+    /// The largest allowed window.
     window_pages_max: u64,
     advice: Advice,
-    /// The newest is last.
+    /// The remembered runs; the newest is last.
     runs: VecDeque<TouchedRun>,
 }
 
 impl RunsPolicy {
-    /// With windows of at most `window_pages_max` pages.
+    /// Creates the policy with windows of at most `window_pages_max` pages.
     pub fn new(window_pages_max: u64) -> RunsPolicy {
         RunsPolicy { window_pages_max, advice: Advice::Normal, runs: VecDeque::with_capacity(RUNS) }
     }
@@ -102,13 +100,13 @@ impl RunsPolicy {
     /// Parses `runs,read_ahead_kb=KIB`.
     ///
     /// # Errors
-    /// A parameter is unknown, or a value can't be used.
+    /// A parameter is unknown, or a value is out of range.
     pub fn from_spec(spec: &Spec, limits: &ReadaheadLimits) -> Result<RunsPolicy, SpecError> {
         spec.only(&["read_ahead_kb"])?;
         Ok(RunsPolicy::new(window_pages(spec, limits)?))
     }
 
-    /// These pages were touched.
+    /// Handles a touch of these pages: continues, reverses or starts a run.
     fn touch(&mut self, touched: PageRange, ask: &ReadRequest, pages: &mut dyn PageView) {
         let found = self.runs.iter().rposition(|run| {
             let place = run.way.along(touched).first;
@@ -122,7 +120,7 @@ impl RunsPolicy {
                 self.go_on(at, touched, ask, pages);
             }
             (Some(at), None) => self.note_use(at, touched, ask, pages),
-            // Also where a page of a window was given up before it was touched.
+            // This includes a page of a window that was evicted before its touch.
             (_, Some(_)) => match self.turned(touched) {
                 Some(at) => {
                     self.runs[at].turn();
@@ -134,7 +132,8 @@ impl RunsPolicy {
         }
     }
 
-    /// The run that has been touched no more than now, and right behind, seen from the other way.
+    /// The index of a run that these pages reverse: no more of it was touched than now, and the
+    /// pages lie directly before its start.
     fn turned(&self, touched: PageRange) -> Option<usize> {
         self.runs.iter().rposition(|run| {
             let is_new = run.touched() <= touched.count();
@@ -142,7 +141,7 @@ impl RunsPolicy {
         })
     }
 
-    /// The way that a run is taken to go of which nothing is known.
+    /// The assumed direction of a new run: the more frequent one among the remembered runs.
     fn usual_direction(&self) -> TouchOrder {
         let ways = self.runs.iter().filter(|run| run.touched() > 1).map(|run| run.way);
         let (mut up, mut down) = (0, 0);
@@ -150,6 +149,7 @@ impl RunsPolicy {
         if down > up { TouchOrder::Down } else { TouchOrder::Up }
     }
 
+    /// Starts a run at the touched pages and reads its first window.
     fn begin(&mut self, touched: PageRange, ask: &ReadRequest, pages: &mut dyn PageView) {
         let way = self.usual_direction();
         let places = way.along(touched);
@@ -180,7 +180,7 @@ impl RunsPolicy {
         self.read_window(at, usual.unwrap_or(unknown).max(touched.count()), ask, pages);
     }
 
-    /// The run goes on behind its window, and its reader waits.
+    /// Continues a run behind its window, whose reader waits for the touched pages.
     fn go_on(
         &mut self,
         at: usize,
@@ -198,7 +198,8 @@ impl RunsPolicy {
         self.read_window(at, usual.unwrap_or(come).max(missing).max(1), ask, pages);
     }
 
-    /// Pages of the window were touched, and are there or on their way.
+    /// Handles a touch of window pages that are cached or being read. At the trigger it reads the
+    /// next window.
     fn note_use(
         &mut self,
         at: usize,
@@ -228,7 +229,7 @@ impl RunsPolicy {
         }
     }
 
-    /// How much to read behind the window of a run whose reader is in its middle.
+    /// Size of the next window of a run whose reader is in the middle of the current one; may be 0.
     fn next_ahead(&self, at: usize, pages: &mut dyn PageView) -> u64 {
         let run = self.runs[at];
         if !self.is_stream(at, run.touched()) {
@@ -241,7 +242,7 @@ impl RunsPolicy {
         }
     }
 
-    /// Reads the absent ones of the run's next `size` pages, and marks as the law says.
+    /// Reads the absent pages of the run's next `size` pages, and sets the marks.
     fn read_window(&mut self, at: usize, size: u64, ask: &ReadRequest, pages: &mut dyn PageView) {
         let size = size.min(self.size_max(pages).max(ask.request().count()));
         let run = self.runs[at];
@@ -262,7 +263,7 @@ impl RunsPolicy {
                 || (run.has_length_marks && is_length_mark(place - run.first));
             let page = run.way.at(place);
             if !pages.is_cached(page) && !pages.add(Folio::holding(page, 0), is_marked) {
-                // Memory is short: the run has no more than this.
+                // Memory is short: the window ends here.
                 run.window_end = place.max(run.touched_end);
                 break;
             }
@@ -277,7 +278,7 @@ impl RunsPolicy {
         self.window_pages_max.min(by_cost.max(REQUEST_PAGES)).min(by_memory.max(1))
     }
 
-    /// Whether the run, which came so far, is a stream.
+    /// Returns true if the run, of length `come`, is a stream.
     fn is_stream(&self, at: usize, come: u64) -> bool {
         match self.advice {
             Advice::Random => false,
@@ -286,35 +287,35 @@ impl RunsPolicy {
         }
     }
 
-    /// The known lengths of the runs but the one that is asked about.
+    /// The known lengths of all runs except the run `at`.
     fn lengths(&self, at: usize) -> impl Iterator<Item = u64> {
         let others = self.runs.iter().enumerate().filter(move |&(other, _)| other != at);
         others.filter_map(|(_, run)| run.length())
     }
 
-    /// Whether no other remembered run came farther than `pages`.
+    /// Returns true if no other remembered run came farther than `pages`.
     fn is_outgrown(&self, at: usize, pages: u64) -> bool {
         self.lengths(at).all(|length| length <= pages)
     }
 
-    /// How much more is usual for a run that goes on behind its window; `None` when
-    /// no remembered one came farther.
+    /// The usual remaining length of a run that goes on behind its window; `None` if no remembered
+    /// run came farther.
     fn usual_rest_after_window(&self, at: usize, pages: &mut dyn PageView) -> Option<u64> {
         let come = self.runs[at].come();
         let rests = self.lengths(at).filter(|&length| length > come).map(|length| length - come);
         rests.min_by_key(|&size| (self.cost(at, come, size, pages), size))
     }
 
-    /// How much more is usual for a run that may yet end within its window; 0 when it
-    /// had better be waited for.
+    /// The usual remaining length of a run that may still end within its window; 0 if reading later
+    /// is cheaper.
     fn usual_rest_within_window(&self, at: usize, pages: &mut dyn PageView) -> u64 {
         let run = self.runs[at];
         let sizes = self.lengths(at).map(|length| length.saturating_sub(run.come()));
         sizes.min_by_key(|&size| (self.cost(at, run.touched(), size, pages), size)).unwrap_or(0)
     }
 
-    /// What a window of so many pages behind the run's would have cost over the remembered
-    /// runs that are longer than `come`, in pages.
+    /// Cost, in pages, that a window of `size` pages behind the current one would have had, summed
+    /// over the remembered runs longer than `come`.
     fn cost(&self, at: usize, come: u64, size: u64, pages: &mut dyn PageView) -> u64 {
         let estimate = &pages.evidence().device.estimate;
         let request_pages = estimate.request_cost_pages().max(REQUEST_PAGES);

@@ -1,25 +1,20 @@
 //! `window`: the readahead of Linux 2.6.0-test2-mm4 (2003), with its fault.
 //!
-//! The law in words: each open file has a current window and, once a page of
-//! it is read, an ahead window that starts where the current one ends. A page
-//! read inside the current window, or just behind it, is a hit and lets the
-//! next window grow by two pages; any other page is a miss and shrinks it by
-//! two. When the shrinking reaches zero, readahead is *off*: nothing is read
-//! ahead, until as many pages as a whole window have been missed one after the
-//! other. "All was cached already" and "the queue was congested" look the same
-//! to it, and also shrink the window.
+//! How it works: each open file has a current window. Once a page of it is read, it also has an
+//! ahead window, which starts at the end of the current one. A page inside the current window, or
+//! directly behind it, is a hit: the next window grows by two pages. Any other page is a miss and
+//! shrinks the next window by two. At zero, readahead is *off* until a whole window of consecutive
+//! pages has been missed. A window that starts no I/O also shrinks: the policy can't distinguish
+//! "all pages were cached" from "the queue was congested".
 //!
-//! When the law hears of a page depends on the kernel. In 2.6.0-test2 each page
-//! was announced when the read loop came to it, after the pages before it had
-//! arrived (`announce=page`); the mm4 tree announced all pages of a read before
-//! its loop (`announce=request`, the default).
+//! The time at which the policy sees a page depends on the kernel. In 2.6.0-test2 the read loop
+//! announced each page after the pages before it had arrived (`announce=page`). The mm4 tree
+//! announced all pages of a read before its loop (`announce=request`, the default).
 //!
-//! What is absent when the read loop comes to it is read alone and waited for
-//! before the next page is looked at. With readahead off this crawls page by
-//! page; and when several reads of one file are under way at once, their
-//! misses come in an order that looks random, so that readahead stays off.
-//! That is the failure of source A, kept here to be measured:
-//! [`demand`](ReadaheadPolicy::demand) always answers [`Demand::Page`].
+//! A page that is absent when the read loop reaches it is read alone, and the loop waits for it.
+//! With readahead off, a read therefore proceeds page by page. The misses of concurrent reads of
+//! one file interleave and look random, so that readahead stays off. This is the failure of source
+//! A, kept here to be measured: [`demand`](ReadaheadPolicy::demand) always returns [`Demand::Page`].
 //!
 //! Source: KERNEL.md section 1.
 
@@ -30,44 +25,50 @@ use super::{
 };
 use crate::policy::{Spec, SpecError};
 
-/// The smallest window that an evicted page may shrink it to: 16 KiB.
+/// Lower bound, in pages, of a window that shrinks because announced pages were evicted: 16 KiB.
 const WINDOW_PAGES_MIN: i64 = 4;
 
-/// The block of pages read around a fault, in pages.
+/// Size in pages of the aligned block that is read around a fault.
 const AROUND_PAGES: u64 = 16;
 
-/// By how much the faults that missed may exceed those that hit before
-/// reading around them is given up.
+/// Surplus of fault misses over fault hits above which reading around faults stops.
 const FAULT_MISSES_MAX: i64 = 100;
 
-/// The size of the next window.
+/// Size of the next window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum NextWindow {
-    /// No page was read yet.
+    /// No page has been read yet.
     Unused,
-    /// Maximally shrunk: readahead is off.
+    /// Shrunk to zero: readahead is off.
     Off,
-    /// So many pages.
+    /// Size in pages.
     Pages(i64),
 }
 
-/// The law `window`, for one open file.
+/// The policy `window`, for one open file.
 #[derive(Clone, Debug)]
 pub struct Window {
     window_pages_default: i64,
+    /// The largest window at present: doubled by sequential advice, 0 after random advice.
     window_pages_max: i64,
-    /// Whether a page is announced when the read loop comes to it, not before.
+    /// True for `announce=page`: the read loop announces each page when it reaches it.
     announces_singly: bool,
+    /// First page of the current window.
     start: u64,
+    /// Pages of the current window. While readahead is off: a counter that each consecutive miss
+    /// raises and any other miss lowers.
     size: i64,
     ahead: Option<AheadWindow>,
     next: NextWindow,
+    /// The last announced or missed page; `None` before the first.
     previous_page: Option<u64>,
     is_random: bool,
     is_sequential: bool,
+    /// Fault misses minus fault hits.
     fault_misses: i64,
 }
 
+/// The window behind the current one, already submitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct AheadWindow {
     start: u64,
@@ -75,7 +76,8 @@ struct AheadWindow {
 }
 
 impl Window {
-    /// With windows of at most `window_pages_max` pages (the kernel's default: 32).
+    /// Creates the policy with windows of at most `window_pages_max` pages (the kernel's default:
+    /// 32).
     pub fn new(window_pages_max: u64) -> Window {
         Window {
             window_pages_default: window_pages_max as i64,
@@ -95,7 +97,7 @@ impl Window {
     /// Parses `window,read_ahead_kb=KIB,announce=page|request`.
     ///
     /// # Errors
-    /// A parameter is unknown, or a value can't be used.
+    /// A parameter is unknown, or a value is out of range.
     pub fn from_spec(spec: &Spec, limits: &ReadaheadLimits) -> Result<Window, SpecError> {
         spec.only(&["read_ahead_kb", "announce"])?;
         let announces_singly = match spec.parameters.get("announce").map(|text| text.as_str()) {
@@ -113,12 +115,13 @@ impl Window {
         Ok(Window { announces_singly, ..Window::new(window_pages(spec, limits)?) })
     }
 
-    /// Whether readahead is off.
+    /// Returns true while readahead is off.
     pub(super) fn is_off(&self) -> bool {
         self.next == NextWindow::Off
     }
 
-    /// The read loop tells of a page of the current read.
+    /// Handles one page of the current read, announced by the read loop: adjusts the size of the
+    /// next window and submits a window if one is due.
     pub(super) fn announce(&mut self, page: u64, ask: &ReadRequest, pages: &mut dyn PageView) {
         if self.previous_page == Some(page) && self.next != NextWindow::Unused {
             return;
@@ -145,8 +148,8 @@ impl Window {
         } else if let Some(ahead) = self.ahead
             && ahead.start == page
         {
-            // The first page of the ahead window: it becomes the current one,
-            // and the next page will ask for the one after it.
+            // The first page of the ahead window makes it the current window. The next page submits
+            // the window after it.
             self.start = ahead.start;
             self.size = ahead.size;
             self.ahead = None;
@@ -156,7 +159,7 @@ impl Window {
         }
     }
 
-    /// The read came to a page that is absent though it was announced.
+    /// Handles a page that was announced and is absent when the read reaches it.
     pub(super) fn note_miss(&mut self, page: u64) {
         match self.next {
             NextWindow::Pages(next) => {
@@ -176,7 +179,7 @@ impl Window {
         }
     }
 
-    /// A fault touched a page of a mapping.
+    /// Handles a fault on a page of a mapping.
     pub(super) fn note_fault(&mut self, page: u64, ask: &ReadRequest, pages: &mut dyn PageView) {
         if self.is_sequential {
             return self.announce(page, ask, pages);
@@ -192,6 +195,8 @@ impl Window {
         }
     }
 
+    /// Applies the program's advice: sequential doubles the largest window, random disables
+    /// readahead.
     pub(super) fn note_advice(&mut self, advice: Advice) {
         match advice {
             Advice::Normal => self.window_pages_max = self.window_pages_default,
@@ -203,6 +208,7 @@ impl Window {
         self.is_sequential = advice == Advice::Sequential;
     }
 
+    /// Size of the next window in pages; 0 while it is unused or off.
     fn next_pages(&self) -> i64 {
         match self.next {
             NextWindow::Pages(pages) => pages,
@@ -210,6 +216,7 @@ impl Window {
         }
     }
 
+    /// Replaces both windows by one that starts at `page`, and submits it.
     fn new_window(
         &mut self,
         page: u64,
@@ -225,6 +232,7 @@ impl Window {
         self.judge(started, original);
     }
 
+    /// Submits the window behind the current one.
     fn new_ahead(&mut self, original: i64, ask: &ReadRequest, pages: &mut dyn PageView) {
         let ahead = AheadWindow { start: self.start + self.size as u64, size: self.next_pages() };
         self.ahead = Some(ahead);
@@ -232,6 +240,8 @@ impl Window {
         self.judge(started, original);
     }
 
+    /// Shrinks the next window by one page if the submission started no I/O. `original` is the
+    /// window size before the current page.
     fn judge(&mut self, started: u64, original: i64) {
         if started > 0 {
             return;
@@ -246,13 +256,14 @@ impl Window {
         }
     }
 
+    /// Turns readahead off and resets the count of consecutive misses.
     fn turn_off(&mut self) {
         self.next = NextWindow::Off;
         self.size = 0;
     }
 }
 
-/// Reads the absent ones of `size` pages from `first` on; gives their number.
+/// Submits the absent pages among `size` pages from `first` on. Returns their number.
 pub(super) fn submit(first: u64, size: i64, ask: &ReadRequest, pages: &mut dyn PageView) -> u64 {
     if ask.is_congested {
         return 0;
@@ -272,6 +283,7 @@ pub(super) fn submit(first: u64, size: i64, ask: &ReadRequest, pages: &mut dyn P
 }
 
 impl ReadaheadPolicy for Window {
+    /// Announces all requested pages before the read loop, unless `announce=page`.
     fn read(&mut self, ask: &ReadRequest, pages: &mut dyn PageView) {
         if self.announces_singly {
             return;
@@ -289,6 +301,7 @@ impl ReadaheadPolicy for Window {
         self.note_advice(advice);
     }
 
+    /// Announces the page now with `announce=page`, and counts a miss if it is still absent.
     fn demand(&mut self, page: u64, ask: &ReadRequest, pages: &mut dyn PageView) -> Demand {
         if self.announces_singly {
             self.announce(page, ask, pages);
@@ -311,7 +324,7 @@ pub(super) mod tests {
     use crate::unit::{PAGE_BYTES, PageRange};
     use alloc::vec::Vec;
 
-    /// What was added since the last call, neighbours joined.
+    /// Ranges added since the last call, adjacent folios joined.
     pub(in super::super) fn ranges(pages: &mut PageTable) -> Vec<PageRange> {
         let mut ranges: Vec<PageRange> = Vec::new();
         for (folio, _) in pages.take_added() {
@@ -332,7 +345,7 @@ pub(super) mod tests {
         }
     }
 
-    /// What each read brings in: worked by hand from KERNEL.md section 1.
+    /// Windows of each read, worked by hand from KERNEL.md section 1.
     #[test]
     fn golden_trajectory_of_a_sequential_reader_from_page_0() {
         let mut policy = Window::new(32);
@@ -343,14 +356,14 @@ pub(super) mod tests {
         };
         // First use at page 0: a window of max/2 = 16.
         assert_eq!(step(0), [(0, 16)]);
-        // A hit: next 16 + 2 = 18; no ahead window yet: one of 18 pages from 16.
+        // A hit: next = 16 + 2 = 18. No ahead window exists yet: one of 18 pages from 16 is read.
         assert_eq!(step(1), [(16, 18)]);
         for page in 2..=15 {
             assert_eq!(step(page), []);
         }
-        // Page 16 is the ahead window's first: it becomes current, without I/O.
+        // Page 16 is the first of the ahead window, which becomes current without I/O.
         assert_eq!(step(16), []);
-        // 14 more hits have brought next to the maximum of 32 long since.
+        // 14 more hits have raised the next window to the maximum of 32.
         assert_eq!(step(17), [(34, 32)]);
     }
 
@@ -361,11 +374,11 @@ pub(super) mod tests {
         policy.read(&ask(160, 16), &mut pages);
         assert!(policy.is_off());
         assert_eq!(ranges(&mut pages), []);
-        // 16 pages missed: the first is no successor (size stays 0), 15 follow.
+        // 16 pages missed: the first is not consecutive (size stays 0), 15 follow.
         (160..176).for_each(|page| policy.note_miss(page));
         assert_eq!(policy.size, 15);
-        // The next record starts elsewhere: 15 - 1 + 15 = 29; the third reaches
-        // 32 with its fifth page: 28, 29, 30, 31, 32.
+        // The next record starts elsewhere: 15 - 1 + 15 = 29. The third reaches 32 with its fifth
+        // page: 28, 29, 30, 31, 32.
         (480..496).for_each(|page| policy.note_miss(page));
         assert_eq!(policy.size, 29);
         (800..804).for_each(|page| policy.note_miss(page));
@@ -394,7 +407,7 @@ pub(super) mod tests {
         policy.read(&ask(0, 1), &mut pages);
         let congested = ReadRequest { is_congested: true, ..ask(1, 1) };
         policy.read(&congested, &mut pages);
-        // next was 16; nothing was started: 15, and the ahead window with it.
+        // The next window was 16. No I/O was started, so it becomes 15, as does the ahead window.
         assert_eq!(policy.next, NextWindow::Pages(15));
         assert_eq!(policy.ahead, Some(AheadWindow { start: 16, size: 15 }));
     }

@@ -1,10 +1,9 @@
 //! `window-fixed`: [`Window`] with the repair of source A.
 //!
-//! The law in words: as `window`, but while readahead is off, all the pages of
-//! a read are first told as missed, and then at least the pages that the read
-//! needs are started in one go, before anything is waited for. So a read is
-//! never crawled through page by page, and enough reads in order bring
-//! readahead back though they are asynchronous.
+//! How it works: as `window`, with one difference while readahead is off. All pages of a read are
+//! then counted as misses first. After that at least the pages of the read are submitted together,
+//! before the reader waits for any of them. A read is therefore never served page by page. Enough
+//! consecutive reads turn readahead on again, even if they are asynchronous.
 //!
 //! Source: KERNEL.md section 1; the thread of 2003 restated in SOURCES.md, A.
 
@@ -12,14 +11,15 @@ use super::window::{Window, submit};
 use super::{Advice, PageView, ReadRequest, ReadaheadLimits, ReadaheadPolicy, window_pages};
 use crate::policy::{Spec, SpecError};
 
-/// The law `window-fixed`, for one open file.
+/// The policy `window-fixed`, for one open file.
 #[derive(Clone, Debug)]
 pub struct WindowFixed {
     window: Window,
 }
 
 impl WindowFixed {
-    /// With windows of at most `window_pages_max` pages (the kernel's default: 32).
+    /// Creates the policy with windows of at most `window_pages_max` pages (the kernel's default:
+    /// 32).
     pub fn new(window_pages_max: u64) -> WindowFixed {
         WindowFixed { window: Window::new(window_pages_max) }
     }
@@ -27,7 +27,7 @@ impl WindowFixed {
     /// Parses `window-fixed,read_ahead_kb=KIB`.
     ///
     /// # Errors
-    /// A parameter is unknown, or a value can't be used.
+    /// A parameter is unknown, or a value is out of range.
     pub fn from_spec(spec: &Spec, limits: &ReadaheadLimits) -> Result<WindowFixed, SpecError> {
         spec.only(&["read_ahead_kb"])?;
         Ok(WindowFixed::new(window_pages(spec, limits)?))
@@ -35,6 +35,8 @@ impl WindowFixed {
 }
 
 impl ReadaheadPolicy for WindowFixed {
+    /// Announces the pages as `window` does. While readahead is off, counts all of them as misses
+    /// and submits the whole request.
     fn read(&mut self, ask: &ReadRequest, pages: &mut dyn PageView) {
         self.window.read(ask, pages);
         if self.window.is_off() {
@@ -73,8 +75,8 @@ mod tests {
         assert_eq!(ranges(&mut pages), [PageRange::new(160, 16)]);
     }
 
-    /// 15 + 14 + … as in `window`: the misses of the third record reach a
-    /// whole window, so that the fourth meets a law that is on again.
+    /// Misses count 15 + 14 + … as in `window`. The misses of the third record reach a whole
+    /// window, so that readahead is on again for the fourth.
     #[test]
     fn three_records_of_sixteen_pages_bring_readahead_back() {
         let mut policy = WindowFixed::new(32);

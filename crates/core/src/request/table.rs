@@ -1,4 +1,4 @@
-//! The requests that are open, by name, and what each was merged from.
+//! The open requests by identifier, and the parts of merged requests.
 
 use core::num::NonZeroU32;
 use core::ops::Index;
@@ -7,40 +7,44 @@ use slab::Slab;
 
 use super::{Need, Request, RequestId};
 
-/// All open requests. Whoever deals with a request holds its name, and looks here.
+/// All open requests. Other structures hold identifiers, and look them up here.
 ///
-/// A request that is merged into another one becomes a *part* of it, and is closed with it: the
-/// other one, its *head*, now covers both, and each of the two names still finds its own bytes.
+/// A request that is merged into another one becomes a *part* of it, and is closed with it. The
+/// other one, its *head*, now covers both, and each of the two identifiers still finds its own
+/// bytes.
 ///
-/// 1. The parts of a request, itself among them, follow each other by sector without a gap, and
-///    together they are what the request covers.
-/// 2. A request is needed as much as that of its parts which is needed most.
-/// 3. The parts of a request are closed together, the head first, and then the one that was merged
-///    into it last. A name that was closed is given again.
+/// 1. The parts of a request, itself included, are adjacent by sector, and together they are the
+///    request.
+/// 2. The need of a request is the highest need of its parts.
+/// 3. The parts of a request are closed together: the head first, and then the most recently merged
+///    part. A closed identifier is reused.
 #[derive(Debug, Default)]
 pub struct RequestTable {
     slots: Slab<RequestSlot>,
 }
 
+/// An open request with its links.
 #[derive(Debug)]
 struct RequestSlot {
-    /// Of a head, all that it covers; of any other part, what it covered when it was merged.
+    /// For a head, all sectors that it covers; for any other part, its sectors when it was merged.
     request: Request,
-    /// Where the request lay when it was opened.
+    /// First sector of the request when it was opened.
     start: u64,
+    /// Size of the request when it was opened.
     sectors: u32,
     /// The request that it is a part of; itself if it was not merged into another one.
     head: RequestId,
     /// The part that is closed after this one.
     next: RequestLink,
-    /// The first and the last part of a head, by sector.
+    /// First part of a head, by sector.
     first: RequestId,
+    /// Last part of a head, by sector.
     last: RequestId,
-    /// The part behind this one, by sector.
+    /// The next part by sector.
     behind: RequestLink,
 }
 
-/// The name of another part, or none, in four bytes: one more than the name.
+/// Optional identifier of another part in four bytes: the identifier plus one.
 #[derive(Clone, Copy, Debug, Default)]
 struct RequestLink(Option<NonZeroU32>);
 
@@ -54,14 +58,15 @@ impl RequestLink {
     }
 }
 
-/// For how many more requests room is made where there is some for `count`: a quarter. There are as many as half of the
-/// memory has pages where a law reads single pages ahead; to double then would be room for twice as many as there ever are.
+/// Number of slots to add to a table of `count` requests: a quarter, plus 16. A policy that
+/// prefetches single pages has as many requests as half of the memory has pages. Doubling the table
+/// would then allocate twice the number that ever exists.
 pub(crate) fn more_requests(count: usize) -> usize {
     count / 4 + 16
 }
 
 impl RequestTable {
-    /// Takes a request in, and names it.
+    /// Adds a request, and returns its identifier.
     pub fn open(&mut self, request: Request) -> RequestId {
         if self.slots.len() == self.slots.capacity() {
             self.slots.reserve_exact(more_requests(self.slots.len()));
@@ -75,19 +80,19 @@ impl RequestTable {
         id
     }
 
-    /// Ends a request that was not merged, or the next part of a merged one. Gives it as it was
-    /// opened, and the part that is to be closed now.
+    /// Closes an unmerged request, or the next part of a merged one. Returns it as it was opened,
+    /// and the part to be closed next.
     pub fn close(&mut self, id: RequestId) -> (Request, Option<RequestId>) {
         let slot = self.slots.remove(id.0 as usize);
         let next = slot.next.get();
         if next.is_some_and(|part| self.slot(part).head == id) {
-            // The next request of this name is not the head of those that are left.
+            // The next request with this identifier is not the head of the remaining parts.
             self.set_head(next, |part| part);
         }
         (slot.opened(), next)
     }
 
-    /// Ends a request with all its parts.
+    /// Closes a request with all its parts.
     pub fn close_all(&mut self, id: RequestId) {
         let mut part = Some(id);
         while let Some(id) = part {
@@ -117,8 +122,8 @@ impl RequestTable {
         self.slot_mut(oldest).next = newest_before;
     }
 
-    /// Somebody waits for the request, and so for the one that it is a part of: gives that one, if
-    /// nobody has waited for it before.
+    /// Marks the request, and the one that it is a part of, as awaited. Returns the latter if it
+    /// was not awaited before.
     pub fn set_demand(&mut self, id: RequestId) -> Option<RequestId> {
         let head = self.slot(id).head;
         let was_demand = self.slot(head).request.need == Need::Demand;
@@ -127,27 +132,27 @@ impl RequestTable {
         (!was_demand).then_some(head)
     }
 
-    /// The parts of a request in the order of their sectors.
+    /// The parts of a request in sector order.
     pub fn parts(&self, id: RequestId) -> impl Iterator<Item = RequestId> + '_ {
         core::iter::successors(Some(self.slot(id).first), |&part| self.slot(part).behind.get())
     }
 
-    /// Whether the request was merged with others.
+    /// Returns true if the request was merged with others.
     pub fn is_merged(&self, id: RequestId) -> bool {
         self.slot(id).next.get().is_some()
     }
 
-    /// A part as it was opened, whatever was merged into it since.
+    /// A part as it was opened, without later merges.
     pub fn opened(&self, part: RequestId) -> Request {
         self.slot(part).opened()
     }
 
-    /// Whether no request is open.
+    /// Returns true if no request is open.
     pub fn is_empty(&self) -> bool {
         self.slots.is_empty()
     }
 
-    /// Says of each part from this one on what its head is; gives the last of them.
+    /// Sets the head of each part from this one on. Returns the last of them.
     fn set_head(
         &mut self,
         from: Option<RequestId>,
@@ -173,6 +178,7 @@ impl RequestTable {
 }
 
 impl RequestSlot {
+    /// The request as it was opened.
     fn opened(&self) -> Request {
         Request { start: self.start, sectors: self.sectors, ..self.request }
     }
@@ -181,7 +187,7 @@ impl RequestSlot {
 impl Index<RequestId> for RequestTable {
     type Output = Request;
 
-    /// The request, with all that was merged into it.
+    /// The request, with all requests merged into it.
     fn index(&self, id: RequestId) -> &Request {
         &self.slot(id).request
     }
@@ -214,7 +220,7 @@ mod tests {
         (request.start, request.sectors)
     }
 
-    /// 0 to 8, then 16 to 24, and what lies between them last.
+    /// 0 to 8, then 16 to 24, and the sectors between them last.
     #[test]
     fn parts_are_in_sector_order_after_any_merge_order() {
         let mut table = RequestTable::default();
@@ -248,7 +254,7 @@ mod tests {
         assert!(is_demand(&table[behind]));
     }
 
-    /// The head's name is given again while the other part is still there.
+    /// The head's identifier is reused while the other part is still open.
     #[test]
     fn a_part_that_outlives_its_head_has_no_head() {
         let mut table = RequestTable::default();

@@ -1,34 +1,35 @@
-//! `adaptive`: everybody at once, or as many processes at a time as the device serves best.
+//! `adaptive`: all processes at once, or the number of processes at a time that the device serves
+//! best.
 //!
-//! One head serves a reader best who has it to himself: the next request lies
-//! close, and it is worth to keep the head idle for it. Many heads, or none,
-//! serve best whoever comes. No law can know which it drives, but it can see
-//! it. The law in words:
+//! A device with one head serves one reader at a time best: the next request is close, and keeping
+//! the device idle for it pays. A device with many heads, or none, is fastest with all requests at
+//! once. A policy can't know the type of its device, but it can measure it. How it works:
 //!
-//! - Requests go in the order of their sectors, as in `deadline`, and never wait
-//!   there longer than its deadlines; but what was read ahead in doubt goes after all others, until somebody comes to
-//!   wait for it, and is withdrawn where its turn never comes (`adaptive/open.rs`). At first everybody is *active*.
-//! - *Evidence first.* A limit on how many are active can gain only where most
-//!   of those who read are *near*, reading on request by request with no window that
-//!   grows (`adaptive/locality.rs`), and where their requests are in each other's way
-//!   (`adaptive/contention.rs`). Elsewhere nothing is tried, ever.
-//! - *A few are tried* then, one at first, and kept if they bring a quarter more than all together
-//!   (`adaptive/probe.rs`).
-//! - An active process keeps its place until its *turn* is over, or until it has
-//!   asked for nothing for 8 ms: so long the device is kept for it. A turn is 300 ms
-//!   shared by all who want one, at least an epoch of the probe, and at least eight times what the first
-//!   request of a turn takes, so that no more than an eighth is spent on the way.
-//!   Then comes who has waited longest.
-//! - *Depth.* While all are active and some ask for many requests at a time and others for few (`adaptive/queue_depth.rs`),
-//!   no more are under way than bring seven eighths of what all would, found in the same way, beyond one of each process;
-//!   and of those that wait, one of the
-//!   process goes first that has fewest under way. So who asks for little waits behind a few
-//!   and not behind all that the greediest would send. Where all ask for about as many, such a
-//!   limit would spare nobody anything and could only cost: there is none.
+//! - Requests are dispatched in sector order as in `deadline`, and wait at most its deadlines.
+//!   Speculative prefetches go after all others, until a reader waits for them. They are cancelled
+//!   if they were never due (`adaptive/open.rs`). Initially all processes are *active*.
+//! - *Evidence first.* A limit on active processes can help only under two conditions. Most of the
+//!   readers are *near*: they continue close to their last request, without a growing window
+//!   (`adaptive/locality.rs`). And their requests delay each other (`adaptive/contention.rs`). Otherwise
+//!   no limit is tried.
+//! - *A few processes are tried* then, initially one. The limit is kept if its throughput is a
+//!   quarter higher than with all processes (`adaptive/probe.rs`).
+//! - An active process keeps its place until its *time slice* ends, or until it has sent no request
+//!   for 8 ms, during which the device stays idle for it. Time slices are 300 ms divided by all
+//!   waiting processes. They last at least one epoch of the probe, and at least eight times the
+//!   first request of a slice, so that at most an eighth is spent on seeks. The process that has
+//!   waited longest is next.
+//! - *Depth.* This rule applies while all processes are active and some keep many requests queued
+//!   and others few (`adaptive/queue_depth.rs`). The number of requests in progress is then limited to
+//!   the lowest that gives seven eighths of the full throughput, beyond one for each process. The
+//!   limit is found in the same way. The next request is from the process with the fewest in
+//!   progress. A process with few requests then waits behind a few, and not behind all requests of
+//!   the most demanding process. If all processes keep about the same number queued, such a limit
+//!   could only cost throughput: there is none.
 //!
-//! Round and wait are CFQ's (`target_latency` and `slice_idle`,
-//! KERNEL.md section 4.1). Which part of what the device was given it serves
-//! first is the device's own business: the limit is one of processes, not of requests.
+//! Slice and idle time come from CFQ (`target_latency` and `slice_idle`, KERNEL.md section 4.1).
+//! The order among the requests inside the device is the device's own: the limit counts processes,
+//! not requests.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -53,91 +54,98 @@ use open::ReadyRequests;
 use probe::{EPOCH_TIME, Parameter, ProbeResult, ServedRead, ThroughputTuner};
 use queue_depth::QueueDepth;
 
-/// How long the device is kept for an active process that asks for nothing.
+/// Idle timeout: time for which the device is kept idle for an active process without requests.
 const IDLE_TIMEOUT: Time = Time::from_ms(8);
 
-/// All who want a turn have had one after about so long.
+/// Time in which every waiting process gets a slice, approximately.
 const ROUND: Time = Time::from_ms(300);
 
-/// No turn is shorter than an epoch, nor than so many times what its first request takes.
+/// Shortest time slice, as a multiple of the duration of its first request.
 const SLICE_SEEK_FACTOR: u64 = 8;
 
 /// The scheduler `adaptive`.
 ///
-/// 1. Reads are parked while their process has no place under a limit, or beyond the depth that is
-///    worth having; never otherwise.
+/// 1. Reads are parked while their process has no place under a limit, or beyond the useful depth;
+///    never otherwise.
 /// 2. `active` is the number of processes that have a place.
 #[derive(Debug)]
 pub struct AdaptiveScheduler {
-    /// Requests that may go: those of active processes, and all writes.
+    /// Dispatchable requests: the reads of active processes, and all writes.
     open: ReadyRequests,
     processes: BTreeMap<ProcessId, ProcessHistory>,
     sectors_max: u32,
+    /// Number of processes that have a place.
     active: usize,
-    /// How many processes have parked reads.
+    /// Number of processes with parked reads.
     parked: usize,
-    /// How many processes have a place; and how many requests are under way.
+    /// Search for the best number of active processes.
     places: ThroughputTuner,
+    /// Search for the best number of requests in progress.
     depth: ThroughputTuner,
-    /// Whether some ask for much and others for little.
+    /// True if some processes keep many requests queued and others few.
     is_uneven: bool,
     contention: Contention,
+    /// Total number of completed reads.
     completions: u64,
-    /// Reads that may go, and are not in the device.
+    /// Dispatchable reads that are not in the device.
     reads_open: u32,
-    /// When each read in the device went there, by name.
+    /// Dispatch time of each read in the device, by identifier.
     sent: Vec<Time>,
     reads_in_device: u32,
-    /// What the first request of a turn takes, mean; 0 before the first.
+    /// Mean duration of the first request of a slice; 0 before the first.
     first_request_ns: u64,
     log: DecisionLog,
 }
 
-/// A process, as the scheduler sees it. It is there while it has requests, a
-/// place, or a history that says whether it is worth waiting for.
+/// State of a process. It exists while the process has requests, a place, or a history that decides
+/// if waiting for it pays.
 #[derive(Debug, Default)]
 struct ProcessHistory {
     /// Its reads that wait for a place.
     parked: QueuedRequests,
-    /// Its reads that may go.
+    /// Its dispatchable reads.
     open: u32,
     in_device: u32,
     turn: Option<ProcessTurn>,
-    /// Since when it waits for a place.
+    /// Time since which it waits for a place.
     parked_since: Time,
     last_completion: Time,
-    /// What it has asked for still comes, and it is waited for no longer.
+    /// True if the process has ended: its outstanding requests still complete, but the device is
+    /// not kept idle for it.
     has_ended: bool,
     locality: Locality,
     queue_depth: QueueDepth,
 }
 
-/// A process has a place.
+/// A place of a process, with its time slice.
 #[derive(Clone, Copy, Debug)]
 struct ProcessTurn {
-    /// Since when; once its first request is back, since then.
+    /// Start of the slice; after its first completion, the time of that completion.
     since: Time,
-    /// Whether it is, and nobody else's request was in the device any more.
+    /// True once a first request has completed without requests of other processes in the device.
     has_begun: bool,
 }
 
 impl ProcessHistory {
+    /// Dispatchable reads and reads in the device.
     fn under_way(&self) -> u32 {
         self.open + self.in_device
     }
 
+    /// Returns true if the process has any outstanding read.
     fn has_outstanding_reads(&self) -> bool {
         self.under_way() > 0 || !self.parked.is_empty()
     }
 
-    /// Whether the device is still kept for it though it asks for nothing.
+    /// Returns true while the device is kept idle for the process, which has no outstanding
+    /// request.
     fn is_demand(&self, now: Time) -> bool {
         self.under_way() == 0 && now < self.last_completion + IDLE_TIMEOUT
     }
 }
 
 impl AdaptiveScheduler {
-    /// For a device with these abilities.
+    /// Creates the scheduler for a device with these properties.
     pub fn new(caps: &DeviceCaps) -> AdaptiveScheduler {
         AdaptiveScheduler {
             open: ReadyRequests::new(caps),
@@ -158,18 +166,18 @@ impl AdaptiveScheduler {
         }
     }
 
-    /// Reads that may go or are in the device.
+    /// Reads that are dispatchable or in the device.
     fn under_way(&self) -> u32 {
         self.reads_open + self.reads_in_device
     }
 
-    /// Whether one more may go of a process that has so many under way.
+    /// Returns true if one more read may go, of a process with `own` reads in progress.
     fn has_room(&self, own: u32) -> bool {
         let depth = if self.is_uneven { self.depth.allowed() } else { None };
         own == 0 || depth.is_none_or(|depth| self.under_way() < depth)
     }
 
-    /// Lets parked reads go, as far as the limit or the depth allows.
+    /// Makes parked reads dispatchable, as far as the limit or the depth allows.
     fn admit(&mut self, now: Time, requests: &RequestTable) {
         match self.places.allowed() {
             Some(limit) => self.turn(now, limit as usize, requests),
@@ -188,12 +196,13 @@ impl AdaptiveScheduler {
         }
     }
 
+    /// The process with parked reads that has the fewest reads in progress.
     fn fewest_under_way(&self) -> Option<ProcessId> {
         let parked = self.processes.iter().filter(|(_, process)| !process.parked.is_empty());
         parked.min_by_key(|(_, it)| (it.under_way(), it.parked_since)).map(|(&id, _)| id)
     }
 
-    /// The oldest parked read of the process may go.
+    /// Makes the oldest parked read of the process dispatchable.
     fn open_oldest(&mut self, id: ProcessId, requests: &RequestTable) {
         let process = self.processes.get_mut(&id).expect("who is parked is known");
         let (place, _) = process.parked.oldest(requests).expect("it has parked reads");
@@ -204,7 +213,7 @@ impl AdaptiveScheduler {
         self.open.admit(waiting, requests);
     }
 
-    /// A read of the process has left those that may go.
+    /// Records that a read of the process is no longer dispatchable.
     fn remove_dispatchable(&mut self, id: ProcessId) -> &mut ProcessHistory {
         self.reads_open -= 1;
         let process = self.processes.get_mut(&id).expect("who has open reads is known");
@@ -212,7 +221,7 @@ impl AdaptiveScheduler {
         process
     }
 
-    /// Takes places away and gives them, up to the limit.
+    /// Withdraws places that have expired, and assigns free places up to the limit.
     fn turn(&mut self, now: Time, limit: usize, requests: &RequestTable) {
         if self.parked == 0 && self.active <= limit {
             return;
@@ -234,6 +243,7 @@ impl AdaptiveScheduler {
         }
     }
 
+    /// Length of a time slice with `limit` active processes.
     fn slice_length(&self, limit: usize) -> Time {
         let wanting =
             self.processes.values().filter(|process| process.has_outstanding_reads()).count();
@@ -241,11 +251,13 @@ impl AdaptiveScheduler {
         Time(share_ns.max(EPOCH_TIME.ns()).max(SLICE_SEEK_FACTOR * self.first_request_ns))
     }
 
+    /// The process that has waited longest for a place.
     fn longest_parked(&self) -> Option<ProcessId> {
         let parked = self.processes.iter().filter(|(_, process)| !process.parked.is_empty());
         parked.min_by_key(|(_, process)| process.parked_since).map(|(&id, _)| id)
     }
 
+    /// Gives the process a place and makes all its parked reads dispatchable.
     fn give_place(&mut self, now: Time, id: ProcessId, requests: &RequestTable) {
         let process = self.processes.get_mut(&id).expect("who is parked is known");
         process.turn = Some(ProcessTurn { since: now, has_begun: false });
@@ -255,15 +267,14 @@ impl AdaptiveScheduler {
         }
     }
 
-    /// When the device need not be kept for anybody any more.
+    /// The time at which the earliest idle timeout of an active process ends.
     fn idle_timeout_ends(&self, now: Time) -> Option<Time> {
         let active = self.processes.values().filter(|process| process.turn.is_some());
         let demand = active.filter(|process| process.is_demand(now));
         demand.map(|process| process.last_completion + IDLE_TIMEOUT).min()
     }
 
-    /// Reads on their way, of processes that have no place: they were sent under
-    /// another limit.
+    /// Reads in progress of processes without a place: dispatched under another limit.
     fn foreign_requests(&self) -> u32 {
         if self.places.allowed().is_none() {
             return 0;
@@ -272,6 +283,7 @@ impl AdaptiveScheduler {
         others.map(ProcessHistory::under_way).sum()
     }
 
+    /// Records the dispatch time of a read.
     fn sent(&mut self, now: Time, id: RequestId) {
         let at = id.0 as usize;
         if at >= self.sent.len() {
@@ -281,7 +293,7 @@ impl AdaptiveScheduler {
         self.reads_in_device += 1;
     }
 
-    /// A read of a process is back: its turn may begin with it.
+    /// Records the completion of a read of a process; its time slice may begin now.
     fn served(&mut self, now: Time, id: ProcessId, latency: Time, foreign: u32) {
         let Some(process) = self.processes.get_mut(&id) else { return };
         process.in_device -= 1;
@@ -297,7 +309,8 @@ impl AdaptiveScheduler {
         }
     }
 
-    /// Forgets a process that has ended once the last of what it asked for has come: its place is free.
+    /// Removes a process that has ended once its last request has completed: its place becomes
+    /// free.
     fn forget_if_over(&mut self, id: ProcessId) {
         let is_over =
             |process: &ProcessHistory| process.has_ended && !process.has_outstanding_reads();
@@ -307,7 +320,7 @@ impl AdaptiveScheduler {
         }
     }
 
-    /// A read is back: how many processes serve best, while some of them are near.
+    /// Updates the limit on active processes after a completed read, if enough processes are near.
     fn try_places(&mut self, now: Time, served: ServedRead) {
         let (contention, processes) = (&self.contention, &self.processes);
         let may_gain = || {
@@ -334,8 +347,8 @@ impl AdaptiveScheduler {
         }
     }
 
-    /// All are active, and a read is back: how many requests are worth having, while some ask for
-    /// many and others for few.
+    /// Updates the depth after a completed read while all processes are active, if some keep many
+    /// requests queued and others few.
     fn try_depth(&mut self, now: Time, served: ServedRead) {
         if self.completions.is_multiple_of(EWMA_WINDOW) {
             let here = self
@@ -356,13 +369,15 @@ impl AdaptiveScheduler {
     }
 }
 
-/// Of the processes that want something, or were just given it, how many read
-/// near to where they read before.
+/// Number of processes with outstanding requests, or whose last completion is recent, and of those
+/// that are near.
 #[derive(Clone, Copy, Debug)]
 struct NearCounts {
+    /// All such processes.
     here: usize,
+    /// Near processes.
     are: usize,
-    /// With those that have not read enough to tell.
+    /// Near processes and those with too few requests for a decision.
     may_be: usize,
 }
 
@@ -381,13 +396,15 @@ impl NearCounts {
 }
 
 impl Scheduler for AdaptiveScheduler {
+    /// Makes a read dispatchable if its process has a place, or the depth allows it, and parks it
+    /// otherwise. Writes are always dispatchable.
     fn insert(&mut self, now: Time, id: RequestId, requests: &mut RequestTable) -> Inserted {
         let request = &requests[id];
         if request.op == Op::Write {
             return self.open.insert(now, id, requests);
         }
         let process = self.processes.entry(request.process).or_default();
-        // Else it is another one of its number.
+        // Otherwise the number of the process was reused.
         process.has_ended = false;
         process.locality.observe(request);
         process.queue_depth.asks(u64::from(process.under_way()) + process.parked.count() as u64);
@@ -405,7 +422,7 @@ impl Scheduler for AdaptiveScheduler {
                     self.reads_open += 1;
                 }
                 Inserted::Merged { with: None, .. } => {}
-                // It may have been another process's.
+                // The merged request may belong to another process.
                 Inserted::Merged { with: Some(gone), .. } => {
                     self.remove_dispatchable(requests[gone].process);
                 }
@@ -419,6 +436,8 @@ impl Scheduler for AdaptiveScheduler {
         process.parked.insert_or_merge(now, id, requests, self.sectors_max)
     }
 
+    /// Admits parked reads, and returns the next dispatchable request. With parked reads only,
+    /// returns the end of the earliest idle timeout.
     fn dispatch(&mut self, now: Time, requests: &RequestTable) -> Dispatch {
         self.admit(now, requests);
         match self.open.dispatch(now, requests) {
@@ -440,6 +459,8 @@ impl Scheduler for AdaptiveScheduler {
         }
     }
 
+    /// Records a completed read in the statistics of its process and of the device, and updates
+    /// limit and depth.
     fn complete(&mut self, now: Time, id: RequestId, requests: &RequestTable) {
         let request = &requests[id];
         if request.op == Op::Write {
@@ -491,8 +512,8 @@ mod tests {
     use super::*;
     use crate::request::Request;
 
-    /// One place: who has it ends while what it has read ahead is on its way. Nobody waits for that, and so nobody would
-    /// come after 8 ms to have the next one's go.
+    /// One place: its process ends while its prefetch is in progress. No reader waits for that, and
+    /// no event after 8 ms would dispatch the next process.
     #[test]
     fn an_ended_process_frees_its_place_at_its_last_completion() {
         let mut policy = AdaptiveScheduler::new(&caps());

@@ -1,23 +1,26 @@
-//! Values in the order in which they came, of which any may have gone.
+//! A queue of values in arrival order, from which any value can be removed.
 //!
-//! Who leaves is not looked for among the others: where tens of thousands wait, each place of memory is one that
-//! the processor has to wait for. A bit says that he has gone, and what has gone is passed over when it comes to the front,
-//! or when it is more than half of what is here.
+//! A removed value is not searched for: with tens of thousands of values, each access to memory is
+//! a cache miss. A bit marks it as removed. Removed values are skipped when they reach the front,
+//! or dropped when they are more than half of the queue.
 
 use alloc::collections::VecDeque;
 
-/// So many more values are kept than have not gone, however few those are.
+/// Number of removed values that may always stay in the queue.
 const GONE_MIN: usize = 32;
 
-/// Values by the number of their arrival; each arrival has the next number, as long as any value is here.
+/// Values by arrival number. Each arrival has the next number while the queue is not empty.
 ///
-/// 1. The first value has not gone.
+/// 1. The first value is not removed.
 /// 2. `gone` has a bit for each number from `64 * first_word` up to the last arrival's.
 #[derive(Debug)]
 pub(super) struct ArrivalQueue<T> {
+    /// Values with their numbers, including removed ones.
     values: VecDeque<(u64, T)>,
+    /// Bits of the removed numbers.
     gone: VecDeque<u64>,
     first_word: u64,
+    /// Number of values that are not removed.
     count: usize,
 }
 
@@ -28,12 +31,11 @@ impl<T> Default for ArrivalQueue<T> {
 }
 
 impl<T> ArrivalQueue<T> {
-    /// How many values it holds.
+    /// Number of values that are not removed.
     pub(super) fn count(&self) -> usize {
         self.count
     }
 
-    /// Adds a value.
     pub(super) fn push(&mut self, number: u64, value: T) {
         if self.values.is_empty() {
             self.gone.clear();
@@ -46,7 +48,7 @@ impl<T> ArrivalQueue<T> {
         self.count += 1;
     }
 
-    /// The value of that number, which is here, has gone.
+    /// Removes the value of that number, which must be present.
     pub(super) fn remove(&mut self, number: u64) {
         self.gone[(number / 64 - self.first_word) as usize] |= 1 << (number % 64);
         self.count -= 1;
@@ -67,11 +69,12 @@ impl<T> ArrivalQueue<T> {
         }
     }
 
-    /// The value that came first, and its number.
+    /// The oldest value, and its number.
     pub(super) fn first(&self) -> Option<&(u64, T)> {
         self.values.front()
     }
 
+    /// Returns true if the value of that number was removed.
     fn is_removed(&self, number: u64) -> bool {
         self.gone[(number / 64 - self.first_word) as usize] >> (number % 64) & 1 == 1
     }

@@ -1,33 +1,31 @@
-//! `cfq`: complete fair queueing, as Linux had it around 2.6.34.
+//! `cfq`: complete fair queueing, as in Linux around 2.6.34.
 //!
-//! The law in words: each process that waits for its requests has a queue of
-//! its own, and queues take turns. The queue whose turn it is may use the
-//! device for a *slice* of time; its requests go in the order of their sectors.
-//! When it runs empty and its next request is likely to come soon and to lie
-//! close, the device is kept *idle* for it: on one spindle that wins, since a
-//! request of another process would move the head away twice. Processes that
-//! seek anyway are served together, several requests at once, and so are
-//! requests that nobody waits for.
+//! How it works: each process that waits for its requests has its own queue, and the queues get
+//! time slices in turn. The active queue may use the device for its *slice*; its requests go in
+//! sector order. If it runs empty and its next request is likely to come soon and close, the device
+//! is kept *idle* for it. On one spindle this is faster, since a request of another process would
+//! move the head away and back. Processes that seek anyway are served together, several requests at
+//! once. Requests without a waiting process are served in the same way.
 //!
-//! One idea, one file:
+//! One topic per file:
 //!
-//! - `queue`: what a queue is; `order`: in which order what waits in it is served;
-//! - `seek`: whether its requests lie close, by two detectors ([`verdict_table`]);
-//! - `trees`: whose turn is next; `slices`: for how long; `turns`: how one turn
-//!   ends and the next begins;
-//! - `idling`: whether to wait for a queue's next request; `depth`: how many at once;
-//! - `preemption`: who may cut in; `cooperators`: who works next to whom;
-//!   `processes`: who sends where.
+//! - `queue`: a queue and its state; `order`: the order of service inside it;
+//! - `seek`: two detectors of random access ([`verdict_table`]);
+//! - `trees`: the choice of the next queue; `slices`: the length of its slice; `turns`: the end of
+//!   one slice and the start of the next;
+//! - `idling`: the decision to wait for a queue's next request; `depth`: the number of requests in
+//!   the device;
+//! - `preemption`: the queues that may interrupt a slice; `cooperators`: processes with
+//!   neighbouring requests; `processes`: the queue of each process.
 //!
-//! Source: source D, and the description of 2.6.33 and 2.6.34. `seeky=mean` is
-//! the detector of the former and `seeky=history` of the latter; all else is
-//! the same for both, so that a comparison shows the detector alone.
+//! Source: source D, and the description of 2.6.33 and 2.6.34. `seeky=mean` is the detector of the
+//! former and `seeky=history` of the latter. All else is the same for both, so that a comparison
+//! shows the detector alone.
 //!
-//! Time is in jiffies of 1 ms wherever it decides. There is one group (the
-//! root): `group_idle`, weights and the charge of groups have nothing to decide
-//! and are left out. Two things of the kernel don't exist here: plugging, so a
-//! request is sent as soon as its queue may send; and requests that are flagged
-//! as metadata or as not idled for.
+//! All decisions use time in jiffies of 1 ms. There is one group (the root): `group_idle`, weights
+//! and the charge of groups have no effect and are omitted. Two features of the kernel don't exist
+//! here. One is plugging: a request is sent as soon as its queue may send. The other is requests
+//! that are flagged as metadata or as not idled for.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -63,15 +61,15 @@ use queue::CfqQueues;
 use trees::{ServiceTrees, TreeKind};
 use tunables::{HZ, Jiffies, jiffies, time_of};
 
-/// Names a queue; reused when the queue is gone.
+/// Identifies a queue; reused when the queue is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct QueueId(u32);
 
-/// The law `cfq` over one device.
+/// The policy `cfq` for one device.
 ///
 /// 1. `queued` is the number of requests in all queues together.
-/// 2. At most one queue is active; while one is idled for, it is that one.
-/// 3. Every queue in the trees but the active one has requests.
+/// 2. At most one queue is active; idling is always for the active queue.
+/// 3. Every queue in the trees except the active one has requests.
 #[derive(Debug)]
 pub struct Cfq {
     tunables: CfqTunables,
@@ -86,34 +84,35 @@ pub struct Cfq {
     queued: usize,
 
     serving: ServedTree,
-    /// Mean number of busy queues: best-effort, real-time.
+    /// Mean number of busy best-effort queues.
     average_best_effort: u32,
+    /// Mean number of busy real-time queues.
     average_real_time: u32,
     active: Option<QueueId>,
-    /// Whose request was sent last in this turn.
+    /// The process whose request was sent last in this slice.
     active_process: Option<ProcessId>,
-    /// Until when the device is kept idle for the active queue.
+    /// Time until which the device is kept idle for the active queue.
     idle_until: Option<Jiffies>,
 
-    /// What is in the device, by name.
+    /// Requests in the device, by identifier.
     sent: Vec<Option<SentRequest>>,
     in_device_sync: u32,
     in_device_async: u32,
-    /// The sector after the last request that was sent: where the head is.
+    /// The sector after the last sent request: the assumed position of the head.
     head: u64,
-    /// When a synchronous request last completed late.
+    /// Last time at which a synchronous request completed late.
     last_late_sync: Jiffies,
     queueing: QueueingDetector,
 
     log: DecisionLog,
 }
 
-/// Which tree is served, and until when.
+/// The served tree, and the end of its share.
 #[derive(Clone, Copy, Debug)]
 struct ServedTree {
     class: Class,
     kind: TreeKind,
-    /// `None`: another is to be chosen.
+    /// `None`: another tree must be chosen.
     expires: Option<Jiffies>,
 }
 
@@ -125,7 +124,7 @@ struct SentRequest {
 }
 
 impl Cfq {
-    /// The law for one device.
+    /// Creates the policy for one device.
     pub fn new(caps: &DeviceCaps, tunables: CfqTunables) -> Cfq {
         Cfq {
             tunables,
@@ -151,20 +150,19 @@ impl Cfq {
             in_device_sync: 0,
             in_device_async: 0,
             head: 0,
-            // As if the last second had been without a late one, so that
-            // asynchronous requests start at a good depth.
+            // As if the last second had passed without a late request, so that asynchronous
+            // requests start at a good depth.
             last_late_sync: -HZ,
             queueing: QueueingDetector::default(),
             log: DecisionLog::default(),
         }
     }
 
-    /// How many requests are in the device.
     fn in_device(&self) -> u32 {
         self.in_device_sync + self.in_device_async
     }
 
-    /// Adds the request to a neighbour of its own queue, if there is one.
+    /// Merges the request with a neighbour of its own queue, if there is one.
     fn try_merge(&mut self, request: RequestId, requests: &mut RequestTable) -> Option<Inserted> {
         let id = self.present_queue(&requests[request])?;
         let queue = &mut self.queues[id];
@@ -179,7 +177,8 @@ impl Cfq {
         Some(Inserted::Merged { into, with })
     }
 
-    /// Puts the request into its queue and judges anew what the law knows of the queue.
+    /// Adds the request to its queue, updates the statistics of process and queue, and checks for
+    /// preemption.
     fn enqueue(&mut self, now: Time, id: QueueId, new: RequestId, requests: &RequestTable) {
         let jiffy = jiffies(now);
         let request = &requests[new];
@@ -207,8 +206,8 @@ impl Cfq {
         }
     }
 
-    /// Sends one request of the active queue to the device: the oldest, when it
-    /// has waited too long, which is looked at once in a slice; else the next by sector.
+    /// Sends one request of the active queue to the device. It is the next by sector, or the oldest
+    /// if that has waited too long, which is checked once per slice.
     fn send(
         &mut self,
         now: Time,
@@ -260,12 +259,14 @@ impl Cfq {
         name
     }
 
+    /// The count of synchronous or asynchronous requests in the device.
     fn in_device_of(&mut self, is_sync: bool) -> &mut u32 {
         if is_sync { &mut self.in_device_sync } else { &mut self.in_device_async }
     }
 }
 
 impl Scheduler for Cfq {
+    /// Merges the request with a neighbour of its queue, or adds it to its queue.
     fn insert(&mut self, now: Time, id: RequestId, requests: &mut RequestTable) -> Inserted {
         if let Some(merged) = self.try_merge(id, requests) {
             return merged;
@@ -275,6 +276,8 @@ impl Scheduler for Cfq {
         Inserted::Queued
     }
 
+    /// Selects the active queue and sends one of its requests, if the depth limits allow it. During
+    /// idling, returns the end of the idle time.
     fn dispatch(&mut self, now: Time, requests: &RequestTable) -> Dispatch {
         self.end_idling(now);
         let nothing = |cfq: &Cfq| match cfq.idle_until {
@@ -300,6 +303,8 @@ impl Scheduler for Cfq {
         }
     }
 
+    /// Updates the counts and the think time for a completed request. For a request of the active
+    /// queue, decides the end of its slice.
     fn complete(&mut self, now: Time, id: RequestId, requests: &RequestTable) {
         let jiffy = jiffies(now);
         let request = &requests[id];
@@ -340,8 +345,8 @@ mod tests {
     use super::*;
     use crate::request::{Need, Op, Priority, Request};
 
-    /// Processes come, read close to each other and far apart, are joined and
-    /// split, and end, with requests of theirs still waiting and in the device.
+    /// Processes start, read close to each other and far apart, are joined and split, and end, with
+    /// requests still queued and in the device.
     #[test]
     fn ended_processes_leave_no_state() {
         let caps = super::super::testing::caps();
@@ -355,7 +360,7 @@ mod tests {
                 let now = Time::from_us(step * 300);
                 random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                 let dice = random >> 33;
-                // Three processes at a time, gone after a while.
+                // Three processes at a time, replaced after 12,000 steps.
                 let process = ProcessId((step / 12_000 * 3 + dice % 3) as u32);
                 let is_near = step / 6_000 % 2 == 0;
                 let page = if is_near { step * 3 + dice % 3 } else { dice % 1_000_000_000 };

@@ -1,17 +1,14 @@
-//! `deadline`: in the order of the sectors, but nobody waits too long.
+//! `deadline`: in sector order, with a bound on the wait.
 //!
-//! The law in words: requests of one direction are served in batches, upwards
-//! through the sectors. When a batch ends, reads come before writes, unless
-//! writes have been passed over `writes_starved` times; and if the oldest
-//! request of the chosen direction is past its deadline, the next batch starts
-//! there instead of where the last one ended. It knows nothing of processes
-//! and never leaves the device idle.
-//! Source: KERNEL.md section 4.13 (Linux 2.6's `deadline`).
+//! How it works: requests of one direction are served in batches, in ascending sector order. After
+//! the end of a batch, reads come before writes, unless writes have been passed over
+//! `writes_starved` times. If the oldest request of the chosen direction is past its deadline, the
+//! next batch starts there, and otherwise at the end of the last one. It ignores processes and
+//! never leaves the device idle. Source: KERNEL.md section 4.13 (Linux 2.6's `deadline`).
 //!
-//! The longest wait: once a read has expired, it is served after the current
-//! batch and after the expired reads before it, each of which costs one batch,
-//! and each such batch of reads may let one batch of writes through after
-//! `writes_starved` of them.
+//! Longest wait: an expired read is served after the current batch and after the expired reads
+//! before it. Each of these costs one batch, and after `writes_starved` such batches of reads one
+//! batch of writes may follow.
 
 use crate::policy::{Spec, SpecError};
 use crate::request::{DeviceCaps, Op, RequestId, RequestTable};
@@ -23,13 +20,13 @@ use super::{Dispatch, Inserted, Scheduler};
 /// The tunables of `deadline`, under the kernel's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeadlineTunables {
-    /// How long a read may wait before it is preferred (`read_expire`; 500 ms).
+    /// Time that a read may wait before it is preferred (`read_expire`; 500 ms).
     pub read_expire: Time,
-    /// The same for a write (`write_expire`; 5,000 ms).
+    /// The corresponding time of a write (`write_expire`; 5,000 ms).
     pub write_expire: Time,
-    /// How many batches of reads may pass writes that wait (`writes_starved`; 2).
+    /// Number of read batches that may pass waiting writes (`writes_starved`; 2).
     pub writes_starved: u32,
-    /// The most requests in a batch (`fifo_batch`; 16).
+    /// Most requests in a batch (`fifo_batch`; 16).
     pub fifo_batch: u32,
 }
 
@@ -45,10 +42,10 @@ impl Default for DeadlineTunables {
 }
 
 impl DeadlineTunables {
-    /// Reads `read_expire` and `write_expire` (ms), `writes_starved`, `fifo_batch`.
+    /// Parses `read_expire` and `write_expire` (ms), `writes_starved`, `fifo_batch`.
     ///
     /// # Errors
-    /// A parameter is unknown, or a value is no number or out of bounds.
+    /// A parameter is unknown, or a value is not a number or out of range.
     pub fn from_spec(spec: &Spec) -> Result<DeadlineTunables, SpecError> {
         spec.only(&["read_expire", "write_expire", "writes_starved", "fifo_batch"])?;
         Ok(DeadlineTunables {
@@ -65,17 +62,20 @@ impl DeadlineTunables {
 pub struct Deadline {
     tunables: DeadlineTunables,
     sectors_max: u32,
-    /// Reads and writes.
+    /// Queued reads and writes.
     queued: [QueuedRequests; 2],
+    /// Direction of the current batch.
     direction: Op,
-    /// Where the batch goes on, per direction.
+    /// Sector at which the batch continues, per direction.
     next_sector: [u64; 2],
+    /// Requests dispatched in the current batch.
     in_batch: u32,
+    /// Read batches chosen since writes began to wait.
     passed_over: u32,
 }
 
 impl Deadline {
-    /// For a device with these abilities.
+    /// Creates the scheduler for a device with these properties.
     pub fn new(caps: &DeviceCaps, tunables: DeadlineTunables) -> Deadline {
         Deadline {
             tunables,
@@ -89,16 +89,16 @@ impl Deadline {
         }
     }
 
-    /// Takes in a request that waited elsewhere, unmerged, with the time at which it came.
+    /// Inserts a request that waited elsewhere, without merging and with its original arrival time.
     pub(super) fn admit(&mut self, waiting: WaitingRequest, requests: &RequestTable) {
         self.queued[requests[waiting.id].op as usize].insert(waiting, requests);
     }
 
-    /// Whether a read waits.
     pub(super) fn has_reads(&self) -> bool {
         !self.queued[Op::Read as usize].is_empty()
     }
 
+    /// Chooses the next request: of the current batch, or the first of a new one.
     fn choose(&mut self, now: Time, requests: &RequestTable) -> Option<SectorKey> {
         if self.in_batch < self.tunables.fifo_batch
             && let Some(next) = self.next_in_order(self.direction)
@@ -110,11 +110,12 @@ impl Deadline {
         self.in_batch = 1;
         let oldest = self.expired(self.direction, now, requests);
         oldest.or_else(|| self.next_in_order(self.direction)).or_else(|| {
-            // Nothing further up: the sweep starts again where the oldest waits.
+            // No request at a higher sector: the next sweep starts at the oldest.
             self.queued[self.direction as usize].oldest(requests).map(|(place, _)| place)
         })
     }
 
+    /// Chooses the direction of a new batch: reads, unless writes were passed over too often.
     fn choose_direction(&mut self) -> Option<Op> {
         let waits = |op: Op| !self.queued[op as usize].is_empty();
         match (waits(Op::Read), waits(Op::Write)) {
@@ -131,10 +132,12 @@ impl Deadline {
         }
     }
 
+    /// The first request at or after the end of the last one of this direction.
     fn next_in_order(&self, op: Op) -> Option<SectorKey> {
         self.queued[op as usize].first_from(self.next_sector[op as usize])
     }
 
+    /// The oldest request of this direction, if it is past its deadline.
     fn expired(&self, op: Op, now: Time, requests: &RequestTable) -> Option<SectorKey> {
         let idle_timeout = match op {
             Op::Read => self.tunables.read_expire,
@@ -151,6 +154,7 @@ impl Scheduler for Deadline {
         self.queued[direction].insert_or_merge(now, id, requests, self.sectors_max)
     }
 
+    /// Removes the chosen request, and continues the batch after its end.
     fn dispatch(&mut self, now: Time, requests: &RequestTable) -> Dispatch {
         let Some(place) = self.choose(now, requests) else { return Dispatch::Nothing };
         let direction = self.direction as usize;
@@ -187,7 +191,7 @@ mod tests {
         for start in [700, 200] {
             policy.insert(Time::ZERO, read(start, 8));
         }
-        // Nothing above 9008: the oldest first, then upwards from it, then again the oldest.
+        // No request above 9008: the oldest first, then upwards from it, then again the oldest.
         assert_eq!(policy.dispatched(Time::ZERO), [(3, 700, 8), (4, 200, 8)]);
     }
 

@@ -1,11 +1,9 @@
 //! `noop`: first come, first served, with merging.
 //!
-//! The law in words: a request that touches a queued one of its direction is
-//! merged with it; otherwise requests go to the device in the order in which
-//! they came. It is for devices that order their own queue, or that have no
-//! head to move. It knows nothing of processes and never leaves the device
-//! idle. How long a request waits depends only on what was queued before it.
-//! Source: KERNEL.md section 4.13.
+//! How it works: a request that touches a queued one of its direction is merged with it. All other
+//! requests go to the device in arrival order. It suits devices that order their own queue or have
+//! no head to move. It ignores processes and never leaves the device idle. The wait of a request
+//! depends only on the requests queued before it. Source: KERNEL.md section 4.13.
 
 use crate::request::{DeviceCaps, RequestId, RequestTable};
 use crate::unit::Time;
@@ -21,7 +19,7 @@ pub struct Noop {
 }
 
 impl Noop {
-    /// For a device with these abilities.
+    /// Creates the scheduler for a device with these properties.
     pub fn new(caps: &DeviceCaps) -> Noop {
         Noop { queued: QueuedRequests::default(), sectors_max: caps.request_sectors_max }
     }
@@ -68,7 +66,7 @@ mod tests {
         assert_eq!(noop.insert(Time::ZERO, read(100, 8)), Inserted::Queued);
         assert_eq!(noop.insert(Time::ZERO, read(108, 8)), merged);
         assert_eq!(noop.insert(Time::ZERO, read(92, 8)), merged);
-        // 24 + 240 sectors would be more than the 256 that the device takes.
+        // 24 + 240 sectors would exceed the 256 of the device's largest request.
         assert_eq!(noop.insert(Time::ZERO, read(116, 240)), Inserted::Queued);
         assert_eq!(noop.dispatched(Time::ZERO), [(0, 92, 24), (3, 116, 240)]);
     }

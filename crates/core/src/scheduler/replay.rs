@@ -1,8 +1,8 @@
-//! Replays a list of arrivals, dispatches and completions, written down elsewhere, through a
-//! scheduling law, and gives the law's decisions: so that a log from another scheduler can be held
-//! against it, line by line.
+//! Replays a list of arrivals, dispatches and completions through a scheduling policy, and returns
+//! the decisions of the policy. The recorded log of another scheduler can thus be compared with it,
+//! line by line.
 //!
-//! One event a line, in the order of time; `#` begins a comment:
+//! One event per line, in order of time; `#` begins a comment:
 //!
 //! ```text
 //! at_ms=0      event=arrive request=1 process=1 op=read start=0 sectors=8 class=be level=4 sync=yes
@@ -12,17 +12,18 @@
 //! at_ms=9      event=end process=1
 //! ```
 //!
-//! `class` (`rt`, `be`, `idle`), `level` (0 to 7) and `sync` may be left out:
-//! best-effort, 4, and yes for a read, no for a write. `wait` lets time pass.
-//! A law that keeps no log of its own has its dispatches noted for it.
+//! `class` (`rt`, `be`, `idle`), `level` (0 to 7) and `sync` are optional. The defaults are
+//! best-effort, 4, and yes for a read, no for a write. `wait` advances the time. The dispatches of
+//! a policy without its own log are logged for it.
 //!
-//! # Where the two part
-//! Each dispatch of the list is held against the law: has it given this request to the device by
-//! then, before all others that the list has not come to? A list without dispatches is judged at
-//! its completions: has the law given the request out by then? What differs is a [`Divergence`], and
-//! the replay goes on from there by the list: a request that the law gave out too early is
-//! awaited no longer, one that it gives out too late completes at once, and one that it merged
-//! completes with the others. So each difference counts once, and what follows is judged by itself.
+//! # Divergences
+//! Each dispatch of the list is compared with the policy. The policy must have dispatched this
+//! request by then, before all others that the list has not reached. A list without dispatches is
+//! judged at its completions: the policy must have dispatched the request by then. A difference is
+//! a [`Divergence`], and the replay continues from there by the list. A request that the policy
+//! dispatched too early is no longer expected, one that it dispatches too late completes at once,
+//! and one that it merged completes with the others. Each difference thus counts once, and the rest
+//! is judged independently.
 
 use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
@@ -38,31 +39,31 @@ mod list;
 
 use list::{ListEvent, parse};
 
-/// Why a list of events can't be replayed; lines count from 1.
+/// Error of a list of events that can't be replayed; lines count from 1.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReplayError {
-    /// The line is no event.
+    /// The line is not an event.
     BadLine {
-        /// Which line.
+        /// Line number.
         line: usize,
-        /// What is wrong there, and what is expected.
+        /// The fault, and the expected text.
         problem: String,
     },
     /// The line is earlier than the one before it.
     Backwards {
-        /// Which line.
+        /// Line number.
         line: usize,
     },
     /// A request arrives while another of that name has not completed.
     Twice {
-        /// Which line.
+        /// Line number.
         line: usize,
         /// The request.
         request: RequestId,
     },
-    /// A request is dispatched or completes that has not arrived, or has completed already.
+    /// A request is dispatched or completes that has not arrived, or has already completed.
     Unknown {
-        /// Which line.
+        /// Line number.
         line: usize,
         /// The request.
         request: RequestId,
@@ -89,56 +90,56 @@ impl fmt::Display for ReplayError {
 
 impl core::error::Error for ReplayError {}
 
-/// What became of a list.
+/// Result of a replay.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Replayed {
-    /// The law's decisions, one a line.
+    /// The policy's decisions, one per line.
     pub lines: Vec<String>,
-    /// How many of the list's requests were held against the law.
+    /// Number of the list's requests that were compared with the policy.
     pub judged: usize,
-    /// Where the two parted, in the order of the list; at most one for each request judged.
+    /// The divergences, in the order of the list; at most one for each judged request.
     pub divergences: Vec<Divergence>,
 }
 
 impl Replayed {
-    /// For how many requests the law did as the list has it.
+    /// Number of requests for which the policy agreed with the list.
     pub fn equal(&self) -> usize {
         self.judged - self.divergences.len()
     }
 }
 
-/// The list has a request dispatched, or completed, and the law did otherwise.
+/// A dispatch or completion of the list with which the policy disagreed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Divergence {
-    /// Which line of the list, from 1.
+    /// Line number in the list, from 1.
     pub line: usize,
-    /// When.
+    /// Time of the event.
     pub at: Time,
     /// The request.
     pub request: RequestId,
-    /// What the law did.
+    /// The policy's action.
     pub policy: DecisionDifference,
 }
 
-/// What the law did where the list has a request in the device.
+/// The policy's action on a request that is in the device by the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DecisionDifference {
-    /// It has not given the request out by then.
+    /// It has not dispatched the request by then.
     Holds,
-    /// It gave another one out first, to which the list has not come yet.
+    /// It dispatched another request first, which the list has not reached yet.
     Gave {
-        /// That one.
+        /// The other request.
         first: RequestId,
     },
     /// It merged the request into another.
     Merged {
-        /// The one that goes out for both.
+        /// The request that is dispatched for both.
         into: RequestId,
     },
 }
 
 impl DecisionDifference {
-    /// It as one word, and the other request that it is about.
+    /// The action as one word, and the other request involved.
     pub fn words(self) -> (&'static str, Option<RequestId>) {
         match self {
             DecisionDifference::Holds => ("holds_it", None),
@@ -157,11 +158,11 @@ impl fmt::Display for Divergence {
     }
 }
 
-/// What `scheduler` decides on `events`, when the device takes at most `depth_max` requests at
-/// once, and where that differs from the list.
+/// Replays `events` through `scheduler` for a device that takes at most `depth_max` requests at
+/// once. Returns its decisions and their divergences from the list.
 ///
 /// # Errors
-/// A line is no event, or what it says can't be: see [`ReplayError`].
+/// A line is not an event, or its event is impossible: see [`ReplayError`].
 pub fn replay(
     scheduler: &mut dyn Scheduler,
     depth_max: u32,
@@ -188,52 +189,55 @@ pub fn replay(
     Ok(world.replayed)
 }
 
-/// A request of the list that has not completed, by what the law made of it.
+/// State of an uncompleted request of the list in the policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RequestStage {
-    /// It waits.
+    /// It is queued.
     Waits,
-    /// It waits as a part of that one, or is in the device with it.
+    /// It is queued as a part of that request, or is in the device with it.
     With(RequestId),
-    /// It was a part of that one, which has completed.
+    /// It was a part of that request, which has completed.
     DoneWith(RequestId),
     InDevice,
 }
 
-/// What is known of a request that has not completed in both.
+/// A request that has not completed in both the list and the policy.
 #[derive(Clone, Copy, Debug)]
 struct ReplayedRequest {
-    /// Its name in the table, as long as it is there.
+    /// Its identifier in the table, while it is there.
     id: RequestId,
+    /// Its state in the policy.
     place: RequestStage,
-    /// The list was held against the law.
+    /// True if the list was compared with the policy.
     is_judged: bool,
-    /// It has completed, as the list has it: the law is told when it gives the request out.
+    /// True if it has completed in the list. The policy receives the completion when it dispatches
+    /// the request.
     has_completed: bool,
 }
 
-/// What is around the law: the device, the clock, the page that is written.
+/// Environment of the policy: the device, the clock and the log.
 ///
-/// Names are the list's, where nothing else is said.
+/// Requests are named as in the list unless stated otherwise.
 #[derive(Default)]
 struct ReplayEnvironment {
     now: Time,
     depth_max: u32,
-    /// When the law wants to be asked again.
+    /// Time at which the policy asked to be called again.
     wake: Option<Time>,
     known: BTreeMap<RequestId, ReplayedRequest>,
     requests: RequestTable,
-    /// What the list calls the requests of the table, by their names there.
+    /// Names in the list of the requests in the table, by their identifiers there.
     names: Vec<RequestId>,
     in_device: u32,
-    /// What the law gave out and the list has not come to, in that order.
+    /// Requests that the policy dispatched and the list has not reached, in that order.
     ahead: Vec<RequestId>,
+    /// Sector after the last dispatched request.
     head: u64,
     replayed: Replayed,
 }
 
 impl ReplayEnvironment {
-    /// Lets time come to `at`, waking the law when it asked for it.
+    /// Advances the time to `at`, and calls the policy at the times that it asked for.
     fn pass(&mut self, scheduler: &mut dyn Scheduler, at: Time) {
         while let Some(wake) = self.wake.filter(|&wake| wake <= at) {
             self.now = wake;
@@ -242,6 +246,7 @@ impl ReplayEnvironment {
         self.now = at;
     }
 
+    /// Processes one event of the list.
     fn take(
         &mut self,
         scheduler: &mut dyn Scheduler,
@@ -281,6 +286,7 @@ impl ReplayEnvironment {
         Ok(())
     }
 
+    /// Inserts a new request, and records if the policy merged it.
     fn arrive(&mut self, scheduler: &mut dyn Scheduler, name: RequestId, request: Request) {
         let id = self.requests.open(request);
         let at = id.0 as usize;
@@ -309,16 +315,18 @@ impl ReplayEnvironment {
         }
     }
 
+    /// The name in the list of a request of the table.
     fn name_of(&self, id: RequestId) -> RequestId {
         self.names[id.0 as usize]
     }
 
+    /// The state of an uncompleted request.
     fn known_mut(&mut self, id: RequestId) -> &mut ReplayedRequest {
         self.known.get_mut(&id).expect("it has arrived, and not completed in both")
     }
 
-    /// Holds the list, where this request is in the device, against the law; the order in which
-    /// the law gave requests out as well, where the list tells its own.
+    /// Compares the list, where this request is now in the device, with the policy. If the list has
+    /// dispatches (`is_ordered`), the order of dispatches is compared too.
     fn judge(&mut self, line: usize, id: RequestId, is_ordered: bool) {
         let known = self.known_mut(id);
         known.is_judged = true;
@@ -341,7 +349,7 @@ impl ReplayEnvironment {
         }
     }
 
-    /// A request leaves the device, and all that was merged into it.
+    /// Completes a request in the device, with all requests merged into it.
     fn complete(&mut self, scheduler: &mut dyn Scheduler, id: RequestId) {
         let known = self.known.remove(&id).expect("it is in the device");
         self.known.retain(|_, it| it.place != RequestStage::With(id) || !it.has_completed);
@@ -352,7 +360,7 @@ impl ReplayEnvironment {
         self.requests.close_all(known.id);
     }
 
-    /// Gives the device what the law gives out, and notes the law's decisions.
+    /// Dispatches requests while the device accepts them, and logs the policy's decisions.
     fn pump(&mut self, scheduler: &mut dyn Scheduler) {
         self.wake = None;
         while self.in_device < self.depth_max {
@@ -390,6 +398,7 @@ impl ReplayEnvironment {
         }
     }
 
+    /// Logs a dispatch for a policy without its own log.
     fn note_dispatch(&mut self, id: RequestId) {
         let request = &self.requests[id];
         let decision = Decision::Dispatch {
@@ -473,7 +482,7 @@ mod tests {
             problem(&[arrive, " sectors=0"].concat()),
             "line 2: `sectors=0`: expected at least 1"
         );
-        // A table of that many entries would take 34 GiB.
+        // A table with that number of entries would take 34 GiB.
         let large = "at_ms=5 event=arrive request=4294967295 process=1 op=read start=0 sectors=8\n";
         assert_eq!(
             problem(large),
@@ -486,7 +495,7 @@ mod tests {
         divergences.map(|it| (it.line, it.request.0, it.policy)).collect()
     }
 
-    /// First come, first served, against a list that has the third of four before the second.
+    /// First come, first served, compared with a list that has the third of four before the second.
     #[test]
     fn a_request_out_of_order_is_one_difference_and_the_rest_is_judged() {
         let mut events = String::new();
@@ -506,8 +515,9 @@ mod tests {
         assert!(replayed.lines.iter().any(|it| it == line), "{:?}", replayed.lines);
     }
 
-    /// The device takes one. Request 3 completes before the law, first come, first served, has given
-    /// it out; when it does, at 4, that is over at once, so that 4 goes out then and not never.
+    /// The device takes one request. Request 3 completes before the policy, first come, first
+    /// served, has dispatched it. The policy dispatches it at 4, and it completes at once, so that
+    /// request 4 goes out then.
     #[test]
     fn a_completion_that_comes_too_early_waits_for_the_policy() {
         let events = "
@@ -526,8 +536,8 @@ mod tests {
         assert_eq!(replayed.lines.iter().filter(at_4).count(), 2, "{:?}", replayed.lines);
     }
 
-    /// The list has three requests in a row on their own, the law makes one of them: two
-    /// differences, whichever completes first.
+    /// The list has three adjacent requests, the policy makes one of them: two differences for
+    /// every order of completion.
     #[test]
     fn requests_that_the_policy_alone_merged_complete_with_the_others() {
         for (order, lines) in [([2, 3, 4], [7, 8]), ([4, 3, 2], [6, 7])] {

@@ -1,11 +1,10 @@
-//! The requests that wait in one place: by sector, for the order of service;
-//! by arrival, so that none waits too long; and merged.
+//! A set of queued requests: by sector, for the order of service; by arrival, to bound the wait;
+//! and merged.
 //!
-//! Two requests merge when one ends where the other starts, they go in the same
-//! direction, and both together are no larger than the device takes. The one
-//! that was there first keeps its name, and with it its age. One that has grown
-//! by that may touch another that waits: then these two merge as well. What a request covers
-//! stands in the [`RequestTable`], where it grows; here only names wait.
+//! Two requests merge if one ends where the other starts, they have the same direction, and both
+//! together fit into the device's largest request. The older one keeps its identifier and its age.
+//! The grown request may touch a third queued request, and the two then merge as well. The sectors
+//! of a request are in the [`RequestTable`], where it grows; this set holds only identifiers.
 
 use core::cmp::Ordering;
 
@@ -16,28 +15,28 @@ use super::Inserted;
 use super::arrivals::ArrivalQueue;
 use super::sorted::BlockSortedMap;
 
-/// A request's place in the order by sector: its first sector, then its arrival.
+/// A request's position in sector order: its first sector, then its arrival number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SectorKey {
     /// The first sector.
     pub start: u64,
-    /// The number of its arrival; no two are the same.
+    /// Number of its arrival; unique.
     arrival: u64,
 }
 
 impl SectorKey {
-    /// Before all requests that start at `sector`.
+    /// The position before all requests that start at `sector`.
     const fn before_all_at(sector: u64) -> SectorKey {
         SectorKey { start: sector, arrival: 0 }
     }
 
-    /// Start and arrival as one number: a search by halves that compares these needs no branch, which would go
-    /// the unforeseen way every other time.
+    /// Start and arrival as one number. A comparison of these in a binary search needs no branch,
+    /// which would be mispredicted half of the time.
     const fn number(self) -> u128 {
         (self.start as u128) << 64 | self.arrival as u128
     }
 
-    /// Before all that come behind this one.
+    /// The position directly after this one.
     const fn behind(self) -> SectorKey {
         SectorKey { start: self.start, arrival: self.arrival + 1 }
     }
@@ -67,62 +66,62 @@ impl PartialOrd for SectorKey {
     }
 }
 
-/// A request that waits.
+/// A queued request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WaitingRequest {
     pub id: RequestId,
-    /// When it came.
+    /// Time of its arrival.
     pub arrived: Time,
 }
 
-/// What became of a request that has a neighbour.
+/// Result of merging a new request with a queued neighbour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct MergeResult {
     /// The request that now covers all.
     pub into: RequestId,
-    /// Another one that waited, and is covered now too.
+    /// A second queued request that `into` now covers too.
     pub with: Option<RequestId>,
-    /// Where those stood that waited.
+    /// Former positions of the merged requests.
     pub from: [Option<SectorKey>; 2],
-    /// Where `into` stands now.
+    /// New position of `into`.
     pub to: SectorKey,
 }
 
-/// Requests that wait.
+/// A set of queued requests.
 ///
-/// 1. `by_sector` has all that are there, and `by_arrival` their names.
-/// 2. Both are empty while `only` holds one: where the device has room each request leaves
-///    before the next one comes.
+/// 1. `by_sector` has all requests, and `by_arrival` their identifiers.
+/// 2. Both are empty while `only` holds a single request. This is the usual case if the device
+///    accepts requests at once: each request leaves before the next one arrives.
 #[derive(Debug, Default)]
 pub(super) struct QueuedRequests {
     only: Option<(SectorKey, WaitingRequest)>,
     by_sector: BlockSortedMap<SectorKey, SectorEntry>,
     by_arrival: ArrivalQueue<WaitingRequest>,
-    /// The number of the last arrival.
+    /// Number of the last arrival.
     arrivals: u64,
 }
 
-/// What stands in the order by sector.
+/// Entry of the order by sector.
 #[derive(Clone, Copy, Debug)]
 struct SectorEntry {
     waiting: WaitingRequest,
-    /// How many sectors it covers: so who looks for a neighbour need not look into the table, where those that wait
-    /// lie far apart.
+    /// Size in sectors. A search for a neighbour then need not access the table, whose entries are
+    /// far apart in memory.
     sectors: u32,
 }
 
 impl QueuedRequests {
-    /// Whether none waits.
+    /// Returns true if no request is queued.
     pub(super) fn is_empty(&self) -> bool {
         self.only.is_none() && self.by_sector.is_empty()
     }
 
-    /// How many wait.
+    /// Number of queued requests.
     pub(super) fn count(&self) -> usize {
         self.by_arrival.count() + usize::from(self.only.is_some())
     }
 
-    /// Takes a request in, merged with a neighbour or not.
+    /// Adds a request, merged with a neighbour if possible.
     pub(super) fn insert_or_merge(
         &mut self,
         now: Time,
@@ -139,7 +138,7 @@ impl QueuedRequests {
         }
     }
 
-    /// Takes a request in, as it is.
+    /// Adds a request without merging.
     pub(super) fn insert(&mut self, waiting: WaitingRequest, requests: &RequestTable) -> SectorKey {
         self.arrivals += 1;
         let place = SectorKey { start: requests[waiting.id].start, arrival: self.arrivals };
@@ -154,12 +153,13 @@ impl QueuedRequests {
         place
     }
 
+    /// Adds a request to the order by sector.
     fn put(&mut self, place: SectorKey, waiting: WaitingRequest, requests: &RequestTable) {
         let sectors = requests[waiting.id].sectors;
         self.by_sector.insert(place, SectorEntry { waiting, sectors });
     }
 
-    /// Takes the request at `place` out.
+    /// Removes the request at `place`.
     pub(super) fn remove(&mut self, place: SectorKey) -> Option<WaitingRequest> {
         if let Some((_, only)) = self.only.take_if(|(at, _)| *at == place) {
             return Some(only);
@@ -182,7 +182,7 @@ impl QueuedRequests {
         self.next_at_or_after(SectorKey::before_all_at(sector))
     }
 
-    /// Where the request stands, if it waits here.
+    /// The position of a request, if it is queued here.
     pub(super) fn find(&self, id: RequestId, requests: &RequestTable) -> Option<SectorKey> {
         if let Some((place, only)) = &self.only {
             return (only.id == id).then_some(*place);
@@ -198,7 +198,7 @@ impl QueuedRequests {
         }
     }
 
-    /// The request before `place` in the order by sector.
+    /// The request before `place` in sector order.
     pub(super) fn previous(&self, place: SectorKey) -> Option<SectorKey> {
         if let Some((only, _)) = self.only {
             return Some(only).filter(|&only| only < place);
@@ -206,11 +206,12 @@ impl QueuedRequests {
         self.by_sector.before(&place).map(|(place, _)| place)
     }
 
-    /// The request after `place` in the order by sector.
+    /// The request after `place` in sector order.
     pub(super) fn next(&self, place: SectorKey) -> Option<SectorKey> {
         self.next_at_or_after(place.behind())
     }
 
+    /// The first request at `place` or after it.
     fn next_at_or_after(&self, place: SectorKey) -> Option<SectorKey> {
         if let Some((only, _)) = self.only {
             return Some(only).filter(|&only| only >= place);
@@ -218,8 +219,8 @@ impl QueuedRequests {
         self.by_sector.from(&place).map(|(place, _)| place)
     }
 
-    /// Adds the request `id` to a neighbour that waits, if there is one. What has grown
-    /// by that is merged once more, with what it touches now.
+    /// Merges the request `id` with a queued neighbour, if there is one. The grown request is
+    /// merged once more if it touches another one.
     pub(super) fn merge(
         &mut self,
         id: RequestId,
@@ -255,8 +256,8 @@ impl QueuedRequests {
         };
         self.by_arrival.remove(gone.arrival);
         let (into, with) = (older.id, younger.id);
-        // The new one lies between the two as a rule. Where requests overlap, the one that it
-        // touches may touch the other one itself.
+        // The new request usually lies between the two. If requests overlap, the neighbour may
+        // touch the other one itself.
         let is_beside = requests[id].touches(&requests[with]);
         requests.merge(if is_beside { id } else { into }, with);
         requests.merge(into, id);
@@ -265,7 +266,7 @@ impl QueuedRequests {
         Some(MergeResult { into, with: Some(with), from, to })
     }
 
-    /// Puts one that has grown back into the order by sector; its place by arrival is as it was.
+    /// Returns a grown request to the order by sector; its position by arrival is unchanged.
     fn put_back(
         &mut self,
         before: SectorKey,
@@ -277,8 +278,8 @@ impl QueuedRequests {
         place
     }
 
-    /// A request in the order by sector that may be merged with `request`, which is not in it: first one
-    /// that ends where it starts, then one that starts where it ends.
+    /// A queued request that may be merged with `request`, which is not queued. A request that ends
+    /// at its start is preferred to one that starts at its end.
     fn neighbour(
         &self,
         request: &Request,
@@ -288,7 +289,8 @@ impl QueuedRequests {
         let fits = |(_, there): &(SectorKey, &SectorEntry)| {
             may_merge(&requests[there.waiting.id], request, sectors_max)
         };
-        // Whoever starts further before it ends before it, or is too large together with it.
+        // A request that starts further before either ends before it, or is too large together with
+        // it.
         let is_close = |(place, _): &(SectorKey, &SectorEntry)| {
             request.start - place.start <= u64::from(sectors_max)
         };
@@ -298,7 +300,7 @@ impl QueuedRequests {
         let starts_there = |(place, _): &(SectorKey, &SectorEntry)| place.start == request.end();
         let (before, next) = self.by_sector.around(&SectorKey::before_all_at(request.start));
         let behind = || match next {
-            // It overlaps the request; somebody further behind may touch it.
+            // This one overlaps the request; a later one may touch its end.
             Some((place, _)) if place.start < request.end() => {
                 self.by_sector.from(&SectorKey::before_all_at(request.end()))
             }
@@ -310,8 +312,8 @@ impl QueuedRequests {
     }
 }
 
-/// Whether two requests may be one: they touch, go in the same direction, are of one kind, and
-/// have together at most `sectors_max` sectors.
+/// Returns true if two requests may become one. They must touch, have the same direction and the
+/// same synchronicity, and have together at most `sectors_max` sectors.
 fn may_merge(one: &Request, other: &Request, sectors_max: u32) -> bool {
     one.touches(other)
         && one.op == other.op
@@ -319,7 +321,7 @@ fn may_merge(one: &Request, other: &Request, sectors_max: u32) -> bool {
         && one.sectors.saturating_add(other.sectors) <= sectors_max
 }
 
-/// What two that touch cover together.
+/// The request that covers two touching ones.
 fn joined(one: &Request, other: &Request) -> Request {
     let sectors = one.sectors + other.sectors;
     Request { start: one.start.min(other.start), sectors, ..*one }
@@ -361,8 +363,9 @@ mod tests {
         assert_eq!(requests.count(), 1);
     }
 
-    /// The gap of 8 sectors between an old request at 108 and a young one at 92 is closed: one
-    /// request from 92, with the name, the age and the place in the order of arrival of the old one.
+    /// The gap of 8 sectors between an old request at 108 and a young one at 92 is closed. The
+    /// result is one request from 92, with the identifier, the age and the arrival position of the
+    /// old one.
     #[test]
     fn requests_that_touch_after_a_merge_join_the_oldest() {
         let mut table = RequestTable::default();

@@ -1,42 +1,43 @@
-//! Values in the order of their keys, of which many may wait.
+//! A sorted map for many queued requests.
 //!
-//! They stand in *runs*: short arrays, each in order, one after the other. The first keys of all runs
-//! stand together in an array of their own, so that a search is two searches by halves: one over memory that is
-//! looked at all the time, and one over a few lines of it. In a tree of 65,536 it would go through five
-//! nodes, which lie anywhere. What comes into a run moves what is behind it there,
-//! at most a kilobyte or two; a run that is full becomes two.
+//! The entries are in *blocks*: short arrays, each sorted, in ascending order. The first keys of
+//! all blocks are in a separate array. A lookup is thus two binary searches, one over memory that
+//! is always in the CPU cache, and one over a few cache lines. A tree of 65,536 entries would visit
+//! five nodes at arbitrary addresses. An insertion moves the entries behind it in its block, at
+//! most one or two kilobytes. A full block is split into two.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-/// The most values in a run.
+/// Most values in a block.
 const BLOCK_MAX: usize = 64;
 
-/// Values by key; no two keys are the same.
+/// Values by key; keys are unique.
 ///
-/// 1. The keys in a run go up, and from each run to the next. No run is empty but the only one, and any two
-///    neighbours have at least half of `BLOCK_MAX` together.
-/// 2. `firsts` has the first key of each run, in their order; or a smaller one, which still is larger
-///    than all keys before.
+/// 1. Keys ascend within a block and from block to block. No block is empty except a single one,
+///    and two neighbours have at least half of `BLOCK_MAX` entries together.
+/// 2. `firsts` has the first key of each block in order, or a smaller one that is still larger than
+///    all keys before.
 #[derive(Debug)]
 pub(super) struct BlockSortedMap<K, V> {
     firsts: Vec<K>,
     runs: Vec<SortedRun<K, V>>,
 }
 
-/// A key and its value, if there is one.
+/// A key and its value, if present.
 type Pair<'a, K, V> = Option<(K, &'a V)>;
 
-/// A run.
+/// A block of entries.
 #[derive(Debug)]
 struct SortedRun<K, V> {
-    /// How many values are in it; beside the run, so that a search need not look there for it.
+    /// Number of entries. It is stored outside the box, so that a lookup needs no extra memory
+    /// access.
     count: usize,
-    /// What is in it, and rubbish behind that.
+    /// The entries, and unused ones behind them.
     pairs: Box<Pairs<K, V>>,
 }
 
-/// Keys apart from their values: a search looks at keys alone.
+/// Keys separate from their values, because a lookup reads keys only.
 #[derive(Debug)]
 struct Pairs<K, V> {
     keys: [K; BLOCK_MAX],
@@ -54,7 +55,7 @@ impl<K: Copy + Ord, V: Copy> BlockSortedMap<K, V> {
         self.runs.first().is_none_or(|run| run.count == 0)
     }
 
-    /// Puts a value in; its key is not there.
+    /// Inserts a value; its key must be absent.
     pub(super) fn insert(&mut self, key: K, value: V) {
         if self.runs.is_empty() {
             self.firsts.push(key);
@@ -72,7 +73,7 @@ impl<K: Copy + Ord, V: Copy> BlockSortedMap<K, V> {
         self.firsts[nth] = self.firsts[nth].min(key);
     }
 
-    /// Takes a value out.
+    /// Removes a value.
     pub(super) fn remove(&mut self, key: &K) -> Option<V> {
         if self.runs.is_empty() {
             return None;
@@ -86,18 +87,18 @@ impl<K: Copy + Ord, V: Copy> BlockSortedMap<K, V> {
         Some(value)
     }
 
-    /// The last one before `key`.
+    /// The last entry before `key`.
     pub(super) fn before(&self, key: &K) -> Pair<'_, K, V> {
         self.around(key).0
     }
 
-    /// The first one at `key` or behind it.
+    /// The first entry at `key` or after it.
     pub(super) fn from(&self, key: &K) -> Pair<'_, K, V> {
         self.around(key).1
     }
 
-    /// The last one before `key`, and the first one at it or behind it. Their values are not looked at
-    /// here, which may lie far away.
+    /// The last entry before `key`, and the first one at or after it. The values are not read here,
+    /// because they may be far away in memory.
     #[inline]
     pub(super) fn around(&self, key: &K) -> (Pair<'_, K, V>, Pair<'_, K, V>) {
         if self.runs.is_empty() {
@@ -114,12 +115,12 @@ impl<K: Copy + Ord, V: Copy> BlockSortedMap<K, V> {
         (before, from)
     }
 
-    /// The run in which a key is, or would be.
+    /// Index of the block that holds the key, or would hold it.
     fn run_of(&self, key: &K) -> usize {
         self.firsts.partition_point(|first| first <= key).saturating_sub(1)
     }
 
-    /// Joins a run with the one behind it, if there is little in both or nothing in one.
+    /// Merges a block with the next one if both have few entries, or one is empty.
     fn join(&mut self, nth: usize) {
         let count = self.runs[nth].count;
         if let Some(behind) = self.runs.get(nth + 1)
@@ -133,6 +134,7 @@ impl<K: Copy + Ord, V: Copy> BlockSortedMap<K, V> {
 }
 
 impl<K: Copy + Ord, V: Copy> SortedRun<K, V> {
+    /// A block with one entry.
     fn of(key: K, value: V) -> SortedRun<K, V> {
         let pairs = Box::new(Pairs { keys: [key; BLOCK_MAX], values: [value; BLOCK_MAX] });
         SortedRun { count: 1, pairs }
@@ -142,11 +144,12 @@ impl<K: Copy + Ord, V: Copy> SortedRun<K, V> {
         &self.pairs.keys[..self.count]
     }
 
-    /// How many of them come before a key.
+    /// Number of entries with smaller keys.
     fn place(&self, key: &K) -> usize {
         self.keys().partition_point(|there| there < key)
     }
 
+    /// The entry at an index, if there is one.
     #[inline]
     fn get(&self, at: usize) -> Pair<'_, K, V> {
         self.keys().get(at).map(|key| (*key, &self.pairs.values[at]))
@@ -156,7 +159,7 @@ impl<K: Copy + Ord, V: Copy> SortedRun<K, V> {
         self.get(self.count.checked_sub(1)?)
     }
 
-    /// Puts a value in; there is room.
+    /// Inserts a value; the block must not be full.
     fn insert(&mut self, key: K, value: V) {
         let (at, count) = (self.place(&key), self.count);
         let Pairs { keys, values } = &mut *self.pairs;
@@ -166,6 +169,7 @@ impl<K: Copy + Ord, V: Copy> SortedRun<K, V> {
         self.count += 1;
     }
 
+    /// Removes the value of a key, if present.
     fn remove(&mut self, key: &K) -> Option<V> {
         let at = self.place(key);
         let value = *self.get(at).filter(|(there, _)| there == key)?.1;
@@ -176,7 +180,7 @@ impl<K: Copy + Ord, V: Copy> SortedRun<K, V> {
         Some(value)
     }
 
-    /// Takes the second half out, of a run that is full.
+    /// Moves the second half of a full block into a new one.
     fn split(&mut self) -> SortedRun<K, V> {
         let Pairs { keys, values } = &*self.pairs;
         let mut behind = SortedRun::of(keys[BLOCK_MAX / 2], values[BLOCK_MAX / 2]);
@@ -187,7 +191,7 @@ impl<K: Copy + Ord, V: Copy> SortedRun<K, V> {
         behind
     }
 
-    /// Takes in what is in the run behind it; there is room.
+    /// Appends the entries of the next block; they must fit.
     fn append(&mut self, behind: &SortedRun<K, V>) {
         let all = self.count + behind.count;
         self.pairs.keys[self.count..all].copy_from_slice(behind.keys());
@@ -202,7 +206,7 @@ mod tests {
 
     use super::*;
 
-    /// Against a tree, through growth to thousands, down to none, and up again.
+    /// Compared with a tree, through growth to thousands, down to none, and up again.
     #[test]
     fn it_is_what_a_tree_is() {
         let (mut sorted, mut tree) = (BlockSortedMap::default(), BTreeMap::new());
@@ -220,7 +224,7 @@ mod tests {
                         sorted.insert(key, key + 1);
                     }
                 } else {
-                    // One that is there, as a rule.
+                    // An existing key, if there is one.
                     let key = tree.range(key..).next().map_or(key, |(key, _)| *key);
                     assert_eq!(sorted.remove(&key), tree.remove(&key), "{key}");
                 }
@@ -249,7 +253,8 @@ mod tests {
         assert!(most > 100 * BLOCK_MAX && tree.len() < 10, "{most}, {}", tree.len());
     }
 
-    /// As a sweep through the sectors leaves them: run after run, from the start of one in the middle.
+    /// Removal by a sweep through the sectors: block after block, from the start of one in the
+    /// middle.
     #[test]
     fn emptied_blocks_are_skipped() {
         let mut sorted = BlockSortedMap::default();

@@ -1,38 +1,34 @@
-//! `adaptive`: reads as far along a run as runs were seen to go on, and as that pays.
+//! `adaptive`: reads as far along a run as runs were observed to go on, if that pays.
 //!
-//! Ideally a program never waits for a page that could have been foreseen, and
-//! no page is read that drives one of use out. The law in words:
+//! The goals: a program never waits for a predictable page, and no page is read that evicts a
+//! useful one. How it works:
 //!
-//! - *Runs, by address and by slot.* Faults next to each other are a run: in the
-//!   addresses of a mapping, or in the slots of the swap area, up or down,
-//!   however many are interleaved. Addresses show the order of the program;
-//!   slots the order in which pages were used before they left, all programs' together.
-//! - *How far runs go is seen* (`length_distribution.rs`), for each mapping and for the slots: which part of the runs
-//!   that came to a length went on to the next; one is taken to have ended when another begins, until
-//!   it goes on after all. While nothing is known half of them
-//!   come to twice their length, once they have two faults. So each page ahead has a likelihood.
-//! - *Each page must pay.* One that will be used saves a fault. One that won't has
-//!   cost its bytes, and a fault later: for the page that it drove out, which is
-//!   worth as much as the others of a load that doesn't fit. So a page is foreseen when
-//!   `likelihood × fault > bytes + (1 − likelihood) × fault`, with the device's
-//!   own costs. A fault costs what a request takes, shared by the faults that wait
-//!   with it, and never less than what one more request keeps the device busy.
-//! - *By what saves most*: along the slots, as far as the pages that some run of any
-//!   mapping will come to outweigh the others, at the cost of a request for each
-//!   piece between pages that are there; or what the fault's own run will come to in
-//!   its mapping, at the cost of a request for each piece of slots.
-//! - *No more than the device needs, or memory has*: sixteen times what a request
-//!   takes, so that the device is busy with bytes for 94 % of the time; a
-//!   quarter of what is left of half of the memory, and the part of that half that
-//!   falls to each of the faults that wait, so that who comes first leaves room
-//!   to the others; as far as pages were seen to stay until they were used; and
-//!   the pages that are ready.
-//! - *Ahead of need*: whether more is to be read is seen when the run has come half
-//!   the way to where what is there ends.
+//! - *Runs, by address and by slot.* Neighbouring faults form a run, in the addresses of a mapping
+//!   or in the slots of the swap area. Runs go up or down, and any number can be interleaved.
+//!   Addresses show the order of the program. Slots show the order in which the pages of all
+//!   programs were used before they left.
+//! - *Run lengths are measured* (`length_distribution.rs`), for each mapping and for the slots: the share of
+//!   runs of each length that went on. A run counts as ended when another begins, until it
+//!   continues after all. Without observations, half of the runs with two faults double their
+//!   length. Each page ahead thus has a likelihood.
+//! - *Each page must pay.* A used page saves a fault. An unused page costs its transfer and a later
+//!   fault for the page that it evicted. A page is therefore selected when `likelihood × fault >
+//!   bytes + (1 − likelihood) × fault`, with the measured costs of the device. A fault costs the
+//!   time of a request, divided by the faults that wait with it, and at least the service time of
+//!   one more request.
+//! - *The better of two plans.* The first reads along the slots, as far as the pages that any run
+//!   predicts outweigh the others. It pays one request for each block between pages in memory. The
+//!   second reads the pages that the fault's own run predicts in its mapping, at one request for
+//!   each block of slots.
+//! - *Bounds.* At most sixteen times the pages of a request's time are read, which keeps the device
+//!   transferring for 94 % of the time. In memory, the bound is a quarter of the rest of one half,
+//!   and that half divided among the waiting faults. The other bounds are the distance at which
+//!   pages were observed to stay until their use, and the reserved frames.
+//! - *Ahead of need:* the next decision is made when the run has covered half of the distance to
+//!   the first absent page.
 //!
-//! With faults at random nothing is read ahead; two faults side by side begin
-//! a run while nothing is known against it. A random load of pieces of one size is read piece by piece
-//! once some few were seen.
+//! Random faults read nothing ahead. Two neighbouring faults begin a run as long as no observation
+//! contradicts it. A random load of blocks of one size is read block by block after a few of them.
 
 use alloc::vec::Vec;
 
@@ -49,39 +45,41 @@ mod trust;
 use runs::{FaultRun, FaultRuns, PredictionBounds};
 use trust::PrefetchDistance;
 
-/// The law `adaptive`.
+/// The policy `adaptive`.
 #[derive(Clone, Debug, Default)]
 pub struct AdaptiveSwapin {
+    /// Runs of faults by slot, of all mappings.
     slots: FaultRuns,
-    /// By mapping.
+    /// Runs of faults by address, one element for each mapping.
     addresses: Vec<FaultRuns>,
     trust: PrefetchDistance,
 }
 
-/// What things cost, in pages: the bytes of so many take as long.
+/// Costs in pages: the number of pages whose transfer takes as long.
 #[derive(Clone, Copy, Debug)]
 struct SwapCosts {
     /// A fault that must wait for a request.
     fault: i64,
     /// One more request among others.
     request: i64,
-    /// The most pages that may be ahead of a run.
+    /// Most pages that may be ahead of a run.
     pages_max: u64,
 }
 
-/// A way to read ahead.
+/// A candidate for reading ahead.
 #[derive(Clone, Copy, Debug)]
 struct SwapinPlan {
     read: SwapRead,
-    /// How many pages are read, in how many requests.
+    /// Number of pages to read.
     pages: u64,
+    /// Number of requests that this takes.
     requests: u64,
-    /// What it saves, in pages.
+    /// Expected saving, in pages.
     value: i64,
 }
 
 impl AdaptiveSwapin {
-    /// It has no parameter.
+    /// Creates the policy, which has no parameter.
     ///
     /// # Errors
     /// A parameter is given.
@@ -90,8 +88,8 @@ impl AdaptiveSwapin {
         Ok(AdaptiveSwapin::default())
     }
 
-    /// What pays to be read ahead of a fault, if it is the time to see;
-    /// `is_miss` when its page must be read anyway.
+    /// Selects the pages to read ahead of a fault, if a decision is due. `is_miss`: the fault's
+    /// page must be read anyway.
     fn ahead(
         &mut self,
         fault: &SwapFault,
@@ -114,7 +112,7 @@ impl AdaptiveSwapin {
             let is_crumb = room == 0 || (!is_miss && room < plan.pages / 2);
             (!is_crumb).then(|| plan.cut(room, fault, by_slot, by_address, swapped))
         });
-        // Of the run that leads, the places before the first that stays absent.
+        // Counts the places of the leading run before the first page that stays absent.
         let stays_absent = |place| {
             let slot = match slots_lead {
                 true => swapped.absent_page(place).map(|_| place),
@@ -132,6 +130,7 @@ impl AdaptiveSwapin {
         plan
     }
 
+    /// The runs by address of the fault's mapping.
     fn addresses_of(&mut self, fault: &SwapFault) -> &mut FaultRuns {
         let at = fault.memory.0 as usize;
         if at >= self.addresses.len() {
@@ -153,7 +152,7 @@ impl AdaptiveSwapin {
         (by_slot, by_address)
     }
 
-    /// The best way to read ahead, if one saves anything.
+    /// The best plan, if any has a positive value.
     fn plan(
         &self,
         fault: &SwapFault,
@@ -171,7 +170,7 @@ impl AdaptiveSwapin {
         (best.value > 0).then_some(best)
     }
 
-    /// The slots that follow, as far as those that some run will come to outweigh the others.
+    /// The plan along the slots: as far as predicted pages outweigh the others.
     fn along_slots(
         &self,
         fault: &SwapFault,
@@ -190,7 +189,7 @@ impl AdaptiveSwapin {
             true => PageRange { first: 0, end: fault.slot },
             false => PageRange { first: fault.slot + 1, end: fault.slots },
         };
-        // No further than where as much would be lost as the largest window costs.
+        // Stops where the loss exceeds the cost of the largest window.
         let lost_max = WINDOW_COST_FACTOR as i64 * costs.fault;
         for slot in run.outward(all).take(4 * costs.pages_max as usize) {
             let Some((memory, page)) = swapped.absent_page(slot) else {
@@ -221,7 +220,7 @@ impl AdaptiveSwapin {
     }
 }
 
-/// What the run will come to of the mapping, wherever the slots are.
+/// The plan along the addresses: the pages that the run predicts, in any slots.
 fn pages_of(
     fault: &SwapFault,
     run: FaultRun,
@@ -241,6 +240,7 @@ fn pages_of(
 }
 
 impl SwapCosts {
+    /// The current costs, with `waiting_faults` faults waiting.
     fn of(device: &DeviceEvidence, waiting_faults: u64) -> SwapCosts {
         let fault = device.estimate.request_cost_pages();
         let request = device.estimate.request_service_pages();
@@ -255,7 +255,7 @@ impl SwapCosts {
 }
 
 impl SwapinPlan {
-    /// Says what was found to be worth reading, and by which numbers.
+    /// Logs the plan and the numbers behind it.
     fn say(
         &self,
         room_pages: u64,
@@ -294,7 +294,7 @@ impl SwapinPlan {
         device.log.say(device.now, || decision);
     }
 
-    /// What of it is nearest and has no more than so many pages.
+    /// The part of the plan nearest to the fault, of at most `room` pages.
     fn cut(
         self,
         room: u64,
@@ -344,11 +344,13 @@ mod tests {
         AdaptiveSwapin::from_spec(&Spec::plain("adaptive")).unwrap()
     }
 
-    /// Worked by hand. A fault costs 122 pages before anything is measured, so a page is foreseen from 123 of
-    /// 244 on. The first fault foresees nothing. Two have shown that the one run that was seen went on, where one of two
-    /// is expected to end: it ends half as often as its age says. It comes to 2 + 5 with 4/5 × 6/7 × 8/9 × 10/11 × 12/13,
-    /// or 0.511, and not to 2 + 6: 2 to 6 are read. When half of these are used the run has five faults, and
-    /// sixteen are foreseen by a model of the law in fractions. The second column is what is read, the fault's own page aside.
+    /// Worked by hand. Without measurements a fault costs 122 pages, so a page is selected if its
+    /// likelihood is at least 123 of 244. The first fault selects none. The second shows that the
+    /// one observed run went on, although half of the runs are expected to end. A run therefore
+    /// ends half as often as its length implies. It reaches 2 + 5 with 4/5 × 6/7 × 8/9 × 10/11 ×
+    /// 12/13, or 0.511, but not 2 + 6: pages 2 to 6 are read. After the use of half of them the run
+    /// has five faults, and a model of the policy in fractions selects sixteen. The second column
+    /// has the pages read without the fault's own page.
     #[test]
     fn golden_trajectory_of_a_sweep() {
         let table: [(u64, &[u64]); 9] = [
@@ -379,8 +381,8 @@ mod tests {
         assert_eq!(read, [vec![], vec![894, 895, 896, 897, 898], vec![], vec![]]);
     }
 
-    /// The slots are 37 apart: by slot nothing is known, and three requests of two
-    /// pages' time each are cheaper than three faults of 122.
+    /// The slots are 37 apart, so the slots show no run. Three requests of two pages' time each are
+    /// cheaper than three faults of 122.
     #[test]
     fn a_sweep_over_scattered_slots_is_read_by_address() {
         let mut area = TestSwapArea::new(1000, |page| page * 37 % 1000);
@@ -390,7 +392,7 @@ mod tests {
         assert!(matches!(area.last_read, Some(SwapRead::Pages(_))));
     }
 
-    /// Pages that are used in the order in which they left, wherever they are.
+    /// Pages are used in the order in which they left, at arbitrary addresses.
     #[test]
     fn a_strange_order_that_repeats_is_read_by_slot() {
         let mut area = TestSwapArea::new(1000, |page| page * 37 % 1000);
@@ -408,16 +410,16 @@ mod tests {
     fn random_faults_read_nothing_ahead() {
         let mut area = TestSwapArea::in_order(100_000);
         let mut policy = policy();
-        // Any two of them are further apart than 300 pages.
+        // Any two of them are more than 300 pages apart.
         for nth in 0..300 {
             assert_eq!(area.fault(&mut policy, nth * 61_803 % 100_000), vec![], "{nth}");
         }
     }
 
-    /// Runs of four faults that never go on. One is taken to have ended when the next begins: the first reads three
-    /// pages in vain, the others none. Then one goes on: its fifth fault reads one page, for of those of
-    /// four all have ended; its sixth, as one of one has come to that, nineteen. Both by a
-    /// model of the law in fractions.
+    /// Runs of four faults that never go on. A run counts as ended when the next one begins: the
+    /// first wastes three pages, the others none. Then one goes on. Its fifth fault reads one page,
+    /// because all runs of length four have ended. Its sixth reads nineteen, because one of one
+    /// went on. Both by a model of the policy in fractions.
     #[test]
     fn readahead_stops_without_hits_and_resumes_with_runs() {
         let mut area = TestSwapArea::in_order(400_000);

@@ -1,35 +1,35 @@
 //! `cluster`: the swap-in readahead of Linux until 3.7.
 //!
-//! The law in words: a fault reads the whole aligned block of
-//! `1 << page_cluster` slots around its own, blindly. Slots that hold nothing
-//! are skipped, pages that are in memory already are not read again.
+//! How it works: a fault always reads the whole aligned block of `1 << page_cluster` slots around
+//! its own. Empty slots and pages that are already in memory are skipped.
 //!
-//! What it is for: pages that were swapped out together lie together, and on a
-//! disk the rest of the block costs next to nothing beside the seek. On a
-//! solid-state drive it does cost, and each page read for nothing drives a
-//! page of use out (the failure of 2012).
+//! Purpose: pages that were swapped out together lie together, and on a disk the rest of the block
+//! costs almost nothing compared with the seek. On a solid-state drive it does cost time, and each
+//! useless page evicts a useful one (the failure of 2012).
 //!
 //! Parameter: `page_cluster` (default 3: 8 pages, 32 KiB).
 
 use super::{SwapFault, SwapRead, SwapinPolicy, SwappedPageQueries, block, pages_max};
 use crate::policy::{Spec, SpecError};
 
-/// The law `cluster`.
+/// The policy `cluster`.
 #[derive(Clone, Copy, Debug)]
 pub struct Cluster {
+    /// Size of a block in slots, a power of two.
     pages: u64,
 }
 
 impl Cluster {
-    /// With the parameter `page_cluster`.
+    /// Builds the policy from the parameter `page_cluster`.
     ///
     /// # Errors
-    /// Another parameter, or a value that can't be used.
+    /// A parameter is unknown, or a value is out of range.
     pub fn from_spec(spec: &Spec) -> Result<Cluster, SpecError> {
         spec.only(&["page_cluster"])?;
         Ok(Cluster::of(pages_max(spec)?))
     }
 
+    /// Creates the policy with blocks of `pages` slots.
     pub(super) fn of(pages: u64) -> Cluster {
         Cluster { pages }
     }
@@ -57,7 +57,7 @@ mod tests {
 
     #[test]
     fn golden_trajectory() {
-        // page_cluster, faulting slot → first slot and how many.
+        // page_cluster, faulting slot → first slot and number of slots.
         let table = [
             ("cluster", 0, (0, 8)),
             ("cluster", 7, (0, 8)),
@@ -70,7 +70,7 @@ mod tests {
             let mut policy = Cluster::from_spec(&Spec::parse(text).unwrap()).unwrap();
             let expected = SwapRead::Slots(PageRange::new(first, count));
             assert_eq!(miss(&mut policy, fault(3, slot)), expected, "{text}, slot {slot}");
-            // Blindly: what came of the last block changes nothing.
+            // Always the same: the outcome of the last block changes nothing.
             assert_eq!(miss(&mut policy, fault(3, slot)), expected, "{text}, slot {slot} again");
         }
     }

@@ -1,43 +1,45 @@
-//! `hits`: swap-in readahead by its rate of hits (Linux since 3.8, 2012).
+//! `hits`: swap-in readahead by its hit rate (Linux since 3.8, 2012).
 //!
-//! The law in words: for the whole system, count the faults that found a page
-//! which had been read ahead (`hits`, 4 at the start). A fault that must read
-//! takes `pages = hits + 2` and sets the count to 0. Without a hit (2 pages):
-//! only its own page, unless its slot is next to that of the last fault
-//! without a hit, on either side; then 2, so that a sequence can begin. With
-//! hits: `pages` rounded up to a power of two, at least 4. Never more than
-//! `1 << page_cluster`. The aligned block of that many slots is read.
+//! How it works: for the whole system, count the faults that found a prefetched page (`hits`,
+//! initially 4). A fault that must read takes `pages = hits + 2` and resets the count to 0. Without
+//! a hit (2 pages) it reads only its own page. Exception: if its slot is next to the slot of the
+//! last fault without a hit, on either side, it reads 2, so that a sequence can begin. With hits,
+//! `pages` is rounded up to a power of two, at least 4. The limit is `1 << page_cluster`. The
+//! aligned block of that number of slots is read.
 //!
-//! What it is for: a random load on a solid-state drive, which pays for each
-//! page that is read for nothing, falls to single pages after one fault; a
-//! sequential one keeps the whole block, as each block brings 7 hits.
+//! Purpose: a random load on a solid-state drive, for which each useless page is expensive, falls
+//! to single pages after one fault. A sequential load keeps the whole block, because each block
+//! brings 7 hits.
 //!
 //! Parameters:
 //! - `page_cluster` (default 3: 8 pages); 0 turns readahead off.
-//! - `halving` (0 or 1, default 0, the law as it came in 2012): since 3.14 the
-//!   size does not fall below half of the last one, so that a run without hits
-//!   decays 8, 4, 2, 1.
-//! - `least` (1 or 2, default 1): with 2, the earlier version of the law,
-//!   without the rule of the neighbouring slots: it always read one page too
-//!   many when the faults were random.
+//! - `halving` (0 or 1; default 0, as in 2012): since 3.14 the size does not fall below half of the
+//!   last one, so that a run without hits decays 8, 4, 2, 1.
+//! - `least` (1 or 2, default 1): 2 selects the earlier version of the policy, without the rule of
+//!   neighbouring slots. It always read one page too many at random faults.
 
 use super::{SwapFault, SwapRead, SwapinPolicy, SwappedPageQueries, block, pages_max};
 use crate::policy::{Spec, SpecError};
 
-/// How large the next block is, by the hits of the last.
+/// Size of the next block, by the hits of the last one.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HitRate {
+    /// Largest block in pages.
     pages_max: u64,
+    /// Pages read without a hit: 1 or 2.
     pages_least: u64,
+    /// True if a block has at least half of the size of the last one.
     halves: bool,
+    /// Hits since the last fault that read.
     hits: u64,
-    /// The place of the last fault without a hit; none before the first.
+    /// Slot or page of the last fault without a hit; `None` before the first.
     previous: Option<u64>,
+    /// Size of the last block.
     last_pages: u64,
 }
 
 impl HitRate {
-    /// The hits that there have been at the start: the first fault reads a whole block of 8.
+    /// Initial number of hits: the first fault reads a whole block of 8.
     const HITS_AT_START: u64 = 4;
 
     pub(super) fn new(pages_max: u64, pages_least: u64, halves: bool) -> HitRate {
@@ -55,7 +57,8 @@ impl HitRate {
         self.hits += 1;
     }
 
-    /// How many pages a fault at `place` (a slot, or a page of a mapping) reads.
+    /// Number of pages that a fault at `place` (a slot, or a page of a mapping) reads. Resets the
+    /// hits.
     pub(super) fn pages(&mut self, place: u64) -> u64 {
         if self.pages_max == 1 {
             return 1;
@@ -75,27 +78,28 @@ impl HitRate {
         self.last_pages
     }
 
-    /// Where the last fault was, hit or not: for a law that follows the direction.
+    /// Records the place of the last fault, hit or not, for a policy that follows the direction.
     pub(super) fn remember(&mut self, place: u64) {
         self.previous = Some(place);
     }
 
+    /// The recorded place; `None` before the first.
     pub(super) fn previous(&self) -> Option<u64> {
         self.previous
     }
 }
 
-/// The law `hits`.
+/// The policy `hits`.
 #[derive(Clone, Copy, Debug)]
 pub struct Hits {
     rate: HitRate,
 }
 
 impl Hits {
-    /// With the parameters `page_cluster`, `halving` and `least`.
+    /// Builds the policy from the parameters `page_cluster`, `halving` and `least`.
     ///
     /// # Errors
-    /// Another parameter, or a value that can't be used.
+    /// A parameter is unknown, or a value is out of range.
     pub fn from_spec(spec: &Spec) -> Result<Hits, SpecError> {
         spec.only(&["page_cluster", "halving", "least"])?;
         let halves = spec.integer("halving", 0, 0..=1)? == 1;
@@ -103,7 +107,7 @@ impl Hits {
         Ok(Hits { rate: HitRate::new(pages_max(spec)?, least, halves) })
     }
 
-    /// As it came in 2012, with so many pages at most.
+    /// The version of 2012, with at most `pages_max` pages.
     pub(super) fn version_2012(pages_max: u64) -> Hits {
         Hits { rate: HitRate::new(pages_max, 1, false) }
     }
@@ -146,9 +150,9 @@ mod tests {
         assert_trajectory(
             "hits",
             &[
-                (0, 100, (96, 8)),  // 4 at the start: 6 → 8
+                (0, 100, (96, 8)),  // initially 4: 6 → 8
                 (7, 104, (104, 8)), // a sequence: 9 → 16, capped
-                (0, 500, (500, 1)), // no hit, nothing remembered: alone
+                (0, 500, (500, 1)), // no hit, no place recorded: alone
                 (0, 501, (500, 2)), // next to the last: a pair, aligned
                 (0, 500, (500, 2)), // backwards too
                 (0, 502, (502, 1)), // two away: alone

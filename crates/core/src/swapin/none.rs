@@ -1,12 +1,12 @@
 //! `none`: no readahead of swapped-out memory.
 //!
-//! The law in words: a fault reads its own page and nothing else. It is what
-//! `page_cluster` 0 makes of every other law, and the floor for random faults:
-//! nothing is read for nothing, and nothing is evicted for it.
+//! How it works: a fault reads its own page and no other. Every other policy does the same with
+//! `page_cluster` 0. It is the lower bound for random faults: no page is wasted, and no page is
+//! evicted for it.
 
 use super::{SwapFault, SwapRead, SwapinPolicy, SwappedPageQueries, block};
 
-/// The law `none`. It has no parameter and no state.
+/// The policy `none`. It has no parameter and no state.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoSwapReadahead;
 

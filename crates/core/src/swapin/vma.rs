@@ -1,25 +1,24 @@
 //! `vma`: swap-in readahead by address, for each mapping (Linux since 4.14).
 //!
-//! The law in words: each mapping has its own count of hits and the page of its
-//! last fault (found or read). A fault that must read sizes its window by the
-//! rule of `hits`, with the place of a fault being its page. The window is laid
-//! where the faults go: forward from the page when the last fault was on the
-//! page before it, backward up to the page when it was on the page after it,
-//! else around it, `(pages − 1) / 2` of them before it. What is read are the
-//! pages at those *addresses*, wherever their slots are. Shared memory has no
-//! one address and a head would have to travel: both get `hits`, by slot.
+//! How it works: each mapping has its own count of hits and the page of its last fault (found or
+//! read). A fault that must read sizes its window by the rule of `hits`, with its page as the
+//! place. The position of the window follows the direction of the faults. It starts at the page if
+//! the last fault was on the page before it. It ends at the page if the last fault was on the page
+//! after it. Otherwise it lies around the page, with `(pages − 1) / 2` pages before it. The pages
+//! at those *addresses* are read, in any slots. Shared memory has no single address, and on a disk
+//! the head would have to seek: both use `hits`, by slot.
 //!
-//! What it is for: memory that was swapped out in another order than it is
-//! used in, on a device without seeks, and loads beside each other, of which
-//! one sweeps and one doesn't: a count for the system mixes them up.
+//! Purpose: memory that was swapped out in another order than it is used in, on a device without
+//! seeks. It also separates concurrent loads, one sequential and one random, which a count for the
+//! whole system mixes.
 //!
 //! Parameters:
 //! - `page_cluster` (default 3: 8 pages); 0 turns readahead off.
 //! - `halving` (0 or 1, default 1, as since 3.14): see `hits`.
-//! - `shared` (`hits` or `cluster`, default `hits`): the law of shared memory.
-//!   The rival by mapping of 2012 left it to `cluster`.
-//! - `rotating` (`hits` or `vma`, default `hits`): what memory gets whose swap
-//!   area lies on a disk. The rival of 2012 made no difference: `vma`.
+//! - `shared` (`hits` or `cluster`, default `hits`): the policy of shared memory. The competing
+//!   proposal of 2012, by mapping, used `cluster`.
+//! - `rotating` (`hits` or `vma`, default `hits`): the policy for a swap area on a disk. The
+//!   proposal of 2012 made no difference: `vma`.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -29,21 +28,23 @@ use super::{Cluster, Hits, SwapFault, SwapRead, SwapinPolicy, SwappedPageQueries
 use crate::policy::{Spec, SpecError};
 use crate::unit::PageRange;
 
-/// The law `vma`.
+/// The policy `vma`.
 pub struct Vma {
+    /// Initial state of a mapping.
     fresh: HitRate,
-    /// By mapping.
+    /// Hit counts, one for each mapping.
     mappings: Vec<HitRate>,
+    /// Policy of shared memory, by slot.
     shared: Box<dyn SwapinPolicy>,
-    /// By slots on this device, whatever the mapping.
+    /// Policy for all mappings on a disk, by slot; `None` on other devices.
     rotating: Option<Hits>,
 }
 
 impl Vma {
-    /// With the parameters `page_cluster`, `halving`, `shared` and `rotating`.
+    /// Builds the policy from the parameters `page_cluster`, `halving`, `shared` and `rotating`.
     ///
     /// # Errors
-    /// Another parameter, or a value that can't be used.
+    /// A parameter is unknown, or a value is out of range.
     pub fn from_spec(spec: &Spec, is_rotational: bool) -> Result<Vma, SpecError> {
         spec.only(&["page_cluster", "halving", "shared", "rotating"])?;
         let pages_max = pages_max(spec)?;
@@ -61,6 +62,7 @@ impl Vma {
         })
     }
 
+    /// The state of the fault's mapping, created if it is new.
     fn mapping(&mut self, fault: &SwapFault) -> &mut HitRate {
         let at = fault.memory.0 as usize;
         if at >= self.mappings.len() {
@@ -69,6 +71,7 @@ impl Vma {
         &mut self.mappings[at]
     }
 
+    /// The policy by slot for this fault, if one applies.
     fn by_slot(&mut self, fault: &SwapFault) -> Option<&mut dyn SwapinPolicy> {
         match &mut self.rotating {
             _ if fault.is_shared => Some(&mut *self.shared),
@@ -79,6 +82,7 @@ impl Vma {
 }
 
 impl SwapinPolicy for Vma {
+    /// Counts the hit for the fault's mapping, and records its page.
     fn hit(&mut self, fault: &SwapFault, swapped: &mut dyn SwappedPageQueries) -> Option<SwapRead> {
         if let Some(policy) = self.by_slot(fault) {
             return policy.hit(fault, swapped);
@@ -89,6 +93,7 @@ impl SwapinPolicy for Vma {
         None
     }
 
+    /// Lays a window by the rule of `hits` in the direction of the mapping's last two faults.
     fn miss(&mut self, fault: &SwapFault, swapped: &mut dyn SwappedPageQueries) -> SwapRead {
         if let Some(policy) = self.by_slot(fault) {
             return policy.miss(fault, swapped);
@@ -108,7 +113,7 @@ impl SwapinPolicy for Vma {
     }
 }
 
-/// Which of two words the parameter is, 0 or 1; the first when it is not given.
+/// Index of the parameter's value in `words`; 0 if it is not given.
 fn choice(spec: &Spec, key: &str, words: [&str; 2]) -> Result<usize, SpecError> {
     let Some(text) = spec.parameters.get(key) else { return Ok(0) };
     words.iter().position(|word| word == text).ok_or_else(|| SpecError::BadValue {
@@ -139,12 +144,12 @@ mod tests {
         SwapRead::Pages(PageRange::new(first, count))
     }
 
-    /// Each row: the pages hit before the fault, its page, and the window.
-    /// Worked by hand; the slots (all 5) play no part.
+    /// Each row: the pages hit before the fault, its page, and the window. Worked by hand; the
+    /// slots (all 5) have no influence.
     #[test]
     fn golden_trajectory() {
         let table: [(&[u64], u64, (u64, u64)); 8] = [
-            (&[], 100, (97, 8)),                         // 4 at the start: 8, around
+            (&[], 100, (97, 8)),                         // initially 4: 8, around
             (&[101, 102, 103, 104], 105, (105, 8)),      // 6 → 8, after 104: forward
             (&[], 500, (499, 4)),                        // no hit, far: half of 8, around
             (&[], 499, (498, 2)),                        // before 500: a pair, backward

@@ -1,4 +1,4 @@
-//! Nothing is lost and nothing comes twice, whatever is done in whatever order.
+//! No request is lost or dispatched twice, in any order of calls.
 
 use proptest::prelude::*;
 use readpath_core::request::{
@@ -55,14 +55,14 @@ fn specs() -> impl Strategy<Value = String> {
     )
 }
 
-/// A law, a device, and what each request must cover when it comes out.
+/// A policy, a device, and the expected sectors of each request.
 struct ConservationCheck {
     policy: Box<dyn Scheduler>,
-    /// Nothing is closed in it: so requests are named 0, 1, … in the order in which they come.
+    /// No request is closed, so that identifiers count 0, 1, … in the order of arrival.
     requests: RequestTable,
     now: Time,
     in_device: Vec<RequestId>,
-    /// (first sector, sectors) of all that was merged into a request, and itself.
+    /// (first sector, sectors) of all parts of a request, itself included.
     parts: Vec<Vec<(u64, u32)>>,
     waiting: usize,
     depth_max: usize,
@@ -86,7 +86,7 @@ impl ConservationCheck {
         }
     }
 
-    /// Whether a request came out, or when to ask again.
+    /// Returns true if a request was dispatched, or time was advanced to the next wake-up.
     fn dispatch(&mut self) -> Result<bool, TestCaseError> {
         if self.in_device.len() == self.depth_max {
             return Ok(false);
@@ -111,7 +111,7 @@ impl ConservationCheck {
             Dispatch::Withdraw(_) => unreachable!("CFQ withdraws nothing"),
             Dispatch::WaitUntil(time) => {
                 prop_assert!(time > self.now);
-                // Nothing else will happen: let that time come.
+                // No other event will come: advance to that time.
                 if self.in_device.is_empty() {
                     self.now = time;
                     return Ok(true);

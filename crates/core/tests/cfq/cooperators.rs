@@ -1,4 +1,4 @@
-//! Processes that work next to each other: joined, and split again.
+//! Processes with neighbouring requests: joined, and split again.
 
 use readpath_core::unit::Time;
 
@@ -27,11 +27,11 @@ fn close_readers_are_joined_into_one_queue() {
     let queues = report.values("dispatch", "queue");
     let later = &queues[queues.len() / 2..];
     assert!(later.iter().all(|queue| *queue == later[0]), "one queue for both");
-    // Every request is near, and none is idled for in vain.
+    // Every request is near, and no idling is useless.
     assert!(report.requests() > 1_900, "{}", report.requests());
 }
 
-/// 64 sectors a step for each of two processes, and 8 MiB between them: not close.
+/// 64 sectors per step for each of two processes, and 8 MiB between them: not close.
 #[test]
 fn readers_further_apart_are_not_joined() {
     let programs = [0, 16_384].map(|first| RigProcess::reading(sequential(first))).into();
@@ -39,7 +39,7 @@ fn readers_further_apart_are_not_joined() {
     assert!(report.values("join", "queue").is_empty());
 }
 
-/// After two seconds together each goes to random places of its own.
+/// After two seconds together each goes to random offsets of its own.
 #[test]
 fn joined_readers_that_turn_seeky_are_split() {
     for spec in ["cfq,seeky=history", "cfq,seeky=mean"] {
@@ -62,7 +62,7 @@ fn joined_readers_that_turn_seeky_are_split() {
     }
 }
 
-/// Both threads end while they are joined: nobody waits for them.
+/// Both threads end while they are joined: the device does not idle for them.
 #[test]
 fn joined_readers_may_end() {
     let mut programs = halves(300);
@@ -77,8 +77,8 @@ fn joined_readers_may_end() {
     );
 }
 
-/// The device takes two at once. Process 2's last request is served after it
-/// has ended, and last of the queue that it shares: nothing to idle for.
+/// The device takes two at once. Process 2's last request is served after the process has ended,
+/// and last of the queue that it shares: there is no reason to idle.
 #[test]
 fn the_end_of_a_joined_process_is_not_idled_for() {
     let events = "

@@ -1,5 +1,4 @@
-//! What the device is decides too: whether it has a head, and whether it
-//! queues requests itself.
+//! Influence of the device: with or without a head, and with or without internal queueing.
 
 use readpath_core::request::Op;
 use readpath_core::unit::Time;
@@ -33,9 +32,9 @@ fn a_device_without_a_head_that_queues_is_never_idled_for() {
     assert!(!report.values("idle_start", "queue").is_empty());
 }
 
-/// A device that takes only one at a time is found out after 51 completions
-/// under load, and idled for like a disk. Load means more than five requests
-/// that wait, and no fewer than five of the active queue if that is idled for.
+/// A device that takes only one request at a time is detected after 51 completions under load, and
+/// idled for like a disk. Load means more than five waiting requests, and at least five of the
+/// active queue if that is idled for.
 #[test]
 fn a_device_without_a_head_that_does_not_queue_is_idled_for() {
     let card = SpindleDevice { spindles: 1, depth_max: 1, ..FLASH };
@@ -57,7 +56,7 @@ fn a_device_with_five_requests_at_once_queues_internally() {
     assert_eq!(report.values("queueing_device", "answer"), ["yes"]);
 }
 
-/// Without a head it is the size that makes a queue seeky: 31.5 KiB do, 32 KiB don't.
+/// Without a head, the size makes a queue seeky: 31.5 KiB do, 32 KiB don't.
 #[test]
 fn without_a_head_small_requests_are_seeky() {
     let card = SpindleDevice { spindles: 1, depth_max: 1, ..FLASH };
@@ -69,7 +68,7 @@ fn without_a_head_small_requests_are_seeky() {
     assert!(!seeky(64));
 }
 
-/// A deep queue keeps its idle window though it is seeky.
+/// A deep queue keeps its idle window although it is seeky.
 #[test]
 fn a_deep_queue_gets_slices_of_its_own() {
     let kinds = |depth| {
@@ -87,7 +86,7 @@ fn a_deep_queue_gets_slices_of_its_own() {
     assert_eq!(kinds(16), "sync");
 }
 
-/// A process that thinks longer than the idle time is not idled for.
+/// The device does not idle for a process that thinks longer than the idle time.
 #[test]
 fn long_thinkers_are_not_idled_for() {
     let reasons = |think_ms| {
@@ -101,9 +100,9 @@ fn long_thinkers_are_not_idled_for() {
     assert!(reasons(12));
 }
 
-/// Writes go out many at once when no read was late for long. After one was
-/// they go out one at a time, and one more for each 100 ms, up to half the
-/// quantum; beyond it the ramp is the only limit of an only queue.
+/// Many writes are sent at once if no read was late for a long time. After a late read, one write
+/// is sent at a time, and one more for each 100 ms, up to half the quantum. Beyond that, the ramp
+/// is the only limit of a single queue.
 #[test]
 fn the_depth_of_writes_ramps_up_after_a_late_read() {
     let limits = |spec| {
@@ -130,6 +129,6 @@ fn the_depth_of_writes_ramps_up_after_a_late_read() {
         limits.join(" ")
     };
     assert_eq!(limits("cfq"), "1 2 3 4");
-    // Without the ramp the only queue has no limit once it has half the quantum there.
+    // Without the ramp the only queue has no limit once half the quantum is in the device.
     assert_eq!(limits("cfq,low_latency=0"), "4 -");
 }

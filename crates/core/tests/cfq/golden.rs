@@ -1,5 +1,5 @@
-//! Golden trajectories: what the law decides on a list of events, to the line.
-//! Each number was worked by hand from the description of the law.
+//! Golden trajectories: every decision of the policy on a list of events. Each number was worked by
+//! hand from the description of the policy.
 
 use super::rig::decided;
 
@@ -29,22 +29,21 @@ at_ms=69   event=complete request=11
 at_ms=80   event=wait
 ";
 
-/// - At 0 the first queue is alone: share 300 × 1/1; and counts none, not even
-///   itself, so its key is 0 + (0 − 1) × (180 − 100) = −80. The second one's: 0 + (1 − 1) × 80.
-/// - 8.5: slice 100 from jiffy 8; the average rises to (3×2 + 0 + 2)/4 = 2;
-///   2 × 100 ≤ 300, so the slice is whole. Idle until 8 + 8.
-/// - 18: idled from jiffy 10 for 8 in vain; 108 − 18 = 90 of the slice were left.
-/// - 26.5: a page for the only busy queue, so its timer runs on and fires at 34,
-///   before the page is served: of the slice, 26 + 100, 92 are left. The next turn
-///   begins with its next request, key 35 + (0 − 1) × 80 and share 300 × 1/2; so again at 43.
-/// - 59: the sixth request of process 2 is its fifth far one, 5 > 4: seeky, so
-///   its window shuts, but its timer runs until 67: 159 − 67 = 92. Then two are
-///   in the device. Process 1's key: 59 + (1 − 1) × 80.
-/// - 68: think times of process 1: 0, 1 and 49, cut at 16, weigh 0, 32, 540 over
-///   84: (540 + 128)/84 = 7; then 0: (472 + 128)/105 = 5.
-/// - 77: its next request comes too late, after 8 of 168 − 77 = 91. The seeky
-///   queue came at 68 with key 68 + (1 − 1) × 80, to the other kind of tree, whose share
-///   is 300 × 1/2.
+/// - At 0 the first queue is alone: share 300 × 1/1. It counts no queue, not even itself, so its
+///   key is 0 + (0 − 1) × (180 − 100) = −80. The second one's: 0 + (1 − 1) × 80.
+/// - 8.5: slice 100 from jiffy 8; the average rises to (3×2 + 0 + 2)/4 = 2; 2 × 100 ≤ 300, so the
+///   slice is whole. Idle until 8 + 8.
+/// - 18: idled from jiffy 10 for 8 without a request; 108 − 18 = 90 of the slice were left.
+/// - 26.5: a page for the only busy queue, so its timer continues and fires at 34, before the page
+///   is served: of the slice, 26 + 100, 92 are left. The next slice begins with its next request,
+///   key 35 + (0 − 1) × 80 and share 300 × 1/2; the same happens at 43.
+/// - 59: the sixth request of process 2 is its fifth far one, 5 > 4: seeky, so its window shuts,
+///   but its timer continues until 67: 159 − 67 = 92. Then two are in the device. Process 1's key:
+///   59 + (1 − 1) × 80.
+/// - 68: think times of process 1: 0, 1 and 49, cut at 16, weigh 0, 32, 540 over 84: (540 + 128)/84
+///   = 7; then 0: (472 + 128)/105 = 5.
+/// - 77: its next request comes too late, after 8 of 168 − 77 = 91. The seeky queue came at 68 with
+///   key 68 + (1 − 1) × 80, to the other kind of tree, whose share is 300 × 1/2.
 const TWO_PROCESSES_DECIDED: &str = "
 at_ms=0.000000 event=tree class=be kind=sync why=tree_empty queues=1 busy=1 average=0 until_ms=300
 at_ms=0.000000 event=slice_begin queue=0 process=1 class=be level=4 kind=sync why=first_of_tree key_ms=-80 queued=1
@@ -109,8 +108,8 @@ fn a_sequential_and_a_seeky_process() {
     assert_decides("cfq", TWO_PROCESSES, TWO_PROCESSES_DECIDED);
 }
 
-/// A write that nobody waits for: its turn is ended by a read, which has to
-/// wait until it is out of the device; afterwards the disk is idled for the reader.
+/// An asynchronous write: a read ends its slice, and waits until the write has left the device.
+/// Afterwards the disk is idled for the reader.
 #[test]
 fn a_read_goes_before_an_asynchronous_write() {
     assert_decides(
@@ -124,11 +123,11 @@ at_ms=16 event=complete request=2
 at_ms=24 event=complete request=3
 at_ms=32 event=wait
 ",
-        // The async queue alone: share 300 × 1/1 × 40/100 = 120. A second has
-        // passed without a late read: depth (0 + 1000)/100 = 10, above 4.
-        // Its key: 0 + (0 − 1) × (180 − 40). The reader's, the first of its tree: 2 + (1 − 1) × 80,
-        // and 1000 before that.
-        // Its share: 300 × 1/1, the other queue is empty. After 8 jiffies the queue's slice, 24 + 100, has 92 left.
+        // The async queue alone: share 300 × 1/1 × 40/100 = 120. A second has passed without a late
+        // read: depth (0 + 1000)/100 = 10, above 4. Its key: 0 + (0 − 1) × (180 − 40). The
+        // reader's, the first of its tree: 2 + (1 − 1) × 80, and 1000 before that. Its share: 300 ×
+        // 1/1, because the other queue is empty. After 8 jiffies the queue's slice, 24 + 100, has
+        // 92 left.
         "
 at_ms=0.000000 event=tree class=be kind=async why=tree_empty queues=1 busy=1 average=0 until_ms=120
 at_ms=0.000000 event=slice_begin queue=0 process=- class=be level=4 kind=async why=first_of_tree key_ms=-140 queued=1

@@ -1,4 +1,4 @@
-//! The law `cfq` in virtual time.
+//! The policy `cfq` in virtual time.
 
 mod conservation;
 mod cooperators;

@@ -1,5 +1,5 @@
-//! Each tunable changes what comes out. (`seeky` and `slice_idle`: see
-//! `spindles`; `fifo_expire_sync`: see `starvation`.)
+//! Each tunable changes the result. (`seeky` and `slice_idle`: see `spindles`; `fifo_expire_sync`:
+//! see `starvation`.)
 
 use readpath_core::request::Op;
 use readpath_core::unit::Time;
@@ -10,7 +10,7 @@ fn readers(count: u64) -> Vec<RigProcess> {
     (0..count).map(|index| RigProcess::reading(sequential(index << 24))).collect()
 }
 
-/// A process whose writes nobody waits for, many at once, at random places.
+/// A process with many asynchronous writes at once, at random offsets.
 fn writer() -> RigProcess {
     RigProcess {
         op: Op::Write,
@@ -20,7 +20,7 @@ fn writer() -> RigProcess {
     }
 }
 
-/// The slice of the last turn, in ms, with eight sequential readers.
+/// The last slice in ms, with eight sequential readers.
 fn last_slice(spec: &str) -> i64 {
     let report = run(spec, SPINDLE, readers(8), Time::from_s(3));
     report.values("slice_set", "slice_ms").last().unwrap().parse().unwrap()
@@ -35,7 +35,7 @@ fn slices_follow_slice_sync_low_latency_and_target_latency() {
     assert_eq!(last_slice("cfq,target_latency=100"), 16, "12, but at least two idle times");
 }
 
-/// Which of the requests that wait is served after one that ended at sector 100,000.
+/// The start of the waiting request that is served after one that ended at sector 100,000.
 fn chosen(spec: &str, starts: [u64; 2]) -> String {
     let arrive = |request: usize, start| {
         format!("at_ms=0 event=arrive request={request} process=1 op=read start={start} sectors=8")
@@ -71,7 +71,8 @@ fn a_queue_has_at_most_the_quantum_in_the_device_while_others_wait() {
         let report = run(spec, SPINDLE, vec![deep(0), deep(1)], Time::from_s(2));
         report.largest("dispatch", "in_device")
     };
-    // The whole quantum early in a slice; or half of it, and as much of the turn before.
+    // The whole quantum early in a slice; or half of it, plus the same number from the slice
+    // before.
     assert_eq!(deepest("cfq"), 8);
     assert_eq!(deepest("cfq,quantum=4"), 4);
 }
@@ -80,7 +81,7 @@ fn a_queue_has_at_most_the_quantum_in_the_device_while_others_wait() {
 fn asynchronous_turns_follow_their_slice_and_their_number_of_requests() {
     let report = |spec| run(spec, SPINDLE, vec![writer(), writer().of_level(5)], Time::from_s(4));
     let in_a_turn = |spec| report(spec).largest("slice_end", "dispatched");
-    // Level 4 may send 2 × (2 + 2 × 3) requests in a turn, or half of that.
+    // Level 4 may send 2 × (2 + 2 × 3) requests in a slice, or half of that.
     assert_eq!(in_a_turn("cfq,slice_async=2000"), 16);
     assert_eq!(in_a_turn("cfq,slice_async=2000,slice_async_rq=1"), 8);
     let slices = report("cfq,low_latency=0,slice_async=60");

@@ -1,4 +1,4 @@
-//! The law within the read path: it is chosen by name, and its decisions come out.
+//! The policy within the read path: it is chosen by name, and its decisions are logged.
 
 use readpath_core::machine::{Config, Machine, ReadAccess, Transfer};
 use readpath_core::policy::Spec;

@@ -1,8 +1,8 @@
-//! Who may cut in: one list of events for each rule, and one for each exception.
+//! Preemption: one list of events for each rule, and one for each exception.
 
 use super::rig::{decided, values};
 
-/// Why the active queue was preempted, in `cfq` with `parameters`.
+/// Reasons of preemption in `cfq` with `parameters`.
 fn reasons(parameters: &str, events: &str) -> Vec<String> {
     let lines = decided(&format!("cfq{parameters}"), 32, events);
     values(&lines, "preempt", "why").into_iter().map(str::to_owned).collect()
@@ -26,7 +26,7 @@ fn a_request_close_to_the_head_ends_idling() {
     let of_idle_class =
         "at_ms=6 event=arrive request=2 process=2 op=read start=8 sectors=8 class=idle";
     assert!(while_idling(of_idle_class).is_empty());
-    // In the middle of a request there is no idling to end.
+    // During a request there is no idling to end.
     let busy = "
         at_ms=6 event=arrive request=3 process=1 op=read start=8 sectors=16
         at_ms=6 event=arrive request=2 process=2 op=read start=24 sectors=8";
@@ -55,7 +55,7 @@ fn every_class_preempts_the_idle_class() {
 
 #[test]
 fn a_used_slice_is_preempted() {
-    // The slice of 10 ms is measured out at 5. At 14 it lasts, at 15 it doesn't.
+    // The slice of 10 ms gets its length at 5. It lasts at 14, but not at 15.
     let other_at = |ms| {
         let events = format!(
             "{IDLING}
@@ -68,8 +68,8 @@ fn a_used_slice_is_preempted() {
     assert_eq!(other_at(15), ["slice_used"]);
 }
 
-/// The last queue of the sync-noidle tree is idled for, until another of that
-/// tree has work. Six far requests make each of the two seeky.
+/// The last queue of the sync-noidle tree is idled for, until another of that tree has work. Six
+/// far requests make each of the two seeky.
 #[test]
 fn work_in_the_noidle_tree_ends_its_idling() {
     let mut events = String::new();
@@ -81,7 +81,7 @@ fn work_in_the_noidle_tree_ends_its_idling() {
             events += &format!(
                 "at_ms={at} event=arrive request={request} process={process} op=read start={start} sectors=8\n"
             );
-            // Its idle time, 8 ms, is over before the other one comes.
+            // Its idle time, 8 ms, is over before the other one arrives.
             events += &format!("at_ms={} event=complete request={request}\n", at + 8);
             request += 1;
         }

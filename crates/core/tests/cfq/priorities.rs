@@ -1,4 +1,4 @@
-//! Classes and levels: each test fails when the class, or the level, is ignored.
+//! Classes and levels: each test fails if the class, or the level, is ignored.
 
 use readpath_core::request::Class;
 use readpath_core::unit::Time;
@@ -23,15 +23,15 @@ fn the_idle_class_starves_next_to_a_busy_reader() {
     assert!(equal[1] * 10 > equal[0] * 8, "{equal:?}: shared when both are best-effort");
 }
 
-/// A best-effort reader that needs the disk for 8 of each 48 ms: the idle class
-/// gets the rest, one request at a time, and the reader hardly loses.
+/// A best-effort reader that needs the disk for 8 of each 48 ms. The idle class gets the rest, one
+/// request at a time, and the reader hardly loses.
 #[test]
 fn the_idle_class_gets_what_is_left() {
     let slow = || RigProcess { think: Time::from_ms(40), ..reader(0, Class::BestEffort, 4) };
     let alone = requests(vec![slow()])[0];
     let got = requests(vec![slow(), reader(1, Class::Idle, 4)]);
     assert!(got[0] * 100 >= alone * 75, "{got:?}, {alone} alone");
-    // Of 10 s at 1 ms a request, 8 + 8 of each 50 ms go to seeks to and fro.
+    // At 1 ms per request in 10 s, 8 + 8 of each 50 ms are lost to seeks in both directions.
     assert!(got[1] >= 5_000, "{got:?}");
 }
 
@@ -61,8 +61,8 @@ fn real_time_goes_first() {
     assert!(got[0] + got[2] < 200, "{got:?}");
 }
 
-/// A real-time request cuts in: it waits for what is in the device (at most
-/// `quantum` requests of 8 ms), and for no slice.
+/// A real-time request preempts: it waits for the requests in the device (at most `quantum`
+/// requests of 8 ms), and for no slice.
 #[test]
 fn a_real_time_request_waits_for_no_slice() {
     let wait_max = |class| {
@@ -82,8 +82,8 @@ fn levels_share_the_time_by_their_slices() {
         let programs = vec![reader(0, Class::BestEffort, 0), reader(1, Class::BestEffort, 7)];
         let report = run(spec, SPINDLE, programs, Time::from_s(20));
         let [high, low] = [0, 1].map(|index| report.programs[index].requests);
-        // The first request of a slice, 8 ms, comes on top of it, and the seek
-        // is lost: (180 + 1) : (40 + 1) = 4.4.
+        // The first request of a slice, 8 ms, is added to it, and the seek is lost: (180 + 1) : (40
+        // + 1) = 4.4.
         assert!((400..=490).contains(&(100 * high / low)), "{spec}: {high} to {low}");
     }
 }

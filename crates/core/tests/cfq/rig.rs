@@ -1,5 +1,5 @@
-//! A rig for scheduling laws: processes that ask for one request after the
-//! other, a device of spindles in virtual time, and what came of it.
+//! A test rig for schedulers: processes that send one request after another, a device of spindles
+//! in virtual time, and their results.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -12,15 +12,15 @@ use readpath_core::scheduler::{self, Dispatch, Inserted, Scheduler};
 use readpath_core::splitmix;
 use readpath_core::unit::Time;
 
-/// A device of equal spindles, striped; each takes one request at a time, the
-/// oldest first.
+/// A device of equal spindles, striped; each serves one request at a time, the oldest first.
 #[derive(Clone, Copy, Debug)]
 pub struct SpindleDevice {
     pub spindles: u64,
     pub stripe_sectors: u64,
-    /// Service time of a request within 800 sectors of where one of the last
-    /// `streams` requests of its spindle ended, and of any other.
+    /// Service time of a request within 800 sectors of the end of one of the last `streams`
+    /// requests of its spindle.
     pub near: Time,
+    /// Service time of any other request.
     pub far: Time,
     pub streams: usize,
     pub depth_max: u32,
@@ -50,7 +50,7 @@ impl SpindleDevice {
     }
 }
 
-/// Where request number N of a process starts; `None`: it has ended.
+/// Maps the request number of a process to its start sector; `None`: the process has ended.
 pub type StartSectors = Box<dyn FnMut(u64) -> Option<u64>>;
 
 /// A process that keeps `depth` requests in flight.
@@ -60,14 +60,14 @@ pub struct RigProcess {
     pub is_sync: bool,
     pub sectors: u32,
     pub depth: u32,
-    /// From a completion to the next request.
+    /// Time from a completion to the next request.
     pub think: Time,
     pub begins: Time,
     pub places: StartSectors,
 }
 
 impl RigProcess {
-    /// Reads pages of 4 KiB, one at a time, without thinking.
+    /// A process that reads pages of 4 KiB, one at a time, without think time.
     pub fn reading(places: impl FnMut(u64) -> Option<u64> + 'static) -> RigProcess {
         RigProcess {
             priority: Priority::default(),
@@ -91,12 +91,12 @@ impl RigProcess {
     }
 }
 
-/// Page after page from `first`.
+/// Sequential pages from `first`.
 pub fn sequential(first: u64) -> impl FnMut(u64) -> Option<u64> + 'static {
     move |number| Some(first + 8 * number)
 }
 
-/// Records of `pages` pages at places of 8 GiB from `first` that look random.
+/// Records of `pages` pages at pseudo-random offsets within 8 GiB from `first`.
 pub fn random_records(first: u64, pages: u64) -> impl FnMut(u64) -> Option<u64> + 'static {
     move |number| {
         let (record, page) = (number / pages, number % pages);
@@ -105,12 +105,12 @@ pub fn random_records(first: u64, pages: u64) -> impl FnMut(u64) -> Option<u64> 
     }
 }
 
-/// A number that looks random, for each number.
+/// A pseudo-random number for each number.
 pub fn random_access(mut number: u64) -> u64 {
     splitmix::next(&mut number)
 }
 
-/// What came of a program.
+/// Result of a program.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ProgramResult {
     pub requests: u64,
@@ -118,13 +118,14 @@ pub struct ProgramResult {
     pub wait_max: Time,
 }
 
+/// Results of a run.
 pub struct RigReport {
     pub programs: Vec<ProgramResult>,
     /// The decisions.
     pub lines: Vec<String>,
 }
 
-/// The values of `key` in the lines of one event, as they come.
+/// The values of `key` in the lines of one event, in order.
 pub fn values<'a>(lines: &'a [String], event: &str, key: &str) -> Vec<&'a str> {
     let value = |line: &'a String, key: &str| {
         line.split(' ').find_map(|word| word.strip_prefix(key)?.strip_prefix('='))
@@ -134,7 +135,7 @@ pub fn values<'a>(lines: &'a [String], event: &str, key: &str) -> Vec<&'a str> {
 }
 
 impl RigReport {
-    /// The values of `key` in the decisions of one event, as they come.
+    /// The values of `key` in the decisions of one event, in order.
     pub fn values(&self, event: &str, key: &str) -> Vec<&str> {
         values(&self.lines, event, key)
     }
@@ -153,7 +154,7 @@ pub fn policy(spec: &str, device: &SpindleDevice) -> Box<dyn Scheduler> {
     scheduler::build(&Spec::parse(spec).unwrap(), &device.caps()).unwrap()
 }
 
-/// What the law decides on a list that it agrees with.
+/// Decisions of the policy on a list that it agrees with.
 #[track_caller]
 pub fn decided(spec: &str, depth_max: u32, events: &str) -> Vec<String> {
     let replayed = replay(&mut *policy(spec, &SPINDLE), depth_max, events).unwrap();
@@ -168,19 +169,20 @@ pub fn run(spec: &str, device: SpindleDevice, programs: Vec<RigProcess>, end: Ti
     RigReport { programs: world.outcomes, lines: world.lines }
 }
 
-/// A request that came by itself, and what came of it.
+/// An independent request, and its waiting time.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestWait {
     pub arrived: Time,
     pub dispatched: Time,
     pub op: Op,
-    /// How many older requests of its process were waiting when it came, and of all.
+    /// Number of older waiting requests of its process at its arrival.
     pub ahead: u64,
+    /// Number of all waiting requests at its arrival.
     pub ahead_of_all: u64,
 }
 
-/// Lets requests come at given times, whatever was served before, until all
-/// are served. They must not merge.
+/// Sends requests at given times, independent of completions, until all are served. They must not
+/// merge.
 pub fn run_arrivals(
     spec: &str,
     device: SpindleDevice,
@@ -194,6 +196,7 @@ pub fn run_arrivals(
     (world.waits, world.lines)
 }
 
+/// An event of the simulation.
 #[derive(Clone, Copy, Debug)]
 enum RigEvent {
     Arrive(Request),
@@ -203,14 +206,15 @@ enum RigEvent {
 }
 
 struct Spindle {
-    /// Where the last requests ended, the newest last.
+    /// End sectors of the last requests, the newest last.
     ends: VecDeque<u64>,
     queue: VecDeque<RequestId>,
 }
 
+/// The simulation: scheduler, device and programs.
 struct RigSimulation {
     policy: Box<dyn Scheduler>,
-    /// Nothing is closed in it: so requests are named 0, 1, … in the order in which they come.
+    /// No request is closed, so that identifiers count 0, 1, … in the order of arrival.
     requests: RequestTable,
     device: SpindleDevice,
     spindles: Vec<Spindle>,
@@ -219,10 +223,10 @@ struct RigSimulation {
     events: BTreeMap<(Time, u64), RigEvent>,
     sequence: u64,
     in_device: u32,
-    /// The requests that wait, with what is known already of their wait.
+    /// The waiting requests, with the known part of their wait.
     waiting: BTreeMap<RequestId, (ProcessId, RequestWait)>,
     waits: Vec<RequestWait>,
-    /// Whose requests were merged into another.
+    /// Processes whose requests were merged into another.
     merged: BTreeMap<RequestId, Vec<ProcessId>>,
     outcomes: Vec<ProgramResult>,
     lines: Vec<String>,
@@ -277,7 +281,7 @@ impl RigSimulation {
                 RigEvent::Served(spindle) => self.served(now, spindle),
                 RigEvent::Wake => {}
             }
-            // What happens at one time is seen together, as by a plug.
+            // Events at one time are processed together, as with a plug.
             if self.events.first_key_value().is_none_or(|((next, _), _)| *next > now) {
                 self.pump(now);
             }

@@ -1,5 +1,5 @@
-//! The two halves of source D: memory-mapped random reads of 64 KiB (15 pages
-//! near, one far) by several processes, on an array and on one spindle.
+//! The two halves of source D: memory-mapped random reads of 64 KiB (15 pages near, one far) by
+//! several processes, on an array and on one spindle.
 
 use readpath_core::unit::Time;
 
@@ -8,7 +8,7 @@ use super::rig::*;
 /// Twelve disks, striped; each keeps the last four streams in its cache.
 const ARRAY: SpindleDevice = SpindleDevice { spindles: 12, streams: 4, ..SPINDLE };
 
-/// KiB/s of `processes` processes, each over 8 GiB of its own.
+/// KiB/s of `processes` processes, each over its own 8 GiB.
 fn rate(spec: &str, device: SpindleDevice, processes: u64, record_pages: u64) -> u64 {
     const SECONDS: u64 = 20;
     let programs = (0..processes)
@@ -17,9 +17,9 @@ fn rate(spec: &str, device: SpindleDevice, processes: u64, record_pages: u64) ->
     run(spec, device, programs, Time::from_s(SECONDS)).requests() * 4 / SECONDS
 }
 
-/// Idling drives the depth to 1 and wastes the other disks: the old detection
-/// is ahead, the more so the more processes there are. Published: 0.998 with 1
-/// process, 1.14, 1.38, 1.66, 1.85, 1.94, and 2.52 with 64.
+/// Idling reduces the depth to 1 and wastes the other disks: the old detection is faster, and its
+/// lead grows with the number of processes. Published: 0.998 with 1 process, 1.14, 1.38, 1.66,
+/// 1.85, 1.94, and 2.52 with 64.
 #[test]
 fn on_an_array_the_lead_of_the_old_detection_grows_with_processes() {
     let rates: Vec<(u64, u64)> = [1, 2, 4, 8, 32]
@@ -29,7 +29,7 @@ fn on_an_array_the_lead_of_the_old_detection_grows_with_processes() {
             (rate("cfq,seeky=mean"), rate("cfq,seeky=history"))
         })
         .collect();
-    // 16 pages in 15 × 1 + 8 ms: 2,782 KiB/s, with whoever is alone.
+    // 16 pages in 15 × 1 + 8 ms: 2,782 KiB/s, for a single process.
     assert!(rates[0].0.abs_diff(2_782) <= 2 && rates[0].1.abs_diff(2_782) <= 2, "{rates:?}");
     let percent: Vec<u64> = rates.iter().map(|(mean, history)| 100 * mean / history).collect();
     assert!(percent.is_sorted(), "old ÷ new in percent: {percent:?}");
@@ -38,7 +38,7 @@ fn on_an_array_the_lead_of_the_old_detection_grows_with_processes() {
     assert!(history.is_sorted_by(|earlier, later| earlier >= later), "new falls: {history:?}");
 }
 
-/// On one spindle idling wins: the head stays where it is.
+/// On one spindle idling is faster, because the head stays in position.
 #[test]
 fn on_one_spindle_the_new_detection_is_at_least_as_fast() {
     for processes in [1, 2, 8, 32] {

@@ -1,35 +1,30 @@
-//! Nobody starves: how long a request can wait under `cfq`, and under the others.
+//! Bounds of the wait: the longest wait of a request under `cfq`, and under the other schedulers.
 //!
-//! `cfq`. Inside one class, with n queues, a device of depth D that serves a request
-//! in at most S, and the tunables' largest slice and key offset of a level:
+//! `cfq`. Inside one class, with n queues, a device of depth D that serves a request in at most S,
+//! and the tunables' largest slice and key offset of a level:
 //!
-//! - a *turn* lasts at most `slice + 3 D S + 2 idle`: what is in the device
-//!   drains, the first request completes and the slice is measured out, the
-//!   slice, what was sent last completes, and idling for more;
-//! - the key of a queue whose turn has ended is at most `(n − 1) offset + D S +
-//!   idle` ahead; once that and another slice (a rest that others may be
-//!   credited with) have passed, nobody enters before it. From then on each of
-//!   the n − 1 others has at most one turn before it, and each may bring the
-//!   share of its tree with it. So a *round* takes at most
-//!   `(n − 1) offset + D S + idle + slice + (n + 1) (share + turn)`;
-//! - the first request of a turn is the oldest that has waited `fifo_expire`. So
-//!   with `ahead` older ones in its queue a request waits at most
-//!   `fifo_expire + (ahead + 1) rounds`.
+//! - a *turn* lasts at most `slice + 3 D S + 2 idle`. The terms are: the requests in the device
+//!   drain, the first request completes and the slice gets its length, the slice, the last requests
+//!   complete, and idling for more;
+//! - the key of a queue whose turn has ended is at most `(n − 1) offset + D S + idle` ahead. Once
+//!   that and another slice (a rest that others may be credited with) have passed, no queue enters
+//!   before it. From then on each of the n − 1 others has at most one turn before it, and each may
+//!   bring the share of its tree with it. A *round* therefore takes at most `(n − 1) offset + D S +
+//!   idle + slice + (n + 1) (share + turn)`;
+//! - the first request of a turn is the oldest that has waited `fifo_expire`. With `ahead` older
+//!   ones in its queue a request thus waits at most `fifo_expire + (ahead + 1) rounds`.
 //!
-//! Two rules stand outside the order of the trees, and can be used again and
-//! again: preemption, and turns for close cooperators. Each use adds at most
-//! one round. The law by itself does not bound how many there are: two
-//! processes that read next to each other, each ending the other's idle time,
-//! do keep out a third (see `close_readers_can_keep_others_out`).
+//! Two rules are outside the order of the trees, and can be used repeatedly: preemption, and turns
+//! for close cooperators. Each use adds at most one round. The policy itself does not bound their
+//! number: two processes with neighbouring reads, each ending the other's idle time, can starve a
+//! third (see `close_readers_can_keep_others_out`).
 //!
-//! A real-time process keeps all others out, and a best-effort one the idle
-//! class, by design.
+//! A real-time process starves all others, and a best-effort one the idle class, by design.
 //!
-//! `deadline`: when a request has expired, the batch that goes on ends, each
-//! expired one ahead of it in its direction begins a batch, and so does it; for
-//! every `writes_starved` batches of reads there may be one of writes, and
-//! before each batch of writes as many of reads. `noop`: what was there before,
-//! however much that is, so that there is no bound that a process could rely on.
+//! `deadline`: once a request has expired, the current batch ends. Each expired request ahead of it
+//! in its direction begins a batch, and then it does. For every `writes_starved` batches of reads
+//! there may be one of writes, and before each batch of writes as many of reads. `noop`: a request
+//! waits for all requests before it, without a bound.
 
 use proptest::prelude::*;
 use readpath_core::request::{Need, Op, Priority, ProcessId, Request};
@@ -37,7 +32,7 @@ use readpath_core::unit::Time;
 
 use super::rig::*;
 
-/// Short times, so that a run of seconds holds many rounds; ms.
+/// Short times in ms, so that a run of seconds has many rounds.
 const SPEC: &str = "cfq,slice_sync=20,slice_async=10,slice_idle=2,target_latency=40,\
                     fifo_expire_sync=30,fifo_expire_async=60";
 const SLICE: u64 = 36; // level 0: 20 + 20/5 × 4
@@ -58,7 +53,7 @@ fn bound_ms(queues: u64, ahead: u64, uses: u64) -> u64 {
 }
 
 fn arrivals() -> impl Strategy<Value = Vec<(Time, Request)>> {
-    // Bursts of one process each: when, who, where, how many, how far apart.
+    // Bursts of one process each: time, process, region, number of requests, distance.
     let burst = (0..6_000u64, 0..4u32, 0..64u64, 1..120u64, prop_oneof![Just(8u64), Just(5_000)]);
     let levels = prop::array::uniform4(0..8u8);
     (prop::collection::vec(burst, 1..40), levels, any::<bool>()).prop_map(
@@ -89,7 +84,7 @@ fn arrivals() -> impl Strategy<Value = Vec<(Time, Request)>> {
     )
 }
 
-/// When a rule outside the order of the trees was used.
+/// Times at which a rule outside the order of the trees was used.
 fn uses(lines: &[String]) -> Vec<Time> {
     let at = |line: &String| {
         let text = line.trim_start_matches("at_ms=").split(' ').next().unwrap_or_default();
@@ -147,8 +142,8 @@ proptest! {
     }
 }
 
-/// Beside a process that keeps N requests waiting, one that reads page by page
-/// waits no longer when N grows; under `noop` it waits for all of them.
+/// One process keeps N requests waiting, and another reads page by page. The second waits no longer
+/// if N grows; under `noop` it waits for all of them.
 #[test]
 fn a_flood_delays_others_under_noop_and_not_under_cfq() {
     let wait_max = |spec: &str, depth| {
@@ -164,7 +159,7 @@ fn a_flood_delays_others_under_noop_and_not_under_cfq() {
     assert!(wait_max("noop", 2_000) >= Time::from_ms(3 * 1_900));
 }
 
-/// A process that has one request far away, and ever new ones next to the head.
+/// A process with one far request, and endless new ones next to the head.
 #[test]
 fn a_far_request_is_served_among_endless_near_ones_of_its_own_process() {
     let far = |number| if number == 4 { 1 << 30 } else { number * 16 };
@@ -176,15 +171,14 @@ fn a_far_request_is_served_among_endless_near_ones_of_its_own_process() {
     };
     let bound = Time::from_ms(bound_ms(2, 7, 0));
     assert!(wait_max(SPEC) <= bound, "{}", wait_max(SPEC));
-    // It is the age that gets it served, nothing else.
+    // Only its age gets it served.
     let patient = "cfq,slice_sync=20,slice_idle=2,target_latency=40,fifo_expire_sync=5000";
     assert!(wait_max(patient) >= Time::from_s(5), "{}", wait_max(patient));
 }
 
-/// Why the bound counts preemptions: two processes that read next to each
-/// other, each just while the other thinks, cut into each other's idle time
-/// for as long as they read, and always with a new slice. A third waits all
-/// the time, though it needs the disk only once.
+/// The reason for which the bound counts preemptions. Two processes with neighbouring reads, each
+/// during the other's think time, preempt each other's idle time as long as they read, and always
+/// with a new slice. A third process waits all the time, although it needs the disk only once.
 #[test]
 fn close_readers_can_keep_others_out() {
     let close = |first, begins| RigProcess {
@@ -200,6 +194,6 @@ fn close_readers_can_keep_others_out() {
         run("cfq", SPINDLE, programs, Time::from_s(4)).programs[2].requests
     };
     assert_eq!(requests_of_third(400), 0);
-    // 8,192 sectors are close; further apart they take turns like others.
+    // 8,192 sectors are close; further apart they alternate like other processes.
     assert!(requests_of_third(10_000) > 100);
 }

@@ -1,4 +1,4 @@
-//! How turns end, and what they leave behind; each number worked by hand.
+//! The end of slices, and its effects; each number worked by hand.
 
 use readpath_core::request::Class;
 use readpath_core::unit::Time;
@@ -10,8 +10,8 @@ fn lines(spec: &str, events: &str) -> Vec<String> {
     decided(spec, 32, events)
 }
 
-/// With one jiffy left of its slice the only queue is waited for: its slice is
-/// stretched by the idle time, and its next request begins a new one.
+/// With one jiffy left of its slice the only queue is waited for: its slice is extended by the idle
+/// time, and its next request begins a new one.
 #[test]
 fn the_only_queue_is_waited_for_at_the_end_of_its_slice() {
     assert_decides(
@@ -40,9 +40,8 @@ at_ms=16.000000 event=dispatch request=3 queue=0 process=1 start=24 sectors=16 w
     );
 }
 
-/// What was left of a preempted turn lets the queue come in earlier: its slice
-/// would have lasted to 105, so at 6 there are 99 left, and its key is
-/// 7 + (1 − 1) × 80 − 99.
+/// The rest of a preempted slice lets the queue enter earlier. Its slice would have lasted to 105,
+/// so at 6 there are 99 left, and its key is 7 + (1 − 1) × 80 − 99.
 #[test]
 fn the_rest_of_a_preempted_turn_is_credited() {
     let decided = lines(
@@ -59,8 +58,8 @@ at_ms=23 event=wait",
     assert_eq!(values(&decided, "slice_begin", "key_ms"), ["-80", "-994", "-92"]);
 }
 
-/// Each queue of the idle class sends one request and its turn is over, so
-/// that one of each is in the device.
+/// Each queue of the idle class sends one request and its slice is over, so that one of each is in
+/// the device.
 #[test]
 fn turns_of_the_idle_class_are_one_request_long() {
     let decided = lines(
@@ -79,8 +78,8 @@ at_ms=13 event=wait",
     assert_eq!(values(&decided, "slice_begin", "key_ms"), ["-80", "206", "406", "606"]);
 }
 
-/// Twelve far requests that wait at once make a queue seeky, and deep: it keeps
-/// its idle window. Once idling for it was in vain it is not deep any more.
+/// Twelve far requests that wait at once make a queue seeky, and deep: it keeps its idle window.
+/// After useless idling it is not deep any more.
 #[test]
 fn a_deep_queue_is_deep_until_idling_is_useless() {
     // They wait while another process is idled for, until 13.
@@ -108,7 +107,7 @@ fn a_deep_queue_is_deep_until_idling_is_useless() {
     assert_eq!(windows(118), ["seeky"]);
 }
 
-/// A process that thinks 6 ms is idled for, but not in the last 6 ms of its slice.
+/// The device idles for a process with 6 ms of think time, but not in the last 6 ms of its slice.
 #[test]
 fn idling_stops_when_the_slice_ends_before_the_next_request() {
     let thinker = RigProcess { think: Time::from_ms(6), ..RigProcess::reading(sequential(0)) };
@@ -120,7 +119,7 @@ fn idling_stops_when_the_slice_ends_before_the_next_request() {
     assert!(think.iter().all(|think| *think == "6"), "{think:?}");
 }
 
-/// A process that ends is not idled for: the next one has its turn at once.
+/// The device does not idle for a process that ends: the next one starts at once.
 #[test]
 fn a_process_that_ends_leaves_its_turn() {
     let events = "
@@ -130,7 +129,7 @@ at_ms=6 event=arrive request=2 process=2 op=read start=90000 sectors=8";
     assert_eq!(values(&lines("cfq", events), "dispatch", "request"), ["1"]);
     let ended = [events, "\nat_ms=7 event=end process=1"].concat();
     assert_eq!(values(&lines("cfq", &ended), "dispatch", "request"), ["1", "2"]);
-    // In the middle of a request: nobody waits for it afterwards either.
+    // During a request: the device does not idle afterwards either.
     let in_device = "
 at_ms=0 event=arrive request=1 process=1 op=read start=0 sectors=8
 at_ms=1 event=end process=1
@@ -138,8 +137,8 @@ at_ms=1 event=arrive request=2 process=2 op=read start=90000 sectors=8";
     assert_eq!(values(&lines("cfq", in_device), "dispatch", "request"), ["1", "2"]);
 }
 
-/// A process that becomes real-time moves to the front with its next request,
-/// one that becomes idle to the end, with all that waits in its queue.
+/// A process that becomes real-time moves to the front with its next request. One that becomes idle
+/// moves to the end, with all requests in its queue.
 #[test]
 fn a_queue_follows_the_priority_of_its_process() {
     let order = |class| {
@@ -159,9 +158,8 @@ at_ms=13 event=wait"
     assert_eq!(order("rt"), "2");
 }
 
-/// Once in a turn the oldest request goes first, if it has waited too long;
-/// then it is the order of the sectors again, from there: both others are too
-/// far behind, so the lower one.
+/// Once per slice the oldest request goes first, if it has waited too long. Then the order of
+/// sectors applies again, from there: both others are too far behind, so the lower one is next.
 #[test]
 fn the_oldest_request_is_looked_at_once_in_a_turn() {
     let events = "
@@ -179,7 +177,7 @@ at_ms=13 event=wait";
     assert_eq!(order("cfq,fifo_expire_sync=8"), "0 3 2 1");
 }
 
-/// Alone on the device, the idle class still gives its turn up with each request.
+/// Alone on the device, the idle class still ends its slice after each request.
 #[test]
 fn the_idle_class_ends_its_slice_after_each_request() {
     let reader = RigProcess::reading(sequential(0)).of_class(Class::Idle, 4);
@@ -188,8 +186,8 @@ fn the_idle_class_ends_its_slice_after_each_request() {
     assert!(report.values("slice_end", "dispatched").iter().all(|count| *count == "1"));
 }
 
-/// Slice until 15, idled for from 12 until 20: a page that comes at 17 is still
-/// of this turn, more than a page begins a new one.
+/// Slice until 15, idled for from 12 until 20: a page that arrives at 17 still belongs to this
+/// slice, more than a page begins a new one.
 #[test]
 fn a_page_that_was_idled_for_may_come_after_the_end_of_the_slice() {
     let turns_ended = |sectors| {
@@ -209,8 +207,7 @@ at_ms=17 event=arrive request=3 process=1 op=read start=16 sectors={sectors}"
     assert_eq!(turns_ended(9), 1);
 }
 
-/// When nothing waits any more the share of the tree is forgotten: whoever
-/// comes next begins a new one.
+/// The share of the tree ends when no request waits: the next request begins a new one.
 #[test]
 fn a_pause_ends_the_share_of_the_tree() {
     let events = "
@@ -220,8 +217,8 @@ at_ms=20 event=arrive request=2 process=1 op=read start=8 sectors=8";
     assert_eq!(values(&lines("cfq", events), "tree", "until_ms"), ["300", "320"]);
 }
 
-/// How much of the time random readers get beside sequential ones, in percent,
-/// and the longest that a sequential one waits.
+/// Share of the time for random readers concurrent with sequential ones, in percent, and the
+/// longest wait of a sequential one.
 fn random_percent_of_time(sequentials: usize, randoms: usize) -> (u64, Time) {
     let sequential = (0..sequentials as u64).map(|it| RigProcess::reading(sequential(it << 32)));
     let random =
@@ -234,8 +231,8 @@ fn random_percent_of_time(sequentials: usize, randoms: usize) -> (u64, Time) {
     (requests * 8 * 100 / 20_000, wait_max.unwrap())
 }
 
-/// Sequential readers in one tree, a random one in another: each tree gets the
-/// time by the number of its queues.
+/// Sequential readers in one tree, a random one in another: the trees share the time in proportion
+/// to their queues.
 #[test]
 fn trees_share_the_time_by_their_queues() {
     for (sequentials, expected) in [(1, 50), (2, 33), (3, 25)] {
@@ -244,24 +241,24 @@ fn trees_share_the_time_by_their_queues() {
     }
 }
 
-/// Several random readers cut into each other's idling at the end of their
-/// tree (`noidle_tree_has_work`), each put in front by a second: so their tree
-/// has the lowest key again and again, and keeps the device about a second
-/// longer than its share. A trait of the law as it was, not of this one.
+/// Several random readers preempt each other's idling at the end of their tree
+/// (`noidle_tree_has_work`), each put in front by a second. Their tree repeatedly has the lowest
+/// key, and keeps the device about a second longer than its share. This is a property of the
+/// original policy.
 #[test]
 fn several_random_readers_get_more_than_their_share() {
     for (sequentials, randoms, fair) in [(2, 2, 50), (4, 4, 50), (12, 4, 25)] {
         let (percent, wait_max) = random_percent_of_time(sequentials, randoms);
         assert!(percent > fair + 20, "{sequentials} sequential: {percent} %");
-        // The second, the shares of both trees, and two slices of each reader at most.
+        // The second, the shares of both trees, and at most two slices of each reader.
         let bound = Time::from_ms(1_000 + 600 + 200 * sequentials as u64);
         assert!(wait_max <= bound, "{sequentials} sequential: {wait_max}");
     }
 }
 
-/// A queue that comes into the trees does not count itself, so that the first is put *before* its
-/// time: −1 × 8, with levels 0 and 4 8 ms apart. One that stays there counts: at 16 the slice that
-/// ended at 15 is overrun by 1, so its key is 16 + (2 − 1) × 8 + 1.
+/// A queue that enters the trees does not count itself, so that the first is put *before* its time:
+/// −1 × 8, with levels 0 and 4 8 ms apart. One that stays there counts. At 16 the slice that ended
+/// at 15 has overrun by 1, so its key is 16 + (2 − 1) × 8 + 1.
 #[test]
 fn a_queue_counts_itself_only_while_it_is_in_the_trees() {
     let events = "
@@ -278,14 +275,14 @@ at_ms=28 event=wait";
     assert_eq!(values(&decided, "slice_begin", "key_ms"), ["-8", "1", "25"]);
 }
 
-/// The only busy queue is idled for from 5 until 13, and its next request comes at 6.
+/// The only busy queue is idled for from 5 until 13, and its next request arrives at 6.
 const DEMAND: &str = "
 at_ms=0  event=arrive request=1 process=1 op=read start=0 sectors=8
 at_ms=5  event=complete request=1
 at_ms=6  event=arrive request=2 process=1 op=read start=8 sectors=";
 
-/// A page leaves the timer running: it fires while the page is in the device, finds the queue empty,
-/// and ends the turn, with 105 − 13 of the slice left. More than a page cancels it.
+/// A page does not stop the timer. It fires while the page is in the device, finds the queue empty,
+/// and ends the slice, with 105 − 13 left. More than a page cancels it.
 #[test]
 fn a_page_for_the_only_busy_queue_cancels_no_idle_timer() {
     let decided =
@@ -301,7 +298,7 @@ fn a_page_for_the_only_busy_queue_cancels_no_idle_timer() {
     assert!(values(&larger, "slice_end", "why").is_empty());
 }
 
-/// Served before the timer fires, the page has it set anew.
+/// If the page is served before the timer fires, the timer is set again.
 #[test]
 fn a_running_idle_timer_is_reset_by_the_next_idling() {
     let decided =
@@ -310,7 +307,7 @@ fn a_running_idle_timer_is_reset_by_the_next_idling() {
     assert_eq!(values(&decided, "idle_stop", "at_ms"), ["18.000000"]);
 }
 
-/// While the timer runs the queue counts as waited for: whoever is near cuts in.
+/// While the timer runs, the device counts as idling for the queue: a near request preempts it.
 #[test]
 fn a_near_request_preempts_while_the_timer_runs_with_a_page() {
     let near = |sectors| {
@@ -324,9 +321,9 @@ at_ms=7  event=arrive request=3 process=2 op=read start=100 sectors=8"
     assert_eq!(near(9), "");
 }
 
-/// Writes that nobody waits for are samples of the think time as well: 25, 26 and 27 ms, each cut at
-/// 16, weigh 0 + 512, 960 and 1,352 over 105; (1,352 + 128) / 105 = 14 > 8. Of the reads alone
-/// there would be two samples, too few to judge by.
+/// Asynchronous writes also count as samples of the think time: 25, 26 and 27 ms, each cut at 16,
+/// weigh 0 + 512, 960 and 1,352 over 105; (1,352 + 128) / 105 = 14 > 8. The reads alone would be
+/// two samples, too few for a decision.
 #[test]
 fn asynchronous_requests_count_for_the_think_time_of_their_process() {
     let events = "
@@ -340,8 +337,8 @@ at_ms=32 event=arrive request=4 process=1 op=read start=8 sectors=8";
     assert_eq!(values(&decided, "window", "think_ms"), ["14"]);
 }
 
-/// The only busy queue whose slice is used up is waited for although it has requests, which ends its
-/// turn at once: nothing is made of the overrun of 1 ms, so its key is 16 + (1 − 1) × 8.
+/// The only busy queue whose slice is used up is waited for although it has requests, which ends
+/// its slice at once. The overrun of 1 ms is ignored, so its key is 16 + (1 − 1) × 8.
 #[test]
 fn the_only_queue_is_waited_for_with_requests_too() {
     let events = "

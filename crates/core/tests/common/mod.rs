@@ -1,5 +1,5 @@
-//! A world for tests: a device whose every sector holds its own number, and
-//! memory in which the frames get what the device delivers.
+//! A test environment: a device whose every sector holds its own number, and memory whose frames
+//! receive the delivered data.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,6 +16,7 @@ use readpath_core::unit::{PAGE_BYTES, PAGE_SECTORS, SECTOR_BYTES, Time};
 pub const DEVICE_PAGES: u64 = 4096;
 pub const REQUEST_PAGES_MAX: u64 = 16;
 
+/// A machine with its device and memory.
 pub struct FileEnvironment {
     pub path: Machine,
     pub now: Time,
@@ -24,11 +25,13 @@ pub struct FileEnvironment {
     pub in_device: Vec<DeviceRequest>,
     /// Device pages that can't be read.
     pub bad_pages: BTreeSet<u64>,
-    /// What each direct read has got: (tag, byte) → sector.
+    /// Received data of each direct read: (tag, byte) → sector.
     direct: BTreeMap<(u64, u64), u64>,
+    /// Open reads by tag: access, transfer, first device page and size of the file.
     asked: BTreeMap<u64, (ReadAccess, Transfer, u64, u64)>,
+    /// All requests sent to the device.
     pub issued: Vec<DeviceRequest>,
-    /// Device pages of the files that were cut off after they were opened.
+    /// First device page that was cut off by truncation after the files were opened.
     pub end_page: u64,
 }
 
@@ -93,7 +96,7 @@ impl FileEnvironment {
         Ok(())
     }
 
-    /// Hands the device everything that it takes.
+    /// Sends all requests that the device accepts.
     pub fn issue(&mut self) {
         while let Some(request) = self.path.poll_request(self.now) {
             assert!(request.start + u64::from(request.sectors) <= DEVICE_PAGES * PAGE_SECTORS);
@@ -103,7 +106,7 @@ impl FileEnvironment {
         assert!(self.in_device.len() as u32 <= self.path.depth_max());
     }
 
-    /// The device finishes the request at this place of its queue.
+    /// Completes the request at this position of the device's queue.
     pub fn finish(&mut self, at: usize) {
         let request = self.in_device.remove(at);
         self.now += Time::from_us(100);
@@ -123,6 +126,7 @@ impl FileEnvironment {
         self.path.handle_completion(self.now, Completion::at(self.now, request.id, outcome));
     }
 
+    /// Copies the data of a completed read into its buffers.
     fn deliver(&mut self, request: &DeviceRequest, outcome: Outcome) {
         let good_bytes = match outcome {
             Outcome::Done => request.sectors as u64 * SECTOR_BYTES,
@@ -152,7 +156,7 @@ impl FileEnvironment {
         assert_eq!(sector, request.end(), "the buffers are as long as the request");
     }
 
-    /// Takes what is done, checks its bytes, and gives it back.
+    /// Takes completed reads, checks their data, and releases them.
     pub fn collect(&mut self) -> Vec<Done> {
         let mut all = Vec::new();
         while let Some(done) = self.path.poll_done() {
@@ -188,7 +192,7 @@ impl FileEnvironment {
         }
     }
 
-    /// Runs until nothing is left, the device serving its queue in order.
+    /// Runs until no request is left; the device serves its queue in order.
     pub fn run(&mut self) -> Vec<Done> {
         let mut all = self.collect();
         loop {

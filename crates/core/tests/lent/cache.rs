@@ -1,4 +1,4 @@
-//! The cache with a lender: what is lent, used, held, recalled and given back.
+//! The cache with a lender: pages that are shared, used, pinned, recalled and returned.
 
 use std::sync::{Arc, Mutex};
 
@@ -9,7 +9,7 @@ use readpath_core::unit::PageRange;
 
 use super::lender::{FrameSharer, SharerRecord};
 
-/// A cache of four pages of one file, all filled and read ahead, lent by a lender.
+/// A cache of four pages of one file, all filled, prefetched and shared by a lender.
 fn lent() -> (Cache, FileId, Arc<Mutex<SharerRecord>>) {
     let books = Arc::new(Mutex::default());
     let mut cache = Cache::new(4, Box::new(TwoLists));
@@ -35,7 +35,7 @@ fn a_page_used_twice_by_sharing_outlives_others() {
     books.lock().unwrap().used.insert(first.0, 2);
     (10..13).for_each(|page| add(&mut cache, file, page, Mark::Clear));
     assert_eq!(cached(&cache, file), [0, 10, 11, 12]);
-    // It was read ahead and used; three others were not.
+    // It was prefetched and used; three others were not.
     assert_eq!((cache.counters().used_pages, cache.counters().waste_pages), (1, 3));
     assert_eq!(books.lock().unwrap().lent.len(), 4);
 }
@@ -48,7 +48,7 @@ fn a_shared_use_is_visible_at_once_and_counted_soon() {
     books.lock().unwrap().used.insert(first.0, 1);
     assert!(!cache.is_unused(first));
     assert_eq!(cache.counters().used_pages, 0);
-    // The next page that is added looks at more frames than there are.
+    // The next added page checks more frames than exist.
     add(&mut cache, file, 10, Mark::Clear);
     assert_eq!(cache.counters().used_pages, 1);
 }
@@ -66,7 +66,7 @@ fn pinned_pages_stay_and_are_evictable_after_unpin() {
     assert_eq!(cached(&cache, file), [20, 21, 22, 23]);
 }
 
-/// The inactive list holds nothing but pages that readers hold, and is as long as the active one.
+/// The inactive list holds only pages that readers have pinned, and is as long as the active one.
 #[test]
 fn pinned_pages_do_not_protect_reused_ones() {
     let (mut cache, file, books) = lent();
@@ -76,7 +76,7 @@ fn pinned_pages_do_not_protect_reused_ones() {
     books.lock().unwrap().held = [0, 1].map(|page| cache.find(file, page).unwrap().0).into();
     add(&mut cache, file, 10, Mark::Clear);
     assert_eq!(cached(&cache, file), [0, 1, 3, 10]);
-    // What was never used goes before what was used twice.
+    // An unused page leaves before one that was used twice.
     add(&mut cache, file, 11, Mark::Clear);
     assert_eq!(cached(&cache, file), [0, 1, 3, 11]);
 }

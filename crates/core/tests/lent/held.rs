@@ -1,5 +1,5 @@
-//! Memory is enough for every read that has begun, whatever readers past the machine hold, as
-//! long as they keep to their part: the machine against a model of who holds what.
+//! Memory suffices for every begun read, for any pages pinned by readers outside the machine within
+//! their limit. The machine is compared with a model of the pins.
 
 use std::sync::{Arc, Mutex};
 
@@ -33,7 +33,7 @@ enum SharingEvent {
         page: u64,
         pages: u64,
     },
-    /// A reader past the machine uses the page, and holds it if it may.
+    /// A reader outside the machine uses the page, and pins it if it may.
     Use {
         page: u64,
         times: u32,
@@ -64,6 +64,7 @@ fn event() -> impl Strategy<Value = SharingEvent> {
     ]
 }
 
+/// A machine with a lender, and the model of its pins.
 struct PinnedRun {
     world: FileEnvironment,
     books: Arc<Mutex<SharerRecord>>,
@@ -135,7 +136,7 @@ impl PinnedRun {
         self.check();
     }
 
-    /// What is held holds what it held, and no read waits for those who hold.
+    /// Pinned frames keep their content, and no read waits for pins.
     fn check(&self) {
         let books = self.books.lock().unwrap();
         assert!(!books.is_closed && books.held.len() <= self.held_max);
@@ -161,13 +162,13 @@ proptest! {
         let mut run = PinnedRun::under(eviction, policy, memory_pages, held_max);
         let handle = run.world.open(FILE_PAGES * PAGE_BYTES, 0);
         events.iter().for_each(|event| run.take(handle, event));
-        // The device and the readers take their time, but those who hold give nothing back.
+        // The device and the copies end eventually, but pinned pages are never returned.
         run.world.run();
         run.check();
     }
 }
 
-/// Half of the memory is held, and the holds hop before the scan as it comes.
+/// Half of the memory is pinned, and the pins move ahead of the scan.
 #[test]
 fn moving_pins_hide_no_frame() {
     let mut run = PinnedRun::new("none", 16, 8);
@@ -183,8 +184,8 @@ fn moving_pins_hide_no_frame() {
     assert_eq!(run.books.lock().unwrap().held.len(), 8);
 }
 
-/// Every frame is copied from: the read waits, holds nothing meanwhile, and goes on once a
-/// copy is over, though nobody says so.
+/// Every frame is being copied from. The read waits, pins no page meanwhile, and goes on after the
+/// end of a copy, which is not reported.
 #[test]
 fn a_read_waits_for_copies_as_a_state() {
     for policy in POLICIES {
@@ -200,7 +201,7 @@ fn a_read_waits_for_copies_as_a_state() {
         read.unwrap();
         run.world.issue();
         assert_eq!((run.world.collect(), run.world.issued.len()), (Vec::new(), issued), "{policy}");
-        // Another look, and nothing has changed.
+        // Another try, without a change.
         run.world.now = run.world.path.next_wake().expect("it looks again by itself");
         run.world.issue();
         assert_eq!(run.world.issued.len(), issued, "{policy}");

@@ -1,34 +1,34 @@
-//! A lender for tests: it keeps books, and lends nothing by itself.
+//! A lender for tests: it records calls, and shares no memory itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
 use readpath_core::cache::{FileId, FrameId, Mark, PageSharer, UseCount};
 
-/// What a lender was told, and what it is to answer.
+/// Recorded calls, and the answers to give.
 #[derive(Debug, Default)]
 pub struct SharerRecord {
-    /// By frame: its page and mark.
+    /// The page and mark of each shared frame.
     pub lent: BTreeMap<u32, (u64, Mark)>,
-    /// By frame: how often it was used since the cache asked.
+    /// Number of uses of each frame since the last query.
     pub used: BTreeMap<u32, u32>,
-    /// Frames that a reader holds on to.
+    /// Frames that a reader has pinned.
     pub held: BTreeSet<u32>,
-    /// Frames whose page is to be forgotten and is held still.
+    /// Frames whose page is to be forgotten and is still pinned.
     pub forgotten: BTreeSet<u32>,
-    /// Frames that are copied from: no recall, for a moment.
+    /// Frames that are being copied from, which refuse recalls.
     pub copied: BTreeSet<u32>,
-    /// Forgotten, held no more, and not told.
+    /// Forgotten frames that are no longer pinned, and not reported yet.
     pub returned: Vec<FrameId>,
-    /// Whether nobody may begin to hold a page.
+    /// True if no reader may begin to pin a page.
     pub is_closed: bool,
-    /// Whether holds hop: a page that has refused a recall is let go at once, and
-    /// that in the next frame is held instead.
+    /// True if pins move: a page that has refused a recall is unpinned at once, and the page in the
+    /// next frame is pinned instead.
     pub hops: bool,
 }
 
 impl SharerRecord {
-    /// Ends a hold.
+    /// Ends a pin.
     pub fn let_go(&mut self, frame: u32) {
         assert!(self.held.remove(&frame));
         if self.forgotten.remove(&frame) {
@@ -36,6 +36,7 @@ impl SharerRecord {
         }
     }
 
+    /// Moves a pin to the next frame that is not pinned.
     fn hop(&mut self, from: u32) {
         let mut next = self.lent.range(from + 1..).chain(self.lent.range(..from));
         let to = next.find(|(frame, _)| !self.held.contains(frame)).map(|(&frame, _)| frame);

@@ -1,4 +1,4 @@
-//! Pages that are lent to readers past the machine.
+//! Pages that are shared with readers outside the machine.
 
 mod cache;
 mod held;

@@ -1,5 +1,5 @@
-//! Readers that take what is lent, past the machine, change nothing of what it asks
-//! the device for: every law decides as if it had seen them, or says that it must.
+//! Readers of shared pages outside the machine do not change its device requests. Every policy
+//! decides as if it had seen them, or requires to see them.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -13,11 +13,11 @@ use super::lender::{FrameSharer, SharerRecord};
 use crate::common::{FileEnvironment, config};
 
 const FILE_PAGES: u64 = 2304;
-/// Runs of each law; 2,500 were run once.
+/// Runs of each policy; 2,500 were run once.
 const SEEDS: u64 = 40;
 
 impl SharerRecord {
-    /// Uses all pages of the range, if all are lent and none carries the mark.
+    /// Uses all pages of the range, if all are shared and none carries the mark.
     fn take(&mut self, range: PageRange) -> bool {
         let frames: Vec<u32> = (self.lent.iter())
             .filter(|&(_, &(page, mark))| range.contains(page) && mark == Mark::Clear)
@@ -31,7 +31,7 @@ impl SharerRecord {
     }
 }
 
-/// A run of reads: its world, and how many reads went past the machine.
+/// A run of reads: its environment, and the number of reads outside the machine.
 struct SharedReadRun {
     world: FileEnvironment,
     handle: HandleId,
@@ -51,7 +51,7 @@ impl SharedReadRun {
         SharedReadRun { world, handle, books, passed_end: None, passed: 0 }
     }
 
-    /// Reads, and waits until the device has nothing more to do.
+    /// Performs a read, and waits until the device is idle.
     fn read(&mut self, offset: u64, bytes: u64) {
         let sees_every_hit = self.world.path.sees_every_hit(self.handle);
         if let Some(books) = self.books.as_ref().filter(|_| !sees_every_hit) {
@@ -70,7 +70,7 @@ impl SharedReadRun {
     }
 }
 
-/// Streams, strides, streams beside each other, records, and places at random, twice over.
+/// Streams, strides, interleaved streams, records, and random offsets, in random order.
 fn reads(seed: u64) -> Vec<(u64, u64)> {
     let mut state = seed;
     let mut next = |below: u64| {
@@ -126,7 +126,7 @@ fn reads_outside_the_machine_change_no_request() {
             }
         }
     }
-    // These laws take no lock for what is there.
+    // These policies take no lock for cached pages.
     for policy in ["none", "ondemand", "adaptive"] {
         assert!(passed.contains(policy), "{policy} was shown every hit");
     }

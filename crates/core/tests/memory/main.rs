@@ -1,6 +1,5 @@
-//! Memory larger than memory, against a reference: every touch finds what was
-//! last written to its page, whatever the law, the memory, the area, the order
-//! of completions and the errors are.
+//! Swapping, compared with a reference. Every touch finds the last content of its page, for any
+//! policy, memory, swap area, order of completions and errors.
 
 mod world;
 
@@ -126,7 +125,7 @@ impl std::fmt::Debug for MemoryEnvironment {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1500, failure_persistence: None, ..Default::default() })]
 
-    /// With room for all, nothing fails, and nothing is lost.
+    /// With enough slots, no fault fails and no content is lost.
     #[test]
     fn every_touch_finds_the_last_write(mut world in worlds(90..140), steps in steps()) {
         play(&mut world, steps);
@@ -134,8 +133,8 @@ proptest! {
         prop_assert_eq!(&world.errors, &vec![]);
     }
 
-    /// With less, faults may be told that the area is full; with bad sectors, that a page
-    /// can't be read, or none be written. Those that are served find what was last written.
+    /// With fewer slots, faults may fail because the area is full; with bad sectors, because a page
+    /// can't be read, or none be written. All other faults find the last content.
     #[test]
     fn nothing_is_ever_wrong_when_the_area_is_small_or_bad(
         mut world in worlds(0..60),
@@ -159,7 +158,7 @@ proptest! {
             };
             prop_assert!(is_due, "{error:?}");
         }
-        // The device is repaired: what is there is there.
+        // The device is repaired: all remaining pages are readable.
         world.bad_reads.clear();
         world.bad_writes.clear();
         world.errors.clear();
@@ -171,7 +170,7 @@ proptest! {
     }
 }
 
-/// A private mapping of 64 pages in the memory of 32, written once from end to end.
+/// A private mapping of 64 pages in a memory of 32, written once from start to end.
 fn swept(policy: &str) -> MemoryEnvironment {
     let mut world = MemoryEnvironment::new(
         32,
@@ -186,12 +185,13 @@ fn swept(policy: &str) -> MemoryEnvironment {
     world
 }
 
-/// Pages 0 to 15 left memory in their order, so that their slots lie side by side. Read one by one they
-/// are 16 requests of the law `none`; advised, one, of the 16 pages that this device takes at once.
+/// Pages 0 to 15 left memory in order, so that their slots are adjacent. Read one by one they are
+/// 16 requests of the policy `none`. With advice they are one, of the 16 pages of this device's
+/// largest request.
 #[test]
 fn will_need_reads_in_large_requests_before_the_faults() {
     let mut world = swept("none");
-    // More than is ready: the advice goes on as pages leave to make room for it.
+    // More than the ready frames: the advice continues as pages leave to free frames.
     let (mut at, mut rounds) = (0, 0);
     world.issued.clear();
     while at < 16 {
@@ -213,7 +213,7 @@ fn will_need_reads_in_large_requests_before_the_faults() {
     assert_eq!(world.path.swap_counters().hits, 0, "the policy guessed none of them");
 }
 
-/// Discarded pages give their slots up, and come back as zeros that nothing is read for.
+/// Discarded pages free their slots, and return as zeros without a read.
 #[test]
 fn discarded_pages_need_no_slot_and_no_read() {
     let mut world = swept("cluster");
@@ -228,9 +228,9 @@ fn discarded_pages_need_no_slot_and_no_read() {
     assert_eq!(world.issued, vec![]);
 }
 
-/// Eight faults at once on a memory of eight clean, mapped pages: those that are
-/// unmapped with one call are answered for one by one, and each makes room for one fault
-/// only. Counted on before that, the second would find no frame.
+/// Eight faults at once on a memory of eight clean, mapped pages. The pages unmapped with one call
+/// are answered one by one, and each frees a frame for one fault only. If they counted before that,
+/// the second fault would find no frame.
 #[test]
 fn waiting_faults_ignore_pages_with_unanswered_unmaps() {
     let swap = SwapConfig { ready_pages: Some(4), ..MemoryEnvironment::swap("none", 64) };
@@ -250,9 +250,9 @@ fn waiting_faults_ignore_pages_with_unanswered_unmaps() {
     assert_eq!(world.errors, vec![]);
 }
 
-/// Two programs write their memory by turns, page by page. In the order of their age their
-/// pages alternate in the slots, so that none lies beside its neighbour by address. With
-/// their neighbours, half as old at least, they lie in runs.
+/// Two programs alternately write their memory, page by page. In order of age their pages alternate
+/// in the slots, so that no page is next to its neighbour by address. With `Neighbours`, which are
+/// at least half as old, they form runs.
 #[test]
 fn pages_that_leave_with_their_neighbours_get_adjacent_slots() {
     let neighbours = |swap_out| {

@@ -1,5 +1,5 @@
-//! A world for memory: frames and a device that hold which version of which
-//! page was put there, and a program's address space beside a reference.
+//! A test environment for memory: frames and a device that record the stored version of each page,
+//! and a program's address space with a reference.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +18,7 @@ pub const SWAP_PAGE: u64 = 1000;
 pub const FILE_PAGE: u64 = 100;
 pub const FILE_PAGES: u64 = 60;
 
-/// What a frame or a page of the device holds.
+/// Content of a frame or of a page of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PageContent {
     Memory {
@@ -29,21 +29,22 @@ pub enum PageContent {
     File {
         page: u64,
     },
-    /// Never written, or a transfer that failed.
+    /// Never written, or a failed transfer.
     Rubbish,
 }
 
-/// How a world learns of what programs do.
+/// Way in which an environment observes programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Observation {
-    /// Of every touch, as the modelled world.
+    /// Every touch, as in the modelled environment.
     Touches,
-    /// Of faults alone; pages are mapped read-only until a write faults.
+    /// Faults only; pages are mapped read-only until a write faults.
     WriteFaults,
-    /// Of faults alone; a page turns out written when it is unmapped.
+    /// Faults only; the dirty bit is read when a page is unmapped.
     DirtyBits,
 }
 
+/// A mapped page.
 #[derive(Clone, Copy, Debug)]
 struct MappedPage {
     frame: u32,
@@ -56,23 +57,27 @@ pub struct MemoryEnvironment {
     pub now: Time,
     pub sight: Observation,
     memory: Vec<PageContent>,
-    /// What each page of the device holds.
+    /// Content of each page of the device.
     pub device: BTreeMap<u64, PageContent>,
     in_device: Vec<(DeviceRequest, Vec<PageContent>)>,
     mapped: BTreeMap<(u32, u64), MappedPage>,
-    /// What each page should hold: how often it was written.
+    /// Expected version of each page: the number of its writes.
     versions: BTreeMap<(u32, u64), u32>,
+    /// Open faults by tag.
     under_way: BTreeMap<u64, MemoryFault>,
     next_tag: u64,
     pub file: HandleId,
     file_reads: u64,
-    /// Device pages that can't be read, or written.
+    /// Device pages that can't be read.
     pub bad_reads: BTreeSet<u64>,
+    /// Device pages that can't be written.
     pub bad_writes: BTreeSet<u64>,
     pub write_error: DeviceError,
-    /// How many unmaps are asked for before the first is answered, as where neighbours go with one call.
+    /// Number of unmaps polled before the first is answered, as when neighbours are unmapped with
+    /// one call.
     pub unmaps_at_once: usize,
-    /// Of what is to be written, a page that is mapped again by then doesn't come to the device, which gets rubbish.
+    /// True if a page that is mapped again during its write does not reach the device, which
+    /// receives garbage.
     pub keeps_mapped: bool,
     pub errors: Vec<ReadError>,
     pub issued: Vec<DeviceRequest>,
@@ -140,7 +145,7 @@ impl MemoryEnvironment {
         self.settle();
     }
 
-    /// As [`touch`](MemoryEnvironment::touch), of one program among several that touch at once.
+    /// As [`touch`](MemoryEnvironment::touch), for one of several concurrent programs.
     pub fn start_touch(&mut self, memory: u32, page: u64, access: MemoryAccess) {
         let mapped = self.mapped.get_mut(&(memory, page));
         if self.sight == Observation::Touches {
@@ -167,7 +172,7 @@ impl MemoryEnvironment {
         }
     }
 
-    /// The program reads what is in the frame, and overwrites it.
+    /// The program checks the content of the frame, and overwrites it for a write.
     fn carry_out(&mut self, memory: u32, page: u64, frame: u32, is_write: bool) {
         let version = self.versions.entry((memory, page)).or_default();
         let due = PageContent::Memory { memory, page, version: *version };
@@ -185,7 +190,7 @@ impl MemoryEnvironment {
         self.settle();
     }
 
-    /// Forgets pages, as `MADV_DONTNEED` does; those that are busy stay as they are.
+    /// Discards pages, as `MADV_DONTNEED` does; busy ones stay.
     pub fn discard(&mut self, memory: u32, page: u64) {
         let range = readpath_core::unit::PageRange::new(page, 1);
         if self.path.discard(self.now, MemoryId(memory), range) == 0 {
@@ -195,7 +200,7 @@ impl MemoryEnvironment {
         self.settle();
     }
 
-    /// Has pages read ahead; gives the first page that was not dealt with.
+    /// Prefetches pages. Returns the first page that was not processed.
     pub fn will_need(&mut self, memory: u32, page: u64, pages: u64) -> u64 {
         let range = readpath_core::unit::PageRange::new(page, pages);
         let reached = self.path.will_need(self.now, MemoryId(memory), range, ProcessId(1));
@@ -204,7 +209,7 @@ impl MemoryEnvironment {
         reached
     }
 
-    /// Does all that can be done without the device.
+    /// Does all work that needs no completion of the device.
     pub fn settle(&mut self) {
         loop {
             let mut is_done = true;
@@ -251,6 +256,7 @@ impl MemoryEnvironment {
         }
     }
 
+    /// Maps the page of a completed fault.
     fn map(&mut self, fault: MemoryFault, frame: u32, source: PageSource, is_writable: bool) {
         let (memory, page) = (fault.memory.0, fault.page);
         self.sources.push(source);
@@ -260,7 +266,7 @@ impl MemoryEnvironment {
         }
         let is_write = fault.access == MemoryAccess::Write;
         assert!(is_writable || !is_write);
-        // One that was mapped by another fault meanwhile stays as written as it is.
+        // A page that was mapped by another fault meanwhile keeps its state.
         let before = self.mapped.get(&(memory, page)).copied();
         assert!(before.is_none_or(|before| before.frame == frame), "a page has one frame");
         let was_written = is_write || before.is_some_and(|before| before.was_written);
@@ -269,11 +275,12 @@ impl MemoryEnvironment {
         self.carry_out(memory, page, frame, is_write);
     }
 
-    /// Nobody can see the frame that is about to be filled.
+    /// Checks that the frame that is about to be filled is not mapped.
     fn assert_unseen(&self, frame: u32) {
         assert!(self.mapped.values().all(|mapped| mapped.frame != frame), "the frame is mapped");
     }
 
+    /// The frames of a request.
     fn frames(&self, request: &DeviceRequest) -> Vec<u32> {
         let mut frames = Vec::new();
         self.path.request_buffers(request.id, |buffer| match buffer {
@@ -284,10 +291,12 @@ impl MemoryEnvironment {
         frames
     }
 
+    /// The contents of the frames of a request.
     fn contents(&self, request: &DeviceRequest) -> Vec<PageContent> {
         self.frames(request).iter().map(|&frame| self.memory[frame as usize]).collect()
     }
 
+    /// Sends a request to the device, and checks that it conflicts with no other.
     fn issue(&mut self, request: DeviceRequest) {
         let pages = request.start / PAGE_SECTORS..request.end() / PAGE_SECTORS;
         assert!(
@@ -319,8 +328,8 @@ impl MemoryEnvironment {
         self.in_device.len()
     }
 
-    /// The device finishes the request at this place of its queue. It takes what it
-    /// writes from memory at the start, or at the end: what changed meanwhile may be either.
+    /// Completes the request at this position of the device's queue. The data of a write is taken
+    /// from memory at its start or at its end: changes meanwhile may be included or not.
     pub fn finish(&mut self, at: usize) {
         let (request, at_start) = self.in_device.remove(at);
         self.now += Time::from_us(100);
@@ -355,7 +364,7 @@ impl MemoryEnvironment {
         self.settle();
     }
 
-    /// Runs until nothing is left under way.
+    /// Runs until no request is left.
     pub fn run(&mut self) {
         self.settle();
         while !self.in_device.is_empty() {

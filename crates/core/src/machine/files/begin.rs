@@ -1,5 +1,5 @@
-//! A read begins: what is cached is pinned, the law adds what it wants, and all that is absent
-//! becomes requests.
+//! The beginning of a read: its cached pages are pinned, the policy adds pages, and all absent
+//! pages become requests.
 
 use super::pages::{FilePages, NO_FRAME, WaitPoint, cut, demand_first, join_adjacent};
 use super::{FileTransfer, Handle, MachineFiles, ReadState, TransferKind};
@@ -12,8 +12,8 @@ use crate::request::{DeviceError, Need, Op, ProcessId, Request};
 use crate::unit::{PAGE_BYTES, PAGE_SECTORS, PageRange, SECTOR_BYTES, Time};
 
 impl MachineFiles {
-    /// Pins what is cached of a read that has room in the budget, and has frames promised for
-    /// what is not. False, with nothing pinned, while too many pages are copied from.
+    /// Pins the cached pages of a read that has budget, and reserves frames for the absent ones.
+    /// Returns false, with no page pinned, while too many pages are being copied from.
     pub(in crate::machine) fn secure(&mut self, base: &mut SharedState, id: ReadId) -> bool {
         let read = &mut self.reads[id.0 as usize];
         let file = self.handles[read.transfer.handle.0 as usize].file;
@@ -35,8 +35,8 @@ impl MachineFiles {
         is_had
     }
 
-    /// Begins a read through the cache that has been [secured](MachineFiles::secure): there is memory
-    /// for all its pages.
+    /// Begins a buffered read that has been [secured](MachineFiles::secure): there is memory for all its
+    /// pages.
     pub(in crate::machine) fn begin(&mut self, now: Time, base: &mut SharedState, id: ReadId) {
         let ask = self.ask(base, id);
         let read = &mut self.reads[id.0 as usize];
@@ -57,7 +57,7 @@ impl MachineFiles {
         self.end_turn(now, base, id, turn);
     }
 
-    /// Goes on with a read whose requests have all come: with what is left of it, or to its end.
+    /// Continues a read whose requests have all completed: requests the rest of it, or ends it.
     pub(super) fn advance(&mut self, now: Time, base: &mut SharedState, id: ReadId) {
         let read = self.get(id);
         let (cursor, end) = (read.cursor, read.range.end);
@@ -74,9 +74,9 @@ impl MachineFiles {
         self.end_turn(now, base, id, turn);
     }
 
-    /// Sends what a turn of a read has added, and has the read wait for it; or ends the read.
-    /// After an error nothing more is read, but what is on its way is waited for: until then its
-    /// frames are promised to this read.
+    /// Sends the pages that one step of a read has added, and lets the read wait for them; or ends
+    /// the read. After an error no more is read, but requests in flight are awaited: until then
+    /// their frames are reserved for this read.
     fn end_turn(&mut self, now: Time, base: &mut SharedState, id: ReadId, turn: WaitPoint) {
         let read = &mut self.reads[id.0 as usize];
         let (demand, transfer) = (read.range, &read.transfer);
@@ -92,7 +92,7 @@ impl MachineFiles {
         self.await_in_flight(base, id, PageRange { first: from, end });
     }
 
-    /// Reads the pages of `range` that are absent ahead of need, as far as memory allows.
+    /// Prefetches the absent pages of `range`, as far as memory allows.
     pub(super) fn read_ahead(
         &mut self,
         now: Time,
@@ -121,7 +121,7 @@ impl MachineFiles {
         self.send_file_runs(now, base, file, PageRange::default(), true, process);
     }
 
-    /// What the law is told of a read.
+    /// The description of a read for the policy.
     pub(super) fn ask(&self, base: &SharedState, id: ReadId) -> ReadRequest {
         let transfer = &self.get(id).transfer;
         ReadRequest {
@@ -132,7 +132,7 @@ impl MachineFiles {
         }
     }
 
-    /// The handle of a read, and the pages as its law sees them.
+    /// The handle of a read, and the pages as its policy sees them.
     pub(super) fn pages_for<'a>(
         &'a mut self,
         base: &'a mut SharedState,
@@ -151,7 +151,7 @@ impl MachineFiles {
             runs: &mut self.runs,
             budget: &mut base.frames.budget,
             held,
-            // Of pages that are mapped nobody is told that they are used.
+            // Uses of mapped pages are invisible.
             is_on_credit: handle.policy.is_on_credit()
                 && read.kind != TransferKind::Read(ReadAccess::Fault),
             evidence: Evidence { device: &mut base.queue.evidence, file: &mut file.evidence },
@@ -159,7 +159,7 @@ impl MachineFiles {
         (handle, pages)
     }
 
-    /// Has the read wait for every request that brings one of these of its pages; ends it if there
+    /// Lets the read wait for every request that brings one of these pages; ends the read if there
     /// is none.
     fn await_in_flight(&mut self, base: &mut SharedState, id: ReadId, pages: PageRange) {
         let read = &mut self.reads[id.0 as usize];
@@ -180,8 +180,8 @@ impl MachineFiles {
         }
     }
 
-    /// Makes requests of the runs of pages that were added. Of what was asked, `demand`, each run
-    /// that is absent is sent whole, if `is_demand_whole`.
+    /// Creates requests for the runs of added pages. With `is_demand_whole`, each absent run of the
+    /// requested pages (`demand`) is sent whole.
     fn send_file_runs(
         &mut self,
         now: Time,
@@ -195,7 +195,7 @@ impl MachineFiles {
         let start_sector = self.file(file).start_sector;
         let priority = base.queue.priority(process);
         let ahead = base.frames.cache.credit(file).need();
-        // What was asked is joined across the windows that brought it in.
+        // Requested pages are joined across the windows that added them.
         let asked = if is_demand_whole { demand_first(&mut self.runs, demand) } else { 0 };
         let (asked, windows) = self.runs.split_at_mut(asked);
         let mut send = |window: &mut [PageRange]| {
@@ -232,7 +232,7 @@ impl MachineFiles {
         self.runs.clear();
     }
 
-    /// Cuts a transfer past the cache into the largest pieces that the device takes.
+    /// Splits a direct transfer into the largest requests of the device.
     pub(in crate::machine) fn start_direct(
         &mut self,
         now: Time,
@@ -247,7 +247,7 @@ impl MachineFiles {
         let start = self.files[file.0 as usize].start_sector + read.transfer.offset / SECTOR_BYTES;
         let process = read.transfer.process;
         let priority = base.queue.priority(process);
-        // The last piece reaches to the end of the sector, or of what the device can address.
+        // The last piece reaches to the end of the sector, or of the device's alignment.
         let unit = u64::from(base.queue.caps().alignment_sectors);
         let sectors = read.bytes.div_ceil(SECTOR_BYTES).next_multiple_of(unit);
         if sectors == 0 {
@@ -274,7 +274,7 @@ impl MachineFiles {
     }
 }
 
-/// Counts the bytes that are there in time.
+/// Counts the bytes that were cached when the read began.
 fn count_hits(cache: &Cache, read: &FileTransfer, meter: &mut Meter) {
     for (page, &frame) in read.range.pages().zip(&read.frames) {
         if frame != NO_FRAME && cache.state(frame) == FrameState::Filled {
@@ -292,7 +292,7 @@ mod tests {
     use crate::policy::Spec;
     use crate::request::{DeviceCaps, ProcessId};
 
-    /// By hand: of 20 sectors a request, in units of eight, sixteen at a time.
+    /// By hand: with requests of at most 20 sectors in units of eight, sixteen at a time.
     #[test]
     fn a_direct_read_is_cut_into_the_largest_pieces_that_are_whole_units() {
         let caps = DeviceCaps {

@@ -1,4 +1,4 @@
-//! Requests for bytes of files have ended: pages are filled or fail, and their readers go on.
+//! The end of requests for data of files: pages are filled or fail, and their readers go on.
 
 use alloc::vec::Vec;
 
@@ -10,7 +10,8 @@ use crate::request::{DeviceError, Need, Request};
 use crate::unit::{PAGE_BYTES, PAGE_SECTORS, PageRange, Time};
 
 impl MachineFiles {
-    /// Pages of a file have come, or not; gives the list of waiters back.
+    /// Processes the end of a request for pages, successful or not. Returns the list of waiters for
+    /// reuse.
     pub(in crate::machine) fn complete_pages(
         &mut self,
         now: Time,
@@ -36,7 +37,7 @@ impl MachineFiles {
             PartOutcome::Moved(bytes) => range.first * PAGE_BYTES + bytes,
             PartOutcome::Failed(_) => range.first * PAGE_BYTES,
         };
-        // The last page of a file is good though the device moved only a part of it.
+        // The last page of a file is good although the device moved only a part of it.
         let good = if good_end < self.file(file).bytes { good_end / PAGE_BYTES } else { range.end };
         let cache = &mut base.frames.cache;
         cache.fill_run(file, range.clipped(good));
@@ -59,7 +60,7 @@ impl MachineFiles {
                     PartOutcome::Failed(error) => ReadError::Device { offset, error },
                     PartOutcome::Moved(_) => ReadError::Shrunk { offset: good_end.max(offset) },
                 };
-                // Of several requests the first byte that is missing counts.
+                // With several failed requests, the lowest missing byte counts.
                 let is_behind = |before: ReadError| before.offset().is_some_and(|at| at > offset);
                 if read.error.is_none_or(is_behind) {
                     read.error = Some(error);
@@ -72,8 +73,7 @@ impl MachineFiles {
         waiters
     }
 
-    /// A piece of a transfer past the cache has been moved, or not; gives the list of
-    /// waiters back.
+    /// Processes the end of a piece of a direct transfer. Returns the list of waiters for reuse.
     pub(in crate::machine) fn complete_direct(
         &mut self,
         base: &mut SharedState,
@@ -85,7 +85,7 @@ impl MachineFiles {
         if let PartOutcome::Failed(_) = outcome
             && is_merged
         {
-            // The error may lie in a part that belongs to somebody else.
+            // The error may be in a part that belongs to another transfer.
             base.queue.send_again(request, content);
             return waiters;
         }
@@ -103,7 +103,7 @@ impl MachineFiles {
         read.pending -= 1;
         if read.pending == 0 {
             if read.kind == TransferKind::Write {
-                // What was read from the old bytes while the write was on its way goes too.
+                // Pages read from the old data while the write was in progress are dropped too.
                 self.forget_overwritten(base, id);
             }
             self.finish(base, id);
@@ -119,8 +119,8 @@ impl MachineFiles {
         base.frames.cache.invalidate(file, range);
     }
 
-    /// Whether a failed request carried bytes that one of its waiters did not
-    /// need: then its failure does not tell whose bytes are bad.
+    /// Returns true if a failed request carried data that one of its waiters did not need. Its
+    /// failure does not show whose data is bad then.
     fn concerns_others(&self, waiters: &[Waiter], range: PageRange, is_merged: bool) -> bool {
         let needs_all = |&waiter: &Waiter| {
             let needed = self.get(reader(waiter)).range;
@@ -129,9 +129,9 @@ impl MachineFiles {
         !waiters.is_empty() && (is_merged || !waiters.iter().all(needs_all))
     }
 
-    /// Tries the needed pages of a failed request again, cut so that each
-    /// piece is needed whole by everybody who waits for it; what nobody needs
-    /// leaves the cache. A piece that fails again then fails just its waiters.
+    /// Retries the needed pages of a failed request. They are split so that all waiters of a piece
+    /// need all of it; unneeded pages leave the cache. A piece that fails again then fails exactly
+    /// its waiters.
     fn isolate(
         &mut self,
         base: &mut SharedState,
@@ -169,8 +169,8 @@ impl MachineFiles {
         }
     }
 
-    /// Goes on with the search for the bad page of a failed request: those who need nothing
-    /// of what is left are served.
+    /// Continues the search for the bad page of a failed request. Waiters that need none of the
+    /// remaining pages are served.
     fn try_next(
         &mut self,
         now: Time,
@@ -195,7 +195,7 @@ impl MachineFiles {
         }
     }
 
-    /// Has pages of a request that failed tried again on their own, for these readers.
+    /// Retries pages of a failed request in a request of their own, for these readers.
     fn retry_at(
         &mut self,
         base: &mut SharedState,
@@ -217,7 +217,7 @@ impl MachineFiles {
     }
 }
 
-/// The pages of a request, and those in flight behind them.
+/// The pages of a request, and the pages in flight behind them.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::machine) struct RequestPages {
     pub(in crate::machine) file: FileId,
@@ -230,10 +230,9 @@ impl RequestPages {
         PageRange { first: self.range.first, end: self.behind.end }
     }
 
-    /// What to try next to find the first page that can't be read: the first half of where it
-    /// must be. `None` when it is found, or when there is nothing to search for. So a request
-    /// of n pages takes log2(n) + 1 more, each of which a device that is about to die may take
-    /// seconds for.
+    /// The next pages to try in the search for the first unreadable page: the first half of the
+    /// suspects. `None` if it is found, or if there is nothing to search for. A request of n pages
+    /// takes log2(n) + 1 more, each of which may take seconds on a failing device.
     fn search(self, outcome: PartOutcome) -> Option<RequestPages> {
         let RequestPages { range, behind, .. } = self;
         let suspects = match outcome {
@@ -244,7 +243,7 @@ impl RequestPages {
             _ => return None,
         };
         if suspects.is_empty() {
-            // It was read this time. What is behind it was never tried alone.
+            // It was read this time. The pages behind it were never tried alone.
             let rest = PageRange { first: suspects.first, end: behind.end };
             let behind = SearchTail::none(rest);
             return (!rest.is_empty()).then_some(RequestPages { range: rest, behind, ..self });

@@ -1,5 +1,4 @@
-//! The pages of one read: what its law adds to the cache, and how the runs of
-//! added pages are cut into requests.
+//! The pages of one read: additions by its policy, and the division of added runs into requests.
 
 use alloc::vec::Vec;
 use core::mem;
@@ -9,11 +8,11 @@ use crate::machine::frames::Budget;
 use crate::readahead::{Demand, Evidence, Folio, PageView, ReadRequest, ReadaheadPolicy};
 use crate::unit::PageRange;
 
-/// Stands in a read's list of frames for a page that has none yet.
+/// Placeholder in a read's list of frames for a page without a frame.
 pub(super) const NO_FRAME: FrameId = FrameId(u32::MAX);
 
-/// Moves the runs that hold some of the demand to the front, whatever windows
-/// they belong to, and leaves the others in their order; gives how many moved.
+/// Moves the runs with some of the demand to the front, across all windows, and keeps the order of
+/// the others. Returns the number of moved runs.
 pub(super) fn demand_first(runs: &mut [PageRange], demand: PageRange) -> usize {
     let mut moved = 0;
     for at in 0..runs.len() {
@@ -28,7 +27,7 @@ pub(super) fn demand_first(runs: &mut [PageRange], demand: PageRange) -> usize {
     moved
 }
 
-/// Sorts runs and joins those that touch; gives how many are left, in front.
+/// Sorts runs and joins adjacent ones in place. Returns their new number.
 pub(in crate::machine) fn join_adjacent(runs: &mut [PageRange]) -> usize {
     if runs.len() < 2 {
         return runs.len();
@@ -46,9 +45,8 @@ pub(in crate::machine) fn join_adjacent(runs: &mut [PageRange]) -> usize {
     joined
 }
 
-/// Cuts a run, which is not empty, where the device's largest request forces it, and never so that
-/// the demand in it takes a request more than it must: if the run is too large,
-/// the demand starts a request of its own.
+/// Splits a non-empty run at the device's largest request, with the least number of requests for
+/// the demand in it. If the run is too large, the demand starts a request of its own.
 pub(in crate::machine) fn cut(
     run: PageRange,
     demand: PageRange,
@@ -70,35 +68,38 @@ pub(in crate::machine) fn cut(
     }
 }
 
-/// One file's pages, as its law sees and extends them during one read.
+/// One file's pages, as its policy sees and extends them during one read.
 pub(super) struct FilePages<'a> {
     pub(super) cache: &'a mut Cache,
     pub(super) file: FileId,
     pub(super) file_pages: u64,
+    /// The requested pages.
     pub(super) demand: PageRange,
+    /// Frames of the requested pages, or [`NO_FRAME`].
     pub(super) frames: &'a mut [FrameId],
+    /// Added runs; an empty run separates two windows.
     pub(super) runs: &'a mut Vec<PageRange>,
     pub(super) budget: &'a mut Budget,
-    /// Pages of memory that are held: no room for them while the read goes on.
+    /// Held pages of memory, whose frames are unavailable during this call.
     pub(super) held: u64,
-    /// Whether what is read ahead must have been [earned](crate::readahead::Credit).
+    /// True if prefetch is limited by [credit](crate::readahead::Credit).
     pub(super) is_on_credit: bool,
     pub(super) evidence: Evidence<'a>,
 }
 
-/// How far a read goes before it waits for what it has asked for.
+/// Progress of a read before it waits for its requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WaitPoint {
-    /// To its end, and what is absent of it was added whole.
+    /// To its end, and its absent pages were added whole.
     Whole,
     /// To this page (exclusive).
     Until(u64),
-    /// No further than this page, which failed for another read, and there is no frame to try again.
+    /// Up to this page, which failed for another read, and there is no frame for a retry.
     Stuck(u64),
 }
 
 impl FilePages<'_> {
-    /// Adds what the read asks for next, from page `from` on, as the law wants it.
+    /// Adds the next requested pages, from page `from` on, as the policy decides.
     pub(super) fn take_turn(
         &mut self,
         policy: &mut dyn ReadaheadPolicy,
@@ -123,14 +124,14 @@ impl FilePages<'_> {
         WaitPoint::Until(page)
     }
 
-    /// Adds a page of the demand on its own, if it is absent. False: another read's request for
-    /// it has failed, and there is no frame for this read to try for itself.
+    /// Adds a single requested page, if it is absent. Returns false if another read's request for
+    /// it has failed, and there is no frame for this read's own try.
     fn add_page(&mut self, page: u64) -> bool {
         let at = (page - self.demand.first) as usize;
         let frame = self.frames[at];
         if frame != NO_FRAME && self.cache.state(frame) == FrameState::Failed {
             if self.cache.pins(frame) == 1 {
-                // Nobody else holds the frame: it becomes free, and is there for the next try.
+                // No other read has pinned the frame: it becomes free for the next try.
                 self.cache.unpin(frame);
                 assert!(self.cache.promise(1), "a frame was given back just now");
             } else if self.cache.promise(1) {
@@ -141,7 +142,7 @@ impl FilePages<'_> {
             self.frames[at] = NO_FRAME;
         }
         if self.frames[at] == NO_FRAME {
-            // Another read may have brought it in the meantime.
+            // Another read may have brought it in meanwhile.
             match self.cache.find(self.file, page) {
                 Some(frame) => {
                     self.cache.pin(frame);
@@ -157,7 +158,7 @@ impl FilePages<'_> {
         true
     }
 
-    /// Adds what is absent of the demand still.
+    /// Adds the requested pages that are still absent.
     fn add_demand(&mut self) {
         let mut at = 0;
         while at < self.frames.len() {
@@ -170,19 +171,19 @@ impl FilePages<'_> {
         }
     }
 
-    /// Adds what is absent of the range, as far as there is room.
+    /// Adds the absent pages of the range, as far as memory allows.
     pub(super) fn add_window(&mut self, range: PageRange) {
         self.add_absent(range, false);
     }
 
-    /// How many of so many pages may be read ahead.
+    /// Number of pages, up to `pages`, that may be prefetched.
     fn room_ahead(&mut self, pages: u64) -> u64 {
         let mut room = pages;
         if self.is_on_credit {
             let marginal_cost = self.evidence.device.estimate.request_cost_pages();
             room = self.cache.credit_room(self.file, marginal_cost);
             if room < pages {
-                // What was used meanwhile may have earned more.
+                // Uses since the last check may have earned more credit.
                 self.cache.collect_first_uses();
                 room = self.cache.credit_room(self.file, marginal_cost);
             }
@@ -190,8 +191,8 @@ impl FilePages<'_> {
         self.cache.room_ahead(pages.min(room))
     }
 
-    /// Adds absent pages, of folios of one order, the first `marked` of them with the mark.
-    /// All are asked for, or none is.
+    /// Adds absent pages, of folios of one order, with the mark on the first `marked` of them.
+    /// Either all of them are requested pages, or none is.
     pub(super) fn add_run(&mut self, run: PageRange, order: u8, marked: u64) {
         let is_ahead = !self.demand.contains(run.first);
         let entry = RunEntry { order, marked, is_ahead, is_pinned: !is_ahead };
@@ -206,13 +207,13 @@ impl FilePages<'_> {
         self.budget.ahead += if is_ahead { added } else { 0 };
         match self.runs.last_mut() {
             Some(last) if last.end == run.first && !last.is_empty() => last.end = run.end,
-            // A law that reads downwards adds the pages in that order.
+            // A policy that reads downwards adds the pages in that order.
             Some(last) if run.end == last.first && !last.is_empty() => last.first = run.first,
             _ => self.runs.push(run),
         }
     }
 
-    /// Cuts a range where the demand begins and where it ends.
+    /// Splits a range at the start and at the end of the demand.
     fn cut_at_demand(&self, range: PageRange) -> [PageRange; 3] {
         let PageRange { first, end } = self.demand;
         let within = |page: u64| page.clamp(range.first, range.end.max(range.first));
@@ -249,7 +250,7 @@ impl PageView for FilePages<'_> {
     }
 
     fn begin_window(&mut self) {
-        // An empty run keeps the windows before and after it apart.
+        // An empty run separates the windows before and after it.
         self.runs.push(PageRange::default());
     }
 
@@ -265,6 +266,8 @@ impl PageView for FilePages<'_> {
         self.cache.clear_mark(self.file, folio);
     }
 
+    /// Adds a folio, split at the requested pages. Refuses it if its prefetched part exceeds the
+    /// budget, the credit or the limit of the cache.
     fn add(&mut self, folio: Folio, is_marked: bool) -> bool {
         let parts = self.cut_at_demand(folio.range().clipped(self.file_pages));
         let ahead = parts[0].count() + parts[2].count();
@@ -277,6 +280,8 @@ impl PageView for FilePages<'_> {
         true
     }
 
+    /// Adds absent pages run by run, split at the requested pages. Stops at the first prefetched
+    /// page beyond the budget, the credit or the limit of the cache.
     fn add_absent(&mut self, range: PageRange, is_marked: bool) -> bool {
         let mut left = range.clipped(self.file_pages);
         let mut marked = u64::from(is_marked);

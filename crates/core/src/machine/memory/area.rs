@@ -1,13 +1,12 @@
-//! The swap area: which page each slot holds, and where the next ones go.
+//! The swap area: the page of each slot, and the choice of slots for the next pages.
 //!
-//! Pages that leave together lie together: a run of free slots as long as is
-//! wanted is looked for from where the last one ended, in a bounded stretch, and
-//! the longest there is taken. So swap-out writes like a log, round and round.
+//! Pages that leave together get neighbouring slots. The search for a run of free slots starts at
+//! the end of the last run and covers a bounded range. It takes the longest run there, up to the
+//! wanted length. Swap-out thus writes like a circular log.
 //!
-//! A slot is given up when its page is written to in memory, and then, not
-//! when its page is read in: a page that stays clean leaves again for nothing.
-//! The alternative, to overwrite the slot in place, would save the search and
-//! scatter each batch over the area.
+//! A slot is freed when its page is written in memory, not when its page is read in: a page that
+//! stays clean can leave again without I/O. Rejected: overwrite the slot in place, which would save
+//! the search but scatter each batch over the area.
 
 use alloc::vec::Vec;
 
@@ -21,21 +20,24 @@ pub(super) struct LazyEngine {
     pub(super) page: u64,
 }
 
+/// Entry of a free slot.
 const FREE: u64 = u64::MAX;
+/// Entry of a slot that the device could not write.
 const BAD: u64 = u64::MAX - 1;
-/// How far a long run of free slots is looked for.
+/// Number of slots that are searched for a long free run.
 const SEARCH_SLOTS: u64 = 4096;
 
 /// All slots. Slot `n` lies `n` pages behind the start of the area.
 #[derive(Debug, Default)]
 pub(super) struct SwapArea {
     start_sector: u64,
-    /// By slot: the mapping's number above 2^32, its page below.
+    /// Page of each slot: the mapping's number above 2^32, its page below.
     owners: Vec<u64>,
     free: u64,
     bad: u64,
+    /// Slot at which the next search for a free run starts.
     cursor: u64,
-    /// Where [`steal`](SwapArea::next_held) looks next.
+    /// Slot at which [`next_held`](SwapArea::next_held) continues.
     hand: u64,
 }
 
@@ -61,11 +63,11 @@ impl SwapArea {
         self.bad
     }
 
-    /// The first sector of a slot.
     pub(super) fn sector(&self, slot: u64) -> u64 {
         self.start_sector + slot * PAGE_SECTORS
     }
 
+    /// The page that a slot holds; `None` if it is free or bad.
     pub(super) fn owner(&self, slot: u64) -> Option<LazyEngine> {
         let owner = self.owners[slot as usize];
         (owner < BAD).then_some(LazyEngine {
@@ -74,7 +76,8 @@ impl SwapArea {
         })
     }
 
-    /// Free slots side by side, at least one and `wanted` at most, still free; none when all are taken.
+    /// Finds a run of free slots, at least one and at most `wanted`, without taking them. `None` if
+    /// all slots are taken.
     pub(super) fn find_run(&mut self, wanted: u64) -> Option<PageRange> {
         if self.free == 0 {
             return None;
@@ -98,7 +101,7 @@ impl SwapArea {
         Some(longest)
     }
 
-    /// Gives a free slot to a page.
+    /// Assigns a free slot to a page.
     pub(super) fn take(&mut self, slot: u64, owner: LazyEngine) {
         debug_assert!(self.is_free(slot), "a slot holds one page");
         debug_assert!(owner.page <= 0xffff_ffff);
@@ -106,21 +109,22 @@ impl SwapArea {
         self.free -= 1;
     }
 
-    /// The slot's page has another place, or none.
+    /// Frees a slot, whose page has another slot or none.
     pub(super) fn give_up(&mut self, slot: u64) {
         debug_assert!(self.owner(slot).is_some());
         self.owners[slot as usize] = FREE;
         self.free += 1;
     }
 
-    /// The device can't write the slot: it is never used again.
+    /// Marks a slot as bad, so that it is never used again.
     pub(super) fn mark_bad(&mut self, slot: u64) {
         debug_assert!(self.owner(slot).is_some());
         self.owners[slot as usize] = BAD;
         self.bad += 1;
     }
 
-    /// The next slot, round and round, that holds a page of which `is_wanted`; none in a whole round.
+    /// The next slot, in circular order, that holds a page for which `is_wanted` is true; `None` if
+    /// there is none.
     pub(super) fn next_held(
         &mut self,
         is_wanted: impl Fn(LazyEngine) -> bool,
@@ -178,7 +182,7 @@ mod tests {
         let next = |area: &mut SwapArea, is_wanted: fn(LazyEngine) -> bool| {
             area.next_held(is_wanted).map(|(slot, owner)| (slot, owner.page))
         };
-        // Those that are held are 1 and 4.
+        // The held slots are 1 and 4.
         let found = [(); 3].map(|()| next(&mut area, |_| true));
         assert_eq!(found, [Some((1, 71)), Some((4, 74)), Some((1, 71))]);
         assert_eq!(next(&mut area, |owner| owner.page == 71), Some((1, 71)));

@@ -1,4 +1,4 @@
-//! A fault on memory: its page is found, made of nothing, or read.
+//! A fault on memory: its page is found, created as zeros, or read.
 
 use super::{
     FaultId, MachineFault, MachineMemory, MemoryAccess, MemoryFault, MemoryId, MemoryKind,
@@ -12,7 +12,7 @@ use crate::swapin::SwapFault;
 use crate::unit::{PAGE_BYTES, Time};
 
 impl MachineMemory {
-    /// Opens a fault, which is to begin when there is room for its page.
+    /// Opens a fault, which may begin when there is a frame for its page.
     ///
     /// # Panics
     /// The page lies outside its mapping.
@@ -32,14 +32,15 @@ impl MachineMemory {
         Ok(FaultId(self.faults.insert(fault) as u32))
     }
 
-    /// Whether the page of an open fault counts in the budget already: it needs no more room.
+    /// Returns true if the page of an open fault already counts in the budget: it needs no other
+    /// frame.
     pub(in crate::machine) fn is_resident(&self, base: &SharedState, fault: FaultId) -> bool {
         let MemoryFault { memory, page, .. } = self.get(fault).cause;
         let frame = base.frames.cache.find(self.file_of(memory), page);
         frame.is_some_and(|frame| base.frames.cache.is_held(frame))
     }
 
-    /// Begins a fault: its page is there, or there is room for it.
+    /// Begins a fault: its page is in memory, or there is a frame for it.
     pub(in crate::machine) fn begin(&mut self, now: Time, base: &mut SharedState, id: FaultId) {
         base.frames.budget.pinned += 1;
         let MemoryFault { memory, page, process, .. } = self.get(id).cause;
@@ -76,6 +77,7 @@ impl MachineMemory {
         }
     }
 
+    /// Updates the counters for a begun fault.
     fn count(&mut self, base: &mut SharedState, frame: FrameId, source: PageSource) {
         let is_there = base.frames.cache.state(frame) == FrameState::Filled;
         let counters = &mut self.swap.counters;
@@ -86,13 +88,13 @@ impl MachineMemory {
         }
     }
 
-    /// The page of a fault is there, or will never be.
+    /// Ends a fault: its page has arrived, or never will.
     pub(super) fn finish(&mut self, base: &mut SharedState, id: FaultId) {
         base.queue.evidence.reads_under_way -= 1;
         self.faulted.push_back(id);
     }
 
-    /// A fault that waits for room gets none, and ends.
+    /// Ends a waiting fault with an error.
     pub(in crate::machine) fn fail(
         &mut self,
         base: &mut SharedState,
@@ -103,7 +105,7 @@ impl MachineMemory {
         self.finish(base, id);
     }
 
-    /// The next fault that has ended.
+    /// The next completed fault.
     pub(in crate::machine) fn poll_faulted(&mut self, base: &SharedState) -> Option<Faulted> {
         let id = self.faulted.pop_front()?;
         let MachineFault { cause, started, found, error } = self.get(id);
@@ -123,7 +125,7 @@ impl MachineMemory {
         })
     }
 
-    /// Gives a fault that has ended back: unless it failed, the world has mapped its page.
+    /// Releases a completed fault. Unless it failed, the environment has mapped its page.
     pub(in crate::machine) fn release(&mut self, base: &mut SharedState, id: FaultId) {
         let MachineFault { cause, found, error, .. } = self.faults.remove(id.0 as usize);
         let Some((frame, source)) = found else { return };
@@ -138,7 +140,7 @@ impl MachineMemory {
         base.frames.budget.pinned -= 1;
     }
 
-    /// The fact of a fault for the law; none for a page that has no slot.
+    /// The description of a fault for the policy; `None` for a page without a slot.
     fn swap_fault(&self, memory: MemoryId, page: u64) -> Option<SwapFault> {
         let MachineMapping { kind, slots, .. } = &self.mappings[memory.0 as usize];
         Some(SwapFault {
@@ -151,7 +153,7 @@ impl MachineMemory {
         })
     }
 
-    /// The frame of an open fault that has begun.
+    /// The frame of a begun fault.
     pub(super) fn frame_of(&self, fault: FaultId) -> FrameId {
         self.get(fault).found.expect("a fault that has begun has its frame").0
     }
@@ -172,7 +174,8 @@ mod tests {
     use crate::machine::{Config, Machine};
     use crate::request::{DeviceCaps, ProcessId};
 
-    /// Laws divide what a request costs by those who wait: who has what he waited for is none of them.
+    /// Policies divide the cost of a request by the waiting faults: a fault whose page has arrived
+    /// does not count.
     #[test]
     fn a_fault_counts_as_in_progress_only_until_it_ends() {
         let caps = DeviceCaps {

@@ -1,4 +1,4 @@
-//! Swapping in: what the law wants beside the page of a fault, and how it comes.
+//! Swap-in: the pages that the policy adds to a fault, and their requests.
 
 use alloc::vec::Vec;
 
@@ -14,8 +14,8 @@ use crate::swapin::{MemoryId, SwapFault, SwapRead, SwapinPolicy, SwappedPageQuer
 use crate::unit::{PAGE_BYTES, PAGE_SECTORS, PageRange, Time};
 
 impl MachineMemory {
-    /// Reads the swapped-out pages of the range ahead of faults, as far as there is room; gives the
-    /// first page that was not dealt with. See [`Machine::will_need`](crate::machine::Machine).
+    /// Prefetches the swapped-out pages of the range, as far as frames are available. Returns the
+    /// first page that was not processed. See [`Machine::will_need`](crate::machine::Machine).
     pub(in crate::machine) fn will_need(
         &mut self,
         now: Time,
@@ -51,7 +51,7 @@ impl MachineMemory {
         page
     }
 
-    /// Reads the slot of a fault, whose page was added already, and what the law adds to it.
+    /// Reads the slot of a fault, whose page was already added, and the pages that the policy adds.
     pub(super) fn swap_in(
         &mut self,
         now: Time,
@@ -63,7 +63,7 @@ impl MachineMemory {
         self.read_swapped(now, base, Some(fault.slot), Some(wanted), fault, process);
     }
 
-    /// A fault has found its page, which the law had read ahead: the law may go on.
+    /// Handles a fault on a prefetched page, at which the policy may read more.
     pub(super) fn swap_in_at_hit(
         &mut self,
         now: Time,
@@ -75,6 +75,7 @@ impl MachineMemory {
         self.read_swapped(now, base, None, wanted, fault, process);
     }
 
+    /// Calls the policy with the present state, and adapts the number of ready frames to its needs.
     fn call_policy<T>(
         &mut self,
         now: Time,
@@ -104,7 +105,7 @@ impl MachineMemory {
         wanted
     }
 
-    /// Reads a slot that a fault waits for, if there is one, and what the law wants to be read.
+    /// Reads a slot that a fault waits for, if there is one, and the pages that the policy wants.
     fn read_swapped(
         &mut self,
         now: Time,
@@ -132,7 +133,7 @@ impl MachineMemory {
         }
         let joined = join_adjacent(&mut runs);
         runs.truncate(joined);
-        // The run that somebody waits for goes first.
+        // The run with the page of the fault goes first.
         if let Some(first) = runs.iter().position(|run| !own.is_empty() && run.contains(own.first))
         {
             runs[..=first].rotate_right(1);
@@ -147,8 +148,7 @@ impl MachineMemory {
         self.runs = runs;
     }
 
-    /// Adds the page of a slot ahead of need, if it holds one that is not in
-    /// memory, and if there is room.
+    /// Adds the page of a slot as prefetched, if it is absent from memory and a frame is available.
     fn add_ahead(
         &mut self,
         base: &mut SharedState,
@@ -173,6 +173,7 @@ impl MachineMemory {
         }
     }
 
+    /// Sends a read request for a run of slots.
     fn read_slots(
         &mut self,
         now: Time,
@@ -194,7 +195,7 @@ impl MachineMemory {
         }
     }
 
-    /// A request for the bytes of some slots, for which nobody waits yet.
+    /// A request for the data of some slots, without waiters.
     pub(super) fn slots_request(
         &self,
         base: &SharedState,
@@ -213,7 +214,7 @@ impl MachineMemory {
         }
     }
 
-    /// The request of one slot again, of one that failed.
+    /// Retries a single slot of a failed request.
     pub(super) fn alone(&self, base: &mut SharedState, failed: &Request, slot: u64) -> RequestId {
         let range = PageRange::new(slot, 1);
         let again = self.slots_request(base, failed.op, range, failed.process);
@@ -221,9 +222,8 @@ impl MachineMemory {
         base.queue.send_again(again, RequestContent::Slots { range, ahead_pages: 0 })
     }
 
-    /// Slots have been read, or not. Of a failed request that carried more than
-    /// one page those that are waited for are tried again alone. Gives the list of
-    /// waiters back.
+    /// Processes the end of a read of slots, successful or not. If a request for several pages
+    /// failed, its awaited pages are retried individually. Returns the list of waiters for reuse.
     pub(super) fn complete_swap_in(
         &mut self,
         base: &mut SharedState,
@@ -275,12 +275,14 @@ fn waiting_fault(waiter: Waiter) -> FaultId {
     }
 }
 
-/// What is swapped out, as the law sees it during one fault.
+/// The swapped-out pages, as the policy sees them during one fault.
 struct SwappedOut<'a> {
     cache: &'a Cache,
     mappings: &'a [MachineMapping],
     area: &'a SwapArea,
+    /// Frames available for prefetch.
     room_pages: u64,
+    /// Frames that the policy lacked in its last query.
     lacking_pages: u64,
     waiting_faults: u64,
     evidence: &'a mut DeviceEvidence,

@@ -1,31 +1,28 @@
-//! Swapping out: pages are unmapped and written ahead of need, so that a fault
-//! finds a frame.
+//! Swap-out: pages are unmapped and written ahead of need, so that a fault finds a frame.
 //!
-//! The law in words: when fewer than `ready_pages` pages are ready (free, or
-//! clean and unmapped) or on their way to it, and as many more as the swap-in law
-//! found lacking for what it reads ahead, the oldest pages leave until a whole
-//! write more than that are. A page that a program maps is unmapped
-//! first; a dirty one rests, if it is to have a second chance, and is then
-//! written, side by side with those that leave with it. What is used again on
-//! its way stays. A fault or a read that waits for more room than that makes
-//! more leave.
+//! How it works: two kinds of pages count as ready. They are free or clean and unmapped, or they
+//! are on their way to that state. The target is `ready_pages` plus the frames that the swap-in
+//! policy recently lacked for prefetch. Below the target, the oldest pages leave until it is
+//! exceeded by one whole write. A mapped page is unmapped first. A dirty page then rests, if second
+//! chances are configured, and is written together with the other leaving pages. A page that is
+//! used again meanwhile stays. A fault or a read that waits for more frames than that makes more
+//! pages leave.
 //!
-//! *Which leave together* is [`SwapOut`]. A swap-in law can read in one request what lies
-//! side by side in slots, so what is used together should leave together. The oldest pages, in
-//! the order of their age as the kernel has it, are that for one program; of several
-//! that sweep memory of their own each has a page or two among 64, and neighbours
-//! by address end up far apart. So by default a page takes its neighbours by
-//! address with it, on both sides, as far as each was not used again and is at
-//! least half as old: it would have left soon anyway. And what is written together
-//! is put in order of mapping and address first. With random touches few pages have
-//! such neighbours, and to put them in order costs nothing: they stay one write.
+//! *The pages that leave together* are determined by [`SwapOut`]. A swap-in policy can read
+//! neighbouring slots in one request, so pages that are used together should leave together. For
+//! one program, the oldest pages in order of age, as in the kernel, are such pages. If several
+//! programs sweep their own memory, each has a page or two among 64, and neighbours by address get
+//! distant slots. By default, a page therefore takes its neighbours by address with it, on both
+//! sides. The condition is that each was not used again and is at least half as old: it would have
+//! left soon anyway. The pages of a write are sorted by mapping and address. With random touches
+//! few pages have such neighbours, and the sorting costs nothing: they stay one write.
 //!
-//! The alternative, a cluster of slots for each mapping (as the kernel has one for each
-//! processor), writes in small pieces all over the area what a random load
-//! writes in one, and keeps slots for mappings that don't need them.
+//! Rejected: a cluster of slots for each mapping (the kernel has one for each processor). It turns
+//! the single write of a random load into small writes all over the area, and reserves slots for
+//! mappings that don't need them.
 //!
-//! When no slot is left, slots of pages that are in memory and unchanged are
-//! given up for it. When none of those is left either, what waits fails.
+//! If no slot is free, slots of unchanged pages in memory are freed. If there are none, waiting
+//! faults and reads fail.
 
 use alloc::vec::Vec;
 
@@ -38,7 +35,7 @@ use crate::request::Op;
 use crate::unit::{PageRange, Time};
 
 impl MachineMemory {
-    /// The next page to be taken out of a program's address space.
+    /// The next page to unmap from a program's address space.
     pub(in crate::machine) fn poll_unmap(&mut self, base: &mut SharedState) -> Option<Unmap> {
         let frame = self.swap.unmaps.pop_front()?;
         let cache = &mut base.frames.cache;
@@ -49,8 +46,8 @@ impl MachineMemory {
         Some(Unmap { memory: self.memory_of(file), page, frame })
     }
 
-    /// No program has the page in its address space any more. True once all are answered for
-    /// that were polled: those are in no class of frames until then, and what waits must
+    /// Records that no program has the page in its address space any more. Returns true once all
+    /// polled unmaps are answered. Until then these frames are in no class, and waiting faults must
     /// not count on them.
     pub(in crate::machine) fn handle_unmapped(
         &mut self,
@@ -75,7 +72,7 @@ impl MachineMemory {
         self.swap.unmaps_unanswered == 0
     }
 
-    /// A page may have been written to, as nobody has told.
+    /// Records that a mapped page was or may have been written without a fault.
     pub(in crate::machine) fn handle_written(
         &mut self,
         base: &mut SharedState,
@@ -89,7 +86,7 @@ impl MachineMemory {
         }
     }
 
-    /// A page that may be leaving is used again, or discarded.
+    /// Cancels the leaving of a page that is used again, or discarded.
     pub(super) fn cancel_swap_out(&mut self, base: &SharedState, frame: FrameId) {
         if base.frames.cache.is_leaving(frame) {
             self.swap.unmaps.retain(|&other| other != frame);
@@ -97,8 +94,8 @@ impl MachineMemory {
         }
     }
 
-    /// Lets pages leave until enough are ready or on their way, and writes those
-    /// that are to be written once all are unmapped that leave with them.
+    /// Makes pages leave until enough are ready or on their way. Writes the dirty ones once all
+    /// pages of the batch are unmapped.
     pub(in crate::machine) fn make_room(&mut self, now: Time, base: &mut SharedState) {
         if self.is_unused() {
             return;
@@ -106,13 +103,14 @@ impl MachineMemory {
         loop {
             self.choose_leaving(base);
             let is_unmapping = self.swap.unmaps_unanswered > 0 || !self.swap.unmaps.is_empty();
-            // Where no slot was left others may have to leave.
+            // If slots were missing, others may have to leave.
             if is_unmapping || self.write_out(now, base) {
                 return;
             }
         }
     }
 
+    /// Selects pages to leave until the target of ready pages is exceeded by one batch.
     fn choose_leaving(&mut self, base: &mut SharedState) {
         let waiting = base.waiting.front().map(|waiting| waiting.pages);
         if waiting.is_none() && self.is_broken() {
@@ -149,8 +147,8 @@ impl MachineMemory {
         base.frames.cache.take_back();
     }
 
-    /// The pages beside one that leaves, on both sides, go with it, as far as they are
-    /// so old; no more than a write takes.
+    /// Makes the neighbours of a leaving page leave with it, on both sides, as far as they are at
+    /// least `age_min` old, and up to the size of a write.
     fn start_leaving_neighbours(
         &mut self,
         base: &mut SharedState,
@@ -172,11 +170,11 @@ impl MachineMemory {
         }
     }
 
-    /// A page that was chosen to leave goes its first step.
+    /// Performs the first step of a leaving page.
     fn start_leaving(&mut self, base: &mut SharedState, frame: FrameId) {
         let is_dirty = base.frames.cache.is_dirty(frame);
         if (is_dirty && self.swap.is_full) || base.frames.cache.is_writing(frame) {
-            // It can't go now; what is being written still was used again meanwhile.
+            // It can't leave now. A page that is being written was used again meanwhile.
             base.frames.cache.set_aside(frame);
         } else if base.frames.cache.is_mapped(frame) {
             self.swap.unmaps.push_back(frame);
@@ -185,18 +183,19 @@ impl MachineMemory {
         }
     }
 
-    /// How many pages are ready, or will be without more being done.
+    /// Number of pages that are ready, or will be without further action.
     fn coming(&self, base: &SharedState) -> u32 {
         base.frames.cache.ready_pages() + base.frames.cache.becoming_ready_pages()
     }
 
-    /// Whether the device has failed so often that it is left alone, until something needs room.
+    /// Returns true if the device has failed too often in a row. It is then left alone until a
+    /// fault or a read waits for a frame.
     fn is_broken(&self) -> bool {
         self.swap.failures_in_row >= FAILURES_IN_ROW_MAX
     }
 
-    /// Why what waits for room never finds any; `None` while something that makes
-    /// room is on its way.
+    /// The reason for which waiting faults and reads can never get a frame; `None` while some are
+    /// on their way.
     pub(in crate::machine) fn no_memory_error(&mut self, base: &SharedState) -> Option<ReadError> {
         let is_broken = self.is_broken();
         let is_stuck = base.frames.cache.becoming_ready_pages() == 0 && base.frames.is_idle();
@@ -212,8 +211,8 @@ impl MachineMemory {
         })
     }
 
-    /// Makes requests of the pages that are to be written; gives whether there
-    /// were slots for all of them.
+    /// Creates requests for the pages to be written. Returns true if there were slots for all of
+    /// them.
     fn write_out(&mut self, now: Time, base: &mut SharedState) -> bool {
         if self.swap.to_write.is_empty() {
             return true;
@@ -243,8 +242,8 @@ impl MachineMemory {
         !self.swap.is_full
     }
 
-    /// Slots for so many pages, or for some of them; None when there are none
-    /// (or no page is left).
+    /// Finds free slots for `pages` pages, or for some of them. `None` if there are none (or no
+    /// page is left).
     fn find_slots(&mut self, base: &mut SharedState, pages: u64) -> Option<PageRange> {
         let wanted = pages.min(self.swap.write_pages_max);
         if wanted == 0 {
@@ -267,8 +266,8 @@ impl MachineMemory {
         self.swap.area.find_run(wanted)
     }
 
-    /// Slots have been written, or not. Pages that could not be stay in memory,
-    /// and their slots are never used again. Gives the list of waiters back.
+    /// Processes the end of a write of slots, successful or not. Pages that could not be written
+    /// stay in memory, and their slots are never used again. Returns the list of waiters for reuse.
     pub(super) fn complete_swap_out(
         &mut self,
         base: &mut SharedState,
@@ -304,8 +303,8 @@ impl MachineMemory {
     }
 }
 
-/// After so many pages in a row that the device failed to write, what waits for
-/// room is told, and the device is tried again for the next.
+/// Consecutive failed page writes after which waiting faults and reads get the error. The device is
+/// tried again for the next one.
 const FAILURES_IN_ROW_MAX: u32 = 8;
 
 #[cfg(test)]

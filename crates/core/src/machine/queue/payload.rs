@@ -1,7 +1,7 @@
-//! What requests carry, and who waits for them.
+//! Contents and waiters of requests.
 //!
-//! A request is one contiguous run of pages, or one piece of a direct read or write. The scheduler
-//! may merge requests: then they travel together, and each is still told apart by its name.
+//! A request is one contiguous run of pages, or one piece of a direct read or write. If the
+//! scheduler merges requests, they are executed together, and each keeps its identifier.
 
 use alloc::vec::Vec;
 
@@ -10,48 +10,47 @@ use crate::machine::{FaultId, ReadId};
 use crate::request::{RequestId, more_requests};
 use crate::unit::PageRange;
 
-/// What a request carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::machine) enum RequestContent {
     /// Pages of a file, all in flight in the cache.
     Pages {
         file: FileId,
         range: PageRange,
-        /// How many of them were read ahead of need.
+        /// Number of prefetched pages among them.
         ahead_pages: u32,
-        /// What is in flight behind them, until it is known which page can't be read.
+        /// The pages in flight behind them, during the search for an unreadable page.
         behind: SearchTail,
     },
-    /// Slots of the swap area: pages of memory, in flight in the cache when they
-    /// are read, being written when they are written.
+    /// Slots of the swap area. Their pages of memory are in flight in the cache for a read, and
+    /// being written for a write.
     Slots {
         range: PageRange,
-        /// How many of them are read ahead of need.
+        /// Number of prefetched pages among them.
         ahead_pages: u32,
     },
     /// A piece of a direct transfer, from byte `offset` of it on.
     Direct { read: ReadId, offset: u64 },
 }
 
-/// What comes after the pages of a request by which the first bad page of a failed one is
-/// searched for: the pages from the request's own last one on. Empty for any other request.
+/// The pages behind a request in the search for the first bad page of a failed request. Empty for
+/// any other request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::machine) struct SearchTail {
     /// The bad page lies before this page (exclusive), in the request or behind it.
     pub(in crate::machine) suspect_end: u64,
-    /// The failed request ended before this page (exclusive).
+    /// End page (exclusive) of the failed request.
     pub(in crate::machine) end: u64,
 }
 
 impl SearchTail {
-    /// Nothing is behind the range.
+    /// No page is behind the range.
     pub(in crate::machine) fn none(range: PageRange) -> SearchTail {
         SearchTail { suspect_end: range.end, end: range.end }
     }
 }
 
 impl RequestContent {
-    /// How many pages of it were read ahead of need.
+    /// Number of prefetched pages in it.
     pub(in crate::machine) fn ahead_pages(self) -> u32 {
         match self {
             RequestContent::Pages { ahead_pages, .. }
@@ -61,40 +60,37 @@ impl RequestContent {
     }
 }
 
-/// Who waits for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::machine) enum Waiter {
-    /// A read of a file.
     Read(ReadId),
-    /// A fault on memory.
     Fault(FaultId),
 }
 
-/// What one request has with it, beside what the device and the scheduler know.
+/// Data of one request in addition to the data of device and scheduler.
 #[derive(Debug)]
 struct Payload {
     content: RequestContent,
     waiters: Vec<Waiter>,
-    /// Tried again after a failure, past the scheduler.
+    /// True if it retries a failure, without the scheduler.
     is_retry: bool,
 }
 
-/// What each open request carries, by its name.
+/// Data of the open requests, by identifier.
 #[derive(Debug, Default)]
 pub(super) struct Payloads {
     by_name: Vec<Payload>,
-    /// Empty lists of waiters, kept for their room.
+    /// Empty lists of waiters, kept for their capacity.
     spare: Vec<Vec<Waiter>>,
 }
 
 impl Payloads {
-    /// Takes in what the request `id`, which was opened just now, carries.
+    /// Stores the content of the request `id`, which was just opened.
     pub(super) fn put(&mut self, id: RequestId, content: RequestContent, is_retry: bool) {
         let waiters = self.spare.pop().unwrap_or_default();
         let payload = Payload { content, waiters, is_retry };
         match self.by_name.get_mut(id.0 as usize) {
             Some(taken) => *taken = payload,
-            // Names are given in order.
+            // Identifiers are assigned in order.
             None => {
                 if self.by_name.len() == self.by_name.capacity() {
                     self.by_name.reserve_exact(more_requests(self.by_name.len()));
@@ -104,7 +100,7 @@ impl Payloads {
         }
     }
 
-    /// Gives out what the request carried and who waits for it, in a list to be given back to
+    /// Takes the content of the request and its waiters, in a list to be returned to
     /// [`recycle`](Payloads::recycle).
     pub(super) fn take(&mut self, id: RequestId) -> (RequestContent, Vec<Waiter>) {
         let payload = &mut self.by_name[id.0 as usize];
@@ -127,12 +123,11 @@ impl Payloads {
         self.by_name[id.0 as usize].is_retry
     }
 
-    /// Whether `waiter` waits for the request.
     pub(super) fn awaits(&self, id: RequestId, waiter: Waiter) -> bool {
         self.by_name[id.0 as usize].waiters.contains(&waiter)
     }
 
-    /// Has `waiter` wait for the request.
+    /// Registers `waiter` for the request.
     pub(super) fn wait(&mut self, id: RequestId, waiter: Waiter) {
         self.by_name[id.0 as usize].waiters.push(waiter);
     }

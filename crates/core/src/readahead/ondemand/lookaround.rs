@@ -1,35 +1,34 @@
-//! How the kernel looks back and ahead for the next absent page.
+//! Search for the next absent page, backward and forward, as the kernel does it.
 //!
-//! The page cache is a radix tree of 64 slots a node. A folio of up to 32 pages
-//! fills that many slots of a lowest node, a larger one fills slots of the node
-//! above, 64 pages each. A look-around keeps two things: the *index* that it
-//! counts, and the *slot* that it looks at. Its first step finds the folio that
-//! holds the index and puts the slot on that folio's **first** slot, but leaves
-//! the index where it was; from then on both move by one. So, starting inside a
-//! large folio, the two have drifted apart:
+//! The page cache is a radix tree of 64 slots per node. A folio of up to 32 pages fills that number
+//! of slots of a lowest node. A larger folio fills slots of the node above, 64 pages each. A search
+//! keeps two values: the *index* that it counts, and the *slot* that it reads. Its first step finds
+//! the folio of the index and sets the slot to the **first** slot of that folio, but does not
+//! change the index. From then on both move by one. If the search starts inside a large folio, the
+//! two drift apart:
 //!
-//! - looking ahead from the second page of a folio the slot lags one behind,
-//!   so that a gap is reported one page late; at the end of the node the slot is
-//!   set from the index again, and one slot has not been looked at;
-//! - looking back from the last page of a folio of 4 the slot runs 3 ahead, comes
-//!   to the next lower node early, and is set from the index there: 61 slots
-//!   are not looked at, and from there on the slot is a whole node ahead.
+//! - forward from the second page of a folio, the slot lags one behind, so that a gap is reported
+//!   one page late. At the end of the node the slot is set from the index again, and one slot is
+//!   skipped;
+//! - backward from the last page of a folio of 4, the slot is 3 ahead, reaches the next lower node
+//!   early, and is set from the index there. Then 61 slots are skipped, and from there on the slot
+//!   is a whole node ahead.
 //!
-//! This decides where windows begin and how long a run seems, so the law has to
-//! do the same. Found by comparing with Linux 6.18 read by read; in a cache of
-//! single pages nothing drifts.
+//! The result decides the start of windows and the apparent length of a run, so the policy copies
+//! this behaviour. Found by comparison with Linux 6.18 read by read. In a cache of single pages the
+//! two values never drift apart.
 
 use super::PageView;
 
-/// A node has 64 slots: 6 bits of the page number a level.
+/// Bits of the page number per tree level: a node has 64 slots.
 const LEVEL_BITS: u32 = 6;
 
-/// How many bits the deepest tree has below its root.
+/// Shift of the root of the deepest tree, in bits.
 const SHIFT_MAX: u32 = 60;
 
-/// Counts the cached pages directly before `page` (which is above 0), as the
-/// kernel does: at most `most - 1` of them, and `page` itself when the run
-/// seems to reach the start of the file.
+/// Counts the cached pages directly before `page` (which is above 0), as the kernel does. The
+/// result is at most `most - 1`, or `page` itself if the run appears to reach the start of the
+/// file.
 pub(super) fn run_before(page: u64, most: u64, pages: &dyn PageView) -> u64 {
     let mut walk = TreeSearch::load(page - 1, pages);
     let mut is_cached = walk.is_cached;
@@ -55,18 +54,20 @@ pub(super) fn absent_from(page: u64, most: u64, pages: &dyn PageView) -> Option<
     (!is_cached).then_some(walk.index)
 }
 
-/// A place in the tree: the index that is counted, and the slot that is looked at.
+/// Position of a search in the tree.
 struct TreeSearch {
+    /// Page number that is counted.
     index: u64,
-    /// The slot's number among all slots of its level: `page >> shift`.
+    /// Number of the slot that is read, among all slots of its level: `page >> shift`.
     slot: u64,
     /// The level: 0 for slots of one page, 6 for slots of 64, ….
     shift: u32,
+    /// True if the slot holds a page.
     is_cached: bool,
 }
 
 impl TreeSearch {
-    /// Finds `index`; inside a folio the slot goes to the folio's first.
+    /// Starts a search at `index`. Inside a folio the slot goes to the first slot of the folio.
     fn load(index: u64, pages: &dyn PageView) -> TreeSearch {
         match pages.folio(index) {
             None => TreeSearch { index, slot: index, shift: 0, is_cached: false },
@@ -77,11 +78,11 @@ impl TreeSearch {
         }
     }
 
-    /// One page back; whether something is in the slot there.
+    /// Moves one page back. Returns true if the slot there holds a page.
     fn step_back(&mut self, pages: &dyn PageView) -> bool {
         self.index = self.index.wrapping_sub(1);
-        // A slot of one page always moves, except at the start of a node that the
-        // index seems to be at as well; a larger one when the index has left it.
+        // A slot of one page always moves, except at the start of a node if the index appears to be
+        // at a start too. A larger slot moves when the index has left it.
         let moves_freely = self.shift == 0 && offset(self.slot) != 0;
         if moves_freely || offset(self.slot) != offset(self.index >> self.shift) {
             while offset(self.slot) == 0 {
@@ -96,7 +97,7 @@ impl TreeSearch {
         self.descend(pages)
     }
 
-    /// One page ahead; whether something is in the slot there.
+    /// Moves one page forward. Returns true if the slot there holds a page.
     fn step_ahead(&mut self, pages: &dyn PageView) -> bool {
         self.index += 1;
         let last = (1 << LEVEL_BITS) - 1;
@@ -113,7 +114,8 @@ impl TreeSearch {
         self.descend(pages)
     }
 
-    /// Goes down to the folio or the single slot; below, slots follow the index.
+    /// Descends to the folio or the single slot; below the current level, slots follow the index.
+    /// Returns true if it holds a page.
     fn descend(&mut self, pages: &dyn PageView) -> bool {
         while self.shift > 0 {
             let folio = pages.folio(self.slot << self.shift);
@@ -127,7 +129,7 @@ impl TreeSearch {
     }
 }
 
-/// The slot's place in its node.
+/// The slot's position in its node.
 const fn offset(slot: u64) -> u64 {
     slot & ((1 << LEVEL_BITS) - 1)
 }
@@ -167,20 +169,20 @@ mod tests {
 
     #[test]
     fn looking_ahead_from_inside_a_folio_reports_the_gap_one_page_late() {
-        // Linux 6.18: folios of 4 pages up to 39052, a mark at one of them, the
-        // next window began at 39053.
+        // Linux 6.18: folios of 4 pages up to 39052, a mark at one of them; the next window began
+        // at 39053.
         assert_eq!(absent_from(39_045, 2048, &table(&[(39_044, 39_052, 2)])), Some(39_053));
-        // From the first page of a folio nothing drifts.
+        // From the first page of a folio there is no drift.
         assert_eq!(absent_from(39_044, 2048, &table(&[(39_044, 39_052, 2)])), Some(39_052));
-        // At the end of a node the slot follows the index again: slot 64 isn't
-        // looked at, and the gap at 70 is found where it is.
+        // At the end of a node the slot follows the index again: slot 64 is skipped, and the gap at
+        // 70 is found at 70.
         assert_eq!(absent_from(61, 2048, &table(&[(60, 64, 2), (65, 70, 0)])), Some(70));
     }
 
     #[test]
     fn looking_back_over_small_folios_skips_most_of_a_node() {
-        // Linux 6.18: 424 cached pages from 26,976, the last 12 in folios of 4,
-        // the rest single; it saw a run of 360, a node less.
+        // Linux 6.18: 424 cached pages from 26,976, the last 12 in folios of 4, the rest single. It
+        // found a run of 360, a node less.
         let table = table(&[(26_976, 27_388, 0), (27_388, 27_400, 2)]);
         assert_eq!(run_before(27_400, 2048, &table), 424 - 64);
     }

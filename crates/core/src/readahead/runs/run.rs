@@ -1,11 +1,11 @@
-//! A run: pages that are touched in order, and which way that is.
+//! A run: pages that are touched in order, and the direction of that order.
 
 use crate::unit::PageRange;
 
-/// A watched run is marked at so many places from one distance to its double.
+/// Number of marks of a watched run between one distance and its double.
 const MARKS_PER_DOUBLING: u64 = 8;
 
-/// The order in which a run's pages are touched.
+/// Direction in which a run's pages are touched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TouchOrder {
     Up,
@@ -13,8 +13,8 @@ pub(super) enum TouchOrder {
 }
 
 impl TouchOrder {
-    /// The places of pages along this way, which grow in the order of touches; and, the
-    /// same again, the pages at such places.
+    /// Converts pages to positions along this direction, which increase in the order of touches.
+    /// The same call converts positions back to pages.
     pub(super) fn along(self, pages: PageRange) -> PageRange {
         match self {
             TouchOrder::Up => pages,
@@ -25,11 +25,12 @@ impl TouchOrder {
         }
     }
 
-    /// The place of a page, or the page at a place.
+    /// The position of a page, or the page at a position.
     pub(super) fn at(self, page: u64) -> u64 {
         self.along(PageRange::new(page, 1)).first
     }
 
+    /// The opposite direction.
     pub(super) fn back(self) -> TouchOrder {
         match self {
             TouchOrder::Up => TouchOrder::Down,
@@ -38,31 +39,33 @@ impl TouchOrder {
     }
 }
 
-/// Page 0 is the last place on the way down. No file has so many pages, by far.
+/// Number of positions downwards: page 0 is the last. It exceeds the page count of any file.
 const DOWNWARD_POSITIONS: u64 = 1 << 62;
 
-/// Pages that were touched in order, by their places along its way.
+/// Pages that were touched in order, as positions along its direction.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TouchedRun {
     pub(super) way: TouchOrder,
+    /// Position of the first touched page.
     pub(super) first: u64,
-    /// The place after the last that is known to have been touched: exclusive.
+    /// Position behind the last page that is known to have been touched.
     pub(super) touched_end: u64,
-    /// The place after the last that was read for it: exclusive.
+    /// Position behind the last page that was read for the run.
     pub(super) window_end: u64,
-    /// The size of its last window.
+    /// Size of the newest window in pages.
     pub(super) window_pages: u64,
-    /// The place whose touch reads the next window.
+    /// Position whose touch starts the read of the next window.
     pub(super) trigger: Option<u64>,
-    /// The place whose touch tells that all of the window was used: the last that was read.
+    /// Position of the last page read; its touch shows that the whole window was used.
     pub(super) last: Option<u64>,
+    /// True if the pages carry extra marks, to measure the length of the run.
     pub(super) has_length_marks: bool,
-    /// Whether its reader had to wait since the last window was read.
+    /// True if the reader had to wait since the newest window was read.
     pub(super) was_late: bool,
 }
 
 impl TouchedRun {
-    /// How far it has come with what was read for it.
+    /// Pages of the run, up to the end of its window.
     pub(super) fn come(&self) -> u64 {
         self.window_end - self.first
     }
@@ -71,13 +74,13 @@ impl TouchedRun {
         self.touched_end - self.first
     }
 
-    /// What it has touched, on the way back.
+    /// The touched pages, as positions along the opposite direction.
     pub(super) fn touched_back(&self) -> PageRange {
         let touched = PageRange { first: self.first, end: self.touched_end };
         self.way.back().along(self.way.along(touched))
     }
 
-    /// Has it go the other way from where it began.
+    /// Reverses the run: it goes on in the opposite direction from its start.
     pub(super) fn turn(&mut self) {
         let touched = self.touched_back();
         self.way = self.way.back();
@@ -87,9 +90,9 @@ impl TouchedRun {
         (self.trigger, self.last) = (None, None);
     }
 
-    /// Its length in pages; `None` where only the least is known that it can be.
+    /// The length of the run in pages; `None` if only a lower bound is known.
     ///
-    /// Of a watched run that ended between two marks it is the most.
+    /// For a watched run that ended between two marks it is the upper bound.
     pub(super) fn length(&self) -> Option<u64> {
         if self.touched_end == self.window_end {
             return Some(self.touched());
@@ -99,7 +102,7 @@ impl TouchedRun {
     }
 }
 
-/// Whether a watched run is marked so many pages behind its first.
+/// Returns true if a watched run has a mark at this distance from its first page.
 pub(super) fn is_length_mark(distance: u64) -> bool {
     let doubling = 1 << distance.max(1).ilog2();
     distance.is_multiple_of((doubling / MARKS_PER_DOUBLING).max(1))

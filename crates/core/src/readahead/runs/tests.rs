@@ -1,4 +1,4 @@
-//! The law `runs`, held to what its words say: worked by hand.
+//! The policy `runs`, checked against its description: expected values worked by hand.
 
 use std::collections::BTreeSet;
 use std::vec::Vec;
@@ -6,28 +6,28 @@ use std::vec::Vec;
 use super::*;
 use crate::readahead::PageTable;
 
-/// A program with a mapped file: pages around a fault that are cached and
-/// not marked are mapped with it, and touching those tells nobody.
+/// A program with a mapped file. Cached, unmarked pages around a fault are mapped with it, and a
+/// touch of a mapped page causes no fault.
 struct Program {
     policy: RunsPolicy,
     pages: PageTable,
     mapped: BTreeSet<u64>,
-    /// Each request, as first page and count.
+    /// First page and page count of each request.
     requests: Vec<(u64, u64)>,
     faults: u32,
 }
 
 const FILE_PAGES: u64 = 1 << 20;
 
-/// Nothing cached, and 1 GiB of memory.
+/// An empty cache of 1 GiB.
 fn memory() -> PageTable {
     let mut pages = PageTable::default();
     pages.device_evidence().memory_pages = 1 << 18;
     pages
 }
 
-/// Touches page after page; gives for each window the page that was touched, the
-/// window's lowest page and its size.
+/// Touches the pages in order. Returns for each window the touched page, the window's lowest page
+/// and its size.
 fn windows(
     mut policy: RunsPolicy,
     touched: impl Iterator<Item = u64>,
@@ -83,17 +83,19 @@ impl Program {
         self.mapped.extend((0..page).rev().take_while(around));
     }
 
+    /// Touches `count` pages upwards from `first`.
     fn slice(&mut self, first: u64, count: u64) {
         (first..first + count).for_each(|page| self.touch(page));
     }
 
+    /// Touches the same pages downwards.
     fn slice_downwards(&mut self, first: u64, count: u64) {
         (first..first + count).rev().for_each(|page| self.touch(page));
     }
 }
 
-/// The golden trajectory. The first slice is found out window by window (4,
-/// as much again, as much again); from the second on a slice is one request.
+/// The golden trajectory. The length of the first slice is found window by window, doubling each
+/// time. From the second on a slice takes one request.
 #[test]
 fn slices_cost_one_request_each_from_the_second_on() {
     let mut program = Program::new(Advice::Normal);
@@ -112,7 +114,7 @@ fn slices_cost_one_request_each_from_the_second_on() {
             (60_000, 16)
         ]
     );
-    // 4 slices with a fault a page; then one at the start and one at the end.
+    // 4 slices with a fault for each page; then one fault at the start and one at the end.
     assert_eq!(program.faults, 4 * 16 + 4 * 2);
 }
 
@@ -122,8 +124,8 @@ fn the_first_slice_takes_windows_of_4_4_and_8() {
     assert_eq!(windows, [(1000, 1000, 4), (1004, 1004, 4), (1008, 1008, 8)]);
 }
 
-/// Worked by hand. The first page reads 4 upwards, as nothing is known; the second, before it,
-/// turns the run around, and from there on it has as much again each time.
+/// Worked by hand. The first page reads 4 upwards, as no length is known. The second, before it,
+/// reverses the run, which then doubles each time.
 #[test]
 fn the_first_slice_downwards_is_reversed_and_doubles() {
     let windows = windows(RunsPolicy::new(32), (1000..1016).rev(), &mut memory());
@@ -132,19 +134,19 @@ fn the_first_slice_downwards_is_reversed_and_doubles() {
     assert_eq!(windows, expected);
 }
 
-/// The golden trajectory downwards: as upwards, from the second slice on one request each.
+/// The golden trajectory downwards: as upwards, one request for each slice from the second on.
 #[test]
 fn slices_downwards_cost_one_request_each_from_the_second_on() {
     let mut program = Program::new(Advice::Normal);
     let places = [1000, 77_000, 5_000, 333, 90_100, 40_016, 12_345, 60_000];
     places.into_iter().for_each(|first| program.slice_downwards(first, 16));
-    // Pages 1016 to 1018 were read before the first run had turned.
+    // Pages 1016 to 1018 were read before the first run was reversed.
     assert_eq!(program.requests[0], (1000, 19));
     let expected: Vec<_> = places[1..].iter().map(|&first| (first, 16)).collect();
     assert_eq!(program.requests[1..], expected);
 }
 
-/// To page 0, and no farther: the mirror image of the stream upwards, once it has turned.
+/// A stream down to page 0: the mirror image of the upward stream, once it was reversed.
 #[test]
 fn a_stream_downwards_ends_at_the_first_page() {
     let windows = windows(RunsPolicy::new(32), (0..100).rev(), &mut memory());
@@ -154,7 +156,7 @@ fn a_stream_downwards_ends_at_the_first_page() {
         (97, 96, 2),
         (95, 92, 4),
         (91, 84, 8),
-        // It waited at 91: from the middle, 88, …
+        // The reader waited at 91. Windows follow from the middle, 88.
         (83, 68, 16),
     ];
     assert_eq!(windows[..6], expected);
@@ -163,13 +165,14 @@ fn a_stream_downwards_ends_at_the_first_page() {
     assert!(windows.len() < 16, "{windows:?}");
 }
 
-/// What was there at the end of a window is taken for touched with the last page that was read.
+/// Pages at the end of a window that were cached before count as touched with the last page that
+/// was read.
 #[test]
 fn a_run_into_cached_pages_has_a_known_length() {
     for way in [TouchOrder::Up, TouchOrder::Down] {
         let mut program = Program::new(Advice::Normal);
         for slice in 1..40 {
-            // One of its ends first, as `memcpy` does, and then from the other.
+            // One end of the slice first, as `memcpy` does, and then the rest from the other end.
             let pages = PageRange::new(5_000 * slice, 16);
             let (near, far) = (pages.first, pages.end - 1);
             program.touch(if way == TouchOrder::Down { near } else { far });
@@ -185,7 +188,7 @@ fn a_run_into_cached_pages_has_a_known_length() {
     }
 }
 
-/// A program that goes upwards again is believed when most runs do.
+/// The assumed direction follows the majority of the remembered runs.
 #[test]
 fn a_new_run_goes_in_the_direction_of_most_runs() {
     let mut program = Program::new(Advice::Normal);
@@ -205,9 +208,9 @@ fn single_pages_are_soon_read_alone() {
     assert!(program.requests[1..].iter().all(|&(_, count)| count == 1));
 }
 
-/// Half of the runs have 1 page, half 16. Always 16 wastes 15 pages a short
-/// run, always 1 costs another request a long one. Nothing is measured of the device: 1 ms
-/// for a request at 500 MB/s, which are 122 pages.
+/// Half of the runs have 1 page, half 16. Always 16 wastes 15 pages for a short run, always 1 costs
+/// another request for a long one. Without measurements a request takes 1 ms at 500 MB/s, or 122
+/// pages.
 #[test]
 fn a_request_is_worth_what_the_device_could_read_meanwhile() {
     let mut program = Program::new(Advice::Normal);
@@ -215,7 +218,7 @@ fn a_request_is_worth_what_the_device_could_read_meanwhile() {
         program.slice(5_000 * at + 7, if at % 2 == 0 { 1 } else { 16 });
     }
     assert_eq!(program.requests.last(), Some(&(5_000 * 31 + 7, 16)));
-    // With 200 pages in place of 16 the waste would be 199: they take another request.
+    // With 200 pages instead of 16 the waste would be 199: another request is cheaper.
     let mut program = Program::new(Advice::Normal);
     for at in 0..32 {
         program.slice(5_000 * at + 7, if at % 2 == 0 { 1 } else { 200 });
@@ -223,8 +226,8 @@ fn a_request_is_worth_what_the_device_could_read_meanwhile() {
     assert!(program.requests.contains(&(5_000 * 30 + 7, 1)), "{:?}", program.requests);
 }
 
-/// Three of four runs have 16 pages, one has 512. Always 512 wastes 3 × 496, always 16 costs
-/// 122; the rest of 496 comes in one.
+/// Three of four runs have 16 pages, one has 512. Always 512 wastes 3 × 496, always 16 costs 122.
+/// The rest of 496 comes in one request.
 #[test]
 fn a_long_run_among_short_ones_takes_two_requests() {
     let mut program = Program::new(Advice::Normal);
@@ -236,12 +239,12 @@ fn a_long_run_among_short_ones_takes_two_requests() {
     program.slice(200_000, 16);
     program.slice(300_000, 512);
     assert_eq!(program.requests, [(200_000, 16), (300_000, 512)]);
-    // The short one: its first page, the middle, where a longer run may be foreseen, and the
-    // last. The long one: those, the page behind them, and its last.
+    // The short one faults at its first page, at the middle, where a longer run may be predicted,
+    // and at its last page. The long one adds the page behind them and its last.
     assert_eq!(program.faults, 3 + 5);
 }
 
-/// By the rule: 16 marks to page 16, then one in two up to 32, in four up to 64, …
+/// By the rule: 16 marks up to page 16, then one in two up to 32, in four up to 64, …
 #[test]
 fn a_watched_run_is_marked_eight_times_a_doubling() {
     let marks: Vec<u64> = (0..300).filter(|&distance| is_length_mark(distance)).collect();
@@ -250,7 +253,7 @@ fn a_watched_run_is_marked_eight_times_a_doubling() {
     assert_eq!(marks[40..48], [128, 144, 160, 176, 192, 208, 224, 240]);
 }
 
-/// Nothing ever waits after page 16: what was enough stays.
+/// The reader never waits after page 16, so the window keeps its size.
 #[test]
 fn a_stream_whose_reader_never_waits_keeps_its_window() {
     let windows = windows(RunsPolicy::new(32), 0..100, &mut memory());
@@ -259,7 +262,8 @@ fn a_stream_whose_reader_never_waits_keeps_its_window() {
         (4, 4, 4),
         (8, 8, 8),
         (16, 16, 16),
-        // In the middle: 32 are wanted, since it waited at 16; 25 are behind, 7 still ahead.
+        // In the middle: the target is 32, since the reader waited at 16. 25 pages are behind, 7
+        // still ahead.
         (24, 32, 18),
         (41, 50, 18),
         (59, 68, 18),
@@ -269,7 +273,7 @@ fn a_stream_whose_reader_never_waits_keeps_its_window() {
     assert_eq!(windows, expected);
 }
 
-/// Its pages never come in time.
+/// The pages of this stream never arrive in time.
 #[test]
 fn a_stream_whose_reader_waits_doubles_its_window_up_to_the_largest() {
     let mut pages = memory();
@@ -281,11 +285,11 @@ fn a_stream_whose_reader_waits_doubles_its_window_up_to_the_largest() {
         (8, 8, 8),
         (16, 16, 16),
         (24, 32, 18),
-        // 36 are wanted; 42 are behind, 8 ahead.
+        // The target is 36; 42 are behind, 8 ahead.
         (41, 50, 34),
-        // 68 are wanted, 64 is the most; 68 are behind, 16 ahead.
+        // The target is 68, the maximum 64; 68 are behind, 16 ahead.
         (67, 84, 52),
-        // 111 are behind, 25 ahead: the most.
+        // 111 are behind, 25 ahead: the maximum.
         (110, 136, 64),
         (168, 200, 64),
         (232, 264, 64),
@@ -293,8 +297,8 @@ fn a_stream_whose_reader_waits_doubles_its_window_up_to_the_largest() {
     assert_eq!(windows, expected);
 }
 
-/// A device of which nothing is known costs 122 pages a request: 16 times that. An eighth
-/// of the memory, where that is less.
+/// Without measurements a request costs 122 pages, and a window may have 16 times that, or an
+/// eighth of the memory if that is less.
 #[test]
 fn windows_are_bounded_by_the_cost_of_a_request_and_by_memory() {
     for (memory_pages, most) in [(1 << 18, 122 * 16), (1 << 12, 1 << 9)] {

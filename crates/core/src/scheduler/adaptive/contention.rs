@@ -1,27 +1,31 @@
-//! Whether requests that are served together are in each other's way.
+//! Contention: requests that delay each other in the device.
 //!
-//! Where many are in the device and each is served as if it were alone, the
-//! quickest takes about as long as the mean. Where they wait for each other (one
-//! head, one link), the quickest, which happened to be next, takes a
-//! small part of the mean: of `n` that one server serves in turn, an `n`-th.
-//! The same shows where some find the head where they need it.
+//! If the device serves its requests independently, the shortest latency is about the mean. If they
+//! wait for each other (one head, one link), the shortest latency is a small part of the mean. For
+//! `n` requests that one server serves in turn it is an `n`-th. The pattern also appears when some
+//! requests find the head at their position.
 
 use crate::observed::DECAY_WINDOW;
 use crate::unit::Time;
 
-/// What requests take that were in the device together.
+/// Latencies of requests that were in the device together.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Contention {
+    /// The current block.
     now: CompletionBlock,
+    /// The full block before it.
     before: CompletionBlock,
 }
 
-/// Completions, one after the other. The newest block and the one before it count.
+/// Statistics of consecutive completions. The newest block and the one before it count.
 #[derive(Clone, Copy, Debug)]
 struct CompletionBlock {
     completions: u64,
+    /// Sum of the latencies.
     latency_ns: u64,
+    /// Shortest latency.
     quickest_ns: u64,
+    /// Sum of the numbers of requests in the device.
     in_device: u64,
 }
 
@@ -32,7 +36,7 @@ impl Default for CompletionBlock {
 }
 
 impl Contention {
-    /// A request took so long, and so many were in the device at the end.
+    /// Records a latency, and the number of requests in the device at the completion.
     pub(super) fn add(&mut self, latency: Time, in_device: u32) {
         if self.now.completions == DECAY_WINDOW {
             self.before = core::mem::take(&mut self.now);
@@ -43,8 +47,8 @@ impl Contention {
         self.now.in_device += u64::from(in_device);
     }
 
-    /// Whether they wait for each other: the quickest took less than its share of
-    /// the mean, if a third of them had been served at once.
+    /// Returns true if requests wait for each other: the shortest latency is below the share of the
+    /// mean that would result if a third of them were served at once.
     pub(super) fn is_contended(&self) -> bool {
         let completions = self.now.completions + self.before.completions;
         let mean_ns = (self.now.latency_ns + self.before.latency_ns) / completions.max(1);

@@ -1,35 +1,35 @@
-//! Whether a process reads on from where it read before, request by request.
+//! Locality: a process reads on close to its last request.
 //!
-//! A request is near that begins within 400 KiB of where the last one of its
-//! process ended, and is no larger than any before. One that is larger belongs to a
-//! stream that is read ahead with a growing window: each visit to it already
-//! brings more than the one before, and it need not be waited for. A process is
-//! near when no more than an eighth of its newest requests are not: a near
-//! request takes about 1 ms and a far one 8, so below that the far ones do not
-//! rule (source D's reasoning, and its threshold).
+//! A request is near if it begins within 400 KiB of the end of the last request of its process, and
+//! is no larger than any before. A larger one belongs to a stream with a growing readahead window:
+//! each visit brings more than the one before, and waiting for it is unnecessary. A process is near
+//! if at most an eighth of its newest requests are not. A near request takes about 1 ms and a far
+//! one 8 ms, so that below that share the far ones do not dominate (the reasoning of source D, and
+//! its threshold).
 
 use crate::observed::{EWMA_WINDOW, MIN_SAMPLES};
 use crate::request::Request;
 
-/// A request that begins within so many sectors of where the last one ended is near:
-/// 400 KiB, as in CFQ's detector of 2010 (source D).
+/// Largest distance, in sectors, of a near request from the end of the last one: 400 KiB, as in
+/// CFQ's detector of 2010 (source D).
 const NEAR_SECTORS: u64 = 800;
 
-/// All requests are near.
+/// Value of [`Locality::near`] if all requests are near.
 const ALL: u64 = 256;
 
-/// What is known of where a process reads.
+/// Locality of a process.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Locality {
-    /// The last request's end, and the longest so far; `None` before the first.
+    /// End of the last request, and the largest size so far in sectors; `None` before the first.
     last: Option<(u64, u32)>,
-    /// The share of near requests, of [`ALL`], and of how many.
+    /// Share of near requests, of [`ALL`].
     near: u64,
+    /// Number of requests in that share, at most [`EWMA_WINDOW`].
     requests: u64,
 }
 
 impl Locality {
-    /// The process asks for this.
+    /// Records a new request of the process.
     pub(super) fn observe(&mut self, request: &Request) {
         let mut longest = request.sectors;
         if let Some((last_end, longest_before)) = self.last {
@@ -42,12 +42,12 @@ impl Locality {
         self.last = Some((request.end(), longest));
     }
 
-    /// Its requests are known to be near.
+    /// Returns true if the requests are known to be near.
     pub(super) fn is_near(&self) -> bool {
         self.requests >= MIN_SAMPLES && 8 * self.near >= 7 * ALL
     }
 
-    /// They are, or there were too few to tell.
+    /// Returns true if the requests are near, or too few for a decision.
     pub(super) fn may_be_near(&self) -> bool {
         self.requests < MIN_SAMPLES || self.is_near()
     }
@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn fifteen_near_and_one_far_is_near_and_fourteen_and_two_is_not() {
-        // Records of 64 KiB at random places, read page by page: source D's load.
+        // Records of 64 KiB at random offsets, read page by page: the load of source D.
         let records =
             (0..4).flat_map(|nth| (0..16).map(move |page| (nth * 1_000_000 + page * 8, 8)));
         assert!(after(records).is_near());

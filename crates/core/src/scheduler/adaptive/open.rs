@@ -1,14 +1,15 @@
-//! What may go: what is needed before what is doubtful.
+//! Dispatchable requests: needed ones before speculative ones.
 //!
-//! The law in words: what is awaited, or likely to be used, goes as in `deadline`, with what is written.
-//! What was read ahead in doubt goes when no other read waits: upwards through the sectors, each
-//! under `deadline`'s rule against writes; and when somebody comes to wait for it. What has
-//! waited for as long as `deadline` lets a read wait is withdrawn: its memory is worth more than it is. The two kinds
-//! are not merged with each other: what is awaited would only grow by it.
+//! How it works: demand reads, likely prefetches and writes are dispatched as in `deadline`.
+//! Speculative reads are dispatched when no other read waits, in ascending sector order, and each
+//! under `deadline`'s rule against writes. A speculative read also goes as soon as a reader waits
+//! for it. It is cancelled after the time for which `deadline` lets a read wait, because its memory
+//! is then worth more. The two kinds are not merged with each other: a demand read would only
+//! become larger.
 //!
-//! What was worse: to have all that nobody waits for go last. Where many read at random what is
-//! read whole for all of them serves more of them than their own requests do: half of the throughput was
-//! lost where 64 read from one or two disks.
+//! Rejected: dispatch all prefetches last. With many random readers, whole-file prefetch serves
+//! more of them than their own requests do. Half of the throughput was lost with 64 readers on one
+//! or two disks.
 
 use crate::request::{DeviceCaps, Need, Op, RequestId, RequestTable};
 use crate::unit::Time;
@@ -17,20 +18,21 @@ use super::super::deadline::{Deadline, DeadlineTunables};
 use super::super::requests::{QueuedRequests, SectorKey, WaitingRequest};
 use super::super::{Dispatch, Inserted, Scheduler};
 
-/// Requests that may go.
+/// Dispatchable requests.
 #[derive(Debug)]
 pub(super) struct ReadyRequests {
-    /// What is needed and what is written, and those doubtful reads whose turn has come.
+    /// Needed reads, writes, and the speculative reads that are due.
     first: Deadline,
     speculative: QueuedRequests,
+    /// Longest wait of a speculative read: `read_expire` of `deadline`.
     idle_timeout: Time,
     sectors_max: u32,
-    /// Where the last read ended that went.
+    /// End of the last dispatched read.
     next_sector: u64,
 }
 
 impl ReadyRequests {
-    /// For a device with these abilities.
+    /// Creates the queues for a device with these properties.
     pub(super) fn new(caps: &DeviceCaps) -> ReadyRequests {
         let tunables = DeadlineTunables::default();
         ReadyRequests {
@@ -42,7 +44,6 @@ impl ReadyRequests {
         }
     }
 
-    /// Takes a request in that is new.
     pub(super) fn insert(
         &mut self,
         now: Time,
@@ -55,7 +56,7 @@ impl ReadyRequests {
         }
     }
 
-    /// Takes in one that waited elsewhere, unmerged.
+    /// Inserts a request that waited elsewhere, without merging.
     pub(super) fn admit(&mut self, waiting: WaitingRequest, requests: &RequestTable) {
         match is_speculative(waiting.id, requests) {
             true => drop(self.speculative.insert(waiting, requests)),
@@ -63,14 +64,14 @@ impl ReadyRequests {
         }
     }
 
-    /// Somebody has come to wait for a request, which may be one of these.
+    /// Records that a reader waits for a request, which may be a speculative one here.
     pub(super) fn demand(&mut self, id: RequestId, requests: &RequestTable) {
         if let Some(place) = self.speculative.find(id, requests) {
             self.make_needed(place, requests);
         }
     }
 
-    /// What goes next.
+    /// Returns the next request to dispatch or to cancel.
     pub(super) fn dispatch(&mut self, now: Time, requests: &RequestTable) -> Dispatch {
         if let Some((oldest, waiting)) = self.speculative.oldest(requests) {
             if !self.first.has_reads() {
@@ -90,17 +91,19 @@ impl ReadyRequests {
         dispatch
     }
 
+    /// Moves a speculative read to the needed ones.
     fn make_needed(&mut self, place: SectorKey, requests: &RequestTable) {
         let waiting = self.speculative.remove(place).expect("it waits there");
         self.first.admit(waiting, requests);
     }
 
-    /// How many there are.
+    /// Number of dispatchable requests.
     pub(super) fn count(&self) -> usize {
         self.first.queued() + self.speculative.count()
     }
 }
 
+/// Returns true for a speculative read.
 fn is_speculative(id: RequestId, requests: &RequestTable) -> bool {
     requests[id].op == Op::Read && requests[id].need == Need::Speculative
 }
@@ -117,7 +120,7 @@ mod tests {
         Request { need: Need::Speculative, ..read(start, 8) }
     }
 
-    /// Takes these in at time 0, and gives them by name with what they stand in.
+    /// Inserts these at time 0. Returns them by identifier, with their table.
     fn taken_in(requests: &[Request]) -> (ReadyRequests, RequestTable, Vec<RequestId>) {
         let (mut open, mut table) = (ReadyRequests::new(&caps()), RequestTable::default());
         let take = |request: &Request| {
@@ -142,7 +145,7 @@ mod tests {
         let (mut open, table, _) =
             taken_in(&[speculative(100), read(108, 8), speculative(50), read(500, 8)]);
         assert_eq!(open.count(), 4, "108 follows 100, and is not merged with it");
-        // Upwards from where the last one ended, and then the oldest.
+        // Upwards from the end of the last read, and then the oldest.
         assert_eq!(places(&mut open, Time::ZERO, &table), [108, 500, 100, 50]);
         assert_eq!(open.count(), 0);
     }
@@ -155,7 +158,8 @@ mod tests {
         assert_eq!(places(&mut open, Time::ZERO, &table), [100, 500, 700]);
     }
 
-    /// `deadline` lets a read wait for 500 ms. The device has room for one more at each of these times.
+    /// `deadline` lets a read wait for 500 ms. The device accepts one more request at each of these
+    /// times.
     #[test]
     fn a_speculative_read_is_cancelled_after_the_read_deadline() {
         let (mut open, mut table, ids) = taken_in(&[speculative(100), speculative(900)]);

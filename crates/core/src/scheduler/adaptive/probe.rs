@@ -1,46 +1,49 @@
-//! One setting, and whether another serves better: how many processes at a time, or how many
-//! requests under way.
+//! Search for the best value of one parameter: the number of processes at a time, or the number of
+//! requests in progress.
 //!
-//! Both are found in one way. What the device brings is measured in *epochs*, of 32 ms and sixteen completions at
-//! least; what a setting brings is the mean of its newest four. What *all at once*
-//! bring is what a setting is held against: it is *enough* where it brings a part of that, five
-//! quarters for a few processes, who make the others wait, and seven eighths for a few requests, of which the
-//! others only wait longer. The law in words:
+//! Both use the same method. Throughput is measured in *epochs* of at least 32 ms and sixteen
+//! completions. The throughput of a setting is the mean of its newest four epochs. The reference is
+//! the throughput of *all at once*. A setting is *enough* if it gives a certain part of the
+//! reference. For processes this is five quarters, because the other processes have to wait. For
+//! requests it is seven eighths, because requests only wait longer. How it works:
 //!
-//! - While nothing is set all come at once, and that is measured.
-//! - A *trial* sets another for two epochs, once what was sent before is gone. One that is enough is
-//!   kept. It is given up as soon as it has fallen behind by the longest way of a head; that of all at once, too, once it
-//!   brings less than four fifths of what a few processes do.
-//! - Trials are of *all at once*, by which what is enough is measured anew, and what is set is given
-//!   up, or raised by a third, if it isn't any more; or of the *next* setting. For requests that is half of what is
-//!   set, and from the first that was not enough on three quarters; for processes one, and then twice as
-//!   many, which must bring a quarter more. After a next setting of processes that was enough, and of requests that wasn't, all at
-//!   once come next: what a device brings at first is not what it goes on to bring.
-//! - After a trial that found nothing better nothing is tried for 64 times as long as it took.
-//! - A rate that halves or doubles (of requests: changes by half) is another device's, or another load's:
-//!   nothing is set then.
+//! - Without a setting all go at once, and the reference is measured.
+//! - A *trial* uses another setting for two epochs, after the earlier requests have completed. A
+//!   setting that is enough is kept. A trial ends early when it has fallen behind by the longest
+//!   seek. A trial of all at once also ends when it gives less than four fifths of the throughput
+//!   of a few processes.
+//! - Some trials are of *all at once*: the reference is measured again, and a setting that is not
+//!   enough any more is given up, or raised by a third. The other trials are of the *next* setting.
+//!   For requests it is half of the current one, and three quarters after the first that was not
+//!   enough. For processes it is one, and then twice the current number, which must give a quarter
+//!   more. All at once follow a successful trial of processes and a failed trial of requests,
+//!   because the initial throughput of a device may not last.
+//! - After a trial without an improvement no trial starts for 64 times its duration.
+//! - A rate that halves or doubles (for requests: that changes by half) indicates another device or
+//!   another load: the setting is removed.
 //!
-//! Why it stays where it is: a setting is left only for one that is enough, or for none because it isn't
-//! itself; both are measured against the same, and what is enough doesn't depend on what is set.
+//! Stability: a setting is replaced only by one that is enough, or removed if it isn't enough
+//! itself. Both are measured against the same reference, which doesn't depend on the setting.
 
 use crate::observed::{DECAY_WINDOW, EWMA_WINDOW, MIN_SAMPLES};
 use crate::unit::Time;
 
-/// No epoch is shorter, and no trial falls further behind: the longest that a head takes to get
-/// anywhere, a full stroke of 18 ms, a revolution of 8, and some more for an old disk.
+/// Shortest epoch, and the longest time by which a trial may fall behind. It is the longest
+/// positioning time of a head: a full stroke of 18 ms, a revolution of 8 ms, and a margin for an
+/// old disk.
 pub(super) const EPOCH_TIME: Time = Time::from_ms(32);
 
-/// What is set.
+/// The parameter that is tuned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Parameter {
-    /// How many processes are served at a time.
+    /// Number of processes that are served at a time.
     Processes,
-    /// How many requests are under way.
+    /// Number of requests in progress.
     Requests,
 }
 
 impl Parameter {
-    /// Whether a rate is enough, where all at once bring that.
+    /// Returns true if a rate is enough, compared with the rate of all at once.
     fn is_enough(self, kib_per_s: u64, all_kib_per_s: u64) -> bool {
         match self {
             Parameter::Processes => 4 * kib_per_s > 5 * all_kib_per_s,
@@ -48,8 +51,8 @@ impl Parameter {
         }
     }
 
-    /// Whether a rate that was `before` is that of another device, or of another load: who is served
-    /// in turns brings now more and now less.
+    /// Returns true if a rate that was `before` indicates another device or load. The margin for
+    /// processes is wider, because service in time slices varies.
     fn is_other_load(self, kib_per_s: u64, before: u64) -> bool {
         match self {
             Parameter::Processes => 2 * kib_per_s < before || kib_per_s > 2 * before,
@@ -58,81 +61,88 @@ impl Parameter {
     }
 }
 
-/// A read that the device is done with.
+/// A completed read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ServedRead {
     pub bytes: u64,
-    /// How many are in the device or on their way there, this one included.
+    /// Reads in the device or dispatchable, including this one.
     pub under_way: u32,
-    /// Whether none of them was sent under another setting.
+    /// True if none of them was dispatched under another setting.
     pub is_settled: bool,
 }
 
-/// What was found.
+/// Result of a trial or a reset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ProbeResult {
     /// The setting from now on; `None`: all at once.
     pub setting: Option<u32>,
-    /// Why.
+    /// The reason.
     pub why: &'static str,
     /// The rate that decided it.
     pub kib_per_s: u64,
-    /// What all at once bring.
+    /// The rate of all at once.
     pub all_kib_per_s: u64,
 }
 
-/// A setting that is tried.
+/// A setting under trial.
 #[derive(Clone, Copy, Debug)]
 struct SettingTrial {
     setting: Option<u32>,
     began: Time,
-    /// What it brought at first, where that was not enough.
+    /// Its first rate, if that was not enough.
     first_kib_per_s: Option<u64>,
 }
 
-/// What came back since the last change.
+/// Completions since the last change.
 #[derive(Clone, Copy, Debug, Default)]
 struct MeasuringEpoch {
-    /// `None` while what was sent before is under way.
+    /// Start of the epoch; `None` while requests of the earlier setting are in progress.
     began: Option<Time>,
-    /// The newest of what is counted: many may end at one instant, and an epoch has all or none.
+    /// Time of the newest counted completion. Several may complete at one instant, and an epoch has
+    /// all of them or none.
     newest: Time,
+    /// Completions under the current setting before the epoch began.
     passed: u32,
     completions: u32,
     bytes: u64,
-    /// Sum over the completions of how many were under way.
+    /// Sum, over the completions, of the requests in progress.
     under_way: u64,
 }
 
 impl MeasuringEpoch {
+    /// Throughput of the epoch in KiB/s.
     fn kib_per_s(&self, until: Time) -> u64 {
         let span_ns = self.began.map_or(0, |began| until.since(began).ns());
         self.bytes * 1_000_000 / 1024 * 1000 / span_ns.max(1)
     }
 }
 
-/// The setting in force, and the search for a better one.
+/// The current setting, and the search for a better one.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ThroughputTuner {
     parameter: Parameter,
     setting: Option<u32>,
+    /// The trial in progress.
     trial: Option<SettingTrial>,
     epoch: MeasuringEpoch,
-    /// What all at once bring, and what the setting does.
+    /// Rate of all at once.
     all_kib_per_s: u64,
+    /// Mean rate of the current setting.
     kept_kib_per_s: u64,
-    /// What it brought when it was new; 0 before that is known.
+    /// Rate of the current setting when it was new; 0 before that is known.
     reference_kib_per_s: u64,
-    /// Of how many epochs what it brings is the mean, up to [`MIN_SAMPLES`].
+    /// Number of epochs in the mean rate, up to [`MIN_SAMPLES`].
     epochs: u64,
-    /// Whether the next trial is of all at once.
+    /// True if the next trial is of all at once.
     next_trial_is_all: bool,
-    /// Whether a half was not enough.
+    /// True if half of the setting was not enough: the next trials use three quarters.
     uses_fine_steps: bool,
+    /// No trial starts before this time.
     quiet_until: Time,
 }
 
 impl ThroughputTuner {
+    /// Creates a search without a setting.
     pub(super) fn new(parameter: Parameter) -> ThroughputTuner {
         ThroughputTuner {
             parameter,
@@ -149,18 +159,20 @@ impl ThroughputTuner {
         }
     }
 
-    /// One that allows so many.
+    /// Skips requests that waited together with requests of the earlier setting, because they
+    /// complete sooner than later ones will.
     #[cfg(test)]
     pub(super) fn at(parameter: Parameter, setting: u32) -> ThroughputTuner {
         ThroughputTuner { setting: Some(setting), ..ThroughputTuner::new(parameter) }
     }
 
-    /// How many are allowed; `None`: all.
+    /// The allowed number; `None`: all.
     pub(super) fn allowed(&self) -> Option<u32> {
         self.trial.map_or(self.setting, |trial| trial.setting)
     }
 
-    /// The device is done with a read. `may_try` is asked before a trial: whether one can gain.
+    /// Records a completed read, and judges the epoch if it is complete. `may_try` is called before
+    /// a trial and returns true if one can gain.
     pub(super) fn completed(
         &mut self,
         now: Time,
@@ -171,7 +183,8 @@ impl ThroughputTuner {
         let allowed = self.allowed();
         let epoch = &mut self.epoch;
         let Some(began) = epoch.began else {
-            // Those that waited beside what was sent before come sooner than others will.
+            // Skips requests that waited next to requests of the earlier setting, because they
+            // complete sooner than later ones will.
             epoch.passed += u32::from(served.is_settled);
             if epoch.passed > allowed.unwrap_or(served.under_way) {
                 *epoch =
@@ -201,23 +214,23 @@ impl ThroughputTuner {
         None
     }
 
-    /// Whether a trial has taken too long for what it brought.
+    /// Returns true if a trial has taken too long for its completions.
     fn is_behind(&self, took: Time) -> bool {
         let Some(trial) = self.trial else { return false };
         let usual = self.all_kib_per_s.min(self.kept_kib_per_s);
         let enough = match (self.parameter, trial.setting) {
             (Parameter::Processes, Some(_)) => usual,
             (Parameter::Requests, Some(_)) => 7 * usual / 8,
-            // As much as makes what is set not enough.
+            // The rate below which the current setting is enough.
             (Parameter::Processes, None) => 4 * self.kept_kib_per_s / 5,
-            // All at once cost nothing but time.
+            // A trial of all at once costs only time.
             (Parameter::Requests, None) => return false,
         };
         let would_take_ns = self.epoch.bytes * 1_000_000 / 1024 * 1000 / enough.max(1);
         took.ns().saturating_sub(would_take_ns) > EPOCH_TIME.ns()
     }
 
-    /// Nothing is set any more.
+    /// Removes the setting and restarts the search.
     pub(super) fn reset(&mut self, why: &'static str) -> Option<ProbeResult> {
         let was_set = self.allowed().is_some();
         let (kib_per_s, all_kib_per_s) = (self.kept_kib_per_s, self.all_kib_per_s);
@@ -232,6 +245,7 @@ impl ThroughputTuner {
         self.epoch = MeasuringEpoch { began: Some(now), newest: now, ..MeasuringEpoch::default() };
     }
 
+    /// Evaluates a complete epoch, of a trial or of the current setting.
     fn judge(
         &mut self,
         epoch: MeasuringEpoch,
@@ -243,7 +257,7 @@ impl ThroughputTuner {
         let is_asked =
             |setting: u32| self.parameter == Parameter::Processes || 4 * mean >= 3 * setting;
         if self.allowed().is_some_and(|setting| !is_asked(setting)) {
-            // Programs that ask for less than they may tell nothing.
+            // Programs with fewer requests than allowed give no information.
             self.trial = None;
             return None;
         }
@@ -253,7 +267,7 @@ impl ThroughputTuner {
         }
     }
 
-    /// An epoch under the setting that is kept.
+    /// Evaluates an epoch under the current setting, and starts a trial if one is due.
     fn went_on(
         &mut self,
         now: Time,
@@ -277,7 +291,7 @@ impl ThroughputTuner {
         if self.epochs == MIN_SAMPLES && usual == 0 {
             self.reference_kib_per_s = kept;
         }
-        // The first epoch of all has what came first.
+        // The first epoch of all at once includes the initial requests, so it is not used.
         if now < self.quiet_until || self.epochs < 2 || !may_try() {
             return None;
         }
@@ -290,7 +304,7 @@ impl ThroughputTuner {
         None
     }
 
-    /// The setting that is tried next.
+    /// The next setting to try. `mean` is the mean number of requests in progress.
     fn next(&self, mean: u32) -> Option<u32> {
         match (self.parameter, self.setting) {
             (Parameter::Processes, None) => Some(1),
@@ -303,6 +317,7 @@ impl ThroughputTuner {
         }
     }
 
+    /// Evaluates a trial: keeps its setting, gives it up, or repeats it.
     fn tried(
         &mut self,
         now: Time,
@@ -336,14 +351,15 @@ impl ThroughputTuner {
                     || before.is_none()
                     || 4 * kib_per_s > 5 * self.kept_kib_per_s;
                 if !(is_more && self.parameter.is_enough(kib_per_s, self.all_kib_per_s)) {
-                    // Some tens of requests to a few disks vary by a tenth: they say it twice.
+                    // With a few dozen requests on a few disks the rate varies by a tenth: the
+                    // trial is repeated.
                     if self.parameter == Parameter::Requests && trial.first_kib_per_s.is_none() {
                         self.trial =
                             Some(SettingTrial { first_kib_per_s: Some(kib_per_s), ..trial });
                         self.begin_epoch(now);
                         return None;
                     }
-                    // What is finer is tried at once.
+                    // The finer step is tried at once.
                     if self.parameter == Parameter::Requests && !self.uses_fine_steps {
                         self.uses_fine_steps = true;
                         return None;
@@ -357,14 +373,14 @@ impl ThroughputTuner {
             }
         };
         self.reference_kib_per_s = 0;
-        // What all at once brought before may be what the device brings at first.
+        // The rate of all at once may be only the initial rate of the device.
         self.next_trial_is_all = self.parameter == Parameter::Processes && self.setting.is_some();
         self.quiet_until = now;
         let all_kib_per_s = self.all_kib_per_s;
         Some(ProbeResult { setting: self.setting, why, kib_per_s, all_kib_per_s })
     }
 
-    /// Nothing better was found: nothing is tried for a while.
+    /// Starts a pause without trials after a trial without an improvement.
     fn rest(&mut self, now: Time, took: Time) -> Option<ProbeResult> {
         self.quiet_until = now + Time(DECAY_WINDOW * took.ns());
         None
@@ -376,11 +392,11 @@ mod tests {
     use super::*;
     use crate::splitmix;
 
-    /// A device in front of which so many processes read one request of 64 KiB after the other.
+    /// A device with several processes, each reading one request of 64 KiB after another.
     struct ProbeBench {
         places: ThroughputTuner,
         now: Time,
-        /// When the request of each is back, and when it was sent.
+        /// Completion time, dispatch time and process of each request.
         under_way: Vec<(Time, Time, usize)>,
         processes: usize,
         turn: usize,
@@ -405,8 +421,9 @@ mod tests {
             }
         }
 
-        /// Until so many completions more. `latency` knows the number of requests that
-        /// are under way, this one included, and whether its process was served last.
+        /// Runs until `completions` more requests complete. `latency` receives the number of
+        /// requests in progress, including this one. Its last argument is true if the same process
+        /// was served last.
         fn run(&mut self, completions: u32, latency: impl Fn(&mut ProbeBench, u64, bool) -> u64) {
             let mut last = usize::MAX;
             for _ in 0..completions {
@@ -435,20 +452,20 @@ mod tests {
                 let may_gain = self.places.allowed().is_none_or(|few| 2 * few < processes);
                 let found = self.places.completed(back, served, || may_gain);
                 self.log.extend(found.map(|found| (back, found)));
-                // A turn of a hundred requests.
+                // A slice of about a hundred requests.
                 if splitmix::next(&mut self.seed).is_multiple_of(100) {
                     self.turn = (self.turn + limit) % self.processes;
                 }
             }
         }
 
-        /// What is kept; a trial isn't.
+        /// The kept setting, without a trial.
         fn kept(&self) -> Option<u32> {
             self.places.setting
         }
     }
 
-    /// 12 ms to anywhere, 0.6 ms to what lies next; one after the other.
+    /// 12 ms to a random offset, 0.6 ms to the adjacent one; one request at a time.
     fn one_head(_: &mut ProbeBench, under_way: u64, is_next: bool) -> u64 {
         if under_way == 1 && is_next { 600_000 } else { 12_000_000 * under_way }
     }
@@ -472,7 +489,7 @@ mod tests {
 
     #[test]
     fn a_saturated_link_is_not_taken_for_a_head() {
-        // 0.1 ms alone, and for some that are lucky; 0.5 GB/s for all.
+        // 0.1 ms alone, and for some by chance; 0.5 GB/s for all.
         let mut bench = ProbeBench::new(16, 1);
         bench.run(10_000, |bench, under_way, _| {
             let is_lucky = splitmix::next(&mut bench.seed).is_multiple_of(16);
@@ -482,8 +499,7 @@ mod tests {
         assert_eq!(bench.log, []);
     }
 
-    /// Latencies of 10 to 2,000 ms that tell nothing, as an object store's: whatever is drawn, a
-    /// limit is never kept.
+    /// Random latencies of 10 to 2,000 ms, as an object store's: no draw may lead to a limit.
     #[test]
     fn noise_is_never_taken_for_a_head() {
         for seed in 0..50 {
@@ -503,7 +519,7 @@ mod tests {
         }
     }
 
-    /// Four heads in place of one, each at hand for another process.
+    /// Four heads instead of one, each close to another process.
     #[test]
     fn members_that_are_added_are_found_within_two_seconds() {
         let mut bench = ProbeBench::new(4, 1);

@@ -1,24 +1,26 @@
-//! Who asks for how much at a time.
+//! Queue depth of each process.
 //!
-//! A limit on the requests under way is enforced only while it protects somebody: some processes keep
-//! many requests waiting or under way, as many at least as a mean is of, and others a quarter of that or less.
-//! A process *keeps* what is there when it asks anew after something came back: a burst,
-//! as a readahead law makes it, is one ask however many requests it has.
+//! A limit on the requests in progress applies only while it protects a process. Some processes
+//! must keep many requests queued or in progress, at least sixteen, and others a quarter of that or
+//! less. A process *keeps* the requests that are outstanding when it sends a new one after a
+//! completion. A burst, as a readahead policy sends it, counts as one submission with any number of
+//! requests.
 
 use crate::observed::EWMA_WINDOW;
 
-/// How many requests a process asks for at a time.
+/// Mean queue depth of a process.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct QueueDepth {
-    /// Mean, in parts of [`EWMA_WINDOW`].
+    /// Mean, in units of 1/[`EWMA_WINDOW`] request.
     at_a_time: u64,
+    /// Number of submissions in the mean, at most [`EWMA_WINDOW`].
     asks: u64,
-    /// Nothing came back since the last ask.
+    /// True if no request has completed since the last submission.
     is_burst: bool,
 }
 
 impl QueueDepth {
-    /// It asks for one more while so many of its own are not back yet.
+    /// Records a new request while `others` of the process are outstanding.
     pub(super) fn asks(&mut self, others: u64) {
         if core::mem::replace(&mut self.is_burst, true) {
             return;
@@ -28,12 +30,13 @@ impl QueueDepth {
             (self.at_a_time * (self.asks - 1) + (others + 1) * EWMA_WINDOW) / self.asks;
     }
 
-    /// Something is back.
+    /// Records a completion.
     pub(super) fn got(&mut self) {
         self.is_burst = false;
     }
 
-    /// Whether some ask for many, and others for a quarter of that or less.
+    /// Returns true if some processes keep at least 16 requests, and others a quarter of the
+    /// largest depth or less.
     pub(super) fn are_uneven(all: impl Iterator<Item = QueueDepth>) -> bool {
         let (mut least, mut most) = (u64::MAX, 0);
         for queue_depth in all.filter(|queue_depth| queue_depth.asks == EWMA_WINDOW) {

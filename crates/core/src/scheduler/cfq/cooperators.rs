@@ -1,10 +1,9 @@
-//! Close cooperators: processes that work next to each other, as several
-//! threads that read one file in turn.
+//! Close cooperators: processes with neighbouring requests, such as several threads that read one
+//! file in turn.
 //!
-//! When a queue runs empty and another has a request close to the head, that
-//! one is served instead of idling, and the two are joined: with its next
-//! request each process of the one moves to the other. A joined queue that
-//! turns seeky is split again, process by process.
+//! If a queue runs empty and another has a request close to the head, the other queue is served
+//! instead of idling, and the two are joined. With its next request, each process of the one queue
+//! moves to the other. A joined queue that becomes seeky is split again, process by process.
 
 use alloc::collections::BTreeSet;
 
@@ -14,17 +13,17 @@ use crate::decision::Decision;
 use crate::request::Class;
 use crate::unit::Time;
 
-/// What counts as close: 8 × 1024 sectors, 4 MiB.
+/// Largest distance that counts as close: 8 × 1024 sectors, 4 MiB.
 pub(super) const CLOSE_SECTORS: u64 = 8 * 1024;
 
-/// With `seeky=mean` a joined queue must be seeky for this long before it is split.
+/// With `seeky=mean`: time for which a joined queue must be seeky before it is split.
 const SPLIT_AFTER: Jiffies = HZ;
 
-/// Queues by level and by the sector of the request that they would serve next.
+/// Queues by priority level and by the sector of their next request.
 pub(super) type QueuesBySector = BTreeSet<(u8, u64, QueueId)>;
 
 impl Cfq {
-    /// Brings the queue's entry in `by_sector` up to date (see invariant 3 of `Queue`).
+    /// Updates the queue's entry in `by_sector` (see invariant 3 of `Queue`).
     pub(super) fn update_place_of_next(&mut self, id: QueueId) {
         let queue = &mut self.queues[id];
         let is_findable = queue.is_sync
@@ -45,8 +44,8 @@ impl Cfq {
         }
     }
 
-    /// A queue of the same level and class whose next request is close to where the
-    /// head is, neither of the two seeky; and how far away that request is.
+    /// A queue of the same level and class whose next request is close to the head, and its
+    /// distance. Neither of the two queues may be seeky.
     pub(super) fn close_cooperator(&self, id: QueueId) -> Option<(QueueId, u64)> {
         let queue = &self.queues[id];
         if !queue.is_sync
@@ -74,7 +73,7 @@ impl Cfq {
         is_partner.then(|| (place.2, distance(place)))
     }
 
-    /// Lets the processes of one of two queues move to the other: to where more are already.
+    /// Joins two queues: the processes of the smaller one move to the larger one.
     pub(super) fn join(&mut self, now: Time, one: QueueId, other: QueueId, distance: u64) {
         let Some(other) = self.end_of_joins(other, one) else { return };
         if self.queues[one].joins.is_some()
@@ -90,7 +89,7 @@ impl Cfq {
         self.log.say(now, || Decision::Join { queue: from.0, into: to.0, distance });
     }
 
-    /// Where those that join `from` end up; `None` when that is `not`, a circle.
+    /// The last queue of the chain of joins from `from`; `None` if that is `not`, a cycle.
     fn end_of_joins(&self, from: QueueId, not: QueueId) -> Option<QueueId> {
         let mut end = from;
         while let Some(next) = self.queues[end].joins {
@@ -99,14 +98,14 @@ impl Cfq {
         Some(end).filter(|&end| end != not)
     }
 
-    /// Whether the next process that sends a request to this queue leaves it.
+    /// Returns true if the next process that sends a request to this queue must leave it.
     pub(super) fn must_split(&self, now: Jiffies, id: QueueId) -> bool {
         let queue = &self.queues[id];
         let is_long_seeky = queue.seeky_since.is_some_and(|since| now > since + SPLIT_AFTER);
         queue.is_shared && (queue.must_split || is_long_seeky)
     }
 
-    /// With `seeky=mean`: notes since when a joined queue is seeky.
+    /// With `seeky=mean`: records the time since which a joined queue is seeky.
     pub(super) fn watch_shared(&mut self, now: Jiffies, id: QueueId) {
         let queue = &mut self.queues[id];
         if queue.is_shared && queue.seek.is_mean() {

@@ -1,47 +1,49 @@
-//! How many at once: how many requests of a queue may be in the device, and
-//! whether the device queues requests itself.
+//! Depth: the number of requests of a queue in the device, and detection of devices that queue
+//! requests internally.
 
 use super::tunables::{Jiffies, jiffies};
 use super::{Cfq, QueueId};
 use crate::decision::Decision;
 use crate::unit::Time;
 
-/// A device that takes this many at once queues them itself.
+/// Number of requests at once above which a device counts as queueing internally.
 const QUEUEING_DEPTH_MIN: u32 = 5;
 
-/// After so many completions under load the verdict is given.
+/// Number of completions under load before the verdict.
 const QUEUEING_SAMPLES: u32 = 50;
 
-/// Finds out whether the device queues requests itself (NCQ, an array): from
-/// how many it was ever given at once.
+/// Detects devices that queue requests internally (NCQ, an array), by the largest number of
+/// requests in the device.
 #[derive(Debug, Default)]
 pub(super) struct QueueingDetector {
+    /// Largest number of requests in the device so far.
     peak: u32,
+    /// Completions under load so far.
     samples: u32,
-    /// The verdict; until there is one, the device is taken for one that queues.
+    /// The verdict; until then the device is assumed to queue internally.
     verdict: Option<bool>,
 }
 
-/// What a completion tells of the load.
+/// Load at a completion.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LoadSample {
-    /// How many requests wait.
+    /// Number of queued requests.
     pub queued: u32,
-    /// How many are in the device, the completed one included.
+    /// Number of requests in the device, including the completed one.
     pub in_device: u32,
-    /// Whether the active queue is idled for and has few requests, so that
-    /// the device could not be given more.
+    /// True if the active queue is idled for and has few requests, so that the device could not
+    /// receive more.
     pub is_held_back: bool,
 }
 
 impl QueueingDetector {
-    /// Whether the device queues requests itself.
+    /// Returns true if the device queues requests internally.
     pub(super) fn is_queueing(&self) -> bool {
         self.verdict.unwrap_or(true)
     }
 
-    /// Looks at one completion. Returns the verdict when it changes, with the
-    /// peak that led to it; once it is "yes" it stays.
+    /// Processes one completion. Returns the verdict when it changes, with the peak that led to it.
+    /// A positive verdict is final.
     pub(super) fn observe(&mut self, load: LoadSample) -> Option<(bool, u32)> {
         self.peak = self.peak.max(load.in_device);
         let is_loaded = load.queued > QUEUEING_DEPTH_MIN || load.in_device > QUEUEING_DEPTH_MIN;
@@ -57,7 +59,7 @@ impl QueueingDetector {
     }
 }
 
-/// What a queue that may not send a request waits for, with the two numbers.
+/// Reason for which a queue may not send a request, with the count and its limit.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DepthLimit {
     pub why: &'static str,
@@ -66,8 +68,8 @@ pub(super) struct DepthLimit {
 }
 
 impl Cfq {
-    /// Whether the active queue may send a request: `Ok` with how many it may
-    /// have in the device (`None`: any number), or what holds it back.
+    /// Checks if the active queue may send a request. `Ok` has its limit of requests in the device
+    /// (`None`: unlimited); `Err` has the reason for holding it back.
     pub(super) fn depth_limit(&self, now: Time, id: QueueId) -> Result<Option<u32>, DepthLimit> {
         let queue = &self.queues[id];
         if self.in_device_async > 0 && self.should_idle(id) {
@@ -94,8 +96,8 @@ impl Cfq {
         }
     }
 
-    /// Half the quantum; beyond it, any number for the only busy queue, and
-    /// the whole quantum early in a slice.
+    /// The limit of a queue: half the quantum. Beyond it, the only busy queue is unlimited, and
+    /// other queues have the whole quantum early in a slice.
     fn queue_limit(&self, now: Jiffies, id: QueueId) -> Result<Option<u32>, DepthLimit> {
         let queue = &self.queues[id];
         let in_device = queue.in_device;
@@ -116,16 +118,16 @@ impl Cfq {
         Ok(Some(self.tunables.quantum))
     }
 
-    /// Asynchronous requests may be as many in the device as synchronous
-    /// slices have passed since a synchronous request last was late; one, so
-    /// that they come through at all.
+    /// Limit of asynchronous requests in the device: the number of synchronous slices since a
+    /// synchronous request was last late. It is at least one if none is in the device, so that they
+    /// make progress.
     fn async_depth(&self, now: Jiffies, in_device: u32) -> u32 {
         let slices = (now - self.last_late_sync) / self.tunables.slice_sync;
         let depth = u32::try_from(slices).unwrap_or(0);
         if depth == 0 && in_device == 0 { 1 } else { depth }
     }
 
-    /// Shows a completion to the detector, before the request is taken out of the counts.
+    /// Reports a completion to the detector, before the request is removed from the counts.
     pub(super) fn observe_load(&mut self, now: Time) {
         let is_held_back = self.active.is_some_and(|id| {
             let queue = &self.queues[id];

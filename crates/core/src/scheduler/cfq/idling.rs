@@ -1,5 +1,5 @@
-//! Idling: keeping the device free for the next request of the process that
-//! was just served, because that request will be close and any other far.
+//! Idling: keeping the device free for the next request of the process that was just served,
+//! because that request will be close and any other far.
 
 use super::tunables::{Jiffies, jiffies};
 use super::{Cfq, QueueId};
@@ -7,12 +7,12 @@ use crate::decision::Decision;
 use crate::request::Request;
 use crate::unit::{PAGE_BYTES, Time};
 
-/// A queue with so many requests waiting at once is deep: it gets a slice of
-/// its own even when it is seeky.
+/// Number of queued requests at which a queue counts as deep: it gets its own slice even if it is
+/// seeky.
 const DEEP_QUEUE_MIN: usize = 4;
 
 impl Cfq {
-    /// Judges, with each request of a process for which it waits, whether idling for it pays.
+    /// Decides at each synchronous request of a process if idling for it pays.
     pub(super) fn update_idle_window(
         &mut self,
         now: Time,
@@ -47,9 +47,9 @@ impl Cfq {
         }
     }
 
-    /// Whether the device is kept idle for this queue's next request: when
-    /// idling for it pays, or when it is the last of its tree (so that the
-    /// sync-noidle tree as a whole is idled for once, at its end).
+    /// Returns true if the device is kept idle for this queue's next request. This is the case if
+    /// idling for it pays, or if it is the last queue of its tree. The sync-noidle tree is thus
+    /// idled for once, at its end.
     pub(super) fn should_idle(&self, id: QueueId) -> bool {
         let queue = &self.queues[id];
         if queue.is_idle_class() {
@@ -61,12 +61,12 @@ impl Cfq {
         queue.is_sync && queue.position.is_some_and(|it| self.trees.queues_in_tree_of(it) == 1)
     }
 
-    /// A device without a head that queues requests itself is never idled for.
+    /// Returns true for a device without a head that queues internally: idling never pays.
     fn is_idling_useless(&self) -> bool {
         !self.is_rotational && self.queueing.is_queueing()
     }
 
-    /// The active queue has run empty: keeps the device idle for it, or says why not.
+    /// Handles an empty active queue: keeps the device idle for it, or logs the reason against it.
     pub(super) fn try_idle(&mut self, now: Time, id: QueueId) {
         let jiffy = jiffies(now);
         let think = self.active_think();
@@ -88,6 +88,7 @@ impl Cfq {
         });
     }
 
+    /// The reason against idling for the queue; `None` if the device may be kept idle.
     fn idle_refusal(&self, now: Jiffies, id: QueueId, think: ThinkTime) -> Option<&'static str> {
         let queue = &self.queues[id];
         if self.is_idling_useless() {
@@ -119,9 +120,9 @@ impl Cfq {
         }
     }
 
-    /// The active queue was idled for, and here is its request. Idling ends, except for a small one
-    /// of the only busy queue: there the timer runs on, as it did in the kernel, where such a
-    /// request stayed plugged to be merged with; and it may be sent though the slice is used up.
+    /// Handles a request of the active queue during idling. Idling ends, except for a small request
+    /// of the only busy queue. There the timer continues as in the kernel, where such a request
+    /// stays plugged for merging. It may be sent although the slice is used up.
     pub(super) fn on_arrival_while_idling(&mut self, now: Time, id: QueueId, request: &Request) {
         if !self.queues[id].is_idled_for {
             return;
@@ -134,8 +135,8 @@ impl Cfq {
         }
     }
 
-    /// The idle time is over: in vain, unless a request waits that came meanwhile. One that came and
-    /// was sent is none: the queue is empty then too.
+    /// Ends the idle time when it has expired. It was useless unless a request arrived meanwhile
+    /// and still waits. If such a request was already sent, the queue is empty and the slice ends.
     pub(super) fn end_idling(&mut self, now: Time) {
         let jiffy = jiffies(now);
         if self.idle_until.is_none_or(|until| jiffy < until) {
@@ -152,10 +153,9 @@ impl Cfq {
         self.end_slice(now, if is_used { "used" } else { "idled_in_vain" }, false);
     }
 
-    /// Whether the only busy queue should be waited for though its slice ends.
-    ///
-    /// With requests as well, whose turn then ends at once: a mistake of 2.6.33 to 2.6.37, which
-    /// both variants of the law claim to be; 2.6.38 waits only for a queue that is empty.
+    /// Returns true if the only busy queue should be waited for although its slice ends. Also true
+    /// for a queue with requests, whose slice then ends at once. This is a mistake of 2.6.33 to
+    /// 2.6.37, which both variants of the policy reproduce; 2.6.38 waits only for an empty queue.
     pub(super) fn should_wait_busy(&self, now: Jiffies, id: QueueId) -> bool {
         let Some(end) = self.queues[id].slice_end else { return false };
         if self.trees.busy() > 1 {
@@ -172,17 +172,17 @@ impl Cfq {
     }
 }
 
-/// What is known of how long a process thinks between two requests.
+/// Think time of a process between two requests.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ThinkTime {
     /// The mean in jiffies, once there are enough samples.
     pub mean: Option<Jiffies>,
-    /// Whether the process has not ended.
+    /// True if the process has not ended.
     pub is_alive: bool,
 }
 
 impl ThinkTime {
-    /// As the log prints it; 0 while unknown.
+    /// Mean for the log; 0 while unknown.
     fn mean_ms(self) -> u64 {
         self.mean.unwrap_or(0) as u64
     }

@@ -3,8 +3,8 @@
 use super::tunables::CfqTunables;
 use crate::scheduler::requests::{QueuedRequests, SectorKey};
 
-/// Which request is served after the one at `place`: the next one, or the first
-/// of all behind the last, against the previous one.
+/// The request to serve after the one at `place`. The candidates are the next one (or the first of
+/// all after the last) and the previous one.
 pub(super) fn follower(
     requests: &QueuedRequests,
     place: SectorKey,
@@ -15,10 +15,10 @@ pub(super) fn follower(
     nearer(next, requests.previous(place), place.start, tunables)
 }
 
-/// Which of two requests is served first when the head is at `head`: the
-/// nearer one ahead; one that lies at most `back_seek_max` behind counts with
-/// its distance times `back_seek_penalty`; those further behind come last, the
-/// lowest sector first, as the head will come to it first after a sweep back.
+/// Chooses the request to serve first when the head is at `head`. It is the nearer one ahead. A
+/// request at most `back_seek_max` behind counts with its distance times `back_seek_penalty`.
+/// Requests further behind come last, the lowest sector first, because the head reaches it first
+/// after a sweep back.
 pub(super) fn nearer(
     one: Option<SectorKey>,
     other: Option<SectorKey>,
@@ -51,7 +51,7 @@ mod tests {
     use crate::scheduler::testing::read;
     use crate::unit::Time;
 
-    /// Requests that start there, and their places.
+    /// Requests with these start sectors, and their positions.
     fn queued<const N: usize>(starts: [u64; N]) -> (QueuedRequests, [SectorKey; N]) {
         let mut table = RequestTable::default();
         let mut requests = QueuedRequests::default();

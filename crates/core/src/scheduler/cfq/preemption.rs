@@ -1,10 +1,9 @@
-//! Preemption: a request of one queue ends the turn of another.
+//! Preemption: a request of one queue ends the slice of another.
 //!
-//! The queue that cuts in is put in front of its tree by a whole second. That
-//! also makes its *tree* the one with the lowest key, so that trees in which
-//! queues often cut in (sync-noidle, by its own rule below) get more than their
-//! share, and two processes that keep cutting in can keep others out. Both are
-//! traits of the kernel's law, kept here as they are.
+//! The preempting queue is put in front of its tree by a whole second. This also makes its *tree*
+//! the one with the lowest key. Trees with frequent preemption (sync-noidle, by its own rule below)
+//! therefore get more than their share, and two processes that keep preempting can starve others.
+//! Both are properties of the kernel's policy, reproduced here.
 
 use super::cooperators::CLOSE_SECTORS;
 use super::trees::TreeKind;
@@ -15,16 +14,16 @@ use crate::request::{Class, Request};
 use crate::unit::Time;
 
 impl Cfq {
-    /// Lets the queue `new`, to which `request` has just come, take the turn
-    /// of the active one, if it may. Returns whether it did.
+    /// Gives the queue `new`, which has just received `request`, the slice of the active queue if a
+    /// rule allows it. Returns true if it did.
     pub(super) fn try_preempt(&mut self, now: Time, new: QueueId, request: &Request) -> bool {
         let Some(active) = self.active.filter(|&active| active != new) else { return false };
         let Some(why) = self.preemption_reason(now, active, new, request) else { return false };
         let distance = request.start.abs_diff(self.head);
         self.log.say(now, || Decision::Preempt { queue: new.0, active: active.0, why, distance });
-        // Were the tree of the active queue served to its end, the new queue
-        // would only be the first of another tree: the kernel dropped the
-        // rest of the share here too, once that was noticed.
+        // Without this, the tree of the active queue would be served to its end, and the new queue
+        // would only be the first of another tree. The kernel later dropped the rest of the share
+        // here for the same reason.
         if self.queues[active].kind() != self.queues[new].kind() {
             self.serving.expires = None;
         }
@@ -33,10 +32,10 @@ impl Cfq {
         true
     }
 
-    /// Why `new` goes first; the first rule that matches decides.
+    /// The reason for which `new` preempts; the first matching rule decides.
     ///
-    /// One rule of the kernel has no place here: metadata before other
-    /// requests, which our requests don't tell apart.
+    /// One rule of the kernel is omitted: metadata before other requests, because requests here
+    /// have no such flag.
     fn preemption_reason(
         &self,
         now: Time,
@@ -62,8 +61,8 @@ impl Cfq {
         if old.is_slice_used(jiffies(now)) {
             return Some("slice_used");
         }
-        // The active queue is the last of its tree and idled for: no need to,
-        // now that another one of the tree has work.
+        // The active queue is the last of its tree and idled for. Idling is unnecessary now that
+        // another queue of the tree has work.
         let is_tree_idling = self.serving.kind == TreeKind::SyncNoIdle
             && queue.kind() == TreeKind::SyncNoIdle
             && queue.position.is_some_and(|position| self.trees.queues_in_tree_of(position) == 2)

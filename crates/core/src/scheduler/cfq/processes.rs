@@ -1,5 +1,4 @@
-//! Processes: how long each thinks between requests, and to which queue its
-//! requests go.
+//! Processes: the think time of each, and the queue of its requests.
 
 use alloc::collections::BTreeMap;
 
@@ -11,16 +10,16 @@ use crate::decision::Decision;
 use crate::request::{Class, Priority, ProcessId, Request};
 use crate::unit::Time;
 
-/// What is known of a process that has not ended.
+/// State of a process that has not ended.
 #[derive(Debug)]
 pub(super) struct CfqProcess {
-    /// How urgent it is, by its last request.
+    /// Priority of its last request.
     pub priority: Priority,
-    /// Where its synchronous requests go.
+    /// Queue of its synchronous requests.
     pub sync_queue: Option<QueueId>,
-    /// When the last request that it waited for completed.
+    /// Completion time of its last synchronous request.
     pub last_end: Jiffies,
-    /// The time from there to its next request.
+    /// Mean time from there to its next request.
     pub think: DecayingMean,
 }
 
@@ -30,9 +29,8 @@ impl CfqProcess {
         self.think.is_valid().then(|| self.think.mean() as Jiffies)
     }
 
-    /// Takes a request into the mean, also one that it won't wait for: only since
-    /// 3.1 are these left out. A pause counts no more than twice the idle time: by
-    /// how much it is too long is no matter.
+    /// Adds a request to the mean, asynchronous ones included: these are excluded only since 3.1. A
+    /// pause counts at most twice the idle time, because any longer pause is equally useless.
     pub(super) fn record_think_time(&mut self, now: Jiffies, slice_idle: Jiffies) {
         self.think.add((now - self.last_end).clamp(0, 2 * slice_idle) as u64);
     }
@@ -42,8 +40,7 @@ impl CfqProcess {
 pub(super) type AsyncQueues = BTreeMap<(Class, u8), QueueId>;
 
 impl Cfq {
-    /// The queue in which `request` may find a neighbour: where its process's
-    /// requests went so far.
+    /// The queue in which `request` may find a neighbour: the present queue of its process.
     pub(super) fn present_queue(&self, request: &Request) -> Option<QueueId> {
         if request.is_sync {
             self.processes.get(&request.process)?.sync_queue
@@ -52,7 +49,8 @@ impl Cfq {
         }
     }
 
-    /// The queue that `request` goes to; made when there is none yet.
+    /// The queue for `request`, created if necessary. Moves the process if its queue was joined or
+    /// split.
     pub(super) fn queue_for(&mut self, now: Time, request: &Request) -> QueueId {
         let jiffy = jiffies(now);
         let process = self.processes.entry(request.process).or_insert_with(|| CfqProcess {
@@ -82,7 +80,7 @@ impl Cfq {
         queue
     }
 
-    /// Makes a queue for the process of `request`.
+    /// Creates a queue for the process of `request`.
     fn own_queue(&mut self, request: &Request) -> QueueId {
         let seek = SeekDetector::new(self.tunables.seeky, self.is_rotational);
         let mut queue = CfqQueue::new(Some(request.process), true, request.priority, seek);
@@ -94,7 +92,7 @@ impl Cfq {
         id
     }
 
-    /// The shared queue of a level; once made, it stays.
+    /// The shared asynchronous queue of a level, which is never removed.
     fn async_queue(&mut self, priority: Priority) -> QueueId {
         let key = async_key(priority);
         if let Some(&id) = self.async_queues.get(&key) {
@@ -108,7 +106,7 @@ impl Cfq {
         id
     }
 
-    /// Lets the requests of `process` go to `to`, no longer to `from`.
+    /// Moves `process` from the queue `from` to the queue `to`.
     fn move_process(&mut self, process: ProcessId, from: QueueId, to: QueueId) {
         self.queues[from].processes -= 1;
         self.queues[to].processes += 1;
@@ -120,8 +118,8 @@ impl Cfq {
         self.queues.release(from);
     }
 
-    /// Gives a joined queue back to single processes. Returns whether
-    /// `process` needs a new one; the last process keeps the queue.
+    /// Removes a process from a joined queue. Returns true if `process` needs a new queue; the last
+    /// process keeps the old one.
     fn split(&mut self, now: Time, id: QueueId, process: ProcessId) -> bool {
         let queue = &mut self.queues[id];
         let seek = queue.seek.measure();
@@ -138,7 +136,7 @@ impl Cfq {
         true
     }
 
-    /// The process asked for another priority: its queue moves to where it belongs now.
+    /// Applies a new priority of the process: its queue moves to the matching tree.
     fn set_priority(&mut self, jiffy: Jiffies, id: QueueId, priority: Priority) {
         let queue = &mut self.queues[id];
         if queue.priority.class != priority.class {
@@ -151,7 +149,7 @@ impl Cfq {
         }
     }
 
-    /// The process sends nothing more: its queue is left, and no longer idled for.
+    /// Handles the end of a process: it leaves its queue, which is no longer idled for.
     pub(super) fn forget_process(&mut self, now: Time, process: ProcessId) {
         let Some(gone) = self.processes.remove(&process) else { return };
         let Some(queue) = gone.sync_queue else { return };
@@ -163,6 +161,7 @@ impl Cfq {
     }
 }
 
+/// Key of the asynchronous queue for a priority.
 fn async_key(priority: Priority) -> (Class, u8) {
     match priority.class {
         Class::Idle => (Class::Idle, 7),

@@ -1,22 +1,20 @@
-//! Seek detection: does a queue's next request lie near its last one, so that
-//! it is worth keeping the device idle for it?
+//! Seek detection: decides if a queue's next request is likely to be close to its last one, so that
+//! idling for it pays.
 //!
-//! Two detectors, the old and its repair (source D):
+//! Two detectors, the old one and its repair (source D):
 //!
-//! - **mean** (until 2.6.33): a decaying average of the distance between the
-//!   end of one request and the start of the next; seeky above 8 × 1024
-//!   sectors. An average can't tell "always medium seeks" from "runs of
-//!   sequential requests with large seeks between".
-//! - **history** (since 2.6.34): each request is judged on its own, near or
-//!   far, and the last 32 verdicts are kept as bits; seeky when more than 1/8
-//!   of them are far. On a device without a head position means nothing and
-//!   size does: there a request below 32 KiB counts as far.
+//! - **mean** (until 2.6.33): a decaying average of the distance between the end of one request and
+//!   the start of the next; seeky above 8 × 1024 sectors. An average can't distinguish "always
+//!   medium seeks" from "runs of sequential requests with large seeks between".
+//! - **history** (since 2.6.34): each request is judged by itself, near or far, and the last 32
+//!   verdicts are kept as bits; seeky when more than 1/8 of them are far. On a device without a
+//!   head, position has no influence and size has: there a request below 32 KiB counts as far.
 //!
-//! [`verdict_table`] holds both against labelled streams.
+//! [`verdict_table`] compares both on labelled streams.
 
 use alloc::vec::Vec;
 
-/// Which detector is used.
+/// The detector in use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Seekiness {
     /// The average distance, until 2.6.33.
@@ -26,34 +24,36 @@ pub enum Seekiness {
     History,
 }
 
-/// The mean distance beyond which a queue is seeky: 8 × 1024 sectors, 4 MiB.
+/// Mean distance above which a queue is seeky: 8 × 1024 sectors, 4 MiB.
 const MEAN_SECTORS: u64 = 8 * 1024;
 
-/// The distance beyond which one request is far: 8 × 100 sectors, 400 KiB,
-/// "likely in the disk's own cache" within it.
+/// Distance above which one request is far: 8 × 100 sectors, 400 KiB. A shorter distance is "likely
+/// in the disk's own cache".
 const FAR_SECTORS: u64 = 8 * 100;
 
 /// On a device without a head, a request smaller than this counts as far: 32 KiB.
 const SMALL_SECTORS: u32 = 2 * 32;
 
-/// More far requests than this among the last 32: seeky. 1/8 of 32.
+/// Number of far requests among the last 32 above which a queue is seeky: 1/8 of 32.
 const FAR_OF_32: u32 = 32 / 8;
 
-/// The weight of one sample in a decaying average of 7/8: 32, 60, 84, … samples' worth.
+/// Fixed-point weight of one sample in a decaying average of 7/8: 32, 60, 84, … after one, two,
+/// three samples.
 const SAMPLE: u64 = 256;
 
-/// An average is trusted from the third sample on.
+/// Weight above which an average is valid: from the third sample on.
 const SAMPLES_VALID: u64 = 80;
 
-/// A decaying average in fixed point: each sample weighs 1/8, those before 7/8.
+/// A decaying average in fixed point: each sample weighs 1/8, all earlier ones 7/8.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct DecayingMean {
+    /// Decayed weight of the samples, at most [`SAMPLE`].
     samples: u64,
+    /// Decayed sum of the values, times [`SAMPLE`].
     total: u64,
 }
 
 impl DecayingMean {
-    /// Takes one sample in.
     pub(super) fn add(&mut self, value: u64) {
         self.samples = (7 * self.samples + SAMPLE) / 8;
         self.total = (7 * self.total + SAMPLE * value) / 8;
@@ -64,18 +64,17 @@ impl DecayingMean {
         (self.total + rounding).checked_div(self.samples).unwrap_or(0)
     }
 
-    /// The average as think time is averaged.
+    /// The average, rounded as the kernel does it for think times.
     pub(super) fn mean(&self) -> u64 {
         self.rounded(SAMPLE / 2)
     }
 
-    /// Whether enough samples were seen to trust it.
+    /// Returns true if there were enough samples.
     pub(super) fn is_valid(&self) -> bool {
         self.samples > SAMPLES_VALID
     }
 }
 
-/// The detector of one queue.
 #[derive(Clone, Debug)]
 pub(super) struct SeekDetector {
     /// The sector after the last request; `None` before the first.
@@ -83,6 +82,7 @@ pub(super) struct SeekDetector {
     state: SeekHistory,
 }
 
+/// The data of the detector in use.
 #[derive(Clone, Debug)]
 enum SeekHistory {
     Mean(DecayingMean),
@@ -90,7 +90,7 @@ enum SeekHistory {
 }
 
 impl SeekDetector {
-    /// A detector that has seen nothing.
+    /// Creates a detector without observations.
     pub(super) fn new(seekiness: Seekiness, is_rotational: bool) -> SeekDetector {
         let state = match seekiness {
             Seekiness::Mean => SeekHistory::Mean(DecayingMean::default()),
@@ -99,13 +99,13 @@ impl SeekDetector {
         SeekDetector { end_of_last: None, state }
     }
 
-    /// Takes in the next request of the queue.
+    /// Processes the next request of the queue.
     pub(super) fn observe(&mut self, start: u64, sectors: u32) {
         let distance = self.end_of_last.map_or(0, |end| end.abs_diff(start));
         match &mut self.state {
             SeekHistory::Mean(mean) => {
-                // One far seek may not spoil the average for long: the early
-                // samples are cut at 1 GiB above four times the mean, later ones at 64 MiB.
+                // Limits the effect of one far seek on the average. The early samples are cut at 1
+                // GiB above four times the mean, later ones at 64 MiB.
                 let slack = if mean.samples <= 60 { 2 * 1024 * 1024 } else { 2 * 1024 * 64 };
                 let longest = 4 * mean.rounded(mean.samples / 2) + slack;
                 mean.add(distance.min(longest));
@@ -119,7 +119,6 @@ impl SeekDetector {
         self.end_of_last = Some(start + u64::from(sectors));
     }
 
-    /// Whether the queue is seeky.
     pub(super) fn is_seeky(&self) -> bool {
         match &self.state {
             SeekHistory::Mean(mean) => {
@@ -129,7 +128,8 @@ impl SeekDetector {
         }
     }
 
-    /// The number that decides: the mean distance in sectors, or how many of the last 32 were far.
+    /// The deciding number: the mean distance in sectors, or the number of far requests among the
+    /// last 32.
     pub(super) fn measure(&self) -> u64 {
         match &self.state {
             SeekHistory::Mean(mean) => mean.rounded(mean.samples / 2),
@@ -137,27 +137,28 @@ impl SeekDetector {
         }
     }
 
-    /// Whether this is the average of 2.6.33.
+    /// Returns true for the average of 2.6.33.
     pub(super) fn is_mean(&self) -> bool {
         matches!(self.state, SeekHistory::Mean(_))
     }
 }
 
-/// What both detectors say of one labelled stream.
+/// Verdicts of both detectors on one labelled stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SeekVerdict {
-    /// What the stream does.
+    /// Label of the stream.
     pub stream: &'static str,
-    /// After how many of the last [`VERDICT_REQUESTS`] requests the average of 2.6.33 said "seeky".
+    /// Number of the last [`VERDICT_REQUESTS`] requests after which the average of 2.6.33 said
+    /// "seeky".
     pub mean_seeky: u32,
-    /// The same for the history of 32 verdicts.
+    /// The number for the history of 32 verdicts.
     pub history_seeky: u32,
 }
 
-/// Over how many requests the verdicts are counted: ten periods of the 15 + 1 stream.
+/// Number of requests over which the verdicts are counted: ten periods of the 15 + 1 stream.
 pub const VERDICT_REQUESTS: u32 = 160;
 
-/// The labelled streams, of 4 KiB requests on a disk: request number in, first sector out.
+/// A stream of 4 KiB requests on a disk: maps the request number to the first sector.
 type LabelledStream = fn(u64) -> u64;
 const STREAMS: &[(&str, LabelledStream)] = &[
     ("sequential", |number| 8 * number),
@@ -173,14 +174,14 @@ const STREAMS: &[(&str, LabelledStream)] = &[
     }),
 ];
 
-/// One of 2^17 places (records of 64 KiB in 8 GiB), each far from the one
-/// before: multiples of an odd constant (2^17 divided by the golden ratio).
+/// One of 2^17 positions (records of 64 KiB in 8 GiB), each far from the one before: multiples of
+/// an odd constant (2^17 divided by the golden ratio).
 fn random_access(number: u64) -> u64 {
     number * 81_007 % (1 << 17)
 }
 
-/// The verdicts of both detectors on labelled streams, each counted over the
-/// last [`VERDICT_REQUESTS`] requests of three times as many.
+/// The verdicts of both detectors on labelled streams, each counted over the last
+/// [`VERDICT_REQUESTS`] requests of three times that number.
 pub fn verdict_table() -> Vec<SeekVerdict> {
     let seeky_requests = |seekiness, stream: LabelledStream| {
         let mut detector = SeekDetector::new(seekiness, true);
@@ -208,15 +209,14 @@ mod tests {
 
     /// Worked by hand.
     ///
-    /// Sequential: every distance is 0. Medium: every distance is 4096
-    /// sectors, above 800 and below 8192. Random, and two streams: every
-    /// distance is large, and the mean settles above 131,072.
+    /// Sequential: every distance is 0. Medium: every distance is 4096 sectors, above 800 and below
+    /// 8192. Random, and two streams: every distance is large, and the mean settles above 131,072.
     ///
-    /// 15 near, 1 far: history has at most 2 far among 32, not above 4. The
-    /// mean before the far request be m; after it, with the distance cut at
-    /// 4 m + 131,072, it is 1.375 m + 16,384; 15 distances of 0 multiply it
-    /// with (7/8)^15 = 0.1349. So m = 2,714 and the peak 20,116; then 17,601,
-    /// 15,401, 13,476, 11,791, 10,317, 9,028, 7,899: above 8,192 after 7 of 16.
+    /// 15 near, 1 far: history has at most 2 far among 32, not above 4. Let m be the mean before
+    /// the far request. After it, with the distance cut at 4 m + 131,072, it is 1.375 m + 16,384.
+    /// The 15 distances of 0 multiply it with (7/8)^15 = 0.1349. The result is m = 2,714 and the
+    /// peak 20,116; then 17,601, 15,401, 13,476, 11,791, 10,317, 9,028, 7,899: above 8,192 after 7
+    /// of 16.
     #[test]
     fn verdicts_on_labelled_streams() {
         let table: Vec<_> =
@@ -242,8 +242,8 @@ mod tests {
                 (mean.samples, mean.mean(), mean.is_valid())
             })
             .collect();
-        // 256/8 = 32; (7*32+256)/8 = 60; (7*60+256)/8 = 84. Total: 256, 480, 676.
-        // (256+128)/32 = 12; (480+128)/60 = 10; (676+128)/84 = 9.
+        // 256/8 = 32; (7*32+256)/8 = 60; (7*60+256)/8 = 84. Total: 256, 480, 676. (256+128)/32 =
+        // 12; (480+128)/60 = 10; (676+128)/84 = 9.
         assert_eq!(samples, [(32, 12, false), (60, 10, false), (84, 9, true)]);
     }
 

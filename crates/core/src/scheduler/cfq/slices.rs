@@ -1,18 +1,18 @@
-//! How long: the slice of a queue, the share of a tree, and the key that says
-//! whose turn is next. Pure arithmetic on jiffies.
+//! Durations: the slice of a queue, the share of a tree, and the key that decides the next queue.
+//! Pure arithmetic on jiffies.
 
 use super::tunables::{CfqTunables, HZ, Jiffies};
 
-/// The idle class stands this far behind its last queue: 200 ms.
+/// Distance of a new idle-class key behind the last idle-class queue: 200 ms.
 pub(super) const IDLE_DELAY: Jiffies = HZ / 5;
 
-/// A tree is served for at least this long: CFQ_MIN_TT.
+/// Shortest share of a tree, in jiffies: CFQ_MIN_TT.
 const WORKLOAD_LEAST: Jiffies = 2;
 
-/// A slice changes by base / 5 for each level away from 4: CFQ_SLICE_SCALE.
+/// Divisor of the slice change per level: base / 5 for each level away from 4 (CFQ_SLICE_SCALE).
 const SLICE_SCALE: Jiffies = 5;
 
-/// The level in the middle.
+/// The middle priority level.
 const LEVEL_DEFAULT: Jiffies = 4;
 
 /// The slice of a queue by its level, before `low_latency` shrinks it.
@@ -21,9 +21,9 @@ pub(super) fn slice_of_level(tunables: &CfqTunables, is_sync: bool, level: u8) -
     base + base / SLICE_SCALE * (LEVEL_DEFAULT - Jiffies::from(level))
 }
 
-/// The slice of a queue when `average` queues of its class are busy: with
-/// `low_latency`, so much that all come round within `target_latency`, yet
-/// never below two idle times (scaled as the slice).
+/// The slice of a queue while `average` queues of its class are busy. With `low_latency` it shrinks
+/// so that all get a slice within `target_latency`, but not below two idle times (scaled as the
+/// slice).
 pub(super) fn scaled_slice(
     tunables: &CfqTunables,
     is_sync: bool,
@@ -39,32 +39,31 @@ pub(super) fn scaled_slice(
     (slice * tunables.target_latency / round).max(least)
 }
 
-/// How many requests an asynchronous queue may send in one slice while others wait.
+/// Number of requests that an asynchronous queue may send in one slice while others wait.
 pub(super) fn async_requests_per_slice(tunables: &CfqTunables, level: u8) -> u32 {
     2 * tunables.slice_async_rq * (1 + 7u32.saturating_sub(level.into()))
 }
 
-/// How far behind `now` a queue is put when `queues` are in the group. One that is added is not
-/// counted yet: the first of all is put *before* `now`.
+/// Distance from `now` to the key of a queue when `queues` are in the group. A queue that is being
+/// added is not counted yet: the first of all is put *before* `now`.
 pub(super) fn key_offset(tunables: &CfqTunables, is_sync: bool, level: u8, queues: u32) -> Jiffies {
     let shortfall = slice_of_level(tunables, true, 0) - slice_of_level(tunables, is_sync, level);
     (Jiffies::from(queues) - 1) * shortfall
 }
 
-/// Facts from which a tree's share of the time follows.
+/// Numbers that determine a tree's share of the time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TreeLoad {
-    /// How many queues are in the tree.
+    /// Number of queues in the tree.
     pub queues: u32,
-    /// How many queues of its class are busy, now or on average, whichever is more.
+    /// Number of busy queues of its class, at present or on average; the larger of the two.
     pub queues_of_class: u32,
-    /// For an asynchronous tree: how many of all busy queues are asynchronous.
+    /// For an asynchronous tree: the number of asynchronous busy queues, and of all busy queues.
     pub async_of_busy: Option<(u32, u32)>,
 }
 
-/// How long a tree is served: its queues' share of `target_latency`. An
-/// asynchronous tree gets `slice_async` / `slice_sync` of that; a synchronous
-/// one at least two idle times.
+/// Share of a tree: its queues' part of `target_latency`. An asynchronous tree gets `slice_async` /
+/// `slice_sync` of that; a synchronous one at least two idle times.
 pub(super) fn workload_slice(tunables: &CfqTunables, workload: TreeLoad) -> Jiffies {
     let target = tunables.target_latency;
     let share =
@@ -79,8 +78,8 @@ pub(super) fn workload_slice(tunables: &CfqTunables, workload: TreeLoad) -> Jiff
     slice.max(WORKLOAD_LEAST)
 }
 
-/// How many queues of a class are busy on average: follows a rise fast (3/4 of
-/// it at once) and a fall slowly (1/4).
+/// Updates the average number of busy queues of a class: follows a rise fast (3/4 at once) and a
+/// fall slowly (1/4).
 pub(super) fn busy_average(average: u32, busy: u32) -> u32 {
     /// `hist_divisor` of the kernel.
     const DIVISOR: u32 = 4;
@@ -110,7 +109,7 @@ mod tests {
     fn low_latency_shrinks_slices_to_the_target_and_no_further_than_two_idle_times() {
         let tunables = CfqTunables::default();
         let slice = |queues| scaled_slice(&tunables, true, 4, queues);
-        // 3 queues fit into 300 ms; 6 get 300/6; 64 would get 4.7 and get 2 * 8.
+        // 3 queues fit into 300 ms; 6 get 300/6. 64 would get 4.7, and get 2 * 8.
         assert_eq!([1, 3, 6, 64].map(slice), [100, 100, 50, 16]);
         let off = CfqTunables { low_latency: false, ..tunables };
         assert_eq!(scaled_slice(&off, true, 4, 64), 100);

@@ -1,16 +1,15 @@
-//! The service trees: which queue's turn is next.
+//! The service trees: the choice of the next queue.
 //!
-//! A queue that has requests stands in one tree, by its class (real-time,
-//! best-effort) and its kind:
+//! A queue with requests is in one tree, by its class (real-time, best-effort) and its kind:
 //!
-//! - **sync**: somebody waits, and idling for the next request pays;
-//! - **sync-noidle**: somebody waits, but idling does not pay (seeky queues,
-//!   long think times): these share one slice, several in the device at once;
-//! - **async**: nobody waits.
+//! - **sync**: a process waits, and idling for the next request pays;
+//! - **sync-noidle**: a process waits, but idling does not pay (seeky queues, long think times):
+//!   these share one slice, several in the device at once;
+//! - **async**: no process waits.
 //!
-//! The idle class has one tree for all. Inside a tree the lowest key is served
-//! first. A key is a time: when the queue came, later the more queues there
-//! are and the lower its priority, earlier by what was left of its last slice.
+//! The idle class has one tree for all. Inside a tree the lowest key is served first. A key is a
+//! time: the time of arrival, plus an offset that grows with the number of queues and with lower
+//! priority, minus the rest of the last slice.
 
 use super::QueueId;
 use alloc::collections::BTreeMap;
@@ -18,7 +17,6 @@ use alloc::collections::BTreeMap;
 use super::tunables::Jiffies;
 use crate::request::Class;
 
-/// The kind of a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TreeKind {
     Async,
@@ -30,7 +28,7 @@ impl TreeKind {
     /// All kinds; the first wins when two have equal keys.
     pub(super) const ALL: [TreeKind; 3] = [TreeKind::SyncNoIdle, TreeKind::Sync, TreeKind::Async];
 
-    /// As the decision log names it.
+    /// Name in the decision log.
     pub(super) const fn name(self) -> &'static str {
         match self {
             TreeKind::Async => "async",
@@ -40,19 +38,20 @@ impl TreeKind {
     }
 }
 
-/// A queue's place in the trees.
+/// A queue's position in the trees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TreePosition {
     tree: usize,
     /// The key, in jiffies.
     pub key: Jiffies,
+    /// Insertion number, which orders equal keys.
     order: u64,
 }
 
-/// A tree: queues by key, equal keys in the order in which they came.
+/// A tree: queues by key, equal keys in the order of insertion.
 type Tree = BTreeMap<(Jiffies, u64), QueueId>;
 
-/// How many trees: three kinds for each of two classes, and one for the idle class.
+/// Number of trees: three kinds for each of two classes, and one for the idle class.
 const TREES: usize = 7;
 
 /// All service trees of the one group.
@@ -62,6 +61,7 @@ pub(super) struct ServiceTrees {
     order: u64,
 }
 
+/// Index of the tree of a class and kind.
 const fn tree_index(class: Class, kind: TreeKind) -> usize {
     let base = match class {
         Class::RealTime => 0,
@@ -72,7 +72,7 @@ const fn tree_index(class: Class, kind: TreeKind) -> usize {
 }
 
 impl ServiceTrees {
-    /// Puts a queue in under `key`.
+    /// Inserts a queue under `key`.
     pub(super) fn insert(
         &mut self,
         queue: QueueId,
@@ -86,12 +86,12 @@ impl ServiceTrees {
         position
     }
 
-    /// Takes a queue out.
+    /// Removes a queue.
     pub(super) fn remove(&mut self, position: TreePosition) {
         self.trees[position.tree].remove(&(position.key, position.order));
     }
 
-    /// The queue whose turn is next in a tree, and its key.
+    /// The next queue of a tree, and its key.
     pub(super) fn first(&self, class: Class, kind: TreeKind) -> Option<(QueueId, Jiffies)> {
         let ((key, _), &queue) = self.trees[tree_index(class, kind)].first_key_value()?;
         Some((queue, *key))
@@ -102,17 +102,17 @@ impl ServiceTrees {
         self.trees[TREES - 1].last_key_value().map(|((key, _), _)| *key)
     }
 
-    /// How many queues are in a tree.
+    /// Number of queues in a tree.
     pub(super) fn count(&self, class: Class, kind: TreeKind) -> u32 {
         self.trees[tree_index(class, kind)].len() as u32
     }
 
-    /// How many queues stand in the same tree as the one at `position`, itself included.
+    /// Number of queues in the tree of `position`, itself included.
     pub(super) fn queues_in_tree_of(&self, position: TreePosition) -> u32 {
         self.trees[position.tree].len() as u32
     }
 
-    /// How many queues of a class have requests.
+    /// Number of queues of a class with requests.
     pub(super) fn busy_in(&self, class: Class) -> u32 {
         match class {
             Class::Idle => self.count(class, TreeKind::Sync),
@@ -120,12 +120,12 @@ impl ServiceTrees {
         }
     }
 
-    /// How many queues have requests.
+    /// Number of queues with requests.
     pub(super) fn busy(&self) -> u32 {
         self.trees.iter().map(|tree| tree.len() as u32).sum()
     }
 
-    /// How many asynchronous queues have requests, the idle class left out.
+    /// Number of asynchronous queues with requests, without the idle class.
     pub(super) fn busy_async(&self) -> u32 {
         self.count(Class::RealTime, TreeKind::Async)
             + self.count(Class::BestEffort, TreeKind::Async)

@@ -1,7 +1,7 @@
-//! The tunables of CFQ, by the names that they had under `/sys/block/*/queue/iosched`.
+//! The tunables of CFQ, by their names under `/sys/block/*/queue/iosched`.
 //!
-//! Times are whole milliseconds, which at HZ = 1000 are jiffies: the law
-//! decides on that grain (see [`jiffies`]).
+//! Times are whole milliseconds, which at HZ = 1000 are jiffies: the policy decides at this
+//! resolution (see [`jiffies`]).
 
 use alloc::borrow::ToOwned;
 
@@ -9,63 +9,62 @@ use super::seek::Seekiness;
 use crate::policy::{Spec, SpecError};
 use crate::unit::Time;
 
-/// Milliseconds on the clock of the law; signed, since a key in a service tree
-/// and the rest of a slice can be negative.
+/// Milliseconds on the clock of the policy; signed, since a key in a service tree and the rest of a
+/// slice can be negative.
 pub(super) type Jiffies = i64;
 
-/// One second, as the law counts time.
+/// One second in jiffies.
 pub(super) const HZ: Jiffies = 1000;
 
-/// The jiffy that `now` falls in. As in the kernel a point of time is rounded
-/// down, so that a timer of 8 jiffies fires 7 to 8 ms later.
+/// The jiffy of `now`. As in the kernel the time is rounded down, so that a timer of 8 jiffies
+/// fires after 7 to 8 ms.
 pub(super) const fn jiffies(now: Time) -> Jiffies {
     (now.0 / 1_000_000) as Jiffies
 }
 
-/// The first point of time in a jiffy.
+/// Start time of a jiffy.
 pub(super) const fn time_of(jiffy: Jiffies) -> Time {
     Time((if jiffy < 0 { 0 } else { jiffy as u64 }) * 1_000_000)
 }
 
-/// What can be set, with the defaults of Linux 2.6.34. Times are in ms, and at
-/// most a minute; where nothing else is said they are at least 1.
+/// Tunables, with the defaults of Linux 2.6.34. Times are in ms, at least 1 (unless stated) and at
+/// most a minute.
 ///
-/// `group_idle` is not among them: it does nothing while there is one group.
+/// `group_idle` is omitted: it has no effect while there is one group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CfqTunables {
-    /// How a queue is judged to be seeky: `seeky=mean` or `seeky=history` (default).
+    /// Detector of seeky queues: `seeky=mean` or `seeky=history` (default).
     pub seeky: Seekiness,
-    /// The most requests of one queue in the device, when others wait; half of
-    /// it is the normal limit. Default 8, from 1 to 65,536. More lets the device
-    /// order more by itself, and makes others wait for it.
+    /// Most requests of one queue in the device while others wait; half of it is the normal limit.
+    /// Default 8, from 1 to 65,536. A larger value lets the device order more requests itself, and
+    /// makes other queues wait longer.
     pub quantum: u32,
-    /// How long a synchronous request waits before it is served out of order.
-    /// Default 125. Less costs seeks.
+    /// Time after which a synchronous request is served out of order. Default 125. A shorter time
+    /// costs seeks.
     pub fifo_expire_sync: Jiffies,
-    /// The same for asynchronous requests. Default 250.
+    /// Time after which an asynchronous request is served out of order. Default 250.
     pub fifo_expire_async: Jiffies,
-    /// How far behind the head a request may lie and still be served next, in
-    /// KiB. Default 16,384, from 0 to 2^40.
+    /// Largest distance behind the head, in KiB, at which a request may be served next. Default
+    /// 16,384, from 0 to 2^40.
     pub back_seek_max: u64,
-    /// What a distance backwards is multiplied with to compare it with one
-    /// forwards. Default 2, from 1 to 65,536.
+    /// Factor of a backward distance in comparisons with a forward one. Default 2, from 1 to
+    /// 65,536.
     pub back_seek_penalty: u64,
-    /// The slice of a synchronous queue of level 4. Default 100. Longer slices
-    /// cost the others' latency, shorter ones more seeks between processes.
+    /// Slice of a synchronous queue of level 4. Default 100. Longer slices raise the latency of
+    /// other queues, shorter ones cost more seeks between processes.
     pub slice_sync: Jiffies,
-    /// The slice of an asynchronous queue of level 4. Default 40.
+    /// Slice of an asynchronous queue of level 4. Default 40.
     pub slice_async: Jiffies,
-    /// Scales how many requests an asynchronous queue may send in one slice.
-    /// Default 2, from 1 to 65,536.
+    /// Scales the number of requests that an asynchronous queue may send in one slice. Default 2,
+    /// from 1 to 65,536.
     pub slice_async_rq: u32,
-    /// How long the device is kept idle for a process's next request; 0: never.
-    /// Default 8. It costs the throughput of devices with more than one spindle.
+    /// Time for which the device is kept idle for a process's next request; 0: never. Default 8. It
+    /// costs throughput on devices with more than one spindle.
     pub slice_idle: Jiffies,
-    /// Whether slices shrink so that all queues come round within
-    /// `target_latency`, and asynchronous depth ramps up slowly: 0 or 1.
-    /// Default 1. With many processes it costs throughput.
+    /// 1 shrinks the slices so that all queues are served within `target_latency`, and raises the
+    /// asynchronous depth slowly; 0 does not. Default 1. With many processes it costs throughput.
     pub low_latency: bool,
-    /// In what time all queues should come round. Default 300.
+    /// Target time in which all queues are served once. Default 300.
     pub target_latency: Jiffies,
 }
 
@@ -88,7 +87,7 @@ impl Default for CfqTunables {
     }
 }
 
-/// The keys that [`CfqTunables::from_spec`] takes.
+/// The keys that [`CfqTunables::from_spec`] accepts.
 pub const KEYS: &[&str] = &[
     "seeky",
     "quantum",
@@ -104,14 +103,14 @@ pub const KEYS: &[&str] = &[
     "target_latency",
 ];
 
-/// No time may be set longer than this, in ms: a minute.
+/// Largest value of a time, in ms: a minute.
 const TIME_MAX: u64 = 60_000;
 
 impl CfqTunables {
-    /// Reads the tunables from `cfq,key=value,…`.
+    /// Parses the tunables from `cfq,key=value,…`.
     ///
     /// # Errors
-    /// A key is unknown, or a value is outside its bounds.
+    /// A key is unknown, or a value is out of range.
     pub fn from_spec(spec: &Spec) -> Result<CfqTunables, SpecError> {
         spec.only(KEYS)?;
         let default = CfqTunables::default();
@@ -142,12 +141,11 @@ impl CfqTunables {
         })
     }
 
-    /// How long a request may wait before it is served out of order.
+    /// Time after which a request is served out of order.
     pub(super) const fn fifo_expire(&self, is_sync: bool) -> Jiffies {
         if is_sync { self.fifo_expire_sync } else { self.fifo_expire_async }
     }
 
-    /// `back_seek_max` in sectors.
     pub(super) const fn back_seek_max_sectors(&self) -> u64 {
         self.back_seek_max * 2
     }

@@ -1,4 +1,4 @@
-//! Turns: which queue is the active one, how its turn ends, and who is next.
+//! Time slices: the active queue, the end of its slice, and the next queue.
 
 use super::slices::{self, TreeLoad};
 use super::trees::TreeKind;
@@ -8,12 +8,12 @@ use crate::decision::Decision;
 use crate::request::Class;
 use crate::unit::Time;
 
-/// The idle class is served for one jiffy; then the others are looked at again.
+/// Share of the idle class: one jiffy, after which the other trees are checked again.
 const IDLE_CLASS_SLICE: Jiffies = 1;
 
 impl Cfq {
-    /// The queue that may send now: the active one, or the next one after its
-    /// turn has ended. `None`: nothing waits, or the active queue is waited for.
+    /// The queue that may send now: the active one, or the next one after its slice has ended.
+    /// `None`: no request waits, or the device idles for the active queue.
     pub(super) fn select_queue(&mut self, now: Time) -> Option<QueueId> {
         if self.queued == 0 {
             return None;
@@ -25,8 +25,8 @@ impl Cfq {
             self.end_slice(now, "waited_busy", false);
             return self.next_queue(now);
         }
-        // One exception of the kernel can't occur here: the only queue of a group
-        // is awaited past its slice while other groups have requests.
+        // One exception of the kernel can't occur here: the only queue of a group is waited for
+        // past its slice while other groups have requests.
         if queue.is_slice_used(jiffies(now)) && !queue.must_dispatch {
             self.end_slice(now, "used", false);
             return self.next_queue(now);
@@ -48,7 +48,7 @@ impl Cfq {
         self.next_queue(now)
     }
 
-    /// Gives the turn to the first queue of the tree that is served.
+    /// Starts the slice of the first queue of the served tree.
     fn next_queue(&mut self, now: Time) -> Option<QueueId> {
         self.choose_tree(now);
         let (queue, _) = self.trees.first(self.serving.class, self.serving.kind)?;
@@ -56,9 +56,8 @@ impl Cfq {
         Some(queue)
     }
 
-    /// Which tree is served: of the strongest class that has requests, the one
-    /// served before as long as its share lasts, else the one whose first queue
-    /// has the lowest key.
+    /// Chooses the tree to serve, of the highest class with requests. It stays the same while its
+    /// share lasts; then the tree whose first queue has the lowest key follows.
     fn choose_tree(&mut self, now: Time) {
         let jiffy = jiffies(now);
         let class = [Class::RealTime, Class::BestEffort]
@@ -107,6 +106,7 @@ impl Cfq {
         });
     }
 
+    /// The average number of busy queues of a class.
     fn average(&self, class: Class) -> u32 {
         if class == Class::RealTime { self.average_real_time } else { self.average_best_effort }
     }
@@ -130,10 +130,10 @@ impl Cfq {
         });
     }
 
-    /// Measures the slice out, now that its first request has completed.
+    /// Sets the length of the slice once its first request has completed.
     fn set_slice(&mut self, now: Time, id: QueueId) {
         let queue = &self.queues[id];
-        // The idle class is measured by the best-effort queues beside it.
+        // For the idle class, the busy best-effort queues count.
         let class = queue.priority.class.min(Class::BestEffort);
         let average = slices::busy_average(self.average(class), self.trees.busy_in(class));
         match class {
@@ -152,8 +152,8 @@ impl Cfq {
         });
     }
 
-    /// A request of the active queue has completed: its turn goes on, or the
-    /// device is kept idle for it, or its turn ends.
+    /// Handles a completed request of the active queue: its slice continues, the device is kept
+    /// idle for it, or its slice ends.
     pub(super) fn continue_after_completion(&mut self, now: Time, id: QueueId) {
         let jiffy = jiffies(now);
         if self.queues[id].slice_end.is_none() {
@@ -176,8 +176,8 @@ impl Cfq {
         }
     }
 
-    /// After a dispatch: an asynchronous queue that has sent its number of
-    /// requests ends its turn while others wait, and the idle class after each.
+    /// Ends short slices after a dispatch while other queues wait: of an asynchronous queue after
+    /// its number of requests, of the idle class after each request.
     pub(super) fn end_short_slice(&mut self, now: Time, id: QueueId) {
         let queue = &self.queues[id];
         if self.trees.busy() <= 1 {
@@ -192,8 +192,8 @@ impl Cfq {
         }
     }
 
-    /// Ends the turn of the active queue. When its time was cut short, or
-    /// overrun (`is_timed`), the rest counts for its next place in the tree.
+    /// Ends the slice of the active queue. With `is_timed`, the unused or overrun time counts for
+    /// its next position in the tree.
     pub(super) fn end_slice(&mut self, now: Time, why: &'static str, is_timed: bool) {
         let Some(id) = self.active else { return };
         let jiffy = jiffies(now);
@@ -219,6 +219,7 @@ impl Cfq {
         self.queues.release(id);
     }
 
+    /// Removes a queue from the trees.
     fn take_out_of_trees(&mut self, id: QueueId) {
         if let Some(position) = self.queues[id].position.take() {
             self.trees.remove(position);
@@ -228,12 +229,11 @@ impl Cfq {
         }
     }
 
-    /// Puts a queue where it belongs in the trees, or moves it there;
-    /// `is_first`: before all others of its tree.
+    /// Inserts a queue into its tree, or moves it there. `is_first`: before all others of its tree.
     pub(super) fn put_in_trees(&mut self, now: Jiffies, id: QueueId, is_first: bool) {
         let queue = &mut self.queues[id];
         let (class, kind) = (queue.priority.class, queue.kind());
-        // In both, the queue itself counts if it is in the trees already.
+        // In both values the queue itself counts if it is already in the trees.
         let first_key = self.trees.first(class, kind).map_or(now, |(_, key)| key);
         let queues = self.trees.busy();
         if let Some(position) = queue.position.take() {

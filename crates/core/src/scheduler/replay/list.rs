@@ -1,4 +1,4 @@
-//! The list that is replayed: one event a line, `key=value` words.
+//! Parser of the replayed list: one event per line, `key=value` words.
 
 use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
@@ -7,10 +7,9 @@ use alloc::vec::Vec;
 use crate::request::{Class, Need, Op, Priority, ProcessId, Request, RequestId};
 use crate::unit::Time;
 
-/// Requests and processes are named by smaller numbers.
+/// Upper bound (exclusive) of the numbers of requests and processes.
 const NUMBERS_END: u32 = 1 << 24;
 
-/// What a line says.
 pub(super) enum ListEvent {
     Arrive(RequestId, Request),
     Dispatch(RequestId),
@@ -19,10 +18,11 @@ pub(super) enum ListEvent {
     Wait,
 }
 
-/// The words of one line: `key=value`, each used up once.
+/// The words of one line: `key=value`, each taken once.
 struct LineWords<'a>(BTreeMap<&'a str, &'a str>);
 
 impl<'a> LineWords<'a> {
+    /// Splits a line into words.
     fn split(text: &'a str) -> Result<LineWords<'a>, String> {
         let mut words = BTreeMap::new();
         for word in text.split_whitespace() {
@@ -36,16 +36,19 @@ impl<'a> LineWords<'a> {
         Ok(LineWords(words))
     }
 
+    /// Takes the value of `key`.
     fn take(&mut self, key: &str) -> Result<&'a str, String> {
         self.0.remove(key).ok_or_else(|| alloc::format!("`{key}=` is missing"))
     }
 
+    /// Takes the value of `key` as a number.
     fn number<N: core::str::FromStr>(&mut self, key: &str) -> Result<N, String> {
         let text = self.take(key)?;
         text.parse().map_err(|_| alloc::format!("`{key}={text}`: expected a whole number"))
     }
 
-    /// A number that names a request or a process: laws keep tables by it, so that it has a bound.
+    /// Takes the number of a request or a process. It has a bound because policies keep tables
+    /// indexed by it.
     fn name(&mut self, key: &str) -> Result<u32, String> {
         let number: u64 = self.number(key)?;
         u32::try_from(number).ok().filter(|number| *number < NUMBERS_END).ok_or_else(|| {
@@ -53,7 +56,7 @@ impl<'a> LineWords<'a> {
         })
     }
 
-    /// The choice named under `key`, `default` when it is left out.
+    /// Takes the value of `key` among `choices`; `default` if it is absent.
     fn choice<T: Copy>(
         &mut self,
         key: &str,
@@ -67,6 +70,7 @@ impl<'a> LineWords<'a> {
         })
     }
 
+    /// Checks that no word is left.
     fn done(self) -> Result<(), String> {
         match self.0.keys().next() {
             None => Ok(()),
@@ -75,7 +79,7 @@ impl<'a> LineWords<'a> {
     }
 }
 
-/// Reads one line: when, and what.
+/// Parses one line: the time and the event.
 pub(super) fn parse(text: &str) -> Result<(Time, ListEvent), String> {
     let mut words = LineWords::split(text)?;
     let at = milliseconds(words.take("at_ms")?)?;
@@ -127,7 +131,7 @@ fn parse_request(words: &mut LineWords<'_>) -> Result<Request, String> {
     Ok(request)
 }
 
-/// Milliseconds with at most six digits after the point.
+/// Parses milliseconds with at most six digits after the point.
 fn milliseconds(text: &str) -> Result<Time, String> {
     let expected = || alloc::format!("`at_ms={text}`: expected milliseconds, as 12 or 12.345678");
     let (whole, part) = text.split_once('.').unwrap_or((text, "0"));

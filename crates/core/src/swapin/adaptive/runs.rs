@@ -1,4 +1,4 @@
-//! The runs of faults in one space: the addresses of a mapping, or the slots.
+//! Runs of faults in one space: the addresses of a mapping, or the slots.
 
 use alloc::vec::Vec;
 
@@ -7,39 +7,37 @@ use crate::observed::{DECAY_WINDOW, MIN_SAMPLES};
 use crate::readahead::STREAMS_MAX;
 use crate::unit::PageRange;
 
-/// Where a run goes.
+/// Direction of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RunDirection {
-    /// One fault was seen.
+    /// Unknown: the run has one fault.
     Open,
-    /// Upwards.
     Forward,
-    /// Downwards.
     Backward,
 }
 
-/// Faults, one next to the other.
+/// A run of neighbouring faults.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FaultRun {
     way: RunDirection,
     /// The place of its fault that went furthest.
     last: u64,
-    /// Whether it is taken to have ended, as another has begun since.
+    /// True if the run counts as ended, because another has begun since.
     has_ended: bool,
-    /// How many faults it has.
+    /// Number of its faults.
     pub(super) length: u64,
-    /// The places that it is likely enough to come to.
+    /// The places that it is predicted to reach.
     pub(super) ahead: PageRange,
-    /// The place from which on it is to be seen whether more is to be read.
+    /// The place at which the next readahead decision is due.
     due: u64,
 }
 
-/// All that are followed, the one that was seen last at the end.
+/// The tracked runs of one space, the most recently used at the end.
 #[derive(Clone, Debug)]
 pub(super) struct FaultRuns {
     runs: Vec<FaultRun>,
     lengths: LengthDistribution,
-    /// Whether the last fault that continued a run did so downwards.
+    /// True if the last fault that continued a run went downwards.
     is_backward: bool,
 }
 
@@ -53,19 +51,20 @@ impl Default for FaultRuns {
     }
 }
 
-/// What is foreseen of a run.
+/// Bounds of a prediction.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PredictionBounds {
-    /// The end of the space.
+    /// End of the space.
     pub(super) places: u64,
-    /// How likely a place must be, of [`CERTAIN`](crate::length_distribution::CERTAIN).
+    /// Lowest likelihood of a predicted place, of [`CERTAIN`](crate::length_distribution::CERTAIN).
     pub(super) likelihood_min: u64,
-    /// How many places, at most.
+    /// Most predicted places.
     pub(super) pages_max: u64,
 }
 
 impl FaultRuns {
-    /// A fault at `place`: it continues a run, or begins one, which is the newest from now on.
+    /// Records a fault at `place`: it continues a run, or begins one, which becomes the newest.
+    /// Returns the run with its prediction.
     pub(super) fn fault(&mut self, place: u64, horizon: PredictionBounds) -> FaultRun {
         let at = self.runs.iter().rposition(|run| run.is_continued_at(place));
         let mut run = match at {
@@ -81,7 +80,8 @@ impl FaultRuns {
                 run
             }
             None => {
-                // Where most places are next to the last of some run, a random fault continues one by chance.
+                // Limits the number of runs: with a run next to most places, a random fault would
+                // continue one by chance.
                 let runs_max =
                     (horizon.places / DECAY_WINDOW).clamp(MIN_SAMPLES, STREAMS_MAX as u64);
                 if self.runs.len() as u64 >= runs_max {
@@ -104,11 +104,12 @@ impl FaultRuns {
         self.runs.last_mut().expect("there was a fault")
     }
 
-    /// Whether some run is likely to come to the place.
+    /// Returns true if some run is predicted to reach the place.
     pub(super) fn is_predicted(&self, place: u64) -> bool {
         self.runs.iter().rev().any(|run| run.ahead.contains(place))
     }
 
+    /// The places that the run is predicted to reach.
     fn predicted_places(&self, run: &FaultRun, horizon: PredictionBounds) -> PageRange {
         let PredictionBounds { likelihood_min, pages_max, .. } = horizon;
         let pages = self.lengths.pages_ahead(run.length, likelihood_min, pages_max);
@@ -135,19 +136,20 @@ impl FaultRun {
         }
     }
 
-    /// Whether what is ahead lies below.
+    /// Returns true if the predicted places lie below the run.
     pub(super) fn is_backward(&self) -> bool {
         self.ahead.end <= self.last
     }
 
-    /// Places in the order in which the run comes to them.
+    /// The places of a range in the order in which the run reaches them.
     pub(super) fn outward(&self, range: PageRange) -> impl Iterator<Item = u64> + use<> {
         let PageRange { first, end } = range;
         let is_backward = self.is_backward();
         (first..end).map(move |at| if is_backward { first + (end - 1 - at) } else { at })
     }
 
-    /// The part of `range` that holds the nearest `count` places, at least 1, of which `is_wanted`.
+    /// The part of `range` that holds the nearest `count` places (at least 1) for which `is_wanted`
+    /// holds.
     pub(super) fn nearest(
         &self,
         range: PageRange,
@@ -162,7 +164,7 @@ impl FaultRun {
         }
     }
 
-    /// Whether it is to be seen now whether more is to be read ahead.
+    /// Returns true if a readahead decision is due.
     pub(super) fn is_due(&self) -> bool {
         match self.way {
             RunDirection::Open => true,
@@ -171,19 +173,20 @@ impl FaultRun {
         }
     }
 
-    /// So many of the places ahead, the next ones, are there or on their way:
-    /// half of them may be used before it is to be seen again.
+    /// Defers the next decision. The next `places` places are in memory or being read, and half of
+    /// them may be used first.
     pub(super) fn defer_decision(&mut self, places: u64) {
         let half = places.div_ceil(2).max(1);
         let is_backward = self.is_backward();
         self.due = if is_backward { self.last.saturating_sub(half) } else { self.last + half };
     }
 
-    /// Whether the fault is next to the last one.
+    /// Returns true if a fault at `place` is next to the last one, or at the same place.
     fn is_continued_at(&self, place: u64) -> bool {
         place.abs_diff(self.last) <= 1
     }
 
+    /// Adds a fault at `place`. A fault against the direction counts, but does not move the run.
     fn advance(&mut self, place: u64) {
         let way = if place > self.last { RunDirection::Forward } else { RunDirection::Backward };
         if place == self.last {

@@ -1,21 +1,21 @@
-//! How far ahead pages may be read that memory keeps until they are used.
+//! Distance at which prefetched pages stay in memory until their use.
 //!
-//! The law in words: a page that left memory unused shortens the distance by a
-//! sixty-fourth, one that was used lengthens it by half of that. For one that left
-//! has cost what the use of another saves, and its bytes. So it settles where
-//! reading further would lose as much as it gains, whatever the number of
-//! programs, their speeds and the memory are.
+//! How it works: a page that left memory unused shortens the distance by a sixty-fourth. A used
+//! page lengthens it by half of that, because a wasted page costs the saving of a used one plus its
+//! transfer. The distance converges to the point where reading further would lose as much as it
+//! gains. This holds for any number of programs, any speed and any size of memory.
 
 use crate::observed::{DECAY_WINDOW, MIN_SAMPLES};
 
-/// The distance is counted in these parts of a page.
+/// Units of the distance per page.
 const PARTS: u64 = 1024;
 
-/// What became of pages that were read ahead.
+/// Distance learned from the outcome of prefetched pages.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PrefetchDistance {
-    /// The distance; at first as far as all else allows.
+    /// The distance in units of 1/[`PARTS`] page; initially unlimited.
     parts: u64,
+    /// Total of wasted pages at the last call.
     wasted_pages: u64,
 }
 
@@ -26,9 +26,9 @@ impl Default for PrefetchDistance {
 }
 
 impl PrefetchDistance {
-    /// A page that was read ahead has been used, or a fault has found none; so many
-    /// were wasted since the start. Gives how far ahead pages may be read, if it
-    /// were `pages_max` for all else.
+    /// Updates the distance. `is_used`: a prefetched page was used; otherwise a fault found none.
+    /// `wasted_pages` is the total since the start. Returns the distance in pages, at most
+    /// `pages_max`, which is the limit by all other rules.
     pub(super) fn learn(&mut self, is_used: bool, wasted_pages: u64, pages_max: u64) -> u64 {
         let wasted = wasted_pages - core::mem::replace(&mut self.wasted_pages, wasted_pages);
         if wasted > 0 {
@@ -49,7 +49,7 @@ impl PrefetchDistance {
 mod tests {
     use super::*;
 
-    /// 63/64 to the power of 44 is a half; two used pages give back what one took.
+    /// 63/64 to the power of 44 is a half. Two used pages restore the reduction by one wasted page.
     #[test]
     fn waste_halves_the_distance_and_use_restores_it() {
         let mut trust = PrefetchDistance::default();
