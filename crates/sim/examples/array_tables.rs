@@ -1,21 +1,22 @@
-//! The published tables of a 12-disk array under `deadline` (2010), beside the model's.
+//! The published tables of a 12-disk array under `deadline` (2010), next to the model's results.
 //!
 //! `cargo run --release -p readpath-sim --example array_tables [DEVICE [MIB]]`
 //!
-//! So many processes each read a file of their own: in sequence past the cache,
-//! in sequence through it, and 64 KiB records at random through a mapping. One
-//! description of the array serves all. MIB is what each process reads.
+//! Each process reads a file of its own. There are three tables: sequential direct reads,
+//! sequential buffered reads, and random 64 KiB records through a mapping. One description of the
+//! array serves all tables. MIB is the amount that each process reads.
 
-#![allow(clippy::disallowed_methods)] // It reads its arguments.
+#![allow(clippy::disallowed_methods)] // The example reads its arguments.
 
 use readpath_core::policy::Spec;
 use readpath_sim::job::JobFile;
 use readpath_sim::run::Go;
 use readpath_sim::simulate::{SimulationSetup, simulate};
 
+/// Numbers of processes: the columns of the tables.
 const PROCESSES: [u32; 7] = [1, 2, 4, 8, 16, 32, 64];
 
-/// What is read, in fio's words; how the published row is called; the row, where it was published.
+/// Job options, title of the published row, and its values where they were published.
 const TABLES: [(&str, &str, [Option<u32>; 7]); 3] = [
     (
         "rw=read\nsize=4g\ndirect=1\n",

@@ -1,6 +1,9 @@
-//! The throughput of the laws `adaptive` ÷ that of the best rival, in every cell on which laws are worked on:
-//! `cargo run --release -p readpath-sim --example developed_ratios -- REGRET.json`, where the rivals' runs are taken from a
-//! document of `readpath regret --json`. One JSON object, by the names of the cells.
+//! Throughput of the `adaptive` policies divided by the best baseline's, in every cell of the
+//! tuning set.
+//!
+//! `cargo run --release -p readpath-sim --example developed_ratios -- REGRET.json` takes the
+//! baselines' results from a document of `readpath regret --json`. The output is one JSON object,
+//! with the names of the cells as keys.
 #![allow(clippy::disallowed_methods, reason = "a document is read")]
 
 use std::collections::BTreeMap;

@@ -1,11 +1,14 @@
-//! How fast modelled solid-state drives write, and how long reads beside take.
+//! Write throughput of simulated solid-state drives, and latency of reads during writes.
 //!
 //! `cargo run --release -p readpath-sim --example flash_writes [REQUESTS] [DEVICE…]`
 //!
-//! Random 4 KiB writes at depth 128; writes of 128 KiB in sequence at depth 32; random 4 KiB
-//! reads, one at a time, beside random writes at the rate given; and random reads of 512 bytes
-//! that come at random times beside writes of 128 KiB in sequence, at a share of what the drive
-//! writes so.
+//! The loads are:
+//!
+//! - random 4 KiB writes at depth 128;
+//! - sequential 128 KiB writes at depth 32;
+//! - random 4 KiB reads, one at a time, during random writes at a given rate;
+//! - random 512-byte reads at random times, during sequential 128 KiB writes at a share of the
+//!   drive's sequential write throughput.
 
 use std::collections::BTreeMap;
 
@@ -55,7 +58,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Random pages of 4 KiB, as start sectors.
+/// Returns a generator of random 4 KiB pages, as start sectors.
 fn draws(sectors: u64) -> impl FnMut() -> u64 {
     let mut state = 1u64;
     move || {
@@ -64,7 +67,8 @@ fn draws(sectors: u64) -> impl FnMut() -> u64 {
     }
 }
 
-/// The time that the second half of `count` writes took, and how many these are.
+/// Returns the duration of the second half of `count` writes, and the number of writes in that
+/// half.
 fn writes(
     mut device: BoxedDevice,
     count: u32,
@@ -93,18 +97,19 @@ fn writes(
     ((now - half).seconds(), count - count / 2)
 }
 
-/// Reads, and the writes beside them.
+/// Parameters of a load of reads and concurrent writes.
 #[derive(Clone, Copy)]
 struct ReadWriteLoad {
-    /// How many come a second, at random times; `None`: the next when one is done.
+    /// Reads per second, at random times. With `None`, each read starts when the previous one ends.
     reads_per_s: Option<u32>,
     read_sectors: u32,
     writes_per_s: u64,
     write_sectors: u32,
-    /// Whether writes go to random places, or on from each other.
+    /// True for random writes, false for sequential ones.
     is_random: bool,
 }
 
+/// One 4 KiB read at a time, without writes.
 const SINGLE_PAGE_READS: ReadWriteLoad = ReadWriteLoad {
     reads_per_s: None,
     read_sectors: 8,
@@ -113,13 +118,15 @@ const SINGLE_PAGE_READS: ReadWriteLoad = ReadWriteLoad {
     is_random: true,
 };
 
-/// Latencies of `count` random reads.
+/// Returns the latencies of `count` random reads.
 fn beside(mut device: BoxedDevice, count: u32, load: ReadWriteLoad) -> Vec<Time> {
+    /// Time of an event that does not occur.
     const NEVER: Time = Time(u64::MAX);
+    /// Bit that marks the identifier of a write.
     const WRITE: u32 = 1 << 31;
     let (sectors, depth) = (device.caps().sectors, device.caps().depth_max);
     let mut draw = draws(sectors);
-    // Exponentially distributed, as the times between independent arrivals are.
+    // Exponentially distributed intervals, as between independent arrivals.
     let mut interval_draw = draws(1 << 40);
     let mut interval = |reads_per_s: u32| {
         let share = (interval_draw() + 8) as f64 / (1u64 << 40) as f64;

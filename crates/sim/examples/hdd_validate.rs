@@ -1,5 +1,5 @@
-//! Replays DiskSim's validation traces, all those of a directory, on the drives that the files
-//! beside them describe: NAME.trace on NAME.parv or NAME.diskspecs.
+//! Replays all of DiskSim's validation traces in a directory on the drives described by the files
+//! next to them: NAME.trace on NAME.parv or NAME.diskspecs.
 //!
 //! `cargo run --release -p readpath-sim --example hdd_validate -- DIRECTORY [SEED]`
 
@@ -14,7 +14,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let seed = std::env::args().nth(2).map_or(Ok(1), |text| text.parse())?;
     let directory = Path::new(&directory);
     for trace in traces(directory)? {
-        // The file of a whole system describes the bus as well.
+        // The file of a whole system also describes the bus.
         let parv = trace.with_extension("parv");
         let file = if parv.is_file() { parv } else { trace.with_extension("diskspecs") };
         let mut buses = vec![""];
@@ -62,7 +62,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// The traces in `directory`, by name.
+/// Returns the traces in `directory`, sorted by name.
 fn traces(directory: &Path) -> std::io::Result<Vec<PathBuf>> {
     let entries = directory.read_dir()?.map(|entry| Ok::<_, std::io::Error>(entry?.path()));
     let mut paths = entries.collect::<Result<Vec<_>, _>>()?;
@@ -71,6 +71,7 @@ fn traces(directory: &Path) -> std::io::Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
+/// Formats the result of one validation.
 fn line(validation: &ModelAccuracy) -> String {
     format!(
         "mean {:6.3} / {:6.3} ms, rms distance {:.3} ms ({:.1} %), error {:+.3} ± {:.3} ms, {:.0} % within 0.5 ms",

@@ -1,11 +1,12 @@
-//! Writes a recording of so many events to standard output, as `bench/streaming.py` needs them:
+//! Writes a recording with EVENTS events to standard output, as input of `bench/streaming.py`:
 //!
 //! ```text
 //! cargo run -p readpath-sim --example large_recording -- EVENTS FILES SEED > large.rec
 //! ```
 //!
-//! Eight threads open files, read each in order or at random places, wait for what isn't there, and at times somebody writes.
-//! One file in a thousand has a gigabyte, the others 64 KiB.
+//! Eight threads open files and read each in order or at random positions. They wait for data that
+//! is not cached. Some reads coincide with a write to the device. One file in a thousand has a
+//! gigabyte, the others 64 KiB.
 
 use std::io::{self, BufWriter, Write};
 
@@ -16,7 +17,9 @@ use readpath_sim::recording::{
     ThreadName,
 };
 
+/// Number of threads that read.
 const THREADS: u64 = 8;
+/// Device number of the disk.
 const DEVICE: u64 = 8 << 20;
 const SMALL_BYTES: u64 = 64 << 10;
 const LARGE_BYTES: u64 = 1 << 30;
@@ -41,7 +44,7 @@ fn main() -> io::Result<()> {
     let mut named = 0;
     while recording.events < events {
         let thread = draw(THREADS) as u32;
-        // New files come as the recording goes on.
+        // New files appear throughout the recording.
         let file = match named * events <= recording.events * files && named < files {
             true => {
                 recording.name(named as u32, thread)?;
@@ -60,10 +63,12 @@ fn main() -> io::Result<()> {
     recording.end()
 }
 
+/// Returns the size of a file in bytes.
 fn length(file: u64) -> u64 {
     if file.is_multiple_of(1000) { LARGE_BYTES } else { SMALL_BYTES }
 }
 
+/// The recording in progress, with its virtual time.
 struct RecordingWriterState<W> {
     writer: RecordingWriter<W>,
     events: u64,
@@ -76,6 +81,7 @@ impl<W: Write> RecordingWriterState<W> {
         self.writer.put(record)
     }
 
+    /// Writes the start, the device and the threads.
     fn begin(&mut self, seed: u64) -> io::Result<()> {
         self.put(Record::Start(RecordingStart {
             wall_ns: 1_700_000_000_000_000_000 + seed,
@@ -94,6 +100,7 @@ impl<W: Write> RecordingWriterState<W> {
         Ok(())
     }
 
+    /// Writes a new file, opened by `thread`.
     fn name(&mut self, file: u32, thread: u32) -> io::Result<()> {
         let path = format!("/data/folder-{}/file-{file}", file / 1000);
         let (inode, bytes) = (u64::from(file) + 2, Some(length(u64::from(file))));
@@ -104,6 +111,7 @@ impl<W: Write> RecordingWriterState<W> {
         self.put(Record::Open(open))
     }
 
+    /// Writes one read of a page, with a device request if it waits.
     fn read(
         &mut self,
         thread: u32,

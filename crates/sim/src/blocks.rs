@@ -28,12 +28,12 @@ mod detect_format;
 pub use curves::{MissCurve, MissCurvePoint, OPTIMUM, belady, misses};
 pub use detect_format::detect_format;
 
-/// How a trace is written.
+/// Format of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlockTraceFormat {
-    /// A block's number a line.
+    /// One block number per line.
     Lirs,
-    /// First block and count, a line.
+    /// First block and count on each line.
     Arc,
     /// 32-bit numbers, big-endian.
     CloudPhysics,
@@ -62,39 +62,39 @@ impl BlockTraceFormat {
         BlockTraceFormat::OF_BLOCKS.into_iter().chain(requests)
     }
 
-    /// The format of this name.
+    /// Returns the format with this name.
     pub fn named(name: &str) -> Option<BlockTraceFormat> {
         BlockTraceFormat::all().find(|(known, _)| *known == name).map(|(_, format)| format)
     }
 }
 
-/// What is wrong with a trace.
+/// Error in a trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BlockTraceError {
-    /// A line can't be read.
+    /// A line is malformed.
     Line {
-        /// The line, counted from 1.
+        /// Line number, from 1.
         line: usize,
-        /// What is wrong with it, and what is expected.
+        /// Problem and expected form.
         reason: String,
     },
-    /// A request of a trace of requests can't be read.
+    /// A request in a trace of requests is malformed.
     Request(trace::TraceError),
     /// A binary trace ends within a record.
     Cut {
-        /// The length of the trace in bytes.
+        /// Length of the trace in bytes.
         bytes: usize,
-        /// The length of a record in bytes.
+        /// Length of a record in bytes.
         record_bytes: usize,
     },
-    /// It is text, and the format is not, or the other way round.
+    /// The trace is not text, but its format is.
     NotText {
-        /// The line, counted from 1.
+        /// Line number, from 1.
         line: usize,
     },
-    /// There is no reference in it.
+    /// The trace has no references.
     Empty,
-    /// More blocks than can be numbered.
+    /// The trace has more blocks than 32-bit numbers.
     TooManyBlocks,
 }
 
@@ -119,22 +119,22 @@ impl fmt::Display for BlockTraceError {
 
 impl std::error::Error for BlockTraceError {}
 
-/// A trace: blocks in the order in which they were wanted.
+/// A trace: blocks in order of reference.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BlockTrace {
-    /// The blocks, numbered anew from 0 in the order of their numbers.
+    /// References. The blocks are renumbered from 0 in the order of their original numbers.
     pub references: Vec<u32>,
-    /// How many different ones there are.
+    /// Number of distinct blocks.
     pub blocks: u32,
     /// What a reader of the figures must know ([`trace::Reader::note`]).
     pub note: Option<&'static str>,
 }
 
 impl BlockTrace {
-    /// Reads a trace, to its end, or until there are `most` references.
+    /// Parses a trace, up to `most` references.
     ///
     /// # Errors
-    /// The first line or record that can't be read, or there is none.
+    /// Fails on the first malformed line or record, and on an empty trace.
     pub fn parse(
         bytes: &[u8],
         format: BlockTraceFormat,
@@ -161,16 +161,16 @@ impl BlockTrace {
         wanted.numbered()
     }
 
-    /// The trace of these blocks, whatever their numbers.
+    /// Creates a trace of these blocks with any numbers.
     ///
     /// # Errors
-    /// There is none, or there are more than can be numbered.
+    /// Fails if there is no block, or if there are too many.
     pub fn of(blocks: Vec<u64>) -> Result<BlockTrace, BlockTraceError> {
         TraceBlocks { blocks, most: usize::MAX, note: None }.numbered()
     }
 }
 
-/// A trace while it is read: the blocks as they are called in it.
+/// A trace under construction, with original block numbers.
 struct TraceBlocks {
     blocks: Vec<u64>,
     most: usize,
@@ -178,6 +178,7 @@ struct TraceBlocks {
 }
 
 impl TraceBlocks {
+    /// Appends a reference, unless the maximum is reached.
     fn add(&mut self, block: u64) {
         if !self.is_full() {
             self.blocks.push(block);
@@ -188,6 +189,7 @@ impl TraceBlocks {
         self.blocks.len() >= self.most
     }
 
+    /// Renumbers the blocks and returns the trace.
     fn numbered(self) -> Result<BlockTrace, BlockTraceError> {
         let mut names = self.blocks.clone();
         names.sort_unstable();
@@ -206,6 +208,7 @@ impl TraceBlocks {
     }
 }
 
+/// Splits a binary trace into records.
 fn records<const BYTES: usize>(bytes: &[u8]) -> Result<&[[u8; BYTES]], BlockTraceError> {
     match bytes.as_chunks() {
         (records, []) => Ok(records),
@@ -213,9 +216,10 @@ fn records<const BYTES: usize>(bytes: &[u8]) -> Result<&[[u8; BYTES]], BlockTrac
     }
 }
 
-/// What a line asks for: blocks from one on.
+/// Result of a line: a range of blocks, or the description of an error.
 type LineBlocks = Result<PageRange, String>;
 
+/// Adds the blocks of each line. `blocks` parses a line.
 fn each_line(
     bytes: &[u8],
     trace: &mut TraceBlocks,
@@ -238,6 +242,7 @@ fn each_line(
     Ok(())
 }
 
+/// Parses a line of the format `lirs`.
 fn lirs(text: &str) -> LineBlocks {
     match text {
         "*" => Ok(PageRange::default()),
@@ -245,6 +250,7 @@ fn lirs(text: &str) -> LineBlocks {
     }
 }
 
+/// Parses a line of the format `arc`.
 fn arc(text: &str) -> LineBlocks {
     let mut words = text.split_whitespace();
     let (Some(first), Some(count)) = (words.next(), words.next()) else {
@@ -253,7 +259,7 @@ fn arc(text: &str) -> LineBlocks {
     range(number(first, "the first block")?, number(count, "how many blocks")?)
 }
 
-/// The pages of requests, those of each device apart from those of others.
+/// Adds the pages of all requests. Each device has its own range of page numbers.
 fn of_requests(
     bytes: &[u8],
     format: trace::TraceFormat,
@@ -281,9 +287,10 @@ fn of_requests(
     Ok(())
 }
 
-/// How far apart devices are.
+/// Distance of the page numbers of two devices.
 const DEVICE_PAGES: u64 = 1 << 40;
 
+/// Adds the pages of a list of reads.
 fn add_reads(bytes: &[u8], trace: &mut TraceBlocks) -> Result<(), BlockTraceError> {
     let text = str::from_utf8(bytes).map_err(|error| {
         let before = &bytes[..error.valid_up_to()];
@@ -302,20 +309,24 @@ fn add_reads(bytes: &[u8], trace: &mut TraceBlocks) -> Result<(), BlockTraceErro
     Ok(())
 }
 
+/// Parses a whole number. `what` names it in the error.
 fn number(text: &str, what: &str) -> Result<u64, String> {
     text.parse().map_err(|_| format!("`{text}` is not {what}: a whole number is expected"))
 }
 
+/// Returns a range of blocks, limited to a plausible length.
 fn range(first: u64, count: u64) -> LineBlocks {
-    // A range that no program ever asked for at once is a sign of another format.
+    // An implausibly long range indicates another format.
     match first.checked_add(count).filter(|_| count <= REQUEST_BLOCKS_MAX) {
         Some(end) => Ok(PageRange { first, end }),
         None => Err(format!("{count} blocks from {first} on are more than one request can be for")),
     }
 }
 
+/// Maximum number of blocks in one request.
 const REQUEST_BLOCKS_MAX: u64 = 1 << 20;
 
+/// Returns the pages of a byte range, limited to a plausible length.
 fn bytes_range(offset: u64, bytes: u64) -> LineBlocks {
     match offset.checked_add(bytes).filter(|_| bytes <= REQUEST_BLOCKS_MAX * PAGE_BYTES) {
         Some(_) => Ok(PageRange::covering(offset, bytes)),
@@ -345,7 +356,8 @@ mod tests {
             records.extend([[1; 4].as_slice(), &object.to_le_bytes(), &[2; 12]].concat());
         }
         assert_eq!(parsed(BlockTraceFormat::OracleGeneral, records), Ok(vec![0, 1, 0]));
-        // 20 sectors from 4 on are three pages; what is issued (D) was queued before.
+        // 20 sectors from sector 4 on are three pages. An issued request (D) was queued before and
+        // is not counted again.
         let events = "  8,0    1        1     0.000000000   123  Q   R 4 + 20 [fio]\n\
                         8,0    1        2     0.000001000   123  D   R 4 + 20 [fio]\n\
                         8,0    1        3     0.000002000   123  Q  WS 8 + 8 [fio]\n\

@@ -1,23 +1,22 @@
-//! The matrix of what to keep: the reclaim law `adaptive` against the best of the others, cell by
-//! cell.
+//! The matrix of eviction policies: `adaptive` compared with the best of the others, cell by cell.
 //!
-//! A *cell* is a load in a memory that is too small for it. There are three kinds, and each has a
-//! cost of its own, which is less the better the law keeps what comes back:
+//! A *cell* is a load in a memory that is too small for it. There are three types of cells. Each
+//! has a cost that is lower the better the policy keeps reused data:
 //!
-//! - `references/LOAD/SIZE`: references to blocks, made here or given as a trace, in a memory of so
-//!   many parts of its blocks. The laws alone are asked, and the cost is what they miss. Beside
-//!   them stands the least that is possible (Belady).
-//! - `reads/LOAD`: reads of files through the whole modelled path, with the readahead law and the
-//!   scheduler `adaptive`. The cost is the bytes that the device is asked for.
+//! - `references/LOAD/SIZE`: references to blocks, generated or from a trace, in a memory for a
+//!   part of the blocks. Only the eviction policies are simulated, and the cost is the number of
+//!   misses. The optimum (Belady) is included for comparison.
+//! - `reads/LOAD`: file reads through the whole simulation, with readahead policy and scheduler
+//!   `adaptive`. The cost is the number of bytes read from the device.
+//! - `touches/LOAD`: touches of more memory than is available, with swap-in policy and scheduler
+//!   `adaptive`. The cost is the number of bytes transferred between memory and device, in both
+//!   directions.
 //!
-//! - `touches/LOAD`: touches of memory larger than memory, with the swap-in law and the scheduler
-//!   `adaptive`. The cost is the bytes that move between memory and the device, either way.
+//! The ratio of a cell is the cost under `adaptive`, divided by the lowest cost among the others,
+//! chosen in hindsight. A ratio above 1 is a regret.
 //!
-//! The ratio of a cell is the cost under `adaptive` divided by that under the best of the others,
-//! which is the best in hindsight: above 1 `adaptive` is to be regretted there.
-//!
-//! What a load made here is like in numbers (how large, how skewed, how long a phase is) is drawn
-//! from the seed. So a law can be tuned with some seeds, and judged with others.
+//! The numeric properties of a generated load (size, skew, length of a phase) are drawn from the
+//! seed. A policy can therefore be tuned with some seeds and evaluated with others.
 
 use std::sync::Arc;
 
@@ -41,13 +40,13 @@ use reads::{READS, ReadLoad};
 use references::{LOADS, ReferenceLoad};
 pub use summary::{EvictionSummary, FixedPolicyResult};
 
-/// Above this share of the best rival's cost a cell is a regret.
+/// Ratio to the best baseline's cost above which a cell counts as a regret.
 pub const REGRET: f64 = 1.02;
 
-/// What is judged unless another law is named.
+/// Policy that is evaluated by default.
 pub const DEFAULT_POLICY: &str = "adaptive";
 
-/// The device below the loads that go through the whole path.
+/// Device of the loads that use the whole simulation.
 const DEVICE: &str = "ssd";
 
 /// A load in a memory.
@@ -57,6 +56,7 @@ pub struct EvictionCell {
     task: EvictionTask,
 }
 
+/// Work of a cell.
 #[derive(Clone, Debug)]
 enum EvictionTask {
     References { trace: Arc<BlockTrace>, pages: u32 },
@@ -64,58 +64,59 @@ enum EvictionTask {
     Touches { load: crate::load::MemoryLoad, seed: u64 },
 }
 
-/// What the cost of a cell counts.
+/// Unit of a cell's cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CostUnit {
-    /// References that find nothing.
+    /// References that miss.
     Misses,
-    /// Bytes that the device is asked for.
+    /// Bytes requested from the device.
     DeviceBytes,
 }
 
-/// A cell under one law.
+/// Results of a cell under one policy.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CellResult {
-    /// The law.
+    /// Eviction policy.
     pub eviction: String,
-    /// What it costs, in the cell's [`CostUnit`].
+    /// Cost in the cell's [`CostUnit`].
     pub cost: u64,
-    /// The cost divided by what it would be with no memory at all: references, bytes asked for.
+    /// Cost divided by the cost without any memory: all references, or all bytes requested.
     pub cost_ratio: f64,
-    /// From the start to the end of the last process; null where no time passes.
+    /// Time from the start to the end of the last process. Null where no time is simulated.
     pub seconds: Option<f64>,
-    /// Bytes read ahead and never used; null where nothing is read ahead.
+    /// Bytes prefetched and never used. Null without prefetching.
     pub waste_bytes: Option<u64>,
 }
 
-/// A cell of the matrix, run.
+/// Results of a cell under all policies.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct JudgedEviction {
-    /// The cell's name.
+    /// Name of the cell.
     pub cell: String,
-    /// What its cost counts.
+    /// Unit of its cost.
     pub measure: CostUnit,
-    /// The cost under the law that is judged ÷ that under the best rival.
+    /// Cost under the evaluated policy, divided by the best baseline's cost.
     pub ratio: f64,
-    /// The law that is judged.
+    /// Results of the evaluated policy.
     pub judged: CellResult,
-    /// The other laws, the best one first.
+    /// Results of the other policies, the best first.
     pub baselines: Vec<CellResult>,
-    /// The least that is possible; null where that is not known.
+    /// Optimum. Null if it is not known.
     pub optimum: Option<CellResult>,
 }
 
-/// Of the loads made here: what is drawn, and how much is done.
+/// Seed and amount of work of the generated loads.
 #[derive(Clone, Copy, Debug)]
 pub struct LoadSize {
-    /// The seed of what is drawn.
+    /// Seed of all random numbers.
     pub seed: u64,
-    /// The part of the work that is done: 1 for all of it, 64 to show that it runs.
+    /// Divisor of the work: 1 for all of it, 64 for a quick test.
     pub part: u64,
 }
 
-/// The cells made here whose names contain each of `parts`, in the matrix's order.
+/// Returns the cells with generated loads whose names contain each of `parts`, in the order of the
+/// matrix.
 pub fn cells(parts: &[&str], size: LoadSize) -> Vec<EvictionCell> {
     let mut cells = Vec::new();
     for ReferenceLoad { name, make, sizes } in LOADS {
@@ -151,12 +152,13 @@ pub fn cells(parts: &[&str], size: LoadSize) -> Vec<EvictionCell> {
     cells
 }
 
+/// Returns the name of a cell of references.
 fn references_name(load: &str, size: &str) -> String {
     format!("references/{load}/{size}")
 }
 
 impl EvictionCell {
-    /// The cell of a trace in a memory of so many blocks; `name` and `size` name it.
+    /// Creates the cell of a trace in a memory of `pages` blocks. `name` and `size` form its name.
     pub fn of_trace(name: &str, size: &str, trace: Arc<BlockTrace>, pages: u32) -> EvictionCell {
         EvictionCell {
             name: references_name(name, size),
@@ -164,20 +166,20 @@ impl EvictionCell {
         }
     }
 
-    /// Its name.
+    /// Name of the cell.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Whether its name contains each of `parts`.
+    /// Returns true if the name contains each of `parts`.
     pub fn is_called(&self, parts: &[&str]) -> bool {
         has_parts(&self.name, parts)
     }
 
-    /// Runs the cell under `policy` and under all others, and holds the one against these.
+    /// Simulates the cell under `policy` and under all other policies, and compares them.
     ///
     /// # Errors
-    /// The law is unknown, or one of its parameters is wrong.
+    /// Fails if the policy is unknown or has an invalid parameter.
     pub fn judge(&self, policy: &Spec) -> Result<JudgedEviction, SimulateError> {
         let judged = self.run(policy)?;
         let others = eviction::POLICIES
@@ -200,6 +202,7 @@ impl EvictionCell {
         })
     }
 
+    /// Simulates the cell under one policy.
     fn run(&self, policy: &Spec) -> Result<CellResult, SimulateError> {
         match &self.task {
             EvictionTask::References { trace, pages } => {
@@ -248,6 +251,7 @@ impl EvictionCell {
         }
     }
 
+    /// Returns the result of Belady's optimum for a cell of references.
     fn optimum(&self) -> Option<CellResult> {
         let EvictionTask::References { trace, pages } = &self.task else { return None };
         let name = crate::blocks::OPTIMUM.to_owned();
@@ -255,11 +259,13 @@ impl EvictionCell {
     }
 }
 
+/// Converts the error of a policy.
 fn refused(error: SpecError) -> SimulateError {
     SimulateError::Config(readpath_core::machine::ConfigError::Policy(error))
 }
 
 impl CellResult {
+    /// Builds the result of a cell of references.
     fn of_misses(trace: &BlockTrace, eviction: String, cost: u64) -> CellResult {
         let cost_ratio = cost as f64 / trace.references.len() as f64;
         CellResult { eviction, cost, cost_ratio, seconds: None, waste_bytes: None }
@@ -267,7 +273,7 @@ impl CellResult {
 }
 
 impl JudgedEviction {
-    /// The run of a law, if the cell was run under it.
+    /// Returns the result of a policy, if the cell was simulated under it.
     pub fn under(&self, policy: &str) -> Option<&CellResult> {
         self.baselines.iter().chain([&self.judged]).find(|run| run.eviction == policy)
     }
@@ -279,9 +285,9 @@ mod tests {
 
     const SMOKE: LoadSize = LoadSize { seed: 1, part: 64 };
 
-    /// In a loop of ten blocks with a memory of five `lru` misses all hundred references; the
-    /// optimum misses ten, and then of each nine references that follow, which are one round of
-    /// those that it doesn't have, five (Belady keeps four of ten for the next round).
+    /// In a loop of ten blocks with a memory of five, `lru` misses all hundred references. The
+    /// optimum misses ten, and then five of every nine references, which are one round over the
+    /// missing blocks (Belady keeps four of ten for the next round).
     #[test]
     fn a_policy_is_held_against_the_best_of_the_others() {
         let references: Vec<u32> = (0..10).cycle().take(100).collect();

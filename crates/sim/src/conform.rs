@@ -1,15 +1,14 @@
-//! Conformance: the law `ondemand` held against the running kernel, read by read.
+//! Conformance check: compares the policy `ondemand` with the running kernel, read by read.
 //!
-//! A list of [`HandleStep`]s (from a file: [`parse_steps`]; made: [`generate`],
-//! [`generate_mapped`]) is
-//! played by the kernel (crate `readpath`, module `oracle`) and by our law
-//! ([`play`]). Each gives a [`Recording`]: for each step the folios that came
-//! into the cache. [`compare`] holds one against the other. A step is equal
-//! when the same folios came in the same order: not only the same pages, but in
-//! the same blocks, since the size of a block decides where the next mark lies.
+//! The kernel (crate `readpath`, module `oracle`) and the policy ([`play`]) execute the same list
+//! of [`HandleStep`]s. The list comes from a file ([`parse_steps`]) or is generated ([`generate`],
+//! [`generate_mapped`]). Both return a [`Recording`]: the folios added to the page cache in each
+//! step. [`compare`] compares two recordings. A step is equal if the same folios were added in the
+//! same order. Equal pages are not sufficient, because the size of a folio determines the position
+//! of the next readahead mark.
 //!
-//! Recordings can be kept as text ([`format_recording`], [`parse_recording`]),
-//! so that a test of the law lives where the kernel can't be traced.
+//! Recordings can be stored as text ([`format_recording`], [`parse_recording`]), so the policy can
+//! be tested where the kernel cannot be traced.
 
 use std::fmt;
 
@@ -25,12 +24,11 @@ mod text;
 pub use generate::{generate, generate_mapped};
 pub use text::{FolioRuns, TextError, format_recording, format_step, parse_recording, parse_steps};
 
-/// Plays `steps` to the law `spec` under the conditions of `kernel` (its
-/// limits, its file), on a cache without eviction. What the law leaves absent of
-/// a request is added in single pages.
+/// Executes `steps` under the policy `spec`, with the limits and the file size of `kernel`, on a
+/// cache without eviction. Requested pages that the policy does not add are added as single pages.
 ///
 /// # Errors
-/// There is no such law, or a parameter can't be used.
+/// Fails if the policy does not exist or has an invalid parameter.
 pub fn play(spec: &Spec, steps: &[HandleStep], kernel: &Recording) -> Result<Recording, SpecError> {
     let mut policy = readahead::build(spec, &kernel.limits)?;
     let mut pages = PageTable::default();
@@ -66,7 +64,8 @@ pub fn play(spec: &Spec, steps: &[HandleStep], kernel: &Recording) -> Result<Rec
     Ok(Recording { system: spec.to_string(), added, ..kernel.clone() })
 }
 
-/// Adds what is still absent of the request; one past the end of the file gets nothing.
+/// Adds the absent pages of the request as single pages. A request past the end of the file adds
+/// nothing.
 fn add_absent(ask: &ReadRequest, pages: &mut PageTable) {
     if ask.offset >= ask.file_bytes {
         return;
@@ -78,23 +77,23 @@ fn add_absent(ask: &ReadRequest, pages: &mut PageTable) {
     }
 }
 
-/// The law that stands for the kernel under the conditions of a recording.
+/// Returns the policy that models the kernel under the conditions of a recording.
 pub fn kernel_policy(kernel: &Recording) -> Spec {
     let mut spec = Spec::plain("ondemand");
     spec.parameters.insert("folio_order".to_owned(), kernel.folio_order_max.to_string());
     spec
 }
 
-/// One step in which two recordings differ.
+/// A step in which two recordings differ.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StepDifference {
-    /// Which step, counted from 0.
+    /// Index of the step, from 0.
     pub index: usize,
     /// The step.
     pub step: HandleStep,
-    /// What the kernel added.
+    /// Folios that the kernel added.
     pub kernel: Vec<Folio>,
-    /// What our law added.
+    /// Folios that the policy added.
     pub policy: Vec<Folio>,
 }
 
@@ -106,26 +105,27 @@ impl fmt::Display for StepDifference {
     }
 }
 
-/// How two recordings of one list compare.
+/// Result of a comparison of two recordings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConformanceReport {
-    /// How many reads and touches there were; advice and reopening are not counted.
+    /// Number of reads and touches. Advice and reopening are not counted.
     pub reads: usize,
-    /// How many of them brought in the same folios.
+    /// Number of reads and touches with equal folios.
     pub equal: usize,
-    /// The steps that differ. After the first, the states have parted: what
-    /// follows may be its consequence.
+    /// The steps that differ. After the first difference the states differ too, so later
+    /// differences may be consequences.
     pub differences: Vec<StepDifference>,
-    /// Pages that the kernel added in all.
+    /// Total number of pages that the kernel added.
     pub kernel_pages: u64,
-    /// Pages that the law added in all.
+    /// Total number of pages that the policy added.
     pub policy_pages: u64,
 }
 
-/// Holds what `policy` added against what `kernel` added, step by step.
+/// Compares the folios added by `policy` with the folios added by `kernel`, step by step.
 ///
 /// # Panics
-/// When the three lists have different lengths: they belong to different runs.
+/// Panics if the three lists have different lengths, because they then belong to different lists of
+/// steps.
 pub fn compare(steps: &[HandleStep], kernel: &Recording, policy: &Recording) -> ConformanceReport {
     assert_eq!(steps.len(), kernel.added.len(), "the kernel's recording is of another list");
     assert_eq!(steps.len(), policy.added.len(), "the policy's recording is of another list");

@@ -1,4 +1,4 @@
-//! Modelled devices, in virtual time.
+//! Simulated storage devices in virtual time.
 
 use readpath_core::request::{Completion, DeviceCaps, DeviceRequest, RequestId};
 use readpath_core::unit::Time;
@@ -22,30 +22,33 @@ pub mod rate;
 pub mod registry;
 pub mod ssd;
 
-/// Any modelled device; it may be handed to another thread.
+/// A simulated device of any type. It can be moved to another thread.
 pub type BoxedDevice = Box<dyn Device + Send>;
 
-/// A device that takes requests and finishes them later, in virtual time.
+/// A simulated device: it accepts requests and completes them later, in virtual time.
 ///
-/// Order of calls: `submit` while fewer than `depth_max` requests are in it, and `flush`
-/// at any time, under a name that no request has; `next_event` says when it next needs to be looked at; `poll(now)`, with a
-/// `now` that never goes backwards and never passes `next_event`, gives the
-/// requests and flushes that are finished by then, one a call, until there is none.
+/// Callers obey this order of calls:
+///
+/// - `submit` while fewer than `depth_max` requests are in flight.
+/// - `flush` at any time, with an identifier that no request in flight has.
+/// - `next_event` returns the time of the next event inside the device.
+/// - `poll(now)` returns one finished request or flush per call, until it returns `None`. `now`
+///   never decreases and never exceeds `next_event`.
 pub trait Device {
-    /// What it can do; constant over its life.
+    /// Returns the limits of the device: size, largest request, queue depth. They never change.
     fn caps(&self) -> DeviceCaps;
 
-    /// Takes a request in. It lies within the device, is no larger than the
-    /// largest request, and there is room for it: the machine saw to that.
+    /// Accepts a request. The caller has checked that it lies within the device, is no larger than
+    /// the largest request, and that the queue has room.
     fn submit(&mut self, now: Time, request: DeviceRequest);
 
-    /// Puts everything that was reported written by now on what keeps it without power;
-    /// a completion of this name says when that is done.
+    /// Makes all writes that were reported complete by `now` durable. A completion with this `id`
+    /// reports the end of the flush.
     fn flush(&mut self, now: Time, id: RequestId);
 
-    /// The earliest time at which something happens inside; `None` when it is idle.
+    /// Returns the time of the next internal event, or `None` when the device is idle.
     fn next_event(&self) -> Option<Time>;
 
-    /// Lets time come to `now` and gives the next finished request, if there is one.
+    /// Advances the device to `now` and returns the next finished request, if any.
     fn poll(&mut self, now: Time) -> Option<Completion>;
 }

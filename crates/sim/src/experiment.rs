@@ -1,8 +1,7 @@
-//! The sources' tables: published beside modelled.
+//! Published tables, reproduced in simulation.
 //!
-//! Each table is run on one description of one machine, with nothing fitted per
-//! cell. What the sources left out is given as modelled, without a published
-//! figure beside it.
+//! Each table is simulated with one description of the machine, and no cell is fitted individually.
+//! Values that the source omits are shown without a published value.
 
 use readpath_core::policy::Spec;
 use serde::Serialize;
@@ -21,26 +20,26 @@ mod e;
 /// A table that can be reproduced.
 #[derive(Clone, Copy)]
 pub struct Experiment {
-    /// Its letter, as in the sources.
+    /// Letter of the table, as in the sources.
     pub name: &'static str,
-    /// What it shows, in one line.
+    /// One-line title.
     pub title: &'static str,
     run: fn(u64, u32, &mut ProgressCallback<'_>) -> Result<Vec<ReproducedTable>, SimulateError>,
 }
 
-/// Hears of the progress of a run.
+/// Callback for the progress of a simulation.
 pub type ProgressCallback<'a> = dyn FnMut(Progress) -> Go + 'a;
 
-/// The tables that there are.
+/// All reproducible tables.
 pub const EXPERIMENTS: &[Experiment] =
     &[a::EXPERIMENT, b::EXPERIMENT, c::EXPERIMENT, d::EXPERIMENT, e::EXPERIMENT];
 
 impl Experiment {
-    /// Runs every row of the experiment's tables, in the order in which they are printed,
-    /// each for a `shortened`-th of its length: 1 for the figures, more for a quick look.
+    /// Simulates every row of the experiment's tables, in output order. `shortened` divides the
+    /// length of each simulation: 1 for the full results, more for a quick look.
     ///
     /// # Errors
-    /// A job or a device is described wrongly: a fault of the experiment.
+    /// Fails if a job or a device is described wrongly, which is a bug of the experiment.
     pub fn run(
         &self,
         seed: u64,
@@ -51,74 +50,73 @@ impl Experiment {
     }
 }
 
-/// A table: published beside modelled.
+/// A table with published and simulated values.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ReproducedTable {
-    /// Its letter.
+    /// Letter of the table.
     pub table: String,
-    /// What it shows.
+    /// Title.
     pub title: String,
-    /// The modelled machine, in words.
+    /// Description of the simulated machine.
     pub machine: String,
-    /// The unit of the figures.
+    /// Unit of the values.
     pub unit: String,
-    /// The rows, the first of which is the one that ratios refer to; none in a
-    /// table with a grid.
+    /// Rows of the table. Ratios refer to the first row. Empty for a table with a grid.
     pub rows: Vec<TableRow>,
-    /// The figures of a table over a number, such as that of the processes.
+    /// Values over a parameter, such as the number of processes.
     pub grid: Option<Grid>,
 }
 
-/// Figures over a number: one row for each policy, one column for each number.
+/// Values over a parameter: one row per policy, one column per parameter value.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Grid {
-    /// What the columns count.
+    /// Name of the parameter.
     pub over: String,
-    /// The number of each column.
+    /// Parameter value of each column.
     pub columns: Vec<u32>,
-    /// The rows.
+    /// Rows of the grid.
     pub rows: Vec<GridRow>,
 }
 
-/// One row of a grid; each of its lists has one entry for each column.
+/// One row of a grid. Each list has one entry per column.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct GridRow {
-    /// What was measured.
+    /// Label of the row.
     pub label: String,
-    /// The laws that stand for it.
+    /// Policies that represent the row.
     pub policies: String,
-    /// The source's figures; null where the source leaves them out.
+    /// Published values. Null where the source omits them.
     pub published: Vec<Option<f64>>,
-    /// Our figures.
+    /// Simulated values.
     pub modelled: Vec<f64>,
 }
 
 /// One row of a table.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TableRow {
-    /// What was measured.
+    /// Label of the row.
     pub label: String,
-    /// The laws that stand for it.
+    /// Policies that represent the row.
     pub policies: String,
-    /// The source's figure; null where the source leaves it out.
+    /// Published value. Null if the source omits it.
     pub published: Option<f64>,
-    /// The source's figure ÷ that of the first row.
+    /// Published value, divided by the first row's.
     pub published_ratio: Option<f64>,
-    /// Our figure.
+    /// Simulated value.
     pub modelled: f64,
-    /// Our figure ÷ that of the first row.
+    /// Simulated value, divided by the first row's.
     pub modelled_ratio: f64,
-    /// Requests that the device was given.
+    /// Number of device requests.
     pub device_requests: Option<u64>,
-    /// Their mean size in KiB.
+    /// Mean size of a device request, in KiB.
     pub device_request_kib_mean: Option<f64>,
-    /// Pages read back from swap; null where nothing is swapped.
+    /// Pages read from swap. Null without swap.
     pub pages_in: Option<u64>,
-    /// Pages written to swap; null where nothing is swapped.
+    /// Pages written to swap. Null without swap.
     pub pages_out: Option<u64>,
 }
 
-/// A row to be run: what it is called, what stands for it, and the source's figure.
+/// A row to simulate: label, job and setup that represent it, and the published value.
 struct SimulatedRow {
     label: &'static str,
     job: String,
@@ -126,7 +124,7 @@ struct SimulatedRow {
     published: Option<f64>,
 }
 
-/// Runs the cases in MB/s (10⁶ bytes), ratios to the first.
+/// Simulates the cases. Returns MB/s (10⁶ bytes) and ratios to the first case.
 fn megabytes_per_second(
     cases: Vec<SimulatedRow>,
     tell: &mut ProgressCallback<'_>,
@@ -153,6 +151,7 @@ fn megabytes_per_second(
     Ok(rows)
 }
 
+/// Parses the text of a policy or a device.
 fn policy(text: &str) -> Spec {
     Spec::parse(text).expect("the experiment's policy is well formed")
 }

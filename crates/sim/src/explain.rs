@@ -59,14 +59,14 @@ pub use shape::{FileStatistics, ReadShape, SizeCount, StrideCount, ThreadStatist
 
 use gather::RecordingData;
 
-/// What is less is a small request: up to there a device of today takes much the same
-/// time for any (a drive of 1 GB/s and 60 µs a request: 60 KB).
+/// Size below which a request is small. Up to this size, a request takes about constant time on
+/// today's devices (a drive with 1 GB/s and 60 µs per request: 60 KB).
 pub const SMALL_BYTES: u64 = 64 << 10;
 
-/// What is more is a large request, for which the bytes are paid and not the request.
+/// Size above which a request is large: its bytes dominate its cost.
 pub const LARGE_BYTES: u64 = 512 << 10;
 
-/// Fewer requests at a device on average are a low depth.
+/// Mean number of device requests below which the queue depth is low.
 pub const LOW_DEPTH: f64 = 2.0;
 
 /// Length of a run of reads in order that shows a random hint to be wrong: the kernel's default
@@ -79,31 +79,31 @@ pub const WAITS_LEAST: u64 = 16;
 /// Least time in seconds that a finding costs.
 pub const SECONDS_LEAST: f64 = 1e-3;
 
-/// So many times as slow as others is a slow file.
+/// Ratio to the median of other files above which a file is slow.
 pub const SLOW_FACTOR: f64 = 4.0;
 
-/// The part of the time from which on a cause is told.
+/// Fraction of the recording's duration above which a cause is reported.
 pub const REPORTED_SHARE_MIN: f64 = 0.05;
 
-/// Why a program waits longer than it must.
+/// Cause of an avoidable wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WaitCause {
-    /// One request at a time, at places that nobody could foresee.
+    /// One request at a time, at unpredictable positions.
     Depth,
-    /// Requests that are smaller than what the device is paid for.
+    /// Requests smaller than the cost of a request justifies.
     Small,
-    /// More is fetched than is used.
+    /// More data is fetched than used.
     OverRead,
     /// A mapping is fetched page by page.
     PageFaults,
-    /// The kernel was told what is not so.
+    /// Wrong advice to the kernel.
     Advice,
-    /// The same bytes are fetched again.
+    /// Bytes are fetched repeatedly.
     Again,
     /// One file is slower than the others.
     SlowFile,
-    /// Writes stand before the reads.
+    /// Writes delay the reads.
     Writers,
     /// Many small files, one after the other.
     ManyFiles,
@@ -111,59 +111,59 @@ pub enum WaitCause {
     Calls,
 }
 
-/// What is wrong.
+/// A reported cause.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Finding {
     /// The cause.
     pub cause: WaitCause,
-    /// How long the program waited for it, in seconds.
+    /// Time in seconds that the program waited for it.
     pub seconds: f64,
-    /// The part of the recording's length.
+    /// The wait as a fraction of the recording's duration.
     pub share: f64,
-    /// What is wrong, in a line.
+    /// One-line summary.
     pub title: String,
-    /// From what that is to be seen.
+    /// Evidence in the recording.
     pub evidence: String,
-    /// What would help.
+    /// Proposed remedy.
     pub remedy: String,
 }
 
-/// What limits the program where nothing is wrong.
+/// Limit of a program without a reported cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ProgramLimit {
-    /// Nothing was read.
+    /// The program read no files.
     Nothing,
-    /// It hardly ever waited for a device: what it read was in memory, or came in time.
+    /// It rarely waited for a device: its data was in memory or arrived in time.
     Program,
-    /// It waited for a device that was asked well.
+    /// It waited for a device that was used well.
     Device,
     /// Too many of its reads were not seen.
     Unseen,
 }
 
-/// What is to be said of a recording.
+/// Result of the diagnosis.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Explanation {
-    /// The program's name.
+    /// Name of the program.
     pub program: String,
-    /// The recording's length in seconds.
+    /// Duration of the recording in seconds.
     pub seconds: f64,
-    /// How long at least one thread waited for a device, in seconds.
+    /// Time in seconds in which at least one thread waited for a device.
     pub waited_seconds: f64,
-    /// Processor time of the program in seconds, where it is known.
+    /// Processor time of the program in seconds, if known.
     pub processor_seconds: Option<f64>,
-    /// How many events were lost.
+    /// Number of lost events.
     pub lost: u64,
     /// By way: number of reads of which the bytes are not known, and the waits for them in seconds.
     pub unseen: Vec<(ReadMethod, u64, f64)>,
-    /// What is wrong, the most costly first.
+    /// Reported causes, the most costly first.
     pub findings: Vec<Finding>,
-    /// What limits it where nothing is.
+    /// Limit of the program without a reported cause.
     pub limit: ProgramLimit,
-    /// That in a line.
+    /// The limit as text.
     pub limit_text: String,
-    /// What its reads are like.
+    /// Statistics of its reads.
     pub shape: ReadShape,
 }
 
@@ -176,12 +176,12 @@ pub struct Explainer {
 }
 
 impl Explainer {
-    /// Takes the next record.
+    /// Processes the next record.
     pub fn take(&mut self, record: &Record) {
         self.gathered.take(record);
     }
 
-    /// Says what is to be said.
+    /// Returns the result.
     pub fn finish(mut self) -> Explanation {
         self.gathered.end();
         let gathered = &self.gathered;

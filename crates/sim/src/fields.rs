@@ -1,95 +1,95 @@
-//! Fields of a parameter file, whatever its syntax, read with bounds and units.
+//! Fields of a parameter file in any syntax, read with bounds and units.
 //!
-//! A parsed file is a tree of blocks, each with named values, each with the line
-//! it stands on. A [`FieldBlock`] is read field by field; whatever is wrong is told with
-//! file, line, field, unit and the bound that it breaks. A field that nobody asked
-//! for is an error too: a misspelt name must not silently leave a default in force.
+//! A parsed file is a tree of blocks with named values and their line numbers. A [`FieldBlock`] is read
+//! field by field. Errors contain file, line, field, unit and the violated bound. A field that is
+//! never read is an error too: a misspelt name must not silently leave the default.
 
 pub mod toml_text;
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
 
-/// What a field holds.
+/// Value of a field.
 #[derive(Clone, Debug)]
 pub enum FieldValue {
     /// A number.
     Number(f64),
     /// A word, a name or a text.
     Text(String),
-    /// A list.
+    /// A list, with the line of each item.
     List(Vec<(usize, FieldValue)>),
     /// A block, with the word before its brace, if any.
     Block(FieldBlock),
 }
 
-/// One named value.
+/// A named value.
 #[derive(Clone, Debug)]
 pub struct NamedValue {
-    /// Its name.
+    /// Name of the field.
     pub key: String,
-    /// The line it stands on, from 1.
+    /// Line number, from 1.
     pub line: usize,
-    /// What it holds.
+    /// Value of the field.
     pub value: FieldValue,
-    /// Where its author has it from.
+    /// Source that the author of the file states for the value.
     pub source: Option<String>,
+    /// True once the field has been read.
     is_read: Cell<bool>,
     unit: Cell<&'static str>,
 }
 
 impl NamedValue {
-    /// A field as the parser found it.
+    /// Creates an unread field.
     pub fn new(key: String, line: usize, value: FieldValue, source: Option<String>) -> NamedValue {
         NamedValue { key, line, value, source, is_read: Cell::new(false), unit: Cell::new("") }
     }
 }
 
 impl NamedValue {
-    /// The unit in which it was read; empty before, and for what is no number.
+    /// Returns the unit in which the field was read. Empty before that, and for non-numbers.
     pub fn unit(&self) -> &'static str {
         self.unit.get()
     }
 }
 
-/// Named values between braces, or under a heading.
+/// Named values between braces or under a heading.
 #[derive(Clone, Debug)]
 pub struct FieldBlock {
-    /// The file it stands in.
+    /// Name of the file.
     pub file: String,
-    /// The line it starts on.
+    /// First line of the block.
     pub line: usize,
-    /// The word before its brace: the type of the block.
+    /// Type of the block: the word before its brace.
     pub kind: String,
-    /// The word after that: its name, if it has one.
+    /// Name of the block, if any: the word after the type.
     pub name: String,
-    /// Its fields.
+    /// Fields of the block.
     pub fields: Vec<NamedValue>,
-    /// What was asked for and not there, with the default that is in force.
+    /// Fields that were read but are absent, with their defaults.
     pub defaults: RefCell<Vec<DefaultUsed>>,
 }
 
-/// A field that a block leaves out, and what holds in its place.
+/// An absent field, with its default.
 #[derive(Clone, Debug)]
 pub struct DefaultUsed {
-    /// Its name.
+    /// Name of the field.
     pub key: String,
-    /// The value in force.
+    /// Default value.
     pub value: String,
-    /// Its unit.
+    /// Unit of the value.
     pub unit: &'static str,
 }
 
-/// Something wrong in a parameter file.
+/// Error in a parameter file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileError {
-    /// The file.
+    /// Name of the file.
     pub file: String,
-    /// The line, from 1; 0 when it is the file as a whole.
+    /// Line number, from 1. 0 for the file as a whole.
     pub line: usize,
-    /// The field; empty when it is none.
+    /// Name of the field. Empty if the error is not about a field.
     pub field: String,
-    /// What is wrong and what is expected, with unit and bound.
+    /// Problem and expected form, with unit and bound.
     pub problem: String,
 }
 
@@ -108,53 +108,54 @@ impl fmt::Display for FileError {
 
 impl std::error::Error for FileError {}
 
-/// The numbers that a field may hold, and their unit.
+/// Valid range of a number, with its unit.
 #[derive(Clone, Copy, Debug)]
 pub struct NumberBounds {
-    /// The least.
+    /// Minimum.
     pub least: f64,
-    /// The most.
+    /// Maximum.
     pub most: f64,
-    /// The unit, for the message.
+    /// Unit for error messages.
     pub unit: &'static str,
 }
 
-/// Bounds from `least` to `most`, both included.
+/// Returns the bounds from `least` to `most`, both inclusive.
 pub const fn bounds(least: f64, most: f64, unit: &'static str) -> NumberBounds {
     NumberBounds { least, most, unit }
 }
 
 impl FieldBlock {
-    /// The error that `field`, on its line, has this problem.
+    /// Returns the error for a problem with the field `key`, with its line.
     pub fn error(&self, key: &str, problem: String) -> FileError {
         let line = self.fields.iter().find(|field| field.key == key).map_or(self.line, |f| f.line);
         FileError { file: self.file.clone(), line, field: key.to_owned(), problem }
     }
 
-    /// The field `key`, if it is there; it counts as read.
+    /// Returns the field `key`, if present, and marks it as read.
     pub fn find(&self, key: &str) -> Option<&NamedValue> {
         let field = self.fields.iter().find(|field| field.key == key)?;
         field.is_read.set(true);
         Some(field)
     }
 
+    /// Returns the field `key`, or an error if it is absent.
     fn need(&self, key: &str) -> Result<&NamedValue, FileError> {
         self.find(key).ok_or_else(|| self.error(key, "is missing".to_owned()))
     }
 
-    /// The number under `key`.
+    /// Returns the number of the field `key`.
     ///
     /// # Errors
-    /// It is missing, no number, or out of bounds.
+    /// Fails if the field is missing, is not a number, or is out of bounds.
     pub fn number(&self, key: &str, bounds: NumberBounds) -> Result<f64, FileError> {
         let field = self.need(key)?;
         self.checked(field, &field.value, bounds)
     }
 
-    /// The number under `key`, or `default` where there is none.
+    /// Returns the number of the field `key`, or `default` if it is absent.
     ///
     /// # Errors
-    /// It is no number, or out of bounds.
+    /// Fails if the field is not a number or is out of bounds.
     pub fn number_or(
         &self,
         key: &str,
@@ -168,6 +169,7 @@ impl FieldBlock {
         Ok(default)
     }
 
+    /// Records that a default is used.
     fn record_default(&self, key: &str, value: String, unit: &'static str) {
         let mut defaults = self.defaults.borrow_mut();
         if defaults.iter().all(|noted| noted.key != key) {
@@ -175,10 +177,10 @@ impl FieldBlock {
         }
     }
 
-    /// The whole number under `key`.
+    /// Returns the whole number of the field `key`.
     ///
     /// # Errors
-    /// It is missing, not whole, or out of bounds.
+    /// Fails if the field is missing, is not a whole number, or is out of bounds.
     pub fn integer(&self, key: &str, bounds: NumberBounds) -> Result<u64, FileError> {
         let number = self.number(key, bounds)?;
         if number.fract() != 0.0 {
@@ -188,10 +190,10 @@ impl FieldBlock {
         Ok(number as u64)
     }
 
-    /// The whole number under `key`, or `default` where there is none.
+    /// Returns the whole number of the field `key`, or `default` if it is absent.
     ///
     /// # Errors
-    /// It is not whole, or out of bounds.
+    /// Fails if the field is not a whole number or is out of bounds.
     pub fn integer_or(
         &self,
         key: &str,
@@ -205,10 +207,11 @@ impl FieldBlock {
         Ok(default)
     }
 
-    /// The switch under `key`: 0 or 1, `true` or `false`; `default` where there is none.
+    /// Returns the switch in the field `key` (0, 1, `true` or `false`), or `default` if it is
+    /// absent.
     ///
     /// # Errors
-    /// It is anything else.
+    /// Fails on any other value.
     pub fn switch_or(&self, key: &str, default: bool) -> Result<bool, FileError> {
         match self.find(key).map(|field| &field.value) {
             None => {
@@ -223,10 +226,10 @@ impl FieldBlock {
         }
     }
 
-    /// The text under `key`, if there is one.
+    /// Returns the text of the field `key`, if present.
     ///
     /// # Errors
-    /// It is no text.
+    /// Fails if the field is not a text.
     pub fn text(&self, key: &str) -> Result<Option<&str>, FileError> {
         match self.find(key).map(|field| &field.value) {
             None => Ok(None),
@@ -235,18 +238,18 @@ impl FieldBlock {
         }
     }
 
-    /// The text under `key`.
+    /// Returns the text of the field `key`.
     ///
     /// # Errors
-    /// It is missing or no text.
+    /// Fails if the field is missing or is not a text.
     pub fn needed_text(&self, key: &str) -> Result<&str, FileError> {
         self.text(key)?.ok_or_else(|| self.error(key, "is missing".to_owned()))
     }
 
-    /// The choice that the word under `key` names, or `default` where there is none.
+    /// Returns the choice named by the field `key`, or `default` if it is absent.
     ///
     /// # Errors
-    /// The word is none of `choices`.
+    /// Fails if the word is not in `choices`.
     pub fn choice<T: Copy + PartialEq>(
         &self,
         key: &str,
@@ -264,10 +267,10 @@ impl FieldBlock {
         })
     }
 
-    /// The block under `key`.
+    /// Returns the block in the field `key`.
     ///
     /// # Errors
-    /// It is missing or no block.
+    /// Fails if the field is missing or is not a block.
     pub fn block(&self, key: &str) -> Result<&FieldBlock, FileError> {
         match &self.need(key)?.value {
             FieldValue::Block(block) => Ok(block),
@@ -275,10 +278,10 @@ impl FieldBlock {
         }
     }
 
-    /// The blocks in the list under `key`.
+    /// Returns the blocks of the list in the field `key`.
     ///
     /// # Errors
-    /// It is missing, or not a list of blocks.
+    /// Fails if the field is missing or is not a list of blocks.
     pub fn blocks(&self, key: &str) -> Result<Vec<&FieldBlock>, FileError> {
         let FieldValue::List(items) = &self.need(key)?.value else {
             return Err(self.error(key, "expected a list of blocks".to_owned()));
@@ -295,10 +298,10 @@ impl FieldBlock {
             .collect()
     }
 
-    /// The numbers in the list under `key`; none where it is absent.
+    /// Returns the numbers of the list in the field `key`. An absent field returns an empty list.
     ///
     /// # Errors
-    /// It is not a list of numbers, or one is out of bounds.
+    /// Fails if the field is not a list of numbers, or if one is out of bounds.
     pub fn numbers(&self, key: &str, bounds: NumberBounds) -> Result<Vec<f64>, FileError> {
         let Some(field) = self.find(key) else { return Ok(Vec::new()) };
         let FieldValue::List(items) = &field.value else {
@@ -313,6 +316,7 @@ impl FieldBlock {
             .collect()
     }
 
+    /// Checks that a value is a number within bounds.
     fn checked(
         &self,
         field: &NamedValue,
@@ -339,10 +343,10 @@ impl FieldBlock {
         }
     }
 
-    /// Refuses every field that nobody has read, in this block.
+    /// Rejects every field of this block that has not been read.
     ///
     /// # Errors
-    /// The first such field.
+    /// Returns the first such field.
     pub fn reject_unread(&self) -> Result<(), FileError> {
         match self.fields.iter().find(|field| !field.is_read.get()) {
             None => Ok(()),
@@ -351,7 +355,7 @@ impl FieldBlock {
     }
 }
 
-/// The unit itself: what stands in brackets explains a bound.
+/// Returns the unit without the explanation in brackets.
 fn unit_word(unit: &'static str) -> &'static str {
     unit.split('(').next().unwrap_or_default().trim()
 }

@@ -1,39 +1,39 @@
-//! Files that somebody gives as input, read whole.
+//! Reads input files of the user completely, with a size limit.
 //!
-//! What a file says of its length is nothing to go by: one that has none, as `/dev/zero`, goes on for good, and one with
-//! holes has exabytes. So none is read beyond what its reader says is the most.
+//! The stated length of a file is unreliable: `/dev/zero` is endless, and a sparse file can have
+//! exabytes. Therefore every caller states a maximum.
 
 use std::io::{self, ErrorKind, Read};
 use std::path::Path;
 
-/// The longest that a text may be which somebody writes by hand: a job file, loads, the description of a drive.
+/// Maximum size of a text written by hand: a job file, loads, the description of a drive.
 pub const TEXT_BYTES_MAX: u64 = 16 << 20;
 
-/// The longest that a list may be which a program has written.
+/// Maximum size of a list written by a program.
 pub const LIST_BYTES_MAX: u64 = 512 << 20;
 
-/// The bytes of a file with at most `bytes_max` of them.
+/// Returns the bytes of a file with at most `bytes_max` bytes.
 ///
 /// # Errors
-/// It can't be read, or has more; the error doesn't name the file.
+/// Fails if the file cannot be read or is larger. The error does not contain the file name.
 #[allow(clippy::disallowed_methods, reason = "inputs of the modelled world are files")]
 pub fn bytes(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     read_at_most(std::fs::File::open(path)?, bytes_max)
 }
 
-/// The text of a file with at most `bytes_max` bytes.
+/// Returns the text of a file with at most `bytes_max` bytes.
 ///
 /// # Errors
-/// As [`bytes`], or it isn't text.
+/// Fails in the same cases as [`bytes`], and if the file is not UTF-8.
 pub fn text(path: &Path, bytes_max: u64) -> io::Result<String> {
     let text = String::from_utf8(bytes(path, bytes_max)?);
     text.map_err(|_| io::Error::new(ErrorKind::InvalidData, "it is not text"))
 }
 
-/// All bytes of a source that has at most `bytes_max` of them.
+/// Returns all bytes of a source with at most `bytes_max` bytes.
 ///
 /// # Errors
-/// It can't be read, or has more.
+/// Fails if the source cannot be read or has more bytes.
 pub fn read_at_most(source: impl Read, bytes_max: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     source.take(bytes_max.saturating_add(1)).read_to_end(&mut bytes)?;

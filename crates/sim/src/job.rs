@@ -1,24 +1,29 @@
-//! fio job files: what a benchmark asks of the storage, in fio's own format.
+//! fio job files: the load that a benchmark puts on the storage, in fio's own format.
 //!
-//! The same file runs in fio and here, and means the same. Every option of fio is known
-//! ([`options()`]) and has one of three classes: it is honoured; or it changes nothing here,
-//! and the job says that it stands there ([`Job::without_effect`]); or it is refused, with the
-//! reason, because ignoring it would change what is measured. So it is with fio's engines.
+//! A file has the same meaning in fio and here. Every option of fio is known ([`options()`]) and
+//! has one of three levels of support:
 //!
-//! Where fio is lenient this reader is strict: a suffix that fio would drop in silence (`size=1x`
-//! is one byte there), a number that does not fit, a job without `rw` are errors that name the
-//! line. So every file that is read here is read by fio. There are two exceptions, extensions of
-//! ours that fio refuses: `ioengine=raw`, large transfers past the cache in chunks, and
-//! `random_generator=permutation`, each block once in constant memory.
+//! - supported;
+//! - without effect here, which the job reports ([`Job::without_effect`]);
+//! - rejected with the reason, because ignoring it would change the measurement.
+//!
+//! fio's engines have the same levels.
+//!
+//! This parser is stricter than fio. A suffix that fio silently drops (`size=1x` is one byte in
+//! fio), a number that does not fit, and a job without `rw` are errors with a line number. Every
+//! file accepted here is therefore accepted by fio, with two exceptions. They are extensions that
+//! fio rejects: `ioengine=raw` (large direct transfers in chunks) and
+//! `random_generator=permutation` (each block once, in constant memory).
 //!
 //! The format, as fio reads it:
-//! - `[name]` starts a job, `[global]` (any name that starts so) changes the
-//!   defaults of the jobs *after* it; it may come several times and adds up;
-//! - `option=value`, or `option` alone for switches; the last one wins;
-//! - `;` and `#` start a comment, also behind a value;
-//! - `include FILE` stands for the lines of that file, `${NAME}` for a variable of the
-//!   environment, `$ncpus`, `$pagesize`, `$mb_memory` for facts of the machine. A job file that
-//!   has them is read with [`JobFile::parse_in`], which is told of them.
+//!
+//! - `[name]` starts a job. `[global]` (any name with that start) changes the defaults of the jobs
+//!   *after* it. It can occur several times and accumulates.
+//! - `option=value`, or `option` alone for switches. The last one wins.
+//! - `;` and `#` start a comment, also after a value.
+//! - `include FILE` inserts the lines of that file. `${NAME}` is an environment variable. `$ncpus`,
+//!   `$pagesize` and `$mb_memory` are properties of the machine. A job file with these is read by
+//!   [`JobFile::parse_in`], which receives their values.
 
 use readpath_core::request::Priority;
 use readpath_core::unit::Time;
@@ -38,205 +43,206 @@ pub use kinds::*;
 pub use options::{FioOption, OptionClass, options};
 pub use parse::{Environment, Inclusion, Variables};
 
-/// A job file, read and checked.
+/// A parsed and checked job file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JobFile {
-    /// The jobs in the order of the file; at least one.
+    /// Jobs in the order of the file, at least one.
     pub jobs: Vec<Job>,
 }
 
-/// One job: what each of its processes does.
+/// One job: the work of each of its processes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Job {
-    /// The section's name, or the value of `name`.
+    /// Name of the section, or the value of `name`.
     pub name: String,
     /// Free text (`description`).
     pub description: Option<String>,
-    /// The line of the section, counted from 1.
+    /// Line of the section, from 1.
     pub line: usize,
-    /// Where and in which direction (`rw`).
+    /// Order and direction of the operations (`rw`).
     pub pattern: JobPattern,
-    /// The sizes of reads and of writes (`bs`, `bsrange`, `bssplit`); at least 1 byte.
+    /// Sizes of reads and of writes (`bs`, `bsrange`, `bssplit`), at least 1 byte.
     pub block_sizes: [BlockSizes; 2],
     /// The sizes of trims: none is ever made, but fio's bounds count them.
     pub trim_block_sizes: BlockSizes,
-    /// Whether a size need not be a multiple of the smallest (`bs_unaligned`).
+    /// True if sizes need not be multiples of the smallest one (`bs_unaligned`).
     pub is_unaligned: bool,
-    /// Whether the first size is that of sequential and the second that of random places
-    /// (`bs_is_seq_rand`); else of reads and of writes.
+    /// True if the first size is for sequential and the second for random positions
+    /// (`bs_is_seq_rand`). Otherwise they are for reads and writes.
     pub is_size_by_order: bool,
-    /// To what random places are aligned (`blockalign`), reads and writes; `None`: to the smallest
+    /// Alignment of random positions (`blockalign`) for reads and writes. `None` means the smallest
     /// size.
     pub align_bytes: [Option<u64>; 2],
-    /// How much of its files a process covers in one pass (`size`), for all its files together.
+    /// Bytes of its files that a process covers in one pass (`size`), for all its files together.
     pub size: Option<BytesOrPercent>,
-    /// How much is moved in total, when that is not one pass (`io_size`).
+    /// Total bytes to transfer, if different from one pass (`io_size`).
     pub io_size: Option<BytesOrPercent>,
-    /// Where in each file the area begins (`offset`).
+    /// Start of the area in each file (`offset`).
     pub offset: BytesOrPercent,
-    /// By how much further each process begins than the one before (`offset_increment`).
+    /// Distance between the starts of consecutive processes (`offset_increment`).
     pub offset_increment: BytesOrPercent,
-    /// To what an offset in percent is rounded up (`offset_align`); `None`: to the smallest size.
+    /// Unit to which an offset in percent is rounded up (`offset_align`). `None` means the smallest
+    /// size.
     pub offset_align_bytes: Option<u64>,
-    /// How many operations end a pass (`number_ios`).
+    /// Number of operations that ends a pass (`number_ios`).
     pub operations: Option<u64>,
-    /// How large each file is (`filesize`): the smallest and the largest.
+    /// Minimum and maximum file size (`filesize`).
     pub file_bytes: Option<(u64, u64)>,
-    /// The files (`filename`), shared by all processes; empty: files of its own for each process.
+    /// Files (`filename`), shared by all processes. If empty, each process has files of its own.
     pub file_names: Vec<String>,
-    /// How many files each process has where none are named (`nrfiles`); at least 1.
+    /// Number of files per process if none are named (`nrfiles`), at least 1.
     pub files: u32,
-    /// How files are named where none are (`filename_format`).
+    /// Format of the names of such files (`filename_format`).
     pub file_name_format: Option<String>,
-    /// Which of several files is next (`file_service_type`).
+    /// Choice of the next file among several (`file_service_type`).
     pub file_service: FileService,
-    /// The directories of the files (`directory`); processes take them in turn.
+    /// Directories of the files (`directory`), assigned to the processes in rotation.
     pub directories: Vec<String>,
-    /// How many processes do the same (`numjobs`); at least 1.
+    /// Number of identical processes (`numjobs`), at least 1.
     pub processes: u32,
-    /// How many operations are kept in flight (`iodepth`); 1 for engines that wait.
+    /// Queue depth (`iodepth`). 1 for synchronous engines.
     pub depth: u32,
-    /// How many operations are collected before they are submitted (`iodepth_batch`); 1 to `depth`.
+    /// Number of operations that are submitted together (`iodepth_batch`), 1 to `depth`.
     pub batch: u32,
-    /// How many completions are collected before new operations are prepared
-    /// (`iodepth_batch_complete`); 1 to `depth`.
+    /// Number of completions that are collected before new operations (`iodepth_batch_complete`), 1
+    /// to `depth`.
     pub batch_complete: u32,
-    /// Down to how many in flight a full queue is drained (`iodepth_low`); 1 to `depth`.
+    /// Number of operations in flight to which a full queue is drained (`iodepth_low`), 1 to
+    /// `depth`.
     pub low: u32,
-    /// By which system call (`ioengine`).
+    /// I/O engine (`ioengine`).
     pub engine: JobEngine,
-    /// The engine that the file names, where another one of ours stands in for it.
+    /// The engine in the file, if another engine replaces it.
     pub engine_named: Option<&'static str>,
-    /// Whether the page cache is bypassed (`direct`, or `buffered=0`).
+    /// True for direct I/O (`direct`, or `buffered=0`).
     pub is_direct: bool,
-    /// The longest that a process runs (`runtime`).
+    /// Maximum run time of a process (`runtime`).
     pub runtime: Option<Time>,
-    /// Whether a process starts over until `runtime` is up (`time_based`).
+    /// True if a process repeats its work until `runtime` has passed (`time_based`).
     pub is_time_based: bool,
-    /// How long it runs before anything is measured (`ramp_time`).
+    /// Run time before the measurement starts (`ramp_time`).
     pub ramp: Time,
-    /// When a process pauses (`thinktime`).
+    /// Pauses of a process (`thinktime`).
     pub pauses: PauseRule,
-    /// How fast it goes at most, and must go at least (`rate`).
+    /// Maximum and minimum rate (`rate`).
     pub rate: RateLimits,
-    /// The longest that an operation may take: one that takes longer ends the job (`max_latency`).
+    /// Maximum latency of an operation. A longer one ends the job (`max_latency`).
     pub latency_max: Option<Time>,
-    /// How the depth follows the latency (`latency_target`).
+    /// Search for the queue depth with a given latency (`latency_target`).
     pub latency_target: Option<LatencyTarget>,
-    /// Its share of a flow (`flow`).
+    /// Share in a flow (`flow`).
     pub flow: Option<FlowShareRule>,
-    /// When its rate counts as steady (`steadystate`).
+    /// Condition of a steady state (`steadystate`).
     pub steady: Option<SteadyStateRule>,
-    /// What the kernel is told of the pattern (`fadvise_hint`).
+    /// Advice to the kernel about the pattern (`fadvise_hint`).
     pub hint: AdviceHint,
-    /// The seed of the random places (`randseed`).
+    /// Seed of the random positions (`randseed`).
     pub seed: u64,
-    /// Whether the file gives that seed.
+    /// True if the file contains that seed.
     pub has_seed: bool,
-    /// Whether another run has the same places (`randrepeat`).
+    /// True if each run has the same positions (`randrepeat`).
     pub is_repeatable: bool,
-    /// Where the randomness of places comes from (`random_generator`).
+    /// Random generator of the positions (`random_generator`).
     pub generator: Generator,
-    /// Of a hundred places of a random job, how many are random (`percentage_random`); reads, writes.
+    /// Percentage of random positions in a random job (`percentage_random`), for reads and writes.
     pub random_percent: [u8; 2],
-    /// Where places between the random ones lie, and gaps between sequential ones (`rw=…:N`).
+    /// Positions between the random ones, and gaps between sequential ones (`rw=…:N`).
     pub sequence: RandomSequence,
     /// Zones with gaps (`zonemode=strided`).
     pub strides: Option<StridedZones>,
-    /// How random places are spread (`random_distribution`).
+    /// Distribution of the random positions (`random_distribution`).
     pub distribution: Distribution,
-    /// Whether a random pass takes each block once (unless `norandommap`).
+    /// True if a random pass covers each block once (unless `norandommap`).
     pub has_random_map: bool,
-    /// Whether its processes are reported as one (`group_reporting`).
+    /// True if the processes are reported together (`group_reporting`).
     pub is_group_reported: bool,
-    /// How long after the start of the run it may begin (`startdelay`).
+    /// Delay after the start of the run (`startdelay`).
     pub start_delay: Time,
-    /// Whether it waits for all jobs before it to end (`stonewall`).
+    /// True if the job waits for the end of all earlier jobs (`stonewall`).
     pub has_stonewall: bool,
-    /// The job whose end it waits for (`wait_for`).
+    /// Job whose end this job waits for (`wait_for`).
     pub wait_for: Option<String>,
-    /// Whether a group of reports begins with it (`new_group`).
+    /// True if a reporting group starts with this job (`new_group`).
     pub is_new_group: bool,
-    /// Whom it takes along when it ends (`exitall`).
+    /// Jobs that end with this one (`exitall`).
     pub takes_along: ExitScope,
-    /// Whether it only has its files made, and moves nothing (`create_only`).
+    /// True if the job only creates its files (`create_only`).
     pub is_creation_only: bool,
-    /// Whether what is cached of a file is dropped before it is used (`invalidate`).
+    /// True if cached data of a file is dropped before its first use (`invalidate`).
     pub invalidates: bool,
-    /// Whether, and when, what was written is read back (`verify`).
+    /// Verification of written data (`verify`).
     pub verify: Option<VerifyRule>,
-    /// The trace that is replayed in place of a pattern (`read_iolog`).
+    /// Trace that is replayed instead of a pattern (`read_iolog`).
     pub replay: Option<ReplayOptions>,
-    /// What is written down of its operations (`write_lat_log` and others).
+    /// Logs of its operations (`write_lat_log` and others).
     pub logs: LogOptions,
-    /// How many times the work is done (`loops`); at least 1.
+    /// Number of repetitions (`loops`), at least 1.
     pub loops: u32,
-    /// How often, and how, what was written is put on the medium.
+    /// Syncs of written data.
     pub sync: SyncRule,
-    /// The I/O priority (`prioclass`, `prio`); `None`: that of the caller.
+    /// I/O priority (`prioclass`, `prio`). `None` means the caller's.
     pub priority: Option<Priority>,
-    /// The options of the file that change nothing here, each once, in the order of the file.
+    /// Options of the file without effect here, each once, in the order of the file.
     pub without_effect: Vec<&'static str>,
 }
 
 impl Job {
-    /// The most bytes in a read.
+    /// Maximum size of a read.
     pub fn block_bytes_read(&self) -> u64 {
         self.block_sizes[0].most()
     }
 
-    /// The most bytes in a write.
+    /// Maximum size of a write.
     pub fn block_bytes_write(&self) -> u64 {
         self.block_sizes[1].most()
     }
 
-    /// Whether any of its operations may be a read.
+    /// Returns true if the job can read.
     pub fn reads(&self) -> bool {
         self.pattern.reads_percent > 0 || self.verify.is_some()
     }
 
-    /// Whether any of its operations may be a write.
+    /// Returns true if the job can write.
     pub fn writes(&self) -> bool {
         self.pattern.reads_percent < 100 && !self.verify.is_some_and(|verify| verify.is_only)
     }
 }
 
-/// A span of time as `runtime` takes it: in seconds, or with a unit.
+/// Parses a time in the form of `runtime`: in seconds, or with a unit.
 ///
 /// # Errors
-/// What a time must be, where this is none.
+/// Returns the expected form.
 pub fn span(text: &str) -> Result<Time, String> {
     let value = value::OptionValue { text, is_given: true, kilo: value::ByteUnits::default() };
     value.span(Time::from_s(1))
 }
 
 impl JobFile {
-    /// Whether any of its jobs has the engine `raw`.
+    /// Returns true if any job has the engine `raw`.
     pub fn has_raw(&self) -> bool {
         self.jobs.iter().any(|job| job.engine == JobEngine::Raw)
     }
 
-    /// Reads the text of a job file that stands for itself: nothing of the machine or its
-    /// environment comes in.
+    /// Parses a self-contained job file, without includes, variables and properties of the machine.
     ///
     /// # Errors
-    /// The first thing that is wrong, with its line.
+    /// Returns the first error with its line.
     pub fn parse(text: &str) -> Result<JobFile, JobError> {
         JobFile::parse_in(text, &Environment::default())
     }
 
-    /// Reads the text of a job file, with the files and variables that it brings in.
+    /// Parses a job file with its includes and variables.
     ///
     /// # Errors
-    /// The first thing that is wrong, with its line.
+    /// Returns the first error with its line.
     pub fn parse_in(text: &str, environment: &Environment<'_>) -> Result<JobFile, JobError> {
         parse::job_file(text, environment)
     }
 
-    /// The same jobs, each process of which runs for so long at most: a time as `runtime` takes it.
+    /// Limits the run time of each process, with a time in the form of `runtime`.
     ///
     /// # Errors
-    /// What a time must be, where this is none.
+    /// Returns the expected form of a time.
     pub fn with_runtime_limit(mut self, most: &str) -> Result<JobFile, String> {
         let most = span(most)?;
         for job in &mut self.jobs {
@@ -245,8 +251,8 @@ impl JobFile {
         Ok(self)
     }
 
-    /// What a reader of its figures must know: options that change nothing here, and engines
-    /// that another one stands in for. `None` where there is neither.
+    /// Returns the caveats for the results: options without effect, and replaced engines. `None` if
+    /// there are none.
     pub fn note(&self) -> Option<String> {
         let mut names: Vec<&str> = Vec::new();
         let mut engines: Vec<String> = Vec::new();

@@ -1,7 +1,6 @@
-//! The modelled world: devices in virtual time, workloads, experiments.
+//! The simulation: devices in virtual time, workloads, experiments.
 //!
-//! Everything here is deterministic: the same inputs and the same seed give the
-//! same decisions, to the bit.
+//! The simulation is deterministic. Equal inputs and an equal seed give bit-identical decisions.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::print_stderr, clippy::print_stdout))]

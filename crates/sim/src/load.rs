@@ -1,19 +1,18 @@
-//! A load on memory: processes that touch more pages than their memory holds.
+//! A memory load: processes that touch more pages than their memory holds.
 //!
-//! A job (`crate::job`) says which bytes of a file are read; a load says which pages of a
-//! mapping are touched. The program that it describes, in words:
+//! A job (`crate::job`) describes reads of a file, a load describes touches of a mapping. The
+//! program that it represents has these steps:
 //!
-//! 1. Each of `processes` maps `mapping_bytes` of memory that no file backs: its own when
-//!    `share` is private, one that all of them map when it is shared.
-//! 2. The mapping is *filled*: every page is written once, in the order of its addresses, with
-//!    bytes of its own, so that no kernel can store a page in less than a page. With less
-//!    memory than that, the first pages are out again before the last ones are written.
-//!    Filling is not measured.
-//! 3. Then, all processes at once, each touches `touches` pages one after the other, in the
-//!    order of `pattern`; a touch reads or writes one word of the page. That is measured.
+//! 1. Each of `processes` maps `mapping_bytes` of anonymous memory: its own if `share` is private,
+//!    one common mapping if it is shared.
+//! 2. The mapping is *filled*: every page is written once, in address order, with distinct
+//!    contents, so that no kernel can compress or share it. If memory is smaller, the first pages
+//!    are swapped out before the last ones are written. The filling is not measured.
+//! 3. All processes concurrently touch `touches` pages each, in the order of `pattern`. A touch
+//!    reads or writes one word of the page. This part is measured.
 //!
-//! All of it happens in `memory_bytes` for the whole load; what doesn't fit goes to `swap_bytes`
-//! of a device. The text form is in [`file`](mod@file), the order of touches in [`touches`].
+//! The whole load runs in `memory_bytes`. The remaining pages go to `swap_bytes` of a device. The
+//! text form is described in [`file`](mod@file), the order of touches in [`touches`].
 
 pub mod file;
 mod host;
@@ -31,62 +30,63 @@ pub use report::LoadRow;
 pub use run::{LoadSetup, check_load, observe_load, simulate_load, simulate_load_with};
 pub use touches::{Touch, Touches};
 
-/// One load. A [`MemoryLoad`] that [`MemoryLoad::check`] accepts can be run anywhere.
+/// A memory load. Every load that [`MemoryLoad::check`] accepts can run in the simulation and on a
+/// kernel.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemoryLoad {
-    /// Its name in the rows.
+    /// Name in the rows.
     pub name: String,
-    /// Bytes that a process maps, in whole pages; shared: that all of them map together.
+    /// Mapped bytes per process, in whole pages. For shared memory, the size of the common mapping.
     pub mapping_bytes: u64,
-    /// Memory for all the mappings together, in whole pages.
+    /// Memory for all mappings together, in whole pages.
     pub memory_bytes: u64,
-    /// Room for what memory doesn't hold, in whole pages.
+    /// Swap space in whole pages.
     pub swap_bytes: u64,
-    /// The order in which a process touches its pages.
+    /// Order of the touches of a process.
     pub pattern: TouchPattern,
-    /// How many touches each process makes, after filling.
+    /// Number of touches per process, after filling.
     pub touches: u64,
-    /// How many touches of a hundred write; the others read.
+    /// Percentage of touches that write. The others read.
     pub writes_percent: u32,
-    /// Whose memory it is.
+    /// Private or shared memory.
     pub share: MemorySharing,
-    /// How many processes run at once.
+    /// Number of concurrent processes.
     pub processes: u32,
-    /// Mixed with the seed of the run, so that loads of one file draw different pages.
+    /// Seed that is combined with the run's seed, so that the loads of one file use different
+    /// pages.
     pub seed: u64,
 }
 
-/// The order of touches.
+/// Order of the touches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TouchPattern {
-    /// Page after page, and from the start again after the last: sweeps.
+    /// Consecutive pages, repeatedly over the whole mapping.
     Sequential,
-    /// Any page, each as likely as the others, repeats allowed.
+    /// Uniformly random pages, with repetitions.
     Random,
-    /// Some pages far more often than others, by Zipf's law with the exponent 0.9; the frequent ones
-    /// are scattered.
+    /// Random pages with a Zipf distribution of exponent 0.9. The frequent pages are scattered.
     Zipf,
-    /// In turn any page of the first eighth, and the next page of a sweep over the others.
+    /// Alternately a random page of the first eighth and the next page of a sweep over the others.
     Swept,
 }
 
-/// Whose memory a mapping is.
+/// Ownership of the memory of a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MemorySharing {
-    /// The process's own: private anonymous memory (`Anon`).
+    /// Private anonymous memory of the process (`Anon`).
     Private,
-    /// An object in memory that processes share: tmpfs, memfd (`Shmem`).
+    /// A shared memory object: tmpfs, memfd (`Shmem`).
     Shared,
 }
 
-/// The least memory: a kernel that reclaims 32 pages at a time has eight batches.
+/// Minimum memory: eight batches of a kernel that evicts 32 pages at a time.
 pub const MEMORY_BYTES_MIN: u64 = 256 * PAGE_BYTES;
-/// The most processes of a load.
+/// Maximum number of processes of a load.
 pub const PROCESSES_MAX: u32 = 1024;
 
 impl MemoryLoad {
-    /// A load of one process that reads its own memory, swept once, with as much swap as it
-    /// maps.
+    /// Creates a load of one process that reads its private memory in one sweep, with swap space of
+    /// the size of the mapping.
     pub fn new(name: &str, mapping_bytes: u64, memory_bytes: u64) -> MemoryLoad {
         MemoryLoad {
             name: name.to_owned(),
@@ -102,12 +102,12 @@ impl MemoryLoad {
         }
     }
 
-    /// Pages of one mapping.
+    /// Number of pages in one mapping.
     pub fn mapping_pages(&self) -> u64 {
         self.mapping_bytes / PAGE_BYTES
     }
 
-    /// How many mappings there are: one a process, or one for all.
+    /// Number of mappings: one per process, or a single shared one.
     pub fn mappings(&self) -> u32 {
         match self.share {
             MemorySharing::Private => self.processes,
@@ -120,15 +120,15 @@ impl MemoryLoad {
         self.mapping_bytes * u64::from(self.mappings())
     }
 
-    /// What process `process` (from 0) touches in a run with this seed.
+    /// Returns the touches of process `process` (from 0) for this seed.
     pub fn touches_of(&self, process: u32, run_seed: u64) -> Touches {
         Touches::new(self, process, run_seed)
     }
 
-    /// Finds out whether the load can be run at all.
+    /// Checks that the load can run.
     ///
     /// # Errors
-    /// The first field that can't be so, with what it may be.
+    /// Returns the first invalid field with its valid range.
     pub fn check(&self) -> Result<(), MemoryLoadError> {
         let sizes = [
             (LoadKey::Mapping, self.mapping_bytes, PAGE_BYTES),
@@ -157,10 +157,10 @@ impl MemoryLoad {
     }
 }
 
-/// The most bytes of a field: so that their sums and products stay far from the end of 64 bits.
+/// Maximum bytes of a field, so that sums and products fit 64 bits.
 const BYTES_MAX: u64 = 1 << 50;
 
-/// The fields that [`MemoryLoad::check`] finds fault with, by their names in a file.
+/// Fields that [`MemoryLoad::check`] can reject, with their names in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LoadKey {
     /// `mapping`.
@@ -171,14 +171,14 @@ pub enum LoadKey {
     Swap,
     /// `processes`.
     Processes,
-    /// `touches`, or `sweeps` in its place.
+    /// `touches`, or `sweeps` instead.
     Touches,
     /// `writes`.
     Writes,
 }
 
 impl LoadKey {
-    /// Its name in a file.
+    /// Name in a file.
     pub fn name(self) -> &'static str {
         match self {
             LoadKey::Mapping => "mapping",
@@ -191,41 +191,41 @@ impl LoadKey {
     }
 }
 
-/// Why a load can't be run.
+/// Error in a load.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MemoryLoadError {
-    /// A size is not made of whole pages, too small or too large.
+    /// A size is not a whole number of pages, or is out of range.
     Size {
-        /// Which.
+        /// Invalid field.
         key: LoadKey,
-        /// What it is.
+        /// Its value.
         bytes: u64,
-        /// The least that it may be.
+        /// Minimum value.
         bytes_min: u64,
     },
-    /// No process, or too many.
+    /// The number of processes is 0 or too large.
     Processes {
-        /// How many.
+        /// Number of processes.
         processes: u32,
     },
-    /// No page would be touched.
+    /// The load has no touches.
     NoTouches,
-    /// More than all touches would write.
+    /// The percentage of writes exceeds 100.
     Writes {
-        /// How many of a hundred.
+        /// Percentage of writes.
         percent: u32,
     },
-    /// Memory and swap together don't hold what is mapped.
+    /// Memory and swap together are smaller than the mappings.
     NoRoom {
-        /// Of all mappings.
+        /// Bytes of all mappings.
         mapped_bytes: u64,
-        /// Of memory and swap.
+        /// Bytes of memory and swap.
         room_bytes: u64,
     },
 }
 
 impl MemoryLoadError {
-    /// The field that is at fault.
+    /// Returns the invalid field.
     pub fn key(&self) -> LoadKey {
         match self {
             MemoryLoadError::Size { key, .. } => *key,

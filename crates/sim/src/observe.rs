@@ -1,11 +1,10 @@
-//! What went on in a run, moment by moment: each read, each request of the
-//! device, each decision of a readahead law, with its time. For plots, and for
-//! finding out why a figure is what it is.
+//! Records the events of a simulation with their times: reads, device requests, and decisions of
+//! the readahead policy. They serve for plots and for the explanation of results.
 //!
-//! An [`Observer`] is told by the world that it looks at
-//! ([`ModelledWorld::observed_by`](crate::world::ModelledWorld::observed_by)), and stands around any
-//! law ([`Observer::watch`]), letting everything pass unchanged. A law has no clock, so the world
-//! tells the time to the log, and what a law does is noted with the time of its call.
+//! An [`Observer`] receives the events of a simulation from
+//! [`ModelledWorld::observed_by`](crate::world::ModelledWorld::observed_by). It also wraps
+//! readahead policies ([`Observer::watch`]) and passes all calls on unchanged. A policy has no
+//! clock, so the simulation sets the time of the log, and a decision has the time of the call.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -18,83 +17,85 @@ use readpath_core::request::{Completion, DeviceRequest, Op, RequestId};
 use readpath_core::unit::Time;
 use serde::Serialize;
 
-/// One read or write of the machine: an operation of the job, or one fault of a mapped one.
+/// A read or write of the machine: an operation of the job, or one fault of a mapped operation.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ReadEvent {
-    /// The process, by its place in the run.
+    /// Index of the process.
     pub process: u32,
-    /// The first byte, in its file.
+    /// First byte in the file.
     pub offset: u64,
-    /// Bytes moved; null when it failed.
+    /// Bytes transferred. Null after a failure.
     pub bytes: Option<u64>,
-    /// When it began.
+    /// Start time.
     pub issued_ns: u64,
-    /// When its bytes were there.
+    /// Completion time.
     pub done_ns: u64,
 }
 
-/// One request of the device.
+/// A device request.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RequestEvent {
-    /// The first sector, of 512 bytes.
+    /// First sector, of 512 bytes.
     pub sector: u64,
-    /// How many sectors.
+    /// Number of sectors.
     pub sectors: u32,
-    /// Whether it was a write.
+    /// True for a write.
     pub is_write: bool,
-    /// When the device was given it.
+    /// Time of submission to the device.
     pub issued_ns: u64,
-    /// When the device was done with it; null while it isn't.
+    /// Completion time. Null while in flight.
     pub done_ns: Option<u64>,
 }
 
-/// One call of a readahead law.
+/// A call of a readahead policy.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PolicyCallEvent {
-    /// When.
+    /// Time of the call.
     pub now_ns: u64,
-    /// Which opening of a file, counted from 0.
+    /// Number of the open file handle, from 0.
     pub handle: u32,
-    /// The first page asked for.
+    /// First requested page.
     pub page: u64,
-    /// How many pages are asked for.
+    /// Number of requested pages.
     pub pages: u64,
-    /// How many of the pages that the law added were asked for.
+    /// Number of requested pages that the policy added.
     pub demand_pages: u64,
-    /// How many pages the law added beyond them.
+    /// Number of other pages that the policy added: the prefetch.
     pub ahead_pages: u64,
 }
 
-/// What was seen of a run.
+/// Events of a simulation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Events {
-    /// The reads and writes, in the order in which they ended.
+    /// Reads and writes in order of completion.
     pub reads: Vec<ReadEvent>,
-    /// The device's requests, in the order in which it was given them.
+    /// Device requests in order of submission.
     pub requests: Vec<RequestEvent>,
-    /// The calls of the laws, in their order.
+    /// Calls of the policies in order.
     pub windows: Vec<PolicyCallEvent>,
-    /// Events that came when a list was full, and are in none.
+    /// Number of events that were dropped because a list was full.
     pub dropped: u64,
 }
 
+/// The log that the copies of an observer share.
 #[derive(Debug)]
 struct ObserverLog {
     now: Time,
     events: Events,
-    /// The most events in each of the lists.
+    /// Maximum number of events in each list.
     events_max: usize,
-    /// Requests in the device, and their places in the list.
+    /// Requests in flight, with their indices in the list.
     under_way: BTreeMap<RequestId, usize>,
+    /// Number of handles opened so far.
     handles: u32,
 }
 
-/// Sees a run; its copies share one log.
+/// Records the events of a simulation. Copies share one log.
 #[derive(Clone, Debug)]
 pub struct Observer(Arc<Mutex<ObserverLog>>);
 
 impl Observer {
-    /// An empty log with room for `events_max` events of each kind, of about 40 bytes each.
+    /// Creates an empty log for `events_max` events of each type, with about 40 bytes each.
     pub fn new(events_max: usize) -> Observer {
         let (now, events, under_way) = (Time::ZERO, Events::default(), BTreeMap::new());
         Observer(Arc::new(Mutex::new(ObserverLog {
@@ -106,7 +107,7 @@ impl Observer {
         })))
     }
 
-    /// The law of a file that is opened now, seen by this observer.
+    /// Wraps the policy of a newly opened file, so that its decisions are recorded.
     pub fn watch(&self, policy: Box<dyn ReadaheadPolicy>) -> Box<dyn ReadaheadPolicy> {
         let mut log = self.log();
         let handle = log.handles;
@@ -114,12 +115,12 @@ impl Observer {
         Box::new(ObservedPolicy { policy, observer: self.clone(), handle })
     }
 
-    /// What was seen since the last call.
+    /// Returns the events since the last call.
     pub fn take(&self) -> Events {
         std::mem::take(&mut self.log().events)
     }
 
-    /// The device was given a request.
+    /// Records the submission of a request to the device.
     pub(crate) fn submitted(&self, now: Time, request: &DeviceRequest) {
         let event = RequestEvent {
             sector: request.start,
@@ -135,7 +136,7 @@ impl Observer {
         }
     }
 
-    /// A process takes the bytes of what is done.
+    /// Records the completion of a read or write of the machine.
     pub(crate) fn taken(&self, now: Time, machine: &Machine, done: &Done) {
         let event = ReadEvent {
             process: done.process.0,
@@ -149,7 +150,7 @@ impl Observer {
         note(&mut events.reads, &mut events.dropped, *events_max, event);
     }
 
-    /// It is now `now`, and these were completed.
+    /// Sets the time to `now` and records the completion of device requests.
     pub(crate) fn on_time(&self, now: Time, completed: &VecDeque<Completion>) {
         let mut log = self.log();
         log.now = now;
@@ -161,12 +162,13 @@ impl Observer {
         }
     }
 
+    /// Locks the shared log.
     fn log(&self) -> MutexGuard<'_, ObserverLog> {
         self.0.lock().expect("nobody panics while holding the log")
     }
 }
 
-/// Adds an event to its list, unless that is full.
+/// Appends an event to its list and returns its index, or counts it as dropped if the list is full.
 fn note<T>(list: &mut Vec<T>, dropped: &mut u64, events_max: usize, event: T) -> Option<usize> {
     if list.len() >= events_max {
         *dropped += 1;
@@ -176,7 +178,7 @@ fn note<T>(list: &mut Vec<T>, dropped: &mut u64, events_max: usize, event: T) ->
     Some(list.len() - 1)
 }
 
-/// A law that an observer looks at.
+/// A readahead policy whose calls are recorded.
 struct ObservedPolicy {
     policy: Box<dyn ReadaheadPolicy>,
     observer: Observer,
@@ -184,7 +186,8 @@ struct ObservedPolicy {
 }
 
 impl ObservedPolicy {
-    /// Has the law look at some pages, and notes what it added if `is_noted` says so of its answer.
+    /// Calls the policy and records the pages that it added, if `is_noted` returns true for its
+    /// answer.
     fn call<T>(
         &mut self,
         page: u64,
@@ -248,11 +251,11 @@ impl ReadaheadPolicy for ObservedPolicy {
     }
 }
 
-/// Pages that count what is added to them, inside and outside of the demand.
+/// Wraps a page table and counts added pages, within and outside the requested range.
 struct CountingPages<'a> {
     pages: &'a mut dyn PageView,
     page: u64,
-    /// The page after the demand: exclusive.
+    /// End of the requested range, exclusive.
     end: u64,
     demand: u64,
     ahead: u64,

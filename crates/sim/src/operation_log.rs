@@ -1,18 +1,22 @@
-//! What a process notes of each of its operations, in fio's own formats (`write_lat_log`,
-//! `write_bw_log`, `write_iops_log`, `write_iolog`).
+//! Logs of the operations of a process, in fio's own formats (`write_lat_log`, `write_bw_log`,
+//! `write_iops_log`, `write_iolog`).
 //!
-//! A line of a log of values, as fio's manual has it ("Log File Formats"):
-//! `ms, value, 0|1, bytes[, offset], priority`, the time counted from the start of the process, 0 for a
-//! read and 1 for a write. The value is nanoseconds in a log of latencies, 1 in one of
-//! operations a second, and in one of bandwidth the bytes ÷ the latency, in thousands of bytes a
-//! second: so fio 3.33 counts there. Over a window (`log_avg_msec`) it is the mean, operations a
-//! second, and KiB a second; a window ends with the first operation that ends in a later one,
-//! which still counts for it, and its line has no size and no offset.
+//! A line of a value log is `ms, value, 0|1, bytes[, offset], priority` (fio's manual, "Log File
+//! Formats"). The time starts with the process. 0 means read and 1 means write. The value depends
+//! on the log, as in fio 3.33:
 //!
-//! A trace is fio's iolog, version 3, its times in microseconds.
+//! - latency: nanoseconds;
+//! - operations per second: 1;
+//! - bandwidth: bytes ÷ latency, in thousands of bytes per second.
 //!
-//! A log of time until submission is made, and stays empty: as in fio where an engine returns
-//! when an operation is done, all of the latency is that of completion.
+//! With windows (`log_avg_msec`) the value is the mean latency, operations per second, or KiB per
+//! second. A window ends with the first operation that completes in a later window and still
+//! includes it. Its line has no size and no offset.
+//!
+//! A trace is fio's iolog, version 3, with times in microseconds.
+//!
+//! The log of submission latencies is created and stays empty. For an engine that returns after
+//! completion, fio counts the whole latency as completion latency.
 
 use std::fmt;
 
@@ -22,37 +26,37 @@ use readpath_core::unit::Time;
 use crate::job::{Job, LogOptions};
 use crate::workload::{FileId, ProcessOperation, WorkloadFile};
 
-/// Where the lines of a log go. It keeps what goes wrong to itself until it is asked.
+/// Destination of the lines of a log. It stores errors until they are requested.
 pub trait LogSink: fmt::Debug + Send {
-    /// Takes a line, without its end.
+    /// Writes a line, given without its end.
     fn line(&mut self, line: fmt::Arguments<'_>);
 
-    /// The time from which a trace counts: the first that it was asked with.
+    /// Returns the time base of a trace: the time of the first call.
     fn counted_from(&mut self, now: Time) -> Time;
 }
 
-/// The first line of a trace.
+/// First line of a trace.
 pub const TRACE_HEADER: &str = "fio version 3 iolog";
 
-/// What a log is of.
+/// Type of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogKind {
-    /// Latencies.
+    /// Total latencies.
     Latency,
     /// Latencies from submission to completion.
     Completion,
-    /// Times until submission.
+    /// Latencies until submission.
     Submission,
-    /// Bytes a second.
+    /// Bandwidth.
     Bandwidth,
-    /// Operations a second.
+    /// Operations per second.
     Operations,
     /// The operations themselves.
     Trace,
 }
 
-/// The file of a log of the process that is the `number`th of all, counted from 1. `row` is put
-/// behind the name that the job gives, where a run has several rows.
+/// Returns the file name of a log. `number` is the number of the process over all jobs, from 1.
+/// `row` is appended to the job's prefix if a run has several rows.
 fn file_name(kind: LogKind, prefix: &str, row: &str, logs: &LogOptions, number: u32) -> String {
     let kind = match kind {
         LogKind::Latency => "lat",
@@ -68,7 +72,8 @@ fn file_name(kind: LogKind, prefix: &str, row: &str, logs: &LogOptions, number: 
     }
 }
 
-/// The logs that a process of `job`, the `number`th of all, counted from 1, writes.
+/// Returns the logs that a process of `job` writes, with their file names. `number` is its number
+/// over all jobs, from 1.
 pub fn files_of(job: &Job, row: &str, number: u32) -> Vec<(LogKind, String)> {
     let logs = &job.logs;
     let kinds = [
@@ -83,18 +88,21 @@ pub fn files_of(job: &Job, row: &str, number: u32) -> Vec<(LogKind, String)> {
     named.map(|(kind, prefix)| (kind, file_name(kind, prefix, row, logs, number))).collect()
 }
 
-/// The logs of one process.
+/// Logs of one process.
 #[derive(Debug)]
 pub struct ProcessLog {
+    /// Start of the process.
     begun: Option<Time>,
     values: Vec<ValueLog>,
     trace: Option<TraceLog>,
     columns: LogColumns,
+    /// Length of a window, or 0 for a line per operation.
     window_ms: u64,
+    /// Windows contain the maximum latency instead of the mean.
     logs_maximum: bool,
 }
 
-/// What stands behind the value in a line.
+/// Columns of a line after the value.
 #[derive(Clone, Copy, Debug)]
 struct LogColumns {
     has_offset: bool,
@@ -102,25 +110,27 @@ struct LogColumns {
     priority: PriorityForm,
 }
 
-/// A priority as logs have it.
+/// Form of the priority in a log.
 #[derive(Clone, Copy, Debug)]
 enum PriorityForm {
-    /// Whether it is the highest.
+    /// True for the highest priority class.
     IsHigh(bool),
-    /// As the kernel has it: class and level.
+    /// Class and level in the kernel's encoding.
     Number(u32),
 }
 
+/// A value log.
 #[derive(Debug)]
 struct ValueLog {
     kind: LogKind,
     sink: Box<dyn LogSink>,
-    /// What has come in since the last line, of reads and of writes.
+    /// Operations since the last line, reads and writes.
     gathered: [WindowSums; 2],
-    /// Where the window begins that is not over yet.
+    /// Start of the present window.
     window_start_ms: u64,
 }
 
+/// Operations of one direction in a window.
 #[derive(Clone, Copy, Debug, Default)]
 struct WindowSums {
     count: u64,
@@ -129,6 +139,7 @@ struct WindowSums {
     bytes: u64,
 }
 
+/// A trace log, with the files of the process.
 #[derive(Debug)]
 struct TraceLog {
     sink: Box<dyn LogSink>,
@@ -138,8 +149,8 @@ struct TraceLog {
 }
 
 impl ProcessLog {
-    /// The logs of a process of `job` that uses these files of a workload; `sink` gives the place for
-    /// each of [`files_of`]. `None` where it writes none.
+    /// Creates the logs of a process of `job` with these files of a workload. `sinks` contains the
+    /// destination of each of [`files_of`]. Returns `None` without logs.
     pub fn new(
         job: &Job,
         files: &[FileId],
@@ -183,7 +194,7 @@ impl ProcessLog {
         })
     }
 
-    /// The process begins.
+    /// Records the start of the process.
     pub fn begin(&mut self, now: Time) {
         self.begun = Some(now);
         if let Some(trace) = &mut self.trace {
@@ -195,7 +206,7 @@ impl ProcessLog {
         }
     }
 
-    /// An operation is issued.
+    /// Records the issue of an operation.
     pub fn issued(&mut self, now: Time, operation: &ProcessOperation) {
         let Some(trace) = &mut self.trace else { return };
         let us = trace.us(now);
@@ -212,7 +223,7 @@ impl ProcessLog {
         trace.sink.line(format_args!("{us} {name} {action} {offset} {bytes}"));
     }
 
-    /// What was written is put on the medium.
+    /// Records a sync of written data.
     pub fn synced(&mut self, now: Time, is_data_enough: bool) {
         let action = if is_data_enough { "datasync" } else { "sync" };
         self.for_each_opened(now, |us, name, sink| {
@@ -220,7 +231,7 @@ impl ProcessLog {
         });
     }
 
-    /// An operation has ended well.
+    /// Records a successful operation.
     pub fn ended(&mut self, issued: Time, ended: Time, operation: &ProcessOperation) {
         let begun = self.begun.unwrap_or(Time::ZERO);
         let ms = ended.since(begun).ns() / 1_000_000;
@@ -251,7 +262,7 @@ impl ProcessLog {
         }
     }
 
-    /// The process has ended.
+    /// Records the end of the process.
     pub fn over(&mut self, now: Time) {
         let begun = self.begun.unwrap_or(Time::ZERO);
         let ms = now.since(begun).ns() / 1_000_000;
@@ -261,6 +272,7 @@ impl ProcessLog {
         self.for_each_opened(now, |us, name, sink| sink.line(format_args!("{us} {name} close")));
     }
 
+    /// Calls `tell` for each opened file of the trace.
     fn for_each_opened(&mut self, now: Time, mut tell: impl FnMut(u64, &str, &mut dyn LogSink)) {
         let Some(trace) = &mut self.trace else { return };
         let us = trace.us(now);
@@ -273,12 +285,14 @@ impl ProcessLog {
 }
 
 impl TraceLog {
+    /// Returns the time in the trace, in µs.
     fn us(&self, now: Time) -> u64 {
         now.since(self.counted_from).ns() / 1_000
     }
 }
 
 impl PriorityForm {
+    /// Returns the form of a priority. The kernel's encoding has the class in bits 13 and above.
     fn of(priority: Option<Priority>, is_number: bool) -> PriorityForm {
         let is_high = priority.is_some_and(|priority| priority.class == Class::RealTime);
         match (is_number, priority) {
@@ -306,7 +320,7 @@ impl WindowSums {
 }
 
 impl ValueLog {
-    /// Writes a line for each direction in which anything has come in since the last.
+    /// Writes a line for each direction with operations since the last line.
     fn write_window(&mut self, ms: u64, logs_maximum: bool, columns: LogColumns) {
         let window_ms = ms.saturating_sub(self.window_start_ms).max(1);
         for op in [Op::Read, Op::Write] {
@@ -327,7 +341,7 @@ impl ValueLog {
     }
 }
 
-/// A line of a log of values.
+/// A line of a value log.
 struct LogValue {
     ms: u64,
     value: u64,
@@ -375,8 +389,8 @@ mod tests {
         }
     }
 
-    /// Operations of 4 KiB, a read and a write in turn, one every 10 ms, each 5 ms long, of a process
-    /// that began at 1 s.
+    /// Runs alternate 4 KiB reads and writes, one every 10 ms, each 5 ms long. The process starts
+    /// at 1 s.
     fn written(options: &str) -> Vec<(String, Vec<String>)> {
         let text = format!("[j]\nsize=1m\n{options}\n");
         let job = &JobFile::parse(&text).unwrap().jobs[0];
@@ -410,7 +424,7 @@ mod tests {
         names.zip(lines.into_iter().map(|lines| lines.0.lock().unwrap().clone())).collect()
     }
 
-    /// Worked by hand; 4096 bytes in 5 ms are 819.2 thousand bytes a second.
+    /// Worked by hand: 4096 bytes in 5 ms are 819.2 thousand bytes per second.
     #[test]
     fn every_operation_has_a_line() {
         let logs = written("write_lat_log=p\nwrite_bw_log\nwrite_iops_log=q\nlog_offset=1");
@@ -430,8 +444,8 @@ mod tests {
         );
     }
 
-    /// The windows end with the operations that end at 25 ms and 45 ms: in the first two reads and a
-    /// write in 25 ms, in the second, of 25 ms from 20 ms on, one of each.
+    /// The windows end with the operations that complete at 25 ms and 45 ms. The first has two
+    /// reads and a write in 25 ms. The second, 25 ms from 20 ms on, has one of each.
     #[test]
     fn windows_put_operations_together() {
         let logs = written("log_avg_msec=20\nwrite_lat_log=p\nwrite_bw_log=p\nwrite_iops_log=p");

@@ -1,25 +1,26 @@
-//! Sets of pages of files: a bit for each page, in pieces that are there where pages are.
+//! A set of pages of a file: a bitmap in chunks that are allocated on demand.
 //!
-//! A piece all of whose pages are in it has no bits. So what one range takes is bounded by the bits of the two pieces that
-//! it has in part, and a word for each between.
+//! A completely filled chunk needs no bits. The memory of one range is therefore limited to the
+//! bits of its two partial chunks, and one word per chunk between them.
 
 use std::collections::BTreeMap;
 
-/// Pages of a piece: 32 MiB of a file.
+/// Pages per chunk: 32 MiB of a file.
 const CHUNK_PAGES: u64 = 1 << 13;
+/// Words of 64 bits per chunk.
 const WORDS: usize = CHUNK_PAGES as usize / 64;
 
-/// Bytes of a page here, whatever memory's pages are.
+/// Page size in this module, independent of the machine's page size.
 pub(crate) const PAGE_BYTES: u64 = 4096;
 
-/// The pages of a piece.
+/// Pages of one chunk.
 #[derive(Clone, Debug)]
 enum PagePiece {
-    /// Those of its first 64 whose bits are set: all that a small file has, of which there may be millions.
+    /// Bitmap of the first 64 pages. This suffices for small files, of which there can be millions.
     Few(u64),
-    /// Those whose bits are set, up to the last word that has one.
+    /// Bitmap up to the last non-zero word.
     Bits(Vec<u64>),
-    /// All.
+    /// All pages.
     Whole,
 }
 
@@ -30,7 +31,7 @@ impl Default for PagePiece {
 }
 
 impl PagePiece {
-    /// How many words there may be a page in.
+    /// Number of words that can be non-zero.
     fn words(&self) -> usize {
         match self {
             PagePiece::Few(_) => 1,
@@ -39,6 +40,7 @@ impl PagePiece {
         }
     }
 
+    /// Returns a word of the bitmap.
     fn word(&self, at: usize) -> u64 {
         match self {
             PagePiece::Few(word) if at == 0 => *word,
@@ -48,7 +50,7 @@ impl PagePiece {
         }
     }
 
-    /// Adds the pages from `first` up to, without, `end`; says how many were not there.
+    /// Adds the pages from `first` up to `end`, exclusive. Returns the number of new pages.
     fn add(&mut self, first: u64, end: u64) -> u64 {
         let added = word_masks(first, end).map(|(at, mask)| (mask & !self.word(at)).count_ones());
         let added = u64::from(added.sum::<u32>());
@@ -81,7 +83,7 @@ impl PagePiece {
     }
 }
 
-/// The words of a piece's pages from `first` up to, without, `end`, with their bits.
+/// Returns the words with a page from `first` up to `end`, exclusive, and the bits of these pages.
 fn word_masks(first: u64, end: u64) -> impl Iterator<Item = (usize, u64)> {
     let words = if first < end { first / 64..end.div_ceil(64) } else { 0..0 };
     words.map(move |word| {
@@ -91,7 +93,7 @@ fn word_masks(first: u64, end: u64) -> impl Iterator<Item = (usize, u64)> {
     })
 }
 
-/// The pieces of a range of pages, each with the pages of it, from its beginning, that are in the range.
+/// Returns the chunks of a range of pages, each with the range within the chunk.
 fn pieces(first: u64, end: u64) -> impl Iterator<Item = (u64, u64, u64)> {
     let numbers = if first < end { first / CHUNK_PAGES..end.div_ceil(CHUNK_PAGES) } else { 0..0 };
     numbers.map(move |number| {
@@ -100,20 +102,21 @@ fn pieces(first: u64, end: u64) -> impl Iterator<Item = (u64, u64, u64)> {
     })
 }
 
-/// A set of pages of one file. A small file's takes no memory beside this.
+/// A set of pages of one file. For a small file it needs no heap memory.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PageSet {
     first: PagePiece,
-    /// The others, by their numbers.
+    /// The other chunks, by number.
     pieces: BTreeMap<u64, PagePiece>,
 }
 
 impl PageSet {
+    /// Returns a chunk, if allocated.
     fn piece(&self, number: u64) -> Option<&PagePiece> {
         if number == 0 { Some(&self.first) } else { self.pieces.get(&number) }
     }
 
-    /// Adds the pages from `first` up to, without, `end`; says how many were not there.
+    /// Adds the pages from `first` up to `end`, exclusive. Returns the number of new pages.
     pub fn add(&mut self, first: u64, end: u64) -> u64 {
         let mut added = 0;
         for (number, first, end) in pieces(first, end) {
@@ -126,12 +129,12 @@ impl PageSet {
         added
     }
 
-    /// Whether a page is in it.
+    /// Returns true if the set contains the page.
     pub fn has(&self, page: u64) -> bool {
         self.has_any(page, page + 1)
     }
 
-    /// Whether one of the pages from `first` up to, without, `end` is in it.
+    /// Returns true if the set contains any page from `first` up to `end`, exclusive.
     pub fn has_any(&self, first: u64, end: u64) -> bool {
         pieces(first, end).any(|(number, first, end)| {
             self.piece(number).is_some_and(|piece| {
@@ -140,7 +143,7 @@ impl PageSet {
         })
     }
 
-    /// How many are in it that are not in `other`.
+    /// Returns the number of pages that are not in `other`.
     pub fn count_without(&self, other: &PageSet) -> u64 {
         self.count_without_both(other, &PageSet::default())
     }
@@ -158,7 +161,7 @@ impl PageSet {
         counts.sum()
     }
 
-    /// How many are in it.
+    /// Returns the number of pages.
     pub fn count(&self) -> u64 {
         self.count_without(&PageSet::default())
     }
@@ -194,7 +197,7 @@ mod tests {
         assert!(pages.pieces.is_empty() && matches!(pages.first, PagePiece::Few(u64::MAX)));
     }
 
-    /// Beside a set of single pages.
+    /// Compares with a set of single pages.
     #[test]
     fn ranges_are_as_their_pages_one_by_one() {
         let mut state = 7;
@@ -214,7 +217,7 @@ mod tests {
         }
     }
 
-    /// 2 GiB of each of many places: a word for each piece, and no bit.
+    /// 2 GiB at each of many positions: one word per chunk, and no bits.
     #[test]
     fn what_is_there_whole_takes_no_bits() {
         let mut pages = PageSet::default();

@@ -1,13 +1,14 @@
-//! What is measured of some storage, and what it says: requests in, a description out.
+//! Measurement of a storage device: a set of load cells in, a description out.
 //!
-//! A profile is a list of cells: requests of one size, so many under way, at random places, or
-//! each where the last one ended, or so far from there, or of several streams in turn. Each cell
-//! is a closed loop: as one request ends the next begins. What counts is how long a request takes
-//! in the mean, by Little's law the number under way times the time measured over the requests
-//! that ended in it; the first few, while the loop fills, are left out.
+//! A profile is a list of cells. The requests of a cell have one size and one queue depth. They are
+//! random, or continue the last one, or start at a distance from its end, or belong to several
+//! streams in rotation. Each cell is a closed loop: the next request starts when one ends. The
+//! result is the mean response time. By Little's law, it is the queue depth times the measured
+//! period, divided by the requests completed in it. The first requests, which fill the loop, are
+//! excluded.
 //!
-//! [`measure`] drives whatever carries requests and has a clock ([`RequestExecutor`]): a modelled device,
-//! or real storage. [`describe`] makes of what was measured what `--on measured` takes.
+//! [`measure`] uses any executor of requests with a clock ([`RequestExecutor`]): a simulated device or real
+//! storage. [`describe`] converts the samples into a description for `--on measured`.
 
 use readpath_core::unit::Time;
 
@@ -19,68 +20,76 @@ mod trust;
 pub use fit::{StorageShape, describe};
 pub use trust::{Contradiction, FALL_MAX, ROUNDS_APART, Trust};
 
-/// The size of the requests that say what a place costs.
+/// Request size in bytes for the cost of a position.
 pub const PROBE_BYTES: u64 = 4096;
 
-/// No cell has more bytes under way: gentle, and beyond what any storage gains from.
+/// Maximum bytes in flight in a cell: a gentle load, beyond the point where any storage gains from
+/// more.
 const IN_FLIGHT_BYTES_MAX: u64 = 16 << 20;
 
+/// Measured request sizes in bytes.
 const SIZES: [u64; 5] = [4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20];
+/// Measured queue depths.
 const DEPTHS: [u32; 7] = [1, 2, 4, 8, 16, 32, 64];
+/// Number of streams in rotation.
 const STREAMS: u32 = 8;
+/// Request size of the streams in bytes.
 const STREAM_BYTES: u64 = 128 << 10;
-/// The nearest distance; each is so many times as far as the one before.
+/// Shortest measured distance from the end of the last request.
 const NEAREST_BYTES: u64 = 64 << 10;
+/// Ratio of successive measured distances.
 const DISTANCE_RATIO: u64 = 4;
 
-/// Where the requests of a cell go.
+/// Positions of the requests of a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProfileAccess {
-    /// Anywhere.
+    /// Random positions.
     Random,
-    /// Each where the last one ended.
+    /// Each request starts at the end of the last one.
     Following,
-    /// Each from once to twice so many bytes after the end of the last one; negative: before it.
+    /// Each request starts between once and twice this distance after the end of the last one.
+    /// Negative distances are before it.
     Near(i64),
-    /// Each where the last one of its stream ended, so many streams in turn.
+    /// Each request starts at the end of the last one of its stream, with this number of streams in
+    /// rotation.
     Streams(u32),
 }
 
-/// One thing that is measured.
+/// One load of the profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MeasurementCell {
-    /// Where the requests go.
+    /// Positions of the requests.
     pub access: ProfileAccess,
-    /// The size of each.
+    /// Size of each request.
     pub bytes: u64,
-    /// How many are under way.
+    /// Queue depth.
     pub depth: u32,
 }
 
-/// What was measured in a cell.
+/// Result of a cell.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProfileSample {
     /// The cell.
     pub cell: MeasurementCell,
-    /// How many requests count.
+    /// Number of counted requests.
     pub requests: u64,
-    /// The mean time of a request, in ns.
+    /// Mean response time in ns.
     pub mean_ns: f64,
     /// The means of the rounds in which it was measured, in ns, rising.
     pub rounds_ns: Vec<f64>,
-    /// The time of each from its start to its end, in ns, rising.
+    /// Response time of each request in ns, in increasing order.
     pub latencies_ns: Vec<u64>,
 }
 
 impl ProfileSample {
-    /// The latency that a share of the requests doesn't exceed, in ns.
+    /// Returns the response time in ns that the given share of the requests does not exceed.
     pub fn quantile_ns(&self, share: f64) -> u64 {
         let last = self.latencies_ns.len() - 1;
         self.latencies_ns[(last as f64 * share).round() as usize]
     }
 
-    /// Several measurements of one cell as one: the mean is the middle one's, so that what else
-    /// the storage did during one of them counts for nothing. `None` of none.
+    /// Combines several measurements of one cell. The mean is the median of their means, so
+    /// disturbances in one of them have no effect. Returns `None` for an empty list.
     pub fn middle(mut rounds: Vec<ProfileSample>) -> Option<ProfileSample> {
         rounds.sort_unstable_by(|a, b| a.mean_ns.total_cmp(&b.mean_ns));
         let middle = rounds.get((rounds.len().max(1) - 1) / 2)?;
@@ -99,43 +108,43 @@ impl ProfileSample {
         (self.rounds_ns.len() > 1).then(|| slowest / fastest)
     }
 
-    /// Requests a second.
+    /// Requests per second.
     pub fn per_second(&self) -> f64 {
         f64::from(self.cell.depth) * 1e9 / self.mean_ns
     }
 }
 
-/// What one cell may cost.
+/// Limits of a cell's load.
 #[derive(Clone, Copy, Debug)]
 pub struct CellLimits {
-    /// Begin no request after so long, once a round of them has ended.
+    /// Time in ns after which no request starts, once a round has ended.
     pub span_ns: u64,
-    /// Begin no request after so many bytes, once a round of them has ended.
+    /// Number of bytes after which no request starts, once a round has ended.
     pub bytes: u64,
 }
 
-/// What carries requests, each under a ticket, and knows the time.
+/// Executor of requests with a clock. Each request has a ticket.
 pub trait RequestExecutor {
-    /// Why a request failed, or the run is to end.
+    /// Failure of a request, or a demand to stop.
     type Error;
 
-    /// The time, in ns.
+    /// Returns the time in ns.
     fn now_ns(&self) -> u64;
 
-    /// Begins a read.
+    /// Starts a read.
     ///
     /// # Errors
-    /// It can't be begun.
+    /// Fails if the read cannot be started.
     fn start(&mut self, offset: u64, bytes: u64, ticket: usize) -> Result<(), Self::Error>;
 
-    /// Waits for any read to end; gives its ticket.
+    /// Waits until any read ends and returns its ticket.
     ///
     /// # Errors
-    /// It has failed.
+    /// Fails if the read has failed.
     fn wait(&mut self) -> Result<usize, Self::Error>;
 }
 
-/// The cells of a profile of storage of so many bytes, in the order in which they are measured.
+/// Returns the cells of a profile, in order of measurement.
 pub fn cells(storage_bytes: u64) -> Vec<MeasurementCell> {
     let mut cells = Vec::new();
     for access in [ProfileAccess::Random, ProfileAccess::Following] {
@@ -166,30 +175,31 @@ pub fn cells(storage_bytes: u64) -> Vec<MeasurementCell> {
     cells
 }
 
-/// The least storage on which every cell has a place.
+/// Minimum storage size for all cells.
 pub const STORAGE_BYTES_MIN: u64 = 64 << 20;
 
-/// The places of a cell's requests, one after the other; never past the end.
+/// Generator of the positions of a cell's requests, all within the storage.
 #[derive(Clone, Debug)]
 pub struct PositionGenerator {
     cell: MeasurementCell,
     storage_bytes: u64,
     draw: SeededRng,
-    /// Where the last request of each stream ended.
+    /// End of the last request of each stream.
     ends: Vec<u64>,
+    /// Index of the stream whose request was last.
     turn: usize,
 }
 
 impl PositionGenerator {
-    /// The places on storage of so many bytes; where they begin follows from `seed`.
+    /// Creates the generator. The start positions derive from `seed`.
     pub fn new(cell: MeasurementCell, storage_bytes: u64, seed: u64) -> PositionGenerator {
         let mut draw = SeededRng::new(seed);
         let streams = match cell.access {
             ProfileAccess::Streams(count) => u64::from(count),
             _ => 1,
         };
-        // Streams don't run into each other: each begins in a part of its own. One alone begins
-        // about the middle: a disk's rate falls from its first byte to its last.
+        // Each stream starts in a part of its own, so streams do not meet. A single stream starts
+        // near the middle, because a disk's rate decreases from its first byte to its last.
         let (first, part) = match streams {
             1 => (storage_bytes / 8 * 3, storage_bytes / 2),
             _ => (0, storage_bytes / streams),
@@ -199,7 +209,7 @@ impl PositionGenerator {
         PositionGenerator { cell, storage_bytes, draw, ends, turn: 0 }
     }
 
-    /// The next place.
+    /// Returns the next position.
     pub fn step(&mut self) -> u64 {
         let places = self.storage_bytes / self.cell.bytes;
         self.turn = (self.turn + 1) % self.ends.len();
@@ -214,7 +224,7 @@ impl PositionGenerator {
                 if distance > 0 { end + far } else { end.wrapping_sub(far) }
             }
         };
-        // Past either end it goes on somewhere else.
+        // Beyond either end of the storage, the next position is random.
         let offset = match offset <= last {
             true => offset,
             false => self.draw.below(places) * self.cell.bytes,
@@ -224,19 +234,21 @@ impl PositionGenerator {
     }
 }
 
+/// Rounds an offset down to a multiple of `unit`.
 fn aligned(offset: u64, unit: u64) -> u64 {
     offset / unit * unit
 }
 
-/// Once so many requests have ended and the mean is known to a hundredth, a cell is done.
+/// Number of requests after which a cell ends, if the mean has a standard error below 1 %.
 const MIN_REQUESTS: u64 = 200;
-/// Requests that go on where others ended must also reach beyond what was read ahead for them.
+/// Minimum bytes for requests that continue others: they must reach beyond the storage's
+/// read-ahead.
 const MIN_FOLLOWING_BYTES: u64 = 8 << 20;
 
 /// Measures a cell.
 ///
 /// # Errors
-/// The probe's.
+/// Returns the errors of the probe.
 pub fn measure<P: RequestExecutor>(
     cell: MeasurementCell,
     mut walk: PositionGenerator,
@@ -291,11 +303,12 @@ pub fn measure<P: RequestExecutor>(
     Ok(ProfileSample { cell, requests, mean_ns, rounds_ns: vec![mean_ns], latencies_ns })
 }
 
-/// Mean and variance as they come (Welford, 1962).
+/// Running mean and variance (Welford, 1962).
 #[derive(Clone, Copy, Debug, Default)]
 struct RunningStatistics {
     count: f64,
     mean: f64,
+    /// Sum of the squared differences from the mean.
     squares: f64,
 }
 
@@ -307,7 +320,7 @@ impl RunningStatistics {
         self.squares += from_mean * (value - self.mean);
     }
 
-    /// Whether the standard error of the mean is below a hundredth of it.
+    /// Returns true if the standard error of the mean is below 1 % of it.
     fn is_known(self) -> bool {
         let variance = self.squares / (self.count - 1.0).max(1.0);
         variance / self.count < (self.mean / 100.0).powi(2)

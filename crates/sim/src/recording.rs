@@ -66,11 +66,12 @@ mod sums;
 mod write;
 
 pub use mapped::{FaultUse, MappedUse};
+
 pub use merge::{MergeError, MergedRecords};
 pub use read::{RecordingError, RecordingReader};
 pub use write::RecordingWriter;
 
-/// The first bytes of a recording.
+/// First bytes of a recording.
 pub const MAGIC: [u8; 8] = *b"\xd2readrec";
 
 /// Version of the format that is written.
@@ -79,133 +80,133 @@ pub const VERSION: u32 = 2;
 /// Oldest version that is read. Its records are those of [`VERSION`], without the newer kinds.
 pub const VERSION_OLDEST: u32 = 1;
 
-/// The longest a block's records may be in bytes.
+/// Maximum length of a block's records in bytes.
 pub const BLOCK_BYTES_MAX: u32 = 1 << 20;
 
-/// The longest text in bytes.
+/// Maximum length of a text in bytes.
 pub const TEXT_BYTES_MAX: u64 = 64 << 10;
 
-/// No range of a file ends beyond this.
+/// Maximum end of a file range.
 pub const OFFSET_MAX: u64 = 1 << 63;
 
 /// What one call is given at most, what it brings into the page cache, and what a [`Mapped`] names: Linux gives 2 GiB less a page, and reads ahead
 /// beyond that.
 pub const CALL_BYTES_MAX: u64 = 1 << 32;
 
-/// What the lengths of all reads, of all requests and of all waits may be together in nanoseconds (36 years of threads that
-/// wait), their bytes, and how many events were lost.
+/// Maximum sum over a recording, in nanoseconds or bytes: durations of reads and requests, waits
+/// (36 years of waiting threads), sizes, lost events.
 pub const RECALL_BATCH_MAX: u64 = 1 << 60;
 
-/// How reads were seen.
+/// Method by which the reads were recorded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RecordingMethod {
-    /// By the kernel's tracepoints: reads, faults, the page cache and the device.
+    /// The kernel's tracepoints: reads, faults, the page cache and the device.
     #[default]
     Tracepoints,
-    /// By functions put before the C library's: calls that read, and advice.
+    /// Functions preloaded before the C library's: reading calls and advice.
     Preload,
-    /// From the text of `strace`: reads alone.
+    /// The output of `strace`: reads only.
     Strace,
-    /// From a trace of block requests: reads alone.
+    /// A trace of block requests: reads only.
     Requests,
 }
 
-/// How the recording began.
+/// Start of the recording.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RecordingStart {
-    /// How reads were seen.
+    /// Method of recording.
     pub source: RecordingMethod,
-    /// When, in nanoseconds since 1970.
+    /// Start time in nanoseconds since 1970.
     pub wall_ns: u64,
-    /// The length of a page of memory in bytes.
+    /// Page size in bytes.
     pub page_bytes: u64,
-    /// How much memory the machine has in bytes; 0 when that is not known.
+    /// Memory of the machine in bytes. 0 if unknown.
     pub memory_bytes: u64,
-    /// The name of the program's file, without arguments; empty when several were watched.
+    /// Name of the program's file, without arguments. Empty for several programs.
     pub program: String,
-    /// The kernel and its release, as in `Linux 6.18.44`; empty when that is not known.
+    /// Kernel and release, such as `Linux 6.18.44`. Empty if unknown.
     pub system: String,
 }
 
-/// A block device, named.
+/// Name of a block device.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct DeviceRecord {
-    /// The kernel's number: major × 2²⁰ + minor.
+    /// Kernel number: major × 2²⁰ + minor.
     pub device: u64,
-    /// Its name, as in `/sys/block`; empty when it is none there (a network's file system).
+    /// Name in `/sys/block`. Empty if it has none there (a network file system).
     pub name: String,
-    /// Whether the kernel takes it for one with a head that moves.
+    /// True if the kernel classifies it as rotational.
     pub is_rotational: bool,
-    /// How far the kernel reads ahead on it, in bytes.
+    /// The kernel's readahead window in bytes.
     pub readahead_bytes: u64,
-    /// The type of the file system or what else the device is for; empty when not known.
+    /// Type of the file system, or other purpose of the device. Empty if unknown.
     pub file_system: String,
 }
 
-/// A file, named.
+/// Name of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct FileRecord {
-    /// Its number in the recording.
+    /// Number in the recording.
     pub file: u32,
-    /// The device that it lies on: major × 2²⁰ + minor; 0 when that is not known.
+    /// Device of the file: major × 2²⁰ + minor. 0 if unknown.
     pub device: u64,
-    /// Its inode number; 0 when that is not known.
+    /// Inode number. 0 if unknown.
     pub inode: u64,
-    /// Its length in bytes when it was first seen.
+    /// Length in bytes at its first occurrence.
     pub bytes: Option<u64>,
-    /// Its path. What is no UTF-8 in it is replaced.
+    /// Path. Bytes that are not UTF-8 are replaced.
     pub path: String,
 }
 
-/// A thread, named.
+/// Name of a thread.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ThreadName {
-    /// Its number in the recording.
+    /// Number in the recording.
     pub thread: u32,
-    /// The kernel's number of it.
+    /// Thread ID.
     pub task: u32,
-    /// The kernel's number of its process.
+    /// Process ID.
     pub process: u32,
-    /// Its name, at most 15 characters.
+    /// Name, at most 15 characters.
     pub name: String,
 }
 
-/// A file was opened, or was open when the recording began.
+/// A file was opened, or was open at the start of the recording.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct OpenRecord {
-    /// When.
+    /// Time of the call.
     pub at_ns: u64,
-    /// By which thread.
+    /// Calling thread.
     pub thread: u32,
-    /// Which file.
+    /// File.
     pub file: u32,
-    /// The descriptor.
+    /// File descriptor.
     pub descriptor: u64,
-    /// Whether it is read past the page cache (`O_DIRECT`).
+    /// True for direct I/O (`O_DIRECT`).
     pub is_direct: bool,
-    /// Whether it is opened to be read.
+    /// True if opened for reading.
     pub is_readable: bool,
-    /// Whether it is opened to be written.
+    /// True if opened for writing.
     pub is_writable: bool,
 }
 
 /// A file was mapped.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct FileMapped {
-    /// When.
+    /// Time of the call.
     pub at_ns: u64,
-    /// By which thread.
+    /// Calling thread.
     pub thread: u32,
-    /// Which file.
+    /// File.
     pub file: u32,
-    /// From which byte of the file.
+    /// First byte of the range.
     pub offset: u64,
-    /// How many bytes.
+    /// Length of the range.
     pub bytes: u64,
 }
 
-/// What the kernel was told of a range to come.
+/// Advice to the kernel about a range.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AdviceType {
@@ -220,30 +221,30 @@ pub enum AdviceType {
     WillNeed,
     /// `FADV_DONTNEED`, `MADV_DONTNEED`.
     DontNeed,
-    /// `FADV_NOREUSE`, and what else there is.
+    /// `FADV_NOREUSE` and all others.
     Other,
 }
 
-/// The kernel was told of a range to come.
+/// The program advised the kernel about a range.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct AdviceGiven {
-    /// When.
+    /// Time of the call.
     pub at_ns: u64,
-    /// By which thread.
+    /// Calling thread.
     pub thread: u32,
-    /// Of which file.
+    /// File.
     pub file: u32,
-    /// From which byte on.
+    /// First byte of the range.
     pub offset: u64,
-    /// How many bytes; 0 for all up to the end.
+    /// Length of the range. 0 means up to the end of the file.
     pub bytes: u64,
-    /// What.
+    /// The advice.
     pub hint: AdviceType,
-    /// Whether it was said of a mapping (`madvise`), not of the file.
+    /// True for advice on a mapping (`madvise`), false on a file.
     pub is_of_mapping: bool,
 }
 
-/// By which way a read went.
+/// System call or mechanism of a read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReadMethod {
@@ -256,9 +257,9 @@ pub enum ReadMethod {
     Readv,
     /// `preadv`, `preadv2`.
     Preadv,
-    /// A touch of a mapping that the kernel had to serve: one page is asked for.
+    /// A page fault on a mapping, with a size of one page.
     Fault,
-    /// A read given to io_uring.
+    /// A read submitted to io_uring.
     Uring,
     /// `sendfile`, `copy_file_range`, `splice`.
     Copied,
@@ -266,13 +267,13 @@ pub enum ReadMethod {
     Aio,
 }
 
-/// What came of a read.
+/// Result of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReadOutcome {
-    /// So many bytes, at most as many as were asked for.
+    /// Number of bytes read, at most the requested number.
     Bytes(u64),
-    /// This error number; 0 when it is not known which.
+    /// Error number. 0 if unknown.
     Error(u32),
 }
 
@@ -282,33 +283,33 @@ impl Default for ReadOutcome {
     }
 }
 
-/// A read of a program.
+/// A read of the program.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ReadRecord {
-    /// When its bytes were there.
+    /// Completion time.
     pub end_ns: u64,
-    /// When it began; at most `end_ns`.
+    /// Start time, at most `end_ns`.
     pub begin_ns: u64,
-    /// How long of that its thread did not run because it waited for a device.
+    /// Part of that time in which the thread waited for a device.
     pub waited_ns: u64,
-    /// By which thread.
+    /// Calling thread.
     pub thread: u32,
-    /// By which way.
+    /// System call or mechanism.
     pub way: ReadMethod,
-    /// The descriptor; none for a touch of a mapping.
+    /// File descriptor. Absent for a page fault.
     pub descriptor: Option<u64>,
-    /// Of which file.
+    /// File.
     pub file: u32,
-    /// From which byte on.
+    /// First byte.
     pub offset: u64,
-    /// How many bytes it asked for.
+    /// Requested bytes.
     pub asked_bytes: u64,
-    /// What it was given.
+    /// Result.
     pub outcome: ReadOutcome,
 }
 
 impl ReadRecord {
-    /// How many bytes it was given.
+    /// Number of bytes read.
     pub fn got_bytes(&self) -> u64 {
         match self.outcome {
             ReadOutcome::Bytes(bytes) => bytes,
@@ -316,7 +317,7 @@ impl ReadRecord {
         }
     }
 
-    /// How long it took, in nanoseconds.
+    /// Duration in nanoseconds.
     pub fn took_ns(&self) -> u64 {
         self.end_ns - self.begin_ns
     }
@@ -329,11 +330,11 @@ impl ReadRecord {
 /// touched. A record without such a read is of a call.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Mapped {
-    /// When.
+    /// Time of the call.
     pub at_ns: u64,
-    /// By which thread.
+    /// Calling thread.
     pub thread: u32,
-    /// Of which file.
+    /// File.
     pub file: u32,
     /// From which byte on.
     pub offset: u64,
@@ -344,11 +345,11 @@ pub struct Mapped {
 /// Reads were made of which neither the bytes nor the file is known.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Unseen {
-    /// When that was noticed.
+    /// Time at which the loss was detected.
     pub at_ns: u64,
-    /// By which thread.
+    /// Calling thread.
     pub thread: u32,
-    /// By which way.
+    /// System call or mechanism.
     pub way: ReadMethod,
     /// Number of reads.
     pub count: u64,
@@ -356,118 +357,118 @@ pub struct Unseen {
     pub waited_ns: u64,
 }
 
-/// Pages came into the page cache, one beside the other, by one thread within one call.
+/// Contiguous pages were inserted into the page cache by one thread within one call.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PagesInserted {
-    /// When the first came.
+    /// Time of the first insertion.
     pub at_ns: u64,
-    /// The thread that put them there. Between a read's beginning and its end by the same thread it
-    /// is that read that made the kernel fetch them.
+    /// Thread that inserted the pages. Between the start and the end of a read by the same thread,
+    /// that read caused the insertion.
     pub thread: u32,
-    /// Of which file.
+    /// File.
     pub file: u32,
-    /// From which byte on.
+    /// First byte of the range.
     pub offset: u64,
-    /// How many bytes.
+    /// Length of the range.
     pub bytes: u64,
 }
 
-/// Pages left the page cache, one beside the other.
+/// Contiguous pages were removed from the page cache.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PagesEvicted {
-    /// When the first left.
+    /// Time of the first removal.
     pub at_ns: u64,
-    /// Of which file.
+    /// File.
     pub file: u32,
-    /// From which byte on.
+    /// First byte of the range.
     pub offset: u64,
-    /// How many bytes.
+    /// Length of the range.
     pub bytes: u64,
 }
 
-/// What a request asks a device for.
+/// Type of a device request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DeviceOperation {
-    /// To read.
+    /// Read.
     #[default]
     Read,
-    /// To write.
+    /// Write.
     Write,
-    /// To flush, discard or what else there is.
+    /// Flush, discard or other.
     Other,
 }
 
-/// A request of a block device, whoever made it.
+/// A request to a block device by any process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RequestRecord {
-    /// When the device was done with it.
+    /// Completion time.
     pub end_ns: u64,
-    /// When the device was given it; at most `end_ns`.
+    /// Time of submission to the device, at most `end_ns`.
     pub begin_ns: u64,
-    /// The thread that gave it, when it is one that was watched.
+    /// Submitting thread, if it belongs to the recorded program.
     pub thread: Option<u64>,
-    /// Which device.
+    /// Device.
     pub device: u64,
-    /// What it was asked for.
+    /// Type of the request.
     pub work: DeviceOperation,
-    /// Whether the kernel has it as reading ahead.
+    /// True if the kernel marked it as readahead.
     pub is_ahead: bool,
-    /// Its first byte on the device.
+    /// First byte on the device.
     pub place: u64,
-    /// How many bytes.
+    /// Length in bytes.
     pub bytes: u64,
 }
 
-/// Events were lost, since the last such record.
+/// Events were lost since the last such record.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct EventsLost {
-    /// When that was noticed.
+    /// Time at which the loss was detected.
     pub at_ns: u64,
-    /// How many, as far as the kernel counted.
+    /// Number of lost events, as counted by the kernel.
     pub count: u64,
 }
 
-/// How the recording ended.
+/// End of the recording.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RecordingEnd {
-    /// When: the length of the recording.
+    /// Duration of the recording.
     pub at_ns: u64,
-    /// Processor time of the program and what it started, in nanoseconds; none when not known.
+    /// Processor time of the program and its children, in nanoseconds. Absent if unknown.
     pub processor_ns: Option<u64>,
-    /// Whether the program ended; else watching did.
+    /// True if the program exited, false if the recording was stopped.
     pub has_exited: bool,
 }
 
-/// What stands in a recording.
+/// A record of a recording.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Record {
-    /// The first record.
+    /// First record.
     Start(RecordingStart),
-    /// A device's name.
+    /// Name of a device.
     Device(DeviceRecord),
-    /// A file's name.
+    /// Name of a file.
     File(FileRecord),
-    /// A thread's name; one that is named again has another name since.
+    /// Name of a thread. A repetition is a new name.
     Thread(ThreadName),
     /// A file was opened.
     Open(OpenRecord),
     /// A file was mapped.
     Map(FileMapped),
-    /// The kernel was told of a range to come.
+    /// The program advised the kernel about a range.
     Advice(AdviceGiven),
     /// A read.
     Read(ReadRecord),
-    /// Pages came into the page cache.
+    /// Pages were inserted into the page cache.
     Insert(PagesInserted),
-    /// Pages left the page cache.
+    /// Pages were removed from the page cache.
     Evict(PagesEvicted),
-    /// A device's request.
+    /// A device request.
     Request(RequestRecord),
     /// Events were lost.
     Lost(EventsLost),
-    /// The last record.
+    /// Last record.
     End(RecordingEnd),
     /// Pages were mapped.
     Mapped(Mapped),
@@ -476,7 +477,7 @@ pub enum Record {
 }
 
 impl Record {
-    /// The byte that tells its kind.
+    /// Type byte of the record.
     pub const fn tag(&self) -> u8 {
         match self {
             Record::Start(_) => 1,
@@ -497,7 +498,7 @@ impl Record {
         }
     }
 
-    /// An empty record of the kind that a byte tells.
+    /// Returns a constructor of an empty record of the type `tag`.
     const fn constructor_of(tag: u8) -> Option<fn() -> Record> {
         Some(match tag {
             1 => || Record::Start(RecordingStart::default()),

@@ -1,20 +1,23 @@
-//! The regret matrix: the law `adaptive` against the best classic law of each
-//! cell, over devices, workloads and numbers of processes.
+//! The policy matrix: the `adaptive` policies compared with the best classic policy of each cell,
+//! over devices, workloads and numbers of processes.
 //!
-//! A *cell* is one workload of so many processes on one device. Its rivals are
-//! the classic readahead laws under each classic scheduler, without hints; for
-//! reads past the cache, where no readahead law has a say, the schedulers alone;
-//! for loads on memory the classic swap-in laws under each of them.
-//! The figure is the throughput of the whole cell: the work is the same for
-//! all, so it is the time of the last to end, turned round. What the best rival
-//! of the cell has is 1; below 1 `adaptive` is to be regretted there.
+//! A *cell* is one workload with a number of processes on one device. Its baselines are
+//! combinations of classic policies, without hints:
 //!
-//! One run of a device with heavy tails, or of readers whose order is drawn, says
-//! little of a few percent: a cell may be run with several seeds, and every
-//! law's time is then the mean over all of them. The rival is still the best of the
-//! cell in hindsight, so luck is on its side: of twelve it is the one that had most.
+//! - for cached reads, the classic readahead policies under each classic scheduler;
+//! - for direct reads, where readahead has no effect, the schedulers alone;
+//! - for memory loads, the classic swap-in policies under each scheduler.
 //!
-//! The same seeds give the same cells to the bit.
+//! The result of a cell is the throughput of all its processes. All policies do the same work, so
+//! the throughput is the inverse of the time of the last process. It is given relative to the best
+//! baseline of the cell. A value below 1 is the *regret* of having chosen `adaptive`.
+//!
+//! A single simulation of a device with heavy tails, or of readers in random order, has an
+//! uncertainty of a few percent. A cell can therefore use several seeds. The time of each policy is
+//! then the mean over all of them. The best baseline is chosen in hindsight, so it profits from
+//! luck: it is the luckiest of twelve.
+//!
+//! Equal seeds give bit-identical results.
 
 use readpath_core::decision::LoggedDecision;
 use readpath_core::policy::Spec;
@@ -44,7 +47,7 @@ pub(crate) use summary::geometric_mean;
 pub use summary::{FixedPairResult, MatrixSummary, WorkloadSummary};
 use workloads::{ReadPattern, WORKLOADS};
 
-/// The devices: names in the matrix, and what they are.
+/// Devices: name in the matrix, and device text.
 pub const DEVICES: &[(&str, &str)] = &[
     ("hdd-1", "hdd,drive=sata2010"),
     ("hdd-2", "raid0:2xhdd,hdd.drive=sata2010"),
@@ -62,137 +65,141 @@ pub const DEVICES: &[(&str, &str)] = &[
     ("object", "object"),
 ];
 
-/// How many processes share the work.
+/// Numbers of processes that share the work.
 pub const PROCESSES: &[u32] = &[1, 4, 16, 64];
 
-/// The classic readahead laws, and the classic schedulers.
+/// Classic readahead policies.
 const READAHEADS: [&str; 4] = ["none", "window", "window-fixed", "ondemand"];
+/// Classic schedulers.
 const SCHEDULERS: [&str; 3] = ["noop", "deadline", "cfq"];
 
-/// Below this share of the best rival's throughput a cell is a regret.
+/// Ratio to the best baseline's throughput below which a cell counts as a regret.
 pub const REGRET: f64 = 0.95;
 
-/// The laws that are judged together.
+/// A combination of policies under test.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policies {
-    /// The readahead law.
+    /// Readahead policy.
     pub readahead: Spec,
-    /// The swap-in law.
+    /// Swap-in policy.
     pub swapin: Spec,
-    /// The scheduler.
+    /// Scheduler.
     pub scheduler: Spec,
 }
 
 impl Default for Policies {
-    /// As they ship: `adaptive` everywhere.
+    /// Returns the default policies: `adaptive` everywhere.
     fn default() -> Policies {
         let adaptive = || Spec::plain("adaptive");
         Policies { readahead: adaptive(), swapin: adaptive(), scheduler: adaptive() }
     }
 }
 
-/// One workload of so many processes on one device.
+/// One workload with a number of processes on one device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MatrixCell {
-    /// The device's name in the matrix.
+    /// Name of the device in the matrix.
     pub device: String,
-    /// What it is, as [`crate::device::registry`] reads it.
+    /// Device text for [`crate::device::registry`].
     pub device_text: String,
-    /// The workload's name in the matrix.
+    /// Name of the workload in the matrix.
     pub workload: &'static str,
-    /// What its processes do.
+    /// Work of its processes.
     task: MatrixTask,
-    /// How many processes.
+    /// Number of processes.
     pub processes: u32,
 }
 
-/// What the processes of a cell do.
+/// Work of the processes of a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum MatrixTask {
-    /// They read files.
+    /// File reads.
     Reads(ReadPattern),
-    /// They touch more memory than there is.
+    /// Accesses to more memory than is available.
     Touches(MatrixMemoryLoad),
 }
 
-/// How a cell is run.
+/// Seeds and amount of work of a cell.
 #[derive(Clone, Copy, Debug)]
 pub struct CellSize {
-    /// The first seed of everything that is random.
+    /// First seed of all random numbers.
     pub seed: u64,
-    /// How many seeds, one after the other, a run is the mean of; at least 1.
+    /// Number of consecutive seeds over which the results are averaged, at least 1.
     pub seeds: u64,
-    /// The part of the work that is done: 1 for all of it, 64 to show that it runs.
+    /// Divisor of the work: 1 for all of it, 64 for a quick test.
     pub part: u64,
 }
 
-/// A cell under two laws; where it was run with several seeds, the mean of them.
+/// Results of a cell under one readahead or swap-in policy and one scheduler. With several seeds,
+/// their mean.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MatrixResult {
-    /// The readahead law; null where it has no say.
+    /// Readahead policy. Null where it has no effect.
     pub readahead: Option<String>,
-    /// The swap-in law; null where files are read.
+    /// Swap-in policy. Null for file reads.
     pub swapin: Option<String>,
-    /// The scheduler.
+    /// Scheduler.
     pub scheduler: String,
-    /// The throughput.
+    /// Throughput.
     pub mib_per_s: f64,
-    /// From the start to the end of the last process.
+    /// Time from the start to the end of the last process.
     pub seconds: f64,
-    /// The throughput with each seed alone, or in each round; empty where there was one.
+    /// Throughput per seed or round. Empty if there was only one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub mib_per_s_by_seed: Vec<f64>,
-    /// Requests that the device was given.
+    /// Number of device requests.
     pub device_requests: Option<f64>,
-    /// Their mean size.
+    /// Mean size of a device request.
     pub device_request_kib_mean: Option<f64>,
-    /// How many were in the device, mean over the time in which it had any.
+    /// Mean queue depth of the device over the time in which it was busy.
     pub device_depth_mean: Option<f64>,
-    /// Bytes from the device ÷ bytes asked for.
+    /// Bytes read from the device, divided by bytes requested.
     pub amplification: Option<f64>,
-    /// Asked bytes that were there in time ÷ asked bytes.
+    /// Requested bytes that were cached in time, divided by requested bytes.
     pub coverage: Option<f64>,
-    /// Bytes read ahead and never used.
+    /// Bytes prefetched and never used.
     pub waste_bytes: Option<f64>,
 }
 
-/// A cell of the matrix, run.
+/// Results of a cell under all policies.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct JudgedCell {
-    /// The device's name in the matrix.
+    /// Name of the device in the matrix.
     pub device: String,
-    /// The workload's.
+    /// Name of the workload in the matrix.
     pub workload: String,
-    /// How many processes.
+    /// Number of processes.
     pub processes: u32,
-    /// Throughput of the laws under test ÷ that of the best rival.
+    /// Throughput of the policies under test, divided by the best baseline's.
     pub ratio: f64,
-    /// Where the loss comes from; null where the ratio is no regret.
+    /// Cause of the loss. Null if the ratio is no regret.
     #[serde(default)]
     pub cause: Option<RegretCause>,
-    /// The laws under test: `adaptive`, unless others were named.
+    /// Results of the policies under test: `adaptive`, unless others were named.
     pub adaptive: MatrixResult,
-    /// The rivals, the best one first.
+    /// Results of the baselines, the best first.
     pub baselines: Vec<MatrixResult>,
 }
 
-/// Whether a name, between slashes, contains each of `parts`.
+/// Returns true if `/name/` contains each of `parts`.
 pub(crate) fn has_parts(name: &str, parts: &[&str]) -> bool {
     let name = format!("/{name}/");
     parts.iter().all(|part| name.contains(part))
 }
 
-/// The cells whose name `device/workload/processes` contains each of `parts`, in the matrix's order.
+/// Returns the cells whose name `device/workload/processes` contains each of `parts`, in the order
+/// of the matrix.
 pub fn cells(parts: &[&str]) -> Vec<MatrixCell> {
     cells_on(DEVICES.iter().copied(), parts)
 }
 
-/// The same on the devices that `seed` draws.
+/// Returns the same cells on randomly drawn devices, derived from `seed`.
 pub fn cells_drawn(seed: u64, parts: &[&str]) -> Vec<MatrixCell> {
     let devices = drawn(seed);
     cells_on(devices.iter().map(|(name, text)| (name.as_str(), text.as_str())), parts)
 }
 
+/// Returns the cells on the given devices whose names contain each of `parts`.
 fn cells_on<'a>(
     devices: impl Iterator<Item = (&'a str, &'a str)>,
     parts: &[&str],
@@ -220,15 +227,15 @@ fn cells_on<'a>(
 }
 
 impl MatrixCell {
-    /// `device/workload/processes`.
+    /// Returns `device/workload/processes`.
     pub fn name(&self) -> String {
         format!("{}/{}/{}", self.device, self.workload, self.processes)
     }
 
-    /// Runs the rivals: the best one first.
+    /// Simulates the baselines and returns their results, the best first.
     ///
     /// # Errors
-    /// A law or a device is refused: a fault of the matrix itself.
+    /// Fails if a policy or a device is invalid, which is a bug of the matrix.
     pub fn baselines(&self, size: CellSize) -> Result<Vec<MatrixResult>, SimulateError> {
         let names: &[&str] = match self.task {
             MatrixTask::Reads(pattern) if pattern.is_direct() => &["none"],
@@ -247,11 +254,11 @@ impl MatrixCell {
         Ok(baselines)
     }
 
-    /// Runs `policies` and holds them against `baselines`, the best one first; where that is a
-    /// regret, finds out which of the two laws it comes from.
+    /// Simulates `policies` and compares them with `baselines`, the best first. If the result is a regret,
+    /// finds the policy that causes it.
     ///
     /// # Errors
-    /// As [`run`](MatrixCell::run).
+    /// Fails in the same cases as [`run`](MatrixCell::run).
     pub fn judge(
         &self,
         policies: &Policies,
@@ -274,10 +281,10 @@ impl MatrixCell {
         })
     }
 
-    /// The cell under these laws, with each seed.
+    /// Simulates the cell under these policies, with each seed.
     ///
     /// # Errors
-    /// A law is unknown, or one of its parameters is wrong.
+    /// Fails if a policy is unknown or has an invalid parameter.
     pub fn run(&self, policies: &Policies, size: CellSize) -> Result<MatrixResult, SimulateError> {
         let seeds = size.seed..size.seed + size.seeds.max(1);
         let runs: Result<Vec<MatrixResult>, SimulateError> =
@@ -285,11 +292,11 @@ impl MatrixCell {
         Ok(MatrixResult::mean(runs?))
     }
 
-    /// The cell under these laws, with the first seed alone; `decided` hears of every decision of
-    /// those that keep a log. False where none does: the laws of swap-in have none.
+    /// Simulates the cell under these policies with the first seed, and passes every logged
+    /// decision to `decided`. Returns false for memory loads, because swap-in policies keep no log.
     ///
     /// # Errors
-    /// As [`run`](MatrixCell::run).
+    /// Fails in the same cases as [`run`](MatrixCell::run).
     pub fn explain(
         &self,
         policies: &Policies,
@@ -302,6 +309,7 @@ impl MatrixCell {
         Ok(true)
     }
 
+    /// Simulates the cell with one seed.
     fn run_once(
         &self,
         policies: &Policies,
@@ -326,10 +334,12 @@ impl MatrixCell {
         }
     }
 
+    /// Parses the device text.
     fn device(&self) -> Result<Spec, SimulateError> {
         Spec::parse(&self.device_text).map_err(SimulateError::Device)
     }
 
+    /// Simulates a cell of file reads.
     fn read(
         &self,
         pattern: ReadPattern,
@@ -349,7 +359,7 @@ impl MatrixCell {
         Ok(MatrixResult::of_row(&row, pattern.is_direct()))
     }
 
-    /// These laws with another readahead law or, where memory is touched, another swap-in law.
+    /// Replaces the readahead policy, or the swap-in policy in a memory load.
     fn with_policy(&self, policies: &Policies, policy: Spec) -> Policies {
         match self.task {
             MatrixTask::Reads(_) => Policies { readahead: policy, ..policies.clone() },
@@ -359,6 +369,7 @@ impl MatrixCell {
 }
 
 impl MatrixResult {
+    /// Extracts the results of file reads.
     fn of_row(row: &ResultRow, is_direct: bool) -> MatrixResult {
         let count = |value: Option<u64>| value.map(|value| value as f64);
         let readahead = row.readahead.clone().filter(|_| !is_direct);
@@ -378,6 +389,7 @@ impl MatrixResult {
         }
     }
 
+    /// Extracts the results of a memory load.
     fn of_load(row: &LoadRow) -> MatrixResult {
         let count = |value: Option<u64>| value.map(|value| value as f64);
         MatrixResult {
@@ -396,8 +408,7 @@ impl MatrixResult {
         }
     }
 
-    /// Several runs of the same work as one: what stands in each is averaged. The
-    /// throughput is that of the mean time.
+    /// Averages several results of the same work. The throughput is computed from the mean time.
     fn mean(mut runs: Vec<MatrixResult>) -> MatrixResult {
         if runs.len() == 1 {
             return runs.remove(0);
@@ -426,7 +437,7 @@ impl MatrixResult {
         }
     }
 
-    /// The laws by name.
+    /// Returns the names of the policies.
     pub fn policies(&self) -> String {
         match self.readahead.as_ref().or(self.swapin.as_ref()) {
             Some(policy) => format!("{policy} {}", self.scheduler),
@@ -436,12 +447,12 @@ impl MatrixResult {
 }
 
 impl JudgedCell {
-    /// `device/workload/processes`.
+    /// Returns `device/workload/processes`.
     pub fn name(&self) -> String {
         format!("{}/{}/{}", self.device, self.workload, self.processes)
     }
 
-    /// Whether the cell is one by which laws are judged, and on which none is worked on.
+    /// Returns true if the cell is in the held-out set, which is not used for tuning.
     pub fn is_held_out(&self) -> bool {
         held_out::is_held_out(&self.device, &self.workload, self.processes)
     }

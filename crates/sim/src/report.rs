@@ -1,7 +1,7 @@
-//! What a run measured: one row of the table.
+//! Results of a simulation or a measurement: one row of the table.
 //!
-//! The keys are the command's JSON contract. A value that was not measured is
-//! `None` (`null`), never 0.
+//! The keys are the command's JSON contract. A value that was not measured is `None` (`null`),
+//! never 0.
 
 use hdrhistogram::Histogram;
 use readpath_core::cache::CacheCounters;
@@ -15,115 +15,115 @@ mod fairness;
 pub use direction::{DirectionResults, PERCENTILES, Statistics};
 pub use fairness::{ProcessRow, ProcessShare, jain_index, stream_rows};
 
-/// One run: one job on one storage under one set of laws.
+/// Results of one job on one storage under one set of policies.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ResultRow {
-    /// The job file's name without its folder and extension.
+    /// Name of the job file, without folder and extension.
     pub job: String,
-    /// The storage, as it was named.
+    /// Storage, as the user named it.
     pub storage: String,
-    /// The readahead law, or what the kernel did in its place.
+    /// Readahead policy, or the kernel's setting in its place.
     pub readahead: Option<String>,
-    /// The swap-in law; null for file reads.
+    /// Swap-in policy. Null for file reads.
     pub swapin: Option<String>,
-    /// The scheduler, or the kernel's own by name.
+    /// Scheduler. For real runs the kernel's scheduler.
     pub scheduler: Option<String>,
-    /// How the transfers of raw jobs were cut; null where there are none.
+    /// Chunking policy of raw jobs. Null without raw jobs.
     pub raw: Option<String>,
-    /// How the operations were carried out, e.g. `psync`, `io_uring direct`.
+    /// I/O engine of the operations, such as `psync` or `io_uring direct`.
     pub engine: Option<String>,
-    /// Bytes that the job's operations moved.
+    /// Bytes transferred by the job's operations.
     pub bytes: u64,
-    /// From the start of the run to its last completion.
+    /// Time from the start to the last completion.
     pub seconds: f64,
     /// `bytes` per second, in MiB.
     pub mib_per_s: Option<f64>,
     /// Operations per second.
     pub iops: Option<f64>,
-    /// From the issue of an operation to its end.
+    /// Latency from the issue of an operation to its end.
     pub latency_us: LatencySummary,
-    /// Requests that the device was given.
+    /// Number of device requests.
     pub device_requests: Option<u64>,
-    /// Bytes that the device was asked for.
+    /// Bytes of all device requests.
     pub device_bytes: Option<u64>,
     /// `device_bytes` per request, in KiB.
     pub device_request_kib_mean: Option<f64>,
-    /// Requests in the device while it had any, mean over time.
+    /// Mean queue depth of the device over the time in which it was busy.
     pub device_depth_mean: Option<f64>,
-    /// The most requests in the device at once.
+    /// Maximum queue depth of the device.
     pub device_depth_max: Option<u32>,
-    /// Bytes read from the device ÷ bytes that reads asked for.
+    /// Bytes read from the device, divided by bytes requested by reads.
     pub amplification: Option<f64>,
-    /// Asked bytes that were in the cache when they were asked for ÷ asked bytes.
+    /// Requested bytes found in the cache, divided by requested bytes.
     pub coverage: Option<f64>,
-    /// Bytes read ahead that left the cache, or stood in it at the end, without having been used.
+    /// Prefetched bytes that were evicted, or still cached at the end, without use.
     pub waste_bytes: Option<u64>,
-    /// User and system time of the process; real runs only.
+    /// User and system time of the process. Real runs only.
     pub cpu_seconds: Option<f64>,
-    /// Processor time that the modelled host was charged with; modelled runs only.
+    /// Processor time charged to the simulated host. Simulations only.
     pub host_seconds: Option<f64>,
-    /// Operations that ended with an error.
+    /// Operations that failed.
     pub errors: u64,
-    /// The first error, in words.
+    /// First error, as text.
     pub first_error: Option<String>,
-    /// A hash of every decision of the run; modelled runs only.
+    /// Hash of all decisions. Simulations only.
     pub decisions: Option<String>,
-    /// Anything that a reader of the row must know.
+    /// Caveat about the row.
     pub note: Option<String>,
-    /// The same per job section, in the order of the file.
+    /// Results per job section, in the order of the file.
     pub sections: Vec<SectionRow>,
-    /// What each process got, in the order of the sections.
+    /// Results per process, in the order of the sections.
     pub streams: Vec<ProcessRow>,
-    /// How evenly the processes were served: Jain's index of their rates, from 1
-    /// ÷ their number (one got everything) to 1; null where none compete.
+    /// Jain's fairness index of the processes' rates, from 1 ÷ their number (one process got
+    /// everything) to 1. Null without concurrent processes.
     pub jain_index: Option<f64>,
 }
 
-/// One job section of a run.
+/// Results of one job section.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SectionRow {
-    /// The section's name.
+    /// Name of the section.
     pub name: String,
-    /// How many processes it had.
+    /// Number of processes.
     pub processes: u32,
-    /// Bytes moved.
+    /// Bytes transferred.
     pub bytes: u64,
-    /// From its first process's start to its last completion.
+    /// Time from the first start of a process to the last completion.
     pub seconds: f64,
     /// `bytes` per second, in MiB.
     pub mib_per_s: Option<f64>,
     /// Operations per second.
     pub iops: Option<f64>,
-    /// From the issue of an operation to its end.
+    /// Latency from the issue of an operation to its end.
     pub latency_us: LatencySummary,
-    /// Its reads and its writes in detail; not in the document.
+    /// Detailed results of reads and writes. Not part of the JSON document.
     #[serde(skip)]
     pub directions: [DirectionResults; 2],
 }
 
-/// Latencies in microseconds; null when no operation ended.
+/// Latencies in microseconds. Null if no operation ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct LatencySummary {
-    /// The median.
+    /// Median.
     pub p50: Option<f64>,
-    /// The 99th percentile.
+    /// 99th percentile.
     pub p99: Option<f64>,
-    /// The largest.
+    /// Maximum.
     pub max: Option<f64>,
 }
 
-/// What was counted of a set of operations. Memory does not grow with their number.
+/// Counters of a set of operations. The memory does not grow with their number.
 #[derive(Clone, Debug)]
 pub struct ReadCounters {
-    /// Bytes moved.
+    /// Bytes transferred.
     pub bytes: u64,
-    /// Operations that ended well.
+    /// Number of successful operations.
     pub operations: u64,
-    /// Operations that ended with an error.
+    /// Number of failed operations.
     pub errors: u64,
-    /// When the first operation was issued.
+    /// Issue time of the first operation.
     pub first: Option<Time>,
-    /// When the last one ended.
+    /// End of the last operation.
     pub last: Time,
     latency_ns: Histogram<u64>,
 }
@@ -136,7 +136,8 @@ impl Default for ReadCounters {
             errors: 0,
             first: None,
             last: Time::ZERO,
-            // Up to an hour, to three digits (an error of at most 0.1 %), in 0.3 MiB.
+            // Latencies up to one hour with three significant digits (error at most 0.1 %), in 0.3
+            // MiB.
             latency_ns: Histogram::new_with_bounds(1, 3_600_000_000_000, 3)
                 .expect("these bounds and 3 digits are what it takes"),
         }
@@ -144,7 +145,7 @@ impl Default for ReadCounters {
 }
 
 impl ReadCounters {
-    /// An operation that was issued at `issued` ended at `ended`, with so many bytes.
+    /// Records a successful operation with issue time, end time and size.
     pub fn record(&mut self, issued: Time, ended: Time, bytes: u64) {
         self.reach(issued, ended);
         self.bytes += bytes;
@@ -152,36 +153,37 @@ impl ReadCounters {
         self.latency_ns.saturating_record(ended.since(issued).ns().max(1));
     }
 
-    /// An operation ended with an error.
+    /// Records a failed operation.
     pub fn record_error(&mut self, issued: Time, ended: Time) {
         self.reach(issued, ended);
         self.errors += 1;
     }
 
-    /// What was moved before is on the medium at `at`: the work ends no earlier.
+    /// Records that earlier writes are durable at `at`, which extends the duration of the work.
     pub fn record_sync(&mut self, at: Time) {
         self.last = self.last.max(at);
     }
 
+    /// Extends the covered period by an operation.
     fn reach(&mut self, issued: Time, ended: Time) {
         self.first = Some(self.first.map_or(issued, |first| first.min(issued)));
         self.last = self.last.max(ended);
     }
 
-    /// How many operations took how many nanoseconds, each to the three digits that are kept:
-    /// what [`ReadCounters::record_latencies`] takes in another process.
+    /// Returns pairs of latency in ns and number of operations, with the three digits of the
+    /// histogram. Another process can merge them with [`ReadCounters::record_latencies`].
     pub fn latencies(&self) -> Vec<(u64, u64)> {
         let recorded = self.latency_ns.iter_recorded();
         recorded.map(|value| (value.value_iterated_to(), value.count_at_value())).collect()
     }
 
-    /// So many more operations ended well, each after so many nanoseconds.
+    /// Records `operations` successful operations with a latency of `ns` each.
     pub fn record_latencies(&mut self, ns: u64, operations: u64) {
         self.operations += operations;
         self.latency_ns.saturating_record_n(ns.max(1), operations);
     }
 
-    /// Takes another tally's operations in.
+    /// Adds the counters of another tally.
     pub fn add(&mut self, other: &ReadCounters) {
         self.bytes += other.bytes;
         self.operations += other.operations;
@@ -194,7 +196,7 @@ impl ReadCounters {
         self.latency_ns.add(&other.latency_ns).expect("both have the same bounds");
     }
 
-    /// The latencies in microseconds.
+    /// Returns the latencies in microseconds.
     pub fn latency(&self) -> LatencySummary {
         if self.latency_ns.is_empty() {
             return LatencySummary::default();
@@ -207,7 +209,7 @@ impl ReadCounters {
         }
     }
 
-    /// The row of a section of which these are the reads and the writes, and what both are together.
+    /// Builds the row of a section from the tallies of its reads and its writes.
     pub fn section(tallies: &[ReadCounters; 2], name: &str, processes: u32) -> SectionRow {
         let mut both = tallies[0].clone();
         both.add(&tallies[1]);
@@ -215,6 +217,7 @@ impl ReadCounters {
         SectionRow { directions, ..both.section_of_both(name, processes) }
     }
 
+    /// Builds the row of a section without the details per direction.
     fn section_of_both(&self, name: &str, processes: u32) -> SectionRow {
         let seconds = self.last.since(self.first.unwrap_or(self.last)).seconds();
         SectionRow {
@@ -231,7 +234,7 @@ impl ReadCounters {
 }
 
 impl ResultRow {
-    /// The row of a run of which only the operations are known so far.
+    /// Creates a row with the results of the operations. All other values are unknown.
     pub fn new(job: &str, storage: &str, read_counters: &ReadCounters) -> ResultRow {
         let seconds = read_counters.last.seconds();
         ResultRow {
@@ -267,7 +270,7 @@ impl ResultRow {
         }
     }
 
-    /// Adds what the machine and its cache have counted.
+    /// Adds the counters of the machine and its cache.
     pub fn with_meter(mut self, meter: &Meter, cache: &CacheCounters) -> ResultRow {
         let requests = meter.device_reads + meter.device_writes;
         let bytes = meter.device_read_bytes + meter.device_write_bytes;
@@ -283,15 +286,17 @@ impl ResultRow {
     }
 }
 
+/// Converts bytes to MiB.
 pub(crate) fn mib(bytes: u64) -> f64 {
     bytes as f64 / f64::from(1 << 20)
 }
 
+/// Divides an amount by a duration.
 fn per_second(amount: f64, seconds: f64) -> Option<f64> {
     ratio(amount, seconds)
 }
 
-/// None where there is nothing to divide by.
+/// Divides two numbers. Returns `None` if the divisor is not positive.
 pub(crate) fn ratio(amount: f64, per: f64) -> Option<f64> {
     (per > 0.0).then(|| amount / per)
 }
@@ -315,7 +320,7 @@ mod tests {
         assert!((9_990.0..=10_010.0).contains(&p50), "{p50}");
     }
 
-    /// 0.3 % of 12.345 ms would be 37 µs.
+    /// An error of 0.3 % in 12.345 ms would be 37 µs.
     #[test]
     fn latencies_survive_the_way_to_another_process() {
         let mut read_counters = ReadCounters::default();

@@ -1,10 +1,10 @@
-//! Runs a workload through the read path, in the modelled world.
+//! Runs a workload through the read path, in the simulation.
 //!
-//! Each process of the workload says what it does next; the runner turns that
-//! into reads of the machine, a fault a page for mapped files, and tells the
-//! process when they have ended. A process is busy while it takes its bytes,
-//! and issues nothing meanwhile. In one turn everything that can be issued at
-//! this time is issued before the device sees the first request of it.
+//! Each process of the workload returns its next operation. The runner converts it to reads of the
+//! machine (one fault per page for mapped files) and reports the completion to the process. A
+//! process is busy while it copies its data, and issues no operation meanwhile. In one step, all
+//! operations that can be issued at the present time are issued before the device receives the
+//! first of their requests.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -33,25 +33,25 @@ pub use watch::{Go, Progress, Watch};
 use raw::{ChunksInFlight, RawOperation};
 use writes::{flush_of, process_of_flush};
 
-/// What a run has measured of its operations.
+/// Results of the operations of a run.
 #[derive(Debug)]
 pub struct RunMeasurements {
     /// All operations.
     pub total: ReadCounters,
-    /// Per job of the job file, in its order: its reads, its writes.
+    /// Reads and writes of each job, in the order of the job file.
     pub jobs: Vec<[ReadCounters; 2]>,
-    /// Per process, in the order of the jobs.
+    /// Results per process, in the order of the jobs.
     pub streams: Vec<ProcessShare>,
-    /// The first error, in words.
+    /// First error, as text.
     pub first_error: Option<String>,
-    /// Whether the run was cut short by its caller.
+    /// True if the caller stopped the run early.
     pub is_interrupted: bool,
-    /// What of a trace went out after its time.
+    /// Delays of a trace's operations behind their recorded times.
     pub late: Lateness,
 }
 
 impl RunMeasurements {
-    /// The row of the run, as far as its operations go.
+    /// Builds the row of the run, as far as it depends on its operations.
     pub fn row(&self, name: &str, storage: &str, job_file: &JobFile) -> ResultRow {
         let mut row = ResultRow::new(name, storage, &self.total);
         row.first_error = self.first_error.clone();
@@ -77,7 +77,7 @@ impl RunMeasurements {
     }
 }
 
-/// By which engines a job file's operations are carried out: `mmap`, `libaio direct`.
+/// Returns the names of a job file's engines, such as `mmap` or `libaio direct`.
 fn engines(job_file: &JobFile) -> String {
     let mut names: Vec<String> = Vec::new();
     for job in &job_file.jobs {
@@ -90,29 +90,27 @@ fn engines(job_file: &JobFile) -> String {
     names.join(", ")
 }
 
-/// One process of the workload, as the runner sees it.
+/// State of one process.
 struct RunningProcess {
     process: Process,
     stream: ProcessShare,
-    /// The files that it has opened.
     handles: Vec<(workload::FileId, HandleId)>,
-    /// Issued, and held back until the batch is full.
+    /// Operations that wait until their batch is full.
     batch: Vec<ProcessOperation>,
-    /// Its raw operation, while there is one.
     raw: Option<RawOperation>,
+    /// End of the processor time for the last operations.
     busy_until: Time,
-    /// When it is woken, where it sleeps while operations of it are under way.
+    /// Time at which the process is woken from a sleep with operations in flight.
     alarm: Option<Time>,
     has_ended: bool,
 }
 
-/// One operation under way.
 #[derive(Clone, Copy, Debug)]
 struct OperationInFlight {
     process: u32,
     operation: ProcessOperation,
     issued: Time,
-    /// The next byte that a mapped operation will touch.
+    /// Next byte of a mapped operation.
     next_byte: u64,
 }
 
@@ -145,7 +143,7 @@ pub fn run(
     Ok(run.measured())
 }
 
-/// Adds the workload's files to the machine, side by side.
+/// Adds the workload's files to the machine, contiguously.
 pub(crate) fn add_files(
     path: &mut Machine,
     workload: &Workload,
@@ -159,15 +157,16 @@ struct RunningJob<'a> {
     world: &'a mut SimulatedEnvironment,
     files: Vec<FileId>,
     processes: Vec<RunningProcess>,
+    /// Operations in flight. The index is their tag at the machine.
     under: Slab<OperationInFlight>,
     chunks: ChunksInFlight,
-    /// Processes that can do something now.
+    /// Processes that can continue now.
     ready: Vec<u32>,
-    /// Processes that can do something later.
+    /// Processes that can continue later, with their times.
     later: BinaryHeap<Reverse<(Time, u32)>>,
     /// Processes of later phases, the next one last.
     held_back: Vec<u32>,
-    /// Processes of this phase and before that have not ended.
+    /// Number of processes of this and earlier phases that have not ended.
     running: usize,
     jobs: Vec<[ReadCounters; 2]>,
     flushes_under_way: u32,
@@ -180,7 +179,7 @@ struct RunningJob<'a> {
     stuck: Option<Stuck>,
 }
 
-/// After how many turns of a run its progress is told: a turn takes about a microsecond.
+/// Number of steps between progress reports. A step takes about 1 µs.
 pub(crate) const STEPS_PER_PROGRESS: u32 = 4096;
 
 impl<'a> RunningJob<'a> {
@@ -212,7 +211,7 @@ impl<'a> RunningJob<'a> {
             world,
             files,
             ready: Vec::new(),
-            // The processes come in the order of their phases.
+            // The processes are in the order of their phases.
             held_back: (0..processes.len() as u32).rev().collect(),
             processes,
             under: Slab::new(),
@@ -261,8 +260,7 @@ impl<'a> RunningJob<'a> {
         }
     }
 
-    /// Issues nothing more: processes that have not begun never do, and the
-    /// others end at their next turn, whatever they sleep for.
+    /// Stops issuing: unstarted processes never start, the others end at their next step.
     fn stop(&mut self) {
         self.is_stopping = true;
         for id in self.held_back.drain(..) {
@@ -273,7 +271,7 @@ impl<'a> RunningJob<'a> {
         self.ready.extend(0..self.processes.len() as u32);
     }
 
-    /// Lets everybody do what can be done at this time; gives whether there is more.
+    /// Performs all work of the present time. Returns true if there is more.
     fn turn(&mut self, machine: &mut Machine) -> bool {
         let now = self.world.now();
         machine.take_in(now, self);
@@ -296,7 +294,7 @@ impl<'a> RunningJob<'a> {
         machine.turn(now, self) || is_phase_over
     }
 
-    /// Lets the processes of the next phase start, each after its delay.
+    /// Starts the processes of the next phase, each after its delay.
     fn next_phase(&mut self, now: Time) {
         let phase_of = |run: &RunningJob<'_>, id: u32| run.processes[id as usize].process.phase();
         let Some(phase) = self.held_back.last().map(|&id| phase_of(self, id)) else { return };
@@ -310,7 +308,7 @@ impl<'a> RunningJob<'a> {
         }
     }
 
-    /// Lets one process issue as much as it can.
+    /// Lets one process issue as many operations as it can.
     fn issue(&mut self, machine: &mut Machine, now: Time, id: u32) {
         loop {
             let running = &mut self.processes[id as usize];
@@ -336,7 +334,7 @@ impl<'a> RunningJob<'a> {
                 }
                 NextAction::WaitUntil(time) => {
                     self.submit_batch(machine, now, id);
-                    // Completions may ask again before it is woken: one alarm is enough.
+                    // A single alarm suffices, even if completions ask again before it.
                     let running = &mut self.processes[id as usize];
                     if running.alarm.replace(time) != Some(time) {
                         self.later.push(Reverse((time, id)));
@@ -387,7 +385,7 @@ impl<'a> RunningJob<'a> {
         self.step(machine, now, tag);
     }
 
-    /// Starts an operation, or the next fault of one that is mapped.
+    /// Starts an operation, or the next fault of a mapped one.
     fn step(&mut self, machine: &mut Machine, now: Time, tag: u32) {
         let under = self.under[tag as usize];
         let operation = under.operation;
@@ -424,6 +422,7 @@ impl<'a> RunningJob<'a> {
         }
     }
 
+    /// Continues an operation after one of its transfers: the next fault, or its end.
     fn go_on(&mut self, machine: &mut Machine, now: Time, tag: u32, done: &Done) {
         let under = &mut self.under[tag as usize];
         let process = &self.processes[under.process as usize].process;
@@ -439,7 +438,7 @@ impl<'a> RunningJob<'a> {
                 let moved = under.next_byte + bytes - under.operation.offset;
                 self.end(machine, now, tag, Ok(moved));
             }
-            // Of the program's bytes; the transfer may have had more.
+            // Counts the program's bytes. The transfer can have more.
             Ok(_) if is_write => {
                 let bytes = under.operation.bytes;
                 self.end(machine, now, tag, Ok(bytes));
@@ -448,7 +447,7 @@ impl<'a> RunningJob<'a> {
         }
     }
 
-    /// An operation has ended: it is counted, and its process goes on.
+    /// Records the end of an operation, and lets its process continue.
     fn end(&mut self, machine: &mut Machine, now: Time, tag: u32, result: Result<u64, ReadError>) {
         let under = self.under.remove(tag as usize);
         if under.operation.closes {
@@ -478,9 +477,8 @@ impl<'a> RunningJob<'a> {
         self.ready.push(under.process);
     }
 
-    /// The process's handle on a file, opened when it first uses it: what is
-    /// cached of it is dropped, as fio does (`invalidate`), and the process's
-    /// advice is given.
+    /// Returns the process's handle on a file. The first use opens the file. Cached data of the
+    /// file is then dropped, as in fio (`invalidate`), and the process's advice is given.
     fn handle_of(
         &mut self,
         machine: &mut Machine,
@@ -509,7 +507,7 @@ impl<'a> RunningJob<'a> {
         handle
     }
 
-    /// The process closes its handle on a file, unless it has more under way.
+    /// Closes the process's handle on a file, unless it has other operations in flight on it.
     fn close(&mut self, machine: &mut Machine, process: u32, file: workload::FileId) {
         let is_of_it =
             |under: &OperationInFlight| (under.process, under.operation.file) == (process, file);

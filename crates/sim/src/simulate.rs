@@ -1,4 +1,4 @@
-//! One run in the modelled world: a job, a device, the laws; one row out.
+//! Simulation of a job: from a job, a device and policies to one row.
 
 use std::fmt;
 
@@ -17,37 +17,37 @@ use crate::stuck::Stuck;
 use crate::workload::{FileSource, Workload, WorkloadError};
 use crate::world::{HostCosts, SimulatedEnvironment};
 
-/// What a row is of, beside the job.
+/// Parameters of a simulation, in addition to the job.
 #[derive(Clone, Debug)]
 pub struct SimulationSetup {
-    /// The modelled device.
+    /// Simulated device.
     pub device: Spec,
-    /// The readahead law.
+    /// Readahead policy.
     pub readahead: Spec,
-    /// The scheduler.
+    /// Scheduler.
     pub scheduler: Spec,
-    /// What stays in memory.
+    /// Eviction policy.
     pub eviction: Spec,
-    /// How the transfers of raw jobs are cut.
+    /// Chunking policy of raw jobs.
     pub raw: Spec,
-    /// Whether the scheduler merges neighbours.
+    /// Enables merging of adjacent requests in the scheduler.
     pub merges: bool,
-    /// How many requests the queue is made for (`nr_requests`).
+    /// Size of the request queue (`nr_requests`).
     pub queue_requests: u32,
     /// Memory of the page cache in bytes.
     pub memory_bytes: u64,
-    /// `read_ahead_kb` in bytes: what a readahead law takes for its largest
-    /// window unless it is told otherwise. The kernel's default is 128 KiB.
+    /// `read_ahead_kb` in bytes: the default maximum window of a readahead policy. The kernel's
+    /// default is 128 KiB.
     pub window_bytes: u64,
-    /// Seed of everything that is random.
+    /// Seed of all random numbers.
     pub seed: u64,
-    /// What the host's processor costs.
+    /// Processor costs of the host.
     pub host: HostCosts,
 }
 
 impl SimulationSetup {
-    /// The kernel's defaults over this device: `ondemand` with 128 KiB, `deadline`, 256 MiB; what
-    /// stays in memory is `adaptive`'s to say.
+    /// Creates a setup with the kernel's defaults on this device: `ondemand` with 128 KiB,
+    /// `deadline`, 256 MiB. The eviction policy is `adaptive`.
     pub fn new(device: Spec) -> SimulationSetup {
         SimulationSetup {
             device,
@@ -64,7 +64,7 @@ impl SimulationSetup {
         }
     }
 
-    /// The configuration of a read path over a device with these abilities.
+    /// Returns the configuration of the machine for a device with these limits.
     pub fn config(&self, caps: DeviceCaps) -> Config {
         Config {
             memory_bytes: self.memory_bytes,
@@ -83,27 +83,27 @@ impl SimulationSetup {
     }
 }
 
-/// Who takes part in a run beside what a [`SimulationSetup`] can name.
+/// Additional participants of a simulation that a [`SimulationSetup`] cannot name.
 #[derive(Default)]
 pub struct Participants {
-    /// Makes the readahead laws, in place of the setup's.
+    /// Creates the readahead policies, instead of the setup's policy.
     pub policy_maker: Option<PolicyMaker>,
-    /// Sees each read, request and decision.
+    /// Records reads, requests and decisions.
     pub observer: Option<Observer>,
 }
 
-/// Why there is no row.
+/// Error that prevents a simulation.
 #[derive(Clone, Debug)]
 pub enum SimulateError {
-    /// The device is unknown, or one of its parameters is wrong.
+    /// The device is unknown or has an invalid parameter.
     Device(SpecError),
-    /// The read path can't be built like this.
+    /// The configuration of the machine is invalid.
     Config(ConfigError),
-    /// There can be no such swap area or memory.
+    /// The swap area or a memory is invalid.
     Swap(SwapError),
-    /// The job asks for something that can't be.
+    /// The job is impossible.
     Workload(WorkloadError),
-    /// The job's files don't fit on the device.
+    /// The job's files do not fit on the device.
     TooLarge(BeyondDevice),
     /// The run does not come to an end.
     Stuck(Stuck),
@@ -116,19 +116,19 @@ fn not_run(error: RunError) -> SimulateError {
     }
 }
 
-/// What a [`SimulateError`] is about, for those who name it in front of the error.
+/// Subject of a [`SimulateError`], for a prefix of the message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorSubject {
     /// The job file.
     Job,
-    /// The laws, which the error names itself.
+    /// The policies, which the error names itself.
     Policies,
     /// The device.
     Storage,
 }
 
 impl SimulateError {
-    /// What is to be changed.
+    /// Returns the subject of the error.
     pub fn about(&self) -> ErrorSubject {
         match self {
             SimulateError::Workload(_) => ErrorSubject::Job,
@@ -138,10 +138,11 @@ impl SimulateError {
     }
 }
 
-/// Runs a job file, called `job` in the row, as `setup` says. `tell` hears of the progress.
+/// Simulates a job file as `setup` describes. `job` is its name in the row. `tell` receives the
+/// progress.
 ///
 /// # Errors
-/// A name, a parameter or a size is wrong; nothing has been run then.
+/// Fails before the simulation if a name, a parameter or a size is invalid.
 pub fn simulate(
     job: &str,
     job_file: &JobFile,
@@ -151,10 +152,10 @@ pub fn simulate(
     simulate_with_callbacks(job, job_file, setup, Watch::progress(tell))
 }
 
-/// As [`simulate`], with more than the progress told.
+/// Simulates a job file like [`simulate`], with all callbacks.
 ///
 /// # Errors
-/// As [`simulate`].
+/// Fails in the same cases as [`simulate`].
 pub fn simulate_with_callbacks(
     job: &str,
     job_file: &JobFile,
@@ -164,10 +165,10 @@ pub fn simulate_with_callbacks(
     simulate_with(job, job_file, setup, Participants::default(), watch)
 }
 
-/// As [`simulate_with_callbacks`], with guests.
+/// Simulates a job file like [`simulate_with_callbacks`], with additional participants.
 ///
 /// # Errors
-/// As [`simulate`].
+/// Fails in the same cases as [`simulate`].
 pub fn simulate_with(
     job: &str,
     job_file: &JobFile,
@@ -198,11 +199,11 @@ pub fn simulate_with(
     Ok(row)
 }
 
-/// Runs a workload that is not laid out from a job file, as `setup` says. Where `job` is given, the
-/// row has that name, and sections of these jobs.
+/// Simulates a workload that was not built from a job file. If `job` is given, the row has its name
+/// and its sections.
 ///
 /// # Errors
-/// As [`simulate`].
+/// Fails in the same cases as [`simulate`].
 pub(crate) fn simulate_workload(
     job: Option<(&str, &JobFile)>,
     workload: Workload,
@@ -227,30 +228,29 @@ pub(crate) fn simulate_workload(
     Ok(row)
 }
 
-/// How many bytes the device of a setup has.
+/// Returns the size of a setup's device in bytes.
 ///
 /// # Errors
-/// There is no such device.
+/// Fails if the device does not exist.
 pub fn device_bytes(setup: &SimulationSetup) -> Result<u64, SimulateError> {
     let device = registry::build(&setup.device, setup.seed).map_err(SimulateError::Device)?;
     Ok(device.caps().sectors.saturating_mul(SECTOR_BYTES))
 }
 
-/// Finds out whether [`simulate`] would run, without running: so that of many
-/// rows none is begun when one can't be.
+/// Checks that [`simulate`] can run, without the simulation. A table can then be rejected before
+/// its first row.
 ///
 /// # Errors
-/// As [`simulate`].
+/// Fails in the same cases as [`simulate`].
 pub fn check(job_file: &JobFile, setup: &SimulationSetup) -> Result<(), SimulateError> {
     let (_, workload, mut path) = prepare(job_file, setup)?;
     add_files(&mut path, &workload).map(drop).map_err(SimulateError::TooLarge)
 }
 
-/// How large a file is on a modelled device where nothing says it, or as large as the device, if
-/// that is smaller.
+/// Default file size on a simulated device, limited by the size of the device.
 pub const ASSUMED_FILE_BYTES: u64 = 1 << 30;
 
-/// The workload, with files of an assumed size where a job gives none.
+/// Builds the workload, with the default file size for jobs without one.
 fn build_workload(
     job_file: &JobFile,
     device_bytes: u64,
@@ -265,7 +265,7 @@ fn build_workload(
     }
 }
 
-/// Everything that a run needs, from its description.
+/// Builds the device, the workload and the machine.
 fn prepare(
     job_file: &JobFile,
     setup: &SimulationSetup,
@@ -278,25 +278,26 @@ fn prepare(
     Ok((device, workload, path))
 }
 
+/// Returns a factory of the policy that `spec` names.
 fn named_policies(spec: Spec) -> PolicyMaker {
     let policy = move |limits: &ReadaheadLimits| readahead::build(&spec, limits);
     Box::new(move |limits| policy(limits).expect("the path was built with this policy"))
 }
 
-/// The memory of a cache is too small for a job: one of its reads needs more at once.
+/// Error: the cache memory is too small for a single read of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SmallMemory {
-    /// The job.
+    /// Name of the job.
     pub job: String,
-    /// What one read of it moves through the cache.
+    /// Cached bytes of a single read.
     pub block_bytes: u64,
 }
 
-/// Refuses a memory that holds not one read of every job. A read through the
-/// cache needs memory for all of it at once; a mapped one, for a page.
+/// Checks that the memory holds one read of every job. A cached read needs memory for all its bytes
+/// at once, a mapped one for a page.
 ///
 /// # Errors
-/// The first job that has too little.
+/// Returns the first job with too little memory.
 pub fn check_memory(job_file: &JobFile, memory_bytes: u64) -> Result<(), SmallMemory> {
     let needs_more = |job: &&Job| {
         let is_cached = !job.is_direct && job.engine != JobEngine::Mmap;
@@ -307,9 +308,10 @@ pub fn check_memory(job_file: &JobFile, memory_bytes: u64) -> Result<(), SmallMe
     })
 }
 
-/// The largest memory of a cache whose books, 64 bytes a page, fit into half
-/// of a machine with so much memory.
+/// Returns the maximum cache memory whose bookkeeping, 64 bytes per page, fits into half of the
+/// machine's memory.
 pub fn memory_bytes_max(machine_bytes: u64) -> u64 {
+    /// Bytes of bookkeeping per page.
     const BOOKKEEPING_BYTES: u64 = 64;
     machine_bytes / 2 / BOOKKEEPING_BYTES * PAGE_BYTES
 }

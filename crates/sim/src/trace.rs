@@ -41,31 +41,32 @@ mod iolog;
 mod replay;
 
 use chosen::{Chosen, Event};
+
 pub use replay::{OPEN_DEPTH, TracePlacement, TraceSummary, simulate_trace};
 
 /// One request of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceRequest {
-    /// When it was made, counted from the first.
+    /// Time relative to the first request.
     pub at: Time,
-    /// Of which device, disk or file: their number in the order in which they first appear.
+    /// Device, disk or file, numbered in order of first occurrence.
     pub device: u32,
     /// Read or write.
     pub op: Op,
-    /// Its first byte on the device.
+    /// First byte on the device.
     pub offset: u64,
-    /// How many bytes; at least 1.
+    /// Length in bytes, at least 1.
     pub bytes: u64,
 }
 
-/// The format of a trace.
+/// Format of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TraceFormat {
     /// fio's iolog, version 2 or 3.
     Iolog,
-    /// blkparse's text.
+    /// Text of blkparse.
     Blkparse,
-    /// blktrace's records.
+    /// Records of blktrace.
     Blktrace,
     /// MSR Cambridge.
     Msr,
@@ -83,7 +84,7 @@ pub enum TraceFormat {
     Recording,
 }
 
-/// The formats by name.
+/// All formats with their names.
 pub const FORMATS: [(&str, TraceFormat); 10] = [
     ("iolog", TraceFormat::Iolog),
     ("blkparse", TraceFormat::Blkparse),
@@ -98,8 +99,8 @@ pub const FORMATS: [(&str, TraceFormat); 10] = [
 ];
 
 impl TraceFormat {
-    /// The format that the first bytes of a file speak for; `None`: they speak for none, and
-    /// perhaps for a job file.
+    /// Returns the format that the first bytes of a file indicate, or `None`. The file can then be
+    /// a job file.
     pub fn detect(start: &[u8]) -> Option<TraceFormat> {
         if blktrace::is_start(start) {
             return Some(TraceFormat::Blktrace);
@@ -120,38 +121,38 @@ impl TraceFormat {
     }
 }
 
-/// What is wrong with a trace.
+/// Error in a trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TraceError {
-    /// A line, or a record, is none of the format.
+    /// A line or record does not have the format.
     Bad {
-        /// Its number, from 1.
+        /// Line number, from 1.
         line: u64,
-        /// What stands there.
+        /// Text of the line.
         text: String,
-        /// What is expected.
+        /// Expected form.
         expected: &'static str,
     },
-    /// It can't be read.
+    /// The trace cannot be read.
     Unread {
-        /// Why not.
+        /// Reason.
         because: String,
     },
-    /// There is no request in it.
+    /// The trace has no requests.
     Empty,
-    /// More devices than are told apart.
+    /// The trace has too many devices.
     TooManyDevices {
-        /// The line.
+        /// Line number.
         line: u64,
     },
     /// A recording can't be read.
     Recording(recording::RecordingError),
 }
 
-/// The most devices, disks or files of one trace.
+/// Maximum number of devices, disks or files in a trace.
 const DEVICES_MAX: usize = 65_536;
 
-/// The longest line.
+/// Maximum length of a line.
 const LINE_BYTES_MAX: u64 = 64 << 10;
 
 impl fmt::Display for TraceError {
@@ -172,18 +173,20 @@ impl fmt::Display for TraceError {
 
 impl std::error::Error for TraceError {}
 
-/// Reads the requests of a trace, one after the other.
+/// Iterator over the requests of a trace.
 pub struct TraceReader<R> {
     source: Source<R>,
     format: TraceFormat,
-    /// A line that does not stand in the source's buffer whole, or what stands behind a record.
+    /// A line that crosses the end of the source's buffer, or the data after a record.
     line: Vec<u8>,
-    /// Bytes of the source's buffer that were read and are still in it.
+    /// Bytes of the source's buffer that have been processed and not yet consumed.
     read_bytes: usize,
+    /// Number of the last line or record.
     number: u64,
     iolog: iolog::IologState,
     chosen: Chosen,
     counted: TraceOrigin,
+    /// Number of lines without data.
     skipped: u64,
     has_failed: bool,
 }
@@ -197,18 +200,19 @@ enum Source<R> {
     Wrong(recording::RecordingError),
 }
 
-/// What is counted from the start of a trace on: devices in the order in which they appear, and the time.
+/// State since the start of a trace: device numbers and time.
 #[derive(Default)]
 struct TraceOrigin {
     devices: BTreeMap<Vec<u8>, u32>,
-    /// The device of the last request, which is the next one's as a rule.
+    /// Device of the last request, which is usually the next one's too.
     newest: Option<(Vec<u8>, u32)>,
-    /// The time of the first request, and the latest so far, in the trace's own count.
+    /// Time of the first request, in the trace's time base.
     first: Option<Time>,
+    /// Latest time so far, in the trace's time base.
     latest: Time,
 }
 
-/// A request with the time and the device as they stand in the trace.
+/// A request with the time and device name of the trace.
 struct RawRequest<'a> {
     at: Time,
     device: &'a [u8],
@@ -219,15 +223,15 @@ struct RawRequest<'a> {
     event: Event,
 }
 
-/// What a line is.
+/// Content of a line.
 enum TraceLine<'a> {
     Request(RawRequest<'a>),
-    /// It moves no data.
+    /// The line transfers no data.
     Nothing,
 }
 
 impl<R: BufRead> TraceReader<R> {
-    /// Reads `source` in this format.
+    /// Creates a reader of `source`.
     pub fn new(source: R, format: TraceFormat) -> TraceReader<R> {
         let source = match format {
             TraceFormat::Recording => match recording::RecordingReader::new(source) {
@@ -255,16 +259,17 @@ impl<R: BufRead> TraceReader<R> {
         self.chosen.note()
     }
 
-    /// How many lines moved no data so far.
+    /// Number of lines without data so far.
     pub fn skipped(&self) -> u64 {
         self.skipped
     }
 
-    /// The number of the line, or record, that was read last, from 1.
+    /// Number of the last line or record, from 1.
     pub fn line(&self) -> u64 {
         self.number
     }
 
+    /// Returns the next request, or `None` at the end.
     fn read(&mut self) -> Result<Option<TraceRequest>, TraceError> {
         loop {
             if let Some(held) = self.chosen.next() {
@@ -285,6 +290,7 @@ impl<R: BufRead> TraceReader<R> {
         }
     }
 
+    /// Reads a record of blktrace.
     fn read_record(&mut self) -> Result<TraceRead, TraceError> {
         let Source::Plain(source) = &mut self.source else {
             unreachable!("only a recording has another source");
@@ -335,7 +341,7 @@ impl<R: BufRead> TraceReader<R> {
         self.counted.request(raw, self.number).map(TraceRead::Request)
     }
 
-    /// Reads a line where it stands in the source's buffer; one that does not end there is put together.
+    /// Reads a line in the source's buffer. A line that crosses the end of the buffer is copied.
     fn read_line(&mut self) -> Result<TraceRead, TraceError> {
         let Source::Plain(source) = &mut self.source else {
             unreachable!("only a recording has another source");
@@ -381,14 +387,14 @@ impl<R: BufRead> TraceReader<R> {
     }
 }
 
-/// What was read.
+/// Result of a read.
 enum TraceRead {
     Request(TraceRequest),
-    /// It moves no data.
+    /// The line transfers no data.
     Nothing,
-    /// An empty line, or a remark.
+    /// An empty line or a comment.
     Blank,
-    /// There is no more.
+    /// The end of the trace.
     End,
 }
 
@@ -401,8 +407,7 @@ impl TraceOrigin {
     fn is_empty(&self) -> bool {
         self.first.is_none()
     }
-
-    /// The request with the time since the first, and the number of its device; it stands in this line.
+    /// Converts a request to relative time and device number. `line` is for errors.
     fn request(&mut self, raw: RawRequest<'_>, line: u64) -> Result<TraceRequest, TraceError> {
         let device = match &self.newest {
             Some((name, number)) if name == raw.device => *number,
@@ -414,6 +419,7 @@ impl TraceOrigin {
         Ok(TraceRequest { at, device, op: raw.op, offset: raw.offset, bytes: raw.bytes })
     }
 
+    /// Returns the number of a device.
     fn device(&mut self, name: &[u8], line: u64) -> Result<u32, TraceError> {
         let count = self.devices.len();
         let number = match self.devices.get(name) {

@@ -1,21 +1,18 @@
-//! Is a modelled drive the real one? A replay of a measured trace, as DiskSim's validation.
+//! Validation of a simulated disk: replays a measured trace as in DiskSim's validation.
 //!
-//! The trace is closed: a request comes a stated idle time after the one before it is
-//! done. What comes out: means, how far apart the distributions of service times are, and
-//! the error of each single request.
+//! The trace is a closed loop: a request arrives at a given idle time after the completion of the
+//! previous one. The results are means, the distance between the distributions of service times,
+//! and the error of each request. There are two replays.
 //!
-//! Two replays are reported. In the *free* one the platter's phase is unknown at the
-//! start and nothing but the description is used, the time at which a request is done
-//! included: the next one comes so long after it was done *in the model*, as DiskSim
-//! reads such a trace (`disksim_iotrace.c`, format `validate`). Where the idle times
-//! are counted from the times that were measured instead, every error of the model turns the
-//! platter under the next request, and the distance to the same drive depends on a phase that
-//! nobody knows: with one drive from 0.30 to 0.37 ms over twenty of them.
-//!
-//! In the *observed* one the model meets each request when the drive met it, and an observer
-//! corrects the phase after each request that used the medium, by how much later or
-//! earlier it was measured to be done than the model said: it uses past measurements
-//! only, never the one that it predicts.
+//! - The *free* replay uses only the description. The phase of the platter at the start is unknown.
+//!   The next request arrives at the idle time after the *simulated* completion. DiskSim reads such
+//!   a trace in the same way (`disksim_iotrace.c`, format `validate`). With idle times after the
+//!   *measured* completions, each error of the model would rotate the platter under the next
+//!   request. The result would then depend on the unknown phase: for one drive it ranged from 0.30
+//!   to 0.37 ms over twenty phases.
+//! - The *observed* replay submits each request at its measured time. After each request that used
+//!   the medium, it corrects the phase by the difference of the measured and the simulated
+//!   completion. It uses only past measurements, never the predicted one.
 
 use std::path::Path;
 
@@ -35,53 +32,53 @@ mod distribution;
 mod phase;
 mod trace;
 
-/// Steps of probability at which distributions are compared.
+/// Number of probability steps at which distributions are compared.
 const QUANTILES: usize = 10_000;
 
-/// The largest request that a drive takes, in sectors.
+/// Maximum request of a drive, in sectors.
 const REQUEST_SECTORS_MAX: u32 = 2560;
 
-/// How well a model meets a trace. Times are in ms.
+/// Accuracy of a model on a trace. Times are in ms.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ModelAccuracy {
-    /// Requests replayed.
+    /// Number of replayed requests.
     pub requests: usize,
-    /// Mean service time on the drive.
+    /// Mean service time of the drive.
     pub measured_mean_ms: f64,
     /// Mean service time of the model.
     pub modelled_mean_ms: f64,
     /// Root mean square horizontal distance between the two distributions.
     pub distance_ms: f64,
-    /// The same, relative to the measured mean.
+    /// The horizontal distance, relative to the measured mean.
     pub distance_relative: f64,
-    /// Mean over requests of modelled less measured.
+    /// Mean of the simulated minus the measured service times.
     pub error_mean_ms: f64,
-    /// Standard deviation of that.
+    /// Standard deviation of that difference.
     pub error_deviation_ms: f64,
-    /// The part of the requests whose error is less than half a ms.
+    /// Fraction of the requests with an error below 0.5 ms.
     pub within_half_ms: f64,
 }
 
-/// Both replays of a trace on a drive.
+/// Results of both replays of a trace on a drive.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ValidationReport {
-    /// With the description alone.
+    /// Replay with the description alone.
     pub free: ModelAccuracy,
-    /// With the platter's phase observed from past completions.
+    /// Replay with the phase corrected by past completions.
     pub observed: ModelAccuracy,
-    /// What the trace says of its gap column.
+    /// Interpretation of the gap column that the trace supports.
     pub coherence: Coherence,
-    /// How far the description's angles carry, under that reading.
+    /// Accuracy of the description's angles by distance, under that interpretation.
     pub by_distance: [CoherenceAt; 4],
 }
 
 /// Reads the trace at `path` and replays it on `drive`.
 ///
-/// The free replay reads the gap column as the format states it (the idle time after a
-/// request); the observed one as the trace itself supports it.
+/// The free replay interprets the gap column as in the format (idle time after a request), the
+/// observed one as the trace supports it.
 ///
 /// # Errors
-/// The trace can't be used.
+/// Fails if the trace is invalid.
 pub fn validate(
     path: &Path,
     drive: &DriveDescription,
@@ -99,10 +96,10 @@ pub fn validate(
     })
 }
 
-/// Reads the trace at `path` and replays it on `drive` with ever more of its features.
+/// Reads the trace at `path` and replays it on `drive` with an increasing set of features.
 ///
 /// # Errors
-/// The trace can't be used.
+/// Fails if the trace is invalid.
 pub fn ablate_trace(
     path: &Path,
     drive: &DriveDescription,
@@ -112,10 +109,10 @@ pub fn ablate_trace(
     Ok(ablate(&requests, drive, seed))
 }
 
-/// Replays `requests` on `drive`, one at a time; the model's service time of each, in ms.
+/// Replays `requests` on `drive`, one at a time. Returns the simulated service times in ms.
 ///
-/// With `is_observed` each comes when it was measured to come, and the phase is corrected after
-/// each request that used the medium; without, the gaps are counted from the model's own ends.
+/// With `is_observed`, each request arrives at its measured time, and the phase is corrected after
+/// each request that used the medium. Otherwise the gaps start at the simulated completions.
 pub fn replay(
     requests: &[TracedRequest],
     drive: &DriveDescription,
@@ -139,7 +136,8 @@ pub fn replay(
         now_ns += if is_observed { request.service_ns } else { service_ns };
         if is_observed && hdd.used_medium(id) {
             let late_ns = request.service_ns as i64 - service_ns as i64;
-            // A sector missed or caught is a whole revolution and says nothing of the phase.
+            // A missed or caught sector shifts the time by a whole revolution, which has no
+            // influence on the phase.
             let half = revolution_ns / 2;
             hdd.shift_phase((late_ns + half).rem_euclid(revolution_ns) - half);
         }
@@ -150,7 +148,7 @@ pub fn replay(
     services
 }
 
-/// Lets the drive run until `id` is done; when it was, in ns.
+/// Advances the drive until `id` is complete. Returns that time in ns.
 fn until_done(hdd: &mut Hdd, id: RequestId) -> u64 {
     loop {
         let next = hdd.next_event().expect("a request in a drive is finished some time");
@@ -162,7 +160,7 @@ fn until_done(hdd: &mut Hdd, id: RequestId) -> u64 {
     }
 }
 
-/// Compares the service times of the model with those that were measured.
+/// Compares the simulated with the measured service times.
 pub fn compare(requests: &[TracedRequest], modelled_ms: &[f64]) -> ModelAccuracy {
     let measured: Vec<f64> = requests.iter().map(measured_ms).collect();
     let errors: Vec<f64> = modelled_ms.iter().zip(&measured).map(|(a, b)| a - b).collect();
@@ -180,11 +178,12 @@ pub fn compare(requests: &[TracedRequest], modelled_ms: &[f64]) -> ModelAccuracy
     }
 }
 
+/// Returns the measured service time in ms.
 fn measured_ms(request: &TracedRequest) -> f64 {
     request.service_ns as f64 / 1e6
 }
 
-/// The part of the requests whose service time is met within half a ms.
+/// Returns the fraction of the requests with an error below 0.5 ms.
 fn within_half_ms(requests: &[TracedRequest], modelled_ms: &[f64]) -> f64 {
     let is_met = |(request, modelled): &(&TracedRequest, &f64)| {
         (measured_ms(request) - **modelled).abs() < 0.5

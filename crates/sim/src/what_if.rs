@@ -33,32 +33,34 @@ mod costs;
 
 use costs::RecordedCosts;
 
-/// A recording, as it is taken in.
+/// Contents of a recording.
 #[derive(Clone, Debug, Default)]
 pub struct RecordingInput {
     program: String,
     source: RecordingMethod,
     memory_bytes: u64,
-    /// How far the kernel reads ahead on each device.
+    /// The kernel's readahead window of each device.
     readahead_bytes: BTreeMap<u64, u64>,
-    /// By the recording's number.
+    /// Files by their number in the recording.
     files: BTreeMap<u32, recording::FileRecord>,
     threads: BTreeMap<u32, Vec<ReadRecord>>,
-    /// What is open past the page cache: by file and descriptor.
+    /// Files opened with direct I/O, as file and descriptor.
     direct: BTreeSet<(u32, u64)>,
-    /// When a thread last had pages come in.
+    /// Time of the last insertion into the page cache by each thread.
     last_insert_ns: BTreeMap<u32, u64>,
-    /// By file: pages that have come in.
+    /// Pages of each file that have been inserted into the page cache.
     inserted_pages: BTreeMap<u32, PageSet>,
     costs: RecordedCosts,
     mapped: MappedUse,
     end_ns: u64,
+    /// Number of lost events.
     lost: u64,
+    /// Reads that found pages cached before the recording.
     cached_before: u64,
 }
 
 impl RecordingInput {
-    /// Takes the next record in.
+    /// Adds the next record.
     pub fn take(&mut self, record: &Record) {
         match record {
             Record::Start(start) => {
@@ -101,6 +103,7 @@ impl RecordingInput {
         }
     }
 
+    /// Adds a read, unless it found data cached before the recording.
     fn take_read(&mut self, read: &ReadRecord) {
         self.end_ns = self.end_ns.max(read.end_ns);
         if read.got_bytes() == 0 {
@@ -122,11 +125,12 @@ impl RecordingInput {
         self.threads.entry(read.thread).or_default().push(read.clone());
     }
 
+    /// Returns true for a read with direct I/O.
     fn is_direct(&self, read: &ReadRecord) -> bool {
         read.descriptor.is_some_and(|descriptor| self.direct.contains(&(read.file, descriptor)))
     }
 
-    /// What is to be made again; `None` where nothing was read that could be.
+    /// Returns the reads for the replay, or `None` if there is no suitable read.
     pub fn finish(self) -> Option<RecordedProgram> {
         let (mut names, mut places): (Vec<u32>, BTreeMap<u32, usize>) = Default::default();
         for read in self.threads.values().flatten() {
@@ -164,7 +168,7 @@ impl RecordingInput {
         (recorded.reads > 0).then_some(recorded)
     }
 
-    /// How far the kernel reads ahead on the device of which most is read.
+    /// Returns the kernel's readahead window of the device with the most bytes read.
     fn usual_readahead_bytes(&self) -> u64 {
         let mut read_bytes: BTreeMap<u64, u64> = BTreeMap::new();
         for read in self.threads.values().flatten() {
@@ -175,7 +179,7 @@ impl RecordingInput {
         most.and_then(|(device, _)| self.readahead_bytes.get(&device).copied()).unwrap_or(0)
     }
 
-    /// What one thread reads, and what it does between.
+    /// Converts the reads of one thread, with the think time before each.
     fn list(
         &self,
         reads: &[ReadRecord],
@@ -221,58 +225,57 @@ impl RecordingInput {
     }
 }
 
-/// The pages of a range: the first, and the end.
+/// Returns the first page and the end page of a byte range.
 fn pages(offset: u64, bytes: u64) -> (u64, u64) {
     (offset / PAGE_BYTES, (offset + bytes).div_ceil(PAGE_BYTES))
 }
 
-/// A program's reads, ready to be made again.
+/// The reads of a program, ready for the replay.
 #[derive(Clone, Debug)]
 pub struct RecordedProgram {
-    /// The program's name.
+    /// Name of the program.
     pub program: String,
-    /// How long it took.
+    /// Recorded run time.
     pub total: Time,
-    /// How long it went on after its last read.
+    /// Recorded time after the last read.
     pub after_last: Time,
-    /// The memory of its machine; 0 when that is not known.
+    /// Memory of the recorded machine. 0 if unknown.
     pub memory_bytes: u64,
-    /// How far its machine's kernel reads ahead on the device of which most was read; 0 when that
-    /// is not known.
+    /// The kernel's readahead window on the device with the most bytes read. 0 if unknown.
     pub readahead_bytes: u64,
-    /// What calls and copies cost there.
+    /// Cost of calls and copies on the recorded machine.
     pub host: HostCosts,
-    /// Events that were lost.
+    /// Number of lost events.
     pub lost: u64,
-    /// Reads that found what had been in memory before.
+    /// Number of reads that found data cached before the recording.
     pub cached_before: u64,
-    /// How many reads are made again.
+    /// Number of replayed reads.
     pub reads: u64,
     files: Vec<WorkloadFile>,
     lists: Vec<ReadList>,
 }
 
 impl RecordedProgram {
-    /// The bytes of all files that it reads: more memory than that for its pages changes nothing.
+    /// Returns the total size of the files that are read. More page cache than that has no effect.
     pub fn file_bytes(&self) -> u64 {
         self.files.iter().fold(0, |sum, file| file.bytes.saturating_add(sum))
     }
 
-    /// The files that it reads, each as long as it was, in whole pages.
+    /// Returns the files that are read, with their recorded sizes rounded up to whole pages.
     pub fn files(&self) -> &[WorkloadFile] {
         &self.files
     }
 
-    /// What each of its threads reads, and for how long it thinks before each read.
+    /// Returns the reads of each thread, with the think time before each.
     pub fn threads(&self) -> &[ReadList] {
         &self.lists
     }
 
-    /// The row of the reads as `setup` says, but for the host, which is that of the recording; and
-    /// how long the program takes so.
+    /// Simulates the replay with `setup`, but with the host of the recording. Returns the row of
+    /// the reads and the program's run time.
     ///
     /// # Errors
-    /// As [`simulate`](crate::simulate::simulate).
+    /// Fails in the same cases as [`simulate`](crate::simulate::simulate).
     pub fn simulate(
         &self,
         setup: &SimulationSetup,

@@ -1,13 +1,11 @@
-//! What a job file becomes: files of a certain size, and processes that use them.
+//! Converts a job file to files of known sizes and processes that use them.
 //!
-//! A [`Workload`] is laid out once from a [`JobFile`]; after that each
-//! [`Process`] is a machine of its own that says what it does next and hears of
-//! its completions. It knows no clock and no device, so that the same processes
-//! run in virtual and in real time.
+//! A [`Workload`] is built once from a [`JobFile`]. Each [`Process`] is then an independent state
+//! machine that returns its next action and receives its completions. It has no clock and no
+//! device, so the same processes run in virtual and in real time.
 //!
-//! How the jobs follow each other: each `stonewall` begins a new phase. A
-//! process may start when all processes of earlier phases have ended, and not
-//! before its delay, counted from the start of the run.
+//! Order of the jobs: each `stonewall` starts a new phase. A process starts when all processes of
+//! earlier phases have ended, and not before its delay, relative to the start of the run.
 
 use std::fmt;
 
@@ -36,36 +34,36 @@ pub(crate) use process::seed_of;
 pub use process::{GivenRead, Lateness, NextAction, Process, ProcessOperation};
 pub(crate) use skew::SkewedPositions;
 
-/// Names a file of the workload: its place in [`Workload::files`].
+/// Identifier of a file of the workload: its index in [`Workload::files`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileId(pub u32);
 
-/// A file that the processes use.
+/// A file used by the processes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkloadFile {
-    /// Its path as fio would name it: `directory/name`, or `job.process.0` when the job names none.
+    /// Path, as fio would name it: `directory/name`, or `job.process.0` if the job names none.
     pub name: String,
-    /// Its size.
+    /// Size in bytes.
     pub bytes: u64,
 }
 
-/// Where the files come from, and so what is known of their sizes.
+/// Source of the files, and of their sizes.
 #[derive(Clone, Copy)]
 pub enum FileSource<'a> {
-    /// Files that are made for the run, each as large as its jobs need.
+    /// Files created for the run, each with the size that its jobs need.
     Modelled,
-    /// The same, where a file whose size nobody gave has so many bytes.
+    /// Files created for the run, with a default for unknown sizes.
     Assumed {
-        /// The size of such a file.
+        /// Default size.
         file_bytes: u64,
     },
-    /// Files that exist; the function gives the size in bytes, `None` for a file that isn't there.
+    /// Existing files. The function returns the size in bytes, or `None` for a missing file.
     Existing(&'a dyn Fn(&str) -> Option<u64>),
-    /// One file that exists, for every process, whatever the jobs name.
+    /// One existing file for all processes, independent of the names in the jobs.
     One {
-        /// Its path.
+        /// Path of the file.
         name: &'a str,
-        /// Its size.
+        /// Size in bytes.
         bytes: u64,
     },
 }
@@ -75,84 +73,84 @@ pub enum FileSource<'a> {
 pub struct Workload {
     /// The files.
     pub files: Vec<WorkloadFile>,
-    /// The processes, in the order of the jobs; each is named by its place.
+    /// The processes in the order of the jobs. The index is the identifier.
     pub processes: Vec<Process>,
 }
 
-/// Why a job file can't be laid out.
+/// Error when a workload is built from a job file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WorkloadError {
-    /// The job needs more of the file than there is.
+    /// The job needs more of the file than exists.
     BeyondEnd {
-        /// The job.
+        /// Name of the job.
         job: String,
-        /// The file.
+        /// Name of the file.
         file: String,
-        /// The end of the area, from `offset` and `size`.
+        /// End of the area, from `offset` and `size`.
         need_bytes: u64,
-        /// The size of the file.
+        /// Size of the file.
         have_bytes: u64,
     },
-    /// The file is not there.
+    /// The file does not exist.
     NoFile {
-        /// The job.
+        /// Name of the job.
         job: String,
-        /// The file.
+        /// Name of the file.
         file: String,
     },
-    /// A percentage, or the whole, of a file whose size nobody gave.
+    /// The job uses a percentage, or the whole, of a file of unknown size.
     UnknownSize {
-        /// The job.
+        /// Name of the job.
         job: String,
-        /// The file.
+        /// Name of the file.
         file: String,
     },
-    /// Not one block fits into the area.
+    /// The area is smaller than a block.
     BlockTooLarge {
-        /// The job.
+        /// Name of the job.
         job: String,
-        /// The file.
+        /// Name of the file.
         file: String,
-        /// The size of a block.
+        /// Size of a block.
         block_bytes: u64,
-        /// The size of the area.
+        /// Size of the area.
         area_bytes: u64,
     },
-    /// More files than are supported.
+    /// The job file has too many files.
     TooManyFiles {
-        /// How many the job file asks for.
+        /// Number of files.
         asked: u64,
     },
-    /// A job waits for one that does not stand above it.
+    /// A job waits for a job that does not precede it.
     NoSuchJob {
-        /// The job.
+        /// Name of the job.
         job: String,
-        /// The name of the one that it waits for.
+        /// Name of the job that it waits for.
         waits_for: String,
     },
-    /// An area has more blocks than random places can be drawn of.
+    /// An area has too many blocks for random positions.
     TooManyBlocks {
-        /// The job.
+        /// Name of the job.
         job: String,
-        /// How many there are.
+        /// Number of blocks.
         blocks: u64,
     },
-    /// More processes than are supported.
+    /// The job file has too many processes.
     TooManyProcesses {
-        /// How many the job file asks for.
+        /// Number of processes.
         asked: u64,
     },
 }
 
-/// The most processes in one workload: as many as fio runs at most by default.
+/// Maximum number of processes in a workload, the same as fio's default.
 pub const PROCESSES_MAX: u64 = 4096;
 
 impl Workload {
-    /// Lays the jobs out. `seed` is the run's; each process draws from its own
-    /// seed, made of that one, the job's `randseed` and the place of the process.
+    /// Builds the workload. `seed` is the seed of the run. Each process has a seed derived from it,
+    /// from the job's `randseed` and from the number of the process.
     ///
     /// # Errors
-    /// An area does not fit into its file, or a size can't be known.
+    /// Fails if an area does not fit into its file, or if a size is unknown.
     pub fn new(
         job_file: &JobFile,
         placement: FileSource<'_>,
@@ -191,14 +189,14 @@ impl Workload {
 }
 
 impl Workload {
-    /// The bytes that all processes will have moved at their ends; `None` when
-    /// only time ends one of them.
+    /// Returns the total bytes that all processes transfer, or `None` if one of them is limited by
+    /// time only.
     pub fn bytes_planned(&self) -> Option<u64> {
         self.processes.iter().map(Process::bytes_planned).sum()
     }
 
-    /// Where each file begins when they are laid side by side on one device, in
-    /// bytes, and where the last one ends: whole pages each.
+    /// Returns the start of each file in bytes when they are placed contiguously on one device in
+    /// whole pages, and the end of the last file.
     pub fn side_by_side(&self) -> (Vec<u64>, u64) {
         let mut end = 0;
         let starts = self.files.iter().map(|file| {
@@ -211,31 +209,30 @@ impl Workload {
     }
 }
 
-/// What one process reads, where no job file says it.
+/// The reads of one process that has no job file.
 #[derive(Clone, Debug)]
 pub struct ReadList {
-    /// By which system call.
+    /// I/O engine.
     pub engine: JobEngine,
-    /// Whether it bypasses the page cache.
+    /// True for direct I/O.
     pub is_direct: bool,
-    /// How many reads it keeps in flight, for an engine that can.
+    /// Queue depth, for an asynchronous engine.
     pub depth: u32,
-    /// What it reads, in this order; at least one.
+    /// Reads in order, at least one.
     pub readings: Vec<GivenRead>,
-    /// For how long it does something else before each of them, once it could begin it; empty
-    /// where it never does.
+    /// Think time before each read, from the moment at which it could start. Empty for none.
     pub thinks: Vec<Time>,
 }
 
 impl ReadList {
-    /// How many bytes it reads.
+    /// Returns the total bytes of the reads.
     pub fn bytes(&self) -> u64 {
         self.readings.iter().map(|reading| reading.bytes).sum()
     }
 }
 
 impl Workload {
-    /// Processes that each read a list of places in `files`, and give no hints.
+    /// Creates processes that each perform a list of reads in `files`, without advice.
     pub(crate) fn listed(files: Vec<WorkloadFile>, lists: Vec<ReadList>) -> Workload {
         let processes = lists.into_iter().enumerate().map(|(at, list)| {
             let text = format!(
@@ -269,8 +266,8 @@ impl Workload {
 }
 
 impl Workload {
-    /// One process that goes through `steps` on a file of so many bytes, and else does as `job`
-    /// says; none of the steps is larger than `largest_bytes`.
+    /// Creates one process that performs `steps` on a file of `file_bytes`, with the other options
+    /// of `job`. No step is larger than `largest_bytes`.
     pub(crate) fn scripted(
         job: &Job,
         file_bytes: u64,
@@ -295,7 +292,7 @@ impl Workload {
     }
 }
 
-/// The most bytes that one operation of the job moves.
+/// Returns the maximum size of an operation of the job.
 fn block_bytes_largest(job: &Job) -> u64 {
     match job.pattern.reads_percent {
         _ if job.is_size_by_order => job.block_bytes_read().max(job.block_bytes_write()),

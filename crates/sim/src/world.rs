@@ -1,5 +1,4 @@
-//! The modelled world: where requests go, what time it is, and what it costs a process
-//! to take its bytes.
+//! The simulated environment of the machine: the device, virtual time, and processor costs.
 
 use std::collections::VecDeque;
 
@@ -11,21 +10,21 @@ use crate::device::BoxedDevice;
 use crate::observe::Observer;
 use crate::stuck::{Steps, Stuck};
 
-/// What the host's processor costs: measured on one core of a shared virtual
-/// machine (Linux 6.18) with `pread` of cached pages spread over 1 GiB: 1.07 µs
-/// for 4 KiB, 6.0 µs for 64 KiB; and 2.4 µs for a minor fault on a file.
+/// Processor costs of the host, measured on one core of a shared virtual machine (Linux 6.18). A
+/// `pread` of cached pages spread over 1 GiB takes 1.07 µs for 4 KiB and 6.0 µs for 64 KiB. A minor
+/// fault on a file takes 2.4 µs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HostCosts {
-    /// Per operation, in nanoseconds: 740.
+    /// Nanoseconds per operation: 740.
     pub operation_ns: u64,
-    /// Per byte copied, in picoseconds: 80 (12.5 GB/s).
+    /// Picoseconds per copied byte: 80 (12.5 GB/s).
     pub byte_ps: u64,
-    /// Per fault on a mapped page, in nanoseconds: 2,400.
+    /// Nanoseconds per fault on a mapped page: 2,400.
     pub fault_ns: u64,
-    /// Per raw chunk, in nanoseconds: 740, as any operation.
+    /// Nanoseconds per raw chunk: 740, the same as per operation.
     pub chunk_ns: u64,
-    /// Per page of a raw chunk, in nanoseconds: 57. A direct read of 512 KiB
-    /// costs 8 µs at depth 4 and above, of which the operation takes its part.
+    /// Nanoseconds per page of a raw chunk: 57. A direct read of 512 KiB costs 8 µs at depth 4 and
+    /// above, including the cost of the operation.
     pub pin_page_ns: u64,
 }
 
@@ -41,31 +40,32 @@ impl Default for HostCosts {
     }
 }
 
-/// A modelled device in virtual time.
+/// A simulated device in virtual time.
 pub struct SimulatedEnvironment {
     now: Time,
     device: BoxedDevice,
     host: HostCosts,
-    /// What the processes were charged for the host's processor.
+    /// Processor time charged to the processes.
     host_time: Time,
-    /// Of every request given to the device, and every completion, in order.
+    /// Hash of all device requests and completions, in order.
     decisions: DecisionHash,
-    /// What was given to the device, or what of it is asked again, by the request's name.
+    /// Requests in the device, by identifier. After a partial transfer, the entry is the remaining
+    /// part.
     requests: Vec<QueuedRequest>,
-    /// What was completed by now and not polled yet.
+    /// Completions up to now that have not been polled.
     completed: VecDeque<Completion>,
     observer: Option<Observer>,
 }
 
-/// A request as the device has it.
+/// A request in the device.
 #[derive(Clone, Copy, Debug)]
 struct QueuedRequest {
     request: DeviceRequest,
-    /// How often it was asked again without a byte moved.
+    /// Number of consecutive retries without progress.
     retries: u32,
 }
 
-/// How often Linux asks a disk again for what moves no byte (`SD_MAX_RETRIES`).
+/// Maximum retries of a request without progress, as in Linux (`SD_MAX_RETRIES`).
 const RETRIES_MAX: u32 = 5;
 
 /// Events inside a device before anything is completed, or the time comes that was waited for.
@@ -73,7 +73,7 @@ const RETRIES_MAX: u32 = 5;
 const EVENTS_MAX: u64 = 1 << 24;
 
 impl SimulatedEnvironment {
-    /// Time 0, over this device.
+    /// Creates the environment with this device, at time 0.
     pub fn new(device: BoxedDevice, host: HostCosts) -> SimulatedEnvironment {
         SimulatedEnvironment {
             now: Time::ZERO,
@@ -87,18 +87,18 @@ impl SimulatedEnvironment {
         }
     }
 
-    /// The same, looked at by an observer.
+    /// Adds an observer.
     pub fn observed_by(self, observer: Observer) -> SimulatedEnvironment {
         SimulatedEnvironment { observer: Some(observer), ..self }
     }
 
-    /// The time since the start of the run.
+    /// Returns the time since the start.
     pub fn now(&self) -> Time {
         self.now
     }
 
-    /// Asks for the rest of a request of which the device moved a part, as the kernel does;
-    /// gives the completion when there is nothing more to be asked.
+    /// Handles a completion. After a partial transfer it submits the rest again, as the kernel
+    /// does, and returns `None`.
     fn settled(&mut self, completion: Completion) -> Option<Completion> {
         let Outcome::Short { bytes } = completion.outcome else { return Some(completion) };
         let asked = &mut self.requests[completion.id.0 as usize];
@@ -115,20 +115,22 @@ impl SimulatedEnvironment {
         None
     }
 
+    /// Submits a request to the device.
     fn give(&mut self, request: DeviceRequest) {
         let Time(now) = self.now;
         self.decisions.add([now, request.start, request.sectors.into(), request.op as u64]);
         self.device.submit(self.now, request);
     }
 
-    /// Asks the device to keep what was reported written by now, whatever happens to its
-    /// power; a completion of this name, which no request has, says when it does.
+    /// Flushes the device: all writes reported complete become durable. A completion with this
+    /// identifier, which no request has, reports the end.
     pub fn flush(&mut self, id: RequestId) {
         self.decisions.add([self.now.ns(), id.0.into(), 0, 3]);
         self.device.flush(self.now, id);
     }
 
-    /// Hands the bytes of what is done to its process; gives how long that keeps it busy.
+    /// Passes the data of a completed read to its process. Returns the processor time of that
+    /// process.
     pub fn take(&mut self, machine: &Machine, done: &Done) -> Time {
         if let Some(observer) = &self.observer {
             observer.taken(self.now, machine, done);
@@ -141,8 +143,7 @@ impl SimulatedEnvironment {
         self.charged(Time(self.host.operation_ns + copied * self.host.byte_ps / 1000))
     }
 
-    /// Pins and describes the memory of a raw chunk of so many bytes; gives how long that
-    /// keeps its process busy.
+    /// Pins and describes the memory of a raw chunk. Returns the processor time of its process.
     pub fn pin(&mut self, bytes: u64) -> Time {
         let pages = bytes.div_ceil(PAGE_BYTES);
         self.charged(Time(self.host.chunk_ns + pages * self.host.pin_page_ns))
@@ -158,8 +159,8 @@ impl SimulatedEnvironment {
     pub fn advance(&mut self, until: Option<Time>) -> Result<(), Stuck> {
         let mut steps = Steps::default();
         let mut events = 0;
-        // What goes on inside the device is no event for those who wait: a scheduler
-        // that is asked again without one may decide otherwise than it would have.
+        // Internal events of the device are hidden from the machine. A scheduler that is polled
+        // without a completion could decide differently.
         loop {
             let event = self.device.next_event();
             let time = match (event, until) {
@@ -190,22 +191,23 @@ impl SimulatedEnvironment {
         Ok(())
     }
 
-    /// Processor time that the host was charged with so far.
+    /// Returns the processor time charged so far.
     pub fn host_time(&self) -> Time {
         self.host_time
     }
 
+    /// Charges processor time to the host and returns it.
     fn charged(&mut self, span: Time) -> Time {
         self.host_time += span;
         span
     }
 
-    /// When the device next needs to be looked at; `None` when it is idle.
+    /// Returns the time of the next device event, or `None` when the device is idle.
     pub fn next_event(&self) -> Option<Time> {
         self.device.next_event()
     }
 
-    /// The hash of everything that was decided so far: equal for equal runs.
+    /// Returns the hash of all decisions so far. Equal simulations have equal hashes.
     pub fn decisions(&self) -> u64 {
         self.decisions.0
     }
@@ -224,15 +226,15 @@ impl IoBackend for SimulatedEnvironment {
         self.give(request);
     }
 
-    /// Of those that were completed when time last [advanced](SimulatedEnvironment::advance): what was
-    /// submitted since is not looked for, whatever its device.
+    /// Returns a completion from the last [advance](SimulatedEnvironment::advance) of time. Requests
+    /// submitted since then are not polled, for any device.
     fn poll_completion(&mut self, _now: Time) -> Option<Completion> {
         self.completed.pop_front()
     }
 }
 
-/// A running hash: FNV-1a's multiplication over whole words, with a final mix
-/// of the high bits into the low ones at each step.
+/// A running hash: the multiplication of FNV-1a over whole words. Each step also mixes the high
+/// bits into the low ones.
 #[derive(Clone, Copy, Debug)]
 struct DecisionHash(u64);
 
@@ -243,6 +245,7 @@ impl Default for DecisionHash {
 }
 
 impl DecisionHash {
+    /// Adds four words to the hash.
     fn add(&mut self, words: [u64; 4]) {
         for word in words {
             self.0 = (self.0 ^ word).wrapping_mul(0x0000_0100_0000_01b3);

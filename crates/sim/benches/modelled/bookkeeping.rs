@@ -1,6 +1,6 @@
-//! What a page of the cache costs beside its bytes, under each reclaim law: the most memory that the cache holds for its
-//! book-keeping while four times as many pages as it has room for are asked for at random. The most bytes that an
-//! iteration holds, ÷ the pages.
+//! Memory that the cache needs per page for its bookkeeping, under each eviction policy. The
+//! benchmark reads at random in four times as many pages as the cache has frames. The result is the
+//! peak memory of an iteration divided by the number of frames.
 
 use divan::Bencher;
 use divan::counter::ItemsCount;

@@ -1,4 +1,4 @@
-//! Random reads of 4 KiB on a device with nothing above it, so many under way at a time.
+//! Random 4 KiB reads on a simulated device alone, at several queue depths.
 
 use std::fmt::{self, Display};
 
@@ -13,6 +13,7 @@ use crate::sized;
 
 const DEVICES: [&str; 6] = ["ssd", "nvme", "raid0:12xssd", "raid0:4xnvme", "hdd", "hdd,drive=sata"];
 
+/// A device and a queue depth.
 struct DeviceCase {
     device: &'static str,
     depth: u32,

@@ -1,9 +1,9 @@
-//! How fast the modelled world is, on one core: a process's operations, requests on a device, jobs and loads on
-//! memory through all of it; and what the cache keeps beside the pages.
+//! Speed of the simulation on one core: operations of a process, requests on a device, complete
+//! jobs and memory loads. Also the memory for the cache's bookkeeping.
 //!
-//! `cargo bench -p readpath-sim --bench modelled [-- PART OF A NAME]`; without `--bench`, as the tests run
-//! it, each is run once and in small. The most memory that an iteration holds beyond what it began with is
-//! told beside its time.
+//! Run it with `cargo bench -p readpath-sim --bench modelled [-- PART OF A NAME]`. Without
+//! `--bench`, as in the test suite, each benchmark runs once at reduced size. The output contains
+//! the peak memory of an iteration, relative to its start.
 
 mod bookkeeping;
 mod devices;
@@ -20,7 +20,7 @@ fn main() {
     divan::main();
 }
 
-/// How many are done at a time: a thousandth of it where it is only tried whether they run.
+/// Returns the size of an iteration: `whole` for a measurement, a thousandth of it for a test.
 #[allow(clippy::disallowed_methods, reason = "cargo says by an argument that it measures")]
 fn sized(whole: u64) -> u64 {
     match std::env::args().any(|word| word == "--bench") {

@@ -1,4 +1,5 @@
-//! Touches of 1,000 MiB in 900 MiB of memory on a solid-state drive, as in table B, under each swap-in law.
+//! A memory load with 1,000 MiB of touches in 900 MiB of memory on a solid-state drive, as in table
+//! B, under each swap-in policy.
 
 use std::fmt::{self, Display};
 
@@ -10,6 +11,7 @@ use readpath_sim::run::{Go, Watch};
 
 use crate::sized;
 
+/// A swap-in policy and an access pattern.
 struct SwapinCase {
     policy: &'static str,
     pattern: TouchPattern,

@@ -1,7 +1,8 @@
-//! What an operation costs before the read path sees it: one call of `next` and one of `completed` of a process.
+//! Cost of an operation in the workload generator: one call of `next` and one of `completed` of a
+//! process.
 //!
-//! A read path that is to take a million requests a second has 1000 ns for each; this part should stay
-//! below 50, which is 20 million items a second.
+//! A read path with one million requests per second has 1000 ns per request. The generator should
+//! take less than 50 ns, or 20 million items per second.
 
 use std::fmt::{self, Display};
 
@@ -11,9 +12,10 @@ use readpath_core::unit::Time;
 use readpath_sim::job::JobFile;
 use readpath_sim::workload::{FileSource, NextAction, Workload};
 
-/// Operations of one sample.
+/// Operations per sample.
 const OPERATIONS: u64 = 10_000;
 
+/// A job with its name in the output.
 struct BenchmarkJob {
     name: &'static str,
     options: &'static str,

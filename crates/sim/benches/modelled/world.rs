@@ -1,5 +1,5 @@
-//! Random direct reads of 4 KiB with 32 in flight (the cache is not used), through the whole path: workload,
-//! machine, scheduler, device.
+//! Random direct 4 KiB reads at queue depth 32, through the whole simulation: workload, machine,
+//! scheduler, device. The cache is not used.
 
 use divan::Bencher;
 use divan::counter::ItemsCount;
@@ -10,7 +10,7 @@ use readpath_sim::simulate::{SimulationSetup, simulate};
 
 use crate::sized;
 
-/// Devices and schedulers.
+/// Pairs of device and scheduler.
 const CASES: [&str; 5] = ["ssd noop", "ssd deadline", "nvme noop", "hdd noop", "hdd deadline"];
 
 #[divan::bench(args = CASES, sample_count = 10)]

@@ -1,5 +1,4 @@
-//! Miss-ratio curves: how much of a trace each law would miss at each size, and the least that is
-//! possible.
+//! Miss-ratio curves: the misses of each eviction policy on a trace by cache size, and the optimum.
 
 use std::collections::BTreeSet;
 
@@ -8,32 +7,32 @@ use readpath_core::policy::SpecError;
 
 use super::BlockTrace;
 
-/// The name of the curve below which no law comes.
+/// Name of the curve of the optimum, which no policy can beat.
 pub const OPTIMUM: &str = "optimum";
 
-/// The misses of one law at several sizes.
+/// Misses of one policy at several sizes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MissCurve {
-    /// The law, as it was named; [`OPTIMUM`] for the least that is possible.
+    /// Policy, as the user named it, or [`OPTIMUM`].
     pub policy: String,
-    /// One for each size, in the order in which they were given.
+    /// One point per size, in the given order.
     pub points: Vec<MissCurvePoint>,
 }
 
-/// The misses at one size.
+/// Misses at one size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MissCurvePoint {
-    /// Memory, in blocks.
+    /// Cache size in blocks.
     pub pages: u32,
-    /// References that found nothing.
+    /// Number of references that missed.
     pub misses: u64,
 }
 
-/// How many references of a trace find nothing in a cache of so many pages, empty at first,
-/// under the law that `spec` names.
+/// Returns the number of misses of a trace in an initially empty cache of `pages`, under the policy
+/// that `spec` names.
 ///
 /// # Errors
-/// There is no such law.
+/// Fails if the policy does not exist.
 pub fn misses(
     trace: &BlockTrace,
     spec: &readpath_core::policy::Spec,
@@ -44,16 +43,17 @@ pub fn misses(
     Ok(trace.references.iter().filter(is_missed).count() as u64)
 }
 
-/// How many references find nothing in a cache that knows what is to come, and lets go what is
-/// wanted again last (Belady, IBM Systems Journal 5(2), 1966): no law misses less.
+/// Returns the number of misses of a cache that knows all future references and evicts the block
+/// whose next use is latest. This is the minimum for any policy (Belady, IBM Systems Journal 5(2),
+/// 1966).
 pub fn belady(trace: &BlockTrace, pages: u32) -> u64 {
     let next = next_uses(trace);
-    // What is cached: by when it is wanted next, and when each block of the trace is.
+    // `cached` contains the cached blocks by next use, `next_use_of_block` the next use of each block.
     let mut cached: BTreeSet<(u64, u32)> = BTreeSet::new();
     let mut next_use_of_block = vec![ABSENT; trace.blocks as usize];
     let mut misses = 0;
     for (&block, &next) in trace.references.iter().zip(&next) {
-        // What is never wanted again goes first, whichever it is.
+        // Blocks without a further use are evicted first, in any order.
         let next = if next == u32::MAX { NEVER } else { next.into() };
         let known = std::mem::replace(&mut next_use_of_block[block as usize], next);
         if known == ABSENT {
@@ -70,11 +70,12 @@ pub fn belady(trace: &BlockTrace, pages: u32) -> u64 {
     misses
 }
 
+/// Next use of a block that is not cached.
 const ABSENT: u64 = u64::MAX;
+/// Next use of a cached block without further references.
 const NEVER: u64 = u64::MAX - 1;
 
-/// For each reference the place of the next to the same block; the highest number where there is
-/// none.
+/// Returns for each reference the index of the next one to the same block, or `u32::MAX`.
 fn next_uses(trace: &BlockTrace) -> Vec<u32> {
     let mut next_of = vec![u32::MAX; trace.blocks as usize];
     let mut next = vec![u32::MAX; trace.references.len()];
@@ -104,8 +105,8 @@ mod tests {
         assert_eq!(misses(&string, &Spec::plain("lru"), 3), Ok(12));
     }
 
-    /// Of a loop of 10 pages in 9 frames LRU has none; the optimum has 9 of the first round and
-    /// then misses one in each nine.
+    /// In a loop of 10 pages with 9 frames LRU never hits. The optimum caches 9 pages in the first
+    /// round and then misses one of every nine references.
     #[test]
     fn of_a_loop_larger_than_memory_lru_has_nothing() {
         let round: Vec<u32> = (0..10).cycle().take(100).collect();

@@ -1,12 +1,13 @@
-//! Which format a trace is in, where nobody says so.
+//! Detection of a trace's format.
 
 use super::BlockTraceFormat;
 use crate::trace;
 
-/// How much of a trace is looked at.
+/// Number of bytes of a trace that are examined.
 const DETECTION_BYTES: usize = 4096;
 
-/// The format that a trace's name and its first lines speak for; `None` where they fit several.
+/// Returns the format indicated by a trace's name and first lines. Returns `None` if several are
+/// possible.
 pub fn detect_format(name: &str, bytes: &[u8]) -> Option<BlockTraceFormat> {
     let name = name.to_ascii_lowercase();
     let ends = |end: &str| name.ends_with(end);
@@ -36,7 +37,7 @@ pub fn detect_format(name: &str, bytes: &[u8]) -> Option<BlockTraceFormat> {
             Some(BlockTraceFormat::Requests(trace::TraceFormat::Msr))
         }
         [block] if is_number(block) => Some(BlockTraceFormat::Lirs),
-        // Two numbers are `FIRST COUNT`, or `OFFSET LENGTH`.
+        // Two numbers are either `FIRST COUNT` or `OFFSET LENGTH`.
         ["touch", _] | ["advice", _] | ["reopen"] => Some(BlockTraceFormat::Reads),
         [_, _] if ends(".reads") => Some(BlockTraceFormat::Reads),
         _ => None,

@@ -1,9 +1,9 @@
-//! Reads of files through the whole path that a cache is to help.
+//! File reads through the whole simulation that can profit from a cache.
 //!
-//! Memory is 16 MiB. Most loads are one process that reads several files in turn, so that the order
-//! of its reads is the same whatever the law: what is read of each in a turn is a share of it, in
-//! bytes, carried over from turn to turn. The others are processes beside each other, each at its
-//! own pace.
+//! Memory is 16 MiB. Most loads are one process that reads several files in rotation, so the order
+//! of its reads is the same under any policy. The amount read from each file per turn is a fixed
+//! share in bytes, with the remainder carried over to the next turn. The other loads are concurrent
+//! processes, each at its own speed.
 
 use readpath_core::unit::PAGE_BYTES;
 
@@ -16,33 +16,36 @@ use crate::workload::{FileId, GivenRead, ReadList, SkewedPositions, Workload, Wo
 pub(super) const MEMORY_BYTES: u64 = 4096 * PAGE_BYTES;
 
 const MEMORY_PAGES: u64 = MEMORY_BYTES / PAGE_BYTES;
+/// One KiB in bytes.
 const KIB: u64 = 1 << 10;
 
 /// A load of reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReadLoad {
-    /// A hot set of three eighths of the memory at random, and scans in steps of so many bytes, each
-    /// of which brings in as much as the hot set is read.
+    /// Random reads in a hot set of 3/8 of the memory, and scans in steps of `step_bytes`. Each
+    /// scan reads as many bytes as the hot set's reads.
     Scans { step_bytes: u64, scans: u64 },
-    /// Four times as much as memory by Zipf's law, and a scan that brings in a third as much.
+    /// Reads with a Zipf distribution in four times the memory, and a scan with a third as many
+    /// bytes.
     Zipf,
-    /// A file of so many hundredths of the memory, round and round.
+    /// A cyclic scan of a file with the given size in percent of the memory.
     Round { percent: u64 },
-    /// Zipf, a loop, and another Zipf, one after the other, twice.
+    /// Zipf, a loop, and another Zipf in sequence, twice.
     Phases,
-    /// One process reads by Zipf's law, and one goes round in more than its half of the memory.
+    /// One process reads with a Zipf distribution, another loops over more than its half of the
+    /// memory.
     Tenants,
-    /// Pages of an index and of a table at random, and now and then the whole table.
+    /// Random pages of an index and of a table, and occasionally the whole table.
     Database,
-    /// One process reads a file, and another follows behind by a quarter of the memory.
+    /// One process reads a file, another follows at a distance of a quarter of the memory.
     Followed,
-    /// The first 48 KiB of one file after the other, beside a hot set of half of the memory.
+    /// The first 48 KiB of one file after another, and a hot set of half the memory.
     Begun,
-    /// So many streams in turn, each of its own file, beside a hot set.
+    /// Several sequential streams in random rotation, each of its own file, and a hot set.
     Streams { streams: u64 },
 }
 
-/// The loads by their names.
+/// The loads by name.
 pub(super) const READS: &[(&str, ReadLoad)] = &[
     ("scan-512", scans(512, 1)),
     ("scan-1k", scans(KIB, 1)),
@@ -63,16 +66,18 @@ pub(super) const READS: &[(&str, ReadLoad)] = &[
     ("streams-64", ReadLoad::Streams { streams: 64 }),
 ];
 
+/// Declares a load of scans.
 const fn scans(step_bytes: u64, scans: u64) -> ReadLoad {
     ReadLoad::Scans { step_bytes, scans }
 }
 
-/// Reads of pages that aren't a scan's, in all of a load.
+/// Number of reads that do not belong to a scan, over a whole load.
 const READS_OUTSIDE_SCANS: u64 = 40_000;
+/// Minimum of that number for a shortened load.
 const TURNS_MIN: u64 = 2048;
 
 impl ReadLoad {
-    /// What is read.
+    /// Returns the workload with its files.
     pub(super) fn workload(self, size: LoadSize) -> Workload {
         let mut draw = SeededRng::new(size.seed);
         let mut files = LoadFiles::default();
@@ -88,7 +93,7 @@ impl ReadLoad {
         Workload::listed(files.0, lists.into_iter().map(listed).collect())
     }
 
-    /// What each process reads.
+    /// Returns the reads of each process.
     fn lists(self, files: &mut LoadFiles, draw: &mut SeededRng, turns: u64) -> Vec<Vec<GivenRead>> {
         match self {
             ReadLoad::Scans { step_bytes, scans } => {
@@ -197,6 +202,7 @@ impl ReadLoad {
     }
 }
 
+/// Collects the reads of `turns` turns.
 fn collect_turns(
     turns: u64,
     draw: &mut SeededRng,
@@ -207,18 +213,19 @@ fn collect_turns(
     list
 }
 
-/// The files of a load.
+/// Files of a load.
 #[derive(Default)]
 struct LoadFiles(Vec<WorkloadFile>);
 
 impl LoadFiles {
+    /// Adds a file and returns its identifier.
     fn add(&mut self, bytes: u64) -> FileId {
         self.0.push(WorkloadFile { name: format!("file{}", self.0.len()), bytes });
         FileId(self.0.len() as u32 - 1)
     }
 }
 
-/// Pages of a file, each as likely as the others.
+/// Random pages of a file with a uniform distribution.
 struct UniformPages {
     file: FileId,
     pages: u64,
@@ -229,12 +236,13 @@ impl UniformPages {
         UniformPages { file: files.add(pages * PAGE_BYTES), pages }
     }
 
+    /// Draws the next read.
     fn next(&mut self, draw: &mut SeededRng) -> GivenRead {
         page(self.file, draw.below(self.pages))
     }
 }
 
-/// Pages of a file by Zipf's law with the exponent 0.9.
+/// Random pages of a file with a Zipf distribution of exponent 0.9.
 struct ZipfPages {
     file: FileId,
     skew: SkewedPositions,
@@ -247,22 +255,24 @@ impl ZipfPages {
         ZipfPages { file: files.add(pages * PAGE_BYTES), skew }
     }
 
+    /// Draws the next read.
     fn next(&mut self) -> GivenRead {
         page(self.file, self.skew.next())
     }
 }
 
+/// Returns the read of one page.
 fn page(file: FileId, page: u64) -> GivenRead {
     GivenRead { file, offset: page * PAGE_BYTES, bytes: PAGE_BYTES }
 }
 
-/// A file from its start to its end, and again.
+/// A cyclic sequential read of a file.
 struct FileScan {
     file: FileId,
     file_bytes: u64,
     step_bytes: u64,
     offset: u64,
-    /// What it may read and hasn't.
+    /// Bytes that the stream is entitled to and has not yet read.
     owed_bytes: u64,
 }
 
@@ -272,13 +282,13 @@ impl FileScan {
         FileScan::of(files.add(bytes), bytes, step_bytes)
     }
 
-    /// Of a file of so many bytes, a whole number of steps.
+    /// Creates a stream on a file, with its size rounded up to whole steps.
     fn of(file: FileId, bytes: u64, step_bytes: u64) -> FileScan {
         let file_bytes = bytes.next_multiple_of(step_bytes);
         FileScan { file, file_bytes, step_bytes, offset: 0, owed_bytes: 0 }
     }
 
-    /// Goes on by so many bytes, in whole steps.
+    /// Adds `bytes` to the entitlement and appends the whole steps that it covers.
     fn go_on(&mut self, bytes: u64, list: &mut Vec<GivenRead>) {
         self.owed_bytes += bytes;
         while self.owed_bytes >= self.step_bytes {
@@ -294,8 +304,8 @@ impl FileScan {
 mod tests {
     use super::*;
 
-    /// Of 16 KiB steps on a page a turn every fourth turn has one; a file of three steps ends after
-    /// the third.
+    /// With 16 KiB steps and one page per turn, every fourth turn has a read. A file of three steps
+    /// ends after the third.
     #[test]
     fn a_stream_goes_on_in_whole_steps_and_begins_anew_at_the_end() {
         let mut files = LoadFiles::default();

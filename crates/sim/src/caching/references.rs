@@ -1,8 +1,8 @@
-//! References that are made here: which blocks are wanted, in which order.
+//! Generated references to blocks.
 //!
-//! Each load is a shape that caches are known by, and in each something is drawn: how many blocks
-//! there are, how skewed their use is, how long a loop or a phase. About 200,000 references; of a
-//! loop as many as make it go round 20 times at least.
+//! Each load is a typical shape from the literature on caches, with random properties: number of
+//! blocks, skew, length of a loop or phase. A load has about 200,000 references, and a loop at
+//! least 20 rounds.
 
 use crate::blocks::BlockTrace;
 use crate::device::random::SeededRng;
@@ -11,19 +11,19 @@ use crate::workload::SkewedPositions;
 
 use super::LoadSize;
 
-/// A load by its name, and the memory it is tried in, in percent of its blocks.
+/// A load with its name, and the tested memory sizes in percent of its blocks.
 pub(super) struct ReferenceLoad {
     pub(super) name: &'static str,
     pub(super) make: ReferenceGenerator,
     pub(super) sizes: &'static [u64],
 }
 
-/// Makes the references of a load, so many about, from what is drawn.
+/// Function that generates about the given number of references of a load.
 pub(super) type ReferenceGenerator = fn(&mut SeededRng, u64) -> Vec<u64>;
 
-/// What doesn't go round.
+/// Memory sizes of loads without loops.
 const SIZES: &[u64] = &[1, 5, 10, 20, 40];
-/// What does: memory that holds a good part of the round.
+/// Memory sizes of loops, which hold a good part of a round.
 const LOOP_SIZES: &[u64] = &[20, 50, 80, 90, 95];
 
 /// The loads.
@@ -41,27 +41,29 @@ pub(super) const LOADS: &[ReferenceLoad] = &[
     ReferenceLoad { name: "to-and-fro", make: to_and_fro, sizes: LOOP_SIZES },
 ];
 
+/// Number of references of a full load.
 const REFERENCES: u64 = 200_000;
+/// Minimum number of references of a shortened load.
 const REFERENCES_MIN: u64 = 2000;
 
-/// The trace of a load.
+/// Generates the trace of a load.
 pub(super) fn trace(make: ReferenceGenerator, size: LoadSize) -> BlockTrace {
     let references = (REFERENCES / size.part).max(REFERENCES_MIN);
     BlockTrace::of(make(&mut SeededRng::new(size.seed), references))
         .expect("few blocks are referenced")
 }
 
-/// Blocks from `first` on, some wanted more often than others by Zipf's law.
+/// Blocks from `first` on with a Zipf distribution.
 struct ZipfBlocks {
     skew: SkewedPositions,
     first: u64,
 }
 
 impl ZipfBlocks {
-    /// The exponent is from 0.7 to 1.2.
+    /// Draws an exponent from 0.7 to 1.2.
     fn new(draw: &mut SeededRng, first: u64, blocks: u64) -> ZipfBlocks {
         let theta = (70 + draw.below(51)) as f64 / 100.0;
-        // The formula of the draws has a pole at 1.
+        // The formula of the distribution has a pole at 1.
         let theta = if theta == 1.0 { 1.01 } else { theta };
         let policy = Distribution::Zipf { theta, center: None };
         let skew =
@@ -74,14 +76,14 @@ impl ZipfBlocks {
     }
 }
 
-/// The same few blocks again and again, by Zipf's law.
+/// Generates references to a few blocks with a Zipf distribution.
 fn zipf(draw: &mut SeededRng, references: u64) -> Vec<u64> {
     let blocks = references / draw.between(4, 12);
     let mut hot = ZipfBlocks::new(draw, 0, blocks);
     (0..references).map(|_| hot.next()).collect()
 }
 
-/// The same beside scans of blocks that nobody wants again.
+/// A few blocks with a Zipf distribution, and scans of blocks that are never reused.
 fn zipf_scans(draw: &mut SeededRng, references: u64) -> Vec<u64> {
     let blocks = references / draw.between(8, 20);
     let mut hot = ZipfBlocks::new(draw, 0, blocks);
@@ -91,7 +93,7 @@ fn zipf_scans(draw: &mut SeededRng, references: u64) -> Vec<u64> {
     let mut scanned = blocks;
     while (out.len() as u64) < references {
         out.extend((0..each).map(|_| hot.next()));
-        // Every other reference is the scan's while there is one.
+        // During a scan, every other reference belongs to it.
         for block in scanned..scanned + scan_blocks {
             out.extend([block, hot.next()]);
         }
@@ -100,14 +102,14 @@ fn zipf_scans(draw: &mut SeededRng, references: u64) -> Vec<u64> {
     out
 }
 
-/// A set of blocks that are wanted alike and change one by one.
+/// A working set with uniform use that changes block by block.
 fn drifting(draw: &mut SeededRng, references: u64) -> Vec<u64> {
     let hot = references / draw.between(20, 200);
     let each = draw.between(3, 12);
     (0..references).map(|at| at / each + draw.below(hot)).collect()
 }
 
-/// What was wanted is wanted again soon, or not at all: a stack from which the depth is drawn.
+/// Blocks are reused soon or never: a stack from which a random depth is drawn.
 fn recent(draw: &mut SeededRng, references: u64) -> Vec<u64> {
     let fresh_in = draw.between(4, 12);
     let mut stack: Vec<u64> = Vec::new();
@@ -118,7 +120,7 @@ fn recent(draw: &mut SeededRng, references: u64) -> Vec<u64> {
             fresh += 1;
             fresh
         } else {
-            // A depth, as likely between 1 and 2 as between 2 and 4, and so on.
+            // The depth is between 1 and 2 as likely as between 2 and 4, and so on.
             let octave = draw.below(u64::from(depth_max.ilog2()) + 1);
             let depth = ((1 << octave) + draw.below(1 << octave)).min(depth_max);
             stack.remove((depth_max - depth) as usize)
@@ -132,7 +134,7 @@ fn recent(draw: &mut SeededRng, references: u64) -> Vec<u64> {
     (0..references).map(|_| next()).collect()
 }
 
-/// Most blocks are wanted a few times at once and then never again; some come back.
+/// Most blocks are used a few times in short succession and then never again. Some return.
 fn correlated(draw: &mut SeededRng, references: u64) -> Vec<u64> {
     let blocks = references / draw.between(10, 30);
     let mut hot = ZipfBlocks::new(draw, 0, blocks);
@@ -156,7 +158,7 @@ fn correlated(draw: &mut SeededRng, references: u64) -> Vec<u64> {
     out
 }
 
-/// An index that every look-up goes through, rows behind it, and now and then the whole table.
+/// An index that every look-up uses, rows of a table, and occasionally the whole table.
 fn database(draw: &mut SeededRng, references: u64) -> Vec<u64> {
     let rows = references / draw.between(6, 12);
     let index = rows / draw.between(20, 60);
@@ -176,7 +178,7 @@ fn database(draw: &mut SeededRng, references: u64) -> Vec<u64> {
     out
 }
 
-/// One program that uses a few blocks by Zipf's law, and one that goes round.
+/// Generates the references of one program with a Zipf distribution over a few blocks, and one that loops.
 fn two_tenants(draw: &mut SeededRng, references: u64) -> Vec<u64> {
     let blocks = references / draw.between(10, 30);
     let mut hot = ZipfBlocks::new(draw, 0, blocks);
@@ -193,7 +195,7 @@ fn two_tenants(draw: &mut SeededRng, references: u64) -> Vec<u64> {
     (0..references).map(|_| next()).collect()
 }
 
-/// One after the other: a hot set, a loop, another hot set, a walk to and fro, a scan.
+/// Generates phases in sequence: a hot set, a loop, another hot set, a walk to and fro, a scan.
 fn phases(draw: &mut SeededRng, references: u64) -> Vec<u64> {
     let blocks = references / draw.between(20, 60);
     let mut out = Vec::new();
@@ -221,13 +223,13 @@ fn phases(draw: &mut SeededRng, references: u64) -> Vec<u64> {
     out
 }
 
-/// Round and round.
+/// Generates a loop over the same blocks.
 fn one_loop(draw: &mut SeededRng, references: u64) -> Vec<u64> {
     let round = references / draw.between(20, 60);
     (0..references).map(|at| at % round).collect()
 }
 
-/// Loops of several lengths, each going on by a piece in its turn.
+/// Generates loops of several lengths, each continued by a random amount per turn.
 fn several_loops(draw: &mut SeededRng, references: u64) -> Vec<u64> {
     let lengths: Vec<u64> =
         (0..draw.between(2, 4)).map(|_| references / draw.between(40, 200)).collect();
@@ -245,13 +247,13 @@ fn several_loops(draw: &mut SeededRng, references: u64) -> Vec<u64> {
     out
 }
 
-/// Up and down again.
+/// Generates a walk over the blocks in alternating direction.
 fn to_and_fro(draw: &mut SeededRng, references: u64) -> Vec<u64> {
     let way = references / draw.between(20, 60);
     (0..references).map(|at| position_to_and_fro(at, way)).collect()
 }
 
-/// Where one is who walks over `way` blocks, up and down again.
+/// Returns the position after `at` steps of a walk over `way` blocks in alternating direction.
 fn position_to_and_fro(at: u64, way: u64) -> u64 {
     let within = at % (2 * way);
     if within < way { within } else { 2 * way - 1 - within }
@@ -269,8 +271,8 @@ mod tests {
         assert_eq!(walk, [0, 1, 2, 2, 1, 0, 0, 1]);
     }
 
-    /// Every load has as many references as it should, and comes back to its blocks: at the
-    /// largest size it is tried in, a memory that knows what is to come misses less than half.
+    /// Every load has the expected number of references and reuses its blocks. At its largest
+    /// memory size, the optimum misses less than half.
     #[test]
     fn each_load_is_one_in_which_memory_is_worth_something() {
         for ReferenceLoad { name, make, sizes } in LOADS {

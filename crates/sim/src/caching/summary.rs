@@ -1,4 +1,4 @@
-//! What the cells of the matrix say together, and what one law everywhere would cost.
+//! Summary of the matrix, and the cost of one policy in all cells.
 
 use std::collections::BTreeSet;
 
@@ -8,44 +8,43 @@ use serde::Serialize;
 use super::{JudgedEviction, REGRET};
 use crate::regret::geometric_mean;
 
-/// What the cells say together.
+/// Summary of a set of cells.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct EvictionSummary {
-    /// How many cells.
+    /// Number of cells.
     pub cells: usize,
-    /// The highest ratio; null without cells.
+    /// Highest ratio. Null without cells.
     pub maximum: Option<f64>,
-    /// The geometric mean of the ratios; null without cells.
+    /// Geometric mean of the ratios. Null without cells.
     pub geometric_mean: Option<f64>,
-    /// How many cells are above 1.02.
+    /// Number of cells above 1.02.
     pub above_102_percent: usize,
-    /// The highest ratio to `two-lists`; null without cells that have it.
+    /// Highest ratio to `two-lists`. Null if no cell has it.
     pub two_lists_maximum: Option<f64>,
     /// The ten cells with the highest ratios.
     pub worst: Vec<(String, f64)>,
-    /// The law that is judged, and each other were it the law everywhere: that with the lowest
-    /// geometric mean first.
+    /// The evaluated policy and each other policy in all cells, the lowest geometric mean first.
     pub fixed: Vec<FixedPolicyResult>,
 }
 
-/// One law in all cells, against the best of the rivals in each.
+/// One policy in all cells, relative to the best baseline of each.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FixedPolicyResult {
-    /// The law.
+    /// Name of the policy.
     pub eviction: String,
-    /// The highest ratio.
+    /// Highest ratio.
     pub maximum: f64,
-    /// The geometric mean.
+    /// Geometric mean of the ratios.
     pub geometric_mean: f64,
-    /// How many cells are above 1.02.
+    /// Number of cells above 1.02.
     pub above_102_percent: usize,
-    /// By how much it misses more of all references than the least that is possible, mean over the
-    /// cells in which that is known; null where it is known in none.
+    /// Mean difference in miss ratio from the optimum, over the cells with a known optimum. Null if
+    /// there is none.
     pub distance_to_optimum: Option<f64>,
 }
 
 impl EvictionSummary {
-    /// What these cells say together.
+    /// Summarizes these cells.
     pub fn of(cells: &[JudgedEviction]) -> EvictionSummary {
         let mut named: Vec<(String, f64)> =
             cells.iter().map(|cell| (cell.cell.clone(), cell.ratio)).collect();
@@ -66,6 +65,7 @@ impl EvictionSummary {
     }
 }
 
+/// Returns the results of each policy in all cells.
 fn fixed(cells: &[JudgedEviction]) -> Vec<FixedPolicyResult> {
     let judged = cells.iter().map(|cell| cell.judged.eviction.as_str());
     let policies: BTreeSet<&str> =
@@ -95,6 +95,7 @@ fn fixed(cells: &[JudgedEviction]) -> Vec<FixedPolicyResult> {
     fixed
 }
 
+/// Returns the number of ratios that count as regrets.
 fn above(ratios: &[f64]) -> usize {
     ratios.iter().filter(|&&ratio| ratio > REGRET).count()
 }

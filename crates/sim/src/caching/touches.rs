@@ -1,14 +1,14 @@
-//! Touches of memory larger than memory that a law of what to keep is to help.
+//! Memory loads larger than memory that can profit from an eviction policy.
 //!
-//! Memory is 16 MiB, as for the reads. What differs is the order of the touches, how much of what is
-//! mapped fits, how many of the touches write, and how many processes there are.
+//! Memory is 16 MiB, as for the reads. The loads differ in the order of touches, the part of the
+//! mapping that fits, the share of writes, and the number of processes.
 
 use crate::load::{MemoryLoad, TouchPattern};
 
 use super::reads::MEMORY_BYTES;
 
-/// By name: the order, what is mapped in hundredths of the memory, how many touches of a hundred
-/// write, and how many processes share what is mapped.
+/// Name, access pattern, mapped size in percent of the memory, percentage of writes, and number of
+/// processes that share the mapped size.
 const TOUCHES: [(&str, TouchPattern, u64, u32, u32); 10] = [
     ("sweep-110%", TouchPattern::Sequential, 110, 100, 1),
     ("sweep-200%", TouchPattern::Sequential, 200, 100, 1),
@@ -22,11 +22,12 @@ const TOUCHES: [(&str, TouchPattern, u64, u32, u32); 10] = [
     ("swept-400%-reads", TouchPattern::Swept, 400, 0, 1),
 ];
 
-/// Touches of all processes together, and at least so many of each.
+/// Touches of all processes together.
 const TOUCHES_ALL: u64 = 60_000;
+/// Minimum touches of each process.
 const TOUCHES_MIN: u64 = 1024;
 
-/// The loads, each by its name in the matrix.
+/// Returns the loads with their names in the matrix.
 pub(super) fn loads(part: u64) -> impl Iterator<Item = MemoryLoad> {
     TOUCHES.into_iter().map(move |(name, pattern, percent, writes_percent, processes)| {
         let mapping_bytes = MEMORY_BYTES * percent / 100 / u64::from(processes);
@@ -34,7 +35,7 @@ pub(super) fn loads(part: u64) -> impl Iterator<Item = MemoryLoad> {
         let load = MemoryLoad::new(&format!("touches/{name}"), mapping_bytes, MEMORY_BYTES);
         let touches = (TOUCHES_ALL / u64::from(processes) / part).max(TOUCHES_MIN);
         let load = MemoryLoad { pattern, touches, writes_percent, processes, ..load };
-        // A tenth more than is mapped, so that a run of free slots is found.
+        // A tenth more than is mapped, so that a run of free slots is available.
         let swap_bytes = (load.mapped_bytes() * 11 / 10).next_multiple_of(1 << 20);
         MemoryLoad { swap_bytes, ..load }
     })

@@ -1,4 +1,4 @@
-//! Made lists of reads: every pattern that a readahead law could stumble over.
+//! Generates lists of reads with all patterns that are critical for a readahead policy.
 
 use std::ops::Range;
 
@@ -7,35 +7,35 @@ use readpath_core::unit::PAGE_BYTES;
 
 use crate::device::random::SeededRng;
 
-/// The largest read that is made.
+/// Maximum size of a generated read.
 const READ_BYTES_MAX: u64 = 4 << 20;
 
-/// A pattern ends when it has asked for this much, so that one of large reads
-/// doesn't fill the memory.
+/// Total size after which a pattern ends, so that a pattern of large reads does not fill the
+/// memory.
 const PATTERN_BYTES_MAX: u64 = 16 << 20;
 
-/// The smallest arena.
+/// Minimum size of an arena.
 const ARENA_BYTES_MIN: u64 = 64 << 10;
 
-/// Makes a list of `count` reads of a file of `file_bytes` bytes.
+/// Generates a list of `count` reads of a file of `file_bytes` bytes.
 ///
-/// Patterns follow one another: sequential, random, strided, interleaved
-/// streams, backward, re-reads, small steps around earlier reads, and a mix of
-/// all; reads of 1 byte to 4 MiB, aligned and not, some past the end. Between
-/// them the advice changes, the file is reopened or made cold, or the patterns move
-/// to another arena: a part of the file, large or small, often at its start or
-/// end, where reads meet what earlier ones left in the cache. The same arguments
-/// give the same list.
+/// The list is a sequence of patterns: sequential, random, strided, interleaved streams, backward,
+/// re-reads, small steps around earlier reads, and a mix of all. Reads have 1 byte to 4 MiB,
+/// aligned or not, and some are past the end of the file. Between patterns the advice changes, the
+/// file is reopened or evicted, or the patterns move to another arena. An arena is a part of the
+/// file, large or small, often at its start or end, where reads find pages cached by earlier ones.
+/// Equal arguments return equal lists.
 pub fn generate(count: usize, seed: u64, file_bytes: u64) -> Vec<HandleStep> {
     make(count, seed, file_bytes, false)
 }
 
-/// As [`generate`], but half of the patterns touch the mapped file: one byte at
+/// Generates a list like [`generate`], but half of the patterns access the mapped file: one byte at
 /// the start of each read.
 pub fn generate_mapped(count: usize, seed: u64, file_bytes: u64) -> Vec<HandleStep> {
     make(count, seed, file_bytes, true)
 }
 
+/// Generates a list with or without mapped accesses.
 fn make(count: usize, seed: u64, file_bytes: u64, may_map: bool) -> Vec<HandleStep> {
     let file_bytes = file_bytes.max(1);
     let random = SeededRng::new(seed);
@@ -51,18 +51,19 @@ fn make(count: usize, seed: u64, file_bytes: u64, may_map: bool) -> Vec<HandleSt
     maker.steps
 }
 
+/// State of the generator.
 struct StepGenerator {
     random: SeededRng,
     file_bytes: u64,
-    /// The part of the file in which patterns begin, in bytes; not empty.
+    /// The part of the file, in bytes, in which patterns begin. Not empty.
     arena: Range<u64>,
-    /// Whether this pattern touches where others read.
+    /// True if the present pattern accesses the mapped file instead of reading.
     is_mapped: bool,
     steps: Vec<HandleStep>,
 }
 
 impl StepGenerator {
-    /// What may happen between two patterns.
+    /// Inserts random events between two patterns.
     fn insert_events(&mut self) {
         if self.random.one_in(4) {
             let advice = [Advice::Normal, Advice::Sequential, Advice::Random, Advice::Normal];
@@ -87,7 +88,7 @@ impl StepGenerator {
         }
     }
 
-    /// Appends one pattern of at most `most` reads, and gives its number of reads.
+    /// Appends one pattern of at most `most` reads and returns its number of reads.
     fn pattern(&mut self, most: usize) -> usize {
         let bytes = self.size();
         let length = self.random.between(1, 80).min(1 + PATTERN_BYTES_MAX / bytes);
@@ -109,12 +110,14 @@ impl StepGenerator {
         length
     }
 
+    /// Appends reads with a constant stride.
     fn progress(&mut self, length: usize, start: u64, bytes: u64, stride: u64) {
         for index in 0..length as u64 {
             self.read(start + index * stride, bytes);
         }
     }
 
+    /// Appends reads at random positions.
     fn random_access(&mut self, length: usize, bytes: u64) {
         for _ in 0..length {
             let offset = self.place();
@@ -122,7 +125,7 @@ impl StepGenerator {
         }
     }
 
-    /// Two to five sequential streams in turn, on one open file.
+    /// Appends two to five sequential streams in rotation, on one open file.
     fn interleaved(&mut self, length: usize, bytes: u64) {
         let count = self.random.between(2, 5) as usize;
         let mut streams: Vec<u64> = (0..count).map(|_| self.place()).collect();
@@ -134,13 +137,14 @@ impl StepGenerator {
         }
     }
 
+    /// Appends a backward stream.
     fn backward(&mut self, length: usize, start: u64, bytes: u64) {
         for index in 1..=length as u64 {
             self.read(start.saturating_sub(index * bytes), bytes);
         }
     }
 
-    /// Earlier reads once more; at the very beginning, the start of the file.
+    /// Appends repetitions of earlier reads, or of the start of the file.
     fn again(&mut self, length: usize) {
         for _ in 0..length {
             let earlier = self.random.below(self.steps.len() as u64 + 1) as usize;
@@ -151,7 +155,7 @@ impl StepGenerator {
         }
     }
 
-    /// Small reads, each a few pages before or after the last, or after the one before.
+    /// Appends small reads, each a few pages before or after one of the last two.
     fn around(&mut self, length: usize) {
         let mut offset = self.place();
         let mut end = offset;
@@ -169,7 +173,7 @@ impl StepGenerator {
         }
     }
 
-    /// Forward with reads of all sizes, small gaps, small steps back, and jumps.
+    /// Appends a forward movement with reads of all sizes, small gaps, small steps back, and jumps.
     fn mixed(&mut self, length: usize, start: u64) {
         let mut offset = start;
         let mut asked = 0;
@@ -187,6 +191,7 @@ impl StepGenerator {
         }
     }
 
+    /// Appends one read, or a touch of its first byte in a mapped pattern.
     fn read(&mut self, offset: u64, bytes: u64) {
         let touches = self.is_mapped && offset < self.file_bytes;
         self.steps.push(if touches {
@@ -196,8 +201,8 @@ impl StepGenerator {
         });
     }
 
-    /// 1 byte to 4 MiB; each doubling equally likely; often whole pages, and
-    /// often a power of two.
+    /// Draws a size of 1 byte to 4 MiB. Each doubling is equally likely. Whole pages and powers of
+    /// two are frequent.
     fn size(&mut self) -> u64 {
         let most = 1 << self.random.between(0, READ_BYTES_MAX.ilog2().into());
         let bytes = self.random.between(most / 2 + 1, most);
@@ -208,14 +213,14 @@ impl StepGenerator {
         }
     }
 
-    /// 1 to `1 << doublings` pages, each doubling equally likely, in bytes.
+    /// Draws 1 to `1 << doublings` pages, in bytes. Each doubling is equally likely.
     fn pages(&mut self, doublings: u64) -> u64 {
         let most = 1 << self.random.between(0, doublings);
         self.random.between(1, most) * PAGE_BYTES
     }
 
-    /// A place in the arena, often a page's start; now and then the start of the
-    /// file, or around its end.
+    /// Draws a position in the arena, often page-aligned. Rarely it is the start of the file or
+    /// near its end.
     fn place(&mut self) -> u64 {
         let offset = match self.random.below(16) {
             0 => 0,

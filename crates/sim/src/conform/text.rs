@@ -1,22 +1,22 @@
-//! Lists of steps and recordings, as text.
+//! Text format of step lists and recordings.
 //!
-//! A list has one step a line: `OFFSET LENGTH` in bytes (a read), `touch OFFSET`
-//! (an access to the mapped file), `advice NAME`, `reopen`; `#` begins a comment. A recording is a list with a head of `key
-//! value` lines, where each step is followed by `->` and what it added: runs of
-//! pages `FIRST..END`, `END` exclusive, with `xCOUNT` where they came in folios of
-//! `COUNT` pages each: `4..20 20..80x4`.
+//! A list has one step per line: `OFFSET LENGTH` in bytes (a read), `touch OFFSET` (an access to
+//! the mapped file), `advice NAME`, or `reopen`. `#` starts a comment. A recording is a list with a
+//! header of `key value` lines. After each step it has `->` and the added folios as runs of pages
+//! `FIRST..END`, with exclusive `END`. `xCOUNT` follows a run of folios with `COUNT` pages each:
+//! `4..20 20..80x4`.
 
 use std::fmt;
 
 use readpath_core::readahead::{Advice, Folio, HandleStep, ReadaheadLimits, Recording};
 use readpath_core::unit::PAGE_BYTES;
 
-/// What is wrong with a text, and where.
+/// Error in a text, with its line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TextError {
-    /// The line, counted from 1.
+    /// Line number, from 1.
     pub line: usize,
-    /// What is wrong, and what is expected.
+    /// Problem and expected form.
     pub reason: String,
 }
 
@@ -28,7 +28,7 @@ impl fmt::Display for TextError {
 
 impl std::error::Error for TextError {}
 
-/// The advice that a list may give, by name.
+/// Names of the advice in a list.
 const ADVICE: [(&str, Advice); 4] = [
     ("normal", Advice::Normal),
     ("sequential", Advice::Sequential),
@@ -36,25 +36,25 @@ const ADVICE: [(&str, Advice); 4] = [
     ("dontneed", Advice::DontNeed),
 ];
 
-/// The longest read that the kernel takes in one call (`MAX_RW_COUNT`).
+/// Maximum size of a read in one system call (`MAX_RW_COUNT`).
 const READ_BYTES_MAX: u64 = 0x7fff_f000;
 
-/// How many folios a recording may tell of: 32 GiB that came in page by page.
+/// Maximum number of folios in a recording: 32 GiB in single pages.
 const FOLIOS_MAX: usize = 1 << 23;
 
-/// The last offset that a file may have.
+/// Maximum file offset.
 const OFFSET_MAX: u64 = i64::MAX as u64 - READ_BYTES_MAX;
 
 /// Parses a list of steps.
 ///
 /// # Errors
-/// The first line that is not a step.
+/// Returns the first line that is not a step.
 pub fn parse_steps(text: &str) -> Result<Vec<HandleStep>, TextError> {
     let steps = lines(text).map(|(line, content)| parse_step(content).map_err(at(line)));
     steps.collect()
 }
 
-/// The lines that say something: number from 1, content without comment.
+/// Returns the non-empty lines with their numbers from 1, without comments.
 fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     text.lines()
         .map(|line| line.split('#').next().unwrap_or_default().trim())
@@ -63,10 +63,12 @@ fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
         .filter(|(_, content)| !content.is_empty())
 }
 
+/// Returns a function that adds a line number to an error.
 fn at(line: usize) -> impl Fn(String) -> TextError {
     move |reason| TextError { line, reason }
 }
 
+/// Parses one step.
 fn parse_step(text: &str) -> Result<HandleStep, String> {
     let words: Vec<&str> = text.split_whitespace().collect();
     match words[..] {
@@ -92,6 +94,7 @@ fn parse_step(text: &str) -> Result<HandleStep, String> {
     }
 }
 
+/// Parses a whole number of at most `most`. `what` names it in the error.
 fn number(what: &str, text: &str, most: u64) -> Result<u64, String> {
     match text.parse() {
         Ok(number) if number <= most => Ok(number),
@@ -99,7 +102,7 @@ fn number(what: &str, text: &str, most: u64) -> Result<u64, String> {
     }
 }
 
-/// One step, as [`parse_steps`] reads it.
+/// Formats one step so that [`parse_steps`] can read it.
 pub fn format_step(step: &HandleStep) -> String {
     match step {
         HandleStep::Read { offset, bytes } => format!("{offset} {bytes}"),
@@ -112,7 +115,7 @@ pub fn format_step(step: &HandleStep) -> String {
     }
 }
 
-/// Folios in the order in which they were added, written as runs of pages.
+/// Folios in order of addition, formatted as runs of pages.
 #[derive(Clone, Copy, Debug)]
 pub struct FolioRuns<'a>(pub &'a [Folio]);
 
@@ -134,7 +137,7 @@ impl fmt::Display for FolioRuns<'_> {
     }
 }
 
-/// The folios of a line, of which there may be so many.
+/// Parses the folios of a line, at most `most`.
 fn parse_runs(text: &str, most: usize) -> Result<Vec<Folio>, String> {
     let mut folios = Vec::new();
     for run in text.split_whitespace().filter(|&run| run != "nothing") {
@@ -164,7 +167,7 @@ fn parse_runs(text: &str, most: usize) -> Result<Vec<Folio>, String> {
     Ok(folios)
 }
 
-/// Writes a recording of `steps`, as [`parse_recording`] reads it.
+/// Formats a recording of `steps` so that [`parse_recording`] can read it.
 pub fn format_recording(steps: &[HandleStep], recording: &Recording) -> String {
     let kib = |pages: u64| pages * PAGE_BYTES / 1024;
     let mut text = format!("system {}\n", recording.system);
@@ -178,10 +181,10 @@ pub fn format_recording(steps: &[HandleStep], recording: &Recording) -> String {
     text
 }
 
-/// Parses a recording and the steps that it is of.
+/// Parses a recording and its steps.
 ///
 /// # Errors
-/// The first line that is neither `key value` of the head nor a step with its result.
+/// Returns the first line that is neither a header line nor a step with its result.
 pub fn parse_recording(text: &str) -> Result<(Vec<HandleStep>, Recording), TextError> {
     let mut recording = Recording::default();
     let ReadaheadLimits { window_pages_max, request_pages_max } = &mut recording.limits;
@@ -255,7 +258,7 @@ mod tests {
         assert_eq!(format_recording(&steps, &recording), text);
         let error = parse_recording("0 1 -> 3..9x4").unwrap_err().to_string();
         assert!(error.starts_with("line 1: `3..9x4` is no run of pages"), "{error}");
-        // A few letters that stand for more than a machine has.
+        // A few characters can describe more folios than a machine has memory for.
         let error = parse_recording("0 1 -> 0..4 567..4444444444444447").unwrap_err().to_string();
         assert!(error.starts_with("line 1: `567..4444444444444447`: with it"), "{error}");
         let half = format!("0 1 -> 0..{}\n", FOLIOS_MAX / 2);

@@ -1,20 +1,21 @@
-//! What is to happen inside a device, in order of time.
+//! Event queue of a device, ordered by time.
 //!
-//! Things at the same time come out in the order in which they were put in, so
-//! that a run is the same each time.
+//! Events at the same time leave in the order of insertion, so every simulation is repeatable.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use readpath_core::unit::Time;
 
-/// Things to come, each with its time.
+/// Future events, each with its time.
 #[derive(Clone, Debug)]
 pub struct EventQueue<T> {
     heap: BinaryHeap<Reverse<AgendaEntry<T>>>,
+    /// Number of insertions so far: the tie-breaker for events at the same time.
     added: u64,
 }
 
+/// One queued event.
 #[derive(Clone, Debug)]
 struct AgendaEntry<T> {
     at: Time,
@@ -23,23 +24,23 @@ struct AgendaEntry<T> {
 }
 
 impl<T> EventQueue<T> {
-    /// Nothing to come.
+    /// Creates an empty queue.
     pub fn new() -> EventQueue<T> {
         EventQueue { heap: BinaryHeap::new(), added: 0 }
     }
 
-    /// `what` happens at `at`.
+    /// Schedules the event `what` at time `at`.
     pub fn add(&mut self, at: Time, what: T) {
         self.added += 1;
         self.heap.push(Reverse(AgendaEntry { at, order: self.added, what }));
     }
 
-    /// When the next thing happens.
+    /// Returns the time of the next event.
     pub fn next_at(&self) -> Option<Time> {
         self.heap.peek().map(|Reverse(entry)| entry.at)
     }
 
-    /// Takes out the next thing, when it happens by `now`.
+    /// Removes and returns the next event if it is due by `now`.
     pub fn take_due(&mut self, now: Time) -> Option<(Time, T)> {
         if self.next_at()? > now {
             return None;

@@ -1,16 +1,17 @@
-//! An array behind a controller: members side by side, one link to the host.
+//! A disk array behind a controller: striped members and one link to the host.
 //!
-//! It is not so many free spindles. All its bytes cross one link, every
-//! request costs the controller time, and what makes one sequential reader
-//! fast, the controller's read-ahead, is a memory that many readers share.
+//! It differs from the same number of independent disks. All bytes cross one link, and every
+//! request costs controller time. A single sequential reader is fast because of the controller's
+//! read-ahead, and many readers share the memory for it.
 //!
-//! The defaults describe the 12-disk array of the published 2010 tables (a
-//! thread on the CFQ scheduler's seek detection): one description for all of
-//! them. Its link shows as the plateau of the sequential tables. That a
-//! controller works on one miss at a time shows in the random table, which
-//! saturates at about a thousand small reads a second however many readers
-//! there are; and that its streams share what is read ahead, in the fall from
-//! 32 sequential readers on.
+//! The defaults describe the 12-disk array of the tables published in 2010, in a thread on the seek
+//! detection of the CFQ scheduler. One set of values covers all tables:
+//!
+//! - The link is the plateau of the sequential tables.
+//! - The controller processes one cache miss at a time. The random table shows this: it saturates
+//!   at about 1,000 small reads per second for any number of readers.
+//! - Streams share the read-ahead memory. The sequential tables show this as a decline from 32
+//!   readers on.
 
 use readpath_core::unit::{SECTOR_BYTES, Time};
 
@@ -23,7 +24,7 @@ mod streams;
 
 pub use controller::{Controller, ControllerParts};
 
-/// What `array` takes.
+/// Parameters of `array`.
 pub const PARAMETERS: [ParameterSpec; 13] = [
     ParameterSpec {
         key: "stripe",
@@ -144,11 +145,11 @@ pub const PARAMETERS: [ParameterSpec; 13] = [
     },
 ];
 
-/// Puts the controller that `settings`, read with [`PARAMETERS`], describe in front of `members`.
+/// Puts a controller in front of `members`. `settings` has been read with [`PARAMETERS`].
 pub fn build(settings: &ParameterValues, members: BoxedDevice) -> Controller {
     let sectors = |key| settings.of(key) / SECTOR_BYTES;
     let most = u64::from(members.caps().request_sectors_max);
-    // What reads of disks cost the controller of the tables says nothing of other members.
+    // The cost per miss was fitted to disks and is no estimate for other members.
     let is_for_disks = members.caps().is_rotational || settings.is_given("miss");
     let miss = if is_for_disks { "miss" } else { "miss_solid" };
     let parts = ControllerParts {
@@ -170,23 +171,22 @@ pub fn build(settings: &ParameterValues, members: BoxedDevice) -> Controller {
     Controller::new(members, parts)
 }
 
-/// The array of the published tables of 2010, for whoever compares with it or holds laws
-/// against each other on it: the drives are of that year; link and overhead follow from the
-/// published sequential tables (64 KiB in 224 µs, 386 MiB/s at most).
+/// The array of the tables published in 2010, for comparison with these tables and between
+/// policies. The drives are of that year. Link and overhead follow from the published sequential
+/// tables (64 KiB in 224 µs, 386 MiB/s at most).
 ///
-/// - A near page takes 1.1 ms, which leaves 7 ms of a record's published 23 ms to
-///   the far one. Half a millisecond of it keeps the controller's one processor
-///   busy, the rest is the way to the drive and back, which twelve of them have at
-///   once: with all of it in the processor nothing could exceed 4.2 MB/s, which 64
-///   processes reach under the old detection though it serves one at a time for
-///   most of each record.
-/// - 16 MiB of a stream are read ahead, so that two of them reach the link's rate
-///   though each turn costs a seek, in a memory of 256 MiB, where the shares of 64
-///   become too small. A stream keeps its share while others have their slices.
+/// - A near page takes 1.1 ms. This leaves 7 ms of a record's published 23 ms for the far page. The
+///   controller's single processor takes 0.5 ms of the 1.1 ms. The rest is the path to the drive
+///   and back, which the twelve drives overlap. If the processor took all of it, no load could
+///   exceed 4.2 MB/s. The tables show that rate for 64 processes under the old detection, although
+///   one process at a time is served for most of each record.
+/// - A stream is read ahead by 16 MiB, so two streams reach the link's rate although each switch
+///   costs a seek. The 256 MiB memory makes the shares of 64 streams too small. A stream keeps its
+///   share during the time slices of other streams.
 pub const TWELVE_DISKS: &str = "array:12xhdd,hdd.drive=sata2010,hdd.overhead.read_hit_ms=0.54,\
     hdd.overhead.read_miss_ms=0.64,miss=500us,overhead=60us,cache=256m,readahead=16m,\
     readahead_all=224m,silent=65536";
 
-/// Lines of 64 KiB: the records of the published tables, and small enough that
-/// a stream's end wastes little.
+/// Cache line size: 64 KiB, in sectors. This is the record size of the published tables and small
+/// enough that the end of a stream wastes little.
 const LINE_SECTORS: u64 = 128;

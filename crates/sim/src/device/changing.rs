@@ -1,10 +1,9 @@
-//! A device that becomes another one while it is used.
+//! A device that turns into another device at a given time.
 //!
-//! Members are added to an array, a mount moves to a slower server, a drive
-//! throttles: whoever has learned what the device is like must learn it anew.
-//! What is submitted before a point of time is served by the first device, what
-//! comes later by the second. Both are there from the start, so requests that
-//! were under way at the change end as they would have.
+//! It models members added to an array, a mount that moves to a slower server, or a drive that
+//! throttles. A policy that has learned the properties of the first device must adapt to the
+//! second. The first device serves all requests submitted before the change, the second all later
+//! ones. Both exist from the start, so requests in flight at the change complete normally.
 
 use readpath_core::policy::{Spec, SpecError};
 use readpath_core::request::{Completion, DeviceCaps, DeviceRequest, RequestId};
@@ -13,7 +12,7 @@ use readpath_core::unit::Time;
 use super::parameter_spec::{ParameterQuantity, ParameterSpec, ParameterValues};
 use super::{BoxedDevice, Device};
 
-/// What `changing` takes.
+/// Parameters of `changing`.
 pub const PARAMETERS: [ParameterSpec; 1] = [ParameterSpec {
     key: "at",
     what: "when the second member takes over",
@@ -24,22 +23,24 @@ pub const PARAMETERS: [ParameterSpec; 1] = [ParameterSpec {
     source: "chosen: long enough for a policy to have settled on the first",
 }];
 
-/// One device, and from a point of time on another.
+/// Two devices, with the time at which the second replaces the first.
 pub struct Changing {
     caps: DeviceCaps,
     first: BoxedDevice,
     second: BoxedDevice,
+    /// Time of the change: requests submitted from then on go to `second`.
     at: Time,
-    /// The flushes under way; whether both members are still at it.
+    /// Flushes in flight. The flag is true while neither member has completed the flush.
     flushes_in_flight: Vec<(RequestId, bool)>,
 }
 
 impl Changing {
-    /// `first` until the time that `spec` gives, and then `second`. It can do what
-    /// both can: the shorter address space, the smaller requests, the lesser depth.
+    /// Creates a device that is `first` until the time in `spec`, and then `second`. Its limits are
+    /// the stricter of both: the smaller address space, the smaller requests, the lower queue
+    /// depth.
     ///
     /// # Errors
-    /// An unknown parameter, or a value that can't be used.
+    /// Fails on an unknown parameter and on an invalid value.
     pub fn from_spec(
         spec: &Spec,
         first: BoxedDevice,
@@ -68,7 +69,7 @@ impl Device for Changing {
         device.submit(now, request);
     }
 
-    /// Both have what they were given, and both are flushed.
+    /// Flushes both members, because both may contain unflushed writes.
     fn flush(&mut self, now: Time, id: RequestId) {
         self.first.flush(now, id);
         self.second.flush(now, id);
@@ -99,7 +100,7 @@ mod tests {
     use super::*;
     use crate::device::registry::build;
 
-    /// Reads 4 KiB at each place, one after the other; gives how long each took.
+    /// Reads 4 KiB at each of `places` positions, one after another. Returns the response times.
     fn spans(device: &mut dyn Device, places: u64) -> Vec<Time> {
         let mut now = Time::ZERO;
         let mut spans = Vec::new();
@@ -125,10 +126,11 @@ mod tests {
         let [nvme, ssd] = ["nvme", "ssd"].map(|name| spans(&mut *device(name), 14));
         let changed = both.iter().zip(&nvme).position(|(of_both, of_nvme)| of_both != of_nvme);
         let changed = changed.expect("it changes");
-        // What was under way at 700 µs was the first's.
+        // The first device served all requests in flight at 700 µs.
         let before: u64 = both[..changed].iter().map(|span| span.ns()).sum();
         assert!((700_000..700_000 + nvme[changed - 1].ns()).contains(&before), "{before} ns");
-        // A drive that is used by one at a time takes as long whatever came before.
+        // With one request in flight, the response times of a drive do not depend on earlier
+        // requests.
         assert_eq!(both[changed..], ssd[..14 - changed]);
     }
 

@@ -1,36 +1,37 @@
-//! Things in the order of the times at which they are due.
+//! A first-in, first-out queue of events with nondecreasing times.
 //!
-//! A part of a device that serves in turn gives each thing a time that is no earlier than the last one's. So the
-//! first is due first, and its time stands beside the queue: a device with many such queues asks all of them at each event.
+//! A part of a device that serves its requests in order produces such events. The time of the first
+//! event is stored outside the deque, because a device with many such queues compares all of them
+//! at each event.
 
 use std::collections::VecDeque;
 
 use readpath_core::unit::Time;
 
-/// Of a queue that is empty: nothing is ever due.
+/// Time of the next event of an empty queue.
 pub const NEVER: Time = Time(u64::MAX);
 
-/// Things that are due one after the other.
+/// A queue of events with nondecreasing times.
 #[derive(Clone, Debug)]
 pub struct FifoEvents<T> {
-    /// When the first is due.
+    /// Time of the first event, or [`NEVER`].
     next: Time,
     events: VecDeque<(Time, T)>,
 }
 
 impl<T> FifoEvents<T> {
-    /// Nothing is due.
+    /// Creates an empty queue.
     pub const fn new() -> FifoEvents<T> {
         FifoEvents { next: NEVER, events: VecDeque::new() }
     }
 
-    /// When the first is due; [`NEVER`] if there is none.
+    /// Returns the time of the first event, or [`NEVER`] if the queue is empty.
     #[inline]
     pub fn next(&self) -> Time {
         self.next
     }
 
-    /// Adds what is due at `at`, no earlier than all before.
+    /// Appends an event at `at`, which must not be earlier than the last event.
     #[inline]
     pub fn push(&mut self, at: Time, thing: T) {
         debug_assert!(
@@ -43,7 +44,7 @@ impl<T> FifoEvents<T> {
         self.events.push_back((at, thing));
     }
 
-    /// Takes the first out.
+    /// Removes and returns the first event.
     #[inline]
     pub fn pop(&mut self) -> Option<(Time, T)> {
         let first = self.events.pop_front()?;

@@ -1,26 +1,27 @@
-//! The earliest of a fixed number of clocks, as a tournament.
+//! Earliest event among a fixed number of parts of a device, found by a tournament tree.
 //!
-//! Each part of a device (a die, a member of an array) has at most one next
-//! event. The leaves of a binary tree hold those times, each node the earlier
-//! of its children, so the root is the earliest of all. A change replays one
-//! path: log₂ n comparisons, no allocation, no search. Equal times go to the
-//! part with the lower number, so that a run is the same each time.
+//! Each part (a die, a member of an array) has at most one next event. The leaves of a binary tree
+//! hold these times, and each inner node holds the earlier of its children. The root is therefore
+//! the earliest event. A change updates one path: log₂ n comparisons, no allocation, no search. The
+//! part with the lower number wins a tie, so every simulation is repeatable.
 
 use readpath_core::unit::Time;
 
+/// Time of a part without a next event, in ns.
 const NEVER: u64 = u64::MAX;
 
-/// The next event of each of `n` parts, and the earliest of them.
+/// Next event of each of `n` parts, and the earliest of them.
 #[derive(Clone, Debug)]
 pub struct EarliestEvent {
-    /// `nodes[1]` is the root, node i has children 2i and 2i + 1; time, then part, as one number: the earlier of
-    /// two is found without a branch, which would often go the unforeseen way.
+    /// Nodes of the tree: `nodes[1]` is the root, node i has the children 2i and 2i + 1. A node
+    /// packs time and part number into one integer. The minimum of two nodes then needs no branch,
+    /// which would often be mispredicted.
     nodes: Vec<u128>,
     leaves: usize,
 }
 
 impl EarliestEvent {
-    /// `parts` parts, none of which expects anything.
+    /// Creates a tree of `parts` parts without events.
     pub fn new(parts: u32) -> EarliestEvent {
         let leaves = (parts as usize).next_power_of_two();
         let mut nodes = vec![node(NEVER, 0); 2 * leaves];
@@ -33,7 +34,7 @@ impl EarliestEvent {
         EarliestEvent { nodes, leaves }
     }
 
-    /// The part's next event is at `at`, or there is none.
+    /// Sets the time of the part's next event; `None` means no event.
     #[inline]
     pub fn set(&mut self, part: u32, at: Option<Time>) {
         let mut place = self.leaves + part as usize;
@@ -46,7 +47,7 @@ impl EarliestEvent {
         }
     }
 
-    /// When and in which part something happens first.
+    /// Returns the time of the earliest event and the number of its part.
     #[inline]
     pub fn first(&self) -> Option<(Time, u32)> {
         let (at, part) = ((self.nodes[1] >> 32) as u64, self.nodes[1] as u32);
@@ -54,6 +55,7 @@ impl EarliestEvent {
     }
 }
 
+/// Packs time and part number into one integer that sorts by time, then by part.
 const fn node(at: u64, part: u32) -> u128 {
     (at as u128) << 32 | part as u128
 }

@@ -1,10 +1,11 @@
-//! A device that fails as told: what stands above it can be shown to cope.
+//! Fault injection: wraps a device and makes requests fail, to test the layers above.
 //!
-//! It wraps any device. Requests take the time that they would have taken;
-//! what is changed is how they end, or when: an error wherever a bad sector is
-//! touched, an error or a short transfer for every so many-th request, an
-//! error for one in so many by chance from a seed, a delay for every so
-//! many-th, and no device at all after so many requests.
+//! Requests take their normal time. A fault changes their outcome or delays it. Available faults:
+//!
+//! - an error for every request that touches a bad sector;
+//! - an error, a short transfer or a delay for every n-th request;
+//! - an error for one request in n, at random from a seed;
+//! - loss of the device after n requests.
 
 use readpath_core::policy::{Spec, SpecError};
 use readpath_core::request::{
@@ -17,54 +18,57 @@ use super::parameter_spec::{ParameterQuantity, ParameterSpec, ParameterValues};
 use super::random::SeededRng;
 use super::{BoxedDevice, Device};
 
-/// One way to fail, and for which requests.
+/// One fault: the affected requests and the effect on them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FaultRule {
-    /// Which requests it strikes.
+    /// Rule that selects the affected requests.
     pub strikes: FaultSelector,
-    /// What becomes of them.
+    /// Effect on an affected request.
     pub effect: FaultEffect,
-    /// It strikes none that were submitted before.
+    /// Requests submitted before this time are not affected.
     pub since: Time,
 }
 
-/// Which requests a fault strikes; requests are counted from 1 in order of submission.
+/// Rule that selects the requests that a fault affects. Requests are counted from 1 in order of
+/// submission.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FaultSelector {
-    /// Those that touch these sectors.
+    /// Requests that touch these sectors.
     Sectors(std::ops::Range<u64>),
-    /// Every n-th.
+    /// Every n-th request.
     Every(u64),
-    /// One in n, by chance.
+    /// One request in n, at random.
     OneIn(u64),
-    /// All after the n-th.
+    /// All requests after the n-th.
     After(u64),
 }
 
-/// What becomes of a request that a fault strikes.
+/// Effect of a fault on a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultEffect {
-    /// It ends with this error.
+    /// The request fails with this error.
     Fail(DeviceError),
-    /// Only the first half of its sectors is moved, rounded down.
+    /// Only the first half of the sectors is transferred, rounded down.
     Halve,
-    /// It ends so much later.
+    /// The completion is delayed by this time.
     Delay(Time),
 }
 
-/// A device with faults.
+/// A device with injected faults.
 pub struct Faulty {
     inner: BoxedDevice,
     faults: Vec<FaultRule>,
     draw: SeededRng,
+    /// Number of requests submitted so far.
     submitted: u64,
-    /// What will become of the requests in flight that were struck.
+    /// Requests in flight that a fault affects: identifier, length in sectors, effects.
     affected_requests: Vec<(RequestId, u32, Vec<FaultEffect>)>,
+    /// Completions that a fault holds back.
     delayed: EventQueue<Completion>,
 }
 
 impl Faulty {
-    /// Puts `faults` on `inner`; chance follows from `seed`.
+    /// Wraps `inner` with `faults`. Random faults derive from `seed`.
     pub fn new(inner: BoxedDevice, faults: Vec<FaultRule>, seed: u64) -> Faulty {
         Faulty {
             inner,
@@ -76,10 +80,10 @@ impl Faulty {
         }
     }
 
-    /// The faults that `spec` names with the keys of [`PARAMETERS`].
+    /// Returns the faults that `spec` describes with the keys of [`PARAMETERS`].
     ///
     /// # Errors
-    /// An unknown parameter, or a value that can't be used.
+    /// Fails on an unknown parameter and on an invalid value.
     pub fn faults(spec: &Spec) -> Result<Vec<FaultRule>, SpecError> {
         let settings = ParameterValues::read(spec, &PARAMETERS)?;
         let count = |key| Some(settings.of(key)).filter(|&count| count > 0);
@@ -105,6 +109,8 @@ impl Faulty {
         Ok(faults)
     }
 
+    /// Applies the effects of the faults to a completion. Returns `None` if the completion is
+    /// delayed.
     fn end(&mut self, mut completion: Completion) -> Option<Completion> {
         let Some(index) = self.affected_requests.iter().position(|(id, ..)| *id == completion.id)
         else {
@@ -158,7 +164,7 @@ impl Device for Faulty {
         self.inner.submit(now, request);
     }
 
-    /// Faults strike requests; a flush passes.
+    /// Passes a flush on unchanged: faults affect requests only.
     fn flush(&mut self, now: Time, id: RequestId) {
         self.inner.flush(now, id);
     }
@@ -180,6 +186,7 @@ impl Device for Faulty {
     }
 }
 
+/// Declares one parameter of `faulty`.
 const fn parameter_spec(
     key: &'static str,
     what: &'static str,
@@ -190,7 +197,7 @@ const fn parameter_spec(
     ParameterSpec { key, what, quantity, default, least: 0, most: 1 << 50, source }
 }
 
-/// What `faulty` takes.
+/// Parameters of `faulty`.
 pub const PARAMETERS: [ParameterSpec; 9] = [
     parameter_spec("bad_from", "where the bad bytes start", ParameterQuantity::Bytes, 0),
     parameter_spec(
@@ -241,7 +248,7 @@ mod tests {
         Faulty::new(Box::new(drive), faults, seed)
     }
 
-    /// Reads eight sectors at each place, one after the other: how each ended, and how long it took.
+    /// Reads eight sectors at each position, one after another. Returns outcome and response time.
     fn outcomes(device: &mut Faulty, places: &[u64]) -> Vec<(Outcome, Time)> {
         let mut now = Time::ZERO;
         let mut outcomes = Vec::new();

@@ -1,15 +1,17 @@
-//! A hard disk: one arm, turning platters, a cache with read-ahead, a queue.
+//! A hard disk: one arm, rotating platters, a cache with read-ahead, a command queue.
 //!
-//! A command first costs the drive's processor its overhead; that of a queued
-//! command is hidden behind the one that the arm is serving. Then the arm goes to
-//! the track, waits for the sector by the angle that the platter has by then, and
-//! the sectors pass under the head while the bus already moves what has come. After
-//! a read the head reads on into the cache until somebody needs the arm, so that
-//! reads that follow on from each other lose no revolution. Writes can be reported
-//! when they are in the cache. Among waiting commands the drive chooses for itself.
+//! - The drive's processor first handles a command, which takes its overhead. The overhead of a
+//!   queued command is hidden behind the command that the arm is serving.
+//! - The arm then seeks to the track and waits for the sector, whose angle follows from the
+//!   rotation of the platter. The sectors pass under the head while the bus already transfers the
+//!   first ones.
+//! - After a read the head reads ahead into the cache until another command needs the arm.
+//!   Sequential reads therefore lose no revolution.
+//! - Writes can complete when they are in the cache.
+//! - The drive chooses the next command by itself.
 //!
-//! The drive is worked out lazily: what it does is decided at the times at which it
-//! would decide, but computed when somebody looks. Memory does not grow with time.
+//! The simulation is lazy. The drive decides at the correct virtual times, but the decisions are
+//! computed when the device is polled. Memory does not grow with time.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -52,38 +54,45 @@ mod service;
 mod write_cache;
 mod writing;
 
-/// The largest request, in sectors: 1280 KiB, Linux's default `max_sectors_kb`.
+/// Largest request: 1280 KiB in sectors, Linux's default `max_sectors_kb`.
 const REQUEST_SECTORS_MAX: u32 = 2560;
 
-/// A hard disk in virtual time.
+/// A hard disk in virtual time. All times are in ns.
 #[derive(Clone, Debug)]
 pub struct Hdd {
     drive: DriveDescription,
     geometry: Geometry,
     mechanics: Mechanics,
+    /// Cache segments with read data and written data.
     segments: SegmentCache,
     queue: CommandQueue,
+    /// Written data that is reported complete and not yet on the medium.
     written: WriteCache,
-    /// Of writes that are reported and on their way to the medium: until when, how many sectors.
+    /// Writes that are reported complete and being written to the medium: end time and number of
+    /// sectors.
     landing: VecDeque<(u64, u32)>,
-    /// When each flush was understood, and its name.
+    /// Waiting flushes: the time at which the overhead has passed, and the identifier.
     flushes: VecDeque<(u64, RequestId)>,
+    /// Position of the heads.
     arm_track: HeadPosition,
-    /// When the arm is free for the next command; reading ahead does not count.
+    /// Time from which the arm is free for the next command. Read-ahead does not count.
     free_at: u64,
+    /// Read-ahead in progress.
     ahead: Option<ReadAheadRun>,
     bus_free_at: u64,
+    /// Direction of the last command, on which overheads depend.
     last_op: Op,
-    /// After the last sector written, while nothing else has moved the arm.
+    /// Sector after the last one written, or `u64::MAX` once the arm has moved for another command.
     written_end: u64,
-    /// The last request that used the medium.
+    /// Last request that was served from the medium, not from the cache.
     last_medium_request: Option<RequestId>,
+    /// Completions in order of time: time, serial number, request.
     finished: BinaryHeap<Reverse<(u64, u64, u32)>>,
     finished_count: u64,
 }
 
 impl Hdd {
-    /// Builds the drive, its platter at a phase drawn from `seed`.
+    /// Builds the drive. The initial angle of the platter is derived from `seed`.
     pub fn new(drive: &DriveDescription, seed: u64) -> Hdd {
         let cache = &drive.cache;
         let geometry = Geometry::new(&drive.layout);
@@ -116,67 +125,69 @@ impl Hdd {
         }
     }
 
-    /// The description that it was built from.
+    /// Returns the description of the drive.
     pub fn drive(&self) -> &DriveDescription {
         &self.drive
     }
 
-    /// Tells the drive that its platter was seen `late` ns behind where it should be
-    /// (ahead, when negative).
+    /// Corrects the platter's angle: it was observed `late` ns behind the model, or ahead if
+    /// negative.
     pub(crate) fn shift_phase(&mut self, late_ns: i64) {
         self.mechanics.shift_phase(late_ns);
     }
 
-    /// Whether the last request that was served used the medium.
+    /// Returns true if request `id` was the last one served from the medium.
     pub(crate) fn used_medium(&self, id: RequestId) -> bool {
         self.last_medium_request == Some(id)
     }
 
-    /// Where the platter is when the last of `sectors` sectors from `start` has passed
-    /// under the head, in revolutions from the index mark.
+    /// Returns the platter's angle in revolutions from the index mark when the last of `sectors`
+    /// sectors from `start` has passed the head.
     pub(crate) fn end_turns(&self, start: u64, sectors: u32) -> f64 {
         let place = self.geometry.locate(start + u64::from(sectors) - 1);
         place.angle.wrapping_add(place.sector_width) as f64 / 2f64.powi(64)
     }
 
-    /// The cylinder on which `sector` lies.
+    /// Returns the cylinder of `sector`.
     pub(crate) fn cylinder_of(&self, sector: u64) -> u32 {
         self.geometry.locate(sector).cylinder
     }
 
-    /// Its size in sectors.
+    /// Size of the drive in sectors.
     pub fn sectors(&self) -> u64 {
         self.geometry.sectors()
     }
 
-    /// Length of a revolution.
+    /// Duration of a revolution.
     pub fn revolution(&self) -> Time {
         Time(self.mechanics.period_ns())
     }
 
-    /// Lets the drive decide all that it decides up to `now`.
+    /// Computes all decisions of the drive up to `now`.
     fn catch_up(&mut self, now: u64) {
         while let Some(at) = self.next_decision().filter(|at| *at <= now) {
             self.decide(at);
         }
     }
 
-    /// When the arm is next given something to do.
+    /// Returns the time at which the arm gets its next task.
     fn next_decision(&self) -> Option<u64> {
         let flush = self.flushes.front().map(|(understood_at, _)| *understood_at);
         let ready_at = match flush {
-            // Nothing else is done meanwhile.
+            // A waiting flush blocks all other work.
             Some(at) => self.written.ready_at().unwrap_or(at),
             None => [self.queue.ready_at(), self.written.ready_at()].into_iter().flatten().min()?,
         };
         Some(ready_at.max(self.free_at))
     }
 
+    /// Schedules the completion of a request.
     fn finish(&mut self, id: RequestId, at: u64) {
         self.finished.push(Reverse((at, self.finished_count, id.0)));
         self.finished_count += 1;
     }
 
+    /// Selects the overhead by the direction of the previous command.
     fn overhead_ns(&self, times: CommandTimes) -> u64 {
         if queue::is_read(self.last_op) { times.after_read_ns } else { times.after_write_ns }
     }
@@ -211,7 +222,7 @@ impl Device for Hdd {
 
     fn next_event(&self) -> Option<Time> {
         let finish = self.finished.peek().map(|Reverse((at, ..))| *at);
-        // What an idle drive writes back nobody waits for.
+        // No request waits for the write-back of an idle drive.
         let is_demand = !self.queue.is_empty() || !self.flushes.is_empty();
         let decision = if is_demand { self.next_decision() } else { None };
         match (finish, decision) {
@@ -231,7 +242,7 @@ impl Device for Hdd {
     }
 }
 
-/// A well spread 64-bit number from a seed.
+/// Returns a uniformly distributed 64-bit number derived from a seed.
 fn scrambled(mut seed: u64) -> u64 {
     splitmix::next(&mut seed)
 }

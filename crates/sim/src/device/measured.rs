@@ -1,22 +1,22 @@
-//! Real storage as `readpath profile` measured it: a station whose speed depends on what is in it.
+//! Real storage as `readpath profile` measured it: a server whose speed depends on its queue.
 //!
-//! Nothing of how the storage works is assumed. What was measured is how long a request takes
-//! from its start to its end while so many of its kind are under way: at random places, and
-//! where each goes on where the last one ended. The model is the *flow-equivalent server* of
-//! queueing theory (Chandy, Herzog and Woo, 1975): while `n` requests are in it, one of a kind
-//! and size whose time among `n` is `R` moves on at `1 ÷ R` of itself. So a closed loop of `n`
-//! alike takes just what was measured, and a mixture what each of its parts takes.
+//! The model assumes nothing about the internals of the storage. The measurement is the response
+//! time of a request at each queue depth, for random and for sequential access. The model is the
+//! *flow-equivalent server* of queueing theory (Chandy, Herzog and Woo, 1975). While `n` requests
+//! are in flight, a request whose response time at depth `n` is `R` progresses at the rate `1 ÷ R`.
+//! A closed loop of `n` equal requests therefore takes exactly the measured time, and a mixture
+//! takes the sum of its parts.
 //!
-//! - Sizes between those measured lie on a straight line between them; so do depths. Beyond the
-//!   deepest the rate stays as it is there, beyond the largest size the line goes on.
-//! - A request that begins near the end of the last one costs what was measured at that
-//!   distance, straight in the root of the distance in between: the law of a moving arm.
-//! - One that goes on where one of the last few ended is of a stream; to change between streams
-//!   costs what was measured of streams in turn.
-//! - Times at random places are spread as they were measured.
+//! - Response times for other sizes and depths are interpolated linearly. Beyond the greatest depth
+//!   the throughput stays constant. Beyond the largest size the line is extrapolated.
+//! - A request near the end of the last one costs the time measured at that distance. Times between
+//!   measured distances are linear in the square root of the distance, as for a moving arm.
+//! - A request that continues one of the last few requests belongs to a stream. A switch between
+//!   streams costs the time measured for interleaved streams.
+//! - Response times of random requests have the measured distribution.
 //!
-//! Writes were not measured, since real storage is only read: they take what reads take, and a
-//! flush takes nothing.
+//! Writes were not measured, because `readpath profile` only reads real storage. A write takes as
+//! long as a read, and a flush takes no time.
 
 use std::collections::VecDeque;
 
@@ -36,58 +36,69 @@ mod responses;
 
 pub use load::{described, parameters};
 
-/// Of a whole request: fine enough that a second's worth is held to a millionth.
+/// Work of one whole request. With this value, a duration of one second has an error below one
+/// millionth.
 const WORK_PER_REQUEST: u64 = 1 << 50;
 
-/// Shares of the quantiles of the spread, in millionths.
+/// Cumulative probabilities of the measured quantiles, in millionths.
 const QUANTILE_SHARES: [u64; 6] = [0, 100_000, 500_000, 900_000, 990_000, 1_000_000];
 
-/// Storage that was measured, in virtual time.
+/// Measured storage in virtual time.
 #[derive(Clone, Debug)]
 pub struct MeasuredDevice {
     caps: DeviceCaps,
+    /// Response times at random positions.
     random: ResponseTimes,
+    /// Response times of requests that continue the last one.
     following: ResponseTimes,
-    /// Signed root of a distance, and what is to be added to a request at random, ns.
+    /// Signed square root of a distance, and the extra time in ns relative to a random request.
+    /// Sorted.
     near: Vec<(f64, f64)>,
-    /// The same beyond the farthest of them.
+    /// Extra time in ns beyond the greatest measured distance.
     far_extra_ns: f64,
-    /// Where the last requests ended, the last one first.
+    /// End sectors of the last requests, the most recent first.
     ends: VecDeque<u64>,
+    /// Number of streams that are tracked.
     streams: usize,
+    /// Extra time in ns for a switch between streams.
     first_request_ns: f64,
+    /// Distribution of the response time of a random request.
     spread: Quantiles,
-    /// The mean of the spread, in its own unit.
+    /// Mean of `spread`, in ns.
     spread_mean: f64,
     draw: SeededRng,
-    /// Until when what is left was worked off.
+    /// Time up to which the progress of all requests has been accounted.
     now: Time,
+    /// Requests in flight.
     under_way: Vec<MeasuredRequest>,
+    /// Time of the next completion at the present speeds.
     next: Option<Time>,
+    /// Completions that `poll` has not yet returned.
     done: VecDeque<Completion>,
 }
 
+/// A request in flight. `left` is its remaining work, in parts of [`WORK_PER_REQUEST`].
 #[derive(Clone, Copy, Debug)]
 struct MeasuredRequest {
     id: RequestId,
     is_following: bool,
     place: SizeInterval,
     left: u64,
-    /// Work a nanosecond, among as many as there are now.
+    /// Work per nanosecond at the present queue depth.
     speed: u64,
 }
 
 impl MeasuredDevice {
-    /// The storage that the file named by `spec` describes (`toml=FILE`), or the built-in one;
-    /// what is drawn follows from `seed`.
+    /// Builds the storage that the file named by `spec` describes (`toml=FILE`), or the built-in
+    /// one. Random draws derive from `seed`.
     ///
     /// # Errors
-    /// The spec or the file is wrong.
+    /// Fails when the spec or the file is invalid.
     pub fn from_spec(spec: &Spec, seed: u64) -> Result<MeasuredDevice, MeasuredError> {
         Ok(MeasuredDevice::new(&described(spec)?, seed))
     }
 
-    /// The storage that a description is of.
+    /// Builds the storage from its description.
     pub fn new(description: &StorageDescription, seed: u64) -> MeasuredDevice {
         let random = ResponseTimes::new(&description.random, &description.depths);
         let following = ResponseTimes::new(&description.following, &description.depths);
@@ -139,8 +150,8 @@ impl MeasuredDevice {
         }
     }
 
-    /// What a request that begins at `start` costs beyond one of its kind alone, in ns, and
-    /// whether it goes on where another ended.
+    /// Returns whether a request continues an earlier one, and its extra time in ns relative to a
+    /// single request of the same type.
     fn classify_request(&mut self, start: u64, end: u64) -> (bool, f64) {
         let known = self.ends.iter().position(|&other| other == start);
         let classify_request = match known {
@@ -157,12 +168,13 @@ impl MeasuredDevice {
         classify_request
     }
 
+    /// Returns the extra time in ns of a request that starts at a distance from the last end.
     fn near_extra_ns(&self, start: u64, last_end: u64) -> f64 {
         let distance = (start as i64 - last_end as i64) * SECTOR_BYTES as i64;
         near_ns(&self.near, distance).unwrap_or(self.far_extra_ns)
     }
 
-    /// Works off what is done by `now`, at the speeds in force.
+    /// Accounts the progress of all requests up to `now` at the present speeds.
     fn advance(&mut self, now: Time) {
         let elapsed_ns = now.since(self.now).ns();
         for request in &mut self.under_way {
@@ -171,7 +183,7 @@ impl MeasuredDevice {
         self.now = now;
     }
 
-    /// The number of requests has changed: each has another speed.
+    /// Recomputes the speed of each request after a change of the queue depth.
     fn update_speeds(&mut self) {
         let count = self.under_way.len() as u32;
         self.next = None;
@@ -210,7 +222,7 @@ impl Device for MeasuredDevice {
         self.update_speeds();
     }
 
-    /// What was written is taken to be safe at once: see above.
+    /// Completes at once. The model treats written data as durable, see the module documentation.
     fn flush(&mut self, now: Time, id: RequestId) {
         self.done.push_back(Completion::at(now, id, Outcome::Done));
     }
@@ -238,8 +250,8 @@ impl Device for MeasuredDevice {
     }
 }
 
-/// What a request at this distance costs beyond one at random; `None` where that is farther than
-/// was measured.
+/// Returns the extra time in ns of a request at this distance relative to a random request. Returns
+/// `None` beyond the greatest measured distance.
 fn near_ns(near: &[(f64, f64)], distance: i64) -> Option<f64> {
     let root = signed_root(distance);
     let above = near.partition_point(|point| point.0 <= root);
@@ -247,14 +259,17 @@ fn near_ns(near: &[(f64, f64)], distance: i64) -> Option<f64> {
     Some(low.1 + (high.1 - low.1) * (root - low.0) / (high.0 - low.0))
 }
 
-/// What a request from far away costs beyond one at random. Some of those at random are near: so
-/// much that all of them, drawn from storage of so many bytes, cost nothing beyond in the mean.
+/// Returns the extra time in ns of a request from far away relative to a random request. Some
+/// random requests are near the last one. The value is chosen so that the mean extra time of random
+/// requests, on storage of `bytes`, is 0.
 fn far_extra_ns(near: &[(f64, f64)], bytes: u64) -> f64 {
+    /// Number of intervals of the numerical integration over the distance.
     const STEPS: u32 = 4096;
     let (mut near_sum, mut far_share) = (0.0, 0.0);
     for step in 0..STEPS {
         let part = (f64::from(step) + 0.5) / f64::from(STEPS);
-        // Two places drawn evenly are a part `part` of the whole apart with this density.
+        // Probability density of the distance between two uniformly distributed positions, as a
+        // part of the whole.
         let share = (1.0 - part) / f64::from(STEPS);
         for distance in [part * bytes as f64, -part * bytes as f64] {
             match near_ns(near, distance as i64) {
@@ -266,12 +281,12 @@ fn far_extra_ns(near: &[(f64, f64)], bytes: u64) -> f64 {
     if far_share > 0.0 { -near_sum / far_share } else { 0.0 }
 }
 
-/// Why measured storage can't be built.
+/// Error when measured storage is built.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MeasuredError {
-    /// The text that names it is wrong.
+    /// The device text is invalid.
     Spec(SpecError),
-    /// The file that describes it is wrong.
+    /// The description file is invalid.
     File(FileError),
 }
 
@@ -287,7 +302,7 @@ impl From<FileError> for MeasuredError {
     }
 }
 
-/// The root of a distance, with its sign; exact on every machine.
+/// Returns the square root of a distance with the sign of the distance. Exact on every machine.
 fn signed_root(distance: i64) -> f64 {
     let root = (distance.unsigned_abs() as f64).sqrt();
     if distance < 0 { -root } else { root }
@@ -298,7 +313,8 @@ mod tests {
     use super::description::{NearResponse, SizeCosts, StreamCosts};
     use super::*;
 
-    /// Alone 100 µs at random, 20 µs following; two at once 120 µs each.
+    /// A device with 100 µs for one random request, 20 µs for one that continues the last, and 120
+    /// µs each for two at once.
     fn description() -> StorageDescription {
         let line = |bytes, us: &[f64]| SizeCosts { bytes, us: us.to_vec() };
         StorageDescription {
@@ -318,7 +334,8 @@ mod tests {
         }
     }
 
-    /// When each of the requests, given by time in µs, first sector and sectors, is done, in µs.
+    /// Returns the completion times in µs of requests, each given by time in µs, first sector and
+    /// sectors.
     fn times(requests: &[(u64, u64, u32)]) -> Vec<u64> {
         let mut device = MeasuredDevice::new(&description(), 1);
         let mut done = vec![0; requests.len()];
@@ -344,13 +361,13 @@ mod tests {
         assert_eq!(times(&[(0, 9_000, 8)]), [100]);
         assert_eq!(times(&[(0, 9_000, 24)]), [300]);
         assert_eq!(times(&[(0, 9_000, 16)]), [200], "half-way between two sizes");
-        // Following the first, 20 µs; 10,000 bytes after an end, half-way in the root between
-        // 20 µs and 60 µs.
+        // A request that continues the first takes 20 µs. At 10,000 bytes after an end, the square
+        // root of the distance is half-way between the points of 20 µs and 60 µs.
         assert_eq!(times(&[(0, 9_000, 8), (200, 9_008, 8)]), [100, 220]);
         let near = 9_008 + 10_000 / 512;
         let [_, at] = times(&[(0, 9_000, 8), (200, near, 8)])[..] else { panic!() };
         assert!((239..=240).contains(&at), "{at}");
-        // Back to the first of two streams: 50 µs.
+        // A return to the first of two streams takes 50 µs.
         let streams = times(&[(0, 9_000, 8), (200, 900_000, 8), (400, 9_008, 8)]);
         assert_eq!(streams, [100, 300, 450]);
     }
@@ -358,11 +375,11 @@ mod tests {
     #[test]
     fn among_several_each_moves_on_at_the_speed_of_so_many() {
         assert_eq!(times(&[(0, 9_000, 8), (0, 90_000, 8)]), [120, 120]);
-        // Beyond the deepest the rate stays: four take twice as long as two.
+        // Beyond the greatest depth the throughput is constant: four take twice as long as two.
         let four = [(0, 9_000, 8), (0, 90_000, 8), (0, 50_000, 8), (0, 70_000, 8)];
         assert_eq!(times(&four), [240; 4]);
-        // Half of the first is done after 50 µs; the other half takes 60 among two, by when half
-        // of the second is done too, which needs 50 more alone.
+        // After 50 µs, half of the first is complete. Its other half takes 60 µs among two. By then
+        // half of the second is complete, which needs 50 µs more alone.
         assert_eq!(times(&[(0, 9_000, 8), (50, 90_000, 8)]), [110, 160]);
     }
 }

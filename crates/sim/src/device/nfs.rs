@@ -1,14 +1,13 @@
-//! An NFS mount: calls over a network to a server that has a device.
+//! An NFS mount: a client that sends calls over a network to a server with a device.
 //!
-//! A request is cut into calls of at most `rsize` (writes: the same), all sent
-//! at once as far as there are slots; what was asked as one is never served
-//! one call after the other. A call crosses the network, waits for one of the
-//! server's threads, costs the server time, and is answered from the server's
-//! memory or its device; the answer's bytes cross the wire one after the
-//! other. The request is done when its last call is.
+//! A request is split into calls of at most `rsize`, reads and writes alike. All calls of a request
+//! are sent at once if the slots suffice, never one after the other. A call crosses the network,
+//! waits for a server thread, costs server time, and is served from the server's memory or its
+//! device. The data of the replies crosses the link one reply after the other. A request completes
+//! with its last call.
 //!
-//! Half of the round trip is spent each way, with a jitter drawn evenly from
-//! the seed. Answers overtake each other; the slots don't mind.
+//! Each direction takes half of the round trip, plus a uniformly distributed jitter. Replies can
+//! arrive out of order.
 
 use std::collections::VecDeque;
 
@@ -29,39 +28,47 @@ use super::{BoxedDevice, Device};
 /// A mount over a network.
 pub struct Nfs {
     caps: DeviceCaps,
+    /// Largest call, in sectors.
     call_sectors_max: u32,
+    /// Network latency in one direction.
     one_way_latency: Time,
     jitter: Time,
+    /// Link to the server, for write data.
     link_to_server: Link,
+    /// Link to the client, for read data.
     link_to_client: Link,
     slots_max: u32,
+    /// Calls in flight, at most `slots_max`.
     slots_used: u32,
     threads: u32,
+    /// Calls that server threads are working on, at most `threads`.
     server_calls: u32,
     server: Controller,
     draw: SeededRng,
-    /// Calls that no slot is free for.
+    /// Calls that wait for a slot.
     calls_without_slot: VecDeque<u32>,
-    /// Calls that no thread of the server is free for.
+    /// Calls that wait for a server thread.
     calls_without_thread: VecDeque<u32>,
     agenda: EventQueue<NfsEvent>,
     requests: NumberedSlab<NfsRequest>,
     calls: NumberedSlab<NfsCall>,
     done: VecDeque<Completion>,
-    /// Commits at the server: their names there and here.
+    /// COMMIT calls at the server: the identifier at the server and at the client.
     commits: Vec<(RequestId, RequestId)>,
     commits_sent: u32,
 }
 
+/// A request in flight.
 #[derive(Clone, Copy, Debug)]
 struct NfsRequest {
     request: DeviceRequest,
     calls_left: u32,
-    /// Bytes from its start that are known to be good.
+    /// Number of bytes from its start that were transferred without a gap.
     good_bytes: u64,
     error: Option<DeviceError>,
 }
 
+/// One call of a request, with its sectors.
 #[derive(Clone, Copy, Debug)]
 struct NfsCall {
     request: u32,
@@ -69,21 +76,25 @@ struct NfsCall {
     sectors: u32,
 }
 
+/// Internal event. The number is the key of a call.
 #[derive(Clone, Copy, Debug)]
 enum NfsEvent {
+    /// A call has arrived at the server.
     AtServer(u32),
+    /// The reply of a call has arrived at the client.
     Answered(u32, Outcome),
-    /// A COMMIT is at the server.
+    /// A COMMIT call has arrived at the server.
     CommitAtServer(RequestId),
-    /// Its answer is at the client.
+    /// The reply of a COMMIT call has arrived at the client.
     Committed(RequestId),
 }
 
 impl Nfs {
-    /// Mounts the server that `spec` describes, which stores on `device`; jitter follows from `seed`.
+    /// Mounts the server that `spec` describes, which stores its data on `device`. Jitter derives
+    /// from `seed`.
     ///
     /// # Errors
-    /// An unknown parameter, or a value that can't be used.
+    /// Fails on an unknown parameter and on an invalid value.
     pub fn from_spec(spec: &Spec, device: BoxedDevice, seed: u64) -> Result<Nfs, SpecError> {
         let settings = ParameterValues::read(spec, &PARAMETERS)?;
         let rsize = settings.of("rsize");
@@ -140,10 +151,12 @@ impl Nfs {
         })
     }
 
+    /// Draws the latency of one direction.
     fn draw_one_way_latency(&mut self) -> Time {
         self.one_way_latency + Time(self.draw.below(self.jitter.ns() / 2 + 1))
     }
 
+    /// Sends queued calls while slots are free.
     fn send(&mut self, now: Time) {
         while self.slots_used < self.slots_max
             && let Some(call) = self.calls_without_slot.pop_front()
@@ -159,6 +172,7 @@ impl Nfs {
         }
     }
 
+    /// Assigns waiting calls to free server threads.
     fn serve(&mut self, now: Time) {
         while self.server_calls < self.threads
             && let Some(number) = self.calls_without_thread.pop_front()
@@ -170,6 +184,7 @@ impl Nfs {
         }
     }
 
+    /// Sends the reply of a call that the server has completed.
     fn served(&mut self, now: Time, completion: &Completion) {
         if let Some(index) = self.commits.iter().position(|(name, _)| *name == completion.id) {
             let (_, id) = self.commits.swap_remove(index);
@@ -192,6 +207,7 @@ impl Nfs {
         );
     }
 
+    /// Handles a reply at the client and completes the request with its last call.
     fn answered(&mut self, now: Time, number: u32, outcome: Outcome) {
         self.slots_used -= 1;
         let call = self.calls.take(number);
@@ -242,7 +258,7 @@ impl Device for Nfs {
         self.send(now);
     }
 
-    /// A COMMIT (RFC 1813): the server answers when its storage has what was written.
+    /// Sends a COMMIT call (RFC 1813). The server replies when its storage has the written data.
     fn flush(&mut self, now: Time, id: RequestId) {
         let draw_one_way_latency = self.draw_one_way_latency();
         self.agenda.add(now + draw_one_way_latency, NfsEvent::CommitAtServer(id));
@@ -284,10 +300,10 @@ impl Device for Nfs {
     }
 }
 
-/// Names from here on are given to commits, those below to calls.
+/// First identifier of COMMIT calls at the server. Other calls have smaller identifiers.
 const FIRST_COMMIT_ID: u32 = 1 << 31;
 
-/// What `nfs` takes.
+/// Parameters of `nfs`.
 pub const PARAMETERS: [ParameterSpec; 11] = [
     ParameterSpec {
         key: "rtt",

@@ -1,12 +1,10 @@
-//! An object store: each request is a ranged GET (or a PUT) over one of a
-//! number of connections.
+//! An object store: each request is a ranged GET or a PUT over one of several connections.
 //!
-//! A request waits for a free connection, and for its turn under the store's
-//! request rate. Then it waits for its first byte, a time drawn from the seed
-//! by the quantiles given; then its bytes come, no faster than one connection
-//! carries, and no faster than the client's network carries all of them.
-//! Bytes go in blocks, one at a time for each request, so that requests share
-//! the network evenly. A PUT sends its bytes first and waits for the answer then.
+//! A request waits for a free connection and for its turn under the store's request rate. A GET
+//! then waits for its first byte. This latency is drawn from the configured quantiles with the
+//! seed. The data follows, limited by the bandwidth of the connection and by the client's network,
+//! which all connections share. Data is sent in blocks, one at a time per request, so requests
+//! share the network evenly. A PUT sends its data first and then waits for the reply.
 
 use std::collections::VecDeque;
 
@@ -21,47 +19,54 @@ use super::places::NumberedSlab;
 use super::random::{Quantiles, SeededRng};
 use super::rate::{Bandwidth, Link};
 
-/// Bytes that a request moves before another has its turn on the network.
+/// Bytes that one request sends before another request gets the network.
 const BLOCK_BYTES: u64 = 64 << 10;
 
-/// A store reached over a network.
+/// A store that is reached over a network.
 pub struct Object {
     caps: DeviceCaps,
     connections: u32,
     connections_used: u32,
-    /// Least time between two GETs, and between two PUTs.
+    /// Minimum time between two GETs, and between two PUTs.
     interval: [Time; 2],
+    /// Earliest time of the next GET, and of the next PUT.
     turn: [Time; 2],
+    /// Distribution of the first-byte latency.
     first_byte: Quantiles,
+    /// Bandwidth of one connection.
     connection: Bandwidth,
+    /// The client's network, to and from the client.
     network: [Link; 2],
     draw: SeededRng,
+    /// Requests that wait for a connection, by key in `slots`.
     waiting: VecDeque<u32>,
     agenda: EventQueue<ObjectEvent>,
     slots: NumberedSlab<ObjectRequest>,
 }
 
+/// A request in flight, with the bytes that are not yet transferred.
 #[derive(Clone, Copy, Debug)]
 struct ObjectRequest {
     request: DeviceRequest,
     bytes_left: u64,
 }
 
+/// Internal event. The number is a key in `slots`.
 #[derive(Clone, Copy, Debug)]
 enum ObjectEvent {
-    /// The next block may go.
+    /// The next block of a request can be sent.
     Move(u32),
-    /// The last byte is here, or the answer to a PUT.
+    /// The last byte of a GET, or the reply to a PUT, has arrived.
     End(u32),
-    /// A flush, which asks for nothing.
+    /// A flush, which has no work to do.
     Flushed(RequestId),
 }
 
 impl Object {
-    /// The store that `spec` describes; latencies follow from `seed`.
+    /// Creates the store that `spec` describes. Latencies derive from `seed`.
     ///
     /// # Errors
-    /// An unknown parameter, or a value that can't be used.
+    /// Fails on an unknown parameter and on an invalid value.
     pub fn from_spec(spec: &Spec, seed: u64) -> Result<Object, SpecError> {
         let settings = ParameterValues::read(spec, &PARAMETERS)?;
         let points = QUANTILES.map(|(key, share)| (share, Time(settings.of(key))));
@@ -92,6 +97,7 @@ impl Object {
         })
     }
 
+    /// Starts waiting requests on free connections, subject to the request rate.
     fn connect(&mut self, now: Time) {
         while self.connections_used < self.connections
             && let Some(slot) = self.waiting.pop_front()
@@ -108,6 +114,7 @@ impl Object {
         }
     }
 
+    /// Sends the next block of a request and schedules the following event.
     fn send_block(&mut self, now: Time, slot: u32) {
         let ObjectRequest { request, bytes_left } = self.slots[slot];
         let bytes = bytes_left.min(BLOCK_BYTES);
@@ -137,8 +144,8 @@ impl Device for Object {
         self.connect(now);
     }
 
-    /// An object that was put is durable when the store answers (Amazon S3 user guide):
-    /// there is nothing to be done.
+    /// Completes at once: an object is durable when the store replies to the PUT (Amazon S3 user
+    /// guide).
     fn flush(&mut self, now: Time, id: RequestId) {
         self.agenda.add(now, ObjectEvent::Flushed(id));
     }
@@ -165,7 +172,7 @@ impl Device for Object {
     }
 }
 
-/// The quantiles of the first-byte latency: their keys, and their shares in millionths.
+/// Quantiles of the first-byte latency: parameter keys, and cumulative probabilities in millionths.
 const QUANTILES: [(&str, u64); 5] = [
     ("first_byte_min", 0),
     ("first_byte_p50", 500_000),
@@ -174,10 +181,13 @@ const QUANTILES: [(&str, u64); 5] = [
     ("first_byte_max", 1_000_000),
 ];
 
+/// Source of the request rates.
 const S3_GUIDELINES: &str =
     "published: Amazon S3 user guide, performance guidelines and design patterns";
+/// Source of the measured latencies and of the bandwidth.
 const SOURCE_DURNER_2023: &str = "measured: S3 by Durner, Leis, Neumann, PVLDB 16(11), 2023";
 
+/// Declares one quantile of the first-byte latency.
 const fn first_byte(
     key: &'static str,
     what: &'static str,
@@ -188,7 +198,7 @@ const fn first_byte(
     ParameterSpec { key, what, quantity: ParameterQuantity::Time, default, least, most, source }
 }
 
-/// What `object` takes.
+/// Parameters of `object`.
 pub const PARAMETERS: [ParameterSpec; 13] = [
     first_byte("first_byte_min", "least first-byte latency", 10_000_000, SOURCE_DURNER_2023),
     first_byte("first_byte_p50", "median first-byte latency", 30_000_000, SOURCE_DURNER_2023),

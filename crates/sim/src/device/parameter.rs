@@ -1,24 +1,24 @@
-//! One parameter of a modelled device, as `readpath devices NAME` prints it.
+//! One parameter of a simulated device, as `readpath devices NAME` prints it.
 
-/// How a figure was come by.
+/// Type of source of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ParameterOrigin {
     /// Measured on such a device, and published.
     Measured,
-    /// Stated by the maker.
+    /// Stated by the manufacturer.
     DataSheet,
     /// Fixed by a standard.
     Standard,
-    /// Stated by those who built or configured such a system.
+    /// Published by the people who built or configured such a system.
     Published,
-    /// Worked out from figures that are stated.
+    /// Calculated from published values.
     Derived,
-    /// Set so that the model meets a published result; where that result is compared
-    /// with the model, it proves nothing.
+    /// Fitted so that the model meets a published result. A comparison with that same result is
+    /// therefore no validation.
     Fitted,
-    /// By judgement; nothing is published.
+    /// Chosen by judgement, without a published source.
     Chosen,
-    /// By whoever describes the device, in a file or on the command line.
+    /// Set by the user, in a description file or on the command line.
     Given,
 }
 
@@ -34,7 +34,7 @@ impl ParameterOrigin {
         ParameterOrigin::Given,
     ];
 
-    /// The word that a source begins with.
+    /// Returns the word with which a source text of this type begins.
     pub const fn word(self) -> &'static str {
         match self {
             ParameterOrigin::Measured => "measured",
@@ -48,25 +48,25 @@ impl ParameterOrigin {
         }
     }
 
-    /// What `source` says of itself: its first word. Whatever begins otherwise comes from a
-    /// description that somebody gave.
+    /// Returns the origin that the first word of `source` names. All other texts come from a user's
+    /// description file.
     pub fn of(source: &str) -> ParameterOrigin {
         let is_first = |origin: &ParameterOrigin| source.starts_with(origin.word());
         ParameterOrigin::ALL.into_iter().find(is_first).unwrap_or(ParameterOrigin::Given)
     }
 }
 
-/// A parameter with its value in force, its unit and where the figure comes from.
+/// A parameter with its current value, its unit and its source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceParameter {
-    /// The key under which it is set, as in `NAME,key=value`.
+    /// Key of the parameter, as in `NAME,key=value`.
     pub name: String,
-    /// The value in force.
+    /// Current value.
     pub value: String,
-    /// The unit of the value; empty for a plain number or a name.
+    /// Unit of the value. Empty for a plain number or a name.
     pub unit: &'static str,
-    /// How the value was come by.
+    /// Type of source of the value.
     pub origin: ParameterOrigin,
-    /// What it is, and the published source of the figure.
+    /// Description of the parameter and the published source of the value.
     pub source: String,
 }

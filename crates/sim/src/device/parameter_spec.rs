@@ -1,67 +1,66 @@
-//! Knobs: the parameters that a device takes from text, each with its default,
-//! quantity, bounds and source.
+//! Device parameters that are set by text, each with default, quantity, bounds and source.
 //!
-//! A device states its knobs once, as data. Reading a [`Spec`] against them
-//! gives [`ParameterValues`]: every value in force, checked; past that no check is
-//! needed. The same table is what `readpath devices NAME` prints.
+//! A device declares its parameters once, in a table of [`ParameterSpec`]. [`ParameterValues::read`] checks a
+//! [`Spec`] against that table and returns every current value. Later code needs no further check.
+//! `readpath devices NAME` prints the same table.
 //!
-//! Values are written as fio writes them: `4k`, `16m`, `1g` are binary sizes,
-//! `75us`, `3.8ms`, `2s` are times, `3000m` after a bandwidth key is bytes a
-//! second in decimal millions, as data sheets give them. A number without
-//! suffix is in the unit that the table prints.
+//! Values have the form that fio uses. `4k`, `16m`, `1g` are binary sizes, and `75us`, `3.8ms`,
+//! `2s` are times. `3000m` for a bandwidth key means decimal megabytes per second, as in data
+//! sheets. A number without suffix is in the unit that the table prints.
 
 use readpath_core::policy::{Spec, SpecError};
 
 use super::parameter::{DeviceParameter, ParameterOrigin};
 
-/// What a knob's number measures; it is kept in the smallest unit.
+/// Physical quantity of a parameter. Values are stored in its smallest unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ParameterQuantity {
-    /// A size in bytes; suffixes `k`, `m`, `g`, `t`, powers of 1024.
+    /// A size in bytes. The suffixes `k`, `m`, `g`, `t` are powers of 1024.
     Bytes,
-    /// Bytes a second; suffixes `k`, `m`, `g`, powers of 1000; printed in MB/s.
+    /// Bytes per second. The suffixes `k`, `m`, `g` are powers of 1000. Printed in MB/s.
     BytesPerSecond,
-    /// A span of time, kept in nanoseconds; suffixes `ns`, `us`, `ms`, `s`; printed in µs.
+    /// A duration, stored in nanoseconds. Suffixes: `ns`, `us`, `ms`, `s`. Printed in µs.
     Time,
     /// A plain count.
     Count,
-    /// Hundredths.
+    /// A percentage.
     Percent,
     /// 0 for no, 1 for yes.
     Switch,
 }
 
-/// One parameter that a device takes.
+/// Declaration of one device parameter.
 #[derive(Clone, Copy, Debug)]
 pub struct ParameterSpec {
-    /// Its key.
+    /// Key in the device text.
     pub key: &'static str,
-    /// What it is, in a few words.
+    /// Short description of the parameter.
     pub what: &'static str,
-    /// What its number measures.
+    /// Quantity of the value.
     pub quantity: ParameterQuantity,
-    /// The value when none is given, in the quantity's smallest unit.
+    /// Default value in the quantity's smallest unit.
     pub default: u64,
-    /// The least value that is taken.
+    /// Smallest valid value.
     pub least: u64,
-    /// The largest value that is taken.
+    /// Largest valid value.
     pub most: u64,
-    /// Where the default comes from.
+    /// Source of the default value.
     pub source: &'static str,
 }
 
-/// Every knob of one device with the value in force.
+/// Current values of all parameters of one device.
 #[derive(Clone, Debug)]
 pub struct ParameterValues {
     device: String,
+    /// Declaration, value, and a flag that is true when the text set the value.
     values: Vec<(ParameterSpec, u64, bool)>,
 }
 
 impl ParameterValues {
-    /// Takes the values of `spec`, and the defaults for what it does not name.
+    /// Reads the values from `spec`. Parameters that `spec` does not set get their defaults.
     ///
     /// # Errors
-    /// A key that is not among `parameter_specs`, or a value that is malformed or out of bounds.
+    /// Fails on a key that is not among `parameter_specs`, and on a malformed or out-of-range value.
     pub fn read(
         spec: &Spec,
         parameter_specs: &[ParameterSpec],
@@ -86,28 +85,28 @@ impl ParameterValues {
         Ok(ParameterValues { device: spec.name.clone(), values })
     }
 
-    /// The value of `key` in its quantity's smallest unit.
+    /// Returns the value of `key` in its quantity's smallest unit.
     ///
     /// # Panics
-    /// When the device has no such knob: a bug in the device.
+    /// Panics when the device has no parameter `key`. This is a bug in the device.
     pub fn of(&self, key: &str) -> u64 {
         let value = self.values.iter().find(|(parameter_spec, ..)| parameter_spec.key == key);
         value.expect("a device reads its own knobs").1
     }
 
-    /// As [`of`](ParameterValues::of), for knobs whose upper bound fits 32 bits.
+    /// Returns the value like [`of`](ParameterValues::of), for parameters whose upper bound fits 32 bits.
     pub fn get_u32(&self, key: &str) -> u32 {
         u32::try_from(self.of(key)).expect("the knob's bound fits 32 bits")
     }
 
-    /// Whether the value of `key` was given, and is not the default.
+    /// Returns true if the text set `key`, even to its default.
     pub fn is_given(&self, key: &str) -> bool {
         self.values
             .iter()
             .any(|(parameter_spec, _, is_given)| parameter_spec.key == key && *is_given)
     }
 
-    /// Refuses the value of `key` because of what another parameter says.
+    /// Returns the error for a value of `key` that contradicts another parameter.
     pub fn refuse(&self, key: &str, expected: String) -> SpecError {
         let value = self.values.iter().find(|(parameter_spec, ..)| parameter_spec.key == key);
         let text = value
@@ -121,7 +120,7 @@ impl ParameterValues {
         }
     }
 
-    /// Every parameter, for the reader.
+    /// Returns all parameters in printable form.
     pub fn parameters(&self) -> Vec<DeviceParameter> {
         self.values
             .iter()
@@ -143,6 +142,7 @@ impl ParameterValues {
     }
 }
 
+/// Returns the error for a malformed or out-of-range value, with form, bounds and unit.
 fn bad_value(spec: &Spec, parameter_spec: &ParameterSpec, text: &str) -> SpecError {
     let quantity = parameter_spec.quantity;
     SpecError::BadValue {
@@ -162,7 +162,7 @@ fn bad_value(spec: &Spec, parameter_spec: &ParameterSpec, text: &str) -> SpecErr
 }
 
 impl ParameterQuantity {
-    /// The unit of a number without suffix.
+    /// Returns the unit of a number without suffix.
     pub const fn unit(self) -> &'static str {
         match self {
             ParameterQuantity::Bytes => "bytes",
@@ -173,6 +173,7 @@ impl ParameterQuantity {
         }
     }
 
+    /// Describes the expected form of a value, for error messages.
     const fn form(self) -> &'static str {
         match self {
             ParameterQuantity::Bytes => "a size such as 64k or 1g,",
@@ -184,7 +185,8 @@ impl ParameterQuantity {
         }
     }
 
-    /// How many of the smallest unit each suffix stands for, the bare number first.
+    /// Returns the valid suffixes with their factors in smallest units. The first entry is a number
+    /// without suffix.
     const fn suffixes(self) -> &'static [(&'static str, u64)] {
         match self {
             ParameterQuantity::Bytes => {
@@ -201,7 +203,8 @@ impl ParameterQuantity {
         }
     }
 
-    /// Reads a number with at most nine decimals and a suffix; exact, without floats.
+    /// Parses a number with at most nine decimals and a suffix. Returns the exact value, computed
+    /// without floating point.
     fn parse(self, text: &str) -> Option<u64> {
         let text = text.to_ascii_lowercase();
         let number_end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
@@ -221,7 +224,7 @@ impl ParameterQuantity {
         u64::try_from(scaled / one).ok()
     }
 
-    /// The value as a reader likes it; [`parse`](ParameterQuantity::parse) reads it back.
+    /// Formats the value for output. [`parse`](ParameterQuantity::parse) reads it back.
     fn text(self, value: u64) -> String {
         match self {
             ParameterQuantity::Bytes => {

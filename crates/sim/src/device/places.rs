@@ -1,33 +1,32 @@
-//! Numbered places for things that come and go: a number is given out, names
-//! the thing as long as it is there, and is used again afterwards.
+//! A slab with 32-bit keys. A key identifies its object until removal and is then reused.
 
 use std::ops::{Index, IndexMut};
 
 use slab::Slab;
 
-/// Things by number: a slab whose numbers are those that requests are named by.
+/// A slab of objects whose keys serve as request numbers.
 #[derive(Clone, Debug)]
 pub struct NumberedSlab<T>(Slab<T>);
 
 impl<T> NumberedSlab<T> {
-    /// Nothing yet.
+    /// Creates an empty slab.
     pub const fn new() -> NumberedSlab<T> {
         NumberedSlab(Slab::new())
     }
 
-    /// Puts a thing in; gives its number.
+    /// Inserts an object and returns its key.
     #[inline]
     pub fn add(&mut self, thing: T) -> u32 {
         self.0.insert(thing) as u32
     }
 
-    /// Takes a thing out; its number may be given out again.
+    /// Removes and returns an object. Its key can be reused.
     #[inline]
     pub fn take(&mut self, number: u32) -> T {
         self.0.remove(number as usize)
     }
 
-    /// How many things are there.
+    /// Number of objects in the slab.
     pub fn count(&self) -> usize {
         self.0.len()
     }

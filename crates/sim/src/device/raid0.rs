@@ -1,14 +1,13 @@
-//! RAID-0: one address space over many members, a chunk on each in turn.
+//! RAID-0: one address space that is striped over several members in chunks.
 //!
-//! Members of different sizes are laid out as Linux `md` does: the first zone
-//! stripes over all members until the smallest is full, the next over those
-//! that have room left, and so on; what doesn't fill a chunk at a member's end
-//! is not used. A request becomes one request for each member that it touches
-//! (its chunks on one member lie one behind the other there), cut where a member takes no
-//! larger ones, and is done when the last of them is. Members that are full
-//! keep the rest waiting, in order of arrival.
+//! Members of different sizes are laid out as by Linux `md`. The first zone stripes over all
+//! members until the smallest is full, the next zone over those with remaining space, and so on. A
+//! partial chunk at the end of a member is not used. A request becomes one request per member that
+//! it touches, because its chunks on one member are contiguous there. A part larger than the
+//! member's largest request is split. The request completes with its last part. Parts for a full
+//! member wait, in order of arrival.
 //!
-//! There may be up to [`MEMBERS_MAX`] members; each step costs log₂ of their number.
+//! There can be up to [`MEMBERS_MAX`] members. Each event costs log₂ of their number.
 
 use std::collections::VecDeque;
 
@@ -21,22 +20,27 @@ use super::earliest::EarliestEvent;
 use super::places::NumberedSlab;
 use super::{BoxedDevice, Device};
 
-/// The most members of one array. A modelled disk takes 11 KiB and 0.3 ms to be built.
+/// Maximum number of members in one array. Building a simulated disk takes 11 KiB and 0.3 ms.
 pub const MEMBERS_MAX: u32 = 1024;
 
-/// Members side by side.
+/// A striped array.
 pub struct Raid0 {
     caps: DeviceCaps,
     layout: StripeLayout,
     members: Vec<ArrayMember>,
+    /// Next event of each member.
     next: EarliestEvent,
+    /// Parts of requests, waiting or in flight at a member.
     parts: NumberedSlab<PendingPiece>,
+    /// Requests in flight.
     slots: NumberedSlab<StripedRequest>,
+    /// Completions that `poll` has not yet returned.
     done: VecDeque<Completion>,
-    /// The pieces of the request that is being cut; kept for its memory.
+    /// Pieces of the request that is being split. A field only to reuse the allocation.
     pieces: Vec<MemberPiece>,
 }
 
+/// A member with the parts that wait for it.
 struct ArrayMember {
     device: BoxedDevice,
     caps: DeviceCaps,
@@ -44,7 +48,7 @@ struct ArrayMember {
     waiting: VecDeque<u32>,
 }
 
-/// A member's share of a request, in the member's sectors.
+/// One member's share of a request, in the member's sectors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct MemberPiece {
     member: u32,
@@ -52,28 +56,30 @@ struct MemberPiece {
     sectors: u32,
 }
 
+/// A request to one member, on behalf of the request in `slot`.
 #[derive(Clone, Copy, Debug)]
 struct PendingPiece {
     slot: u32,
-    /// `None`: the member's share of a flush.
+    /// Sectors of the member, or `None` for a flush.
     piece: Option<MemberPiece>,
 }
 
+/// A request in flight, with the number of its parts in flight.
 #[derive(Clone, Copy, Debug)]
 struct StripedRequest {
     request: DeviceRequest,
     parts_left: u32,
-    /// Bytes from its start that are known to be good.
+    /// Number of bytes from its start that were transferred without a gap.
     good_bytes: u64,
     error: Option<DeviceError>,
 }
 
 impl Raid0 {
-    /// Stripes over `members`, `chunk_sectors` on each in turn.
+    /// Stripes over `members` with chunks of `chunk_sectors`.
     ///
     /// # Panics
-    /// When there is no member, more than [`MEMBERS_MAX`], an empty chunk, or
-    /// no member has room for one chunk; the registry refuses these by name.
+    /// Panics if there is no member, more than [`MEMBERS_MAX`], an empty chunk, or no member with
+    /// room for one chunk. The registry rejects these cases with an error.
     pub fn new(members: Vec<BoxedDevice>, chunk_sectors: u32) -> Raid0 {
         let count = u32::try_from(members.len()).unwrap_or(u32::MAX);
         assert!((1..=MEMBERS_MAX).contains(&count), "1 to {MEMBERS_MAX} members");
@@ -110,12 +116,12 @@ impl Raid0 {
         }
     }
 
-    /// How many members have something to do: in flight, or waiting for room.
+    /// Returns the number of members with requests in flight.
     pub fn members_busy(&self) -> usize {
         self.members.iter().filter(|member| member.in_flight > 0).count()
     }
 
-    /// Gives a member what it has room for.
+    /// Submits waiting parts to a member while it has room.
     fn feed(&mut self, now: Time, index: u32) {
         let member = &mut self.members[index as usize];
         while member.in_flight < member.caps.depth_max
@@ -132,6 +138,7 @@ impl Raid0 {
         self.next.set(index, member.device.next_event());
     }
 
+    /// Handles a completed part. The request completes with its last part.
     fn finish_part(&mut self, completion: &Completion) {
         let PendingPiece { slot, piece } = self.parts.take(completion.id.0);
         let this = &mut self.slots[slot];
@@ -159,7 +166,7 @@ impl Raid0 {
         self.slots.take(slot);
     }
 
-    /// Lets every member come to `now`, the earliest first.
+    /// Advances every member to `now`, in order of events.
     fn advance(&mut self, now: Time) {
         while let Some((at, index)) = self.next.first()
             && at <= now
@@ -230,26 +237,27 @@ impl Device for Raid0 {
     }
 }
 
-/// Which chunk lies where.
+/// Mapping between array sectors and member sectors.
 #[derive(Clone, Debug)]
 struct StripeLayout {
     chunk_sectors: u64,
     zones: Vec<StripeZone>,
-    /// By member: the piece that the cut in progress has on it.
+    /// During a split: for each member the index of its piece.
     open: Vec<Option<usize>>,
 }
 
-/// A run of rows over the same members.
+/// A range of rows over the same members.
 #[derive(Clone, Debug)]
 struct StripeZone {
-    /// The first chunk of the zone in the whole, and the one after its last.
+    /// Chunks of the zone, in array order.
     chunks: std::ops::Range<u64>,
-    /// Where the zone starts on each of its members, in chunks.
+    /// First row of the zone: its start on each member, in chunks.
     row: u64,
     members: Vec<u32>,
 }
 
 impl StripeLayout {
+    /// Divides members of the given sizes into zones.
     fn new(member_sectors: &[u64], chunk_sectors: u32) -> StripeLayout {
         let chunk_sectors = u64::from(chunk_sectors);
         let chunks: Vec<u64> = member_sectors.iter().map(|size| size / chunk_sectors).collect();
@@ -266,11 +274,12 @@ impl StripeLayout {
         StripeLayout { chunk_sectors, zones, open: vec![None; chunks.len()] }
     }
 
+    /// Returns the size of the array in sectors.
     fn sectors(&self) -> u64 {
         self.zones.last().map_or(0, |zone| zone.chunks.end) * self.chunk_sectors
     }
 
-    /// Member and sector on it of a sector of the whole.
+    /// Returns the member and its sector for a sector of the array.
     fn place(&self, sector: u64) -> (u32, u64) {
         let (chunk, offset) = (sector / self.chunk_sectors, sector % self.chunk_sectors);
         let zone = &self.zones[self.zones.partition_point(|zone| zone.chunks.end <= chunk)];
@@ -280,7 +289,7 @@ impl StripeLayout {
         (member, (zone.row + in_zone / width) * self.chunk_sectors + offset)
     }
 
-    /// The sector of the whole that lies at `sector` of `member`.
+    /// Returns the array sector at `sector` of `member`.
     fn address(&self, member: u32, sector: u64) -> u64 {
         let (row, offset) = (sector / self.chunk_sectors, sector % self.chunk_sectors);
         let zone = &self.zones[self.zones.partition_point(|zone| zone.row <= row) - 1];
@@ -289,7 +298,7 @@ impl StripeLayout {
         chunk * self.chunk_sectors + offset
     }
 
-    /// Cuts a request into one piece a member, in order of the first chunk on each.
+    /// Splits a request into one piece per member, in order of the first chunk on each.
     fn cut(&mut self, start: u64, sectors: u32, pieces: &mut Vec<MemberPiece>) {
         pieces.clear();
         let end = start + u64::from(sectors);
@@ -320,7 +329,7 @@ mod tests {
     #[test]
     fn equal_members_take_turns_and_a_request_is_one_piece_on_each() {
         let mut layout = StripeLayout::new(&[1_000, 1_000, 1_000], 128);
-        // 7 whole chunks of 128 sectors fit each member.
+        // Each member has room for 7 whole chunks of 128 sectors.
         assert_eq!(layout.sectors(), 3 * 7 * 128);
         assert_eq!(layout.place(0), (0, 0));
         assert_eq!(layout.place(128), (1, 0));
@@ -333,7 +342,8 @@ mod tests {
 
     #[test]
     fn unequal_members_are_laid_out_in_zones_as_md_does() {
-        // Chunks: 2, 4, 3. Rows 0 and 1 over all, row 2 over the last two, row 3 over the second.
+        // The members have 2, 4 and 3 chunks. Rows 0 and 1 use all members, row 2 the last two, row
+        // 3 the second.
         let layout = StripeLayout::new(&[20, 40, 35], 10);
         assert_eq!(layout.sectors(), 90);
         let places: Vec<(u32, u64)> = (0..9).map(|chunk| layout.place(chunk * 10)).collect();

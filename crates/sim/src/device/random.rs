@@ -1,54 +1,56 @@
-//! Chance from a seed: the same seed draws the same, on every machine.
+//! Seeded random numbers, with the same results on every machine.
 //!
-//! Integers only: a distribution is given by its quantiles, between which it
-//! is straight, so that no library's logarithm enters a result.
+//! All arithmetic uses integers. A distribution is given by its quantiles with linear interpolation
+//! between them, so no library's logarithm affects a result.
 
 use readpath_core::splitmix;
 use readpath_core::unit::Time;
 
-/// A stream of draws, of [`splitmix`].
+/// A pseudo-random number generator based on [`splitmix`].
 #[derive(Clone, Debug)]
 pub struct SeededRng(u64);
 
 impl SeededRng {
-    /// The stream of `seed`.
+    /// Creates the generator for `seed`.
     pub const fn new(seed: u64) -> SeededRng {
         SeededRng(seed)
     }
 
-    /// Sixty-four even bits.
+    /// Returns 64 uniformly distributed bits.
     pub fn bits(&mut self) -> u64 {
         splitmix::next(&mut self.0)
     }
 
-    /// A number below `limit`, which must not be 0.
+    /// Returns a number below `limit`, which must not be 0.
     pub fn below(&mut self, limit: u64) -> u64 {
         ((u128::from(self.bits()) * u128::from(limit)) >> 64) as u64
     }
 
-    /// A number from `least` to `most`, both included.
+    /// Returns a number from `least` to `most`, both inclusive.
     pub fn between(&mut self, least: u64, most: u64) -> u64 {
         least + self.below(most - least + 1)
     }
 
-    /// Whether a chance of one in `chances` came true.
+    /// Returns true with probability 1 / `chances`.
     pub fn one_in(&mut self, chances: u64) -> bool {
         self.below(chances) == 0
     }
 }
 
-/// A distribution of times, by its quantiles.
+/// A distribution of times, given by its quantiles.
 #[derive(Clone, Debug)]
 pub struct Quantiles {
-    /// Share below it in millionths, and the time; both rise; from 0 to 1,000,000.
+    /// Cumulative probability in millionths, from 0 to 1,000,000, and the time. Both are
+    /// nondecreasing.
     points: Vec<(u64, Time)>,
 }
 
 impl Quantiles {
-    /// The distribution through `points`: shares in millionths from 0 to 1,000,000, and times.
+    /// Creates the distribution through `points`: cumulative probabilities in millionths from 0 to
+    /// 1,000,000, and times.
     ///
     /// # Errors
-    /// The index of the first time that is below the one before it.
+    /// Returns the index of the first time that is smaller than its predecessor.
     pub fn new(points: Vec<(u64, Time)>) -> Result<Quantiles, usize> {
         assert!(points.first().is_some_and(|point| point.0 == 0), "starts at share 0");
         assert!(points.last().is_some_and(|point| point.0 == 1_000_000), "ends at share 1");
@@ -58,9 +60,9 @@ impl Quantiles {
         }
     }
 
-    /// Draws a time.
+    /// Draws a random time.
     pub fn draw(&self, draw: &mut SeededRng) -> Time {
-        // A share in 10⁻¹², so that the rarest band is still drawn finely.
+        // The probability has a resolution of 10⁻¹², fine enough for the rarest interval.
         let share = draw.below(1_000_000_000_000);
         let above = self.points.partition_point(|point| point.0 * 1_000_000 <= share);
         let (low, high) = (self.points[above - 1], self.points[above]);
@@ -82,7 +84,7 @@ mod tests {
         let quantiles = Quantiles::new(points).unwrap();
         let mut draw = SeededRng::new(1);
         let times: Vec<Time> = (0..100_000).map(|_| quantiles.draw(&mut draw)).collect();
-        // Half a percent: three standard deviations and more of such a share.
+        // The tolerance of 0.5 % exceeds three standard deviations of the measured frequency.
         for (at, share) in [(ms(20), 0.25), (ms(30), 0.5), (ms(100), 0.99), (ms(250), 0.995)] {
             let measured = times.iter().filter(|&&time| time < at).count() as f64 / 1e5;
             assert!((measured - share).abs() < 0.005, "{measured} against {share} below {at}");

@@ -1,19 +1,21 @@
-//! How long bytes take at a rate, without a division per request.
+//! Transfer times at a fixed bandwidth, computed without a division per request.
 
 use readpath_core::unit::Time;
 
-/// Fraction bits of the nanoseconds that a byte takes: at 64 GB/s a byte takes
-/// 1/64 ns, which is then held to one part in 2¹⁸.
+/// Fraction bits of the nanoseconds per byte. At 64 GB/s a byte takes 1/64 ns, and this time is
+/// then accurate to one part in 2¹⁸.
 const FRACTION_BITS: u32 = 24;
 
-/// A rate in bytes a second, held as time per byte.
+/// A bandwidth, stored as time per byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bandwidth {
+    /// Nanoseconds per byte, in fixed point with [`FRACTION_BITS`] fraction bits.
     ns_per_byte_shifted: u64,
 }
 
 impl Bandwidth {
-    /// `bytes_per_second` must be at least a million, so that no product overflows.
+    /// Creates a rate of at least 1,000,000 bytes per second. A lower rate could overflow a
+    /// product.
     pub fn new(bytes_per_second: u64) -> Bandwidth {
         assert!(bytes_per_second >= 1_000_000, "a rate is at least 1 MB/s");
         Bandwidth {
@@ -21,7 +23,7 @@ impl Bandwidth {
         }
     }
 
-    /// How long `bytes`, at most 64 MiB of them, take.
+    /// Returns the transfer time of `bytes`, at most 64 MiB.
     #[inline]
     pub fn time(self, bytes: u64) -> Time {
         debug_assert!(bytes <= 1 << 26, "one transfer is at most 64 MiB");
@@ -29,20 +31,21 @@ impl Bandwidth {
     }
 }
 
-/// A wire, or a bus, that carries one transfer after the other.
+/// A link or bus that carries one transfer at a time.
 #[derive(Clone, Copy, Debug)]
 pub struct Link {
     rate: Bandwidth,
+    /// End of the last queued transfer.
     free_at: Time,
 }
 
 impl Link {
-    /// An idle wire.
+    /// Creates an idle link.
     pub fn new(bytes_per_second: u64) -> Link {
         Link { rate: Bandwidth::new(bytes_per_second), free_at: Time::ZERO }
     }
 
-    /// Queues a transfer that is ready at `ready`; gives the time of its last byte.
+    /// Queues a transfer whose data is ready at `ready`. Returns the time of its last byte.
     #[inline]
     pub fn carry(&mut self, ready: Time, bytes: u64) -> Time {
         self.free_at = self.free_at.max(ready) + self.rate.time(bytes);

@@ -1,11 +1,15 @@
-//! Modelled devices by name: text in, device out.
+//! Registry of simulated devices: builds a device from its text form.
 //!
-//! `NAME,key=value,…` names one device. `raid0:12xhdd` names a device over
-//! members, `raid0:2xssd+1xnvme` over mixed ones, `nfs:ssd` and `faulty:ssd`
-//! over one, `changing:nvme+ssd` over two; members may be composed themselves, as in `nfs:raid0:4xssd`. A
-//! key with a member's name before a dot goes to those members, however deep they are:
-//! `raid0:12xssd,ssd.size=1g`, `faulty:nfs:raid0:4xssd,nfs.rtt=1ms,ssd.size=1g`. What a device takes, with unit and source, is
-//! [`describe`]d from the same tables that read the text.
+//! `NAME,key=value,…` names one device. Composed devices name their members after a colon:
+//!
+//! - `raid0:12xhdd` stripes over twelve equal members, `raid0:2xssd+1xnvme` over mixed ones.
+//! - `nfs:ssd` and `faulty:ssd` wrap one member.
+//! - `changing:nvme+ssd` takes two members.
+//!
+//! Members can be composed themselves, as in `nfs:raid0:4xssd`. A key with a member's name before a
+//! dot is passed to those members, at any depth: `raid0:12xssd,ssd.size=1g`,
+//! `faulty:nfs:raid0:4xssd,nfs.rtt=1ms,ssd.size=1g`. [`describe`] lists the parameters of a device,
+//! with unit and source. It uses the same tables as the parser.
 
 use readpath_core::policy::{Spec, SpecError};
 use readpath_core::unit::SECTOR_BYTES;
@@ -24,7 +28,7 @@ use super::ssd::{self, Ssd};
 use super::{BoxedDevice, array};
 use crate::fields::FileError;
 
-/// What there is, each with one line on what it is.
+/// Names of all devices, each with a one-line description.
 pub const DEVICES: &[(&str, &str)] = &[
     (
         "hdd",
@@ -45,10 +49,10 @@ pub const DEVICES: &[(&str, &str)] = &[
     ),
 ];
 
-/// Builds the device that `spec` names; all that is random in it follows from `seed`.
+/// Builds the device that `spec` names. All randomness in the device derives from `seed`.
 ///
 /// # Errors
-/// The name or a parameter is unknown, or a value can't be used.
+/// Fails when the name or a parameter is unknown, or when a value is invalid.
 pub fn build(spec: &Spec, seed: u64) -> Result<BoxedDevice, SpecError> {
     match base_name(spec) {
         "ssd" => Ok(Box::new(Ssd::from_spec(spec, &ssd::sata_2012())?)),
@@ -96,11 +100,11 @@ pub fn build(spec: &Spec, seed: u64) -> Result<BoxedDevice, SpecError> {
     }
 }
 
-/// Every parameter of the device that `spec` names, with the value in force;
-/// those of members after its own, each under its member's name.
+/// Returns every parameter of the device that `spec` names, with its current value. The parameters
+/// of members follow the device's own, each prefixed with the member's name.
 ///
 /// # Errors
-/// As [`build`].
+/// Fails in the same cases as [`build`].
 pub fn describe(spec: &Spec) -> Result<Vec<DeviceParameter>, SpecError> {
     let alone = |parameter_specs: &[ParameterSpec]| {
         Ok(ParameterValues::read(spec, parameter_specs)?.parameters())
@@ -132,8 +136,8 @@ pub fn describe(spec: &Spec) -> Result<Vec<DeviceParameter>, SpecError> {
     }
 }
 
-/// What the description of the device that `spec` names says and its model does not do, a
-/// sentence each; nothing of a device that can't be built.
+/// Returns the properties that the device's description states and its model ignores, one sentence
+/// each. The list is empty for a device that cannot be built.
 pub fn unmodelled(spec: &Spec) -> Vec<String> {
     match base_name(spec) {
         "hdd" => hdd::drive_of(spec).map(|drive| drive.unmodelled).unwrap_or_default(),
@@ -145,6 +149,7 @@ pub fn unmodelled(spec: &Spec) -> Vec<String> {
     }
 }
 
+/// Parameters of `raid0`.
 const RAID0_PARAMETERS: [ParameterSpec; 1] = [ParameterSpec {
     key: "stripe",
     what: "bytes on one member before the next one's turn",
@@ -155,7 +160,7 @@ const RAID0_PARAMETERS: [ParameterSpec; 1] = [ParameterSpec {
     source: "published: mdadm(8), --chunk defaults to 512k",
 }];
 
-/// The members of a device that names none.
+/// Returns the default members of a composed device whose text names no members.
 fn default_members(spec: &Spec) -> &'static str {
     match base_name(spec) {
         "nfs" => "hdd",
@@ -165,11 +170,13 @@ fn default_members(spec: &Spec) -> &'static str {
     }
 }
 
+/// Returns the device's own name: the part before the first colon.
 fn base_name(spec: &Spec) -> &str {
     spec.name.split(':').next().unwrap_or_default()
 }
 
-/// A description file is the value of one parameter of the spec that names it.
+/// Converts an error of a hard disk. A description file is the value of one parameter of `spec`, so
+/// an error in the file is reported as a bad value of that parameter.
 fn disk_error(spec: &Spec, error: HddError) -> SpecError {
     match error {
         HddError::Spec(error) => error,
@@ -177,6 +184,7 @@ fn disk_error(spec: &Spec, error: HddError) -> SpecError {
     }
 }
 
+/// Converts an error of a `measured` device in the same way.
 fn measured_error(spec: &Spec, error: MeasuredError) -> SpecError {
     match error {
         MeasuredError::Spec(error) => error,
@@ -186,6 +194,7 @@ fn measured_error(spec: &Spec, error: MeasuredError) -> SpecError {
     }
 }
 
+/// Reports an error in the description file as a bad value of the last parameter of `spec`.
 fn file_error(spec: &Spec, expected: &str, error: &FileError) -> SpecError {
     let (key, value) = spec.parameters.iter().next_back().expect("a file has a key");
     SpecError::BadValue {
@@ -196,6 +205,7 @@ fn file_error(spec: &Spec, expected: &str, error: &FileError) -> SpecError {
     }
 }
 
+/// Returns the error for an unknown device name, with the list of known names.
 fn unknown(spec: &Spec) -> SpecError {
     SpecError::UnknownName {
         kind: "device",
@@ -204,26 +214,26 @@ fn unknown(spec: &Spec) -> SpecError {
     }
 }
 
-/// A device over members, taken apart.
+/// A composed device, parsed into its own parameters and its members.
 struct ComposedDevice {
-    /// Its own name and parameters.
+    /// Name and parameters of the composed device itself.
     own: Spec,
     members: Vec<MemberGroup>,
 }
 
-/// So many members of one sort.
+/// A number of equal members.
 struct MemberGroup {
     count: u32,
     spec: Spec,
 }
 
 impl ComposedDevice {
-    /// Takes `NAME:2xA+B,key=…,A.key=…` apart.
+    /// Parses `NAME:2xA+B,key=…,A.key=…`.
     fn parse(spec: &Spec) -> Result<ComposedDevice, SpecError> {
         let (name, list) = spec.name.split_once(':').unwrap_or((&spec.name, default_members(spec)));
         let mut members: Vec<MemberGroup> = Vec::new();
         let mut count_all = 0u32;
-        // What has one member leaves the `+` to it, when it is composed itself.
+        // A device with one member passes a `+` on to that member if the member is composed.
         let is_one = matches!(name, "nfs" | "faulty") && list.contains(':');
         for item in list.split(|letter| letter == '+' && !is_one) {
             let (count, member) = match item.split_once('x') {
@@ -254,7 +264,7 @@ impl ComposedDevice {
         Ok(ComposedDevice { own, members })
     }
 
-    /// The members side by side, with a stripe as `settings` say.
+    /// Builds the members as a striped array. `settings` contains the stripe size.
     fn striped(&self, settings: &ParameterValues, seed: u64) -> Result<Raid0, SpecError> {
         let stripe_bytes = settings.of("stripe");
         if !stripe_bytes.is_multiple_of(SECTOR_BYTES) {
@@ -274,7 +284,7 @@ impl ComposedDevice {
         Ok(Raid0::new(devices, chunk_sectors as u32))
     }
 
-    /// The member of a device that has exactly one.
+    /// Builds the member of a device that takes exactly one.
     fn only_member(&self, seed: u64) -> Result<BoxedDevice, SpecError> {
         match self.members.as_slice() {
             [MemberGroup { count: 1, spec }] => build(spec, seed),
@@ -282,7 +292,7 @@ impl ComposedDevice {
         }
     }
 
-    /// The members of a device that has exactly two.
+    /// Builds the members of a device that takes exactly two.
     fn two_members(&self, seed: u64) -> Result<[BoxedDevice; 2], SpecError> {
         let mut draw = SeededRng::new(seed);
         match self.members.as_slice() {
@@ -293,6 +303,8 @@ impl ComposedDevice {
         }
     }
 
+    /// Returns the error for a wrong number of members. `one` and `other` are examples of valid
+    /// members.
     fn member_count_error(&self, expected: &str, one: &str, other: &str) -> SpecError {
         let count: u32 = self.members.iter().map(|members| members.count).sum();
         let name = &self.own.name;
@@ -305,8 +317,9 @@ impl ComposedDevice {
     }
 }
 
-/// What `key` is to `member`: without the member's name, when that stands before the dot;
-/// as it is, when a device of that name is further inside; nothing else.
+/// Returns the form in which `member` receives `key`, or `None` when the key is not addressed to
+/// it. The prefix is removed if it is the member's name. The key stays complete if it addresses a
+/// device further inside the member.
 fn key_of_member<'a>(key: &'a str, member: &Spec) -> Option<&'a str> {
     let (name, rest) = key.split_once('.')?;
     if name == member.name || name == base_name(member) {
@@ -320,6 +333,7 @@ fn key_of_member<'a>(key: &'a str, member: &Spec) -> Option<&'a str> {
     is_inside.then_some(key)
 }
 
+/// Returns the error for a malformed list of members.
 fn refused(spec: &Spec, list: &str) -> SpecError {
     let name = base_name(spec);
     SpecError::BadValue {

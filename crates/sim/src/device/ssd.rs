@@ -1,19 +1,17 @@
-//! A solid-state drive: many small servers behind one controller and one link.
+//! A solid-state drive: flash dies and channels behind one controller and one host link.
 //!
-//! A read costs the controller a moment, senses its flash pages on the dies
-//! that hold them, moves the bytes over those dies' channels and all of them
-//! over the host link, and is done when the last byte is. Pages are laid out
-//! over channels first, then ways, dies and planes (CWDP, as MQSim calls it),
-//! so neighbouring pages are read in parallel. A write crosses the link, is
-//! answered from the buffer, and is programmed behind the host's back; it
-//! waits only when the buffer is full. What is overwritten leaves void pages
-//! behind, and a full drive must collect blocks to make room (`ssd/translation.rs`).
+//! - A read takes controller overhead, senses its flash pages on their dies, and transfers the data
+//!   over the channels of these dies and the host link. It completes with its last byte.
+//! - Pages are distributed over channels first, then ways, dies and planes (CWDP in MQSim's terms).
+//!   Adjacent pages are therefore read in parallel.
+//! - A write crosses the link, completes from the buffer, and is programmed in the background. It
+//!   waits only when the buffer is full.
+//! - Overwritten pages become invalid. A full drive must collect blocks to make room
+//!   (`ssd/translation.rs`).
 //!
-//! What happens in here, in the order of a read's life:
-//! controller → (map page) → die → channel → link. Queues form where a shared
-//! part is busy; the times follow from the requests alone. On which die a page
-//! lies that was overwritten is not tracked: a read goes to the place that its
-//! address had when the drive was filled in order.
+//! A read passes controller, map page if needed, die, channel and link, in this order. Each of them
+//! has a queue, and all delays result from these queues. The die of an overwritten page is not
+//! tracked: a read uses the position that the address had when the drive was filled in order.
 
 use std::collections::VecDeque;
 
@@ -42,33 +40,41 @@ use translation::{FlashDivision, Translation};
 
 /// A solid-state drive in virtual time.
 ///
-/// Invariants: a slot is in exactly one of the queues below or the flash; times in each queue never go down from front to back.
+/// Invariants: each slot is in exactly one of the queues below or in the flash. Times in each queue
+/// are nondecreasing.
 #[derive(Debug)]
 pub struct Ssd {
     caps: DeviceCaps,
     layout: FlashLayout,
     read_overhead: Time,
+    /// Delay between the admission of a write to the buffer and its completion.
     write_overhead: Time,
-    /// Whether what the buffer holds survives a loss of power.
+    /// True if the buffer survives a power loss.
     write_cache_survives_power_loss: bool,
+    /// Minimum time between two commands in the controller.
     command_interval: Time,
+    /// Time from which the controller accepts the next command.
     controller_free: Time,
+    /// Link to the host.
     link_out: Link,
-    /// Data from the host; `None` when it shares the wire of `link_out`.
+    /// Link from the host, or `None` if both directions share `link_out`.
     link_in: Option<Link>,
     map: MapCache,
-    /// Bytes of changed map pages that don't fill a unit yet.
+    /// Bytes of changed map pages that do not yet fill a program unit.
     map_bytes: u64,
     translation: Translation,
     buffer: WriteBuffer,
     flash: Flash,
+    /// Reads in the controller, by the time at which sensing starts.
     reads_arriving: FifoEvents<u32>,
+    /// Writes in the controller, by the time at which the transfer starts.
     writes_arriving: FifoEvents<u32>,
+    /// Writes whose data is on the link.
     writes_crossing: FifoEvents<u32>,
-    /// Writes for which the buffer has no room yet.
+    /// Writes that wait for room in the buffer.
     writes_held: VecDeque<u32>,
     flushes_arriving: FifoEvents<RequestId>,
-    /// How many bytes must have been programmed before a flush is done.
+    /// Flushes that wait, each with the number of bytes that must be programmed first.
     flushes: VecDeque<(u64, RequestId)>,
     flushes_done: FifoEvents<RequestId>,
     reads_done: FifoEvents<u32>,
@@ -76,30 +82,32 @@ pub struct Ssd {
     slots: NumberedSlab<SsdRequest>,
 }
 
+/// A request in flight.
 #[derive(Clone, Copy, Debug)]
 struct SsdRequest {
     request: DeviceRequest,
-    /// Bytes that have not left their channel yet.
+    /// Bytes that have not yet left their channel.
     bytes_left: u32,
-    /// Whether the page being read is one of the map's, not of the data.
+    /// True while a map page is read for the request, not data.
     is_mapping: bool,
 }
 
-/// Where a flash page lies.
+/// Distribution of flash pages over the dies.
 #[derive(Clone, Copy, Debug)]
 struct FlashLayout {
+    /// Base-2 logarithm of the page size in bytes.
     page_shift: u32,
     dies: u32,
-    /// Dies times planes: pages in one row over the whole drive.
+    /// Pages in one row over the whole drive: dies times planes.
     row_pages: u64,
 }
 
 impl Ssd {
-    /// Builds the drive that `spec` describes over the defaults of `parameter_specs`:
-    /// [`sata_2012`], [`nvme_today`] or [`mqsim`].
+    /// Builds the drive that `spec` describes. `parameter_specs` contains the defaults: [`sata_2012`],
+    /// [`nvme_today`] or [`mqsim`].
     ///
     /// # Errors
-    /// An unknown parameter, or a value that can't be used.
+    /// Fails on an unknown parameter and on an invalid value.
     pub fn from_spec(spec: &Spec, parameter_specs: &[ParameterSpec]) -> Result<Ssd, SpecError> {
         let settings = ParameterValues::read(spec, parameter_specs)?;
         let page_bytes = settings.of("page");
@@ -108,7 +116,7 @@ impl Ssd {
         }
         let planes = settings.of("planes");
         let unit_bytes = planes * page_bytes;
-        // A request that isn't aligned touches a page more.
+        // An unaligned request touches one page more.
         let buffer_least = unit_bytes + settings.of("request_max") + PAGE_BYTES;
         if settings.of("buffer") < buffer_least {
             let expected = format!(
@@ -165,7 +173,7 @@ impl Ssd {
         })
     }
 
-    /// The controller has understood a read: what the buffer hasn't is sensed.
+    /// Starts a read after the controller overhead. A map page that is not in memory is read first.
     fn begin_read(&mut self, now: Time, slot: u32) {
         let request = self.slots[slot].request;
         if let Some(miss) = self.map.miss(request.start, false) {
@@ -176,7 +184,7 @@ impl Ssd {
         }
     }
 
-    /// A page of the map is read, for `slot`; the one that it replaces is programmed if it changed.
+    /// Reads a map page for `slot`. The evicted map page is programmed if it was changed.
     fn read_map(&mut self, now: Time, miss: MapMiss, slot: u32) {
         let bytes = 1u32 << self.layout.page_shift;
         let (die, row) = self.layout.place(miss.page);
@@ -190,7 +198,7 @@ impl Ssd {
         }
     }
 
-    /// The map of what is written must be in memory to be changed; the host doesn't wait for it.
+    /// Loads the map pages of written sectors into memory. The host does not wait for this.
     fn load_map_for_write(&mut self, now: Time, request: DeviceRequest) {
         let mut sector = request.start;
         while sector < request.end() {
@@ -201,6 +209,7 @@ impl Ssd {
         }
     }
 
+    /// Reads the data of a request: pages in the write buffer directly, the others from flash.
     fn read_data(&mut self, now: Time, slot: u32) {
         let request = self.slots[slot].request;
         let mut at = request.start * SECTOR_BYTES;
@@ -223,7 +232,7 @@ impl Ssd {
         }
     }
 
-    /// `bytes` of a read are in the controller: over the link with them.
+    /// Sends `bytes` of a read from the controller over the link.
     #[inline]
     fn send(&mut self, now: Time, slot: u32, bytes: u32) {
         let sent_at = self.link_out.carry(now, u64::from(bytes));
@@ -234,20 +243,20 @@ impl Ssd {
         }
     }
 
-    /// The controller has understood a write, and fetches its data.
+    /// Starts the data transfer of a write after the controller overhead.
     fn begin_write(&mut self, now: Time, slot: u32) {
         let bytes = u64::from(self.slots[slot].bytes_left);
         let wire = self.link_in.as_mut().unwrap_or(&mut self.link_out);
         self.writes_crossing.push(wire.carry(now, bytes), slot);
     }
 
-    /// The data of a write is in the controller: answered when the buffer has room.
+    /// Queues a write whose data has arrived. It completes when the buffer has room.
     fn queue_write(&mut self, now: Time, slot: u32) {
         self.writes_held.push_back(slot);
         self.admit_writes(now);
     }
 
-    /// A flush is understood: an open unit is programmed though it isn't full.
+    /// Starts a flush: programs the open unit even if it is not full.
     fn begin_flush(&mut self, now: Time, id: RequestId) {
         if self.write_cache_survives_power_loss {
             return self.flushes_done.push(now, id);
@@ -259,6 +268,7 @@ impl Ssd {
         self.end_flushes(now);
     }
 
+    /// Completes the flushes whose bytes have been programmed.
     fn end_flushes(&mut self, now: Time) {
         while let Some(&(bytes, id)) = self.flushes.front()
             && self.buffer.programmed_bytes() >= bytes
@@ -268,6 +278,7 @@ impl Ssd {
         }
     }
 
+    /// Moves waiting writes into the buffer, in order, and starts the programs that this causes.
     fn admit_writes(&mut self, now: Time) {
         while let Some(&slot) = self.writes_held.front() {
             let request = self.slots[slot].request;
@@ -285,7 +296,7 @@ impl Ssd {
         }
     }
 
-    /// Carries out one thing that happens by `now`, in order of time.
+    /// Handles the earliest event up to `now`. Returns false if there is none.
     #[inline]
     fn step(&mut self, now: Time) -> bool {
         let read = self.reads_arriving.next();
@@ -325,6 +336,7 @@ impl Ssd {
         true
     }
 
+    /// Handles a page read: sends its data, or starts the data read after a map page.
     #[inline]
     fn finish_page(&mut self, now: Time, slot: u32, bytes: u32) {
         if slot == NOBODY {
@@ -392,11 +404,11 @@ impl Device for Ssd {
     }
 }
 
-/// In place of a slot: nobody waits for what is read.
+/// Slot number of background reads, which no request waits for.
 const NOBODY: u32 = u32::MAX;
 
 impl FlashLayout {
-    /// The die of a flash page, and its row in the planes of that die.
+    /// Returns the die of a flash page and its row in the planes of that die.
     #[inline]
     fn place(&self, page: u64) -> (u32, u64) {
         let row = page / self.row_pages;
@@ -405,6 +417,7 @@ impl FlashLayout {
     }
 }
 
+/// Reads the flash parameters. Sense and program times depend on the bits per cell.
 fn flash_timing(settings: &ParameterValues, unit_bytes: u64) -> FlashTiming {
     let by_bit = |lsb, csb, msb| {
         let keys: &[&str] = match settings.of("bits_per_cell") {

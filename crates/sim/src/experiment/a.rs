@@ -1,43 +1,48 @@
 //! Table A: large random reads, asynchronous through the cache (2003).
 //!
-//! Random reads of 64 KiB records in a 1 GiB file, each record once; the
-//! asynchronous rows with 64 reads in flight, submitted 8 at a time. The first
-//! row is the kernel in which "asynchronous" reads through the cache waited for
-//! each page (2.6.0-test2), the second the one in which they did not, with its
-//! readahead shrunk to nothing, the third that one repaired.
+//! The load is random reads of 64 KiB records in a 1 GiB file, each record once. The asynchronous
+//! rows have 64 reads in flight, submitted 8 at a time. The first row is a kernel in which
+//! "asynchronous" cached reads waited for each page (2.6.0-test2). The second row is a kernel in
+//! which they did not wait, with its readahead shrunk to nothing. The third row is the second one
+//! repaired.
 //!
-//! The machine: one 10,000 rpm SCSI disk of 2002, `deadline`, memory for the
-//! whole file; and the same with less; what stays is decided by two lists, as in those kernels. The scheduler does not merge, and its queue is never congested,
-//! so that the device requests are those that the laws make: their numbers can
-//! then be held against a model of the laws alone: 12,287 of 85 KiB; 262,144 of
-//! 4 KiB; 12,256 of 85.6 KiB.
+//! The machine is one 10,000 rpm SCSI disk of 2002 with `deadline`. In the first table the memory
+//! holds the whole file, in the second table it is smaller. Eviction uses two lists, as in those
+//! kernels. The scheduler does not merge, and its queue is never congested. The device requests are
+//! then exactly the requests of the readahead policies, and can be compared with a separate model
+//! of the policies: 12,287 of 85 KiB; 262,144 of 4 KiB; 12,256 of 85.6 KiB.
 //!
-//! What stood between the published rows and these, cause by cause; each as the second and the
-//! third row's ratio to the first, published 0.28 and 2.51, here 0.14 and 1.71:
-//! - *Memory.* The source doesn't say how much there was. Where the whole file fits, what the
-//!   first row reads too much is found again by later records. In 640 MiB (of a machine of 1 GB)
-//!   nearly half of it is gone by then: 0.26 and 1.68, the first row 12.6 MB/s (published 8.5), and half of
-//!   direct I/O as in the source, where it is four fifths with the whole file in memory. This is the second table, its memory fitted
-//!   to that row (768 MiB: 0.21 and 1.70). Less memory costs the third row as well: 0.30 and 1.65 in 512 MiB.
-//! - *The drive's read-ahead.* Without it the window behind the first costs a turn: 0.20 and 2.02.
-//! - *The drive's queue.* It sorts 16 commands, which makes the published gain of drives of the
-//!   class and is not taken from this table; 4 would make 0.11 and 1.39, all 64 make 0.15 and 1.89.
+//! Possible causes of the differences between published and simulated values follow. Each pair
+//! gives the ratios of the second and the third row to the first. The published ones are 0.28 and
+//! 2.51, the simulated ones 0.14 and 1.71.
+//!
+//! - *Memory.* The source does not state it. If the whole file fits, later records find the pages
+//!   that the first row reads in excess. With 640 MiB (of a machine with 1 GB) nearly half of them
+//!   have been evicted: 0.26 and 1.68. The first row has 12.6 MB/s (published 8.5), which is half
+//!   of direct I/O, as in the source. With the whole file in memory it is four fifths. The second
+//!   table uses 640 MiB, fitted to that row (768 MiB: 0.21 and 1.70). Less memory also slows the
+//!   third row: 0.30 and 1.65 with 512 MiB.
+//! - *The drive's read-ahead.* Without it, the window behind the first costs a revolution: 0.20 and
+//!   2.02.
+//! - *The drive's queue.* It sorts 16 commands. This produces the published gain of drives of the
+//!   class and is not fitted to this table. 4 commands give 0.11 and 1.39, all 64 give 0.15 and
+//!   1.89.
 //! - *The drive.* One of 2001: 0.14 and 1.41.
 //! - *The anticipatory scheduler* waits for the next request of the process that it has just
-//!   served; here there is one process, whose next request ends the wait. `cfq`, which idles
-//!   on the same ground: 0.14 and 1.69. Excluded.
-//! - *Pages announced one by one* are what the first row's law is (`announce=page`).
-//! - *ext3* puts indirect blocks into the file and its blocks into groups; records spread
-//!   over 34 GiB, more than any layout makes of 1 GiB: 0.25 and 1.59, all rows slower by a
-//!   factor of three or four. It can't slow the first row alone. Excluded.
-//! - *Records drawn with replacement*: 0.21 and 1.69, no row slower.
-//! - *The queue's plug*, by which a window ahead that nobody waits for goes to the drive only with the
-//!   next record's read, after 3 ms, or as one of four: with such a plug (tried, not kept) the
-//!   first row has 23.7 MB/s in place of 23.4, in 640 MiB 12.6 either way, and the others what they
-//!   had: 0.14 and 1.69, 0.26 and 1.68. The same without the 3 ms. Excluded.
+//!   served. With a single process, the next request ends the wait. `cfq` idles for the same
+//!   reason: 0.14 and 1.69. Excluded.
+//! - *Pages announced one by one* are the policy of the first row (`announce=page`).
+//! - *ext3* puts indirect blocks into the file and its blocks into groups. Records spread over 34
+//!   GiB, more than any layout of 1 GiB, give 0.25 and 1.59, with all rows slower by a factor of
+//!   three or four. The layout cannot slow the first row alone. Excluded.
+//! - *Records drawn with replacement*: 0.21 and 1.69, with no row slower.
+//! - *Plugging of the queue.* It sends a prefetch window to the drive only with the next record's
+//!   read, after 3 ms, or as one of four. With such a plug (tried, not kept) the first row has 23.7
+//!   MB/s instead of 23.4, and 12.6 in 640 MiB in both cases. The other rows are unchanged: 0.14
+//!   and 1.69, 0.26 and 1.68. Without the 3 ms the results are the same. Excluded.
 //!
-//! In 640 MiB the third row has 21.1 MB/s as published (21.45), and the first, 12.6, is half as
-//! fast again: of the causes with a name none is left for that.
+//! With 640 MiB the third row has 21.1 MB/s as published (21.45). The first row has 12.6, half as
+//! much again as published. This difference is unexplained by the named causes.
 
 use super::{
     Experiment, ProgressCallback, ReproducedTable, SimulatedRow, megabytes_per_second, policy,
@@ -52,10 +57,14 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 };
 
 const DEVICE: &str = "hdd,drive=scsi2002";
+
+/// Job options of synchronous reads.
 const SYNCHRONOUS: &str = "ioengine=psync\n";
+/// Job options of asynchronous reads.
 const ASYNCHRONOUS: &str =
     "ioengine=libaio\niodepth=64\niodepth_batch=8\niodepth_batch_complete=8\n";
 
+/// Simulates both tables.
 fn run(
     seed: u64,
     shortened: u32,
@@ -66,6 +75,7 @@ fn run(
     Ok(vec![whole, part])
 }
 
+/// Simulates the table with the given memory.
 fn table(
     memory_mib: u32,
     memory_words: &str,

@@ -1,37 +1,35 @@
 //! Table B: swap-in readahead (2012).
 //!
-//! One process touches a mapping of 1000 MiB in 900 MiB of memory, with 1 GiB of
-//! swap: five sweeps, or five million touches at random; private memory
-//! (`Anon`), or shared (`Shmem`). Each touch writes: a load that only reads
-//! would swap nothing out on its later sweeps, and the published sequential
-//! times on the disk are those of a head that goes to and fro. What is given is
-//! the time of the touches, without that of the first filling.
+//! One process touches a mapping of 1000 MiB in 900 MiB of memory, with 1 GiB of swap. The load is
+//! five sweeps or five million random touches, of private memory (`Anon`) or shared memory
+//! (`Shmem`). Each touch writes. A load that only reads would swap nothing out on later sweeps, and
+//! the published sequential times on the disk show a head that moves back and forth. The result is
+//! the time of the touches without the initial filling.
 //!
-//! The columns, each of the table's laws as it stood:
+//! The policies of the table, as they were at the time:
+//!
 //! - `cluster`, the kernel until then;
-//! - the rival by mapping: `vma` that makes no difference between devices, and
-//!   leaves shared memory to `cluster`;
+//! - readahead by mapping: `vma`, without distinction between devices, with `cluster` for shared
+//!   memory;
 //! - the early detector, which always read one page too many: `hits,least=2`;
 //! - the detector: `hits`;
-//! - no readahead: `page_cluster` 0, with which all laws are one.
+//! - no readahead: `page_cluster` 0, with which all policies are equal.
 //!
-//! Beside them stand two laws with `page_cluster` 4, and `adaptive`, which nobody published.
+//! Two policies with `page_cluster` 4, and `adaptive`, have no published values.
 //!
-//! The machine is one description for all cells of a device: the kernel's
-//! scheduler of that year (`cfq`), reclaim that writes 32 pages at once
-//! (`SWAP_CLUSTER_MAX`), the host's times from the published 64 µs of system
-//! time a fault; a 7,200 rpm disk of those years; and a solid-state drive of
-//! the class of 2009, as the published times ask for: half a millisecond for a
-//! page in and a page out is three times what a drive of 2012 takes.
+//! The machine has one description per device: the kernel's scheduler of that year (`cfq`), and
+//! eviction that writes 32 pages at once (`SWAP_CLUSTER_MAX`). The host's times follow from the
+//! published 64 µs of system time per fault. The devices are a 7,200 rpm disk of those years and a
+//! solid-state drive of the class of 2009. The published times require such an old drive: half a
+//! millisecond for a page in and a page out is three times the value of a drive of 2012.
 //!
-//! What does not come out: the absolute times, which are a quarter (disk) to a
-//! half (solid-state drive) of the published ones, so that both devices of the
-//! source were slower than these. Of a block of 8 slots some are in memory, so that it is
-//! read in 1.7 requests with holes between them. That the whole cluster costs a disk so
-//! little more than one page rests on how a drive takes the second of them: it waits
-//! a few sectors before the head, and is read on to without a move.
-//! Pages driven out for the cluster's cost little: a load that only reads shows the same.
-//! A 4 KiB read alone takes the solid-state drive 148 µs; the data sheet says 65.
+//! The absolute times are not reproduced. They are a quarter (disk) to a half (solid-state drive)
+//! of the published ones, so both devices of the source were slower. Some slots of a block of 8 are
+//! in memory, so a block is read in 1.7 requests with gaps between them. For a disk, the whole
+//! cluster costs little more than one page. This depends on how a drive handles the second request:
+//! it is a few sectors ahead of the head, and the head reaches it without a seek. Pages evicted for
+//! the cluster's pages cost little: a load that only reads shows the same. A single 4 KiB read
+//! takes 148 µs on the solid-state drive, and 65 µs in the data sheet.
 
 use readpath_core::machine::SwapOut;
 
@@ -48,25 +46,27 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-/// The disk: the drive of table D.
+/// The disk, the same as in table D.
 const DISK: &str = "hdd,drive=sata2010";
 
-/// The solid-state drive: see [`DRIVE_WORDS`].
+/// The solid-state drive, see [`DRIVE_WORDS`].
 const DRIVE: &str = "ssd,size=80g,link=270m,channels=10,dies_per_channel=2,page=4k,\
                      channel_rate=50m,read_lsb=50us,read_msb=50us,read_overhead=1us,\
                      command_interval=28us,program_lsb=300us,program_msb=1500us,buffer=2m";
 
+/// Description of the disk.
 const DISK_WORDS: &str = "one drive of 7,200 rpm (SATA, 2009)";
 
-/// Link: SATA 3 Gb/s, less 8b/10b and frames. Channels, dies, and 35,000 reads a second: the
-/// data sheet of an 80 GB drive of 2009 (Intel X25-M). Flash: 34 nm MLC, 50 µs to read and 900 µs
-/// in the mean to program (Grupp et al., MICRO 2009), on ONFI 1.0's fastest bus.
+/// Description of the solid-state drive. Link: SATA 3 Gb/s minus 8b/10b and frames. Channels, dies,
+/// and 35,000 reads per second: data sheet of an 80 GB drive of 2009 (Intel X25-M). Flash: 34 nm
+/// MLC with 50 µs per read and 900 µs mean per program (Grupp et al., MICRO 2009), on ONFI 1.0's
+/// fastest bus.
 const DRIVE_WORDS: &str = "a solid-state drive of 80 GB on SATA 3 Gb/s with 20 dies (2009)";
 
-/// The pages that reclaim writes at once (`SWAP_CLUSTER_MAX`).
+/// Number of pages that eviction writes at once (`SWAP_CLUSTER_MAX`).
 const WRITE_PAGES_MAX: u64 = 32;
 
-/// The rows of each table: what is called what, and the law.
+/// Rows of each table: label and swap-in policy.
 const POLICIES: [(&str, &str); 8] = [
     ("the whole cluster", "cluster"),
     ("by mapping", "vma,shared=cluster,rotating=vma,halving=0"),
@@ -78,8 +78,8 @@ const POLICIES: [(&str, &str); 8] = [
     ("ours", "adaptive"),
 ];
 
-/// One table: where, how, whose, and the published times of the first five laws, in hundredths
-/// of a second.
+/// One table: device, pattern, type of memory, and the published times of the first five policies
+/// in hundredths of a second.
 struct TableCell {
     title: &'static str,
     on_disk: bool,
@@ -147,6 +147,7 @@ const SWAP_TABLES: [TableCell; 8] = [
     },
 ];
 
+/// Simulates all tables.
 fn run(
     seed: u64,
     shortened: u32,
@@ -155,6 +156,7 @@ fn run(
     SWAP_TABLES.iter().map(|cell| table(cell, seed, u64::from(shortened), tell)).collect()
 }
 
+/// Simulates one table.
 fn table(
     cell: &TableCell,
     seed: u64,
@@ -189,7 +191,8 @@ fn table(
     })
 }
 
-/// What is touched; shortened in all sizes alike, so that as much of it is missing.
+/// Returns the load. `shortened` divides all sizes alike, so the part that does not fit stays the
+/// same.
 fn load(cell: &TableCell, shortened: u64) -> MemoryLoad {
     let mib = |size: u64| (size / shortened).max(size / 100) << 20;
     let mapping_bytes = mib(1000);
@@ -209,6 +212,7 @@ fn load(cell: &TableCell, shortened: u64) -> MemoryLoad {
     }
 }
 
+/// Builds one row of a table.
 fn comparison(
     label: &str,
     swapin: &str,

@@ -1,23 +1,22 @@
 //! Table C: reads over NFS with readahead off (2009).
 //!
-//! A read of 98,304 bytes where a READ takes 32,768 at most: as the client had
-//! it with readahead off (each page a READ of its own, awaited before the
-//! next), with the repair (what was asked is sent whole), and past the cache.
-//! What is published is the number of READs. The first row is the read loop of
-//! 2003 with a window of nothing, which does to a request what the client of
-//! 2009 did.
+//! The first table is a read of 98,304 bytes where a READ call has at most 32,768 bytes. The rows
+//! are the client with readahead off (one READ per page, each awaited before the next), the
+//! repaired client (the request is sent whole), and direct I/O. The published value is the number
+//! of READs. The first row uses the read loop of 2003 with an empty window, which has the same
+//! effect on a request as the client of 2009.
 //!
-//! The second table is a program that reads 16 to 96 KiB at random places, one
-//! read at a time, over a link with a round trip of a millisecond. Published is
-//! one figure: the application as a whole ran 313 % faster, taken as 4.13 times
-//! as fast. Here the program does nothing but read, so that more comes out.
+//! The second table is a program that reads 16 to 96 KiB at random positions, one read at a time,
+//! over a link with a round trip of 1 ms. The only published value is that the whole application
+//! ran 313 % faster, taken as a factor of 4.13. The simulated program only reads, so its gain is
+//! larger.
 //!
-//! Not in the source: reading in sequence over links of several latencies and
-//! bandwidths, with the largest window of `ondemand` held at three sizes, and
-//! with the law that finds its own.
+//! The remaining tables are not in the source. They show sequential reads over links of several
+//! latencies and bandwidths. `ondemand` is limited to one of three window sizes, and `adaptive`
+//! selects its own.
 //!
-//! The machine: a server that has the data in memory (`nfs:ssd`, warmed by its
-//! own reading ahead), a READ for each request of the client.
+//! The machine is a server that has the data in memory (`nfs:ssd`, filled by its own readahead),
+//! with one READ per request of the client.
 
 use super::{Experiment, Grid, GridRow, ProgressCallback, ReproducedTable, TableRow, policy};
 use crate::job::JobFile;
@@ -28,25 +27,25 @@ use crate::world::HostCosts;
 pub(super) const EXPERIMENT: Experiment =
     Experiment { name: "C", title: "reads over NFS with readahead off (2009)", run };
 
-/// The read that the source counts.
+/// Size of the read whose READs the source counts.
 pub const READ_BYTES: u64 = 98_304;
 
-/// The largest READ of the source's mount.
+/// Maximum READ of the source's mount.
 pub const RSIZE_BYTES: u64 = 32_768;
 
-/// A row: its name, the law, whether it passes the cache, and the READs published.
+/// A row of the first two tables.
 pub struct ReadCase {
-    /// What was measured.
+    /// Label of the row.
     pub label: &'static str,
-    /// The readahead law that stands for it.
+    /// Readahead policy that represents it.
     pub readahead: &'static str,
-    /// Whether it goes past the cache.
+    /// True for direct I/O.
     pub is_direct: bool,
-    /// The source's number of READs.
+    /// Published number of READs.
     pub reads: u32,
 }
 
-/// The rows of the first table.
+/// Rows of the first table.
 pub const READ_CASES: [ReadCase; 3] = [
     ReadCase {
         label: "buffered, readahead off",
@@ -58,8 +57,10 @@ pub const READ_CASES: [ReadCase; 3] = [
     ReadCase { label: "O_DIRECT", readahead: "none", is_direct: true, reads: 3 },
 ];
 
+/// Device text of the mount.
 const LINK: &str = "nfs:ssd,rsize=32k,request_max=32k";
 
+/// Simulates all tables.
 fn run(
     seed: u64,
     shortened: u32,
@@ -72,6 +73,7 @@ fn run(
     Ok(tables)
 }
 
+/// Simulates the first table.
 fn one_read(seed: u64, tell: &mut ProgressCallback<'_>) -> Result<ReproducedTable, SimulateError> {
     let mut rows = Vec::new();
     for case in &READ_CASES {
@@ -104,6 +106,7 @@ fn one_read(seed: u64, tell: &mut ProgressCallback<'_>) -> Result<ReproducedTabl
     })
 }
 
+/// Simulates the second table.
 fn random_program(
     seed: u64,
     shortened: u32,
@@ -150,7 +153,7 @@ fn random_program(
     })
 }
 
-/// As many reads of each size, one size after the other.
+/// Returns a job with the same number of reads of each size, one size after another.
 fn random_job(reads: u32, is_direct: bool) -> String {
     let mut text = format!(
         "[global]\nrw=randread\nrandom_generator=permutation\nsize=1g\nfilename=database\nfadvise_hint=0\ndirect={}\n",
@@ -163,9 +166,10 @@ fn random_job(reads: u32, is_direct: bool) -> String {
     text
 }
 
+/// Round-trip times of the links in the sequential tables.
 const ROUND_TRIPS_US: [u32; 4] = [200, 1_000, 5_000, 20_000];
 
-/// Windows held at one size, and the law that finds its own.
+/// Rows of the sequential tables: limited windows, and the policy that selects its own.
 const WINDOWS: [(&str, &str); 4] = [
     ("windows of 128 KiB", "ondemand,read_ahead_kb=128"),
     ("windows of 1 MiB", "ondemand,read_ahead_kb=1024"),
@@ -173,6 +177,7 @@ const WINDOWS: [(&str, &str); 4] = [
     ("a window that is found", "adaptive"),
 ];
 
+/// Simulates the sequential table of one bandwidth.
 fn sequential(
     gigabits: u32,
     seed: u64,
@@ -218,6 +223,7 @@ fn sequential(
     })
 }
 
+/// Simulates one job.
 fn simulated(
     label: &str,
     job: &str,

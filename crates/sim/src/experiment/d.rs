@@ -1,35 +1,34 @@
 //! Table D: seek detection and idling, on an array and on one spindle (2010).
 //!
-//! So many processes each read a file of their own: 64 KiB records at random
-//! through a mapping, which are 4 KiB requests one after the other, 15 near and
-//! one far; and 64 KiB in sequence, past the cache and through it. The rows are
-//! CFQ with the detection by the mean distance, with that by the last 32
-//! requests, that one without `low_latency` and without idling, and `deadline`.
+//! Each process reads a file of its own. One load is random 64 KiB records through a mapping, which
+//! become consecutive 4 KiB requests: 15 near ones and a far one. The other loads read 64 KiB in
+//! sequence, direct and cached. The rows are CFQ with detection by the mean distance, CFQ with
+//! detection by the last 32 requests, the latter without `low_latency` and without idling, and
+//! `deadline`.
 //!
-//! The machine is one description for all cells: twelve 7,200 rpm drives in
-//! RAID-0 behind a controller. Each file has an equal part of the volume, in
-//! shuffled order: with the files side by side at the volume's edge the arms
-//! hardly move from one to the other, and the new detection, which serves one
-//! process at a time, would not fall. It falls because a drive's arm stands in
-//! another file when a record's first page is read. What idling buys on a
-//! drive, `deadline` pays even here: when two processes meet on one of the
-//! twelve, each page of both records costs a seek.
+//! The machine has one description for all cells: twelve 7,200 rpm drives in RAID-0 behind a
+//! controller. Each file has an equal part of the volume, in shuffled order. With adjacent files at
+//! the volume's edge the arms would hardly move between them, and the new detection, which serves
+//! one process at a time, would not decline. It declines because a drive's arm is in another file
+//! when a record's first page is read. `deadline` also loses the benefit of idling here: when two
+//! processes meet on one of the twelve drives, each page of both records costs a seek.
 //!
-//! What does not come out: the last fall of the new detection (1,672 at 64
-//! processes, 2,100 here); the old one at 2 and 4 processes (a tenth more);
-//! buffered reads in sequence under CFQ, which lost an eighth to the second
-//! process already, and lose nothing here before the sixteenth. There a turn of
-//! 100 ms cost 12 ms more than with direct reads; the controller's memory, which
-//! makes turns cheap, is the same for both, and so are CFQ's turns, with a
-//! quantum of 4 and of 8 alike.
+//! Not reproduced are:
 //!
-//! Each process reads for so long (virtual time), not to the end of its file. A
-//! third of it is less than two turns of each of 64 processes, the first of
-//! which are slow: direct reads of 32 and 64 processes have 136 and 43 MiB/s
-//! then, 198 and 80 at the whole length, 214 and 88 at three times it (214 and
-//! 99 are published).
-//! The second half of the experiment is the same on one of those drives alone,
-//! where idling wins, with nothing published beside it.
+//! - the last decline of the new detection (1,672 at 64 processes, 2,100 here);
+//! - the old detection at 2 and 4 processes (a tenth more here);
+//! - cached sequential reads under CFQ. In the source they lost an eighth with the second process,
+//!   here they lose nothing before the sixteenth. A time slice of 100 ms cost 12 ms more than with
+//!   direct reads there. The controller's memory, which makes slices cheap, is the same for both.
+//!   CFQ's slices are equal too, with a quantum of 4 and of 8.
+//!
+//! Each process reads for a fixed virtual time, not to the end of its file. A third of that time is
+//! less than two slices for each of 64 processes, and the first slices are slow. Direct reads of 32
+//! and 64 processes then have 136 and 43 MiB/s. At the full length they have 198 and 80, at three
+//! times the length 214 and 88 (published: 214 and 99).
+//!
+//! The second half of the experiment repeats this on a single one of those drives, where idling
+//! wins. It has no published values.
 
 use super::{Experiment, Grid, GridRow, ProgressCallback, ReproducedTable, policy};
 use crate::device::array::TWELVE_DISKS;
@@ -44,12 +43,16 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
+/// Numbers of processes: the columns of the tables.
 const PROCESSES: [u32; 7] = [1, 2, 4, 8, 16, 32, 64];
 
+/// Published values of one row, by number of processes.
 type PublishedRow = [Option<f64>; 7];
 
+/// A row without published values.
 const DISCARDED_OUTPUTS: PublishedRow = [None; 7];
 
+/// Returns a row with all values published.
 const fn published(figures: [u32; 7]) -> PublishedRow {
     let mut published = DISCARDED_OUTPUTS;
     let mut at = 0;
@@ -60,8 +63,8 @@ const fn published(figures: [u32; 7]) -> PublishedRow {
     published
 }
 
-/// The rows of each table, from the old detection to `deadline`; and `adaptive`, which came
-/// after the source and is no part of it: the answer to what it leaves open.
+/// Rows of each table, from the old detection to `deadline`. `adaptive` is later than the source
+/// and not part of it.
 const POLICIES: [(&str, &str); 6] = [
     ("CFQ, old detection", "cfq,seeky=mean"),
     ("CFQ, new detection", "cfq,seeky=history"),
@@ -71,7 +74,7 @@ const POLICIES: [(&str, &str); 6] = [
     ("adaptive", "adaptive"),
 ];
 
-/// A machine, and how much of it the files are spread over.
+/// A machine, with the part of it that contains the files.
 struct Testbed {
     device: &'static str,
     words: &'static str,
@@ -86,13 +89,14 @@ const ARRAY: Testbed = Testbed {
     volume_mib: 10_900 << 10,
 };
 
+/// One of its drives alone.
 const SPINDLE: Testbed = Testbed {
     device: "hdd,drive=sata2010",
     words: "one drive of 7,200 rpm (SATA, 2009)",
     volume_mib: 900 << 10,
 };
 
-/// What the processes do, and what it is measured in.
+/// Work of the processes, and the unit of the result.
 struct TableLoad {
     title: &'static str,
     job: &'static str,
@@ -102,6 +106,7 @@ struct TableLoad {
 }
 
 impl TableLoad {
+    /// Divides the duration.
     fn shortened(self, by: u32) -> TableLoad {
         TableLoad { seconds: (self.seconds / by).max(1), ..self }
     }
@@ -126,13 +131,14 @@ const DIRECT: TableLoad = TableLoad {
 const BUFFERED: TableLoad =
     TableLoad { title: "buffered, sequential 64 KiB", job: "rw=read\nbs=64k\nsize=4g", ..DIRECT };
 
-/// Not in the source: what no detection may lose.
+/// Not in the source: a load on which no detection may lose.
 const RANDOM: TableLoad = TableLoad {
     title: "direct, random 4 KiB",
     job: "direct=1\nrw=randread\nrandom_generator=permutation\nbs=4k\nsize=4g",
     ..MAPPED
 };
 
+/// Simulates all loads on the array and on the single drive.
 fn run(
     seed: u64,
     shortened: u32,
@@ -183,6 +189,7 @@ fn run(
     Ok(tables)
 }
 
+/// Simulates one load on one machine under all policies.
 fn table(
     machine: &Testbed,
     load: &TableLoad,
@@ -245,7 +252,7 @@ fn cell(
     Ok(row.bytes as f64 / row.seconds / load.unit_bytes)
 }
 
-/// One section for each process: its file is an equal part of the volume.
+/// Returns a job with one section per process, whose file is an equal part of the volume.
 fn job(machine: &Testbed, load: &TableLoad, processes: u32, seed: u64) -> String {
     let part_mib = machine.volume_mib / u64::from(processes);
     let mut parts: Vec<u64> = (0..processes.into()).collect();

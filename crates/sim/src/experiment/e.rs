@@ -1,32 +1,34 @@
 //! Table E: raw I/O in chunks (2001).
 //!
-//! 50 MiB read from a raw device into memory, then written back, each by one
-//! call: in chunks of 64 KiB, each pinned, submitted and waited for before the
-//! next; the same in chunks of 512 KiB, the repair; of 1 MiB, whose published
-//! figure the source leaves out; and with the next chunk submitted while the
-//! last is in flight (`ring`), which the source names and did not do. The
-//! second table is the processor's time in the same runs.
+//! The load reads 50 MiB from a raw device into memory and writes them back, each with one call.
+//! The rows differ in the chunks:
 //!
-//! The machine is one description for all rows:
-//! - two 10,000 rpm SCSI drives of 2000 (`scsi2001`), their write caches off as
-//!   delivered;
-//! - stripes of 4 KiB, those of the examples for two disks in the Software-RAID HOWTO
-//!   (`chunk-size 4`) and the LVM HOWTO (`lvcreate -i2 -I4`) of the time; the source names
-//!   none, and from 4 to 128 KiB they make no difference;
-//! - the processor: each page of a chunk keeps it busy before the chunk goes
-//!   out, and each chunk once more. Both follow from the two published system
-//!   times, so that these rows of the second table are no prediction; the
-//!   others are.
+//! - 64 KiB, each pinned, submitted and awaited before the next;
+//! - 512 KiB in the same way, the repair;
+//! - 1 MiB, whose published value the source omits;
+//! - the next chunk submitted while the last is in flight (`ring`), which the source proposes and
+//!   did not implement.
 //!
-//! What comes out by itself: of the 64 KiB chunks the reads cost little, since
-//! the drives read ahead; each *write* costs a revolution, since the sector
-//! after the last one written has passed by before the next chunk is there.
-//! That is what larger chunks spare, and the ring altogether.
+//! The second table is the processor time of the same simulations.
 //!
-//! What does not: both times are half to two thirds of the published ones (6.4 s and 2.8 s;
-//! the drives of the source were slower; they are not named), and their ratio is 2.29, where
-//! the published one is 1.98: a write of 512 KiB loses nothing here but the turn until its
-//! first sector. The model knows no cost of the drive for a change of tracks beyond its skews.
+//! The machine has one description for all rows:
+//!
+//! - Two 10,000 rpm SCSI drives of 2000 (`scsi2001`), with write caches off as delivered.
+//! - Stripes of 4 KiB, as in the examples for two disks in the Software-RAID HOWTO (`chunk-size 4`)
+//!   and the LVM HOWTO (`lvcreate -i2 -I4`) of the time. The source states no size, and from 4 to
+//!   128 KiB it makes no difference.
+//! - The processor spends a fixed time per page and per chunk before the chunk is sent. Both times
+//!   are fitted to the two published system times. These rows of the second table are therefore no
+//!   prediction, the others are.
+//!
+//! The model explains the gain. Reads in 64 KiB chunks cost little, because the drives read ahead.
+//! Each *write* costs a revolution, because the sector after the last one written has passed before
+//! the next chunk arrives. Larger chunks have fewer such revolutions, the ring has none.
+//!
+//! The absolute times are not reproduced. They are half to two thirds of the published ones (6.4 s
+//! and 2.8 s). The drives of the source are not named and were slower. The ratio is 2.29 instead of
+//! the published 1.98: a 512 KiB write loses only the rotation to its first sector. The model has
+//! no cost for a track change other than the skews.
 
 use super::{Experiment, ProgressCallback, ReproducedTable, TableRow, policy};
 use crate::job::JobFile;
@@ -40,19 +42,22 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
+/// The two striped drives.
 const DEVICE: &str = "raid0:2xhdd,stripe=4k,hdd.drive=scsi2001";
 
+/// Description of the machine.
 const MACHINE: &str = "two 10,000 rpm SCSI disks of 2000 in stripes of 4 KiB (`raid0:2xhdd`, \
     `drive=scsi2001`); the processor's costs are fitted to the two published system times";
 
-/// 50 MiB twice are 25,600 pages, in 1,600 chunks of 64 KiB or 200 of 512 KiB:
-/// 1.25 s and 1.17 s of system time. The difference is 57.1 µs for each of
-/// 1,400 chunks; the rest, 1.1586 s, is 45.3 µs for each page (of eight
-/// buffer heads, one for a sector of 512 bytes).
+/// Processor time per chunk, fitted to the published system times. 50 MiB twice are 25,600 pages,
+/// in 1,600 chunks of 64 KiB or 200 of 512 KiB, with 1.25 s and 1.17 s of system time. The
+/// difference is 57.1 µs for each of 1,400 chunks.
 const CHUNK_NS: u64 = 57_143;
+/// Processor time per page: the rest, 1.1586 s, is 45.3 µs per page (of eight buffer heads, one for
+/// each sector of 512 bytes).
 const PIN_PAGE_NS: u64 = 45_257;
 
-/// A row of both tables: what it is called, the law, the published times.
+/// A row of both tables: label, chunking policy, published times.
 struct ChunkingRow {
     label: &'static str,
     raw: &'static str,
@@ -88,6 +93,7 @@ const CASES: [ChunkingRow; 5] = [
     },
 ];
 
+/// Simulates all rows and builds both tables.
 fn run(
     seed: u64,
     shortened: u32,
@@ -128,6 +134,7 @@ fn run(
     ])
 }
 
+/// Builds one of the two tables from the simulated rows.
 fn table(
     what: &str,
     rows: &[ResultRow],

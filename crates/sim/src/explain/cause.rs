@@ -24,15 +24,16 @@ use words::{bytes, time};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReadWait {
     pub way: ReadMethod,
-    /// Whether it begins where the last one ended.
+    /// True if it begins where the last one ended.
     pub goes_on: bool,
     /// Bytes from the beginning of its run to its own end.
     pub run_bytes: u64,
     pub hint: Option<AdviceType>,
     pub asked_bytes: u64,
-    /// What was fetched during it; 0 when it waited for what was on its way.
+    /// Bytes fetched during the read. 0 if it waited for data already in flight.
     pub fetched_bytes: u64,
-    /// What of that had been fetched before; more than that when what it waited for had.
+    /// Number of those bytes that had been fetched before. Greater than `fetched_bytes` if the data
+    /// in flight had been fetched before.
     pub again_bytes: u64,
     /// Bytes of that beyond the pages that it asked for.
     pub ahead_bytes: u64,
@@ -42,10 +43,10 @@ pub(super) struct ReadWait {
     pub file_bytes: Option<u64>,
 }
 
-/// Whether a cause holds for a wait.
+/// Condition of a cause.
 type CauseCondition = fn(&ReadWait) -> bool;
 
-/// To what a wait is charged at once; `None`: to nothing.
+/// Returns the cause of a single wait, or `None`.
 pub(super) fn of(wait: &ReadWait) -> Option<WaitCause> {
     const RULES: [(WaitCause, CauseCondition); 5] = [
         (WaitCause::Again, again::holds),
@@ -57,7 +58,7 @@ pub(super) fn of(wait: &ReadWait) -> Option<WaitCause> {
     RULES.into_iter().find(|(_, holds)| holds(wait)).map(|(cause, _)| cause)
 }
 
-/// What each cause is charged with in the end, in nanoseconds of waits.
+/// Final charges of each cause, in nanoseconds of waiting.
 #[derive(Debug, Default)]
 pub(super) struct ChargedWaits {
     pub by_cause: Vec<(WaitCause, f64)>,
@@ -124,7 +125,7 @@ pub(super) fn has_evidence(cause: WaitCause, gathered: &RecordingData) -> bool {
     }
 }
 
-/// A finding, in words.
+/// Builds a finding with its texts.
 pub(super) fn told(
     cause: WaitCause,
     ns: f64,
@@ -147,14 +148,14 @@ pub(super) fn told(
     Finding { cause, seconds: ns / 1e9, share, title, evidence, remedy }
 }
 
-/// What is said of a cause.
+/// Texts of a cause.
 struct CauseText {
     title: String,
     evidence: String,
     remedy: String,
 }
 
-/// What limits a program with whose reads nothing is wrong.
+/// Returns the limit of a program without a reported cause.
 pub(super) fn limit(gathered: &RecordingData) -> (ProgramLimit, String) {
     let waited = gathered.waits.union_ns();
     let share = waited as f64 / gathered.length_ns.max(1) as f64;
@@ -206,7 +207,7 @@ fn unseen(gathered: &RecordingData) -> Option<String> {
     })
 }
 
-/// Which file, in words; `-` where there is none.
+/// Returns the path of a file, or `-`.
 fn name(file: Option<&FileData>) -> &str {
     file.map_or("-", |file| file.path.as_str())
 }

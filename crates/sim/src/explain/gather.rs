@@ -1,5 +1,5 @@
-//! What is remembered of a recording: of each file what was asked for, fetched and waited for, of
-//! each device its requests, of each thread its reads.
+//! Aggregated data of a recording: requested, fetched and awaited data per file, requests per
+//! device, reads per thread.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,24 +27,25 @@ pub(super) use costs::Cost;
 use costs::Costs;
 use hints::Hints;
 
-/// Where nobody saw what a read waited for, it waited for what it took beyond this and beyond the
-/// copying of its bytes, of which a slow machine does one in a nanosecond.
+/// Assumed duration of a read without waiting, in ns, when the recording has no wait times. One ns
+/// per byte for the copy is added, as on a slow machine.
 const READ_WITHOUT_WAIT_NS: u64 = 20_000;
 
 /// Number of runs of pages that are kept of a thread until a read claims them: as many as a read
 /// of 2 GiB brings in by windows of 128 KiB. The oldest ones beyond it are taken for written.
 const INSERTED_MAX: usize = 1 << 14;
 
-/// Waits that are charged alike.
+/// Sum of waits with the same charge.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct WaitSum {
     pub waits: u64,
     pub ns: u64,
-    /// What was fetched for them.
+    /// Bytes fetched for them.
     pub bytes: u64,
 }
 
 impl WaitSum {
+    /// Adds a wait.
     fn add(&mut self, ns: u64, bytes: u64) {
         self.add_all(&WaitSum { waits: 1, ns, bytes });
     }
@@ -62,7 +63,7 @@ impl WaitSum {
     }
 }
 
-/// What is remembered of a file.
+/// Data of a file.
 #[derive(Debug, Default)]
 pub(super) struct FileData {
     pub path: String,
@@ -77,7 +78,7 @@ pub(super) struct FileData {
     pub fetched_bytes: u64,
     pub again_bytes: u64,
     pub waits: WaitSum,
-    /// By what they are charged to; `None` where nothing is wrong with them.
+    /// Waits by cause. `None` means no cause.
     pub charges: BTreeMap<Option<WaitCause>, WaitSum>,
     /// Bytes that were put into the page cache by no read and on no advice: the program wrote them.
     pub written_bytes: u64,
@@ -92,12 +93,12 @@ pub(super) struct FileData {
     /// Hints for reads, and for touches of mappings.
     hints: Hints,
     mapped_hints: Hints,
-    /// Pages that were fetched once more.
+    /// Pages fetched more than once.
     again: PageSet,
 }
 
 impl FileData {
-    /// Adds to what was fetched; says how many bytes of it had been fetched before.
+    /// Records a fetch. Returns the number of bytes that had been fetched before.
     fn fetch(&mut self, offset: u64, bytes: u64) -> u64 {
         let PageRange { first, end } = PageRange::covering(offset, bytes);
         let added = self.fetched.add(first, end);
@@ -145,7 +146,7 @@ struct Inserted {
     bytes: u64,
 }
 
-/// What is remembered of a thread.
+/// Data of a thread.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ThreadData {
     pub name: String,
@@ -162,11 +163,11 @@ pub(super) struct ThreadData {
     touched: Option<((u32, u64), Step)>,
 }
 
-/// What is remembered of a device.
+/// Data of a device.
 #[derive(Debug, Default)]
 pub(super) struct DeviceData {
     pub name: String,
-    /// Requests to read of watched threads.
+    /// Read requests of recorded threads.
     pub reads: IntervalUnion,
     pub read_bytes: u64,
     /// Waits for bytes that were fetched from it.
@@ -180,7 +181,7 @@ impl DeviceData {
     }
 }
 
-/// What is remembered.
+/// All aggregated data.
 #[derive(Debug, Default)]
 pub(super) struct RecordingData {
     source: RecordingMethod,
@@ -191,7 +192,7 @@ pub(super) struct RecordingData {
     pub files: BTreeMap<u32, FileData>,
     pub threads: BTreeMap<u32, ThreadData>,
     pub devices: BTreeMap<u64, DeviceData>,
-    /// Which descriptors are read past the page cache.
+    /// Files opened with direct I/O, as file and descriptor.
     direct: BTreeSet<(u32, u64)>,
     pub waits: IntervalUnion,
     pub waited_ns: u64,
@@ -205,13 +206,14 @@ pub(super) struct RecordingData {
     pub unseen: BTreeMap<ReadMethod, (u64, u64)>,
     pub writes: WriteInterference,
     pub calls: Calls,
-    /// Sizes of reads and lengths of waits, by the logarithm of base 2.
+    /// Number of reads by size, as base-2 logarithms.
     pub sizes: BTreeMap<u32, u64>,
     pub wait_sizes: BTreeMap<u32, u64>,
     pub by_way: BTreeMap<ReadMethod, u64>,
 }
 
 impl RecordingData {
+    /// Processes a record.
     pub fn take(&mut self, record: &Record) {
         match record {
             Record::Start(start) => {
@@ -267,6 +269,7 @@ impl RecordingData {
         }
     }
 
+    /// Completes the aggregation at the end of the recording.
     pub fn end(&mut self) {
         self.writes.settle(u64::MAX);
         for thread in self.threads.values_mut() {
@@ -294,8 +297,8 @@ impl RecordingData {
         *waited_ns += unseen.waited_ns;
     }
 
-    /// How many requests devices had to read on average while they had any; of the waits where no
-    /// requests were seen.
+    /// Returns the mean queue depth of the devices while busy. Without recorded requests, returns
+    /// the mean number of concurrent waits.
     pub fn depth(&self) -> f64 {
         let count: u64 = self.devices.values().map(|device| device.reads.count()).sum();
         if count == 0 {
@@ -306,12 +309,12 @@ impl RecordingData {
         sum as f64 / union.max(1) as f64
     }
 
-    /// Whether devices had little to do at a time.
+    /// Returns true if the queue depth was low.
     pub fn is_depth_low(&self) -> bool {
         self.depth() < LOW_DEPTH
     }
 
-    /// All charges to a cause, and the file with the most of them.
+    /// Returns the sum of all charges to a cause, and the file with the greatest charge.
     pub fn charged(&self, cause: WaitCause) -> (WaitSum, Option<&FileData>) {
         let mut all = WaitSum::default();
         let mut most: Option<(&FileData, u64)> = None;

@@ -1,4 +1,4 @@
-//! Whether a read goes on where one before it ended, and how far it is from there.
+//! Classification of reads as sequential or random, and their distances.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -6,19 +6,19 @@ use super::WaitCause;
 use super::gather::WaitSum;
 use crate::page_set::PAGE_BYTES;
 
-/// Who reads: a thread, a file, a descriptor (none for a mapping).
+/// Source of reads: thread, file, descriptor (none for a mapping).
 pub(super) type ReaderKey = (u32, u32, Option<u64>);
 
-/// Of each reader so many streams are followed.
+/// Number of streams tracked per source.
 const STREAMS: usize = 4;
 
-/// Readers that are followed; when there are more all is forgotten.
+/// Maximum number of sources. If there are more, all are forgotten.
 const READERS_MAX: usize = 1 << 16;
 
-/// A step that is no larger is a gap in a stream.
+/// Maximum gap within a stream, in bytes.
 const GAP_BYTES: u64 = 16 << 10;
 
-/// Distances that are told apart.
+/// Maximum number of distinct distances that are counted.
 const STRIDES_MAX: usize = 1 << 10;
 
 /// One stream of reads that follow each other.
@@ -47,11 +47,11 @@ pub(super) struct Step {
     pub run_bytes: u64,
 }
 
-/// Streams of reads, and the distances between them.
+/// Streams of reads, and the distances between reads.
 #[derive(Debug, Default)]
 pub(super) struct AccessStreams {
     streams: BTreeMap<ReaderKey, VecDeque<Stream>>,
-    /// How often each distance from the last end was seen.
+    /// Number of reads at each distance from the last end.
     pub strides: BTreeMap<i64, u64>,
     pub sequential: u64,
     pub other: u64,

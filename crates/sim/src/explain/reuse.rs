@@ -1,12 +1,12 @@
-//! How much of what is read would have been in a memory of some size: the curve of the law `lru`.
+//! Miss-ratio curve of a program's reads under the policy `lru`.
 //!
-//! Of many pages a part is followed that is chosen by the pages' numbers, so that all references to
-//! a page are in it or none (Waldspurger and others, "Efficient MRC Construction with SHARDS",
-//! FAST 2015); a cache of that part of the size then misses that part of the references.
+//! With many pages, only a sample is tracked. It is selected by page number, so it contains all or
+//! none of a page's references (Waldspurger et al., "Efficient MRC Construction with SHARDS", FAST
+//! 2015). A cache of the same fraction of the size then misses the same fraction of the references.
 //!
-//! Of each two pages beside one another one stays, of each two of these beside one another one again, and so on, as a coin says that is
-//! thrown once for each pair. So which pages of a range are followed is found without a look at the others, and a
-//! read of gigabytes takes no longer than what is followed of it.
+//! The sample is halved repeatedly. In each pair of adjacent pages (later, of adjacent groups) a
+//! coin toss per pair selects the one that remains. The tracked pages of a range can thus be found
+//! without a look at the others, and a read of gigabytes costs no more than its tracked pages.
 
 use readpath_core::policy::Spec;
 use readpath_core::splitmix;
@@ -16,35 +16,35 @@ use serde::Serialize;
 use crate::blocks::{self, BlockTrace};
 use crate::page_set::PAGE_BYTES;
 
-/// References that are kept at most: then half of the pages are given up.
+/// Maximum number of stored references. Beyond it, half of the pages are dropped.
 const REFERENCES_MAX: usize = 1 << 19;
 
-/// Where the number of the file stands in a page's: files of 4 PiB have as many pages.
+/// Bit position of the file number in a page key. Files can have up to 4 PiB.
 const FILE_SHIFT: u32 = 40;
 
-/// The sizes of the curve, in parts of all different pages.
+/// Sizes of the curve, as fractions of all distinct pages.
 const PARTS: [f64; 8] = [0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8, 1.0];
 
 /// A point of the curve.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct ReusePoint {
-    /// The size of memory in bytes.
+    /// Memory size in bytes.
     pub bytes: u64,
-    /// The part of the references to pages that would not be found in it.
+    /// Fraction of the page references that miss.
     pub miss_ratio: f64,
 }
 
-/// References to pages, or to a part of them.
+/// References to the pages of the sample.
 #[derive(Debug, Default)]
 pub(super) struct ReuseSample {
     kept: Vec<u64>,
-    /// Of so many pages beside one another, as a power of two, one is kept.
+    /// Number of halvings: one in 2^`halvings` adjacent pages is tracked.
     halvings: u32,
     pub references: u64,
 }
 
 impl ReuseSample {
-    /// Takes a reference to each of these pages of a file.
+    /// Records a reference to each of these pages of a file.
     pub fn take(&mut self, file: u32, pages: PageRange) {
         self.references += pages.count();
         let mut next = pages.first;
@@ -59,6 +59,7 @@ impl ReuseSample {
         }
     }
 
+    /// Stores a reference, and halves the sample if there are too many.
     fn keep(&mut self, key: u64) {
         self.kept.push(key);
         if self.kept.len() >= REFERENCES_MAX {
@@ -68,7 +69,7 @@ impl ReuseSample {
         }
     }
 
-    /// The curve; empty where nothing was read.
+    /// Returns the curve. Empty without reads.
     pub fn curve(&self) -> Vec<ReusePoint> {
         let Ok(trace) = BlockTrace::of(self.kept.clone()) else { return Vec::new() };
         let pages = f64::from(trace.blocks);
@@ -89,22 +90,22 @@ impl ReuseSample {
     }
 }
 
-/// A page of a file, as one number.
+/// Returns the key of a page.
 fn key(file: u32, page: u64) -> u64 {
     u64::from(file) << FILE_SHIFT ^ page
 }
 
-/// Which of the two halves of a group of pages stays: the coin of the group at that level.
+/// Returns the half of a page group that remains: the coin toss of the group at this level.
 fn remaining_half(file: u32, group: u64, level: u32) -> u64 {
     splitmix::mixed(key(file, group) ^ u64::from(level).rotate_right(8)) & 1
 }
 
-/// The page of a group of so many halvings that is kept.
+/// Returns the page of a group that remains after `halvings`.
 fn sampled_page(file: u32, group: u64, halvings: u32) -> u64 {
     (0..halvings).rev().fold(group, |group, level| group << 1 | remaining_half(file, group, level))
 }
 
-/// Whether a page that was kept so far stays at the next halving.
+/// Returns true if a page that has remained so far remains at the next halving.
 fn stays(key: u64, level: u32) -> bool {
     let (file, page) = ((key >> FILE_SHIFT) as u32, key & ((1 << FILE_SHIFT) - 1));
     page >> level & 1 == remaining_half(file, page >> (level + 1), level)
@@ -114,8 +115,8 @@ fn stays(key: u64, level: u32) -> bool {
 mod tests {
     use super::*;
 
-    /// Ten rounds over a hundred pages: least recently used misses all in a memory that is smaller,
-    /// and a tenth in one that holds them.
+    /// Ten rounds over a hundred pages: LRU misses every reference in a smaller memory, and a tenth
+    /// in one that holds all pages.
     #[test]
     fn a_loop_misses_all_until_it_fits() {
         let mut reuse = ReuseSample::default();
@@ -126,7 +127,7 @@ mod tests {
         assert!(curve[..curve.len() - 1].iter().all(|point| point.miss_ratio == 1.0));
     }
 
-    /// The same with so many pages that a part is followed.
+    /// A sample has the same curve.
     #[test]
     fn a_part_stands_for_all() {
         let mut reuse = ReuseSample::default();
@@ -139,7 +140,8 @@ mod tests {
         assert!((last.bytes as f64 / (pages * PAGE_BYTES) as f64 - 1.0).abs() < 0.02, "{last:?}");
     }
 
-    /// Ranges beside their pages one by one, and single pages at a distance, of which no coin is thrown with another.
+    /// Compares ranges with single pages, also for pages at a distance that are never in the same
+    /// pair.
     #[test]
     fn ranges_are_as_their_pages_one_by_one() {
         let (mut ranges, mut pages) = (ReuseSample::default(), ReuseSample::default());
@@ -162,12 +164,12 @@ mod tests {
             let count = 1 << 21;
             (0..count).for_each(|at| reuse.take(1, PageRange::new(at * stride, 1)));
             let kept = (reuse.kept.len() << reuse.halvings) as f64;
-            // Each of 2^18 or more is kept or not: four deviations are 0.8 percent.
+            // Each of 2^18 or more pages is kept or not: four standard deviations are 0.8 percent.
             assert!((kept / count as f64 - 1.0).abs() < 0.01, "{stride}: {kept}");
         }
     }
 
-    /// Petabytes that were read over and over: what is kept is bounded, and so is the time.
+    /// Repeated reads of petabytes: the number of stored references is limited, and so is the time.
     #[test]
     fn a_read_takes_no_longer_than_what_is_kept_of_it() {
         let mut reuse = ReuseSample::default();

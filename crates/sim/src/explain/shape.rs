@@ -1,4 +1,4 @@
-//! What a program's reads are like: files, threads, sizes, streams, waits, reuse.
+//! Statistics of a program's reads: files, threads, sizes, streams, waits, reuse.
 
 use serde::Serialize;
 
@@ -7,97 +7,97 @@ use super::reuse::ReusePoint;
 use crate::page_set::PAGE_BYTES;
 use crate::recording::ReadMethod;
 
-/// So many are told of what there may be many of.
+/// Maximum number of listed files, threads and distances.
 const LISTED_MAX: usize = 8;
 
-/// What reads are like.
+/// Statistics of the reads.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ReadShape {
-    /// How many reads there were, touches of mappings among them.
+    /// Number of reads, including page faults.
     pub reads: u64,
-    /// How many of them failed.
+    /// Number of failed reads.
     pub errors: u64,
-    /// Bytes that the program was given.
+    /// Bytes read by the program.
     pub got_bytes: u64,
-    /// Bytes that were fetched from devices for its files.
+    /// Bytes fetched from devices for its files.
     pub fetched_bytes: u64,
-    /// Bytes of those that had been fetched before.
+    /// Number of fetched bytes that had been fetched before.
     pub again_bytes: u64,
-    /// Bytes of those that nobody asked for.
+    /// Number of fetched bytes that were never requested.
     pub unused_bytes: u64,
     /// Bytes that faults mapped beyond those that count as read. Their use is not known.
     pub mapped_bytes: u64,
-    /// The part of the reads that begin where one before them ended.
+    /// Fraction of the reads that continue an earlier one.
     pub sequential_part: f64,
-    /// By which ways, with how many reads each.
+    /// Number of reads by system call or mechanism.
     pub ways: Vec<(ReadMethod, u64)>,
     /// Sizes, by powers of two.
     pub sizes: Vec<SizeCount>,
     /// Waits in nanoseconds, by powers of two.
     pub waits: Vec<SizeCount>,
-    /// The most frequent distances between the end of a read and the beginning of the next.
+    /// Most frequent distances between the end of a read and the start of the next.
     pub strides: Vec<StrideCount>,
-    /// How many requests to read devices had on average, while they had any.
+    /// Mean number of device read requests while busy.
     pub depth: f64,
-    /// The files that were waited for the longest, or read the most.
+    /// Files with the longest waits, or the most bytes read.
     pub files: Vec<FileStatistics>,
-    /// The threads that waited the longest, or read the most.
+    /// Threads with the longest waits, or the most bytes read.
     pub threads: Vec<ThreadStatistics>,
-    /// The part of the references to pages that a memory of each size would not hold (law `lru`).
+    /// Miss-ratio curve of the page references (policy `lru`).
     pub reuse: Vec<ReusePoint>,
 }
 
-/// How many are at least so large, and less than twice that.
+/// Number of values from `from` up to twice that, exclusive.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct SizeCount {
-    /// The least of them.
+    /// Lower bound.
     pub from: u64,
-    /// How many.
+    /// Number of values.
     pub count: u64,
 }
 
 /// A distance between reads.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct StrideCount {
-    /// From the end of a read to the beginning of the next, in bytes.
+    /// Bytes from the end of a read to the start of the next.
     pub bytes: i64,
-    /// How often.
+    /// Number of occurrences.
     pub count: u64,
 }
 
 /// A file.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FileStatistics {
-    /// Its path.
+    /// Path.
     pub path: String,
-    /// Its length in bytes, where it is known.
+    /// Length in bytes, if known.
     pub bytes: Option<u64>,
-    /// How many reads.
+    /// Number of reads.
     pub reads: u64,
-    /// Bytes that they were given.
+    /// Bytes read by the program.
     pub got_bytes: u64,
     /// Bytes fetched from the device for it.
     pub fetched_bytes: u64,
-    /// How long they waited together, in seconds.
+    /// Sum of the waits in seconds.
     pub waited_seconds: f64,
 }
 
 /// A thread.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ThreadStatistics {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// The kernel's number of it.
+    /// Thread ID.
     pub task: u32,
-    /// How many reads.
+    /// Number of reads.
     pub reads: u64,
-    /// Bytes that they were given.
+    /// Bytes read.
     pub got_bytes: u64,
-    /// How long they waited together, in seconds.
+    /// Sum of the waits in seconds.
     pub waited_seconds: f64,
 }
 
-/// The shape of what was gathered.
+/// Computes the statistics.
 pub(super) fn of(gathered: &RecordingData) -> ReadShape {
     let files = gathered.files.values();
     let pattern = &gathered.pattern;
@@ -129,6 +129,7 @@ pub(super) fn of(gathered: &RecordingData) -> ReadShape {
     }
 }
 
+/// Returns the files with the longest waits, or the most bytes read.
 fn file_shapes(gathered: &RecordingData) -> Vec<FileStatistics> {
     let read = gathered.files.values().filter(|file| file.reads > 0);
     let mut files: Vec<_> = read.collect();
@@ -144,6 +145,7 @@ fn file_shapes(gathered: &RecordingData) -> Vec<FileStatistics> {
     shapes.collect()
 }
 
+/// Returns the threads with the longest waits, or the most bytes read.
 fn thread_shapes(gathered: &RecordingData) -> Vec<ThreadStatistics> {
     let mut threads: Vec<_> = gathered.threads.values().filter(|it| it.reads > 0).collect();
     threads.sort_by_key(|thread| std::cmp::Reverse((thread.waited_ns, thread.got_bytes)));

@@ -1,28 +1,28 @@
-//! How long at least one of many spans of time lasted.
+//! Union of time intervals.
 
-/// Spans that still may be joined to later ones are kept; of more than these the earliest are
-/// taken for over.
+/// Number of intervals that can still be merged with later ones. Beyond twice this number the
+/// earliest are closed.
 const KEPT: usize = 4096;
 
-/// The union of spans, which come in the order of their ends.
+/// Union of intervals that arrive in order of their ends.
 #[derive(Clone, Debug, Default)]
 pub(super) struct IntervalUnion {
-    /// Apart from each other, in their order.
+    /// Disjoint intervals in order.
     spans: Vec<(u64, u64)>,
-    /// The length of those that are not kept.
+    /// Total length of the closed intervals.
     closed_ns: u64,
     sum_ns: u64,
     count: u64,
 }
 
 impl IntervalUnion {
-    /// Adds one.
+    /// Adds an interval.
     pub fn add(&mut self, begin: u64, end: u64) {
         self.sum_ns += end - begin;
         self.count += 1;
         let (mut begin, mut end) = (begin, end);
         while let Some(&(first, last)) = self.spans.last() {
-            // One that ended later than this stands before it where times are not quite in order.
+            // If times are not exactly in order, an interval with a later end can precede it.
             if last < begin {
                 break;
             }
@@ -36,22 +36,22 @@ impl IntervalUnion {
         }
     }
 
-    /// How long at least one lasted.
+    /// Total time covered by at least one interval.
     pub fn union_ns(&self) -> u64 {
         self.closed_ns + self.spans.iter().map(|(begin, end)| end - begin).sum::<u64>()
     }
 
-    /// How many lasted at a time on average, while any did; 0 where there is none.
+    /// Mean number of concurrent intervals over the covered time. 0 if there is none.
     pub fn depth(&self) -> f64 {
         self.sum_ns as f64 / self.union_ns().max(1) as f64
     }
 
-    /// How many there were.
+    /// Number of intervals.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// How long they were together.
+    /// Sum of the lengths of all intervals.
     pub fn sum_ns(&self) -> u64 {
         self.sum_ns
     }

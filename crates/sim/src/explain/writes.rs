@@ -1,36 +1,38 @@
-//! Waits that met writes on their device, and how much longer they were.
+//! Waits concurrent with writes on the same device, and their extra duration.
 //!
-//! A request may be held back before the device has it, by the kernel's scheduler or because its
-//! queue is full: so it is the reader's wait that counts, and not the device's time.
+//! The kernel's scheduler or a full queue can delay a request before it reaches the device.
+//! Therefore the reader's wait is used, not the device's time.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::recording::{DeviceOperation, RequestRecord};
 
-/// A write that ends later than this after a read did not stand in its way.
+/// Maximum delay in ns of a write's record behind a read. A write that ends later had no influence
+/// on the read.
 const WRITE_RECORD_DELAY_NS: u64 = 100_000_000;
 
-/// Fewer requests are no base to compare with.
+/// Minimum number of waits for a comparison.
 const MIN_SAMPLES: u64 = 20;
 
-/// So many times as long as without writes is in the way.
+/// Ratio of the mean wait with writes to the baseline above which writes count as the cause.
 const SLOWDOWN_MIN: f64 = 2.0;
 
-/// The reads of one size class of a device.
+/// Waits of one size class on one device.
 #[derive(Clone, Debug, Default)]
 struct WaitHistogram {
-    /// In logarithms: eight to each doubling.
+    /// Numbers of waits without concurrent writes, by logarithm: eight steps per doubling.
     clear: BTreeMap<u32, u64>,
+    /// Numbers of waits with concurrent writes.
     met: BTreeMap<u32, u64>,
     clear_ns: u64,
     met_ns: u64,
 }
 
-/// What writes do to reads, device by device.
+/// Effect of writes on reads, per device.
 #[derive(Debug, Default)]
 pub(super) struct WriteInterference {
     writes: VecDeque<(u64, u64, u64)>,
-    /// Reads whose writes may still be to come: device, begin, end, bytes.
+    /// Reads whose concurrent writes may still follow: device, start, end, bytes.
     reads: VecDeque<(u64, u64, u64, u64)>,
     classes: BTreeMap<(u64, u32), WaitHistogram>,
     pub bytes: BTreeMap<u64, u64>,
@@ -39,7 +41,7 @@ pub(super) struct WriteInterference {
 }
 
 impl WriteInterference {
-    /// Takes a request.
+    /// Processes a device request.
     pub fn take(&mut self, request: &RequestRecord) {
         let now = request.end_ns;
         match request.work {
@@ -64,13 +66,13 @@ impl WriteInterference {
         range.map(|((_, thread), bytes)| (*thread, *bytes)).collect()
     }
 
-    /// Takes a wait for so many bytes of a device.
+    /// Records a wait for `bytes` of a device.
     pub fn wait(&mut self, device: u64, (begin_ns, end_ns): (u64, u64), bytes: u64) {
         self.reads.push_back((device, begin_ns, end_ns, bytes));
         self.settle(end_ns.saturating_sub(WRITE_RECORD_DELAY_NS));
     }
 
-    /// Decides of the reads that ended before `until_ns`.
+    /// Classifies the reads that ended before `until_ns`.
     pub fn settle(&mut self, until_ns: u64) {
         while let Some(&(device, begin, end, bytes)) = self.reads.front() {
             if end > until_ns {
@@ -90,8 +92,8 @@ impl WriteInterference {
         }
     }
 
-    /// Of the waits for a device, the part that is lost to writes; and how long one that met writes
-    /// took on average, and one that did not, in nanoseconds.
+    /// Returns the fraction of the waits for a device that is lost to writes, and the mean waits in
+    /// ns with and without concurrent writes.
     pub fn lost_part(&self, device: u64) -> Option<(f64, f64, f64)> {
         let (mut lost, mut all, mut met_ns, mut met, mut base_ns) = (0.0, 0.0, 0.0, 0.0, 0.0);
         for ((on, _), class) in &self.classes {
@@ -120,11 +122,12 @@ impl WriteInterference {
     }
 }
 
+/// Returns the class of a duration: eight steps per doubling.
 fn logarithm(ns: u64) -> u32 {
     (f64::log2(ns.max(1) as f64) * 8.0) as u32
 }
 
-/// What the slowest of the fastest tenth takes.
+/// Returns the longest wait of the fastest tenth.
 fn fastest_tenth(class: &WaitHistogram) -> f64 {
     let mut all = class.clear.clone();
     for (logarithm, count) in &class.met {
@@ -155,7 +158,8 @@ mod tests {
         }
     }
 
-    /// Fifty waits of 100 µs, then fifty of 300 µs within one long write each: of 20 ms 10 are lost.
+    /// Fifty waits of 100 µs, then fifty of 300 µs, each within one long write: 10 of 20 ms are
+    /// lost.
     #[test]
     fn reads_that_meet_writes_are_held_against_those_that_do_not() {
         let mut writes = WriteInterference::default();

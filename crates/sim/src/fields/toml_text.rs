@@ -1,7 +1,7 @@
-//! TOML as a tree of fields, each with the line that it stands on.
+//! Parses TOML into a tree of fields with line numbers.
 //!
-//! Any value may be written `{ value = …, source = "…" }`: where its author has it from. A switch
-//! is a number, 0 or 1; so is every number, whole or not.
+//! Any value can be written as `{ value = …, source = "…" }` to state its source. A switch is the
+//! number 0 or 1. All numbers are floating-point.
 
 use std::path::Path;
 
@@ -9,10 +9,10 @@ use toml::de::{DeTable, DeValue};
 
 use super::{FieldBlock, FieldValue, FileError, NamedValue};
 
-/// The tree of the fields of a TOML file.
+/// Parses a TOML file into a tree of fields.
 ///
 /// # Errors
-/// The text is not TOML; told with the line.
+/// Fails with the line number if the text is not TOML.
 pub fn parse(text: &str, file: &Path) -> Result<FieldBlock, FileError> {
     let file = file.display().to_string();
     let lines = LineOffsets::new(text);
@@ -25,7 +25,7 @@ pub fn parse(text: &str, file: &Path) -> Result<FieldBlock, FileError> {
     Ok(block(table.get_ref(), &file, 1, "", &lines))
 }
 
-/// Where lines begin.
+/// Offsets of the line ends, for the conversion of offsets to line numbers.
 struct LineOffsets(Vec<usize>);
 
 impl LineOffsets {
@@ -33,11 +33,13 @@ impl LineOffsets {
         LineOffsets(text.match_indices('\n').map(|(at, _)| at).collect())
     }
 
+    /// Returns the line number of a byte offset.
     fn of(&self, at: usize) -> usize {
         self.0.partition_point(|end| *end < at) + 1
     }
 }
 
+/// Converts a TOML table.
 fn block(
     table: &DeTable<'_>,
     file: &str,
@@ -69,6 +71,7 @@ fn block(
     }
 }
 
+/// Converts a TOML value.
 fn value(
     item: &DeValue<'_>,
     file: &str,
@@ -81,7 +84,7 @@ fn value(
     match item {
         DeValue::String(text) => FieldValue::Text(text.to_string()),
         DeValue::Integer(digits) if digits.radix() == 10 => number(digits.as_str()),
-        // Digits alone would say another number: 0x10 is 16.
+        // The digits must be read in their radix: 0x10 is 16.
         DeValue::Integer(digits) => u64::from_str_radix(digits.as_str(), digits.radix())
             .map_or(FieldValue::Text(digits.to_string()), |number| {
                 FieldValue::Number(number as f64)

@@ -1,13 +1,11 @@
-//! Sums in a value: fio takes `(4*1024)` wherever it takes a number.
+//! Arithmetic in values: fio accepts `(4*1024)` wherever it accepts a number.
 //!
-//! An expression stands in brackets, and has `+`, `-`, `*`, `/`, `%`, `^`,
-//! brackets, and numbers with the units that the option takes. Division gives
-//! the whole part. What overflows, falls below zero at its end or divides by
-//! zero is no number.
+//! An expression in brackets contains `+`, `-`, `*`, `/`, `%`, `^`, brackets, and numbers with the
+//! units of the option. Division returns the integer part. An expression that overflows, has a
+//! negative result or divides by zero is invalid.
 
-/// The value of an expression in brackets; `None` where the text is not in
-/// brackets, and `Some(None)` where it is and has no value. `number` reads a
-/// number with its unit.
+/// Evaluates an expression in brackets. Returns `None` if the text is not in brackets, and
+/// `Some(None)` if it is and has no value. `number` parses a number with its unit.
 pub fn evaluate_in_brackets(
     text: &str,
     number: &dyn Fn(&str) -> Option<u64>,
@@ -21,9 +19,10 @@ pub fn evaluate_in_brackets(
     Some(value.and_then(|value| u64::try_from(value).ok()))
 }
 
-/// The deepest nesting of brackets and signs that is read.
+/// Maximum nesting of brackets and signs.
 const DEPTH_MAX: u32 = 64;
 
+/// Parser of an expression.
 struct ExpressionReader<'a> {
     rest: &'a str,
     number: &'a dyn Fn(&str) -> Option<u64>,
@@ -31,6 +30,7 @@ struct ExpressionReader<'a> {
 }
 
 impl ExpressionReader<'_> {
+    /// Consumes the character `letter` if it is next. Returns true in that case.
     fn takes(&mut self, letter: char) -> bool {
         let rest = self.rest.trim_start();
         let taken = rest.strip_prefix(letter);
@@ -38,6 +38,7 @@ impl ExpressionReader<'_> {
         taken.is_some()
     }
 
+    /// Parses a sum of products.
     fn sum(&mut self) -> Option<i128> {
         let mut value = self.product()?;
         loop {
@@ -51,6 +52,7 @@ impl ExpressionReader<'_> {
         }
     }
 
+    /// Parses a product of powers.
     fn product(&mut self) -> Option<i128> {
         let mut value = self.power()?;
         loop {
@@ -66,6 +68,7 @@ impl ExpressionReader<'_> {
         }
     }
 
+    /// Parses a power.
     fn power(&mut self) -> Option<i128> {
         let base = self.factor()?;
         match self.takes('^') {
@@ -74,6 +77,7 @@ impl ExpressionReader<'_> {
         }
     }
 
+    /// Parses a nested part, within the maximum nesting.
     fn deeper(&mut self, part: fn(&mut Self) -> Option<i128>) -> Option<i128> {
         self.depth += 1;
         let value = if self.depth > DEPTH_MAX { None } else { part(self) };
@@ -81,6 +85,7 @@ impl ExpressionReader<'_> {
         value
     }
 
+    /// Parses a number, a negation or a bracket.
     fn factor(&mut self) -> Option<i128> {
         if self.takes('-') {
             return self.deeper(Self::factor)?.checked_neg();
@@ -103,7 +108,7 @@ mod tests {
         evaluate_in_brackets(text, &|number| number.parse().ok())
     }
 
-    /// Worked by hand; the order of operations is that of arithmetic.
+    /// Worked by hand with the usual precedence.
     #[test]
     fn expressions_have_the_values_of_arithmetic() {
         assert_eq!(value("(4*1024)"), Some(Some(4096)));

@@ -1,5 +1,5 @@
-//! A job on its way: it starts as fio's defaults, takes options in the order of the file, and is
-//! checked as a whole at the end.
+//! A job under construction: it starts with fio's defaults, receives the options in the order of
+//! the file, and is finally checked as a whole.
 
 use readpath_core::request::{Class, Priority};
 use readpath_core::unit::Time;
@@ -13,14 +13,14 @@ use super::{
     VerifyRule,
 };
 
-/// fio's `randseed` when none is given (`fio --cmdhelp=randseed`).
+/// fio's default `randseed` (`fio --cmdhelp=randseed`).
 const SEED_DEFAULT: u64 = 0x89;
 
-/// A job while its options are read. What takes several options to say stands beside the job.
+/// A job under construction. Properties that depend on several options have fields of their own.
 #[derive(Clone, Debug)]
 pub struct JobDraft {
     pub job: Job,
-    /// The value of `name`, which wins over the section's name.
+    /// The value of `name`, which replaces the section's name.
     pub name: Option<String>,
     pub kilo: ByteUnits,
     pub flow: Option<ReadWriteOption>,
@@ -45,7 +45,7 @@ pub struct JobDraft {
     pub steady_ramp: Time,
     pub ends_synced: bool,
     pub closes_synced: bool,
-    /// After so many writes a sync, and a sync of data, for `sync`.
+    /// Number of writes between syncs, and between data syncs, for `sync`.
     pub each_synced: (u32, u32),
     pub verifies: bool,
     pub verifies_at_end: bool,
@@ -53,18 +53,18 @@ pub struct JobDraft {
     pub verify_backlog: u32,
     pub verify_batch: u32,
     pub replay: ReplayOptions,
-    /// Why the value that was just put in is refused, where it is one that fio takes.
+    /// Reason to reject the last value, which fio accepts.
     pub refused: Option<&'static str>,
 }
 
-/// What `rw` said.
+/// The value of `rw`.
 #[derive(Clone, Copy, Debug)]
 pub struct ReadWriteOption {
     pub is_random: bool,
     pub direction: TransferDirection,
 }
 
-/// Which way the data goes.
+/// Direction of the transfers.
 #[derive(Clone, Copy, Debug)]
 pub enum TransferDirection {
     Read,
@@ -72,7 +72,7 @@ pub enum TransferDirection {
     Mix,
 }
 
-/// What `zonemode` said.
+/// The value of `zonemode`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ZoneMode {
     None,
@@ -192,19 +192,19 @@ impl Default for JobDraft {
 }
 
 impl JobDraft {
-    /// This draft as the start of the job whose section is at `line`.
+    /// Returns this draft as the start of a job whose section is at `line`.
     pub fn for_job(mut self, section: &str, line: usize) -> JobDraft {
         section.clone_into(&mut self.job.name);
         self.job.line = line;
-        // `stonewall` in a global section is of the jobs below it, `name` of none.
+        // In a global section, `stonewall` applies to the jobs after it, `name` to none.
         self.name = None;
         self
     }
 
-    /// Puts one option in.
+    /// Sets one option.
     ///
     /// # Errors
-    /// There is no such option, it is refused, or the value is not what it takes.
+    /// Fails if the option does not exist or is rejected, or if the value is invalid.
     pub fn set(&mut self, line: usize, name: &str, value: Option<&str>) -> Result<(), JobError> {
         let Some(option) = FioOption::find(name) else {
             let (option, nearest) = (name.to_owned(), FioOption::nearest(name));
@@ -215,7 +215,7 @@ impl JobDraft {
         option.put(self, line, name, value)
     }
 
-    /// Notes that an option stands in the job which changes nothing here.
+    /// Records an option without effect.
     pub fn note_without_effect(&mut self, name: &'static str) {
         if !self.job.without_effect.contains(&name) {
             self.job.without_effect.push(name);
@@ -225,7 +225,7 @@ impl JobDraft {
     /// Checks the job as a whole.
     ///
     /// # Errors
-    /// Two options contradict each other.
+    /// Fails if two options contradict each other.
     pub fn finish(self) -> Result<Job, JobError> {
         let strides = self.strides();
         let zones_conflict = self.zones_conflict();
@@ -283,28 +283,28 @@ impl JobDraft {
             (job.sync.writes, job.sync.data_writes) = self.each_synced;
         }
         job.sync.at_end = self.ends_synced || self.closes_synced;
-        // Raw I/O is past the cache by its nature, and so are commands to a driver.
+        // Raw I/O always bypasses the page cache, and so do commands to a driver.
         job.is_direct |= job.engine == JobEngine::Raw
             || job.engine_named.is_some_and(|named| ["sg", "io_uring_cmd"].contains(&named));
-        // A file here has a fixed size, and is full at its end.
+        // A file here has a fixed size and is full at its end.
         if self.fills_storage {
             job.size = None;
         }
-        // A mapping goes through the page cache, whatever is said.
+        // A mapping always uses the page cache.
         if job.engine == JobEngine::Mmap && std::mem::take(&mut job.is_direct) {
             job.without_effect.push("direct");
         }
-        // As fio, which says so.
+        // fio does the same and reports it.
         if job.is_time_based && job.runtime.is_none() && job.latency_target.is_none() {
             job.is_time_based = false;
             job.without_effect.push("time_based");
         }
         if !job.engine.is_async() {
-            job.depth = 1; // as fio, which says so in a note
+            job.depth = 1; // fio does the same and reports it in a note
         }
-        // fio: a batch of 0, or above the depth, is the depth.
+        // In fio a batch of 0, or above the depth, is the depth.
         job.batch = if job.batch == 0 { job.depth } else { job.batch.min(job.depth) };
-        // 0 polls in fio: what is complete is taken, as with 1.
+        // 0 means polling in fio: available completions are collected, as with 1.
         job.batch_complete = job.batch_complete.clamp(1, job.depth);
         job.low = if job.low == 0 { job.depth } else { job.low.min(job.depth) };
         match zones_conflict.or(conflict(&job)) {
@@ -348,7 +348,7 @@ fn aligns_otherwise(job: &Job) -> bool {
     job.pattern.is_random && (differs(0) || differs(1))
 }
 
-/// Two options that contradict each other, and what to do.
+/// Returns the description of two contradictory options, with a remedy.
 fn conflict(job: &Job) -> Option<&'static str> {
     rates_conflict(&job.rate)
 }

@@ -1,43 +1,46 @@
-//! fio's engines: which of ours stands in for each, and which are refused.
+//! fio's engines: supported, replaced by another engine, or rejected.
 
 use super::JobEngine;
 
-/// One of fio's engines.
+/// An engine of fio.
 #[derive(Clone, Copy, Debug)]
 pub struct FioEngine {
-    /// Its name in a job file.
+    /// Name in a job file.
     pub name: &'static str,
-    /// What becomes of it here.
+    /// Level of support.
     pub class: EngineClass,
 }
 
-/// What becomes of an engine of fio.
+/// Level of support of an engine.
 #[derive(Clone, Copy, Debug)]
 pub enum EngineClass {
-    /// It is one of ours.
+    /// Supported directly.
     Ours(JobEngine),
-    /// Another one stands in for it, which reads and writes the same bytes.
+    /// Replaced by another engine that reads and writes the same bytes.
     StoodInFor {
-        /// The one of ours.
+        /// The replacement.
         by: JobEngine,
-        /// In what the two differ.
+        /// Difference between the two.
         but: &'static str,
     },
-    /// It is refused.
+    /// Rejected.
     Refused {
-        /// Why.
+        /// Reason.
         because: &'static str,
     },
 }
 
+/// Declares a supported engine.
 const fn ours(name: &'static str, engine: JobEngine) -> FioEngine {
     FioEngine { name, class: EngineClass::Ours(engine) }
 }
 
+/// Declares a replaced engine.
 const fn replaced(name: &'static str, by: JobEngine, but: &'static str) -> FioEngine {
     FioEngine { name, class: EngineClass::StoodInFor { by, but } }
 }
 
+/// Declares a rejected engine.
 const fn refused(name: &'static str, because: &'static str) -> FioEngine {
     FioEngine { name, class: EngineClass::Refused { because } }
 }
@@ -47,7 +50,7 @@ const REMOTE: &str = "it speaks to a storage service by a protocol of its own";
 const NAMES: &str = "it measures calls on names and sizes of files, and moves no data";
 const DEVICE: &str = "it sends commands to a device driver in place of reads and writes";
 
-/// All engines of fio, and one of ours that fio has not.
+/// All engines of fio, and the additional engine `raw`.
 pub const ENGINES: &[FioEngine] = &[
     ours("psync", JobEngine::Psync),
     ours("sync", JobEngine::Sync),

@@ -1,96 +1,96 @@
-//! What can be wrong with a job file, each with its line and what to do.
+//! Errors in a job file, each with its line and a remedy.
 
 use std::fmt;
 
-/// What is wrong with a job file. Lines are counted from 1, in the file that holds them.
+/// Error in a job file. Lines count from 1, in the file that contains them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum JobError {
-    /// An option stands before the first section.
+    /// An option precedes the first section.
     OutsideSection {
-        /// Its line.
+        /// Line number.
         line: usize,
-        /// What stands there.
+        /// Text of the line.
         text: String,
     },
     /// A line that starts with `[` is not `[name]`.
     BadSection {
-        /// The line.
+        /// Line number.
         line: usize,
-        /// What stands there.
+        /// Text of the line.
         text: String,
     },
     /// fio has no such option.
     UnknownOption {
-        /// The line.
+        /// Line number.
         line: usize,
-        /// The option.
+        /// Name of the option.
         option: String,
-        /// The option of fio whose name is nearest, if one is near.
+        /// Most similar option of fio, if any.
         nearest: Option<&'static str>,
     },
-    /// The option would change what is measured, and can't be honoured.
+    /// The option would change the measurement and is not supported.
     Refused {
-        /// The line.
+        /// Line number.
         line: usize,
-        /// The option, with its value.
+        /// Option with its value.
         option: String,
-        /// Why.
+        /// Reason.
         because: &'static str,
     },
-    /// `include`, `${VARIABLE}`, `$keyword`: what they stand for can't be had.
+    /// The value of `include`, `${VARIABLE}` or `$keyword` is not available.
     NotFound {
-        /// The line.
+        /// Line number.
         line: usize,
-        /// What stands there.
+        /// Text of the item.
         text: String,
-        /// Why not, and what to do.
+        /// Reason and remedy.
         advice: String,
     },
-    /// An error in a file that is included.
+    /// An error in an included file.
     Included {
-        /// The line of the `include`.
+        /// Line of the `include`.
         line: usize,
-        /// The name of the file.
+        /// Name of the included file.
         file: String,
-        /// What is wrong there.
+        /// The error in it.
         error: Box<JobError>,
     },
-    /// The value of an option can't be used.
+    /// The value of an option is invalid.
     BadValue {
-        /// The line.
+        /// Line number.
         line: usize,
-        /// The option.
+        /// Name of the option.
         option: String,
-        /// The value; empty when there is none.
+        /// The value. Empty if there is none.
         value: String,
-        /// What is expected: form, unit, bounds.
+        /// Expected form, unit and bounds.
         expected: String,
     },
-    /// A job does not say whether it reads or writes.
+    /// A job does not state its direction.
     NoDirection {
-        /// The line of its section.
+        /// Line of its section.
         line: usize,
-        /// Its name.
+        /// Name of the job.
         job: String,
     },
-    /// Two options of one job don't go together.
+    /// Two options of one job contradict each other.
     Conflict {
-        /// The line of the section.
+        /// Line of the section.
         line: usize,
-        /// The name of the job.
+        /// Name of the job.
         job: String,
-        /// What is wrong, and what to do.
+        /// Problem and remedy.
         what: String,
     },
-    /// There is no job in the file.
+    /// The file contains no job.
     NoJobs,
 }
 
-/// The most letters of a file's text that a message repeats.
+/// Maximum number of characters of a file's text in a message.
 const SHOWN_MAX: usize = 120;
 
-/// Text out of a file as a message may repeat it: what a terminal would obey is written as an
-/// escape, and a long text is cut.
+/// Returns a text from a file in a safe form for messages: control characters are escaped, and a
+/// long text is truncated.
 pub fn shown(text: &str) -> String {
     let mut shown = String::new();
     for (at, letter) in text.chars().enumerate() {
@@ -106,7 +106,7 @@ pub fn shown(text: &str) -> String {
     shown
 }
 
-/// Letters that show nothing and turn the direction of what follows.
+/// Returns true for invisible characters and those that change the text direction.
 fn is_hidden(letter: char) -> bool {
     matches!(letter, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }

@@ -1,37 +1,37 @@
-//! The kinds of things that a job's options choose between.
+//! Types of the values of a job's options.
 
 use readpath_core::unit::Time;
 
-/// What a job does so that what it wrote survives a loss of power.
+/// Syncs that make written data durable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SyncRule {
-    /// After so many writes `fsync(2)` (`fsync`, `sync`); 0 for never.
+    /// Number of writes between `fsync(2)` calls (`fsync`, `sync`). 0 for never.
     pub writes: u32,
-    /// After so many writes `fdatasync(2)` (`fdatasync`, `sync=dsync`); 0 for never.
+    /// Number of writes between `fdatasync(2)` calls (`fdatasync`, `sync=dsync`). 0 for never.
     pub data_writes: u32,
     /// `fsync(2)` at the end (`end_fsync`, `fsync_on_close`).
     pub at_end: bool,
 }
 
-/// The order of places, and the direction.
+/// Order of the positions, and direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JobPattern {
-    /// Whether the places are random; else one after the other.
+    /// True for random positions, false for sequential ones.
     pub is_random: bool,
-    /// Of a hundred operations, how many are reads: 100 for a reader, 0 for a writer.
+    /// Percentage of reads: 100 for a reader, 0 for a writer.
     pub reads_percent: u8,
 }
 
-/// So many bytes, or a share of a file that must be known first.
+/// A number of bytes, or a fraction of a file of known size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BytesOrPercent {
     /// A number of bytes.
     Bytes(u64),
-    /// 1 to 100 percent (0 too, for an offset).
+    /// 1 to 100 percent (for an offset also 0).
     Percent(u8),
 }
 
-/// By which system call a process moves its data.
+/// I/O engine: the system call that transfers the data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum JobEngine {
     /// `lseek(2)` and `read(2)`.
@@ -43,20 +43,19 @@ pub enum JobEngine {
     Libaio,
     /// io_uring.
     IoUring,
-    /// A mapping that is copied from: it faults page by page.
+    /// Copies from a mapping, with page faults.
     Mmap,
-    /// Past the page cache in chunks, which a law of raw I/O cuts: ours alone,
-    /// fio has no engine of that name.
+    /// Direct I/O in chunks of a chunking policy. An extension: fio has no such engine.
     Raw,
 }
 
 impl JobEngine {
-    /// Whether several operations of one process may be in flight.
+    /// Returns true if a process can have several operations in flight.
     pub const fn is_async(self) -> bool {
         matches!(self, JobEngine::Libaio | JobEngine::IoUring)
     }
 
-    /// Its name in a job file.
+    /// Name in a job file.
     pub const fn name(self) -> &'static str {
         match self {
             JobEngine::Sync => "sync",
@@ -69,98 +68,99 @@ impl JobEngine {
     }
 }
 
-/// What is said to the kernel of the pattern before the job.
+/// Advice to the kernel about the pattern.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AdviceHint {
-    /// Nothing (`0`).
+    /// No advice (`0`).
     None,
     /// The job's own pattern, sequential or random (`1`).
     #[default]
     Pattern,
-    /// Sequential, whatever the job does.
+    /// Sequential, for any pattern of the job.
     Sequential,
-    /// Random, whatever the job does.
+    /// Random, for any pattern of the job.
     Random,
 }
 
-/// How random places are spread over the blocks.
+/// Distribution of random positions over the blocks.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Distribution {
-    /// Each block as likely as any other.
+    /// All blocks are equally likely.
     #[default]
     Uniform,
-    /// The block of rank `k` is chosen with a probability in proportion to `k^-theta`.
+    /// The block of rank `k` has a probability proportional to `k^-theta`.
     Zipf {
-        /// The exponent: above 0, and not 1.
+        /// Exponent, above 0 and not 1.
         theta: f64,
-        /// Where the most frequent block lies, as a share of the blocks from 0 to 1; `None`:
-        /// the ranks are scattered.
+        /// Position of the most frequent block, as a fraction of the blocks from 0 to 1. `None`
+        /// scatters the ranks.
         center: Option<f64>,
     },
-    /// Self-similar: a share `power` of the blocks gets all but `power` of the operations.
+    /// Self-similar: a fraction `power` of the blocks gets all but `power` of the operations.
     Pareto {
-        /// The share: above 0, below 1.
+        /// Fraction, above 0 and below 1.
         power: f64,
-        /// As with [`Distribution::Zipf`].
+        /// Position of the most frequent block, as in [`Distribution::Zipf`].
         center: Option<f64>,
     },
     /// A normal distribution.
     Normal {
-        /// Its standard deviation, in percent of the blocks.
+        /// Standard deviation in percent of the blocks.
         deviation_percent: f64,
-        /// As with [`Distribution::Zipf`]; `None`: in the middle.
+        /// Position of the most frequent block, as in [`Distribution::Zipf`]. `None` means the
+        /// middle.
         center: Option<f64>,
     },
     /// Zones with a share of the operations each.
     Zoned {
-        /// The zones of reads and of writes, in the order of the file.
+        /// Zones of reads and of writes, in the order of the file.
         zones: [Vec<DistributionZone>; 2],
-        /// Whether a zone's length is in bytes; else it is in percent of the file.
+        /// True if the length of a zone is in bytes, false if it is in percent of the file.
         is_absolute: bool,
     },
 }
 
-/// One zone of a [`Distribution::Zoned`].
+/// A zone of a [`Distribution::Zoned`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DistributionZone {
-    /// Of a hundred operations, how many fall into it.
+    /// Percentage of the operations in this zone.
     pub share: u8,
-    /// Its length: bytes, or percent of the file.
+    /// Length in bytes, or in percent of the file.
     pub length: u64,
 }
 
-/// Where the randomness of random places comes from (`random_generator`).
+/// Random generator of the positions (`random_generator`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Generator {
-    /// L'Ecuyer's `taus88`; for very large areas `taus258`, as fio does.
+    /// L'Ecuyer's `taus88`, and `taus258` for very large areas, as in fio.
     #[default]
     Tausworthe,
-    /// A linear feedback shift register, which takes each block once and needs no map.
+    /// A linear feedback shift register, which covers each block once without a map.
     Lfsr,
     /// L'Ecuyer's `taus258`.
     Tausworthe64,
-    /// A keyed permutation, which takes each block once in constant memory: ours alone.
+    /// A keyed permutation, which covers each block once in constant memory. An extension of fio.
     Permutation,
 }
 
-/// The sizes of the operations of one direction.
+/// Sizes of the operations of one direction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BlockSizes {
-    /// All alike, of so many bytes.
+    /// One size in bytes.
     One(u64),
-    /// Any from the least to the most, in steps of the least (`bsrange`).
+    /// A random size between the bounds, in steps of the smallest (`bsrange`).
     Range {
-        /// The smallest.
+        /// Smallest size.
         least: u64,
-        /// The largest.
+        /// Largest size.
         most: u64,
     },
-    /// Some sizes, each with a share in percent (`bssplit`).
+    /// Several sizes, each with a share in percent (`bssplit`).
     Split(Vec<(u64, u8)>),
 }
 
 impl BlockSizes {
-    /// The largest size in bytes.
+    /// Largest size in bytes.
     pub fn most(&self) -> u64 {
         match self {
             BlockSizes::One(bytes) | BlockSizes::Range { most: bytes, .. } => *bytes,
@@ -168,7 +168,7 @@ impl BlockSizes {
         }
     }
 
-    /// The smallest size in bytes.
+    /// Smallest size in bytes.
     pub fn least(&self) -> u64 {
         match self {
             BlockSizes::One(bytes) | BlockSizes::Range { least: bytes, .. } => *bytes,
@@ -177,14 +177,14 @@ impl BlockSizes {
     }
 }
 
-/// What `rw=randread:8` and `rw=read:4k` change in the order of places.
+/// Modification of the order by `rw=randread:8` or `rw=read:4k`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RandomSequence {
-    /// A new random place is drawn after so many operations; at least 1.
+    /// Number of operations per random position, at least 1.
     pub every: u32,
-    /// What the operations between do (`rw_sequencer`).
+    /// Behaviour of the operations in between (`rw_sequencer`).
     pub kind: Sequencer,
-    /// Added to each sequential place after the first, in bytes; may be negative.
+    /// Bytes added to each sequential position after the first. Can be negative.
     pub skip_bytes: i64,
 }
 
@@ -194,22 +194,22 @@ impl Default for RandomSequence {
     }
 }
 
-/// What the operations between two random places do (`rw_sequencer`).
+/// Behaviour of the operations between two random positions (`rw_sequencer`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sequencer {
-    /// They go on behind the last one.
+    /// They continue the previous operation.
     #[default]
     Sequential,
-    /// They go to the same place again.
+    /// They repeat the same position.
     Identical,
 }
 
-/// Which of several files is next (`file_service_type`).
+/// Choice of the next file among several (`file_service_type`).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FileService {
-    /// How the next one is chosen.
+    /// Rule for the choice.
     pub kind: FileServiceKind,
-    /// After how many operations; at least 1. `None`: when the file is done.
+    /// Number of operations between choices, at least 1. `None` means at the end of each file.
     pub every: Option<u32>,
 }
 
@@ -219,56 +219,57 @@ impl Default for FileService {
     }
 }
 
-/// How the next file is chosen.
+/// Rule for the choice of the next file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileServiceKind {
-    /// One after the other.
+    /// In rotation.
     InTurn,
     /// At random.
     Random,
 }
 
-/// How fast a job goes at most, per direction; 0 for as fast as it can.
+/// Rate limits of a job per direction. 0 means no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RateLimits {
-    /// Bytes a second (`rate`), reads and writes.
+    /// Maximum bytes per second (`rate`), reads and writes.
     pub bytes: [u64; 2],
-    /// Operations a second (`rate_iops`).
+    /// Maximum operations per second (`rate_iops`).
     pub operations: [u32; 2],
-    /// Bytes a second that it must reach (`rate_min`).
+    /// Minimum bytes per second (`rate_min`).
     pub least_bytes: [u64; 2],
-    /// Operations a second that it must reach (`rate_iops_min`).
+    /// Minimum operations per second (`rate_iops_min`).
     pub least_operations: [u32; 2],
-    /// Over which time it must reach them (`rate_cycle`).
+    /// Period over which the minimum rates are checked (`rate_cycle`).
     pub cycle: Time,
-    /// Whether the times between operations are exponential (`rate_process=poisson`); else equal.
+    /// True for exponentially distributed intervals (`rate_process=poisson`), false for equal ones.
     pub is_poisson: bool,
-    /// Whether a pause is not caught up (`rate_ignore_thinktime`).
+    /// True if pauses are not made up for (`rate_ignore_thinktime`).
     pub ignores_pauses: bool,
 }
 
 impl RateLimits {
-    /// Whether it says anything at all.
+    /// Returns true if there is any limit.
     pub fn is_any(&self) -> bool {
         self.is_limit() || self.least_bytes != [0; 2] || self.least_operations != [0; 2]
     }
 
-    /// Whether it holds a job back.
+    /// Returns true if there is a maximum rate.
     pub fn is_limit(&self) -> bool {
         self.bytes != [0; 2] || self.operations != [0; 2]
     }
 }
 
-/// When a process pauses, and for how long.
+/// Pauses of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PauseRule {
-    /// How long (`thinktime`); zero for never.
+    /// Duration (`thinktime`). Zero for no pauses.
     pub time: Time,
-    /// After how many operations (`thinktime_blocks`); at least 1.
+    /// Number of operations between pauses (`thinktime_blocks`), at least 1.
     pub blocks: u32,
-    /// Whether issued operations count (`thinktime_blocks_type=issue`); else completed ones.
+    /// True if issued operations are counted (`thinktime_blocks_type=issue`), false for completed
+    /// ones.
     pub counts_issued: bool,
-    /// After how long a time of work in place of the operations (`thinktime_iotime`).
+    /// Time of work between pauses, instead of operations (`thinktime_iotime`).
     pub work_time: Option<Time>,
 }
 
@@ -278,132 +279,133 @@ impl Default for PauseRule {
     }
 }
 
-/// Zones that are read one after the other with gaps between (`zonemode=strided`).
+/// Zones that are read in sequence, with gaps between (`zonemode=strided`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StridedZones {
-    /// Bytes that are moved in each zone (`zonesize`).
+    /// Bytes transferred in each zone (`zonesize`).
     pub moved_bytes: u64,
-    /// Bytes from which they are chosen (`zonerange`).
+    /// Length of the range of a zone (`zonerange`).
     pub range_bytes: u64,
-    /// Bytes between one range's end and the next one's start (`zoneskip`).
+    /// Bytes between the end of one range and the start of the next (`zoneskip`).
     pub skip_bytes: u64,
 }
 
-/// Whether, and when, what was written is read back (`verify`).
+/// Verification of written data by reading it back (`verify`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VerifyRule {
-    /// After all is written (`do_verify`).
+    /// Verifies after all writes (`do_verify`).
     pub at_end: bool,
-    /// After so many writes (`verify_backlog`); 0 for never.
+    /// Number of writes between verifications (`verify_backlog`). 0 for never.
     pub backlog: u32,
-    /// So many at a time of the backlog (`verify_backlog_batch`); 0 for all.
+    /// Number of operations of the backlog per verification (`verify_backlog_batch`). 0 for all.
     pub backlog_batch: u32,
-    /// Whether nothing is written, and what an earlier run wrote is read (`verify_only`).
+    /// True if the job writes nothing and verifies the data of an earlier run (`verify_only`).
     pub is_only: bool,
 }
 
-/// This job's share of the operations of all jobs with the same flow (`flow`, `flow_id`).
+/// Share of this job in the operations of all jobs with the same flow (`flow`, `flow_id`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlowShareRule {
-    /// Which flow.
+    /// Flow number.
     pub id: u32,
-    /// Its weight, at least 1.
+    /// Weight, at least 1.
     pub weight: u32,
-    /// How long it waits when it is ahead of its share (`flow_sleep`).
+    /// Wait time when the job is ahead of its share (`flow_sleep`).
     pub sleep: Time,
 }
 
-/// When a job's rate counts as steady, which ends it (`steadystate`).
+/// Condition of a steady state, which ends the job (`steadystate`).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SteadyStateRule {
-    /// Whether operations a second are looked at (`iops`); else bytes (`bw`).
+    /// True for operations per second (`iops`), false for bytes per second (`bw`).
     pub is_operations: bool,
-    /// Whether the slope of the rates must be small (`iops_slope`); else their deviation.
+    /// True for a limit on the slope of the rates (`iops_slope`), false for their deviation.
     pub is_slope: bool,
-    /// How small: a share of the mean where `is_share`, else in the unit of the rate.
+    /// Limit: a fraction of the mean if `is_share`, otherwise in the unit of the rate.
     pub limit: f64,
-    /// Whether the limit is a share of the mean.
+    /// True if the limit is a fraction of the mean.
     pub is_share: bool,
-    /// Over how many seconds (`steadystate_duration`).
+    /// Duration in seconds (`steadystate_duration`).
     pub seconds: u32,
-    /// What is left out at the start (`steadystate_ramp_time`).
+    /// Time excluded at the start (`steadystate_ramp_time`).
     pub ramp: Time,
 }
 
-/// How the depth follows the latency (`latency_target`).
+/// Search for the queue depth with a given latency (`latency_target`).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LatencyTarget {
-    /// The latency that is to be kept.
+    /// Maximum latency.
     pub target: Time,
-    /// For how long it must be kept (`latency_window`).
+    /// Period in which it must be met (`latency_window`).
     pub window: Time,
-    /// By how many percent of the operations (`latency_percentile`).
+    /// Percentage of the operations that must meet it (`latency_percentile`).
     pub percentile: f64,
-    /// Whether the search goes on for the whole runtime (`latency_run`).
+    /// True if the search continues for the whole run time (`latency_run`).
     pub runs_on: bool,
 }
 
-/// Whom a job takes along when it ends (`exitall`, `exit_what`).
+/// Jobs that end with a job (`exitall`, `exit_what`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ExitScope {
-    /// Nobody.
+    /// No others.
     #[default]
     Nobody,
     /// The jobs of its reporting group.
     Group,
-    /// The jobs that run since the last barrier.
+    /// The jobs since the last barrier.
     Phase,
     /// All jobs.
     All,
 }
 
-/// A trace that is replayed in place of a pattern (`read_iolog`).
+/// A trace that is replayed instead of a pattern (`read_iolog`).
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReplayOptions {
-    /// The files of the trace, one a process.
+    /// Files of the trace, one per process.
     pub names: Vec<String>,
-    /// Whether its times are kept; else each operation follows the one before (`replay_no_stall`).
+    /// True if the times are kept. Otherwise operations follow each other directly
+    /// (`replay_no_stall`).
     pub keeps_times: bool,
-    /// In percent, how fast it goes (`replay_time_scale`).
+    /// Speed in percent (`replay_time_scale`).
     pub time_percent: u32,
-    /// Offsets are divided by so much (`replay_scale`).
+    /// Divisor of the offsets (`replay_scale`).
     pub scale: u32,
-    /// Offsets are rounded down to a multiple of so many bytes (`replay_align`).
+    /// Unit to which offsets are rounded down (`replay_align`).
     pub align_bytes: u64,
-    /// The file that everything goes to (`replay_redirect`).
+    /// File that receives all operations (`replay_redirect`).
     pub redirect: Option<String>,
-    /// What is left out (`replay_skip`): reads, writes.
+    /// Directions that are omitted (`replay_skip`): reads, writes.
     pub skips: [bool; 2],
 }
 
-/// The logs that each process of a job writes of its operations. Each is named by how its file's
-/// name begins.
+/// Logs of the operations of each process, given by the prefix of their file names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogOptions {
-    /// Of latencies (`write_lat_log`).
+    /// Latencies (`write_lat_log`).
     pub latency: Option<String>,
-    /// Of bytes a second (`write_bw_log`).
+    /// Bandwidth (`write_bw_log`).
     pub bandwidth: Option<String>,
-    /// Of operations a second (`write_iops_log`).
+    /// Operations per second (`write_iops_log`).
     pub operations: Option<String>,
-    /// Of the operations themselves, as a trace (`write_iolog`).
+    /// The operations themselves, as a trace (`write_iolog`).
     pub trace: Option<String>,
-    /// Over which time values are put together (`log_avg_msec`); zero: each has a line.
+    /// Window over which values are averaged (`log_avg_msec`). Zero means one line per value.
     pub window: Time,
-    /// Whether of a window the largest value counts (`log_max_value`); else the mean.
+    /// True if the maximum of a window is logged (`log_max_value`), false for the mean.
     pub logs_maximum: bool,
-    /// Whether a line has the operation's offset (`log_offset`).
+    /// True if a line contains the offset (`log_offset`).
     pub has_offset: bool,
-    /// Whether a line has the priority in full (`log_prio`); else only whether it is the highest.
+    /// True if a line contains the full priority (`log_prio`). Otherwise it only marks the highest
+    /// class.
     pub has_priority: bool,
-    /// Whether a line has the time of the issue (`log_issue_time`).
+    /// True if a line contains the issue time (`log_issue_time`).
     pub has_issue_time: bool,
-    /// Whether all processes write to the same files (`per_job_logs=0`).
+    /// True if all processes write to the same files (`per_job_logs=0`).
     pub is_of_all: bool,
 }
 
 impl LogOptions {
-    /// Whether there is any.
+    /// Returns true if there is any log.
     pub fn is_any(&self) -> bool {
         let all = [&self.latency, &self.bandwidth, &self.operations, &self.trace];
         all.iter().any(|log| log.is_some())

@@ -1,7 +1,7 @@
-//! Every option of fio: its names, what becomes of it here, and how its value is put into a job.
+//! All options of fio: names, level of support, and the effect of the value on a job.
 //!
-//! An option is described in one place, a row of one of the tables below this file, each about
-//! one matter. `fio --cmdhelp=all` is the list that they are held against.
+//! Each option is described in exactly one place: a row in one of the tables of the submodules. The
+//! reference is the list of `fio --cmdhelp=all`.
 
 use super::JobError;
 use super::draft::JobDraft;
@@ -22,50 +22,54 @@ mod replay;
 mod reports;
 mod sizes;
 
-/// One of fio's options.
+/// An option of fio.
 #[derive(Clone, Copy)]
 pub struct FioOption {
-    /// Its name, as fio lists it.
+    /// Name in fio's list.
     pub name: &'static str,
-    /// Its other names.
+    /// Other names.
     pub aliases: &'static [&'static str],
-    /// What becomes of it here.
+    /// Level of support.
     pub class: OptionClass,
+    /// Effect of the value.
     set: OptionEffect,
 }
 
-/// What becomes of an option of fio.
+/// Level of support of an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OptionClass {
-    /// It does what it does in fio.
+    /// Supported as in fio.
     Honoured {
-        /// What it takes, and its default.
+        /// Valid values and the default.
         takes: &'static str,
     },
-    /// It changes nothing here: it is taken, and named once beside the figures.
+    /// Accepted without effect, and mentioned once with the results.
     WithoutEffect {
-        /// Why it changes nothing.
+        /// Reason for the missing effect.
         because: &'static str,
     },
-    /// It is refused.
+    /// Rejected.
     Refused {
-        /// Why.
+        /// Reason for the rejection.
         because: &'static str,
     },
 }
 
-/// Puts a value into a job.
+/// Function that stores a value in a job.
 type OptionSetter = fn(&mut JobDraft, OptionValue<'_>) -> Result<(), ExpectedForm>;
 
+/// Effect of an option's value.
 #[derive(Clone, Copy)]
 enum OptionEffect {
+    /// Stored by this function.
     By(OptionSetter),
+    /// Accepted without effect.
     Nothing,
-    /// Nothing, as long as the value is one of these, with which the option is off.
+    /// No effect for these values, which disable the option. Other values are rejected.
     OffOnly(&'static [&'static str]),
 }
 
-/// A row of an option that is honoured.
+/// Declares a supported option.
 const fn supported(
     name: &'static str,
     aliases: &'static [&'static str],
@@ -75,7 +79,7 @@ const fn supported(
     FioOption { name, aliases, class: OptionClass::Honoured { takes }, set: OptionEffect::By(set) }
 }
 
-/// A row of an option that changes nothing here.
+/// Declares an option without effect.
 const fn without_effect(
     name: &'static str,
     aliases: &'static [&'static str],
@@ -89,7 +93,7 @@ const fn without_effect(
     }
 }
 
-/// A row of an option that is refused unless it is off.
+/// Declares an option that is rejected unless it is disabled.
 const fn refused(
     name: &'static str,
     aliases: &'static [&'static str],
@@ -121,18 +125,19 @@ const TABLES: [&[FioOption]; 13] = [
     of_engines::TABLE,
 ];
 
-/// All of fio's options.
+/// Returns all options of fio.
 pub fn options() -> impl Iterator<Item = &'static FioOption> {
     TABLES.into_iter().flatten()
 }
 
 impl FioOption {
-    /// The option of this name.
+    /// Returns the option with this name.
     pub fn find(name: &str) -> Option<&'static FioOption> {
         options().find(|option| option.name == name || option.aliases.contains(&name))
     }
 
-    /// Puts the option, called `name` at `line`, into `draft`.
+    /// Stores the value of the option in `draft`. The user wrote the option as `name` in line
+    /// `line`.
     pub(super) fn put(
         &self,
         draft: &mut JobDraft,
@@ -173,7 +178,7 @@ impl FioOption {
         }
     }
 
-    /// The option whose name is nearest to one that there is not: two letters differ at most.
+    /// Returns the option with the most similar name, with a distance of at most two characters.
     pub fn nearest(name: &str) -> Option<&'static str> {
         if name.len() > 64 {
             return None;
@@ -183,8 +188,7 @@ impl FioOption {
     }
 }
 
-/// How many letters must be put in, taken out or changed to make one word of another
-/// (Levenshtein's distance).
+/// Returns the Levenshtein distance: the number of characters to insert, delete or change.
 fn distance(one: &str, other: &str) -> usize {
     let mut row: Vec<usize> = (0..=other.len()).collect();
     for (at, letter) in one.bytes().enumerate() {

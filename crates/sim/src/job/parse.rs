@@ -1,44 +1,44 @@
-//! Lines to sections to jobs.
+//! Parses lines into sections, and sections into jobs.
 //!
-//! A global section changes the draft that later jobs start from; a job section
-//! starts from a copy of it. So the order of the file decides, as in fio; but
-//! what `k` is (`kb_base`) holds for its whole section, as in fio too. An
-//! included file's lines stand where its name stands.
+//! A global section changes the draft from which later jobs start. A job section starts from a copy
+//! of it. The order of the file is therefore significant, as in fio. The meaning of `k` (`kb_base`)
+//! applies to its whole section, also as in fio. The lines of an included file replace the
+//! `include` line.
 
 use std::rc::Rc;
 
 use super::draft::JobDraft;
 use super::{ExitScope, Job, JobError, JobFile};
 
-/// Gives the text of a file that is included, or says why there is none.
+/// Function that returns the text of an included file, or the reason why it is not available.
 pub type Inclusion<'a> = &'a dyn Fn(&str) -> Result<String, String>;
 
-/// Gives the value of a variable of the environment, if it is set.
+/// Function that returns the value of an environment variable, if set.
 pub type Variables<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// What a job file may bring in from around it: files, variables, facts of the machine. Each
-/// `None` is refused where the file asks for it.
+/// External inputs of a job file: files, variables, properties of the machine. An input that is
+/// `None` is rejected where the file uses it.
 #[derive(Clone, Copy, Default)]
 pub struct Environment<'a> {
-    /// The text of a file that is included, or why there is none.
+    /// Returns the text of an included file.
     pub file: Option<Inclusion<'a>>,
-    /// The value of a variable of the environment; `None` where it is not set.
+    /// Returns the value of an environment variable.
     pub variable: Option<Variables<'a>>,
-    /// The number of processors (`$ncpus`).
+    /// Number of processors (`$ncpus`).
     pub processors: Option<u64>,
-    /// The memory in MiB (`$mb_memory`).
+    /// Memory in MiB (`$mb_memory`).
     pub memory_mib: Option<u64>,
-    /// The size of a page (`$pagesize`).
+    /// Page size (`$pagesize`).
     pub page_bytes: Option<u64>,
 }
 
-/// The deepest that files include each other.
+/// Maximum nesting of includes.
 const INCLUDES_MAX: u32 = 16;
 
-/// The most jobs in a file: sections, not processes.
+/// Maximum number of job sections in a file.
 const JOBS_MAX: usize = 4096;
 
-/// Reads a whole job file.
+/// Parses a whole job file.
 pub fn job_file(text: &str, environment: &Environment<'_>) -> Result<JobFile, JobError> {
     let mut reader = JobFileReader { environment, sections: Vec::new() };
     reader.read(text, None, 0)?;
@@ -61,7 +61,7 @@ pub fn job_file(text: &str, environment: &Environment<'_>) -> Result<JobFile, Jo
             }
         }
     }
-    // One job that says so says it for all, as in fio; whom each takes along is its own.
+    // `exitall` in one job applies to all, as in fio. The jobs that end with it are its own choice.
     for job in jobs.iter_mut().filter(|_| !exits_all) {
         job.takes_along = ExitScope::Nobody;
     }
@@ -71,15 +71,15 @@ pub fn job_file(text: &str, environment: &Environment<'_>) -> Result<JobFile, Jo
     }
 }
 
-/// The lines of one section.
+/// Lines of one section.
 struct JobSection {
-    /// The job's name; `None` for a global section.
+    /// Name of the job, or `None` for a global section.
     name: Option<String>,
     line: usize,
     options: Vec<OptionLine>,
 }
 
-/// One option, as it stands in its file.
+/// One option in its file.
 struct OptionLine {
     number: usize,
     option: String,
@@ -87,14 +87,14 @@ struct OptionLine {
     included_from: Option<Rc<IncludedFrom>>,
 }
 
-/// By which line a file came in.
+/// The `include` line through which a file was read.
 struct IncludedFrom {
     line: usize,
     file: String,
     included_from: Option<Rc<IncludedFrom>>,
 }
 
-/// The error, with the files around it named.
+/// Adds the names of the including files to an error.
 fn included(error: JobError, included_from: Option<&Rc<IncludedFrom>>) -> JobError {
     match included_from {
         None => error,
@@ -107,6 +107,7 @@ fn included(error: JobError, included_from: Option<&Rc<IncludedFrom>>) -> JobErr
 }
 
 impl JobSection {
+    /// Sets the options of the section, `kb_base` first.
     fn apply_to(&self, draft: &mut JobDraft) -> Result<(), JobError> {
         let sets_kilo = |line: &&OptionLine| line.option == "kb_base";
         let first = self.options.iter().filter(sets_kilo);
@@ -118,7 +119,7 @@ impl JobSection {
         Ok(())
     }
 
-    /// The section that a line `[name]` begins.
+    /// Starts the section of a line `[name]`.
     fn of(content: &str, line: usize) -> Result<JobSection, JobError> {
         let name = content
             .strip_prefix('[')
@@ -126,20 +127,21 @@ impl JobSection {
             .map(str::trim)
             .filter(|name| !name.is_empty())
             .ok_or_else(|| JobError::BadSection { line, text: super::shown(content) })?;
-        // fio compares the first six letters only: `[global2]` is global too.
+        // fio compares the first six letters only, so `[global2]` is global too.
         let is_global = name.starts_with("global");
         let name = (!is_global).then(|| name.to_owned());
         Ok(JobSection { name, line, options: Vec::new() })
     }
 }
 
-/// Reads the lines of a file and of those that it includes.
+/// Reads the lines of a file and of its includes.
 struct JobFileReader<'a> {
     environment: &'a Environment<'a>,
     sections: Vec<JobSection>,
 }
 
 impl JobFileReader<'_> {
+    /// Reads the lines of one file.
     fn read(
         &mut self,
         text: &str,
@@ -155,6 +157,7 @@ impl JobFileReader<'_> {
         Ok(())
     }
 
+    /// Reads one line, which can be an `include`.
     fn line(
         &mut self,
         content: &str,
@@ -179,6 +182,7 @@ impl JobFileReader<'_> {
         self.read(&text, Some(&included_from), depth + 1)
     }
 
+    /// Reads a section header or an option.
     fn option_line(
         &mut self,
         content: &str,
@@ -206,7 +210,7 @@ impl JobFileReader<'_> {
 }
 
 impl Environment<'_> {
-    /// The text of a file that is included.
+    /// Returns the text of an included file.
     fn file(&self, name: &str, content: &str, line: usize, depth: u32) -> Result<String, JobError> {
         let not_found = |advice: &str| JobError::NotFound {
             line,
@@ -224,7 +228,7 @@ impl Environment<'_> {
         }
     }
 
-    /// The text with `${NAME}` and the words for facts of the machine filled in.
+    /// Replaces `${NAME}` and the properties of the machine in a text.
     fn substitute(&self, text: &str, line: usize) -> Result<String, JobError> {
         let not_found = |what: &str, advice: String| {
             Err(JobError::NotFound { line, text: super::shown(what), advice })
@@ -268,18 +272,18 @@ impl Environment<'_> {
                 is_changed = true;
             }
         }
-        // fio works out what stands beside such a word also without brackets.
+        // fio also evaluates arithmetic around such a word without brackets.
         let is_sum = is_changed && filled.contains(['+', '-', '*', '/']) && !filled.contains('(');
         Ok(if is_sum { format!("({filled})") } else { filled })
     }
 }
 
-/// The line up to the first `;` or `#`: fio knows no quotes around them.
+/// Returns the line up to the first `;` or `#`. fio does not support quotes around them.
 fn without_comment(line: &str) -> &str {
     line.find([';', '#']).map_or(line, |start| &line[..start])
 }
 
-/// Splits `option = value`; the value is absent for a switch.
+/// Splits `option = value`. The value is absent for a switch.
 fn option_and_value(content: &str) -> (&str, Option<&str>) {
     match content.split_once('=') {
         None => (content, None),

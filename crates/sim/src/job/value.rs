@@ -1,12 +1,11 @@
-//! The value of an option: numbers with units, times, lists, as fio reads them.
+//! Parses the value of an option: numbers with units, times, lists, as in fio.
 //!
-//! The units are turned round against the standards on purpose (fio keeps old
-//! job files alive): with fio's default `kb_base=1024`, `k` and `kb` are 1024,
-//! while `kib` is **1000**; so with m, g, t and p. With `kb_base=1000` they are
-//! what the standards say. `ki` is 1000 in fio's manual but 1024 in fio, and
-//! here. Case does not matter. `0x` starts a hexadecimal number. A time without
-//! a unit counts in the option's own unit. A value in brackets is a sum to be
-//! worked out: `(4*1024)`, `(2m+30s)`.
+//! The units deliberately differ from the standards, because fio keeps old job files valid. With
+//! fio's default `kb_base=1024`, `k` and `kb` are 1024, while `kib` is **1000**, and likewise for
+//! m, g, t and p. With `kb_base=1000` they have their standard meaning. `ki` is 1000 in fio's
+//! manual but 1024 in fio, and here. Case is ignored. `0x` starts a hexadecimal number. A time
+//! without unit is in the option's own unit. A value in brackets is an arithmetic expression:
+//! `(4*1024)`, `(2m+30s)`.
 
 use std::fmt::Display;
 use std::ops::RangeInclusive;
@@ -16,31 +15,31 @@ use readpath_core::unit::Time;
 use super::BytesOrPercent;
 use super::arithmetic;
 
-/// What a value must be, for the message.
+/// Expected form of a value, for error messages.
 pub type ExpectedForm = String;
 
-/// What to write where a number of bytes is asked for.
+/// Expected form of a number of bytes.
 pub const BYTES_FORM: &str = "a number of bytes, with k, m, g, t, p for powers of 1024 (`64k`), \
     or kib, mib, gib, tib, pib for powers of 1000, as in fio";
 
-/// What to write where a time is asked for.
+/// Expected form of a time.
 pub const TIME_FORM: &str = "a time with us, ms, s, m, h or d (`10s`), of ten years at most";
 
-/// The longest time that an option takes: sums of a few such still fit into 64 bits of nanoseconds.
+/// Maximum time of an option. Sums of a few of them fit 64 bits of nanoseconds.
 pub const SPAN_MAX: Time = Time::from_s(3650 * 86_400);
 
-/// The value of one option, as it stands in the file.
+/// The value of an option.
 #[derive(Clone, Copy, Debug)]
 pub struct OptionValue<'a> {
-    /// The text; empty where there is none.
+    /// Text of the value. Empty if there is none.
     pub text: &'a str,
-    /// Whether anything stands behind the option.
+    /// True if the option has a value.
     pub is_given: bool,
-    /// What `k` is (`kb_base`).
+    /// Meaning of `k` (`kb_base`).
     pub kilo: ByteUnits,
 }
 
-/// What the letters of byte units stand for (`kb_base`).
+/// Meaning of the byte units (`kb_base`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ByteUnits {
     /// `k` is 1024 and `kib` is 1000.
@@ -51,12 +50,12 @@ pub enum ByteUnits {
 }
 
 impl<'a> OptionValue<'a> {
-    /// The same option with a part of its value.
+    /// Returns the same option with a part of its value.
     pub fn part(self, text: &'a str) -> OptionValue<'a> {
         OptionValue { text: text.trim(), is_given: true, ..self }
     }
 
-    /// A whole number within bounds; fio takes `1k` for any number.
+    /// Parses a whole number within bounds. fio accepts `1k` for any number.
     pub fn integer<N>(self, bounds: RangeInclusive<N>) -> Result<N, ExpectedForm>
     where
         N: TryFrom<u64> + PartialOrd + Copy + Display,
@@ -69,7 +68,7 @@ impl<'a> OptionValue<'a> {
         )
     }
 
-    /// A plain whole number.
+    /// Parses a plain whole number.
     pub fn count(self) -> Option<u64> {
         if let Some(result) = arithmetic::evaluate_in_brackets(self.text, &|number| count(number)) {
             return result;
@@ -77,7 +76,7 @@ impl<'a> OptionValue<'a> {
         count(self.text)
     }
 
-    /// A number of bytes within bounds.
+    /// Parses a number of bytes within bounds.
     pub fn bytes_in(self, bounds: RangeInclusive<u64>) -> Result<u64, ExpectedForm> {
         self.bytes().filter(|n| bounds.contains(n)).ok_or_else(|| match *bounds.start() {
             0 => BYTES_FORM.to_owned(),
@@ -85,13 +84,13 @@ impl<'a> OptionValue<'a> {
         })
     }
 
-    /// A number of bytes: `4096`, `4k`, `0x1000`, `1mib`.
+    /// Parses a number of bytes: `4096`, `4k`, `0x1000`, `1mib`.
     pub fn bytes(self) -> Option<u64> {
         let one = |number: &str| bytes(number, self.kilo);
         arithmetic::evaluate_in_brackets(self.text, &one).unwrap_or_else(|| one(self.text))
     }
 
-    /// A number of bytes with a sign in front.
+    /// Parses a number of bytes with an optional sign.
     pub fn signed_bytes(self) -> Option<i64> {
         let (sign, rest) = match self.text.strip_prefix('-') {
             Some(rest) => (-1, rest),
@@ -101,7 +100,7 @@ impl<'a> OptionValue<'a> {
         i64::try_from(bytes).ok().map(|bytes| sign * bytes)
     }
 
-    /// Bytes, from `least`, or a percentage.
+    /// Parses a number of bytes of at least `least`, or a percentage.
     pub fn extent(self, least: u64) -> Result<BytesOrPercent, ExpectedForm> {
         let parsed = match self.text.strip_suffix('%') {
             Some(number) => self
@@ -118,7 +117,7 @@ impl<'a> OptionValue<'a> {
         }
     }
 
-    /// A span of time, where a bare number counts in `unit`.
+    /// Parses a time. A number without unit is in `unit`.
     pub fn span(self, unit: Time) -> Result<Time, ExpectedForm> {
         let one = |number: &str| span_ns(number, unit);
         let ns =
@@ -133,7 +132,7 @@ impl<'a> OptionValue<'a> {
         })
     }
 
-    /// A number with a fraction, within bounds.
+    /// Parses a decimal number within bounds.
     pub fn fraction(self, bounds: RangeInclusive<f64>) -> Result<f64, ExpectedForm> {
         let number = self.text.trim().parse::<f64>().ok();
         number
@@ -141,7 +140,7 @@ impl<'a> OptionValue<'a> {
             .ok_or_else(|| format!("a number from {} to {}", bounds.start(), bounds.end()))
     }
 
-    /// On or off, where the option alone is on.
+    /// Parses a switch. The option alone means on.
     pub fn switch(self) -> Result<bool, ExpectedForm> {
         match self.text {
             "" if !self.is_given => Ok(true),
@@ -151,12 +150,12 @@ impl<'a> OptionValue<'a> {
         }
     }
 
-    /// On or off, where a value must be given.
+    /// Parses a switch with a mandatory value.
     pub fn flag(self) -> Result<bool, ExpectedForm> {
         self.integer(0..=1).map(|number: u8| number == 1)
     }
 
-    /// Some text.
+    /// Parses a non-empty text.
     pub fn words(self) -> Result<String, ExpectedForm> {
         match self.text.is_empty() {
             true => Err("some text".to_owned()),
@@ -164,7 +163,7 @@ impl<'a> OptionValue<'a> {
         }
     }
 
-    /// One of these words.
+    /// Parses one of these words.
     pub fn one_of<T: Copy>(self, words: &[(&str, T)]) -> Result<T, ExpectedForm> {
         let found = words.iter().find(|(word, _)| *word == self.text);
         found.map(|(_, meant)| *meant).ok_or_else(|| {
@@ -199,6 +198,7 @@ impl<'a> OptionValue<'a> {
     }
 }
 
+/// Parses a number of bytes without arithmetic.
 fn bytes(text: &str, kilo: ByteUnits) -> Option<u64> {
     let (number, suffix) = number_and_suffix(text)?;
     if suffix.is_empty() || suffix == "b" {
@@ -216,6 +216,7 @@ fn bytes(text: &str, kilo: ByteUnits) -> Option<u64> {
     number.checked_mul(base.checked_pow(u32::try_from(power).ok()?)?)
 }
 
+/// Parses a time in ns without arithmetic.
 fn span_ns(text: &str, unit: Time) -> Option<u64> {
     let (number, suffix) = number_and_suffix(text)?;
     let unit = match suffix.as_str() {
@@ -231,12 +232,13 @@ fn span_ns(text: &str, unit: Time) -> Option<u64> {
     number.checked_mul(unit.ns())
 }
 
+/// Parses a whole number without unit.
 fn count(text: &str) -> Option<u64> {
     let (number, suffix) = number_and_suffix(text)?;
     suffix.is_empty().then_some(number)
 }
 
-/// Splits `4k` into 4 and a suffix in lower case.
+/// Splits `4k` into 4 and a lower-case suffix.
 fn number_and_suffix(text: &str) -> Option<(u64, String)> {
     let lower = text.trim().to_ascii_lowercase();
     let (digits, radix) = match lower.strip_prefix("0x") {
@@ -256,8 +258,8 @@ mod tests {
         OptionValue { text, is_given: true, kilo: ByteUnits::Binary }
     }
 
-    /// The table is fio's manual, "Parameter types", for `kb_base=1024`, but for `ki`, which
-    /// fio 3.33 does not take as the manual says (an integration test asks fio itself).
+    /// The table is fio's manual, "Parameter types", for `kb_base=1024`. `ki` is an exception: fio
+    /// 3.33 does not follow its manual (an integration test asks fio itself).
     #[test]
     fn bytes_are_fios() {
         let bytes = |text| value(text).bytes();
@@ -303,7 +305,8 @@ mod tests {
         assert_eq!(span("1x", s), None);
     }
 
-    /// 2^64 ns are 584 years: a pause of nearly that, added to any time, would wrap.
+    /// 2^64 ns are 584 years. A pause of nearly that length would wrap around when added to any
+    /// time.
     #[test]
     fn no_time_is_so_long_that_a_sum_would_wrap() {
         let us = Time::from_us(1);

@@ -1,28 +1,28 @@
-//! Loads as text: a TOML file with one `[[load]]` for each.
+//! Text form of memory loads: a TOML file with one `[[load]]` table per load.
 //!
 //! ```toml
-//! # What stands above the first [[load]] holds for all that don't say otherwise.
-//! mapping = "1000MiB"      # of each process; for shared memory, of all together
+//! # Fields above the first [[load]] are defaults of all loads.
+//! mapping = "1000MiB"      # per process; for shared memory, of all together
 //! memory = "900MiB"        # for the whole load; `--memory` of the command overrides it
-//! swap = "1GiB"            # default: as much as is mapped
+//! swap = "1GiB"            # default: the mapped size
 //!
 //! [[load]]
 //! name = "sweeps"
 //! pattern = "sequential"
-//! sweeps = 5               # five times every page of the mapping, in order
+//! sweeps = 5               # touches every page of the mapping five times, in order
 //!
 //! [[load]]
 //! name = "random"
 //! pattern = "random"
-//! touches = 5_000_000      # so many a process; `sweeps = 5`: as many as in five sweeps
-//! writes = 0.3             # three of ten touches; false, the default: none; true: all
+//! touches = 5_000_000      # per process; or `sweeps = 5`: the touches of five sweeps
+//! writes = 0.3             # share of touches that write; default false: none; true: all
 //! share = "shared"         # one mapping for all processes; default "private"
 //! processes = 4            # default 1
-//! seed = 7                 # default 0; mixed with the seed of the run
+//! seed = 7                 # default 0; combined with the seed of the run
 //! ```
 //!
-//! Sizes are binary (`KiB`, `MiB`, `GiB`, or `k`, `m`, `g`); a bare number counts bytes. The file
-//! is UTF-8, and a key that is not above is an error: nothing is skipped in silence.
+//! Sizes are binary (`KiB`, `MiB`, `GiB`, or `k`, `m`, `g`). A number without unit is in bytes. The
+//! file is UTF-8. A key that is not listed above is an error.
 
 use std::path::Path;
 
@@ -32,7 +32,7 @@ use super::{MemoryLoad, MemorySharing, TouchPattern};
 use crate::fields::{FieldBlock, FieldValue, FileError, NumberBounds, bounds, toml_text};
 use crate::size;
 
-/// The keys of a load, all that there are.
+/// All keys of a load.
 const KEYS: [&str; 11] = [
     "name",
     "mapping",
@@ -47,19 +47,22 @@ const KEYS: [&str; 11] = [
     "seed",
 ];
 
+/// Valid number of sweeps.
 const SWEEPS: NumberBounds = bounds(1.0, 1e6, "sweeps");
+/// Valid number of touches.
 const TOUCHES: NumberBounds = bounds(1.0, 1e12, "touches (for each process)");
+/// Valid number of processes.
 const PROCESSES: NumberBounds = bounds(1.0, super::PROCESSES_MAX as f64, "processes");
-/// Numbers up to here are held to the last digit.
+/// Valid seeds: the integers that a 64-bit floating-point number represents exactly.
 const SEED: NumberBounds = bounds(0.0, 9_007_199_254_740_992.0, "(any whole number)");
 
-/// The most loads of a file: each is a row at least.
+/// Maximum number of loads in a file. Each produces at least one row.
 const LOADS_MAX: usize = 1_000;
 
-/// Reads the loads of a file's text; `file` is its name for messages.
+/// Parses the loads in the text of a file. `file` is its name in messages.
 ///
 /// # Errors
-/// What is wrong, with file, line, key, and what may stand there.
+/// Describes the problem with file, line, key and expected form.
 pub fn parse(text: &str, file: &Path) -> Result<Vec<MemoryLoad>, FileError> {
     let root = toml_text::parse(text, file)?;
     let whole = |problem: &str| FileError {
@@ -99,6 +102,7 @@ pub fn parse(text: &str, file: &Path) -> Result<Vec<MemoryLoad>, FileError> {
     Ok(loads)
 }
 
+/// Rejects unknown keys. `more` contains keys that are valid in addition to the keys of a load.
 fn only_known(block: &FieldBlock, more: &[&str]) -> Result<(), FileError> {
     let is_known = |key: &str| KEYS.contains(&key) || more.contains(&key);
     match block.fields.iter().find(|field| !is_known(&field.key)) {
@@ -110,13 +114,14 @@ fn only_known(block: &FieldBlock, more: &[&str]) -> Result<(), FileError> {
     }
 }
 
-/// The fields of one load, and those that hold for all.
+/// Fields of one load, and common fields of all loads.
 struct LoadFields<'a> {
     own: &'a FieldBlock,
     common: &'a FieldBlock,
 }
 
 impl LoadFields<'_> {
+    /// Builds the load.
     fn load(&self) -> Result<MemoryLoad, FileError> {
         let name = self.own.needed_text("name")?;
         if name.is_empty() || name.chars().any(char::is_control) {
@@ -147,16 +152,19 @@ impl LoadFields<'_> {
         Ok(load)
     }
 
+    /// Returns true if the key is present in the load or in the common fields.
     fn has(&self, key: &str) -> bool {
         self.block_of(key).find(key).is_some()
     }
 
-    /// Where `key` stands: in the load, else above all of them, else it is missing in the load.
+    /// Returns the block that contains `key`: the load, otherwise the common fields. If `key` is
+    /// missing, returns the load.
     fn block_of(&self, key: &str) -> &FieldBlock {
         let is_common = self.own.find(key).is_none() && self.common.find(key).is_some();
         if is_common { self.common } else { self.own }
     }
 
+    /// Reads a size.
     fn bytes(&self, key: &str) -> Result<u64, FileError> {
         let block = self.block_of(key);
         let Some(field) = block.find(key) else {
@@ -171,12 +179,13 @@ impl LoadFields<'_> {
             }
             _ => None,
         };
-        // Far beyond any memory, and far from the end of 64 bits: sums and products stay there.
+        // The limit far exceeds any memory and keeps sums and products within 64 bits.
         bytes.filter(|bytes| *bytes < 1 << 53).ok_or_else(|| {
             block.error(key, "expected a size such as \"512MiB\" or \"4GiB\"".to_owned())
         })
     }
 
+    /// Reads a choice. Without `default` it is mandatory.
     fn word<T: Copy + PartialEq>(
         &self,
         key: &str,
@@ -193,6 +202,7 @@ impl LoadFields<'_> {
         }
     }
 
+    /// Reads the share of writes as a percentage.
     fn writes_percent(&self) -> Result<u32, FileError> {
         let block = self.block_of("writes");
         let percent = match block.find("writes").map(|field| &field.value) {
@@ -200,7 +210,7 @@ impl LoadFields<'_> {
             Some(FieldValue::Number(part)) => part * 100.0,
             Some(_) => f64::NAN,
         };
-        // 0.29 × 100 is not 29 to the last bit.
+        // 0.29 × 100 is not exactly 29 in floating point.
         let whole = percent.round();
         match (percent - whole).abs() < 1e-9 && (0.0..=100.0).contains(&whole) {
             true => Ok(whole as u32),
@@ -213,7 +223,8 @@ impl LoadFields<'_> {
         }
     }
 
-    /// Touches of each process; the nearer block decides which of the two ways to say it holds.
+    /// Reads the touches of each process, from `sweeps` or `touches`. The load's own field precedes
+    /// a common one.
     fn touches(&self, mapping_pages: u64) -> Result<u64, FileError> {
         for block in [self.own, self.common] {
             match (block.find("sweeps"), block.find("touches")) {

@@ -1,32 +1,29 @@
-//! What the host's processor costs a load.
+//! Processor costs of a memory load.
 
-/// Times in nanoseconds, of one processor; everything that the kernel does for
-/// a fault is charged to the process that faults.
+/// Times in nanoseconds on one processor. The kernel's work for a fault is charged to the faulting
+/// process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryHost {
-    /// A touch of a page that is mapped: a miss of the processor's caches and a
-    /// walk through its page tables.
+    /// Touch of a mapped page: a miss in the processor's caches and a page-table walk.
     pub touch_ns: u64,
-    /// A fault on private memory that finds its page, or makes it of zeros.
+    /// Fault on private memory that finds its page or creates a zero page.
     pub minor_fault_private_ns: u64,
-    /// The same on shared memory.
+    /// Fault on shared memory that finds its page or creates a zero page.
     pub minor_fault_shared_ns: u64,
-    /// A fault that has to wait, beside its page: the request, its interrupt,
-    /// two changes of context.
+    /// Fault that waits, without the cost of its page: request, interrupt, two context switches.
     pub major_fault_ns: u64,
-    /// To take a frame for a page that is read in, and to put it there.
+    /// Allocation and mapping of a frame for a page that is read in.
     pub page_in_ns: u64,
-    /// To choose a page, unmap it, and have it written.
+    /// Selection, unmapping and write-out of a page.
     pub page_out_ns: u64,
 }
 
 impl MemoryHost {
-    /// A virtual machine of 2026 under Linux 6.18, measured: minor faults of
-    /// 1.5 µs (anonymous) and 2.3 µs (shared); sequential swapping takes 8 to 11
-    /// µs of system time a page with `page_cluster` 3, 18 to 35 with 0. A wait
-    /// `w` and a page's way in and out `p` follow from the middles of those:
-    /// `w + p = 26.5` and `w / 8 + 7 / 8 · 1.5 + p = 9.5` give 21 and 6, half of
-    /// it each way. The touch is our choice: 0.1 µs.
+    /// A virtual machine of 2026 under Linux 6.18, measured. Minor faults take 1.5 µs (anonymous)
+    /// and 2.3 µs (shared). Sequential swapping takes 8 to 11 µs of system time per page with
+    /// `page_cluster` 3, and 18 to 35 µs with 0. A wait `w` and the two transfers of a page `p`
+    /// follow from the mid-points: `w + p = 26.5` and `w / 8 + 7 / 8 · 1.5 + p = 9.5` yield 21 and
+    /// 6, half of it in each direction. The touch time of 0.1 µs is chosen.
     pub const TODAY: MemoryHost = MemoryHost {
         touch_ns: 100,
         minor_fault_private_ns: 1_500,
@@ -36,9 +33,9 @@ impl MemoryHost {
         page_out_ns: 3_000,
     };
 
-    /// The machine of 2012: 64 µs of system time for a fault on its solid-state
-    /// drive, with one page in and one page out, as was published. That is 2.4
-    /// times today's; so is each part of it.
+    /// The machine of 2012. Published are 64 µs of system time for a fault on its solid-state
+    /// drive, with one page in and one page out. This is 2.4 times today's value, so each part is
+    /// scaled by 2.4.
     pub const OF_2012: MemoryHost = MemoryHost {
         touch_ns: 100,
         minor_fault_private_ns: 3_600,

@@ -1,7 +1,7 @@
-//! What a load measured: one row of the table.
+//! Results of a memory load: one row of the table.
 //!
-//! The keys that rows of jobs have too (`crate::report::Row`) mean the same here; a touch counts
-//! as its page. What was not measured, or could not be, is `None` (`null`), never 0.
+//! Keys that job rows also have (`crate::report::Row`) have the same meaning. A touch counts as one
+//! page. A value that was not measured, or cannot be, is `None` (`null`), never 0.
 
 use readpath_core::unit::PAGE_BYTES;
 use serde::Serialize;
@@ -9,77 +9,77 @@ use serde::Serialize;
 use super::{MemoryLoad, MemorySharing};
 use crate::report::{LatencySummary, mib, ratio};
 
-/// One run: one load on one storage under one swap-in law.
+/// Results of one load on one storage under one swap-in policy.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LoadRow {
-    /// The load's name.
+    /// Name of the load.
     pub job: String,
-    /// The storage, as it was named.
+    /// Storage, as the user named it.
     pub storage: String,
-    /// Memory has no file readahead: always null.
+    /// Always null: memory has no file readahead.
     pub readahead: Option<String>,
-    /// The swap-in law, or what the kernel did in its place.
+    /// Swap-in policy, or the kernel's setting in its place.
     pub swapin: Option<String>,
-    /// The scheduler, or the kernel's own by name.
+    /// Scheduler. For real runs the kernel's scheduler.
     pub scheduler: Option<String>,
-    /// How faults were served, e.g. `kernel swap`.
+    /// Mechanism that serves the faults, such as `kernel swap`.
     pub engine: Option<String>,
-    /// Bytes that every process maps.
+    /// Mapped bytes per process.
     pub mapping_bytes: u64,
-    /// The limit of memory.
+    /// Memory limit.
     pub memory_bytes: u64,
-    /// Whose memory it is: `private` or `shared`.
+    /// Type of memory: `private` or `shared`.
     pub share: &'static str,
-    /// How many processes touched it.
+    /// Number of processes.
     pub processes: u32,
     /// Touches of all processes, after filling.
     pub touches: Option<u64>,
-    /// `touches` in bytes of their pages.
+    /// Bytes of the touched pages.
     pub bytes: Option<u64>,
-    /// From the start of the touches to the end of the last.
+    /// Time from the first touch to the end of the last.
     pub seconds: Option<f64>,
-    /// What filling took before that.
+    /// Duration of the filling.
     pub fill_seconds: Option<f64>,
     /// `bytes` per second, in MiB.
     pub mib_per_s: Option<f64>,
     /// Touches per second.
     pub iops: Option<f64>,
-    /// Of a touch.
+    /// Latency of a touch.
     pub latency_us: LatencySummary,
-    /// Touches that had to wait for the device.
+    /// Touches that waited for the device.
     pub major_faults: Option<u64>,
-    /// Touches that faulted and found their page in memory.
+    /// Touches with a fault that found their page in memory.
     pub minor_faults: Option<u64>,
-    /// Pages read back from swap, used or not.
+    /// Pages read from swap, used or not.
     pub pages_in: Option<u64>,
     /// Pages written to swap.
     pub pages_out: Option<u64>,
-    /// Requests that the device was given.
+    /// Number of device requests.
     pub device_requests: Option<u64>,
-    /// Bytes that the device moved.
+    /// Bytes transferred by the device.
     pub device_bytes: Option<u64>,
     /// `device_bytes` per request, in KiB.
     pub device_request_kib_mean: Option<f64>,
-    /// Requests in the device while it had any, mean over time.
+    /// Mean queue depth of the device over the time in which it was busy.
     pub device_depth_mean: Option<f64>,
-    /// The most requests in the device at once.
+    /// Maximum queue depth of the device.
     pub device_depth_max: Option<u32>,
-    /// Pages read back ÷ touches.
+    /// Pages read from swap, divided by touches.
     pub amplification: Option<f64>,
-    /// Touches that did not wait for the device ÷ touches.
+    /// Touches that did not wait for the device, divided by touches.
     pub coverage: Option<f64>,
-    /// Bytes read ahead that were never touched while they were in memory.
+    /// Prefetched bytes that were never touched while in memory.
     pub waste_bytes: Option<u64>,
-    /// User and system time of the processes while they touched; real runs only.
+    /// User and system time of the processes during the touches. Real runs only.
     pub cpu_seconds: Option<f64>,
-    /// A hash of every decision of the run; modelled runs only.
+    /// Hash of all decisions. Simulations only.
     pub decisions: Option<String>,
-    /// Anything that a reader of the row must know; why there are no figures, if there are none.
+    /// Caveat about the row, or the reason for missing values.
     pub note: Option<String>,
 }
 
 impl LoadRow {
-    /// The row of a load that has not been measured.
+    /// Creates the row of a load that has not been measured.
     pub fn new(load: &MemoryLoad, storage: &str) -> LoadRow {
         LoadRow {
             job: load.name.clone(),
@@ -120,7 +120,7 @@ impl LoadRow {
         }
     }
 
-    /// Adds what the touches of the whole load took.
+    /// Adds the touches of the whole load and their duration.
     pub fn with_touches(mut self, touches: u64, seconds: f64) -> LoadRow {
         let bytes = touches * PAGE_BYTES;
         self.touches = Some(touches);
@@ -131,7 +131,7 @@ impl LoadRow {
         self
     }
 
-    /// Adds what was swapped for those touches; None for what nobody counted.
+    /// Adds the swapping during those touches. `None` means not counted.
     pub fn with_swapping(
         mut self,
         major_faults: Option<u64>,
@@ -145,7 +145,7 @@ impl LoadRow {
         self
     }
 
-    /// Adds what the device did for them.
+    /// Adds the device's work during those touches.
     pub fn with_device(mut self, requests: u64, bytes: u64) -> LoadRow {
         self.device_requests = Some(requests);
         self.device_bytes = Some(bytes);
@@ -158,7 +158,7 @@ impl LoadRow {
 mod tests {
     use super::*;
 
-    /// 1,000 touches in 2 s, of which 250 wait, 400 pages read in.
+    /// 1,000 touches in 2 s, of which 250 wait, and 400 pages read from swap.
     #[test]
     fn rates_follow_from_touches_and_what_was_not_measured_is_null() {
         let load = MemoryLoad::new("l", 64 << 20, 32 << 20);

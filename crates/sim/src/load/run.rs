@@ -1,9 +1,8 @@
-//! A load on memory in the modelled world: a device, the laws; one row out.
+//! Simulation of a memory load: from a device and policies to one row.
 //!
-//! A touch of a page that is mapped costs its time and nothing else: a process
-//! runs on until the next thing that happens elsewhere. Any other touch is a
-//! fault of the machine, and the process waits for it. Pages are unmapped as
-//! soon as the machine asks for it.
+//! A touch of a mapped page only costs its time. The process then continues until the next event
+//! elsewhere. Any other touch is a fault of the machine, and the process waits for it. Pages are
+//! unmapped as soon as the machine demands it.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -26,29 +25,29 @@ use crate::simulate::SimulateError;
 use crate::stuck::{Steps, Stuck, state_of};
 use crate::world::{HostCosts, SimulatedEnvironment};
 
-/// What a row is of, beside the load.
+/// Parameters of a simulation, in addition to the load.
 #[derive(Clone, Debug)]
 pub struct LoadSetup {
-    /// The modelled device, whose first sectors are the swap area.
+    /// Simulated device. Its first sectors are the swap area.
     pub device: Spec,
-    /// The swap-in law.
+    /// Swap-in policy.
     pub swapin: Spec,
-    /// The scheduler.
+    /// Scheduler.
     pub scheduler: Spec,
-    /// What stays in memory.
+    /// Eviction policy.
     pub eviction: Spec,
-    /// The most pages that are written at once; `None`: as the machine has it.
+    /// Maximum number of pages written at once. `None` for the machine's default.
     pub write_pages_max: Option<u64>,
-    /// Which pages leave memory together.
+    /// Order in which pages are swapped out together.
     pub swap_out: SwapOut,
-    /// Seed of everything that is random.
+    /// Seed of all random numbers.
     pub seed: u64,
-    /// What the host's processor costs.
+    /// Processor costs of the host.
     pub host: MemoryHost,
 }
 
 impl LoadSetup {
-    /// The laws `adaptive` over this device, on a machine of today.
+    /// Creates a setup with the `adaptive` policies on this device and a host of today.
     pub fn new(device: Spec) -> LoadSetup {
         LoadSetup {
             device,
@@ -76,10 +75,11 @@ pub fn simulate_load(
     simulate_load_with(load, setup, None, watch)
 }
 
-/// As [`simulate_load`]; `observer`, where one is given, sees the requests of the device once memory is filled.
+/// Simulates a load like [`simulate_load`]. An `observer` receives the device requests made after
+/// filling.
 ///
 /// # Errors
-/// As [`simulate_load`].
+/// Fails in the same cases as [`simulate_load`].
 pub fn simulate_load_with(
     load: &MemoryLoad,
     setup: &LoadSetup,
@@ -98,11 +98,11 @@ pub fn simulate_load_with(
     Ok(run.row(&machine, setup, &filled))
 }
 
-/// As [`simulate_load`], and gives the requests of the device once memory is filled, as many as
-/// `events_max`.
+/// Simulates a load like [`simulate_load`] and also returns the device requests made after filling,
+/// at most `events_max`.
 ///
 /// # Errors
-/// As [`simulate_load`].
+/// Fails in the same cases as [`simulate_load`].
 pub fn observe_load(
     load: &MemoryLoad,
     setup: &LoadSetup,
@@ -115,14 +115,15 @@ pub fn observe_load(
     Ok((row, observer.take()))
 }
 
-/// Finds out whether [`simulate_load`] would run, without running.
+/// Checks that [`simulate_load`] can run, without the simulation.
 ///
 /// # Errors
-/// As [`simulate_load`].
+/// Fails in the same cases as [`simulate_load`].
 pub fn check_load(load: &MemoryLoad, setup: &LoadSetup) -> Result<(), SimulateError> {
     prepare(load, setup).map(|_| ())
 }
 
+/// Builds the simulated device and the machine with its swap area and mappings.
 fn prepare(
     load: &MemoryLoad,
     setup: &LoadSetup,
@@ -158,26 +159,28 @@ fn prepare(
 struct LoadProcess {
     memory: MemoryId,
     touches: Touches,
-    /// A touch that was drawn and is not carried out yet.
+    /// A touch that is drawn and not yet performed.
     next: Option<Touch>,
-    /// When it was begun.
+    /// Start time of that touch.
     issued: Time,
 }
 
 /// A turn of the machine may look at every page: so many touches of work.
 const TURN_TOUCHES: u32 = STEPS_PER_PROGRESS / 16;
 
+/// State of a simulation.
 struct RunningLoad<'a> {
     load: &'a MemoryLoad,
     host: MemoryHost,
     world: SimulatedEnvironment,
     processes: Vec<LoadProcess>,
-    /// Those that can go on, and when.
+    /// Processes that can continue, and the time from which they can.
     ready: BinaryHeap<Reverse<(Time, u32)>>,
-    /// Of the touches that are measured.
+    /// Counters of the measured touches.
     read_counters: ReadCounters,
-    /// When those began.
+    /// Start of the measured touches.
     began: Time,
+    /// Swap counters whose costs have been charged to a process.
     charged: SwapCounters,
     first_error: Option<String>,
     is_stopping: bool,
@@ -185,7 +188,7 @@ struct RunningLoad<'a> {
     work: u32,
 }
 
-/// What had been counted when the measured touches began.
+/// Counters at the start of the measured touches.
 struct LoadCounts {
     swap: SwapCounters,
     waste_pages: u64,
@@ -194,6 +197,7 @@ struct LoadCounts {
 }
 
 impl LoadCounts {
+    /// Returns the present counters.
     fn of(machine: &Machine) -> LoadCounts {
         let meter = machine.meter();
         let cache = machine.cache_counters();
@@ -237,7 +241,7 @@ impl<'a> RunningLoad<'a> {
         }
     }
 
-    /// Every page of every mapping is written once, in order.
+    /// Writes every page of every mapping once, in order.
     fn fill(&mut self, machine: &mut Machine, watch: &mut Watch<'_>) -> Result<(), Stuck> {
         let filling = MemoryLoad {
             pattern: super::TouchPattern::Sequential,
@@ -280,7 +284,7 @@ impl<'a> RunningLoad<'a> {
         }
     }
 
-    /// Lets all processes touch until their touches are used up.
+    /// Lets all processes run until their touches are used up.
     fn go(&mut self, machine: &mut Machine, watch: &mut Watch<'_>) -> Result<(), Stuck> {
         let start = self.world.now();
         self.ready.extend((0..self.processes.len() as u32).map(|id| Reverse((start, id))));
@@ -308,7 +312,7 @@ impl<'a> RunningLoad<'a> {
         }
     }
 
-    /// One process touches until it faults, or until something else happens.
+    /// Lets one process run until it faults or until the next event elsewhere.
     fn run_on(
         &mut self,
         machine: &mut Machine,
@@ -365,8 +369,8 @@ impl<'a> RunningLoad<'a> {
         self.settle(machine, watch)
     }
 
-    /// Does everything that the machine has to do at this time. Pages are unmapped before
-    /// anything goes out, so that the scheduler sees what is written with what is read.
+    /// Performs all work of the machine at the present time. Pages are unmapped before any request
+    /// is submitted, so the scheduler has the writes together with the reads.
     fn settle(&mut self, machine: &mut Machine, watch: &mut Watch<'_>) -> Result<(), Stuck> {
         let now = self.world.now();
         let mut steps = Steps::default();
@@ -379,7 +383,7 @@ impl<'a> RunningLoad<'a> {
         Ok(())
     }
 
-    /// What a fault costs the processor, with all pages that went in and out since the last one.
+    /// Returns the processor time of a fault, including all pages transferred since the last one.
     fn host_time(&mut self, machine: &Machine, faulted: &Faulted, has_waited: bool) -> Time {
         let counters = machine.swap_counters();
         let pages_in = counters.swap_in_pages - self.charged.swap_in_pages;
@@ -394,6 +398,7 @@ impl<'a> RunningLoad<'a> {
         Time(fault_ns + pages_in * self.host.page_in_ns + pages_out * self.host.page_out_ns)
     }
 
+    /// Builds the row from the counters since filling.
     fn row(&self, machine: &Machine, setup: &LoadSetup, filled: &LoadCounts) -> LoadRow {
         let counted = LoadCounts::of(machine);
         let swap = |of: fn(&SwapCounters) -> u64| Some(of(&counted.swap) - of(&filled.swap));
@@ -442,8 +447,7 @@ impl IoBackend for RunningLoad<'_> {
 }
 
 impl Driver for RunningLoad<'_> {
-    /// A fault has ended: its process has touched the page, and goes on when
-    /// the kernel's work for it is done.
+    /// Completes a fault: the process has touched the page and continues after the kernel's work.
     fn faulted(&mut self, machine: &mut Machine, now: Time, faulted: Faulted) {
         machine.release_fault(now, faulted.fault);
         let id = faulted.process.0;
@@ -466,6 +470,7 @@ impl Driver for RunningLoad<'_> {
     }
 }
 
+/// Converts the type of a touch.
 fn access(touch: Touch) -> MemoryAccess {
     if touch.is_write { MemoryAccess::Write } else { MemoryAccess::Read }
 }

@@ -1,16 +1,17 @@
-//! The pages that a process touches, one after the other.
+//! The sequence of pages that a process touches.
 //!
-//! The order follows from the load, the process's number and the run's seed, so that the same
-//! load touches the same pages in the modelled world, in ours and under the kernel:
+//! The sequence is a function of the load, the number of the process and the seed. A load therefore
+//! touches the same pages in the simulation, in the engine and on the kernel:
 //!
-//! - *sequential*: pages 0, 1, 2, …, and 0 again after the last. Processes on one shared mapping
-//!   start spread over it evenly, since in step they would fault each page but once;
-//! - *random*: each touch draws a page, all alike;
-//! - *zipf*: each touch draws a page, some far more often than others;
-//! - *swept*: in turn a page is drawn of the first eighth, and the next of the others is touched, from
-//!   the first of them on again after the last;
-//! - whether a touch writes is drawn too, unless all or none do. It is drawn from a generator
-//!   of its own: a load that writes touches the same pages as one that reads.
+//! - *sequential*: pages 0, 1, 2, …, repeatedly. Processes on one shared mapping start evenly
+//!   spread over it. In step they would cause a single fault per page;
+//! - *random*: uniformly random pages;
+//! - *zipf*: random pages with a skewed distribution;
+//! - *swept*: alternately a random page of the first eighth and the next of the other pages,
+//!   repeatedly.
+//!
+//! The choice of reading or writing is random too, unless all or no touches write. It has a
+//! separate generator, so a load that writes touches the same pages as one that reads.
 
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
@@ -23,9 +24,9 @@ use crate::workload::{SkewedPositions, below, seed_of};
 /// One touch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Touch {
-    /// The page, from the start of the mapping.
+    /// Page number from the start of the mapping.
     pub page: u64,
-    /// Whether it is written, rather than read.
+    /// True for a write, false for a read.
     pub is_write: bool,
 }
 
@@ -38,6 +39,7 @@ pub struct Touches {
     writes: WriteSelector,
 }
 
+/// State of the access pattern.
 #[derive(Clone, Debug)]
 enum TouchSequence {
     Sequential { next_page: u64 },
@@ -46,11 +48,12 @@ enum TouchSequence {
     Swept { page_rng: Xoshiro256PlusPlus, next_page: u64, is_sweep: bool },
 }
 
-/// Of so many pages one is hot where the others are swept.
+/// In the pattern *swept*, one in this number of pages is hot.
 const PAGES_PER_HOT_PAGE: u64 = 8;
-/// The exponent of Zipf's law.
+/// Distribution of the pattern *zipf*.
 const ZIPF_DISTRIBUTION: Distribution = Distribution::Zipf { theta: 0.9, center: None };
 
+/// Rule that selects the touches that write.
 #[derive(Clone, Debug)]
 enum WriteSelector {
     Never,
@@ -59,6 +62,7 @@ enum WriteSelector {
 }
 
 impl Touches {
+    /// Creates the touches of one process.
     pub(super) fn new(load: &MemoryLoad, process: u32, run_seed: u64) -> Touches {
         let seed = seed_of(run_seed, load.seed, ProcessId(process));
         let pages = load.mapping_pages();
@@ -131,7 +135,7 @@ impl Iterator for Touches {
     }
 }
 
-/// How many pages of a mapping of one at least are hot where the others are swept: one at least.
+/// Returns the number of hot pages in the pattern *swept*, at least one.
 fn hot_pages(pages: u64) -> u64 {
     pages.div_ceil(PAGES_PER_HOT_PAGE)
 }
@@ -140,7 +144,8 @@ fn hot_pages(pages: u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// Of 16 pages 2 are hot; the sweep begins with the third and goes on with it after the last.
+    /// Two of 16 pages are hot. The sweep starts with the third page and returns to it after the
+    /// last.
     #[test]
     fn a_sweep_goes_by_beside_the_hot_pages() {
         let mut load = MemoryLoad::new("swept", 16 * 4096, MIB);
@@ -170,7 +175,7 @@ mod tests {
         assert_eq!(pages(&load, 1), [2, 3, 0, 1, 2, 3]);
     }
 
-    /// Of 1,000 pages, 10,000 draws touch 1000 × (1 − 0.999^10000) = 999.95 on average.
+    /// In 1,000 pages, 10,000 draws touch 1000 × (1 − 0.999^10000) = 999.95 on average.
     #[test]
     fn random_touches_reach_every_page_and_depend_on_each_seed() {
         let mut load = MemoryLoad::new("random", 1_000 * 4096, MIB);

@@ -1,31 +1,33 @@
-//! From what was measured to what a modelled device takes.
+//! Converts measured samples into the description of a simulated device.
 
 use super::{PROBE_BYTES, ProfileAccess, ProfileSample};
 use crate::device::measured::description::{
     NearResponse, SizeCosts, StorageDescription, StreamCosts,
 };
 
-/// What storage is, beside its times.
+/// Properties of storage other than its response times.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StorageShape {
-    /// What it is.
+    /// Name of the storage.
     pub name: String,
-    /// How many bytes it has.
+    /// Capacity in bytes.
     pub bytes: u64,
-    /// The largest request that it was asked for, and is to be asked for.
+    /// Largest request.
     pub request_bytes_max: u64,
-    /// What offsets and sizes are multiples of: 512 or 4096.
+    /// Alignment of offsets and sizes in bytes: 512 or 4096.
     pub alignment_bytes: u64,
 }
 
-/// A place far away costs so many times what one nearby costs where something must move there.
+/// Ratio of the response times of far and near requests above which the storage counts as
+/// rotational.
 const ROTATIONAL_RATIO: f64 = 1.3;
 
-/// And no less than this: what has no moving part answers sooner.
+/// Response time in µs of a random request below which storage never counts as rotational, because
+/// it has no moving parts.
 const ROTATIONAL_MIN_US: f64 = 1_000.0;
 
-/// The description of storage in which this was measured; `None` where a request at random or a
-/// following one, alone, was not, or none at any distance or of streams.
+/// Returns the description of the measured storage. Returns `None` if a required sample is missing:
+/// single random or following requests, a near distance, or the streams.
 pub fn describe(shape: StorageShape, samples: &[ProfileSample]) -> Option<StorageDescription> {
     let us = |sample: &ProfileSample| sample.mean_ns / 1e3;
     let mut depths: Vec<u32> = samples.iter().map(|sample| sample.cell.depth).collect();
@@ -49,7 +51,7 @@ pub fn describe(shape: StorageShape, samples: &[ProfileSample]) -> Option<Storag
     let mut near: Vec<NearResponse> = samples
         .iter()
         .filter_map(|sample| match sample.cell.access {
-            // From once to twice as far, so one and a half times in the mean.
+            // The distances are between once and twice the stated one, so the mean is 1.5 times.
             ProfileAccess::Near(distance) => {
                 Some(NearResponse { distance: distance * 3 / 2, us: us(sample) })
             }

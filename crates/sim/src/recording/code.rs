@@ -1,39 +1,41 @@
-//! The encodings of single fields, each way.
+//! Encodings of single fields, for writing and reading.
 
 use std::collections::BTreeMap;
 
 use super::{OFFSET_MAX, TEXT_BYTES_MAX};
 
-/// What is wrong with a record.
+/// Problem with a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RecordProblem {
-    /// It goes beyond its block.
+    /// The record extends beyond its block.
     Short,
-    /// It is written in a way in which none is written.
+    /// The record is malformed, with a description.
     Wrong(&'static str),
 }
 
-/// Takes the fields of a record one after the other, to write them or to fill them in.
+/// Processes the fields of a record one after another: a [`FieldEncoder`] writes them, an [`FieldDecoder`] fills
+/// them in.
 pub(super) trait FieldCodec {
-    /// A number.
+    /// Processes a number.
     fn number(&mut self, value: &mut u64) -> Result<(), RecordProblem>;
 
-    /// Text.
+    /// Processes a text.
     fn text(&mut self, value: &mut String) -> Result<(), RecordProblem>;
 
-    /// What the block has had so far.
+    /// Reference values of the present block.
     fn past(&mut self) -> &mut BlockReference;
 }
 
-/// What fields of a block are told as differences to.
+/// Values of a block to which later fields are encoded as differences.
 #[derive(Clone, Debug, Default)]
 pub(super) struct BlockReference {
+    /// Last time.
     time_ns: u64,
-    /// By file: where its last range ended.
+    /// End of the last range of each file.
     ends: BTreeMap<u32, u64>,
 }
 
-/// Writes fields behind the bytes of a block.
+/// Encoder: appends fields to the bytes of a block.
 #[derive(Debug, Default)]
 pub(super) struct FieldEncoder {
     pub bytes: Vec<u8>,
@@ -65,7 +67,7 @@ impl FieldCodec for FieldEncoder {
     }
 }
 
-/// Fills fields in from the bytes of a block.
+/// Decoder: fills in fields from the bytes of a block.
 #[derive(Debug)]
 pub(super) struct FieldDecoder<'a> {
     pub left: &'a [u8],
@@ -110,7 +112,7 @@ impl FieldCodec for FieldDecoder<'_> {
     }
 }
 
-/// A number that must be below 2³².
+/// Processes a number below 2³².
 pub(super) fn small(code: &mut impl FieldCodec, value: &mut u32) -> Result<(), RecordProblem> {
     let mut wide = u64::from(*value);
     code.number(&mut wide)?;
@@ -118,6 +120,7 @@ pub(super) fn small(code: &mut impl FieldCodec, value: &mut u32) -> Result<(), R
     Ok(())
 }
 
+/// Processes a boolean.
 pub(super) fn flag(code: &mut impl FieldCodec, value: &mut bool) -> Result<(), RecordProblem> {
     let mut number = u64::from(*value);
     code.number(&mut number)?;
@@ -129,7 +132,7 @@ pub(super) fn flag(code: &mut impl FieldCodec, value: &mut bool) -> Result<(), R
     Ok(())
 }
 
-/// One of several, by its place among them.
+/// Processes one of several values, encoded by its index in `all`.
 pub(super) fn one_of<T: Copy + PartialEq>(
     code: &mut impl FieldCodec,
     value: &mut T,
@@ -143,6 +146,7 @@ pub(super) fn one_of<T: Copy + PartialEq>(
     Ok(())
 }
 
+/// Processes an optional number.
 pub(super) fn optional_number(
     code: &mut impl FieldCodec,
     value: &mut Option<u64>,
@@ -156,6 +160,7 @@ pub(super) fn optional_number(
     Ok(())
 }
 
+/// Processes a number as the signed difference to `from`.
 fn difference(code: &mut impl FieldCodec, from: u64, value: &mut u64) -> Result<(), RecordProblem> {
     let signed = value.wrapping_sub(from) as i64;
     let mut number = (signed << 1 ^ signed >> 63) as u64;
@@ -165,6 +170,7 @@ fn difference(code: &mut impl FieldCodec, from: u64, value: &mut u64) -> Result<
     Ok(())
 }
 
+/// Processes a time as the difference to the last one.
 pub(super) fn time(code: &mut impl FieldCodec, value: &mut u64) -> Result<(), RecordProblem> {
     let last = code.past().time_ns;
     difference(code, last, value)?;
@@ -172,6 +178,7 @@ pub(super) fn time(code: &mut impl FieldCodec, value: &mut u64) -> Result<(), Re
     Ok(())
 }
 
+/// Processes a start time as the distance to `end`.
 pub(super) fn start_time(
     code: &mut impl FieldCodec,
     end: u64,
@@ -184,7 +191,7 @@ pub(super) fn start_time(
     Ok(())
 }
 
-/// The range of a file: its first byte and its length.
+/// Processes a file range: its first byte and its length.
 pub(super) fn range(
     code: &mut impl FieldCodec,
     file: u32,

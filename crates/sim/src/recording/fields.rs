@@ -1,10 +1,11 @@
-//! The fields of each kind of record, in their order: once, for writing and for reading.
+//! The fields of each record type in order, for both writing and reading.
 
 use super::code::{
     FieldCodec, RecordProblem, flag, one_of, optional_number, range, small, start_time, time,
 };
 use super::{AdviceType, DeviceOperation, ReadMethod, ReadOutcome, Record, RecordingMethod};
 
+/// Values of `RecordingMethod` in encoding order.
 const SOURCES: [RecordingMethod; 4] = [
     RecordingMethod::Tracepoints,
     RecordingMethod::Preload,
@@ -12,6 +13,7 @@ const SOURCES: [RecordingMethod; 4] = [
     RecordingMethod::Requests,
 ];
 
+/// Values of `AdviceType` in encoding order.
 const HINTS: [AdviceType; 6] = [
     AdviceType::Normal,
     AdviceType::Random,
@@ -32,10 +34,11 @@ const WAYS: [ReadMethod; 8] = [
     ReadMethod::Aio,
 ];
 
+/// Values of `DeviceOperation` in encoding order.
 const WORKS: [DeviceOperation; 3] =
     [DeviceOperation::Read, DeviceOperation::Write, DeviceOperation::Other];
 
-/// Has `code` take each field of a record.
+/// Passes each field of a record to `code`.
 pub(super) fn each(record: &mut Record, code: &mut impl FieldCodec) -> Result<(), RecordProblem> {
     match record {
         Record::Start(start) => {
@@ -149,6 +152,7 @@ pub(super) fn each(record: &mut Record, code: &mut impl FieldCodec) -> Result<()
     }
 }
 
+/// Processes the result of a read of `asked` bytes.
 fn outcome(
     code: &mut impl FieldCodec,
     asked: u64,

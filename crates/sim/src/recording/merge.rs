@@ -1,12 +1,13 @@
-//! Recordings that were made beside each other, merged to one.
+//! Merges concurrent recordings into one.
 //!
-//! Each counts its times from its own start, whose time of day it knows: so they are aligned by these, and
-//! the merged one begins where the first of them did. Threads are told apart also where they bear one name. Devices are the
-//! same that are alike in all that is known of them, and files that lie on one device under one inode number and path.
+//! Each recording has its own time base and the time of day of its start. The merged recording
+//! starts with the earliest of them, and all times are aligned accordingly. Threads of different
+//! recordings stay distinct even with equal names. Devices are identical if all their properties
+//! are equal. Files are identical if device, inode number and path are equal.
 //!
-//! Recordings of one machine both have its devices' requests, whoever made these. So a request that another
-//! recording has as well, within a millisecond, comes once; and it is told of the thread that
-//! either of them knows.
+//! Recordings of one machine all contain the requests of its devices, from any process. A request
+//! that another recording also contains, within a millisecond, is therefore kept once, with the
+//! thread known to either recording.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -15,19 +16,19 @@ use super::{
     DeviceRecord, FileRecord, Record, RecordingEnd, RecordingMethod, RecordingStart, RequestRecord,
 };
 
-/// So far apart, in nanoseconds, two recordings may tell of one request: their starts are aligned no better.
+/// Maximum difference in ns between two records of one request: the accuracy of the alignment.
 const ALIGNMENT_NS: u64 = 1_000_000;
 
-/// Why recordings can't be merged.
+/// Error when recordings cannot be merged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MergeError {
-    /// One doesn't begin with a start: which one, from 0.
+    /// A recording has no start record. The index counts from 0.
     NoStart(usize),
-    /// One doesn't know at what time of day it began.
+    /// A recording has no time of day.
     NoTime(usize),
-    /// This one and the first were made in two ways: what the one saw the other could not.
+    /// A recording and the first one have different methods, which record different events.
     Sources(usize, RecordingMethod, RecordingMethod),
-    /// This one and the first have pages of two lengths.
+    /// A recording and the first one have different page sizes.
     Pages(usize),
 }
 
@@ -57,13 +58,13 @@ impl fmt::Display for MergeError {
 
 impl std::error::Error for MergeError {}
 
-/// The records of a merged recording, in order, in the memory of a millisecond of them and of the names.
+/// Iterator over the merged records in order. It buffers a millisecond of records, and the names.
 #[derive(Debug)]
 pub struct MergedRecords<I> {
     parts: Vec<MergeInput<I>>,
     names: MergedNames,
     start: Option<RecordingStart>,
-    /// What may still turn out to be told twice, with the recording that told it.
+    /// Records that could still be duplicates, each with its time and the index of its recording.
     held: VecDeque<(u64, usize, Record)>,
     end: Option<RecordingEnd>,
     is_over: bool,
@@ -73,31 +74,32 @@ pub struct MergedRecords<I> {
 #[derive(Debug)]
 struct MergeInput<I> {
     records: I,
-    /// What is to be added to its times.
+    /// Offset of its times in the merged recording.
     time_offset_ns: u64,
-    /// The next record, and when it is in order.
+    /// Next record, with its time in the merged order.
     next: Option<(u64, Record)>,
+    /// Numbers of the merged recording, by file number of this one.
     files: BTreeMap<u32, u32>,
     threads: BTreeMap<u32, u32>,
     devices: BTreeMap<u64, u64>,
     end: Option<RecordingEnd>,
 }
 
-/// What has a name in the merged recording.
+/// Names in the merged recording.
 #[derive(Debug, Default)]
 struct MergedNames {
     devices: BTreeMap<u64, DeviceRecord>,
-    /// By device, inode number and path.
+    /// File numbers by device, inode number and path.
     files: BTreeMap<(u64, u64, String), u32>,
     files_count: u32,
     threads_count: u32,
 }
 
 impl<I: Iterator<Item = Record>> MergedRecords<I> {
-    /// Merges the records of recordings, each from its first on.
+    /// Merges recordings, each given by its records.
     ///
     /// # Errors
-    /// They don't fit together; see [`MergeError`].
+    /// Fails if they do not fit together, see [`MergeError`].
     pub fn new(recordings: Vec<I>) -> Result<MergedRecords<I>, MergeError> {
         let mut starts: Vec<RecordingStart> = Vec::new();
         let mut parts = Vec::new();
@@ -147,7 +149,7 @@ impl<I: Iterator<Item = Record>> MergedRecords<I> {
         Ok(MergedRecords { parts, names, start, held, end: None, is_over: false })
     }
 
-    /// The next record of the recording that is behind all others, as it is in the merged one.
+    /// Returns the earliest next record of all recordings, converted to the merged recording.
     fn next_of_parts(&mut self) -> Option<(u64, usize, Record)> {
         loop {
             let times = self.parts.iter().enumerate();
@@ -167,7 +169,7 @@ impl<I: Iterator<Item = Record>> MergedRecords<I> {
         }
     }
 
-    /// Holds a record back for a millisecond, unless another recording has told of it.
+    /// Buffers a record for a millisecond, or merges it into an equal one of another recording.
     fn hold(&mut self, at_ns: u64, nth: usize, record: Record) {
         if let Record::Request(request) = &record {
             for (_, _, other) in self.held.iter_mut().filter(|(_, other, _)| *other != nth) {
@@ -182,7 +184,7 @@ impl<I: Iterator<Item = Record>> MergedRecords<I> {
         self.held.push_back((at_ns, nth, record));
     }
 
-    /// How it ends: with the last of them. Nothing is said of that where one is cut off.
+    /// Returns the end record: the latest end. Returns `None` if any recording is truncated.
     fn end(&mut self) -> Option<RecordingEnd> {
         let ends: Option<Vec<&RecordingEnd>> =
             self.parts.iter().map(|part| part.end.as_ref()).collect();
@@ -221,7 +223,7 @@ impl<I: Iterator<Item = Record>> Iterator for MergedRecords<I> {
 }
 
 impl<I: Iterator<Item = Record>> MergeInput<I> {
-    /// Takes the next record. It is in order no earlier than the one before it, which was at `before_ns`.
+    /// Reads the next record. Its order time is at least `before_ns`, the one of its predecessor.
     fn advance(&mut self, before_ns: u64) {
         let time_offset_ns = self.time_offset_ns;
         self.next = self.records.next().map(|mut record| {
@@ -230,10 +232,11 @@ impl<I: Iterator<Item = Record>> MergeInput<I> {
         });
     }
 
-    /// The record with the numbers of the merged recording; `None` for one that it has already.
+    /// Converts a record to the numbers of the merged recording. Returns `None` for a name that it
+    /// already has.
     fn renumber(&mut self, mut record: Record, names: &mut MergedNames) -> Option<Record> {
         match &mut record {
-            // A second start stands in no recording.
+            // A recording never contains a second start.
             Record::Start(_) => return None,
             Record::End(end) => {
                 self.end = Some(end.clone());
@@ -281,11 +284,12 @@ impl<I: Iterator<Item = Record>> MergeInput<I> {
         Some(record)
     }
 
+    /// Returns the merged number of a device.
     fn device(&self, own: u64) -> u64 {
         self.devices.get(&own).copied().unwrap_or(own)
     }
 
-    /// All have been named before: the reader has seen to that.
+    /// Converts file and thread numbers. All of them are known, because the reader checks this.
     fn rename(&self, file: &mut u32, thread: Option<&mut u32>) {
         *file = self.files.get(file).copied().unwrap_or(*file);
         if let Some(thread) = thread {
@@ -295,7 +299,7 @@ impl<I: Iterator<Item = Record>> MergeInput<I> {
 }
 
 impl MergedNames {
-    /// The number of a device, and whether it is new.
+    /// Returns the number of a device, and true if it is new.
     fn device(&mut self, device: &DeviceRecord) -> (u64, bool) {
         let is_it = |other: &DeviceRecord| {
             let DeviceRecord { device: _, name, is_rotational, readahead_bytes, file_system } =
@@ -309,14 +313,16 @@ impl MergedNames {
             if is_it(other) {
                 return (number, false);
             }
-            // Of another machine: the kernel's numbers are no larger than 32 bits.
+            // The device is of another machine. Kernel numbers have at most 32 bits, so this number
+            // is unused.
             number = number.wrapping_add(1 << 32);
         }
         self.devices.insert(number, device.clone());
         (number, true)
     }
 
-    /// The number of a file, and whether it is new. One without an inode number is like no other.
+    /// Returns the number of a file, and true if it is new. A file without inode number is always
+    /// new.
     fn file(&mut self, file: &FileRecord) -> (u32, bool) {
         let next = self.files_count;
         let is_known = file.inode != 0 && file.device != 0;
@@ -330,7 +336,7 @@ impl MergedNames {
     }
 }
 
-/// Adds to the times of a record; gives when it stands in order, if it has a time.
+/// Shifts the times of a record. Returns its order time, if it has one.
 fn moved(record: &mut Record, time_offset_ns: u64) -> Option<u64> {
     let (end_ns, begin_ns) = match record {
         Record::Open(open) => (&mut open.at_ns, None),
@@ -353,7 +359,7 @@ fn moved(record: &mut Record, time_offset_ns: u64) -> Option<u64> {
     Some(*end_ns)
 }
 
-/// Whether two recordings tell of one request.
+/// Returns true if two records describe the same request.
 fn is_same(one: &RequestRecord, other: &RequestRecord) -> bool {
     let what =
         |request: &RequestRecord| (request.device, request.work, request.place, request.bytes);

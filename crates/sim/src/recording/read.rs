@@ -1,4 +1,4 @@
-//! Reading a recording.
+//! Reader of recordings.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -8,34 +8,34 @@ use super::code::{BlockReference, FieldCodec, FieldDecoder, RecordProblem};
 use super::sums::RecordingSums;
 use super::{BLOCK_BYTES_MAX, MAGIC, Record, VERSION, VERSION_OLDEST, fields};
 
-/// What is wrong with a recording.
+/// Error in a recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RecordingError {
-    /// It is none.
+    /// The file is not a recording.
     None,
-    /// It is of another version.
+    /// The recording has another version.
     Version {
-        /// Which.
+        /// Version number.
         version: u32,
     },
-    /// It is cut off: all that stands before was read.
+    /// The recording is truncated. All records before the cut were read.
     Cut {
-        /// The first byte that was not read: of the block that the cut went through, or the length
-        /// of a file that has no last record.
+        /// First byte that was not read: the start of the truncated block, or the length of a file
+        /// without last record.
         byte: u64,
     },
-    /// What stands there is not what was written.
+    /// The recording is damaged.
     Damaged {
-        /// The first byte of the block.
+        /// First byte of the block.
         byte: u64,
-        /// What is wrong with it.
+        /// Description of the damage.
         why: String,
     },
-    /// The file can't be read.
+    /// The file cannot be read.
     Unread {
-        /// From which byte on.
+        /// First byte that cannot be read.
         byte: u64,
-        /// Why not.
+        /// Reason.
         because: String,
     },
 }
@@ -68,18 +68,20 @@ impl fmt::Display for RecordingError {
 
 impl std::error::Error for RecordingError {}
 
-/// Reads the records of a recording, one after the other, in the memory of a block and of the
-/// numbers that have names. After an error comes nothing more.
+/// Iterator over the records of a recording. Its memory holds one block and the numbers of all
+/// names. It ends after an error.
 #[derive(Debug)]
 pub struct RecordingReader<R> {
     source: R,
-    /// The first byte of the block that is read, and of the one after it.
+    /// First byte of the present block.
     byte: u64,
+    /// First byte of the next block.
     next_byte: u64,
     block: Vec<u8>,
-    /// How much of the block has been read.
+    /// Number of bytes of the block that have been read.
     done: usize,
     past: BlockReference,
+    /// Numbers of the files that have been named.
     files: BTreeSet<u32>,
     threads: BTreeSet<u32>,
     devices: BTreeSet<u64>,
@@ -87,23 +89,24 @@ pub struct RecordingReader<R> {
     state: BlockState,
 }
 
+/// State of the reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum BlockState {
-    /// At the beginning: what comes is [`Record::Start`].
+    /// At the start: [`Record::Start`] is expected.
     Begins,
-    /// Between the first record and the last.
+    /// Between the first and the last record.
     Within,
     /// [`Record::End`] was read.
     Over,
-    /// An error was told.
+    /// An error was returned.
     Failed,
 }
 
 impl<R: io::Read> RecordingReader<R> {
-    /// Begins to read.
+    /// Reads the header.
     ///
     /// # Errors
-    /// It is no recording, or one of another version.
+    /// Fails if the source is not a recording or has another version.
     pub fn new(mut source: R) -> Result<RecordingReader<R>, RecordingError> {
         let mut head = [0; 12];
         let length = fill(&mut source, &mut head).map_err(|error| unread(0, &error))?;
@@ -133,6 +136,7 @@ impl<R: io::Read> RecordingReader<R> {
         })
     }
 
+    /// Reads and checks the next record.
     fn read(&mut self) -> Result<Option<Record>, RecordingError> {
         if self.done == self.block.len() && !self.read_block()? {
             return match self.state {
@@ -152,7 +156,7 @@ impl<R: io::Read> RecordingReader<R> {
         Ok(Some(record))
     }
 
-    /// Reads the next block; `false` at the end of the file.
+    /// Reads the next block. Returns false at the end of the file.
     fn read_block(&mut self) -> Result<bool, RecordingError> {
         self.byte = self.next_byte;
         let byte = self.byte;
@@ -184,6 +188,7 @@ impl<R: io::Read> RecordingReader<R> {
         Ok(true)
     }
 
+    /// Decodes the next record of the block.
     fn take(&mut self) -> Result<Record, RecordProblem> {
         let mut unpack = FieldDecoder { left: &self.block[self.done..], past: &mut self.past };
         let mut tag = 0;
@@ -196,7 +201,7 @@ impl<R: io::Read> RecordingReader<R> {
         Ok(record)
     }
 
-    /// Holds what a record says against what came before it.
+    /// Checks a record against the preceding ones.
     fn check(&mut self, record: &Record) -> Result<(), &'static str> {
         match (self.state, record) {
             (BlockState::Begins, Record::Start(_)) => self.state = BlockState::Within,
@@ -264,7 +269,7 @@ impl<R: io::Read> Iterator for RecordingReader<R> {
     }
 }
 
-/// Reads until the buffer is full or the source ends, and says how much that was.
+/// Reads until the buffer is full or the source ends. Returns the number of bytes read.
 fn fill(source: &mut impl io::Read, buffer: &mut [u8]) -> io::Result<usize> {
     let mut done = 0;
     while done < buffer.len() {

@@ -1,4 +1,4 @@
-//! What all records of a recording come to, so that no sum over them is too large.
+//! Sums over all records of a recording, with limits so that they fit 64 bits.
 
 use super::{CALL_BYTES_MAX, OFFSET_MAX, RECALL_BATCH_MAX, Record};
 
@@ -15,8 +15,9 @@ impl RecordingSums {
     /// Adds a record.
     ///
     /// # Errors
-    /// Something in it can't be, or is too much; says what.
+    /// Returns the description of a value that is impossible or too large.
     pub fn add(&mut self, record: &Record) -> Result<(), &'static str> {
+        /// Error for a time beyond [`RECALL_BATCH_MAX`].
         const LATE: &str = "a time of more than 36 years";
         let mut until_ns = 0;
         match record {
@@ -83,10 +84,12 @@ impl RecordingSums {
     }
 }
 
+/// Returns the error `what` if `value` exceeds `most`.
 fn at_most(most: u64, value: u64, what: &'static str) -> Result<(), &'static str> {
     if value <= most { Ok(()) } else { Err(what) }
 }
 
+/// Adds to a sum and checks it.
 fn add(sum: &mut u64, value: u64, what: &'static str) -> Result<(), &'static str> {
     *sum = sum.saturating_add(value);
     at_most(RECALL_BATCH_MAX, *sum, what)

@@ -1,15 +1,15 @@
-//! Writing a recording.
+//! Writer of recordings.
 
 use std::io;
 
 use super::code::{FieldCodec, FieldEncoder, RecordProblem};
 use super::{MAGIC, Record, VERSION, fields};
 
-/// A block ends with the record that makes it this long.
+/// Block size in bytes at which a block ends.
 const BLOCK_BYTES: usize = 64 << 10;
 
-/// Writes a recording, block by block. The last block is in the file after
-/// [`flush`](RecordingWriter::flush) alone.
+/// Writes a recording, block by block. The last block is only in the file after
+/// [`flush`](RecordingWriter::flush).
 #[derive(Debug)]
 pub struct RecordingWriter<W> {
     sink: W,
@@ -17,10 +17,10 @@ pub struct RecordingWriter<W> {
 }
 
 impl<W: io::Write> RecordingWriter<W> {
-    /// Begins a recording in `sink`.
+    /// Writes the header to `sink`.
     ///
     /// # Errors
-    /// What `sink` answers.
+    /// Returns the errors of `sink`.
     pub fn new(mut sink: W) -> io::Result<RecordingWriter<W>> {
         sink.write_all(&MAGIC)?;
         sink.write_all(&VERSION.to_le_bytes())?;
@@ -30,15 +30,15 @@ impl<W: io::Write> RecordingWriter<W> {
     /// Appends a record.
     ///
     /// # Errors
-    /// What `sink` answers. [`io::ErrorKind::InvalidInput`] for a record that no recording can have;
-    /// it is left out, and the recording stays whole.
+    /// Returns the errors of `sink`, and [`io::ErrorKind::InvalidInput`] for an invalid record.
+    /// The invalid record is omitted, and the recording stays valid.
     pub fn put(&mut self, mut record: Record) -> io::Result<()> {
         let before = self.block.bytes.len();
         let mut tag = u64::from(record.tag());
         let written =
             self.block.number(&mut tag).and_then(|()| fields::each(&mut record, &mut self.block));
         if let Err(RecordProblem::Wrong(why)) = written {
-            // What the block has had so far counts the fields that were written: begin another.
+            // The reference values include the fields already encoded, so a new block is needed.
             self.block.bytes.truncate(before);
             self.flush()?;
             return Err(io::Error::new(
@@ -52,10 +52,10 @@ impl<W: io::Write> RecordingWriter<W> {
         }
     }
 
-    /// Ends the block, and has all that was put in the file.
+    /// Ends the block and writes all data to the sink.
     ///
     /// # Errors
-    /// What the sink answers.
+    /// Returns the errors of the sink.
     pub fn flush(&mut self) -> io::Result<()> {
         let bytes = std::mem::take(&mut self.block).bytes;
         if !bytes.is_empty() {
@@ -66,10 +66,10 @@ impl<W: io::Write> RecordingWriter<W> {
         self.sink.flush()
     }
 
-    /// Ends the block, and gives the sink back.
+    /// Ends the block and returns the sink.
     ///
     /// # Errors
-    /// What the sink answers.
+    /// Returns the errors of the sink.
     pub fn finish(mut self) -> io::Result<W> {
         self.flush()?;
         Ok(self.sink)

@@ -1,5 +1,5 @@
-//! What the readahead law `adaptive` promises beside throughput, in counts that
-//! any machine repeats: on patterns of the matrix, and on some of their kin.
+//! Quality bounds of the readahead policy `adaptive` other than throughput. They are counts that
+//! any machine reproduces, on patterns of the matrix and similar ones.
 
 use readpath_core::policy::Spec;
 
@@ -9,12 +9,15 @@ use crate::report::ResultRow;
 use crate::run::{Go, Watch};
 use crate::simulate::{SimulationSetup, simulate_workload};
 
+/// One seed, all the work.
 const WHOLE: CellSize = CellSize { seed: 1, seeds: 1, part: 1 };
 
+/// Simulates the named cell under the default policies.
 fn adaptive(name: &str) -> MatrixResult {
     cell(name).run(&Policies::default(), WHOLE).unwrap()
 }
 
+/// Returns the cell with the name `device/workload/processes`.
 fn cell(name: &str) -> MatrixCell {
     let parts: Vec<String> = name.split('/').map(|part| format!("/{part}/")).collect();
     let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
@@ -23,7 +26,7 @@ fn cell(name: &str) -> MatrixCell {
     found.remove(0)
 }
 
-/// One process, with so much memory.
+/// Simulates one process with the given memory.
 fn alone(device: &str, pattern: ReadPattern, memory_bytes: u64) -> ResultRow {
     let setup = SimulationSetup {
         readahead: Spec::plain("adaptive"),
@@ -59,9 +62,9 @@ fn streams_forwards_and_backwards_get_large_requests_in_time() {
     }
 }
 
-/// A disk reads on over such gaps by itself: what its cache has needn't be asked for in time, as long as no other law
-/// gets the blocks faster by more than a tenth, whichever is the best in hindsight. Whoever reads gaps as well does so for larger
-/// requests.
+/// A disk's own read-ahead covers such gaps. Blocks in its cache need no early request, provided
+/// that no other policy is faster by more than a tenth. A policy that also reads the gaps must
+/// issue larger requests.
 #[test]
 fn blocks_with_gaps_that_a_disk_passes_over_come_nearly_as_fast_as_by_any_policy() {
     for name in ["hdd-1/stride-64k-128k/1", "hdd-2/stride-64k-128k/1"] {
@@ -87,10 +90,10 @@ fn thirty_two_streams_on_one_handle_get_large_requests() {
     }
 }
 
-/// A stream of 256 KiB on a disk whose requests cost 250 pages wants √(2 × 250 × 32) = 126 pages
-/// ahead of it in its middle: 128 of them 16,100, of which 32 MiB
-/// are a half; with a fifth, 12 MiB, 5 % are wasted. Each is a
-/// file of its own: in one file a window at the end of a stream would run into the next.
+/// A stream of 256 KiB on a disk whose requests cost 250 pages should prefetch √(2 × 250 × 32) =
+/// 126 pages in its middle. 128 streams need 16,100 pages, and 32 MiB are half of that. With a
+/// fifth, 12 MiB, 5 % are wasted. Each stream has its own file, because in a common file a window
+/// at the end of one stream would extend into the next.
 #[test]
 fn more_streams_than_memory_has_room_for_waste_hardly_a_page() {
     let pattern = ReadPattern::Interleaved { streams: 128, is_one_handle: false };
@@ -105,7 +108,7 @@ fn more_streams_than_memory_has_room_for_waste_hardly_a_page() {
 fn what_is_cached_costs_no_request() {
     for device in ["hdd-1", "ssd", "nfs-5ms"] {
         let run = adaptive(&format!("{device}/cached/1"));
-        // Read once and eight times more: a ninth comes from the device.
+        // Read once and then eight more times, so a ninth comes from the device.
         assert!(run.amplification.unwrap() <= 1.0 / 9.0 + 1e-9, "{device}: {run:?}");
     }
 }

@@ -1,10 +1,9 @@
-//! Why a cell is a regret: which of the two laws the loss comes from, and how
-//! the runs differ.
+//! Cause of a regret: the responsible policy, and the differences in the device load.
 //!
-//! Which law: each of the two is run beside the best rival's other law. If the
-//! loss goes when one of them is exchanged, it comes from that one. How they differ: by
-//! what the device was asked, from the greatest difference on; where nothing differs
-//! by a tenth it can only be the order of the requests, or when they came.
+//! Each of the two policies is simulated together with the best baseline's other policy. If the
+//! loss vanishes when one policy is exchanged, that policy is the cause. The differences compare
+//! the device requests, the greatest first. If all differ by less than a tenth, only the order or
+//! the timing of the requests can be the cause.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,23 +11,24 @@ use super::{CellSize, MatrixCell, MatrixResult, Policies, REGRET};
 use crate::simulate::SimulateError;
 use readpath_core::policy::Spec;
 
-/// By how much two runs must differ in something for it to be named.
+/// Minimum ratio of two values at which a difference is reported.
 const DIFFERENCE_RATIO_MIN: f64 = 1.1;
 
-/// Why a cell is a regret.
+/// Cause of a regret.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RegretCause {
-    /// The ratio of this readahead or swap-in law under the best rival's scheduler; null
-    /// where neither has a say.
+    /// Ratio of this readahead or swap-in policy under the best baseline's scheduler. Null where
+    /// such policies have no effect.
     pub under_best_scheduler: Option<f64>,
-    /// The ratio of the best rival's readahead or swap-in law under this scheduler; null likewise.
+    /// Ratio of the best baseline's readahead or swap-in policy under this scheduler. Null in the
+    /// same cases.
     pub with_best_readahead: Option<f64>,
-    /// In words.
+    /// The cause as text.
     pub line: String,
 }
 
 impl RegretCause {
-    /// Runs the cell with either law exchanged.
+    /// Simulates the cell with either policy exchanged.
     pub(super) fn find(
         cell: &MatrixCell,
         policies: &Policies,
@@ -51,7 +51,7 @@ impl RegretCause {
     }
 }
 
-/// The law that the loss goes with.
+/// Returns the policy that causes the loss.
 fn policy(
     kind: &'static str,
     under_best_scheduler: Option<f64>,
@@ -68,7 +68,7 @@ fn policy(
     }
 }
 
-/// What differs by a tenth, the greatest difference first.
+/// Returns the differences of at least a tenth, the greatest first.
 fn differences(run: &MatrixResult, best: &MatrixResult) -> Vec<String> {
     let bytes = |run: &MatrixResult| Some(run.device_requests? * run.device_request_kib_mean?);
     let late = |run: &MatrixResult| run.coverage.map(|coverage| 1.01 - coverage);
@@ -130,7 +130,7 @@ mod tests {
         assert_eq!(policy("readahead", None, None), "scheduler");
     }
 
-    /// Twice the requests of three quarters the size are 1.5 times the bytes.
+    /// Twice the requests at three quarters of the size are 1.5 times the bytes.
     #[test]
     fn what_differs_most_comes_first() {
         let said = differences(&run(200.0, 48.0, 4.0, vec![]), &run(100.0, 64.0, 4.2, vec![]));

@@ -1,30 +1,30 @@
-//! Which cells nobody looks at who works on a law.
+//! The held-out set: cells that are not used for tuning.
 //!
-//! A law that was worked on with a table in view is judged by that table too kindly. So a third of
-//! the devices, of the workloads and of the numbers of processes is *held out*, chosen by a hash of the name
-//! and not by hand, and with them every cell that has one of them. Devices whose parameters
-//! are *drawn* are held out as well: another seed gives others, within what such devices have
-//! been built with.
+//! A policy that was tuned on a table is judged too favourably by the same table. Therefore a third
+//! of the devices, of the workloads and of the numbers of processes is *held out*. A hash of the
+//! name selects them, not a person. Every cell with one of them belongs to the held-out set.
+//! Devices with randomly *drawn* parameters, within realistic ranges, belong to it too. Another
+//! seed draws others.
 
 use super::MatrixCell;
 use crate::device::random::SeededRng;
 
-/// Which cells of the matrix.
+/// A subset of the matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CellSet {
-    /// Those on which laws are worked on.
+    /// The tuning set.
     Developed,
-    /// Those by which they are judged.
+    /// The held-out set.
     HeldOut,
-    /// Both.
+    /// Both sets.
     Whole,
 }
 
-/// How many devices are drawn.
+/// Number of drawn devices.
 const DRAWN: u64 = 4;
 
 impl CellSet {
-    /// Whether the cell belongs to it.
+    /// Returns true if the cell belongs to the subset.
     pub fn has(self, cell: &MatrixCell) -> bool {
         match self {
             CellSet::Developed => !cell.is_held_out(),
@@ -35,13 +35,13 @@ impl CellSet {
 }
 
 impl MatrixCell {
-    /// Whether the cell is one by which laws are judged, and on which none is worked on.
+    /// Returns true if the cell is in the held-out set, which is not used for tuning.
     pub fn is_held_out(&self) -> bool {
         is_held_out(&self.device, self.workload, self.processes)
     }
 }
 
-/// Whether the cell of this name is held out.
+/// Returns true if the cell with these names is held out.
 pub(super) fn is_held_out(device: &str, workload: &str, processes: u32) -> bool {
     device.starts_with("drawn-")
         || [device, workload, &format!("processes-{processes}")]
@@ -49,7 +49,8 @@ pub(super) fn is_held_out(device: &str, workload: &str, processes: u32) -> bool 
             .any(|name| one_in_three(name))
 }
 
-/// One name in three, by FNV-1a of 64 bits, whose upper half is spread best.
+/// Selects one name in three by its 64-bit FNV-1a hash, of which the upper half is the most
+/// uniform.
 fn one_in_three(name: &str) -> bool {
     let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
@@ -57,13 +58,13 @@ fn one_in_three(name: &str) -> bool {
     (hash >> 32).is_multiple_of(3)
 }
 
-/// The devices that `seed` draws: names and what they are.
+/// Draws devices from `seed`. Returns their names and device texts.
 pub fn drawn(seed: u64) -> Vec<(String, String)> {
     let mut draw = SeededRng::new(seed ^ 0x6465_7669_6365);
     (1..=DRAWN).map(|nth| (format!("drawn-{nth}"), device(nth, &mut draw))).collect()
 }
 
-/// A disk, a solid-state drive, several disks, and a server, one after the other.
+/// Draws a device. Its type rotates: a disk, a solid-state drive, several disks, a server.
 fn device(nth: u64, draw: &mut SeededRng) -> String {
     match nth % 4 {
         1 => disk(draw),
@@ -76,7 +77,7 @@ fn device(nth: u64, draw: &mut SeededRng) -> String {
     }
 }
 
-/// Seeks, turns and queues between those of a drive of a laptop and of a server.
+/// Draws a disk between a laptop drive and a server drive in seek times, speed and queue.
 fn disk(draw: &mut SeededRng) -> String {
     let rpm = [5400, 7200, 10_000, 15_000][draw.below(4) as usize];
     let (single, average) = (draw.between(3, 20), draw.between(40, 120));
@@ -90,7 +91,7 @@ fn disk(draw: &mut SeededRng) -> String {
     )
 }
 
-/// From a card's few dies to a server's hundreds.
+/// Draws a solid-state drive between a memory card with few dies and a server drive with hundreds.
 fn solid_state(draw: &mut SeededRng) -> String {
     let (channels, dies) = (draw.between(1, 16), draw.between(1, 8));
     let (bits, interval) = (draw.between(1, 3), draw.between(1, 20));

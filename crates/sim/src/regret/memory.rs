@@ -1,15 +1,15 @@
-//! The loads on memory of the regret matrix: what touches how much of it.
+//! The memory loads of the policy matrix.
 //!
-//! Sweeps and random touches, of private and of shared memory, as in the table of
-//! 2012 (`reproduce B`), and each touch writes. The total stays about the same however many
-//! processes share it, down to a least share for each of those that have memory of
-//! their own. A quarter of what is mapped fits, where in that table nine tenths do: with
-//! nine tenths, several processes that sweep take from one to ten times as
-//! long by which of them happens to keep all of its pages, whatever the law.
+//! They are sequential sweeps and random touches, of private and of shared memory, as in the table
+//! of 2012 (`reproduce B`). Every touch writes. The total is about the same for any number of
+//! processes, with a minimum for each process that has memory of its own. A quarter of the mapped
+//! memory fits. In the table of 2012 it is nine tenths. With nine tenths, several sweeping
+//! processes take one to ten times as long under any policy, depending on which process happens to
+//! keep all its pages.
 //!
-//! Swap lies on every device of the matrix but the object store: a page that is
-//! written out replaces one that lies there, and an object can only be written
-//! whole. A server's file takes pages in place: so the kernel swaps over NFS too.
+//! Swap is on every device of the matrix except the object store. A page that is written out
+//! replaces one in place, and an object can only be written as a whole. A server's file accepts
+//! pages in place, so the kernel also swaps over NFS.
 
 use readpath_core::machine::SwapOut;
 use readpath_core::policy::Spec;
@@ -17,14 +17,14 @@ use readpath_core::unit::PAGE_BYTES;
 
 use crate::load::{LoadSetup, MemoryLoad, MemorySharing, TouchPattern};
 
-/// What a cell touches.
+/// A memory load: access pattern, and private or shared memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MatrixMemoryLoad {
     pattern: TouchPattern,
     share: MemorySharing,
 }
 
-/// The loads by the names under which they stand in the matrix.
+/// The memory loads with their names in the matrix.
 pub(super) const LOADS: &[(&str, MatrixMemoryLoad)] = &[
     (
         "swap-seq-anon",
@@ -44,11 +44,12 @@ pub(super) const LOADS: &[(&str, MatrixMemoryLoad)] = &[
     ),
 ];
 
-/// The classic swap-in laws.
+/// Classic swap-in policies.
 pub(super) const SWAPINS: [&str; 4] = ["none", "cluster", "hits", "vma"];
 
-/// What leaves memory, and with what, under a swap-in law: the classic laws have the kernel's reclaim and its
-/// order, which is what a program gets that has the kernel's law; ours have what they ship with.
+/// Returns the setup of a memory load under a swap-in policy. Classic policies are combined with
+/// the kernel's eviction policy and swap-out order, as in a real kernel. The project's own policies
+/// are combined with the default ones.
 pub(super) fn setup_under(swapin: &Spec, device: Spec) -> LoadSetup {
     let setup = LoadSetup { swapin: swapin.clone(), ..LoadSetup::new(device) };
     if !SWAPINS.contains(&swapin.name.as_str()) {
@@ -57,21 +58,24 @@ pub(super) fn setup_under(swapin: &Spec, device: Spec) -> LoadSetup {
     LoadSetup { eviction: Spec::plain("two-lists"), swap_out: SwapOut::Oldest, ..setup }
 }
 
-/// Pages of all mappings together, 32 MiB, and of one at least, 1 MiB.
+/// Pages of all mappings together: 32 MiB.
 const TOTAL_PAGES: u64 = 8192;
+/// Minimum pages of one mapping: 1 MiB.
 const MAPPING_PAGES_MIN: u64 = 256;
 
-/// Mappings swept whole, or as many random touches. Of a process at least 1024 touches: one of many on a shared mapping comes to where others were.
+/// Number of sweeps over a mapping, or the same number of random touches.
 const SWEEPS: u64 = 3;
+/// Minimum touches of a process. A process on a shared mapping then also reaches pages that other
+/// processes have touched.
 const TOUCHES_MIN: u64 = 1024;
 
-/// Whether swap can lie on a device of the matrix.
+/// Returns true if a device of the matrix supports swap.
 pub(super) fn supports_swap(device: &str) -> bool {
     device != "object"
 }
 
 impl MatrixMemoryLoad {
-    /// What `processes` of it touch.
+    /// Returns the load of `processes` processes.
     pub(super) fn load(self, processes: u32, part: u64) -> MemoryLoad {
         let each = u64::from(processes);
         let (pages, touched_pages) = match self.share {
@@ -92,7 +96,7 @@ impl MatrixMemoryLoad {
         };
         let mapped_pages = load.mapped_bytes() / PAGE_BYTES;
         let memory_bytes = mapped_pages / 4 * PAGE_BYTES;
-        // A tenth more than is mapped, so that a run of free slots is found.
+        // A tenth more than is mapped, so that a run of free slots is available.
         MemoryLoad { memory_bytes, swap_bytes: mapped_pages * 11 / 10 * PAGE_BYTES, ..load }
     }
 }

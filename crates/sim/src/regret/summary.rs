@@ -1,4 +1,4 @@
-//! What the cells of the matrix say together, and what a fixed default would lose in it.
+//! Summary of the policy matrix, and the regret of each fixed default.
 
 use std::collections::BTreeMap;
 
@@ -6,64 +6,63 @@ use serde::Serialize;
 
 use super::{JudgedCell, REGRET};
 
-/// What the cells say together.
+/// Summary of a set of cells.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct MatrixSummary {
-    /// How many cells.
+    /// Number of cells.
     pub cells: usize,
-    /// The lowest ratio; null without cells.
+    /// Lowest ratio. Null without cells.
     pub minimum: Option<f64>,
-    /// The geometric mean of the ratios; null without cells.
+    /// Geometric mean of the ratios. Null without cells.
     pub geometric_mean: Option<f64>,
-    /// The same without the workloads that no classic law reads ahead for: backward, in strides, many
-    /// streams on one handle, phases of these; null without others.
+    /// Geometric mean without the workloads that no classic policy prefetches: backward, strided,
+    /// many streams on one handle, and phases of these. Null if no cell remains.
     pub geometric_mean_common: Option<f64>,
-    /// How many cells are below 0.95.
+    /// Number of cells below 0.95.
     pub below_95_percent: usize,
-    /// And below 0.80.
+    /// Number of cells below 0.80.
     pub below_80_percent: usize,
     /// Each workload over all its cells, the lowest mean first.
     pub workloads: Vec<WorkloadSummary>,
-    /// The ten cells with the lowest ratios, as `device/workload/processes` and the ratio.
+    /// The ten cells with the lowest ratios, as `device/workload/processes` and ratio.
     pub worst: Vec<(String, f64)>,
-    /// The same for each pair of classic laws, were it the default everywhere: the
-    /// one with the highest geometric mean first. The best rival of a cell is one
-    /// of them, so no cell of theirs is above 1. Loads on memory, which have laws
-    /// of their own, are left out.
+    /// Each pair of classic policies as a fixed default, the highest geometric mean first. The best
+    /// baseline of a cell is one of them, so none exceeds 1. Memory loads are excluded because they
+    /// have other policies.
     pub fixed: Vec<FixedPairResult>,
 }
 
 /// One workload over all its cells.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct WorkloadSummary {
-    /// The workload's name in the matrix.
+    /// Name of the workload in the matrix.
     pub workload: String,
-    /// The geometric mean of the ratios.
+    /// Geometric mean of the ratios.
     pub geometric_mean: f64,
-    /// The lowest.
+    /// Lowest ratio.
     pub minimum: f64,
-    /// How many cells are below 0.95.
+    /// Number of cells below 0.95.
     pub below_95_percent: usize,
 }
 
-/// How the names begin of the workloads that no classic law reads ahead for.
+/// Name prefixes of the workloads that no classic policy prefetches.
 const UNCOMMON_PREFIXES: [&str; 4] = ["backward", "stride", "one-handle", "phases"];
 
-/// One pair of classic laws in all cells, against the best rival of each.
+/// One pair of classic policies in all cells, relative to each cell's best baseline.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FixedPairResult {
-    /// The laws by name: readahead, scheduler.
+    /// Names of the readahead policy and the scheduler.
     pub policies: String,
-    /// The lowest ratio.
+    /// Lowest ratio.
     pub minimum: f64,
-    /// The geometric mean.
+    /// Geometric mean of the ratios.
     pub geometric_mean: f64,
-    /// How many cells are below 0.95.
+    /// Number of cells below 0.95.
     pub below_95_percent: usize,
 }
 
 impl MatrixSummary {
-    /// What these cells say together.
+    /// Summarizes these cells.
     pub fn of(cells: &[JudgedCell]) -> MatrixSummary {
         let mut ratios: Vec<(String, f64)> =
             cells.iter().map(|cell| (cell.name(), cell.ratio)).collect();
@@ -87,7 +86,7 @@ impl MatrixSummary {
     }
 }
 
-/// Each workload over all its cells.
+/// Summarizes each workload over all its cells.
 fn workloads(cells: &[JudgedCell]) -> Vec<WorkloadSummary> {
     let mut ratios: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
     for cell in cells {
@@ -104,8 +103,8 @@ fn workloads(cells: &[JudgedCell]) -> Vec<WorkloadSummary> {
     workloads
 }
 
-/// What each pair of classic laws has. Past the cache the readahead law has no
-/// say: there a pair has what its scheduler has.
+/// Returns the results of each pair of classic policies. For direct reads, where readahead has no
+/// effect, a pair has the result of its scheduler.
 fn fixed(cells: &[JudgedCell]) -> Vec<FixedPairResult> {
     let mut pairs: Vec<(String, String)> = Vec::new();
     for baseline in cells.iter().flat_map(|cell| &cell.baselines) {
@@ -144,12 +143,13 @@ fn fixed(cells: &[JudgedCell]) -> Vec<FixedPairResult> {
     fixed
 }
 
-/// Of one ratio at least.
+/// Returns the geometric mean of at least one ratio.
 pub(crate) fn geometric_mean(ratios: &[f64]) -> f64 {
     let logarithms: f64 = ratios.iter().map(|ratio| ratio.ln()).sum();
     (logarithms / ratios.len() as f64).exp()
 }
 
+/// Returns the number of ratios that count as regrets.
 fn below(ratios: &[f64]) -> usize {
     ratios.iter().filter(|&&ratio| ratio < REGRET).count()
 }
@@ -201,7 +201,7 @@ mod tests {
         assert_eq!(MatrixSummary::of(&[]).minimum, None);
     }
 
-    /// `a noop` has 1 and 1/4 of the best and, past the cache, 1: the mean is the third root of a
+    /// `a noop` has 1 and 1/4 of the best, and 1 for direct reads: the mean is the third root of a
     /// quarter. `b noop` has 1/2, 1 and 1.
     #[test]
     fn a_fixed_default_is_held_against_the_best_of_each_cell() {

@@ -1,5 +1,4 @@
-//! The workloads of the matrix without a device: for real storage, where the same
-//! are read by whoever drives it, and judged as the cells are.
+//! The workloads of the matrix for real storage, with results in the form of the cells.
 
 use readpath_core::policy::Spec;
 
@@ -8,27 +7,27 @@ use super::{JudgedCell, MatrixResult, READAHEADS, has_parts};
 use crate::report::ResultRow;
 use crate::workload::Workload;
 
-/// How many processes share the work on real storage: no more than a small machine drives at once.
+/// Numbers of processes on real storage, limited for small machines.
 pub const PROCESSES: &[u32] = &[1, 4, 16];
 
-/// The classic readahead laws.
+/// Returns the classic readahead policies.
 pub fn classic_readaheads() -> impl Iterator<Item = Spec> {
     READAHEADS.iter().map(|policy| Spec::plain(policy))
 }
 
-/// One workload of so many processes.
+/// One workload with a number of processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MatrixWorkload {
-    /// The workload's name in the matrix.
+    /// Name of the workload in the matrix.
     pub workload: &'static str,
     pattern: ReadPattern,
-    /// How many processes.
+    /// Number of processes.
     pub processes: u32,
 }
 
-/// The work whose name `workload/processes` contains each of `parts`, in the
-/// matrix's order. Without what goes past the cache, through a mapping, or keeps
-/// several reads of one process under way: they have peers of their own.
+/// Returns the workloads whose name `workload/processes` contains each of `parts`, in the order of
+/// the matrix. Direct reads, mapped reads and workloads with several reads in flight per process
+/// are excluded, because they have other baselines.
 pub fn work(parts: &[&str]) -> Vec<MatrixWorkload> {
     let plain = WORKLOADS.iter().filter(|(_, pattern)| pattern.is_plain());
     let all = plain.flat_map(|&(workload, pattern)| {
@@ -38,21 +37,21 @@ pub fn work(parts: &[&str]) -> Vec<MatrixWorkload> {
 }
 
 impl MatrixWorkload {
-    /// `workload/processes`.
+    /// Returns `workload/processes`.
     pub fn name(&self) -> String {
         format!("{}/{}", self.workload, self.processes)
     }
 
-    /// The files, side by side, and the processes; `part` divides the work.
+    /// Returns the workload with its files placed contiguously. `part` divides the work.
     pub fn workload(&self, seed: u64, part: u64) -> Workload {
         self.pattern.workload_packed(self.processes.into(), part, seed)
     }
 
-    /// What was measured of it on `storage`: of each contender the rows of all rounds,
-    /// the law under test first. A contender has its median throughput.
+    /// Builds the result on `storage` from the rows of all rounds, per contender, the policy under
+    /// test first. Each contender is represented by its median throughput.
     ///
     /// # Panics
-    /// There are fewer than two contenders, or one without a row.
+    /// Panics with fewer than two contenders, or with a contender without rows.
     pub fn judged(&self, storage: &str, contenders: Vec<Vec<ResultRow>>) -> JudgedCell {
         let mut runs: Vec<MatrixResult> =
             contenders.iter().map(|rows| MatrixResult::median(rows)).collect();
@@ -71,7 +70,7 @@ impl MatrixWorkload {
 }
 
 impl MatrixResult {
-    /// The row of the median throughput; the throughputs of all rounds stand beside it.
+    /// Returns the row with the median throughput, with the throughputs of all rounds.
     fn median(rows: &[ResultRow]) -> MatrixResult {
         let rate = |row: &ResultRow| row.mib_per_s.expect("work moves bytes, and that takes time");
         let mut rows: Vec<&ResultRow> = rows.iter().collect();

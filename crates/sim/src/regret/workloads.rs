@@ -1,12 +1,10 @@
-//! The workloads of the regret matrix: what each of so many processes reads.
+//! The file workloads of the policy matrix.
 //!
-//! Each is a pattern that programs are known by, small enough that a run takes
-//! milliseconds and long enough that the time in which a law learns is a fair
-//! part. The total work stays about the same however many processes share it,
-//! down to a least share for each. Where a process has a file of its own, the
-//! files are spread over the device at places that are drawn, as files on a used disk
-//! are: at equal distances all of them would begin on the same member of an
-//! array, and on the same die of a solid-state drive.
+//! Each is a typical access pattern of programs. It is small enough to be simulated in
+//! milliseconds, and large enough that the learning time of a policy is a realistic part. The total
+//! work is about the same for any number of processes, with a minimum per process. Private files of
+//! the processes are at random positions on the device, as on a used disk. At equal distances, all
+//! of them would begin on the same member of an array and on the same die of a solid-state drive.
 
 use readpath_core::unit::PAGE_BYTES;
 
@@ -18,51 +16,53 @@ const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
-/// The part of the device over which files are spread: less than the smallest device has.
+/// Part of the device that contains the files, less than the size of the smallest device.
 const SPREAD_BYTES: u64 = 16 * GIB;
 
-/// A pattern of reads.
+/// An access pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReadPattern {
-    /// Each process its own file from the start to the end, past the cache or not.
+    /// Each process reads its own file from start to end, cached or direct.
     Sequential { block_bytes: u64, is_direct: bool },
-    /// All processes together so many blocks of one file, each once, in random
-    /// order: all blocks, or one of `per`. With a depth each.
+    /// All processes together read blocks of one file, each once, in random order: all blocks, or
+    /// one in `per`. Each process has `depth` reads in flight.
     Random { block_bytes: u64, per: u64, depth: u32, is_direct: bool },
-    /// Through a mapping, random pieces of so many bytes, aligned to their size.
+    /// Random aligned slices of the given size, through a mapping. One in `per` slices is read.
     Slices { slice_bytes: u64, per: u64 },
-    /// Each process its own file from the end to the start.
+    /// Each process reads its own file from end to start.
     Backward { block_bytes: u64 },
-    /// Each process its own file: a block, a jump of so many bytes from its start, a block, ….
+    /// Each process reads its own file with a constant stride between the starts of blocks.
     Strided { block_bytes: u64, stride_bytes: u64 },
-    /// So many sequential streams, interleaved in random order: on one handle
-    /// in one file, or on as many handles in as many files.
+    /// Sequential streams, interleaved in random order: on one handle in one file, or each on a
+    /// handle and file of its own.
     Interleaved { streams: u64, is_one_handle: bool },
-    /// Three sequential reads of 64 KiB and one random one of 16 KiB, in one file.
+    /// Three sequential reads of 64 KiB and one random read of 16 KiB in rotation, in one file.
     Mixed,
-    /// Sequential, random, backward, strided, one after the other.
+    /// Sequential, random, backward and strided phases, one after another.
     Phases,
-    /// A database: 16 KiB at random, four of five in a fifth of the file, four at a time.
+    /// A database: random 16 KiB reads at depth four, of which four in five go to a fifth of the
+    /// file.
     Database,
-    /// A small file that is read once, and then again and again at random.
+    /// A small file that is read once and then repeatedly at random.
     Cached,
-    /// Through a mapping, each process its own file from the start to the end.
+    /// Each process reads its own file from start to end through a mapping.
     MappedStream { block_bytes: u64 },
-    /// A database beside its own scans: records of 16 KiB by Zipf's law, and now and then 1 MiB in order.
+    /// A database with scans: 16 KiB records with a Zipf distribution, and occasional sequential
+    /// reads of 1 MiB.
     Scans,
-    /// Files of columns: the footer, then of each row group the chunks of two columns out of so many.
+    /// Columnar files: the footer, then the chunks of two of `columns` columns from each row group.
     Columns { columns: u64 },
-    /// A file of tensors: the header, then all of them in an order that is drawn.
+    /// A file of tensors: the header, then all tensors in random order.
     Tensors,
-    /// Many files of 4 to 200 KiB, each read whole.
+    /// Many files of 4 to 200 KiB, each read completely.
     SmallFiles,
-    /// Files of so many bytes, each read from the start and given up somewhere.
+    /// Files of the given size, each read from the start up to a random position.
     GivenUp { file_bytes: u64 },
-    /// 16 KiB at random in 4 MiB, which lie elsewhere after every 128 reads.
+    /// Random 16 KiB reads in a region of 4 MiB, which moves after every 128 reads.
     HotSpots,
 }
 
-/// The patterns by the names under which they stand in the matrix.
+/// The patterns with their names in the matrix.
 pub(crate) const WORKLOADS: &[(&str, ReadPattern)] = &[
     ("seq-4k", ReadPattern::Sequential { block_bytes: 4 * KIB, is_direct: false }),
     ("seq-64k", ReadPattern::Sequential { block_bytes: 64 * KIB, is_direct: false }),
@@ -120,20 +120,23 @@ pub(crate) const WORKLOADS: &[(&str, ReadPattern)] = &[
     ("hot-spots", ReadPattern::HotSpots),
 ];
 
+/// Declares a pattern of random cached reads.
 const fn random(block_bytes: u64, per: u64) -> ReadPattern {
     ReadPattern::Random { block_bytes, per, depth: 1, is_direct: false }
 }
 
+/// Declares a strided pattern.
 const fn strided(block_bytes: u64, stride_bytes: u64) -> ReadPattern {
     ReadPattern::Strided { block_bytes, stride_bytes }
 }
 
+/// Declares a pattern of interleaved streams.
 const fn interleaved(streams: u64, is_one_handle: bool) -> ReadPattern {
     ReadPattern::Interleaved { streams, is_one_handle }
 }
 
 impl ReadPattern {
-    /// Whether no read goes through the cache, so that no readahead law has a say.
+    /// Returns true if all reads are direct, so that readahead has no effect.
     pub fn is_direct(self) -> bool {
         matches!(
             self,
@@ -142,20 +145,21 @@ impl ReadPattern {
         )
     }
 
-    /// What `processes` of it read, in files that are spread over a device; `part`
-    /// divides the work, for runs that only show that it runs.
+    /// Returns the workload of `processes`, with files spread over a device. `part` divides the
+    /// work for quick tests.
     pub fn workload(self, processes: u64, part: u64, seed: u64) -> Workload {
         let mut draw = SeededRng::new(seed);
         let (files, lists) = self.lists(processes, part, &mut draw);
         Workload::listed(files.spread(&mut draw), lists)
     }
 
-    /// The same in files side by side, as they lie in one file that is there.
+    /// Returns the same workload with contiguous files, as in one existing file.
     pub fn workload_packed(self, processes: u64, part: u64, seed: u64) -> Workload {
         let (files, lists) = self.lists(processes, part, &mut SeededRng::new(seed));
         Workload::listed(files.0, lists)
     }
 
+    /// Returns the files and the reads of each process.
     fn lists(
         self,
         processes: u64,
@@ -183,19 +187,19 @@ impl ReadPattern {
         (files, lists)
     }
 
-    /// Whether it is reads through the cache, one under way at a time for each process.
+    /// Returns true for cached reads with one read in flight per process.
     pub fn is_plain(self) -> bool {
         let is_deep =
             matches!(self, ReadPattern::Database | ReadPattern::Random { depth: 2.., .. });
         !is_deep && !self.is_direct() && !self.is_mapped()
     }
 
-    /// Whether a mapping is touched.
+    /// Returns true for reads through a mapping.
     pub fn is_mapped(self) -> bool {
         matches!(self, ReadPattern::Slices { .. } | ReadPattern::MappedStream { .. })
     }
 
-    /// What all processes read together of one file, for the patterns that share it.
+    /// Returns the common reads of all processes, for the patterns with one shared file.
     fn shared(
         self,
         files: &mut WorkloadFiles,
@@ -224,7 +228,7 @@ impl ReadPattern {
         }
     }
 
-    /// What one process reads of files of its own.
+    /// Returns the reads of one process in its own files.
     fn own(
         self,
         files: &mut WorkloadFiles,
@@ -234,7 +238,8 @@ impl ReadPattern {
     ) -> Vec<GivenRead> {
         match self {
             ReadPattern::Sequential { block_bytes, is_direct } => {
-                // Without readahead more requests are needed to see the same of a device.
+                // Direct reads have no readahead, so more requests are needed for a comparable
+                // device load.
                 let total = if is_direct { 256 * MIB } else { 64 * MIB };
                 let bytes = share(total / part, processes, MIB);
                 let file = files.add(bytes);
@@ -333,7 +338,8 @@ impl ReadPattern {
     }
 }
 
-/// So many times 112 records of a table of 1 GiB, and 1 MiB of it in order.
+/// Returns the reads of [`ReadPattern::Scans`]. Each round has 112 records of a 1 GiB table and 1 MiB
+/// in sequence.
 fn scans(files: &mut WorkloadFiles, rounds: u64, draw: &mut SeededRng) -> Vec<GivenRead> {
     let file = files.add(GIB);
     let mut readings = Vec::new();
@@ -348,16 +354,18 @@ fn scans(files: &mut WorkloadFiles, rounds: u64, draw: &mut SeededRng) -> Vec<Gi
     readings
 }
 
-/// One of so many, a power of two, of which the `n`-th in favour is chosen about `1 ÷ n` as often as the
-/// first; neighbours in favour lie anywhere. Integers only: each doubling of the rank is as likely.
+/// Draws a block number below `blocks`, a power of two. The `n`-th most popular block is about `1 ÷
+/// n` as likely as the first. Neighbours in popularity have random positions. Integer arithmetic
+/// only: each doubling of the rank has equal probability.
 fn zipf(blocks: u64, draw: &mut SeededRng) -> u64 {
     let doubling = 1 << draw.below(u64::from(blocks.ilog2()));
     let rank = doubling + draw.below(doubling);
     rank.wrapping_mul(0x9E37_79B9_7F4A_7C15) % blocks
 }
 
-/// Files of eight row groups of so many columns, whose chunks have from 64 to 512 KiB; as readers of
-/// Parquet do: the last 8 bytes, the footer of up to 64 KiB, then two of the columns, 64 KiB at a time.
+/// Returns the reads of [`ReadPattern::Columns`]. A file has eight row groups with chunks of 64 to 512
+/// KiB. The order follows Parquet readers: the last 8 bytes, the footer of up to 64 KiB, then two
+/// of the columns, 64 KiB at a time.
 fn columns(
     files: &mut WorkloadFiles,
     row_groups: u64,
@@ -389,7 +397,8 @@ fn columns(
     readings
 }
 
-/// So many tensors of 256 KiB to 2 MiB behind a header of 64 KiB, each asked for 256 KiB at a time.
+/// Returns the reads of [`ReadPattern::Tensors`]: `count` tensors of 256 KiB to 2 MiB after a header of
+/// 64 KiB, 256 KiB at a time.
 fn tensors(files: &mut WorkloadFiles, count: u64, draw: &mut SeededRng) -> Vec<GivenRead> {
     let mut end = 64 * KIB;
     let mut places = Vec::new();
@@ -407,13 +416,14 @@ fn tensors(files: &mut WorkloadFiles, count: u64, draw: &mut SeededRng) -> Vec<G
     readings
 }
 
-/// A file of 4 to 200 KiB, 64 KiB at a time.
+/// Returns the reads of a new file of 4 to 200 KiB, 64 KiB at a time.
 fn small_file(files: &mut WorkloadFiles, draw: &mut SeededRng) -> Vec<GivenRead> {
     let bytes = draw.between(1, 50) * 4 * KIB;
     let file = files.add(bytes);
     in_pieces(file, 0, bytes, 64 * KIB).collect()
 }
 
+/// Splits a range of a file into consecutive reads of `piece_bytes`.
 fn in_pieces(
     file: FileId,
     offset: u64,
@@ -428,16 +438,17 @@ fn in_pieces(
     (0..bytes).step_by(piece_bytes as usize).map(piece)
 }
 
-/// The part of one of `sharers` in `total`, and `least` at least.
+/// Returns the share of one of `sharers` in `total`, at least `least`.
 fn share(total: u64, sharers: u64, least: u64) -> u64 {
     (total / sharers).max(least)
 }
 
+/// Returns every `nth` read from index `first` on.
 fn every_nth(readings: &[GivenRead], first: u64, nth: u64) -> Vec<GivenRead> {
     readings.iter().skip(first as usize).step_by(nth as usize).copied().collect()
 }
 
-/// Each stream reads 4 KiB after 4 KiB; whose turn it is is drawn.
+/// Returns reads of 4 KiB from several sequential streams. The stream of each read is random.
 fn interleave(
     files: &mut WorkloadFiles,
     streams: u64,
@@ -467,13 +478,15 @@ fn interleave(
     readings
 }
 
-/// Blocks of one file in the order in which they are read.
+/// Block numbers of one file in read order.
 struct RandomBlockOrder(Vec<u64>);
 
+/// All blocks in ascending order.
 fn forward(blocks: u64) -> RandomBlockOrder {
     RandomBlockOrder((0..blocks).collect())
 }
 
+/// All blocks in random order.
 fn shuffled(blocks: u64, draw: &mut SeededRng) -> RandomBlockOrder {
     let mut order: Vec<u64> = (0..blocks).collect();
     for last in (1..order.len()).rev() {
@@ -493,18 +506,20 @@ impl RandomBlockOrder {
         self
     }
 
+    /// Multiplies all block numbers by `factor`, which leaves gaps.
     fn times(mut self, factor: u64) -> RandomBlockOrder {
         self.0.iter_mut().for_each(|block| *block *= factor);
         self
     }
 
+    /// Converts the blocks to reads of `file`.
     fn of(self, file: FileId, bytes: u64) -> Vec<GivenRead> {
         let reading = |block| GivenRead { file, offset: block * bytes, bytes };
         self.0.into_iter().map(reading).collect()
     }
 }
 
-/// Files, and between them what belongs to others.
+/// Files, each followed by a gap that belongs to other files.
 #[derive(Default)]
 struct WorkloadFiles(Vec<WorkloadFile>);
 
@@ -516,7 +531,7 @@ impl WorkloadFiles {
         FileId(self.0.len() as u32 - 2)
     }
 
-    /// Draws how much lies between them: each place for a file is as likely as any other.
+    /// Draws the sizes of the gaps, so that all positions of a file are equally likely.
     fn spread(mut self, draw: &mut SeededRng) -> Vec<WorkloadFile> {
         let used: u64 = self.0.iter().map(|file| file.bytes).sum();
         let between_pages = SPREAD_BYTES.saturating_sub(used) / PAGE_BYTES;

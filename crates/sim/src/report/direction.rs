@@ -1,50 +1,49 @@
-//! The reads of a job, or its writes, in the detail that fio reports.
+//! Results of a job's reads, or of its writes, in the detail of fio's reports.
 
 use readpath_core::unit::Time;
 
 use super::ReadCounters;
 
-/// The percentiles of latencies that are reported, as fio does.
+/// Reported latency percentiles, the same as fio's.
 pub const PERCENTILES: [f64; 17] = [
     1.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.95,
     99.99,
 ];
 
-/// What was counted of the operations of one direction.
+/// Results of the operations of one direction.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DirectionResults {
-    /// Bytes moved.
+    /// Bytes transferred.
     pub bytes: u64,
-    /// Operations that ended well.
+    /// Number of successful operations.
     pub operations: u64,
-    /// Operations that ended with an error.
+    /// Number of failed operations.
     pub errors: u64,
-    /// From the issue of the first operation to the end of the last.
+    /// Time from the first issue to the last end.
     pub span: Time,
     /// Latencies in nanoseconds.
     pub latency_ns: Statistics,
-    /// How many operations ended within a latency: its upper bound in nanoseconds, and the number,
-    /// for each latency that is told from others.
+    /// Latency histogram: upper bound of each bucket in nanoseconds, and number of operations.
     pub recorded: Vec<(u64, u64)>,
 }
 
-/// The smallest, the largest, the mean and the deviation of some numbers; zero where there are none.
+/// Statistics of a set of numbers. All are zero for an empty set.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Statistics {
-    /// The smallest.
+    /// Minimum.
     pub min: u64,
-    /// The largest.
+    /// Maximum.
     pub max: u64,
-    /// The mean.
+    /// Mean.
     pub mean: f64,
-    /// The standard deviation.
+    /// Standard deviation.
     pub deviation: f64,
-    /// The percentiles, in the order of [`PERCENTILES`].
+    /// Percentiles, in the order of [`PERCENTILES`].
     pub percentiles: Vec<u64>,
 }
 
 impl DirectionResults {
-    /// The figures of a tally.
+    /// Computes the results from a tally.
     pub fn of(read_counters: &ReadCounters) -> DirectionResults {
         let latencies = &read_counters.latency_ns;
         let at = |percentile: f64| latencies.value_at_quantile(percentile / 100.0);
@@ -73,7 +72,7 @@ impl DirectionResults {
 mod tests {
     use super::*;
 
-    /// 100 and 300 µs: the mean is 200, the deviation 100.
+    /// For 100 and 300 µs the mean is 200 and the deviation 100.
     #[test]
     fn the_spread_is_that_of_the_numbers() {
         let mut read_counters = ReadCounters::default();

@@ -1,10 +1,10 @@
-//! How evenly the processes of a run were served.
+//! Fairness among the processes of a job.
 //!
-//! A process is tallied in a few words, without a histogram, so that thousands
-//! of them cost nothing. Its rate is over its own time, from its first operation
-//! to its last completion: of processes that all read as much, one that was done
-//! early was served faster. Jain's index is (Σ rate)² ÷ (n · Σ rate²): 1 when
-//! all are equal, 1/n when one has everything (Jain, Chiu and Hawe 1984).
+//! A process is counted in a few words, without a histogram, so thousands of processes are cheap.
+//! Its rate refers to its own time, from its first operation to its last completion. Among
+//! processes with equal amounts, one that finishes early was served faster. Jain's index is (Σ
+//! rate)² ÷ (n · Σ rate²). It is 1 if all rates are equal and 1/n if one process has everything
+//! (Jain, Chiu and Hawe 1984).
 
 use readpath_core::unit::Time;
 use serde::Serialize;
@@ -13,27 +13,27 @@ use super::{ReadCounters, mib, ratio};
 use crate::job::JobFile;
 use crate::workload::Process;
 
-/// What was counted of one process.
+/// Counters of one process.
 #[derive(Clone, Copy, Debug)]
 pub struct ProcessShare {
-    /// Its job: the place in the job file.
+    /// Index of its job in the job file.
     pub job: usize,
-    /// Which of the job's processes it is, from 0.
+    /// Index of the process within the job, from 0.
     pub clone: u32,
-    /// Processes of different phases do not run side by side.
+    /// Phase of the process. Processes of different phases do not run concurrently.
     pub phase: u32,
-    /// Bytes moved.
+    /// Bytes transferred.
     pub bytes: u64,
-    /// When its first operation was issued.
+    /// Issue time of its first operation.
     pub first: Option<Time>,
-    /// When its last one ended.
+    /// End of its last operation.
     pub last: Time,
-    /// The longest from the issue of an operation to its end.
+    /// Maximum latency from issue to end of an operation.
     pub latency_max: Option<Time>,
 }
 
 impl ProcessShare {
-    /// A process that has done nothing yet.
+    /// Creates the counters of a process without operations.
     pub fn new(process: &Process) -> ProcessShare {
         ProcessShare {
             job: process.job(),
@@ -46,25 +46,25 @@ impl ProcessShare {
         }
     }
 
-    /// An operation that was issued at `issued` ended at `ended`, well, with so many bytes.
+    /// Records a successful operation with issue time, end time and size.
     pub fn record(&mut self, issued: Time, ended: Time, bytes: u64) {
         self.record_error(issued, ended);
         self.bytes += bytes;
         self.latency_max = self.latency_max.max(Some(ended.since(issued)));
     }
 
-    /// An operation ended with an error.
+    /// Records a failed operation.
     pub fn record_error(&mut self, issued: Time, ended: Time) {
         self.first = Some(self.first.map_or(issued, |first| first.min(issued)));
         self.last = self.last.max(ended);
     }
 
-    /// What was moved before is on the medium at `at`: the work ends no earlier.
+    /// Records that earlier writes are durable at `at`, which extends the duration of the work.
     pub fn record_sync(&mut self, at: Time) {
         self.last = self.last.max(at);
     }
 
-    /// Takes in all that was tallied of the process elsewhere.
+    /// Replaces the counters by a tally of the same process that was made elsewhere.
     pub fn with_tally(self, read_counters: &ReadCounters) -> ProcessShare {
         let latency_max =
             (read_counters.operations > 0).then(|| Time(read_counters.latency_ns.max()));
@@ -77,31 +77,31 @@ impl ProcessShare {
         }
     }
 
-    /// Bytes a second while it ran; 0 when it got nothing.
+    /// Bytes per second over the process's own time, or 0 without data.
     fn rate(&self) -> f64 {
         let seconds = self.last.since(self.first.unwrap_or(self.last)).seconds();
         ratio(self.bytes as f64, seconds).unwrap_or(0.0)
     }
 }
 
-/// One process of a run, as it is reported.
+/// Reported results of one process.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ProcessRow {
-    /// The section's name.
+    /// Name of the section.
     pub name: String,
-    /// Which of the section's processes it is, from 0.
+    /// Index of the process within the section, from 0.
     pub process: u32,
-    /// Bytes moved.
+    /// Bytes transferred.
     pub bytes: u64,
-    /// Its MiB per second, from its first operation to its last completion.
+    /// MiB per second, from its first operation to its last completion.
     pub mib_per_s: f64,
-    /// That rate ÷ the sum of all processes' rates; null when nobody got anything.
+    /// The rate divided by the sum of all rates. Null if that sum is 0.
     pub share: Option<f64>,
-    /// The longest from the issue of an operation to its end; null when none ended well.
+    /// Maximum latency from issue to end of an operation. Null without successful operations.
     pub latency_us_max: Option<f64>,
 }
 
-/// The rows of all processes.
+/// Returns the rows of all processes.
 pub fn stream_rows(streams: &[ProcessShare], job_file: &JobFile) -> Vec<ProcessRow> {
     let sum: f64 = streams.iter().map(ProcessShare::rate).sum();
     let row = |stream: &ProcessShare| ProcessRow {
@@ -115,8 +115,8 @@ pub fn stream_rows(streams: &[ProcessShare], job_file: &JobFile) -> Vec<ProcessR
     streams.iter().map(row).collect()
 }
 
-/// Jain's index of the processes' rates; `None` for fewer than two, for
-/// processes that do not run side by side, and when nobody got anything.
+/// Returns Jain's index of the processes' rates. Returns `None` for fewer than two processes, for
+/// processes that do not run concurrently, and if all rates are 0.
 pub fn jain_index(streams: &[ProcessShare]) -> Option<f64> {
     let phase = streams.first()?.phase;
     if streams.len() < 2 || streams.iter().any(|stream| stream.phase != phase) {
@@ -131,7 +131,7 @@ pub fn jain_index(streams: &[ProcessShare]) -> Option<f64> {
 mod tests {
     use super::*;
 
-    /// A process that read so many MiB in the second from `start_s` on.
+    /// Returns a process that read `mib` MiB in the second from `start_s` on.
     fn stream(start_s: u64, mib: u64) -> ProcessShare {
         let (job, clone, phase, latency_max) = (0, 0, 0, None);
         let (first, last) = (None, Time::ZERO);
@@ -151,7 +151,7 @@ mod tests {
     fn jains_index_is_one_for_equals_and_a_share_for_one_that_has_everything() {
         assert_eq!(index(&[stream(0, 5), stream(3, 5), stream(9, 5)]), Some(1.0));
         assert_eq!(index(&[stream(0, 8), stream(0, 0), stream(0, 0), stream(0, 0)]), Some(0.25));
-        // (1 + 3)² ÷ (2 · (1 + 9)), by hand.
+        // By hand: (1 + 3)² ÷ (2 · (1 + 9)).
         let uneven = index(&[stream(0, 1), stream(0, 3)]).unwrap();
         assert!((uneven - 0.8).abs() < 1e-12, "{uneven}");
     }

@@ -1,9 +1,9 @@
-//! Raw operations in the runner: one large transfer, chunk by chunk.
+//! Raw operations: one large transfer in chunks.
 //!
-//! Before a chunk goes out its memory is pinned and described, which keeps the
-//! process busy ([`SimulatedEnvironment::pin`]); then it is a direct read or write of the
-//! machine. How large it is, and whether the next is pinned while it is in
-//! flight, is the raw law's decision. A process has one raw operation at a time.
+//! Before a chunk is submitted, its memory is pinned and described, which keeps the process busy
+//! ([`SimulatedEnvironment::pin`]). The chunk is then a direct read or write of the machine. The chunking
+//! policy decides its size, and whether the next chunk is pinned while it is in flight. A process
+//! has one raw operation at a time.
 
 use readpath_core::machine::{Done, ReadError};
 use readpath_core::raw::{Chunk, RawTransfer};
@@ -12,36 +12,38 @@ use readpath_core::unit::SECTOR_BYTES;
 
 use super::*;
 
-/// Marks the tags of chunks; the rest of such a tag is the place in `ChunksInFlight`.
+/// Bit that marks the tag of a chunk. The other bits are its index in `ChunksInFlight`.
 const CHUNK_TAG: u64 = 1 << 63;
 
-/// The raw operation of one process.
+/// Raw operation of one process.
 #[derive(Debug)]
 pub(super) struct RawOperation {
-    /// Its place among the operations under way.
+    /// Its index among the operations in flight.
     tag: u32,
     transfer: RawTransfer,
-    /// A chunk that is being pinned; it goes out when the process is free again.
+    /// A chunk that is being pinned. It is submitted when the process is free again.
     pinned: Option<Chunk>,
-    /// What the machine said of the lowest chunk that failed.
+    /// Offset and error of the lowest chunk that failed.
     error: Option<(u64, ReadError)>,
 }
 
-/// The chunks in flight, by their tags.
+/// Chunks in flight, by tag.
 #[derive(Debug, Default)]
 pub(super) struct ChunksInFlight(Slab<(u32, Chunk)>);
 
 impl ChunksInFlight {
+    /// Adds a chunk and returns its tag.
     fn open(&mut self, process: u32, chunk: Chunk) -> u64 {
         CHUNK_TAG | self.0.insert((process, chunk)) as u64
     }
 
+    /// Removes a chunk by its tag.
     fn close(&mut self, tag: u64) -> (u32, Chunk) {
         self.0.remove((tag & !CHUNK_TAG) as usize)
     }
 }
 
-/// Whether what is done is a chunk of a raw operation.
+/// Returns true if the completed transfer is a chunk of a raw operation.
 pub(super) fn is_chunk(done: &Done) -> bool {
     done.tag & CHUNK_TAG != 0
 }
@@ -50,8 +52,8 @@ impl RunningJob<'_> {
     /// Starts a raw operation: pins its first chunk.
     pub(super) fn start_raw(&mut self, machine: &mut Machine, now: Time, tag: u32) {
         let OperationInFlight { process, operation, .. } = self.under[tag as usize];
-        // What a misaligned write would have to read first is not modelled: such a
-        // write reaches the machine as it is, which refuses it where a device must.
+        // The read-modify-write of a misaligned write is not modelled. This write is passed to
+        // the machine unchanged, which rejects it if the device requires alignment.
         let alignment_bytes = match operation.op {
             Op::Read => u64::from(machine.caps().alignment_sectors) * SECTOR_BYTES,
             Op::Write => 1,
@@ -63,7 +65,7 @@ impl RunningJob<'_> {
         self.pin_next(machine, now, process);
     }
 
-    /// Pins the next chunk, if the law wants one now and none is being pinned.
+    /// Pins the next chunk, if the policy demands one now and none is being pinned.
     fn pin_next(&mut self, machine: &mut Machine, now: Time, process: u32) {
         let running = &mut self.processes[process as usize];
         let Some(raw) = running.raw.as_mut().filter(|raw| raw.pinned.is_none()) else { return };
@@ -74,8 +76,8 @@ impl RunningJob<'_> {
         self.later.push(Reverse((running.busy_until, process)));
     }
 
-    /// Submits what a process has pinned by now, and pins on. `now` is not
-    /// before the process is free.
+    /// Submits the pinned chunk of a process and pins the next. `now` is not before the end of
+    /// pinning.
     pub(super) fn submit_pinned(&mut self, machine: &mut Machine, now: Time, process: u32) {
         let running = &mut self.processes[process as usize];
         let Some(raw) = &mut running.raw else { return };
@@ -100,7 +102,7 @@ impl RunningJob<'_> {
         self.pin_next(machine, now, process);
     }
 
-    /// A chunk is done: its place is free for the next.
+    /// Handles the completion of a chunk and pins the next.
     pub(super) fn take_chunk(&mut self, machine: &mut Machine, now: Time, done: &Done) {
         let (process, chunk) = self.chunks.close(done.tag);
         machine.release(now, done.read);
@@ -108,6 +110,7 @@ impl RunningJob<'_> {
         self.pin_next(machine, now, process);
     }
 
+    /// Records the result of a chunk, and ends the operation with its last chunk.
     fn chunk_ended(
         &mut self,
         machine: &mut Machine,
@@ -125,7 +128,8 @@ impl RunningJob<'_> {
                 if raw.error.is_none_or(|(lowest, _)| chunk.offset < lowest) {
                     raw.error = Some((chunk.offset, error));
                 }
-                // The books need to know that it failed; how, stands beside them.
+                // The transfer only needs to know that the chunk failed. The error is stored
+                // separately.
                 Outcome::Failed(DeviceError::Medium)
             }
         };

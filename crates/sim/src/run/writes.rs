@@ -1,4 +1,4 @@
-//! What writes ask for beyond what reads do: whole units of the device, and syncs.
+//! Special properties of writes: whole device units, and syncs.
 
 use readpath_core::machine::{Machine, Transfer};
 use readpath_core::request::{Op, RequestId};
@@ -6,21 +6,21 @@ use readpath_core::unit::{SECTOR_BYTES, Time};
 
 use super::RunningJob;
 
-/// Names from here on are of flushes, one for each process; those below are of requests.
+/// First identifier of flushes, one per process. Requests have smaller identifiers.
 const FLUSHES: u32 = 1 << 31;
 
-/// The name of a process's flush.
+/// Returns the identifier of a process's flush.
 pub(super) fn flush_of(process: u32) -> RequestId {
     RequestId(FLUSHES + process)
 }
 
-/// The process whose flush has this name; `None` for a request's name.
+/// Returns the process of a flush, or `None` for the identifier of a request.
 pub(super) fn process_of_flush(id: RequestId) -> Option<u32> {
     id.0.checked_sub(FLUSHES)
 }
 
 impl RunningJob<'_> {
-    /// What a process wrote is on the medium, as it asked.
+    /// Completes a process's sync.
     pub(super) fn flushed(&mut self, now: Time, process: u32) {
         self.flushes_under_way -= 1;
         let running = &mut self.processes[process as usize];
@@ -30,14 +30,14 @@ impl RunningJob<'_> {
         self.ready.push(process);
     }
 
-    /// The transfer of a write through the page cache, which takes any bytes: what the kernel
-    /// writes of them is whole units of the device, as far as the file has them.
+    /// Returns the transfer of a cached write. It extends to whole units of the device, within the
+    /// file, because the kernel writes whole units.
     pub(super) fn whole_units(machine: &Machine, transfer: Transfer) -> Transfer {
         let unit = u64::from(machine.caps().alignment_sectors) * SECTOR_BYTES;
         let file_end = machine.file_bytes(transfer.handle) / unit * unit;
         let offset = transfer.offset / unit * unit;
         let end = (transfer.offset + transfer.bytes).next_multiple_of(unit).min(file_end);
-        // What lies in the file's last part of a unit takes the unit before it along.
+        // Bytes in the file's last partial unit include the preceding unit.
         let offset = offset.min(file_end.saturating_sub(unit));
         Transfer { offset, bytes: end - offset, ..transfer }
     }

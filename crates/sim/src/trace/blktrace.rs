@@ -1,5 +1,5 @@
-//! blktrace's records (`linux/blktrace_api.h`): 48 bytes each, in the byte order of the machine
-//! that wrote them, and behind them as many bytes as they say.
+//! Reader of blktrace's records (`linux/blktrace_api.h`). A record has 48 bytes in the byte order
+//! of the writing machine, followed by a stated number of bytes.
 
 use std::io::{self, BufRead, Read};
 
@@ -8,16 +8,16 @@ use readpath_core::unit::{SECTOR_BYTES, Time};
 
 use super::Event;
 
-/// What a record is.
+/// Expected form, for errors.
 pub const EXPECTED: &str = "a whole record of blktrace, version 7";
 
-/// The number that each record begins with, above its version.
+/// Magic number at the start of each record, without the version.
 const MAGIC: u32 = 0x6561_7400;
 
-/// The version of the records.
+/// Version of the records.
 const VERSION: u32 = 7;
 
-/// Bytes of a record.
+/// Bytes in a record.
 const RECORD_BYTES: usize = 48;
 
 /// Events of a request (`enum blktrace_act`): queued, issued, complete, inserted.
@@ -26,15 +26,18 @@ const EVENTS: [(u32, Event); 4] =
 
 /// Categories of a record.
 const READ: u32 = 1 << 16;
+/// Category bit of writes.
 const WRITE: u32 = 1 << 17;
+/// Category bit of notices.
 const NOTICE: u32 = 1 << 26;
+/// Category bit of discards.
 const DISCARD: u32 = 1 << 29;
 
 /// One record.
 pub enum BlktraceRecord {
-    /// There is none any more.
+    /// End of the trace.
     End,
-    /// It is none, or is cut off.
+    /// The record is malformed or truncated.
     Bad,
     /// It is of no request, or moves no data.
     Nothing,
@@ -42,13 +45,13 @@ pub enum BlktraceRecord {
     Request { at: Time, device: u32, op: Op, offset: u64, bytes: u64, event: Event },
 }
 
-/// Whether a file that begins so holds records.
+/// Returns true if a file with this start contains records.
 pub fn is_start(start: &[u8]) -> bool {
     let Some(magic) = start.first_chunk::<4>() else { return false };
     [u32::from_le_bytes(*magic), u32::from_be_bytes(*magic)].contains(&(MAGIC | VERSION))
 }
 
-/// Reads the next record; `buffer` is for what stands behind it.
+/// Reads the next record. `buffer` receives the data after it.
 pub fn next(source: &mut impl BufRead, buffer: &mut Vec<u8>) -> io::Result<BlktraceRecord> {
     if source.fill_buf()?.is_empty() {
         return Ok(BlktraceRecord::End);
@@ -102,7 +105,7 @@ pub fn next(source: &mut impl BufRead, buffer: &mut Vec<u8>) -> io::Result<Blktr
     })
 }
 
-/// The bytes of a field.
+/// Returns the bytes of a field.
 fn field<const N: usize>(record: &[u8; RECORD_BYTES], at: usize) -> [u8; N] {
     let bytes = record[at..].first_chunk::<N>();
     *bytes.expect("the fields lie inside the record")

@@ -1,4 +1,4 @@
-//! Traces with a request a line, in columns.
+//! Parsers of traces with one request per line, in columns.
 
 use readpath_core::request::Op;
 use readpath_core::unit::Time;
@@ -6,13 +6,16 @@ use readpath_core::unit::Time;
 use super::fields::{between_commas, letter, range, sectors, time, whole, words};
 use super::{Event, RawRequest, TraceFormat, TraceLine};
 
-/// Nanoseconds in each unit of time.
+/// Nanoseconds per Windows tick.
 const NS_PER_TICK: u64 = 100;
+/// Nanoseconds per µs.
 const US: u64 = 1_000;
+/// Nanoseconds per ms.
 const MS: u64 = 1_000_000;
+/// Nanoseconds per second.
 const S: u64 = 1_000_000_000;
 
-/// What a line of a format is.
+/// Returns the expected form of a line, for errors.
 pub fn expected(format: TraceFormat) -> &'static str {
     match format {
         TraceFormat::Iolog => {
@@ -32,9 +35,8 @@ pub fn expected(format: TraceFormat) -> &'static str {
     }
 }
 
-/// A time in ticks from the start of Windows's calendar (1601), counted from 1970 in place of that:
-/// so it fits into 64 bits of nanoseconds. One that is too small for that is counted from elsewhere,
-/// and stays.
+/// Parses a time in Windows ticks since 1601 and converts it to 1970, so that it fits 64 bits of
+/// nanoseconds. A smaller value has another time base and is not converted.
 fn windows_time(text: &[u8]) -> Option<Time> {
     const TICKS_TO_1970: u64 = 116_444_736_000_000_000;
     let windows_time = whole(text)?;
@@ -53,7 +55,7 @@ pub fn is_header(line: &[u8]) -> bool {
     count == 5 && fields.iter().all(is_name)
 }
 
-/// The format that a first line speaks for.
+/// Returns the format that the first line indicates.
 pub fn detect(line: &[u8]) -> Option<TraceFormat> {
     let (fields, count) = between_commas::<7>(line);
     let is_whole = |at: usize| whole(fields[at]).is_some();
@@ -93,7 +95,7 @@ pub fn detect(line: &[u8]) -> Option<TraceFormat> {
     }
 }
 
-/// Reads a line; `None`: it is none of this format.
+/// Parses a line. Returns `None` if it does not have this format.
 pub fn line(format: TraceFormat, text: &[u8]) -> Option<TraceLine<'_>> {
     let (fields, count) = match format {
         TraceFormat::Blkparse => return blkparse(text),
@@ -106,7 +108,8 @@ pub fn line(format: TraceFormat, text: &[u8]) -> Option<TraceLine<'_>> {
     let [first, second, third, fourth, fifth, sixth] = fields;
     let (at, device, op, offset, bytes) = match format {
         TraceFormat::Msr => {
-            // Host and disk together name the device; the host alone would do for most traces.
+            // Host and disk together name the device, although the host alone would suffice for
+            // most traces.
             let mut commas = (0..text.len()).filter(|at| text[*at] == b',');
             let device = text[commas.next()? + 1..commas.nth(1)?].trim_ascii();
             (windows_time(first)?, device, letter(fourth)?, whole(fifth)?, whole(sixth)?)
@@ -184,11 +187,11 @@ fn blkparse(text: &[u8]) -> Option<TraceLine<'_>> {
     })
 }
 
-/// How the lines begin that `blkparse` prints beside the events.
+/// Starts of the summary lines that `blkparse` prints after the events.
 const SUMMARY_PREFIXES: [&str; 10] =
     ["CPU", "Reads", "Read", "Writes", "IO", "PC", "Total", "Throughput", "Events", "Skips"];
 
-/// Whether a word is a device's `MAJOR,MINOR`.
+/// Returns true if a word is a device's `MAJOR,MINOR`.
 fn is_device(word: &[u8]) -> bool {
     let mut numbers = word.splitn(2, |byte| *byte == b',').map(whole);
     [numbers.next(), numbers.next()].iter().all(|number| matches!(number, Some(Some(_))))

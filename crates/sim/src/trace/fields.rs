@@ -1,22 +1,24 @@
-//! The fields of a line, and the numbers in them.
+//! Fields of a line, and their numbers.
 //!
-//! A line is taken as bytes: what counts in it is ASCII, and a trace has many.
+//! A line is processed as bytes: its relevant part is ASCII, and a trace has many lines.
 
 use readpath_core::request::Op;
 use readpath_core::unit::{SECTOR_BYTES, Time};
 
-/// The first `N` fields of a line that are parted by commas, without the spaces around them, and how many there are.
+/// Returns the first `N` comma-separated fields without surrounding spaces, and the number of
+/// fields.
 pub fn between_commas<const N: usize>(text: &[u8]) -> ([&[u8]; N], usize) {
     first(text.split(|byte| *byte == b',').map(<[u8]>::trim_ascii))
 }
 
-/// The first `N` words of a line, and how many there are.
+/// Returns the first `N` words of a line, and the number of words.
 pub fn words<const N: usize>(text: &[u8]) -> ([&[u8]; N], usize) {
-    // Most bytes are neither a space nor anything below it.
+    // Most bytes are greater than a space, so this comparison comes first.
     let is_between = |byte: &u8| *byte <= b' ' && byte.is_ascii_whitespace();
     first(text.split(is_between).filter(|word| !word.is_empty()))
 }
 
+/// Collects the first `N` fields.
 fn first<'a, const N: usize>(mut fields: impl Iterator<Item = &'a [u8]>) -> ([&'a [u8]; N], usize) {
     let mut places: [&[u8]; N] = [&[]; N];
     let mut count = 0;
@@ -29,9 +31,9 @@ fn first<'a, const N: usize>(mut fields: impl Iterator<Item = &'a [u8]>) -> ([&'
     (places, count)
 }
 
-/// Where a line ends that begins here; `None`: not in these bytes.
+/// Returns the position of the line end, or `None` if it is not in these bytes.
 pub fn line_end(bytes: &[u8]) -> Option<usize> {
-    // Of sixteen bytes together the processor looks at all at once.
+    // The compiler turns blocks of sixteen bytes into vector instructions.
     let has_end =
         |bytes: &[u8]| bytes.iter().fold(false, |has_end, byte| has_end | (*byte == b'\n'));
     let before = bytes.chunks_exact(16).take_while(|sixteen| !has_end(sixteen)).count() * 16;
@@ -39,13 +41,13 @@ pub fn line_end(bytes: &[u8]) -> Option<usize> {
     end.map(|end| before + end)
 }
 
-/// A whole number.
+/// Parses a whole number.
 pub fn whole(text: &[u8]) -> Option<u64> {
     let digits = text.strip_prefix(b"+").unwrap_or(text);
     if digits.is_empty() {
         return None;
     }
-    // So many digits are less than 2^64, whatever they are.
+    // A number of 19 digits is always below 2^64.
     let (short, rest) = digits.split_at(digits.len().min(19));
     let (mut number, mut are_digits) = (0_u64, true);
     for byte in short {
@@ -63,7 +65,7 @@ fn digit(byte: u8) -> Option<u64> {
     Some(u64::from(byte.wrapping_sub(b'0'))).filter(|digit| *digit < 10)
 }
 
-/// A time in units of so many nanoseconds, with digits behind a point, as far as they count.
+/// Parses a time in units of `unit_ns`, with decimals down to 1 ns.
 pub fn time(text: &[u8], unit_ns: u64) -> Option<Time> {
     let ns = match whole(text) {
         Some(units) => units.checked_mul(unit_ns)?,
@@ -78,16 +80,16 @@ pub fn time(text: &[u8], unit_ns: u64) -> Option<Time> {
             ns
         }
     };
-    // As far as sums of times go without overflow: about 146 years.
+    // About 146 years: the limit for sums of times without overflow.
     Some(Time(ns)).filter(|time| time.ns() < 1 << 62)
 }
 
-/// Bytes of so many sectors.
+/// Parses a number of sectors and returns bytes.
 pub fn sectors(text: &[u8]) -> Option<u64> {
     whole(text)?.checked_mul(SECTOR_BYTES)
 }
 
-/// A direction by its first letter.
+/// Parses a direction by its first letter.
 pub fn letter(text: &[u8]) -> Option<Op> {
     match text.first()? {
         b'r' | b'R' => Some(Op::Read),
@@ -96,7 +98,7 @@ pub fn letter(text: &[u8]) -> Option<Op> {
     }
 }
 
-/// Where a request lies, if its end can be counted.
+/// Returns offset and length if the end is within the supported range.
 pub fn range(offset: u64, bytes: u64) -> Option<(u64, u64)> {
     offset.checked_add(bytes).filter(|end| *end < 1 << 62).map(|_| (offset, bytes))
 }
@@ -105,7 +107,7 @@ pub fn range(offset: u64, bytes: u64) -> Option<(u64, u64)> {
 mod tests {
     use super::*;
 
-    /// As the standard library reads them.
+    /// Compares with the standard library.
     #[test]
     fn numbers_are_those_that_the_standard_library_reads() {
         let most = u64::MAX.to_string();

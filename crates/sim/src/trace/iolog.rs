@@ -1,4 +1,4 @@
-//! fio's own traces ("Trace file format" in its manual), versions 2 and 3.
+//! Parser of fio's own traces ("Trace file format" in its manual), versions 2 and 3.
 
 use readpath_core::request::Op;
 use readpath_core::unit::Time;
@@ -6,11 +6,11 @@ use readpath_core::unit::Time;
 use super::fields::{range, time, whole, words};
 use super::{Event, RawRequest, TraceLine};
 
-/// Where in an iolog its reader is.
+/// State of a parser.
 #[derive(Debug, Default)]
 pub struct IologState {
     version: Option<IologVersion>,
-    /// The time of version 2, which its `wait`s add up to.
+    /// Present time in version 2: the sum of its `wait`s.
     now: Time,
 }
 
@@ -21,7 +21,7 @@ enum IologVersion {
 }
 
 impl IologState {
-    /// Reads a line; `None`: it is none of an iolog.
+    /// Parses a line. Returns `None` if it does not have the format.
     pub fn line<'a>(&mut self, text: &'a [u8]) -> Option<TraceLine<'a>> {
         let Some(version) = self.version else {
             self.version = match text {
@@ -34,7 +34,8 @@ impl IologState {
         let (words, count) = words::<5>(text);
         let mut words = words[..count].iter().copied();
         if version == IologVersion::Three {
-            // In microseconds, as fio 3.33 writes and replays them; its manual doesn't say.
+            // In microseconds, as fio 3.33 writes and replays it. The manual does not state the
+            // unit.
             self.now = time(words.next()?, 1_000)?;
         }
         let device = words.next()?;
@@ -44,7 +45,7 @@ impl IologState {
             b"read" => Op::Read,
             b"write" => Op::Write,
             b"wait" if version == IologVersion::Two => {
-                // The time stands in the first field, in microseconds.
+                // The time is in the first field, in microseconds.
                 self.now = Time(self.now.ns().checked_add(time(first?, 1_000)?.ns())?);
                 return Some(self.now).filter(|now| now.ns() < 1 << 62).map(|_| TraceLine::Nothing);
             }

@@ -1,9 +1,9 @@
-//! A trace as a workload: one process, which makes the trace's requests at the trace's times, or
-//! each as soon as there is room for it.
+//! A trace as a workload: one process that issues the trace's requests, at the trace's times or as
+//! soon as possible.
 //!
-//! Open loop: a request goes out at its time, however many are under way; what the storage is too
-//! slow for piles up there, as it did on the machine that was traced. Closed loop: so many are
-//! under way, and the next goes out when one ends.
+//! In an open loop a request is issued at its time, for any number of requests in flight. If the
+//! storage is too slow, requests accumulate as on the traced machine. In a closed loop the number
+//! in flight is fixed, and the next request is issued when one ends.
 
 use readpath_core::unit::{PAGE_BYTES, SECTOR_BYTES, Time};
 
@@ -14,23 +14,23 @@ use crate::run::Watch;
 use crate::simulate::{SimulateError, SimulationSetup, simulate_workload};
 use crate::workload::{ScriptStep, Workload};
 
-/// How many requests may be under way at the times of a trace on a modelled device.
+/// Maximum number of requests in flight in an open loop on a simulated device.
 pub const OPEN_DEPTH: u32 = 65_536;
 
-/// What a trace holds, found by reading it once.
+/// Summary of a trace, from a first pass over it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TraceSummary {
-    /// How many requests.
+    /// Number of requests.
     pub requests: u64,
-    /// Their bytes.
+    /// Bytes of all requests.
     pub bytes: u64,
-    /// How many are writes.
+    /// Number of writes.
     pub writes: u64,
-    /// The largest, in bytes.
+    /// Size of the largest request in bytes.
     pub largest_bytes: u64,
-    /// Where the last byte of each device lies, exclusive.
+    /// Highest used byte of each device, exclusive.
     pub ends: Vec<u64>,
-    /// When the last request was made.
+    /// Time of the last request.
     pub last: Time,
 }
 
@@ -38,7 +38,7 @@ impl TraceSummary {
     /// Reads all requests.
     ///
     /// # Errors
-    /// The first that is wrong, or there is none.
+    /// Fails on the first malformed request and on an empty trace.
     pub fn of(
         requests: impl Iterator<Item = Result<TraceRequest, TraceError>>,
     ) -> Result<TraceSummary, TraceError> {
@@ -63,20 +63,20 @@ impl TraceSummary {
     }
 }
 
-/// Where the devices of a trace lie on one storage.
+/// Positions of a trace's devices on one storage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TracePlacement {
     starts: Vec<u64>,
-    /// How many bytes of the storage are used.
+    /// Number of bytes of the storage that are used.
     pub bytes: u64,
-    /// What a reader of the figures must know of it.
+    /// Caveat about the placement, for the results.
     pub note: Option<String>,
 }
 
 impl TracePlacement {
-    /// Side by side, if the storage has room for that; else, and where they are `redirected` to one,
-    /// all from its start on; and where one is larger than the storage, what lies beyond its end
-    /// begins anew.
+    /// Places the devices one after another if the storage has room for all. Otherwise, or if they
+    /// are `redirected` to one, all start at the beginning of the storage. Offsets beyond the end
+    /// of the storage wrap around.
     pub fn new(survey: &TraceSummary, storage_bytes: u64, redirected: bool) -> TracePlacement {
         let mut end: u64 = 0;
         let mut starts = Vec::new();
@@ -102,7 +102,8 @@ impl TracePlacement {
         TracePlacement { starts, bytes: storage_bytes / PAGE_BYTES * PAGE_BYTES, note }
     }
 
-    /// The first byte of a request on the storage; `None` for one that is larger than all of it.
+    /// Returns the position of a request on the storage, or `None` if it is larger than the
+    /// storage.
     fn offset(&self, request: &TraceRequest) -> Option<u64> {
         let offset = self.starts[request.device as usize] + request.offset;
         let room = self.bytes.checked_sub(request.bytes)?;
@@ -115,10 +116,10 @@ impl TracePlacement {
 }
 
 impl Workload {
-    /// The requests of a trace that was surveyed and placed, carried out as `job` says, with its
-    /// depth under way at most: what is due beyond that waits. At the times of the trace, so
-    /// many thousandths as fast as it was recorded; or, where `speed_milli` is `None`, each as soon
-    /// as there is room.
+    /// Creates the workload of a trace with the options of `job`. The job's depth limits the
+    /// requests in flight, and due requests beyond it wait. With `speed_milli`, requests are issued
+    /// at the trace's times, accelerated by this factor in thousandths. With `None`, each is issued
+    /// as soon as possible.
     pub fn of_trace(
         job: &Job,
         survey: &TraceSummary,
@@ -149,10 +150,10 @@ impl Workload {
     }
 }
 
-/// Replays a trace, called `name` in the row, on a modelled device.
+/// Replays a trace on a simulated device. `name` is its name in the row.
 ///
 /// # Errors
-/// As [`simulate`](crate::simulate::simulate).
+/// Fails in the same cases as [`simulate`](crate::simulate::simulate).
 pub fn simulate_trace(
     name: &str,
     job_file: &JobFile,

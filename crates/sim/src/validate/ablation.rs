@@ -1,4 +1,5 @@
-//! What each feature of the disk model is worth: the same trace with ever more of it.
+//! Contribution of each feature of the disk model: replays of one trace with an increasing set of
+//! features.
 
 use super::trace::TracedRequest;
 use super::{GapMeaning, ModelAccuracy, compare, replay};
@@ -9,21 +10,21 @@ use crate::device::hdd::layout::{DiskZone, DriveLayout, SparingScheme, TrackOrde
 use readpath_core::request::{DeviceRequest, RequestId};
 use readpath_core::unit::Time;
 
-/// How many requests are in flight where queueing is looked at.
+/// Queue depth for the evaluation of queueing.
 const DEPTH: u32 = 16;
 
-/// One line of the ablation table.
+/// One row of the ablation table.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AblationRow {
-    /// The feature that this line adds to the one before.
+    /// Feature that this row adds to the previous one.
     pub feature: &'static str,
-    /// How well the model then meets the trace.
+    /// Accuracy of the model with the features so far.
     pub validation: ModelAccuracy,
-    /// Requests a second with 16 in flight, the trace's requests back to back.
+    /// Requests per second at queue depth 16, with the trace's requests back to back.
     pub requests_per_s_at_16: f64,
 }
 
-/// Replays `requests` on `drive` with ever more of its features.
+/// Replays `requests` on `drive` with an increasing set of features.
 pub fn ablate(requests: &[TracedRequest], drive: &DriveDescription, seed: u64) -> Vec<AblationRow> {
     let queueless = with_queue(drive, 1);
     let cacheless = without_cache(&queueless);
@@ -48,6 +49,7 @@ pub fn ablate(requests: &[TracedRequest], drive: &DriveDescription, seed: u64) -
     .collect()
 }
 
+/// Returns the drive with another queue window.
 fn with_queue(drive: &DriveDescription, window: u32) -> DriveDescription {
     let mut drive = drive.clone();
     drive.queue.depth = DEPTH;
@@ -55,12 +57,14 @@ fn with_queue(drive: &DriveDescription, window: u32) -> DriveDescription {
     drive
 }
 
+/// Returns the drive with another model of the access time.
 fn with_access(drive: &DriveDescription, access: AccessTime) -> DriveDescription {
     let mut drive = drive.clone();
     drive.mechanics.access = access;
     drive
 }
 
+/// Returns the drive without cache.
 fn without_cache(drive: &DriveDescription) -> DriveDescription {
     let mut drive = drive.clone();
     drive.cache.is_enabled = false;
@@ -68,7 +72,7 @@ fn without_cache(drive: &DriveDescription) -> DriveDescription {
     drive
 }
 
-/// One zone with the drive's mean track, nothing skewed, spared or slipped.
+/// Returns a layout of one zone with the drive's mean track, without skews, spares and slips.
 fn without_zones(layout: &DriveLayout) -> DriveLayout {
     let cylinders = layout.cylinders_in_all();
     let tracks = u64::from(cylinders) * u64::from(layout.heads);
@@ -87,7 +91,7 @@ fn without_zones(layout: &DriveLayout) -> DriveLayout {
     }
 }
 
-/// The mean seek over random pairs of cylinders, and half a revolution.
+/// Returns the mean seek over random pairs of cylinders, plus half a revolution.
 fn mean_access_ns(drive: &DriveDescription) -> u64 {
     let total = drive.layout.cylinders_in_all();
     let pairs = f64::from(total) * f64::from(total - 1) / 2.0;
@@ -96,6 +100,7 @@ fn mean_access_ns(drive: &DriveDescription) -> u64 {
     ((seek_ms + 30e3 / drive.mechanics.rpm) * 1e6) as u64
 }
 
+/// Returns the requests per second at queue depth 16.
 fn throughput(requests: &[TracedRequest], drive: &DriveDescription, seed: u64) -> f64 {
     let mut hdd = Hdd::new(drive, seed);
     let mut now = Time(0);

@@ -1,20 +1,20 @@
-//! How far apart two distributions are, as DiskSim's validation measures it.
+//! Distance between two distributions, as in DiskSim's validation.
 
 use super::QUANTILES;
 
-/// Mean of the values.
+/// Returns the mean of the values.
 pub(super) fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
 
-/// Standard deviation of the values about their mean.
+/// Returns the standard deviation of the values.
 pub(super) fn deviation(values: &[f64]) -> f64 {
     let mean = mean(values);
     (values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / values.len() as f64).sqrt()
 }
 
-/// The root mean square horizontal distance between two cumulative distributions: at
-/// 10,000 equal steps of probability, how far apart the two values are.
+/// Returns the root mean square horizontal distance between two cumulative distributions: the
+/// difference of the values at 10,000 equal steps of probability.
 pub(super) fn horizontal_distance(left: &[f64], right: &[f64]) -> f64 {
     let (left, right) = (sorted(left), sorted(right));
     let sum: f64 =
@@ -28,7 +28,7 @@ fn sorted(values: &[f64]) -> Vec<f64> {
     sorted
 }
 
-/// The value at the middle of the `step`-th of the equal steps.
+/// Returns the value at the middle of the `step`-th step of probability.
 fn quantile(sorted: &[f64], step: usize) -> f64 {
     let index = (2 * step + 1) * sorted.len() / (2 * QUANTILES);
     sorted[index.min(sorted.len() - 1)]

@@ -1,56 +1,57 @@
-//! What a trace says of the platter's phase: which idle time its gap column states.
+//! Phase of the platter in a trace, and the meaning of the trace's gap column.
 //!
-//! Between the ends of two reads from the medium the platter has turned by the angle
-//! between their last sectors, plus whole revolutions. If the idle time on the line is
-//! the right one, time modulo a revolution and angle agree from pair to pair; if it is
-//! not, their difference is anywhere. The length of the mean of the differences, taken
-//! as unit vectors, is the *coherence*: 1 for agreement, about 1/√n for n pairs of noise.
+//! Between the ends of two reads from the medium, the platter rotates by the angle between their
+//! last sectors, plus whole revolutions. If the idle time is interpreted correctly, time modulo a
+//! revolution and angle agree in all pairs. Otherwise their difference is random. The *coherence*
+//! is the length of the mean of these differences as unit vectors: 1 for agreement, about 1/√n for
+//! n random pairs.
 //!
-//! This is how one finds that DiskSim's traces made by DIXtrac (atlas10k, barracuda,
-//! cheetah9LP, ibm18es) state the idle time *before* a request, and only hp_c2247a the
-//! one after it.
+//! By this measure, DiskSim's traces from DIXtrac (atlas10k, barracuda, cheetah9LP, ibm18es) state
+//! the idle time *before* a request. Only hp_c2247a states the idle time after it.
 
 use readpath_core::request::Op;
 
 use super::trace::TracedRequest;
 use crate::device::hdd::Hdd;
 
-/// Which idle time a line of the trace states.
+/// Meaning of the gap column of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum GapMeaning {
-    /// The time from this request's completion to the next one's arrival.
+    /// Time from this request's completion to the next arrival.
     #[default]
     After,
-    /// The time from the completion of the request before to this one's arrival.
+    /// Time from the previous completion to this request's arrival.
     Before,
 }
 
-/// How well time and angle agree under each reading of the gap column.
+/// Agreement of time and angle under each interpretation of the gap column.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Coherence {
-    /// Pairs of reads that follow each other and both came from the medium.
+    /// Number of consecutive pairs of reads that both used the medium.
     pub pairs: usize,
-    /// From 0 to 1, when the gap is the one after the request.
+    /// Coherence from 0 to 1 if the gap follows the request.
     pub after: f64,
-    /// From 0 to 1, when it is the one before.
+    /// Coherence from 0 to 1 if the gap precedes the request.
     pub before: f64,
 }
 
 impl Coherence {
-    /// What chance alone gives with so many pairs.
+    /// Returns the expected coherence of random pairs.
     pub fn noise(&self) -> f64 {
         1.0 / (self.pairs.max(1) as f64).sqrt()
     }
 
-    /// The reading that the trace supports; that of the format where it supports none.
+    /// Returns the interpretation that the trace supports, or the one of the format if it supports
+    /// none.
     pub fn gap(&self) -> GapMeaning {
-        // Three times what chance gives, and more than the other.
+        // Evidence requires three times the random coherence and more than the other
+        // interpretation.
         let is_seen = self.before > 3.0 * self.noise();
         if is_seen && self.before > self.after { GapMeaning::Before } else { GapMeaning::After }
     }
 }
 
-/// Measures the coherence of `requests` on the surfaces of `hdd`.
+/// Computes the coherence of `requests` on the geometry of `hdd`.
 pub fn coherence(requests: &[TracedRequest], hdd: &Hdd) -> Coherence {
     let (mut after, mut before) = (MeanVector::default(), MeanVector::default());
     for [first, second] in pairs_from_medium(requests, hdd) {
@@ -60,23 +61,23 @@ pub fn coherence(requests: &[TracedRequest], hdd: &Hdd) -> Coherence {
     Coherence { pairs: after.count, after: after.length(), before: before.length() }
 }
 
-/// The coherence of pairs by the distance between them.
+/// Coherence of the pairs in one class of distances.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CoherenceAt {
-    /// Pairs less than this many cylinders apart, and no less than the class before.
+    /// Exclusive upper bound of the distance in cylinders. The lower bound is the previous class.
     pub cylinders_end: u32,
-    /// How many there are.
+    /// Number of pairs.
     pub pairs: usize,
-    /// From 0 to 1.
+    /// Coherence from 0 to 1.
     pub length: f64,
 }
 
-/// How far the angles that the description gives can be trusted: the coherence of pairs
-/// within 3 cylinders of each other, within 30, 300, and beyond.
+/// Returns the accuracy of the description's angles: the coherence of pairs within 3 cylinders of
+/// each other, within 30, within 300, and beyond.
 ///
-/// Where it is high near by and lost far away, the description's skews are right from
-/// track to track and add up to a wrong angle over many: then the phase that one request
-/// shows can't be carried over to another one far from it, whoever tracks it.
+/// A coherence that is high at short and low at long distance has a known cause. The description's
+/// skews are correct from track to track and accumulate to a wrong angle over many. The phase
+/// observed in one request is then useless for a distant one.
 pub fn coherence_by_distance(
     requests: &[TracedRequest],
     hdd: &Hdd,
@@ -97,8 +98,8 @@ pub fn coherence_by_distance(
     })
 }
 
-/// Reads that follow each other and both came from the medium: they took longer than half
-/// a revolution.
+/// Returns consecutive pairs of reads that both used the medium: they took longer than half a
+/// revolution.
 fn pairs_from_medium<'a>(
     requests: &'a [TracedRequest],
     hdd: &Hdd,
@@ -109,8 +110,8 @@ fn pairs_from_medium<'a>(
     pairs.filter(move |[first, second]| from_medium(first) && from_medium(second))
 }
 
-/// What is left of the time between two ends, in revolutions, when the angle between them
-/// is taken off: a whole number, if time and angles are right.
+/// Returns the time between two ends minus the angle between them, in revolutions. The result is an
+/// integer if times and angles are correct.
 fn phase_turns(hdd: &Hdd, first: &TracedRequest, second: &TracedRequest, gap_ns: u64) -> f64 {
     let turned =
         hdd.end_turns(second.start, second.sectors) - hdd.end_turns(first.start, first.sectors);
@@ -126,6 +127,7 @@ struct MeanVector {
 }
 
 impl MeanVector {
+    /// Adds the unit vector of an angle in revolutions.
     fn add(&mut self, turns: f64) {
         let (y, x) = (turns.fract() * std::f64::consts::TAU).sin_cos();
         self.x += x;
@@ -133,6 +135,7 @@ impl MeanVector {
         self.count += 1;
     }
 
+    /// Returns the length of the mean vector.
     fn length(&self) -> f64 {
         self.x.hypot(self.y) / self.count.max(1) as f64
     }

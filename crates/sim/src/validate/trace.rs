@@ -1,8 +1,8 @@
-//! A trace of one drive: each request with the service time that was measured on it.
+//! A trace of one drive: requests with their measured service times.
 //!
-//! The form is DiskSim's `validate`: `R|W  label  first-sector  sectors  service-µs
-//! gap-µs`, one request at a time. The label (hit, miss) is what the generator meant,
-//! not what the drive did, and is not used.
+//! The format is DiskSim's `validate`: `R|W  label  first-sector  sectors  service-µs gap-µs`, one
+//! request per line. The label (hit, miss) is the generator's intention, not the drive's behaviour,
+//! and is ignored.
 
 use std::path::Path;
 
@@ -13,28 +13,28 @@ use crate::input_file;
 /// One request of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TracedRequest {
-    /// The direction.
+    /// Direction.
     pub op: Op,
-    /// The first sector.
+    /// First sector.
     pub start: u64,
-    /// How many.
+    /// Number of sectors.
     pub sectors: u32,
-    /// How long the drive took, ns.
+    /// Measured service time in ns.
     pub service_ns: u64,
-    /// The idle time that the line states, ns.
+    /// Idle time on the line, in ns.
     pub gap_ns: u64,
-    /// The line it stands on, from 1.
+    /// Line number, from 1.
     pub line: usize,
 }
 
-/// What is wrong with a trace.
+/// Error in a trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServiceTraceError {
-    /// The file.
+    /// Name of the file.
     pub file: String,
-    /// The line, from 1; 0 for the file as a whole.
+    /// Line number, from 1. 0 for the file as a whole.
     pub line: usize,
-    /// What is wrong and what is expected.
+    /// Problem and expected form.
     pub problem: String,
 }
 
@@ -49,11 +49,11 @@ impl std::fmt::Display for ServiceTraceError {
 
 impl std::error::Error for ServiceTraceError {}
 
-/// Reads the trace at `path`, for a drive of `sectors` sectors.
+/// Reads the trace at `path` for a drive of `sectors` sectors.
 ///
 /// # Errors
-/// The file can't be read or is empty, a line is malformed, or a request lies beyond the
-/// drive's last sector.
+/// Fails if the file is unreadable or empty, if a line is malformed, and if a request extends
+/// beyond the drive's last sector.
 pub fn read_trace(path: &Path, sectors: u64) -> Result<Vec<TracedRequest>, ServiceTraceError> {
     let file = path.display().to_string();
     let error = |line, problem: String| ServiceTraceError { file: file.clone(), line, problem };
@@ -62,7 +62,7 @@ pub fn read_trace(path: &Path, sectors: u64) -> Result<Vec<TracedRequest>, Servi
     parse_trace(&text, sectors).map_err(|(line, problem)| error(line, problem))
 }
 
-/// Parses a trace; the line and the problem when it can't be used.
+/// Parses a trace. The error contains the line and the problem.
 pub(super) fn parse_trace(text: &str, sectors: u64) -> Result<Vec<TracedRequest>, (usize, String)> {
     let mut requests = Vec::new();
     for (index, line) in text.lines().enumerate() {
@@ -89,6 +89,7 @@ pub(super) fn parse_trace(text: &str, sectors: u64) -> Result<Vec<TracedRequest>
     Ok(requests)
 }
 
+/// Parses one line of a trace.
 fn parse_line(text: &str, line: usize) -> Result<TracedRequest, String> {
     let words: Vec<&str> = text.split_whitespace().collect();
     let [op, _label, start, sectors, service, gap] = words[..] else {

@@ -1,29 +1,32 @@
-//! What calls, copies and faults cost the recorded machine, by the reads that waited for nothing.
+//! Cost of calls, copies and faults on the recorded machine, from reads without waiting.
 
 use crate::recording::{ReadMethod, ReadRecord};
 use crate::world::HostCosts;
 
-/// A read of no more tells what a call costs, one of no less what a byte does.
+/// Maximum size of a read that counts for the cost of a call.
 const SMALL_BYTES: u64 = 8 << 10;
+/// Minimum size of a read that counts for the cost of a byte.
 const LARGE_BYTES: u64 = 64 << 10;
 
-/// So few tell nothing.
+/// Number of samples below which a cost counts as unknown.
 const MIN_SAMPLES: usize = 20;
 
-/// Of so many the middle is known well enough.
+/// Number of samples that suffice for a median.
 const BOUND_MAX: usize = 100_000;
 
-/// What was seen of each kind.
+/// Samples of each type of cost.
 #[derive(Clone, Debug, Default)]
 pub struct RecordedCosts {
+    /// Durations of small reads.
     small_ns: Vec<u64>,
-    /// Picoseconds a byte.
+    /// Picoseconds per byte of large reads.
     large_ps: Vec<u64>,
+    /// Durations of page faults.
     fault_ns: Vec<u64>,
 }
 
 impl RecordedCosts {
-    /// A read that found all in memory.
+    /// Adds a read that found all its data in memory.
     pub fn add(&mut self, read: &ReadRecord) {
         let (ns, bytes) = (read.took_ns(), read.got_bytes());
         let (kind, cost) = match read.way {
@@ -38,7 +41,8 @@ impl RecordedCosts {
         }
     }
 
-    /// The host: what was not seen often enough is the modelled one's own.
+    /// Returns the host with the medians of the samples. Costs with too few samples keep the
+    /// default of the simulated host.
     pub fn host(mut self) -> HostCosts {
         let usual = HostCosts::default();
         let byte_ps = middle(&mut self.large_ps).unwrap_or(usual.byte_ps);
@@ -51,7 +55,7 @@ impl RecordedCosts {
     }
 }
 
-/// The median.
+/// Returns the median, or `None` with too few values.
 fn middle(values: &mut [u64]) -> Option<u64> {
     let at = values.len() / 2;
     (values.len() >= MIN_SAMPLES).then(|| *values.select_nth_unstable(at).1)

@@ -1,21 +1,21 @@
-//! Which blocks of an area were taken: one bit a block, and a tree of bits above, in which a bit
-//! says that 64 below it are all set. So the next free block is found in a few steps, however
-//! many are taken. Memory that was never written to costs nothing but addresses.
+//! Bitmap of the used blocks of an area, with a tree above it. A bit of the tree means that all 64
+//! bits below it are set. The next free block is therefore found in a few steps at any fill level.
+//! Memory that was never written costs only address space.
 
-/// The most blocks that a map is made for: 8 GiB of bits.
+/// Maximum number of blocks in a map: 8 GiB of bits.
 pub const BLOCKS_MAX: u64 = 1 << 36;
 
-/// A map of blocks, all free at first.
+/// A map of blocks, initially all free.
 #[derive(Clone, Debug)]
 pub struct BlockMap {
     blocks: u64,
     taken: u64,
-    /// The bits, and above them, level by level, those that say "full".
+    /// The bitmap, followed by the levels of the tree.
     levels: Vec<Vec<u64>>,
 }
 
 impl BlockMap {
-    /// A map of `blocks` blocks, at most [`BLOCKS_MAX`].
+    /// Creates a map of `blocks` blocks, at most [`BLOCKS_MAX`].
     pub fn new(blocks: u64) -> BlockMap {
         assert!(blocks <= BLOCKS_MAX, "the caller looks at the bound");
         let mut levels = Vec::new();
@@ -35,12 +35,12 @@ impl BlockMap {
         self.blocks
     }
 
-    /// Whether a block was taken.
+    /// Returns true if a block is used.
     pub fn is_taken(&self, block: u64) -> bool {
         block < self.blocks && self.levels[0][(block / 64) as usize] >> (block % 64) & 1 == 1
     }
 
-    /// Takes up to `count` free blocks from `block` on, as far as they lie side by side; gives how many.
+    /// Marks up to `count` contiguous free blocks from `block` on as used. Returns their number.
     pub fn take(&mut self, block: u64, count: u64) -> u64 {
         let free = (block..self.blocks.min(block.saturating_add(count)))
             .take_while(|block| !self.is_taken(*block))
@@ -49,6 +49,7 @@ impl BlockMap {
         free
     }
 
+    /// Marks one block as used.
     fn set(&mut self, block: u64) {
         self.taken += 1;
         let mut bit = block;
@@ -62,7 +63,8 @@ impl BlockMap {
         }
     }
 
-    /// The first free block from `block` on, or else from the start; `None` where all are taken.
+    /// Returns the first free block from `block` on, otherwise from the start. `None` if all are
+    /// used.
     pub fn next_free(&self, block: u64) -> Option<u64> {
         if self.taken == self.blocks {
             return None;
@@ -70,7 +72,7 @@ impl BlockMap {
         self.free_from(block).or_else(|| self.free_from(0))
     }
 
-    /// The first free block from `block` on.
+    /// Returns the first free block from `block` on.
     fn free_from(&self, block: u64) -> Option<u64> {
         let mut place = block;
         let mut height = 0;
@@ -82,7 +84,7 @@ impl BlockMap {
             }
             let free = !level[word] & (u64::MAX << (place % 64));
             if free == 0 {
-                // What lies right of this word, one level up.
+                // Continue to the right of this word, one level up.
                 place = place / 64 + 1;
                 height += 1;
                 if height == self.levels.len() {
@@ -99,7 +101,7 @@ impl BlockMap {
         }
     }
 
-    /// Frees all blocks.
+    /// Marks all blocks as free.
     pub fn clear(&mut self) {
         if self.taken > 0 {
             self.levels.iter_mut().for_each(|level| level.fill(0));
@@ -112,7 +114,7 @@ impl BlockMap {
 mod tests {
     use super::*;
 
-    /// Against a plain list of flags.
+    /// Compares with a plain list of flags.
     #[test]
     fn the_next_free_block_is_that_of_a_list() {
         for blocks in [1, 63, 64, 65, 4096, 4097, 10_000] {

@@ -1,4 +1,4 @@
-//! All that is drawn at random for one process.
+//! All random choices of one process.
 
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
@@ -7,18 +7,20 @@ use readpath_core::request::Op;
 use super::random::{Generator, ProcessSeeds, RandomStream, Taus88, Taus258};
 use crate::job::{BlockSizes, Job};
 
-/// The streams of a process, each drawn for one purpose.
+/// Random streams of a process, one per purpose.
 #[derive(Clone, Debug)]
 pub struct RandomChoices {
     seeds: ProcessSeeds,
     /// Whether each pass begins with the same draws.
     is_reseeded: bool,
+    /// True if positions and sizes need 64-bit random numbers.
     is_wide: bool,
     streams: ChanceStreams,
-    /// The source of all draws where places come from a permutation.
+    /// Generator of all choices if the positions come from a permutation.
     pub own: Option<Xoshiro256PlusPlus>,
 }
 
+/// The streams in their present states.
 #[derive(Clone, Debug)]
 struct ChanceStreams {
     places: Generator,
@@ -31,8 +33,8 @@ struct ChanceStreams {
     times: [Taus88; 2],
 }
 
-/// How reads and writes alternate, as fio has it: a direction that was changed is kept until a
-/// share of what the other one did has been done.
+/// Alternation of reads and writes, as in fio. After a change of direction, the new direction is
+/// kept until a share of the other direction's operations has been done.
 #[derive(Clone, Copy, Debug)]
 struct ReadWriteMix {
     op: Op,
@@ -62,6 +64,7 @@ impl ChanceStreams {
 }
 
 impl ChanceStreams {
+    /// Returns the direction of the next operation.
     fn mixed(&mut self, reads_percent: u8) -> Op {
         let ReadWriteMix { op, issued, kept_until } = &mut self.mix;
         if issued[*op as usize] >= *kept_until {
@@ -83,8 +86,9 @@ impl ChanceStreams {
 }
 
 impl RandomChoices {
-    /// The streams of a process of `job`, the `index`th of all. `is_wide`: the areas have more
-    /// blocks than 32 bits count; `own_seed`: of the draws where places come from a permutation.
+    /// Creates the streams of a process of `job`, with the number `index` over all jobs. `is_wide`
+    /// means that the areas have more blocks than 32 bits can count. `own_seed` is for the choices
+    /// with a permutation.
     pub fn new(
         job: &Job,
         index: u32,
@@ -106,7 +110,7 @@ impl RandomChoices {
         }
     }
 
-    /// The seeds that all streams are made from.
+    /// Returns the seeds of all streams.
     pub fn seeds(&self) -> &ProcessSeeds {
         &self.seeds
     }
@@ -131,12 +135,12 @@ impl RandomChoices {
         self.streams.mix.op = op;
     }
 
-    /// A block below `blocks`.
+    /// Draws a block number below `blocks`.
     pub fn block(&mut self, blocks: u64) -> u64 {
         self.streams.places.below(blocks)
     }
 
-    /// Whether the next operation is a read, of `percent` of a hundred.
+    /// Returns true if the next operation is a read, with `percent` as the share of reads.
     pub fn is_read(&mut self, percent: u8) -> bool {
         match &mut self.own {
             Some(own) => below(own, 100) < u64::from(percent),
@@ -144,17 +148,17 @@ impl RandomChoices {
         }
     }
 
-    /// Whether the place of the next operation is random, of `percent` of a hundred.
+    /// Returns true if the position of the next operation is random, with `percent` as the share.
     pub fn is_random(&mut self, op: Op, percent: u8) -> bool {
         percent == 100 || self.streams.is_random[op as usize].draw_percent(percent)
     }
 
-    /// Which of `files` files is next.
+    /// Draws the next file among `files`.
     pub fn file(&mut self, files: u64) -> u64 {
         self.streams.files.below(files)
     }
 
-    /// A draw from 0 to 99, for a zone.
+    /// Draws a number from 0 to 99 for a zone.
     pub fn zone(&mut self) -> u64 {
         self.streams.zones.below(100)
     }
@@ -197,7 +201,7 @@ impl RandomChoices {
 }
 
 impl Generator {
-    /// One of the sizes, by their shares in percent; what doesn't fit is passed over.
+    /// Draws one of the sizes by their shares in percent. Sizes that do not fit are skipped.
     fn draw_by_share(&mut self, parts: &[(u64, u8)], fits: &impl Fn(u64) -> bool) -> u64 {
         let (drawn, most) = match self {
             Generator::Taus88(generator) => (u64::from(generator.next()), u64::from(u32::MAX)),
@@ -216,8 +220,8 @@ impl Generator {
     }
 }
 
-/// A number below `bound`: the high half of a product, in place of a division.
-/// Its bias is below `bound / 2^64`.
+/// Draws a number below `bound`: the high half of a product instead of a division. The bias is
+/// below `bound / 2^64`.
 pub fn below(random: &mut Xoshiro256PlusPlus, bound: u64) -> u64 {
     ((u128::from(random.next_u64()) * u128::from(bound)) >> 64) as u64
 }

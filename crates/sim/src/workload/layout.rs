@@ -1,13 +1,13 @@
-//! Which files there are, and which area of each a process uses: fio's size rules.
+//! Files of a workload, and the area of each that a process uses: fio's size rules.
 //!
-//! For each file of a process, with `n` files:
-//! - without `filesize`, the area is `size / n` bytes from `offset`, and the
-//!   file reaches to its end; without `size` too, the area is all that the file
-//!   has behind `offset`;
-//! - with `filesize`, the area is all that such a file has behind `offset`, and
-//!   `size` only limits how many bytes one pass moves in it;
-//! - a percentage is one of the whole file, cut where the file ends and rounded
-//!   down to whole blocks; a percentage as `offset` is rounded up to them.
+//! For each file of a process with `n` files:
+//!
+//! - Without `filesize`, the area is `size / n` bytes from `offset`, and the file ends with it.
+//!   Without `size` too, the area is everything after `offset`.
+//! - With `filesize`, the area is everything after `offset`. `size` only limits the bytes of one
+//!   pass.
+//! - A percentage refers to the whole file, is cut at its end, and is rounded down to whole blocks.
+//!   An `offset` in percent is rounded up to whole blocks.
 
 use std::collections::BTreeMap;
 
@@ -15,10 +15,10 @@ use super::skew::hash_of_name;
 use super::{FileId, FileSource, WorkloadError, WorkloadFile};
 use crate::job::{BytesOrPercent, Job};
 
-/// How files are named that no job names, as in fio.
+/// Format of the names of unnamed files, as in fio.
 const NAME_FORMAT: &str = "$jobname.$jobnum.$filenum";
 
-/// The most files of a workload.
+/// Maximum number of files in a workload.
 pub const FILES_MAX: u64 = 1 << 20;
 
 /// The part of a file that a process uses.
@@ -29,11 +29,11 @@ pub struct FileArea {
     pub bytes: u64,
     /// Length of the whole file when the process is laid out.
     pub file_bytes: u64,
-    /// A hash of the name that the file has in fio.
+    /// Hash of the file's name in fio.
     pub name_hash: u32,
 }
 
-/// The files as they become known.
+/// The files found so far.
 pub struct FileLayout<'a> {
     placement: FileSource<'a>,
     files: Vec<WorkloadFile>,
@@ -49,7 +49,7 @@ impl<'a> FileLayout<'a> {
         self.files
     }
 
-    /// The areas of one process, one for each of its files.
+    /// Returns the areas of one process, one per file.
     pub fn areas(&mut self, job: &Job, clone: u32) -> Result<Vec<FileArea>, WorkloadError> {
         let fio_names = self.names(job, clone)?;
         let names = match self.placement {
@@ -70,6 +70,7 @@ impl<'a> FileLayout<'a> {
         Ok(areas)
     }
 
+    /// Returns the names of a process's files.
     fn names(&self, job: &Job, clone: u32) -> Result<Vec<String>, WorkloadError> {
         let directory = match job.directories.len() {
             0 => String::new(),
@@ -94,6 +95,7 @@ impl<'a> FileLayout<'a> {
         Ok((0..job.files).map(name).collect())
     }
 
+    /// Returns the area in one file.
     fn area(
         &mut self,
         job: &Job,
@@ -104,7 +106,7 @@ impl<'a> FileLayout<'a> {
     ) -> Result<FileArea, WorkloadError> {
         let real_bytes = self.real_bytes(job, name)?;
         let assumed_bytes = match self.placement {
-            // Behind where the job's areas begin, for each of its processes.
+            // The default size starts after the beginning of the areas of all processes of the job.
             FileSource::Assumed { file_bytes } => Some(
                 in_bytes(job.offset)
                     .saturating_add(
@@ -141,7 +143,7 @@ impl<'a> FileLayout<'a> {
         Ok(FileArea { file, offset, bytes, file_bytes: known.bytes, name_hash: 0 })
     }
 
-    /// The size of a file that exists; `None` in the modelled world.
+    /// Returns the size of an existing file, or `None` in the simulation.
     fn real_bytes(&self, job: &Job, name: &str) -> Result<Option<u64>, WorkloadError> {
         match self.placement {
             FileSource::Modelled | FileSource::Assumed { .. } => Ok(None),
@@ -153,6 +155,7 @@ impl<'a> FileLayout<'a> {
         }
     }
 
+    /// Returns the identifier of a file name.
     fn file(&mut self, name: String) -> FileId {
         if let Some(id) = self.ids.get(&name) {
             return *id;
@@ -164,7 +167,7 @@ impl<'a> FileLayout<'a> {
     }
 }
 
-/// An extent, as far as it is given in bytes.
+/// Returns an extent in bytes, or 0 for a percentage.
 fn in_bytes(extent: BytesOrPercent) -> u64 {
     match extent {
         BytesOrPercent::Bytes(bytes) => bytes,
@@ -172,7 +175,7 @@ fn in_bytes(extent: BytesOrPercent) -> u64 {
     }
 }
 
-/// Offset and length of the area in one of `files` files, of which this one has `whole_bytes`.
+/// Returns offset and length of the area in one of `files` files. The file has `whole_bytes`.
 fn area_in_file(
     job: &Job,
     clone: u32,
@@ -213,7 +216,7 @@ fn area_in_file(
     Ok((offset, bytes))
 }
 
-/// `percent` of `bytes`, rounded down.
+/// Returns `percent` of `bytes`, rounded down.
 pub fn share(bytes: u64, percent: u8) -> u64 {
     (u128::from(bytes) * u128::from(percent) / 100) as u64
 }

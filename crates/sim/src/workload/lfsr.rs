@@ -1,15 +1,15 @@
-//! Each number below a bound once, in an order that looks random, without a map.
+//! Each number below a bound once, in a pseudo-random order, without a map.
 //!
-//! A linear feedback shift register of `n` bits runs through all of its `2^n - 1` states but one.
-//! The smallest register that holds all numbers is taken, and states that are too large are left
-//! out. The feedback is inverted (XNOR), so that zero is a state like others and all ones is the
-//! one that is left out. Each step shifts to the right by one; the bit that falls out comes in at
-//! the top, and where it is zero, the bits at the other taps are turned over (Galois's form).
+//! A linear feedback shift register of `n` bits passes through all of its `2^n - 1` states except
+//! one. The smallest register that holds all numbers is used, and larger states are skipped. The
+//! feedback is inverted (XNOR), so zero is a normal state and all ones is the omitted one. Each
+//! step shifts right by one. The bit that falls out enters at the top. If it is zero, the bits at
+//! the other taps are inverted (Galois form).
 //!
-//! The taps are the usual table of registers of full length (P. Alfke, "Efficient Shift Registers,
-//! LFSR Counters, and Long Pseudo-Random Sequence Generators", Xilinx XAPP 052, 1996).
+//! The taps are from the usual table of registers of full length (P. Alfke, "Efficient Shift
+//! Registers, LFSR Counters, and Long Pseudo-Random Sequence Generators", Xilinx XAPP 052, 1996).
 
-/// The taps of registers of 3 bits and more, without the top one.
+/// Taps of registers of 3 bits and more, without the top one.
 const TAPS: [&[u32]; 46] = [
     &[2],
     &[3],
@@ -59,13 +59,13 @@ const TAPS: [&[u32]; 46] = [
     &[47, 21, 20],
 ];
 
-/// The fewest bits of a register.
+/// Minimum number of bits of a register.
 const BITS_MIN: u32 = 3;
 
-/// The most numbers that a register is made for.
+/// Maximum bound.
 pub const BOUND_MAX: u64 = (1 << 48) - 2;
 
-/// The numbers below a bound, in the order of a register's states.
+/// Iterator over the numbers below a bound, in the order of a register's states.
 #[derive(Clone, Copy, Debug)]
 pub struct Lfsr {
     state: u64,
@@ -76,8 +76,8 @@ pub struct Lfsr {
 }
 
 impl Lfsr {
-    /// The order of `count` numbers that begins two steps behind the state `seed`; `None` where there are
-    /// more than [`BOUND_MAX`].
+    /// Creates the order of `count` numbers, starting two steps after the state `seed`. Returns
+    /// `None` above [`BOUND_MAX`].
     pub fn new(count: u64, seed: u64) -> Option<Lfsr> {
         if count > BOUND_MAX {
             return None;
@@ -91,22 +91,23 @@ impl Lfsr {
         Some(lfsr)
     }
 
-    /// Begins again, one step behind the state `seed`: one earlier than at first, as in fio.
+    /// Restarts one step after the state `seed`: one step earlier than initially, as in fio.
     pub fn restart(&mut self, seed: u64) {
         let mask = (self.top << 1) - 1;
         self.state = seed & mask;
         if self.state == mask {
-            self.state = 0; // all ones stays all ones
+            self.state = 0; // the state of all ones never changes
         }
         self.given = 0;
     }
 
+    /// Advances the register by one state.
     fn step(&mut self) {
         let is_zero = self.state & 1 == 0;
         self.state = self.state >> 1 ^ if is_zero { self.turned } else { self.top };
     }
 
-    /// The next number; `None` when each has come once.
+    /// Returns the next number, or `None` after all numbers.
     pub fn next(&mut self) -> Option<u64> {
         if self.given == self.count {
             return None;
@@ -125,7 +126,8 @@ impl Lfsr {
 mod tests {
     use super::*;
 
-    /// fio 3.33 with `ioengine=null rw=randread bs=4k random_generator=lfsr` on 4, 8 and 133 blocks.
+    /// fio 3.33 with `ioengine=null rw=randread bs=4k random_generator=lfsr` on 4, 8 and 133
+    /// blocks.
     #[test]
     fn the_order_is_fios() {
         let order = |count, take| {
@@ -137,8 +139,8 @@ mod tests {
         assert_eq!(order(133, 12), [67, 80, 16, 48, 32, 40, 44, 46, 47, 65, 104, 12]);
     }
 
-    /// The definition of an order: each number once. A register is of full length only with
-    /// the right taps, so this is a check on those of up to 20 bits.
+    /// Each number occurs once. A register has full length only with the right taps, so this also
+    /// checks the taps of up to 20 bits.
     #[test]
     fn each_number_comes_once() {
         for count in (1..70).chain((6..20).map(|bits| (1 << bits) + 1)) {

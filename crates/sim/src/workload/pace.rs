@@ -1,5 +1,4 @@
-//! How fast a process goes: the rates that it keeps to, those that it must reach, and when its own
-//! rate counts as steady.
+//! Rate control of a process: maximum rates, minimum rates, and detection of a steady state.
 
 use readpath_core::request::Op;
 use readpath_core::unit::Time;
@@ -18,29 +17,30 @@ const SECOND_NS: u64 = 1_000_000_000;
 #[derive(Clone, Debug)]
 pub struct RateControl {
     rate: RateLimits,
-    /// Bytes a second at most, 0 for any; reads, writes.
+    /// Maximum bytes per second for reads and writes, 0 for no limit.
     bytes_per_s: [u64; 2],
     /// The smallest operation of each direction, in bytes.
     least_bytes: [u64; 2],
     /// Start of the process, and the bytes issued since; pauses count as bytes where they are not
     /// caught up (`rate_ignore_thinktime`).
     since: Time,
+    /// Bytes issued since then, per direction.
     issued_bytes: [u64; 2],
     /// Sum of the drawn times of each direction.
     drawn: [Time; 2],
     /// When the next operation of a direction is due.
     due: [Time; 2],
-    /// What was done since the last look at the least rates.
+    /// Last check of the minimum rates.
     looked: Time,
     done_bytes: [u64; 2],
     done_operations: [u64; 2],
 }
 
 impl RateControl {
-    /// The rates of a job whose smallest operations have so many bytes, and which reads, writes,
-    /// or both.
+    /// Creates the rates of a job. `least_bytes` are its smallest operations, and `moves` its
+    /// directions.
     pub fn new(rate: &RateLimits, least_bytes: [u64; 2], moves: [bool; 2]) -> RateControl {
-        // A direction that the job has not cannot be too slow.
+        // An unused direction cannot be too slow.
         let mut rate = *rate;
         for way in (0..2).filter(|way| !moves[*way]) {
             (rate.least_bytes[way], rate.least_operations[way]) = (0, 0);
@@ -63,12 +63,12 @@ impl RateControl {
         }
     }
 
-    /// The process begins.
+    /// Records the start of the process.
     pub fn begin(&mut self, now: Time) {
         (self.since, self.looked) = (now, now);
     }
 
-    /// When an operation of this direction is due; zero where nothing holds it back.
+    /// Returns the time at which an operation of this direction may start, or zero for immediately.
     pub fn due(&self, op: Op) -> Time {
         self.due[op as usize]
     }
@@ -87,7 +87,7 @@ impl RateControl {
         }
     }
 
-    /// An operation is issued.
+    /// Records the issue of an operation.
     pub fn issued(&mut self, op: Op, bytes: u64, chance: &mut RandomChoices) {
         let way = op as usize;
         let rate = self.bytes_per_s[way];
@@ -122,13 +122,14 @@ impl RateControl {
         self.drawn[way] += pause;
     }
 
-    /// An operation has ended.
+    /// Records the end of an operation.
     pub fn ended(&mut self, op: Op, bytes: u64) {
         self.done_bytes[op as usize] += bytes;
         self.done_operations[op as usize] += 1;
     }
 
-    /// Whether the least rates were missed in the time since the last look, if that is long enough.
+    /// Returns true if a minimum rate was missed since the last check, provided that a full period
+    /// has passed.
     pub fn is_too_slow(&mut self, now: Time) -> bool {
         let rate = &self.rate;
         if (rate.least_bytes, rate.least_operations) == ([0; 2], [0; 2]) {
@@ -149,20 +150,20 @@ impl RateControl {
     }
 }
 
-/// How long so many bytes take at a rate.
+/// Returns the time in ns of `bytes` at a rate.
 fn span_ns(bytes: u64, per_s: u64) -> u64 {
     let ns = u128::from(bytes) * u128::from(SECOND_NS) / u128::from(per_s);
     u64::try_from(ns).unwrap_or(u64::MAX / 4)
 }
 
-/// Looks at the rate of a process, second by second.
+/// Detects the steady state of a process's rate, second by second.
 #[derive(Clone, Debug)]
 pub struct SteadyStateDetector {
     rule: SteadyStateRule,
     begun: Time,
     second: u64,
     this_second: f64,
-    /// The rates of the last seconds, the oldest first.
+    /// Rates of the last seconds, the oldest first.
     rates: std::collections::VecDeque<f64>,
 }
 
@@ -172,19 +173,19 @@ impl SteadyStateDetector {
         SteadyStateDetector { rule, begun: Time::ZERO, second: 0, this_second: 0.0, rates }
     }
 
-    /// The process begins.
+    /// Records the start of the process.
     pub fn begin(&mut self, now: Time) {
         self.begun = now + self.rule.ramp;
     }
 
-    /// An operation has ended; gives whether the rate has been steady for long enough.
+    /// Records the end of an operation. Returns true if the rate has been steady for long enough.
     pub fn ended(&mut self, now: Time, bytes: u64) -> bool {
         if now < self.begun {
             return false;
         }
         let second = now.since(self.begun).ns() / SECOND_NS;
         let mut is_steady = false;
-        // Seconds without any operation count as such, as many as are looked at.
+        // Seconds without operations count too, up to the length of the period.
         for _ in 0..(second - self.second).min(u64::from(self.rule.seconds) + 1) {
             self.rates.push_back(std::mem::take(&mut self.this_second));
             if self.rates.len() > self.rule.seconds as usize {
@@ -197,11 +198,12 @@ impl SteadyStateDetector {
         is_steady
     }
 
+    /// Returns true if the rates of the present period meet the limit.
     fn is_steady(&self) -> bool {
         let count = self.rates.len() as f64;
         let mean = self.rates.iter().sum::<f64>() / count;
         let criterion = match self.rule.is_slope {
-            // The slope of the line of least squares through the rates.
+            // Slope of the least-squares line through the rates.
             true => {
                 let middle = (count - 1.0) / 2.0;
                 let mut sums = (0.0, 0.0);
@@ -219,8 +221,8 @@ impl SteadyStateDetector {
     }
 }
 
-/// Looks for the most operations in flight with which a latency is kept: by halves between what
-/// was good and what was not, a window of time for each.
+/// Searches the maximum queue depth that meets a latency: a binary search with one window of time
+/// per depth.
 #[derive(Clone, Debug)]
 pub struct DepthSearch {
     rule: LatencyTarget,
@@ -238,12 +240,12 @@ impl DepthSearch {
         DepthSearch { rule, depth: 1, good: 0, bad, window_end: Time::ZERO, all: 0, late: 0 }
     }
 
-    /// How many operations may be in flight.
+    /// Returns the present queue depth.
     pub fn depth(&self) -> u32 {
         self.depth
     }
 
-    /// An operation has ended; gives whether the search is over, and with it the run.
+    /// Records the end of an operation. Returns true if the search, and with it the run, is over.
     pub fn ended(&mut self, now: Time, latency: Time) -> bool {
         if self.window_end == Time::ZERO {
             self.window_end = now + self.rule.window;
@@ -272,7 +274,7 @@ impl DepthSearch {
 mod tests {
     use super::*;
 
-    /// 4096 bytes at 1 MiB a second are 1/256 s.
+    /// 4096 bytes at 1 MiB per second take 1/256 s.
     #[test]
     fn a_rate_spaces_operations() {
         let job = crate::job::JobFile::parse("[j]\nrate=1m\n").unwrap().jobs.remove(0);
@@ -285,7 +287,7 @@ mod tests {
         }
     }
 
-    /// Rates of 100, 102 and 98 a second deviate from their mean by 2 %.
+    /// Rates of 100, 102 and 98 per second deviate from their mean by 2 %.
     #[test]
     fn a_rate_is_steady_within_its_limit() {
         let steady_after = |limit: f64| {
@@ -312,7 +314,7 @@ mod tests {
         assert!(!steady_after(0.019));
     }
 
-    /// A device on which 5 in flight keep 1 ms and 6 don't.
+    /// A device on which 5 operations in flight meet 1 ms and 6 do not.
     #[test]
     fn the_search_ends_with_the_most_that_keep_the_latency() {
         let rule = LatencyTarget {

@@ -1,21 +1,19 @@
 //! A random order of `0..count` in constant memory.
 //!
-//! fio marks in a bitmap which blocks a random pass has taken. Here the pass
-//! walks a *permutation* instead: number `i` of the pass is block `at(i)`, each
-//! exactly once, however many there are. The order is not fio's own.
+//! fio records the used blocks of a random pass in a bitmap. Here the pass follows a *permutation*:
+//! its number `i` is the block `at(i)`, each exactly once, for any number of blocks. The order
+//! differs from fio's.
 //!
-//! The law is a generalised Feistel network (Black and Rogaway, "Ciphers with
-//! arbitrary finite domains", 2002): write the number as (left, right) in a
-//! `rows × columns` rectangle that is only just large enough, and add a keyed
-//! mix of one half to the other, by turns. Each such step can be undone, so the
-//! whole is a permutation of the rectangle. A result outside `0..count` goes
-//! through again, until it falls inside; that keeps it a permutation of
-//! `0..count`. The rectangle is less than `rows ≈ √count` too large, so this
-//! second walk is rare.
+//! It is a generalised Feistel network (Black and Rogaway, "Ciphers with arbitrary finite domains",
+//! 2002). The number is written as (left, right) in a `rows × columns` rectangle that is just large
+//! enough. Keyed mixes of one half are added to the other half, alternately. Each step is
+//! invertible, so the whole is a permutation of the rectangle. A result outside `0..count` is
+//! mapped again until it falls inside, which preserves the permutation. The rectangle exceeds
+//! `count` by less than `rows ≈ √count`, so repetitions are rare.
 
 use readpath_core::splitmix;
 
-/// A permutation of `0..count`, fixed by its key.
+/// A permutation of `0..count`, determined by its key.
 #[derive(Clone, Copy, Debug)]
 pub struct Permutation {
     count: u64,
@@ -24,19 +22,19 @@ pub struct Permutation {
     key: u64,
 }
 
-/// Six half-rounds leave no pattern that the tests below can see; four leave
-/// neighbours of small domains too often together.
+/// Number of half-rounds. Six leave no pattern that the tests below can detect. With four,
+/// neighbours in small domains stay together too often.
 const ROUNDS: u64 = 6;
 
 impl Permutation {
-    /// A permutation of `0..count`; `count` is at least 1.
+    /// Creates a permutation of `0..count`, where `count` is at least 1.
     pub fn new(count: u64, key: u64) -> Permutation {
         assert!(count > 0, "a permutation of nothing has no elements to give");
         let rows = count.isqrt().max(1);
         Permutation { count, rows, columns: count.div_ceil(rows), key }
     }
 
-    /// The number at `index`; both lie in `0..count`.
+    /// Returns the number at `index`. Both are in `0..count`.
     pub fn at(&self, index: u64) -> u64 {
         debug_assert!(index < self.count, "the index is below the count");
         let mut number = index;
@@ -48,6 +46,7 @@ impl Permutation {
         }
     }
 
+    /// Applies the network once.
     fn once(&self, number: u64) -> u64 {
         let (mut left, mut right) = (number / self.columns, number % self.columns);
         for round in 0..ROUNDS {
@@ -62,13 +61,13 @@ impl Permutation {
     }
 }
 
-/// `sum` modulo `bound`, for a sum below twice the bound.
+/// Returns `sum` modulo `bound`, for a sum below twice the bound.
 fn wrap(sum: u64, bound: u64) -> u64 {
     if sum >= bound { sum - bound } else { sum }
 }
 
-/// A number below `bound` that depends on every bit of `input`: mixed, then multiplied in
-/// place of a division. `bound` is below 2^33, the root of the largest count.
+/// Returns a number below `bound` that depends on every bit of `input`. It multiplies the mixed
+/// input instead of dividing. `bound` is below 2^33, the square root of the maximum count.
 fn mixed(input: u64, bound: u64) -> u64 {
     ((u128::from(splitmix::mixed(input)) * u128::from(bound)) >> 64) as u64
 }
@@ -77,7 +76,7 @@ fn mixed(input: u64, bound: u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// The definition of a permutation, on all small sizes and on some odd large ones.
+    /// Each number occurs exactly once, for all small sizes and some odd large ones.
     #[test]
     fn each_number_comes_exactly_once() {
         for count in (1..200).chain([1_000, 4_095, 4_097, 65_537, 262_144]) {
@@ -102,9 +101,9 @@ mod tests {
         assert!((4_700..5_300).contains(&below), "{below} of 10000 in the lower half");
     }
 
-    /// In a random order of n numbers one pair of neighbours is expected in which the second
-    /// is the first plus 1 (n - 1 places, each with a chance of 1/n); over 64 keys 64, with a
-    /// standard deviation of 8.
+    /// In a random order of n numbers, one pair of neighbours (i, i + 1) is expected (n - 1
+    /// positions with probability 1/n). Over 64 keys 64 pairs are expected, with a standard
+    /// deviation of 8.
     #[test]
     fn neighbours_are_not_kept_together() {
         let count = 4096;

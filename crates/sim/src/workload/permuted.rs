@@ -1,7 +1,7 @@
 //! Random blocks by a keyed permutation, in constant memory (`random_generator=permutation`).
 //!
-//! Blocks are counted from the start of the area, each as long as an operation of its direction;
-//! what is left behind the last whole block is never used.
+//! Blocks are counted from the start of the area, with the size of an operation of their direction.
+//! A partial block at the end is never used.
 
 use rand_distr::{Distribution as _, Zipf};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -11,26 +11,26 @@ use super::chance::below;
 use super::permutation::Permutation;
 use crate::job::{Distribution, Job};
 
-/// The blocks of one area; those of reads, then those of writes.
+/// Blocks of one area, for reads and for writes.
 #[derive(Clone, Debug)]
 pub struct PermutedBlocks {
     blocks: [u64; 2],
     order: PermutationOrder,
 }
 
+/// Order of the blocks.
 #[derive(Clone, Debug)]
 enum PermutationOrder {
-    /// Each block once. Reads and writes draw from one permutation when their
-    /// blocks are equally long; else each direction has its own.
+    /// Each block once. Reads and writes share one permutation if their blocks have equal size.
     EachOnce { permutations: [Permutation; 2], next_index: [u64; 2], is_shared: bool },
-    /// Any block, repeats allowed.
+    /// Random blocks with repetitions.
     Any,
-    /// Few blocks often: ranks by Zipf's law, scattered over the area by a permutation.
+    /// Ranks with a Zipf distribution, scattered over the area by a permutation.
     Skewed { ranks: [Zipf<f64>; 2], scatter: [Permutation; 2] },
 }
 
 impl PermutedBlocks {
-    /// The blocks of `job` in an area of `area_bytes`; `random` gives the keys.
+    /// Creates the blocks of `job` in an area of `area_bytes`. `random` supplies the keys.
     pub fn new(job: &Job, area_bytes: u64, random: &mut Xoshiro256PlusPlus) -> PermutedBlocks {
         let block_bytes = [job.block_bytes_read(), job.block_bytes_write()];
         let blocks = block_bytes.map(|bytes| area_bytes / bytes);
@@ -54,7 +54,7 @@ impl PermutedBlocks {
         PermutedBlocks { blocks, order }
     }
 
-    /// The next block of a direction; `None` when this pass has come to its end.
+    /// Returns the next block of a direction, or `None` at the end of the pass.
     pub fn next(&mut self, way: usize, random: &mut Xoshiro256PlusPlus) -> Option<u64> {
         let blocks = self.blocks[way];
         match &mut self.order {
@@ -72,7 +72,7 @@ impl PermutedBlocks {
         }
     }
 
-    /// Begins the next pass, which takes the blocks in the same order again.
+    /// Starts the next pass, with the same order.
     pub fn restart(&mut self) {
         if let PermutationOrder::EachOnce { next_index, .. } = &mut self.order {
             *next_index = [0; 2];

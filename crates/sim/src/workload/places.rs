@@ -25,7 +25,7 @@ use crate::job::{
     StridedZones,
 };
 
-/// What all areas of a process have in common.
+/// Properties that all areas of a process share.
 #[derive(Clone, Debug)]
 pub struct PositionRules {
     sizes: [BlockSizes; 2],
@@ -66,12 +66,12 @@ impl PositionRules {
         }
     }
 
-    /// The smallest operation of each direction.
+    /// Returns the smallest operation of each direction.
     pub fn least_bytes_of_directions(&self) -> [u64; 2] {
         [0, 1].map(|way| self.sizes[way].least())
     }
 
-    /// Whether an area has more blocks than a generator of 32 bits reaches.
+    /// Returns true if an area has more blocks than 32 bits can count.
     pub fn is_beyond_32_bits(&self, area_bytes: u64) -> bool {
         area_bytes / self.least_bytes > u64::from(u32::MAX)
     }
@@ -93,33 +93,33 @@ pub struct ProcessOffsets {
     order: BlockOrder,
 }
 
-/// How one random block follows another.
+/// Order of the random blocks.
 #[derive(Clone, Debug)]
 enum BlockOrder {
-    /// Any block; each once where there is a map.
+    /// Uniformly random blocks. With a map, each block once.
     Uniform { map: Option<BlockMap> },
-    /// Each block once, by a register.
+    /// Each block once, by a shift register.
     Shifted { lfsr: Lfsr, seed: u64 },
-    /// By a permutation, with draws of its own.
+    /// By a permutation, with a generator of its own.
     Permuted(Box<PermutedBlocks>),
-    /// Few blocks often.
+    /// With a skewed distribution.
     Skewed { next: Box<SkewedPositions>, at_pass_start: Box<SkewedPositions> },
-    /// Zones with shares; without a map, as in fio.
+    /// By zones with shares. Without a map, as in fio.
     Zoned { zones: [Vec<DistributionZone>; 2], is_absolute: bool, lfsr: Option<(Lfsr, u64)> },
 }
 
-/// What keeps a job from having places.
+/// Error: the area has too many blocks for a map or a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooManyBlocks {
-    /// How many blocks the area has.
+    /// Number of blocks in the area.
     pub blocks: u64,
 }
 
 impl ProcessOffsets {
-    /// The places of `job` in an area.
+    /// Creates the positions of `job` in an area.
     ///
     /// # Errors
-    /// There are more blocks than a map or a register is made for.
+    /// Fails if the area has too many blocks for a map or a register.
     pub fn new(
         job: &Job,
         grain: &PositionRules,
@@ -162,7 +162,8 @@ impl ProcessOffsets {
                     true => chance.seeds().of_places(),
                     false => chance.seeds().of_name(area.name_hash),
                 };
-                // In the smallest blocks of both directions, also where there is one direction.
+                // In units of the smallest block of both directions, even if the job has one
+                // direction.
                 let [read, write] = grain.least_bytes_of_directions();
                 let blocks = area_bytes.div_ceil(read.min(write)).max(1);
                 let skew = SkewedPositions::new(skewed, blocks, seed)
@@ -282,7 +283,7 @@ impl ProcessOffsets {
                 let own = chance.own.as_mut().expect("a permutation has draws of its own");
                 permuted.next(way, own)?
             }
-            // A place beyond the end ends the pass, as in fio.
+            // A position beyond the end ends the pass, as in fio.
             BlockOrder::Skewed { next, .. } => next.next(),
             BlockOrder::Zoned { zones, is_absolute, lfsr } => {
                 let draw = chance.zone();
@@ -366,7 +367,7 @@ impl ProcessOffsets {
         is_next
     }
 
-    /// Begins the next pass.
+    /// Starts the next pass.
     pub fn restart(&mut self) {
         self.zone_start = self.area_start;
         if let BlockOrder::Skewed { next, at_pass_start } = &mut self.order {
@@ -390,6 +391,7 @@ impl ProcessOffsets {
         self.clear_used();
     }
 
+    /// Marks all blocks as free.
     fn clear_used(&mut self) {
         match &mut self.order {
             BlockOrder::Uniform { map } => {
@@ -402,7 +404,7 @@ impl ProcessOffsets {
                 lfsr.restart(*seed);
             }
             BlockOrder::Permuted(permuted) => permuted.restart(),
-            // It goes on where it was, as in fio.
+            // The sequence continues, as in fio.
             BlockOrder::Skewed { .. } | BlockOrder::Zoned { .. } => {}
         }
     }

@@ -1,23 +1,23 @@
-//! A process: it says what it does next, and hears when something is done.
+//! A process: a state machine that returns its next action and receives completions.
 //!
-//! The loop of a fio thread, turned inside out. Each turn of it:
-//! 1. stop when the runtime is up, or another job takes this one along;
-//! 2. with `depth` operations in flight, wait until `batch_complete` of them
-//!    are complete, or as many as `iodepth_low` asks for, and take these;
-//! 3. when enough operations were taken since the last pause, wait for all in
-//!    flight, and pause; so too where a rate or a flow holds the next one back;
-//! 4. when so many writes were issued since the last time, put what was written on the
-//!    medium: by a call that the process waits for, while what is in flight goes on; of
-//!    writes through the page cache the call waits for all (`fsync(2)`);
-//! 5. issue the next operation of the pass. At its end wait for all in flight, put what
-//!    was written on the medium if the job says so, and read it back if it says that; then begin
-//!    another pass if there are loops, bytes or time left.
+//! It is the loop of a fio thread in inverted form. Each iteration has these steps:
 //!
-//! To read back, the pass is gone through once more: the same draws give the same places, and
-//! what was written is read there. So nothing need be remembered of it.
+//! 1. Stop if the run time has passed or another job ends this one.
+//! 2. With `depth` operations in flight, wait for `batch_complete` completions, or for as many as
+//!    `iodepth_low` demands, and collect them.
+//! 3. If enough operations were collected since the last pause, wait for all in flight, and pause.
+//!    Do so too if a rate or a flow delays the next operation.
+//! 4. If enough writes were issued since the last sync, sync the files. The process waits for the
+//!    call, while operations in flight continue. With cached writes, the call waits for all of them
+//!    (`fsync(2)`).
+//! 5. Issue the next operation of the pass. At its end wait for all in flight, sync and verify if
+//!    the job demands it. Then start another pass if there are loops, bytes or time left.
 //!
-//! An operation counts as in flight until it is *taken*, which is later than
-//! its completion when completions are collected.
+//! Verification repeats the pass: the same random choices return the same positions, and the
+//! written data is read there. No list of writes is needed.
+//!
+//! An operation counts as in flight until it is *collected*. This is later than its completion if
+//! completions are batched.
 
 use std::collections::BTreeSet;
 
@@ -44,56 +44,55 @@ pub(crate) use script::ScriptStep;
 use script::TraceSteps;
 use verification::Verification;
 
-/// What a process does next.
+/// Next action of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NextAction {
-    /// It issues this.
+    /// Issue this operation.
     Operation(ProcessOperation),
-    /// It waits for a completion. What it has issued and not submitted goes out now.
+    /// Wait for a completion. Operations that are issued and not yet submitted are submitted now.
     WaitForCompletion,
-    /// It waits for its files to be on the medium, as far as their writes are complete;
-    /// when they are, [`synced`](Process::synced) is called.
+    /// Sync the files, for all completed writes. Then call [`synced`](Process::synced).
     Sync {
-        /// Whether the files' data is enough (`fdatasync(2)`).
+        /// True if the files' data suffices (`fdatasync(2)`).
         is_data_enough: bool,
     },
-    /// It sleeps until this time. Nothing of it is in flight, unless it replays a trace at its
-    /// recorded times: then completions come meanwhile.
+    /// Sleep until this time. No operation is in flight, unless the process replays a trace at its
+    /// recorded times.
     WaitUntil(Time),
-    /// It has ended. Nothing of it is in flight.
+    /// The process has ended. No operation is in flight.
     Ended,
 }
 
 /// A read or a write of one block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProcessOperation {
-    /// In which file.
+    /// File of the operation.
     pub file: FileId,
-    /// The first byte in the file.
+    /// First byte in the file.
     pub offset: u64,
-    /// How many bytes; at least 1.
+    /// Length in bytes, at least 1.
     pub bytes: u64,
-    /// The direction.
+    /// Direction.
     pub op: Op,
-    /// Whether all that was issued since the last such operation, this one included, is
-    /// submitted now, together: it fills a batch (`iodepth_batch`) or the depth.
+    /// True if all operations since the last such one, including this one, are submitted now. The
+    /// operation fills a batch (`iodepth_batch`) or the queue depth.
     pub is_batch_end: bool,
-    /// Whether the process closes the file behind it.
+    /// True if the process closes the file afterwards.
     pub closes: bool,
 }
 
-/// A place that a process reads, where no job file says it.
+/// A read of a process that has no job file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GivenRead {
-    /// In which file.
+    /// File of the read.
     pub file: FileId,
-    /// The first byte in the file.
+    /// First byte in the file.
     pub offset: u64,
-    /// How many bytes; at least 1.
+    /// Length in bytes, at least 1.
     pub bytes: u64,
 }
 
-/// Which process of which job.
+/// Identity of a process within the jobs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct JobProcess {
     pub id: ProcessId,
@@ -104,27 +103,26 @@ pub(super) struct JobProcess {
 
 /// One process of a job.
 ///
-/// Order of calls: [`next`](Process::next) until it says to wait; then, when
-/// the time has come or an operation is complete
-/// ([`completed`](Process::completed), once for each), again. `now` never goes
-/// backwards; the first call starts the process.
+/// Order of calls: [`next`](Process::next) until it returns a wait. Then call it again when the
+/// time has come or an operation is complete ([`completed`](Process::completed), once per
+/// operation). `now` never decreases. The first call starts the process.
 ///
-/// Invariants: `completed_not_collected ≤ in_flight ≤ depth`; nothing is allocated
-/// after construction.
+/// Invariants: `completed_not_collected ≤ in_flight ≤ depth`. No memory is allocated after
+/// construction.
 #[derive(Debug)]
 pub struct Process {
     place: JobProcess,
     rules: ProcessRules,
     regions: Vec<AreaState>,
-    /// What it reads, in place of its job's places; the next one last.
+    /// Reads that replace the job's positions, the next one last.
     listed: Option<Vec<GivenRead>>,
-    /// Whether each of them is the last of its file, the next one last.
+    /// For each of them, true if it is the last of its file. The next one last.
     closes: Vec<bool>,
-    /// For how long it does something else before each of them, the next one last.
+    /// Think time before each of them, the next one last.
     thinks: Vec<Time>,
-    /// Until when it does, before the next one.
+    /// End of the present think time.
     thinks_until: Option<Time>,
-    /// What it does, and when, in place of its job's pattern.
+    /// Steps of a trace that replace the job's pattern.
     script: Option<TraceSteps>,
     late: Lateness,
     grain: PositionRules,
@@ -149,38 +147,39 @@ pub struct Process {
     /// Bytes and operations of this pass.
     pass_bytes: u64,
     pass_operations: u64,
-    /// The direction that was drawn for an operation that a rate holds back.
+    /// Direction of an operation that a rate delays.
     drawn: Option<Op>,
-    /// Bytes moved in the zone that is in use.
+    /// Bytes transferred in the present zone.
     on_zone_bytes: u64,
     issued_operations: u64,
     is_ramp_over: bool,
-    /// Whether its rate is steady, or its depth found, which ends it.
+    /// True if the rate is steady or the queue depth is found, which ends the process.
     is_enough: bool,
-    /// Why it has ended before its work was done.
+    /// Reason why the process ended early.
     failure: Option<&'static str>,
-    /// When the last pause ended.
+    /// End of the last pause.
     worked_since: Time,
     loops_left: u32,
     issued_bytes: u64,
     in_flight: u32,
     completed_not_collected: u32,
-    /// Operations since the last full batch. A full depth or a wait submits them early
-    /// and does not start the count anew, as in fio.
+    /// Operations since the last full batch. A full queue or a wait submits them early and does not
+    /// reset the counter, as in fio.
     batched: u32,
+    /// Number of collected operations.
     taken: u64,
-    /// What `taken` was when the last pause was decided.
+    /// Value of `taken` when the last pause was decided.
     taken_at_pause: u64,
-    /// Whether an operation was issued since it was last asked whether to pause.
+    /// True if an operation was issued since the last check for a pause.
     may_pause: bool,
     writes_issued: u64,
-    /// Whether nothing was issued since the last sync.
+    /// True if no operation was issued since the last sync.
     is_synced: bool,
-    /// What it writes down of its operations.
+    /// Log of its operations.
     log: Option<Box<ProcessLog>>,
 }
 
-/// An area, and where in it the process is.
+/// An area, and the present position in it.
 #[derive(Debug)]
 struct AreaState {
     area: FileArea,
@@ -198,38 +197,39 @@ struct FileTurn {
     left: u32,
 }
 
-/// What the process is about.
+/// State of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ProcessState {
-    /// It issues operations. Entered at the start, after a pause, with a new pass.
+    /// Issues operations. The initial state, also after a pause and at the start of a pass.
     Issuing,
-    /// It waits for all in flight, and goes on with the stage of the same name.
+    /// Waits for all in flight, then continues as stated.
     Draining(AfterDrain),
-    /// It sleeps; nothing is in flight.
+    /// Sleeps. No operation is in flight.
     Pausing { until: Time },
-    /// It asks for its files to be put on the medium, as soon as it is asked what it does
-    /// next, and then goes on as the pass or its drain say.
+    /// Demands a sync with the next action.
     SyncDue { is_data_enough: bool, then: AfterSync },
-    /// It waits for that.
+    /// Waits for the sync.
     Syncing(AfterSync),
-    /// The end; nothing is in flight, nothing follows.
+    /// The end. No operation is in flight.
     Ended,
 }
 
+/// Continuation after all operations in flight have completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum AfterDrain {
     Pause,
-    /// A rate or a flow holds it back until then.
+    /// A rate or a flow delays the next operation until this time.
     HoldBack(Time),
     Sync {
         is_data_enough: bool,
     },
-    /// What was written is read back, as far as it waits for that; or has been.
+    /// Starts or ends the verification of the backlog.
     Check,
     NextPass,
     End,
 }
 
+/// Continuation after a sync.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum AfterSync {
     Issue,
@@ -238,10 +238,10 @@ enum AfterSync {
 }
 
 impl Process {
-    /// A process of `job` on `areas`, at least one.
+    /// Creates a process of `job` on `areas`, at least one.
     ///
     /// # Errors
-    /// An area has more blocks than random places can be drawn of.
+    /// Fails if an area has too many blocks for random positions.
     pub(super) fn new(
         job: &Job,
         place: JobProcess,
@@ -311,8 +311,7 @@ impl Process {
         })
     }
 
-    /// Has it read these places, one pass of them, in place of those of its job; before each it
-    /// does something else for so long, where that is said.
+    /// Replaces the job's positions by these reads, in one pass, with the given think times.
     pub(crate) fn follow(&mut self, mut readings: Vec<GivenRead>, mut thinks: Vec<Time>) {
         thinks.reverse();
         self.thinks = thinks;
@@ -326,8 +325,8 @@ impl Process {
         self.listed = Some(readings);
     }
 
-    /// Has it go through these steps in place of what its job says; none is larger than
-    /// `largest_bytes`, and together they move `all_bytes`.
+    /// Replaces the job's pattern by these steps. Each has at most `largest_bytes`, and together they
+    /// transfer `all_bytes`.
     pub(crate) fn set_steps(
         &mut self,
         steps: Box<dyn Iterator<Item = ScriptStep> + Send>,
@@ -339,109 +338,109 @@ impl Process {
         self.script = Some(TraceSteps::new(steps));
     }
 
-    /// Has it write its operations down.
+    /// Enables a log of its operations.
     pub fn keep_log(&mut self, log: ProcessLog) {
         self.log = Some(Box::new(log));
     }
 
-    /// Its name in the run: its place among all processes.
+    /// Identifier in the run: the index among all processes.
     pub const fn id(&self) -> ProcessId {
         self.place.id
     }
 
-    /// Its job: the place in the job file.
+    /// Index of its job in the job file.
     pub const fn job(&self) -> usize {
         self.place.job
     }
 
-    /// Which of the job's processes it is, from 0.
+    /// Index among the job's processes, from 0.
     pub const fn clone_index(&self) -> u32 {
         self.place.clone
     }
 
-    /// It starts when all processes of lower phases have ended.
+    /// Phase: the process starts when all processes of lower phases have ended.
     pub const fn phase(&self) -> u32 {
         self.place.phase
     }
 
-    /// It starts no earlier than this, counted from the start of the run.
+    /// Earliest start, relative to the start of the run.
     pub const fn start_delay(&self) -> Time {
         self.rules.start_delay
     }
 
-    /// Its I/O priority; `None`: the default, or the caller's.
+    /// I/O priority. `None` means the default, or the caller's.
     pub const fn priority(&self) -> Option<Priority> {
         self.rules.priority
     }
 
-    /// By which system call it moves its data.
+    /// I/O engine.
     pub const fn engine(&self) -> JobEngine {
         self.rules.engine
     }
 
-    /// Whether it bypasses the page cache.
+    /// True for direct I/O.
     pub const fn is_direct(&self) -> bool {
         self.rules.is_direct
     }
 
-    /// Whether any of its operations may be a write.
+    /// Returns true if the process can write.
     pub const fn writes(&self) -> bool {
         self.rules.writes
     }
 
-    /// Whether what is cached of a file is dropped when it first uses it.
+    /// True if cached data of a file is dropped before its first use.
     pub const fn invalidates(&self) -> bool {
         self.rules.invalidates
     }
 
-    /// Whether an operation that was issued at `issued` is measured: none is while it warms up
+    /// Returns true if an operation issued at `issued` is measured, which excludes the ramp time
     /// (`ramp_time`).
     pub fn is_measured(&self, issued: Time) -> bool {
         self.begun.is_none_or(|begun| issued.since(begun) >= self.rules.ramp)
     }
 
-    /// The seed of what it writes, where what it reads is compared with that (`verify`).
+    /// Seed of the written contents, if they are verified (`verify`).
     pub fn content_seed(&self) -> Option<u64> {
         self.verification.is_on().then_some(self.rules.content_seed)
     }
 
-    /// Whether the reads that are in flight now are of what was written before, and so to be
-    /// compared: with writes none are in flight at the same time.
+    /// Returns true if the reads in flight are verifications. No writes are in flight at the same
+    /// time.
     pub fn is_checking(&self) -> bool {
         self.verification.is_checking()
     }
 
-    /// Why it has ended before its work was done: it was slower than its job allows.
+    /// Returns the reason of an early end: the process was slower than its job allows.
     pub fn failure(&self) -> Option<&'static str> {
         self.failure
     }
 
-    /// How many of its operations went out after the time that a trace gives them.
+    /// Returns the delays of its operations behind the times of a trace.
     pub const fn lateness(&self) -> Lateness {
         self.late
     }
 
-    /// What it says of its pattern when it opens a file, to `posix_fadvise(2)`.
+    /// Advice when a file is opened, for `posix_fadvise(2)`.
     pub const fn advice(&self) -> Advice {
         self.rules.advice
     }
 
-    /// What it says of its pattern when it maps a file, to `madvise(2)`; only for the engine `mmap`.
+    /// Advice when a file is mapped, for `madvise(2)`. Only for the engine `mmap`.
     pub const fn mapping_advice(&self) -> Advice {
         self.rules.mapping_advice
     }
 
-    /// The most operations that it keeps in flight.
+    /// Maximum queue depth.
     pub const fn depth(&self) -> u32 {
         self.rules.depth
     }
 
-    /// The most bytes that one of its operations moves.
+    /// Maximum size of an operation.
     pub const fn block_bytes_max(&self) -> u64 {
         self.rules.block_bytes_largest
     }
 
-    /// The files that it uses, each once, in order.
+    /// Returns the files of the process, each once, in order.
     pub fn files(&self) -> Vec<FileId> {
         let mut files: Vec<FileId> = match &self.listed {
             Some(readings) => readings.iter().map(|reading| reading.file).collect(),
@@ -452,16 +451,16 @@ impl Process {
         files
     }
 
-    /// The bytes that its job asks it to move; `None` when only time ends it. What it moves
-    /// may differ by less than a block for each loop, and a runtime may end it before.
+    /// Returns the bytes that the job demands, or `None` if it is limited by time only. The actual
+    /// number can differ by less than a block per loop, and the run time can end it earlier.
     pub fn bytes_planned(&self) -> Option<u64> {
         let loops = u64::from(self.rules.loops);
         let most = self.rules.limit_operations.saturating_mul(self.rules.block_bytes_largest);
         (!self.rules.is_time_based).then(|| self.rules.limit_bytes.min(most).saturating_mul(loops))
     }
 
-    /// What an operation that is complete has taken; called before [`completed`](Process::completed)
-    /// is, where it ended well; `bytes`: how many it has moved.
+    /// Records the latency of a successful operation and its transferred `bytes`. Called before
+    /// [`completed`](Process::completed).
     pub fn took(&mut self, now: Time, issued: Time, operation: &ProcessOperation, bytes: u64) {
         let latency = now.since(issued);
         self.pace.ended(operation.op, bytes);
@@ -478,13 +477,13 @@ impl Process {
         self.is_enough |= is_steady || is_found;
     }
 
-    /// An operation is complete, well or with an error.
+    /// Records the completion of an operation, successful or not.
     pub fn completed(&mut self, _now: Time) {
         assert!(self.completed_not_collected < self.in_flight, "only what was issued completes");
         self.completed_not_collected += 1;
     }
 
-    /// Its files are on the medium, as it asked; or could not be put there.
+    /// Records the end of the requested sync, successful or not.
     pub fn synced(&mut self, now: Time) {
         let ProcessState::Syncing(then) = self.stage else {
             panic!("only what was asked for is done")
@@ -498,7 +497,7 @@ impl Process {
     }
 }
 
-/// One seed for each process, from the run's, the job's, and its place.
+/// Returns a seed for each process, derived from the run's seed, the job's and its index.
 pub fn seed_of(run_seed: u64, job_seed: u64, id: ProcessId) -> u64 {
     let spread = |number: u64| number.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
     spread(spread(run_seed) ^ job_seed) ^ u64::from(id.0)

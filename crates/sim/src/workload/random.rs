@@ -1,26 +1,26 @@
-//! fio's randomness, so that the same job has the same places.
+//! fio's random numbers, so that a job has the same positions as in fio.
 //!
-//! fio draws with generators that are published, each choice of a process (places, directions,
-//! sizes, …) from a stream of its own, and the seeds of all streams follow from `randseed` and
-//! the number of the process. The generators are written from their papers; how the seeds follow
-//! from each other was found by asking fio for its traces, and tests ask it again.
+//! fio uses published generators. Each type of choice (positions, directions, sizes, …) has a
+//! stream of its own, and all seeds follow from `randseed` and the number of the process. The
+//! generators are written from their papers. The derivation of the seeds was determined from fio's
+//! traces, and tests compare it with fio again.
 
 mod tausworthe;
 
 pub use tausworthe::{Taus88, Taus258};
 
-/// What a process draws numbers for; each has a stream of its own, by its number in fio.
+/// Purposes of random numbers, with their stream numbers in fio.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RandomStream {
-    /// The sizes of reads.
+    /// Sizes of reads.
     ReadSizes = 0,
-    /// The sizes of writes.
+    /// Sizes of writes.
     WriteSizes = 1,
-    /// Reads or writes.
+    /// Direction: read or write.
     Direction = 4,
-    /// Which file is next.
+    /// Choice of the next file.
     Files = 5,
-    /// Places, where runs differ (`randrepeat=0`).
+    /// Positions, if runs differ (`randrepeat=0`).
     Places = 6,
     /// Whether a place is random: each direction has a generator with this seed.
     IsRandom = 10,
@@ -32,31 +32,31 @@ pub enum RandomStream {
     WriteTimes = 17,
 }
 
-/// The seeds of one process.
+/// Seeds of one process.
 #[derive(Clone, Copy, Debug)]
 pub struct ProcessSeeds {
     job_seed: u64,
-    /// The number of the process among all, from 1.
+    /// Number of the process over all jobs, from 1.
     number: u64,
     run_seed: u64,
     is_repeatable: bool,
 }
 
-/// The multiplier between one seed and the next: 2^32 divided by the golden ratio, to a prime
-/// (Knuth, "The Art of Computer Programming", volume 3, section 6.4).
+/// Multiplier between successive seeds: a prime near 2^32 divided by the golden ratio (Knuth, "The
+/// Art of Computer Programming", volume 3, section 6.4).
 const STEP: u64 = 0x9e37_0001;
 
-/// The seed of places in runs that repeat, which no `randseed` changes.
+/// Seed of the positions in repeatable runs, which `randseed` does not change.
 const PLACES: u64 = 0xb189_9bed;
 
 impl ProcessSeeds {
-    /// The seeds of the process that is `index`, counted from 0, of all. The run's own seed 1
-    /// leaves fio's as they are.
+    /// Creates the seeds of the process `index`, from 0 over all jobs. The run seed 1 leaves fio's
+    /// seeds unchanged.
     pub fn new(job_seed: u64, index: u32, run_seed: u64, is_repeatable: bool) -> ProcessSeeds {
         ProcessSeeds { job_seed, number: u64::from(index) + 1, run_seed, is_repeatable }
     }
 
-    /// The seed of one stream.
+    /// Returns the seed of one stream.
     pub fn of(&self, stream: RandomStream) -> u64 {
         let mut seed = self.job_seed;
         for _ in 0..4 + stream as u32 {
@@ -65,7 +65,7 @@ impl ProcessSeeds {
         self.in_run(seed.wrapping_mul(self.number).wrapping_add(stream as u64))
     }
 
-    /// The seed of random places.
+    /// Returns the seed of random positions.
     pub fn of_places(&self) -> u64 {
         match self.is_repeatable {
             true => self.in_run(PLACES.wrapping_mul(self.number)),
@@ -73,28 +73,28 @@ impl ProcessSeeds {
         }
     }
 
-    /// The seed of places in a file that are not spread evenly, by the hash of its name.
+    /// Returns the seed of skewed positions in a file, from the hash of its name.
     pub fn of_name(&self, hash: u32) -> u64 {
         self.in_run(u64::from(hash).wrapping_mul(self.number))
     }
 
-    /// What a seed is in this run: itself where the run's own is 1.
+    /// Combines a seed with the run seed. Run seed 1 leaves it unchanged.
     pub fn in_run(&self, seed: u64) -> u64 {
         seed ^ self.run_seed.wrapping_sub(1).wrapping_mul(readpath_core::splitmix::STEP)
     }
 }
 
-/// A source of random places and sizes.
+/// Generator of random positions and sizes.
 #[derive(Clone, Copy, Debug)]
 pub enum Generator {
-    /// 32 bits at a time.
+    /// 32-bit numbers.
     Taus88(Taus88),
-    /// 64 bits at a time.
+    /// 64-bit numbers.
     Taus258(Taus258),
 }
 
 impl Generator {
-    /// A number below `bound`.
+    /// Draws a number below `bound`.
     pub fn below(&mut self, bound: u64) -> u64 {
         match self {
             Generator::Taus88(generator) => generator.below(bound),

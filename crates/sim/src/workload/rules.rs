@@ -1,4 +1,4 @@
-//! What a job says, in the form in which the loop of a process needs it.
+//! Options of a job, in the form required by the loop of a process.
 
 use readpath_core::readahead::Advice;
 use readpath_core::request::Priority;
@@ -10,7 +10,7 @@ use crate::job::{
     AdviceHint, BytesOrPercent, FileService, Job, JobEngine, PauseRule, StridedZones, SyncRule,
 };
 
-/// The rules of one process.
+/// Rules of one process.
 #[derive(Debug)]
 pub struct ProcessRules {
     pub start_delay: Time,
@@ -22,7 +22,7 @@ pub struct ProcessRules {
     pub depth: u32,
     pub batch: u32,
     pub batch_complete: u32,
-    /// Down to how many in flight a full depth is drained.
+    /// Number of operations in flight to which a full queue is drained.
     pub low: u32,
     pub block_bytes_largest: u64,
     /// The fewest bytes that are worth another pass: the largest block of all directions.
@@ -37,23 +37,23 @@ pub struct ProcessRules {
     pub ramp: Time,
     pub strides: Option<StridedZones>,
     pub file_service: FileService,
-    /// After how many operations a random place is drawn.
+    /// Number of operations per random position.
     pub draw_every: u32,
     pub runtime: Option<Time>,
     pub is_time_based: bool,
     pub loops: u32,
-    /// Bytes that end the work, per loop: `io_size`, or else `size`.
+    /// Bytes that end the work, per loop: `io_size`, otherwise `size`.
     pub limit_bytes: u64,
     pub has_io_size: bool,
     /// Bytes that end a pass.
     pub pass_bytes: u64,
-    /// Operations that end the work, per loop.
+    /// Number of operations that ends the work, per loop.
     pub limit_operations: u64,
     pub sync: SyncRule,
 }
 
 impl ProcessRules {
-    /// The rules of `job` on areas of `area_bytes` together.
+    /// Creates the rules of `job` on areas with a total of `area_bytes`.
     pub fn new(job: &Job, area_bytes: u64) -> ProcessRules {
         let pass_bytes = match job.size {
             Some(BytesOrPercent::Bytes(bytes)) => bytes.min(area_bytes),
@@ -104,7 +104,7 @@ impl ProcessRules {
     }
 }
 
-/// What fio says to the kernel when it opens a file of this job.
+/// Returns fio's advice to the kernel when it opens a file of this job.
 fn advice(job: &Job) -> Advice {
     match job.hint {
         AdviceHint::None => Advice::Normal,
@@ -114,8 +114,8 @@ fn advice(job: &Job) -> Advice {
     }
 }
 
-/// What fio says of the mapping: for the engine `mmap`, what the job does, unless
-/// `fadvise_hint=0`. The hints `sequential` and `random` don't reach the mapping (seen with
+/// Returns fio's advice on the mapping. For the engine `mmap` it is the job's pattern, unless
+/// `fadvise_hint=0`. The hints `sequential` and `random` do not affect the mapping (observed with
 /// strace on fio 3.33).
 fn mapping_advice(job: &Job) -> Advice {
     match job.hint {

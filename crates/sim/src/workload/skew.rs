@@ -1,40 +1,41 @@
-//! Random places that are not spread evenly: Zipf's law, self-similarity, a bell, zones.
+//! Random positions with a skewed distribution: Zipf, self-similar, normal, zones.
 //!
-//! The first two are J. Gray and others, "Quickly generating billion-record synthetic databases",
-//! SIGMOD 1994: a uniform number is turned into a rank by a formula whose constants are worked out
-//! once. Ranks are scattered over the blocks by a multiplication, and turned by an offset, so
-//! that the frequent blocks don't lie side by side. The bell is the mean of twelve blocks (the
-//! central limit theorem), to which a uniform number as wide as the deviation is added.
+//! The first two follow J. Gray et al., "Quickly generating billion-record synthetic databases",
+//! SIGMOD 1994. A formula with precomputed constants converts a uniform number to a rank. The ranks
+//! are scattered over the blocks by a multiplication and rotated by an offset, so frequent blocks
+//! are not adjacent. The normal distribution is the mean of twelve random blocks (central limit
+//! theorem), plus a uniform number as wide as the deviation.
 //!
-//! The sequences are fio's. How they are seeded, scattered and turned was found by asking fio 3.33
-//! for its traces, and tests ask it again: the seed is a hash of the file's name, times the number of the
-//! process; where `randseed` is given, that of other places.
+//! The sequences are the same as in fio. Seeds, scattering and rotation were determined from traces
+//! of fio 3.33, and tests compare them with fio again. The seed is a hash of the file's name,
+//! multiplied by the number of the process. With `randseed` it is the seed of other positions.
 
 use super::random::Taus88;
 use crate::job::{Distribution, DistributionZone};
 
-/// The most terms of the sum that Zipf's law is normed with, as in fio.
+/// Maximum number of terms in the normalisation of Zipf's distribution, as in fio.
 const TERMS_MAX: u64 = 10_000_000;
 
-/// 2^64 divided by the golden ratio, as its two's complement: the multiplier that scatters.
+/// Multiplier that scatters the ranks: 2^64 divided by the golden ratio, as its two's complement.
 const SCATTER_MULTIPLIER: u64 = 0x61c8_8646_80b5_83eb;
 
-/// The same of 2^32: what the hash of a name begins with.
+/// Initial value of a name's hash: 2^32 divided by the golden ratio, as its two's complement.
 const HASH_START: u32 = 0x61c8_8647;
 
-/// How many blocks the mean of a bell is of.
+/// Number of random blocks in the mean of a normal distribution.
 const NORMAL_DRAWS: u64 = 12;
 
-/// Places by a distribution.
+/// Positions with a skewed distribution.
 #[derive(Clone, Debug)]
 pub struct SkewedPositions {
     kind: SkewKind,
     random: Taus88,
-    /// Added to each rank.
+    /// Offset added to each rank.
     turn: u64,
     blocks: u64,
 }
 
+/// Distribution, with precomputed constants.
 #[derive(Clone, Debug)]
 enum SkewKind {
     Zipf { theta: f64, norm: f64, first_two: f64 },
@@ -43,13 +44,13 @@ enum SkewKind {
 }
 
 impl SkewedPositions {
-    /// The places of `distribution` in `blocks` blocks, at least 1, of which 32 bits of the seed
-    /// count; `None` for a distribution that is uniform or has zones.
+    /// Creates the positions of `distribution` in at least 1 block. The lower 32 bits of the seed
+    /// are used. Returns `None` for a uniform distribution and for zones.
     pub fn new(distribution: &Distribution, blocks: u64, seed: u64) -> Option<SkewedPositions> {
         let mut random = Taus88::new(seed);
         let count = blocks as f64;
         let mut turned = |center: &Option<f64>| {
-            // Drawn also where it is not used.
+            // The number is drawn even if it is not used.
             let drawn = u64::from(random.next());
             center.map_or(drawn, |center| (count * center) as u64)
         };
@@ -68,7 +69,7 @@ impl SkewedPositions {
             Distribution::Normal { deviation_percent, center } => {
                 let deviation = (count * deviation_percent / 100.0).ceil() as u64;
                 let kind = SkewKind::Normal { deviation: deviation.min(blocks / 2) };
-                // What lies before the middle is counted in 32 bits without a sign.
+                // An offset before the middle is an unsigned 32-bit number, as in fio.
                 let turn = center.map_or(0, |center| (count * (center - 0.5)) as i64 as u32);
                 (kind, turn.into())
             }
@@ -76,7 +77,7 @@ impl SkewedPositions {
         Some(SkewedPositions { kind, random, turn, blocks })
     }
 
-    /// The next place: a block, of which the last may be cut by the end of the area.
+    /// Returns the next position: a block, of which the last can be cut off by the end of the area.
     pub fn next(&mut self) -> u64 {
         let count = self.blocks as f64;
         let rank = match self.kind {
@@ -101,6 +102,7 @@ impl SkewedPositions {
         rank.wrapping_mul(SCATTER_MULTIPLIER).wrapping_add(self.turn) % self.blocks
     }
 
+    /// Draws a rank with a normal distribution.
     fn normal_rank(&mut self, deviation: u64) -> u64 {
         let sum: u64 =
             (0..NORMAL_DRAWS).map(|_| u64::from(self.random.next()) % (self.blocks + 1)).sum();
@@ -117,8 +119,8 @@ impl SkewedPositions {
     }
 }
 
-/// A hash of a file's name: Bob Jenkins' `lookup3` (2006), of whose blocks, but for the last, fio
-/// takes every fourth byte alone.
+/// Returns the hash of a file's name: Bob Jenkins' `lookup3` (2006). In all blocks except the last,
+/// fio uses only every fourth byte.
 pub fn hash_of_name(name: &str) -> u32 {
     let mut left = name.as_bytes();
     let start = HASH_START.wrapping_add(left.len() as u32);
@@ -181,7 +183,7 @@ pub fn zone_of(
 mod tests {
     use super::*;
 
-    /// Seeds that were found from fio's traces: of all 2^32, the one that gives the sequence of a file.
+    /// Seeds determined from fio's traces: among all 2^32, the one with the sequence of a file.
     #[test]
     fn a_name_has_the_seed_that_fio_has() {
         for (name, seed) in [("a", 0x6bbe_9f77), ("other", 0xfc95_74d0), ("a.0.0", 0xa027_5764)] {

@@ -1,8 +1,8 @@
-//! What processes know of each other: who takes whom along at its end, who waits for whom, and
-//! how much of a flow each has done.
+//! Dependencies between processes: jobs that end together, jobs that wait for others, and shares of
+//! a flow.
 //!
-//! Each is a flag or a counter that the processes share, so that it holds in virtual time and
-//! among threads alike.
+//! All of them are flags or counters that the processes share. They work in virtual time and among
+//! threads.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,20 +10,20 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::job::{ExitScope, FlowShareRule, Job};
 
-/// What one process shares with others.
+/// Dependencies of one process.
 #[derive(Clone, Debug, Default)]
 pub struct ProcessDependencies {
     takes_along: ExitScope,
-    /// Set when everybody, its phase, its group is to end.
+    /// Flags that end all processes, its phase, or its group.
     ends: [Arc<AtomicBool>; 3],
-    /// Processes of its own job that have not ended.
+    /// Number of processes of its own job that have not ended.
     job: Arc<AtomicU64>,
-    /// The same of the job that it waits for.
+    /// Number of running processes of the job that it waits for.
     waits_for: Option<Arc<AtomicU64>>,
     flow: Option<FlowShare>,
 }
 
-/// The part of one process in a flow.
+/// Share of one process in a flow.
 #[derive(Clone, Debug)]
 struct FlowShare {
     own: FlowShareRule,
@@ -31,7 +31,7 @@ struct FlowShare {
     all: Arc<FlowTotals>,
 }
 
-/// What all processes of a flow have together.
+/// Totals of a flow.
 #[derive(Debug, Default)]
 struct FlowTotals {
     weight: AtomicU64,
@@ -39,17 +39,17 @@ struct FlowTotals {
 }
 
 impl ProcessDependencies {
-    /// Whether it must end because another has.
+    /// Returns true if another job has ended this process.
     pub fn must_end(&self) -> bool {
         self.ends.iter().any(|end| end.load(Ordering::Relaxed))
     }
 
-    /// Whether the job that it waits for is still running.
+    /// Returns true if the job that it waits for is still running.
     pub fn waits(&self) -> bool {
         self.waits_for.as_ref().is_some_and(|job| job.load(Ordering::Relaxed) > 0)
     }
 
-    /// How long it waits, if it is ahead of its share of its flow.
+    /// Returns the flow, with its wait time, if the process is ahead of its share.
     pub fn is_ahead(&self) -> Option<FlowShareRule> {
         let share = self.flow.as_ref()?;
         let all_done = u128::from(share.all.done.load(Ordering::Relaxed));
@@ -59,7 +59,7 @@ impl ProcessDependencies {
         is_ahead.then_some(share.own)
     }
 
-    /// It has issued an operation.
+    /// Records the issue of an operation.
     pub fn on_issue(&mut self) {
         if let Some(share) = &mut self.flow {
             share.done += 1;
@@ -67,7 +67,7 @@ impl ProcessDependencies {
         }
     }
 
-    /// It has ended.
+    /// Records the end of the process.
     pub fn has_ended(&mut self) {
         let end = match self.takes_along {
             ExitScope::Nobody => None,
@@ -86,7 +86,7 @@ impl ProcessDependencies {
     }
 }
 
-/// The ties of all processes of a workload, in the order of its jobs.
+/// Builds the dependencies of all processes of a workload, in the order of its jobs.
 #[derive(Default)]
 pub struct DependencyBuilder {
     everybody: Arc<AtomicBool>,
@@ -98,10 +98,11 @@ pub struct DependencyBuilder {
 }
 
 impl DependencyBuilder {
-    /// The ties of one process of the next job; those of the job's others are clones of it.
+    /// Returns the dependencies of one process of the next job. The other processes of the job use
+    /// clones.
     ///
     /// # Errors
-    /// The name of a job that it waits for, and that does not stand above it.
+    /// Returns the name of a job that it waits for and that does not precede it.
     pub fn job(&mut self, job: &Job, phase: u32) -> Result<ProcessDependencies, String> {
         if job.is_new_group || job.has_stonewall {
             self.group += 1;

@@ -1,20 +1,19 @@
-//! A controller with memory in front of a device: link, overhead, read-ahead
-//! into a cache, writes answered from memory.
+//! A caching controller in front of a device: link, overhead, read-ahead into a cache, write cache.
 //!
-//! A read that belongs to a sequential stream, long enough by then, is served
-//! from lines; those that it lacks are read, and the stream's next ones with
-//! them. Any other read takes what is in the cache, or goes to the device as
-//! it came; only a server's memory keeps that too. Whatever answers it, its bytes cross the link to the host, one
-//! transfer after the other. What the cache doesn't have costs the controller's
-//! one processor time: there is no overlap in that, however many members there
-//! are. A write crosses the link the other way, is
-//! answered when the write cache has room for it, and leaves the cache when
-//! the device has it. What reads ask for goes to the device before what is
-//! read ahead or written back.
+//! - A read of a sequential stream is served from cache lines once the stream is long enough.
+//!   Missing lines are read together with the stream's next lines.
+//! - Any other read is served from the cache if all its lines are there, otherwise by the device,
+//!   unchanged. Only a server's memory also caches such reads (`caches_all_reads`).
+//! - All read data crosses the link to the host, one transfer at a time.
+//! - Each read of the device occupies the controller's single processor. These times never overlap,
+//!   for any number of members.
+//! - A write crosses the link in the other direction. It completes when the write cache has room
+//!   for it, and leaves the cache when the device has stored it.
+//! - Reads for waiting requests go to the device before read-ahead and write-back.
 //!
-//! A line that could not be read is dropped, and those who waited for it ask
-//! the device themselves: an error reaches exactly the reads that needed the
-//! bytes. A read does not look for what is still in the write cache.
+//! A line whose read failed is dropped, and the requests that waited for it read from the device
+//! directly. An error therefore affects exactly the reads that needed the bytes. Reads do not look
+//! for data in the write cache.
 
 use std::collections::VecDeque;
 
@@ -28,99 +27,113 @@ use crate::device::places::NumberedSlab;
 use crate::device::rate::Link;
 use crate::device::{BoxedDevice, Device};
 
-/// How a controller is made.
+/// Parameters of a controller.
 #[derive(Clone, Copy, Debug)]
 pub struct ControllerParts {
-    /// Time for each request, from its arrival until the cache or the device is asked.
+    /// Delay between the arrival of a request and its look-up in the cache or the device.
     pub overhead: Time,
-    /// Time that each read of the device keeps the controller's processor, one after the other.
+    /// Processor time for each read of the device, never overlapped.
     pub miss: Time,
-    /// The link in bytes a second, each way; `None`: the link is somebody else's.
+    /// Bandwidth of the link in bytes per second, each way. `None` if another component models the
+    /// link.
     pub link_bytes_per_second: Option<u64>,
-    /// Memory for reads in bytes; less than a line: no read cache.
+    /// Read cache in bytes. Less than one line means no read cache.
     pub cache_bytes: u64,
-    /// Whether the cache keeps whatever is read, as a server's memory does; else only
-    /// streams go through it, and leave nothing behind.
+    /// Caches all data that is read, as a server's memory does. Otherwise only streams use the
+    /// cache, and their lines are dropped after use.
     pub caches_all_reads: bool,
-    /// Sectors of a line: what the cache reads and keeps as one.
+    /// Sectors per cache line, the unit of reading and caching.
     pub line_sectors: u64,
-    /// Sectors read ahead of a stream.
+    /// Maximum read-ahead of one stream, in sectors.
     pub readahead_sectors: u64,
-    /// Sectors read ahead of all streams together: each has its share.
+    /// Maximum read-ahead of all streams together, in sectors, in equal shares.
     pub readahead_all_sectors: u64,
-    /// Sectors that a stream must have read in sequence before it is read ahead.
+    /// Number of sectors that a stream must have read in sequence before read-ahead starts.
     pub readahead_after_sectors: u64,
-    /// Streams told apart at once.
+    /// Maximum number of streams that are tracked at once.
     pub streams: usize,
-    /// A stream that has not been heard of for so many requests of all has no share.
+    /// Number of requests, over all streams, after which a stream without a request loses its
+    /// share.
     pub inactive_after_requests: u64,
-    /// Memory for writes in bytes; 0: a write is answered when the device has it.
+    /// Write cache in bytes. With 0, a write completes when the device has stored it.
     pub write_cache_bytes: u64,
-    /// Whether that memory keeps what it holds without power, so that a flush asks for nothing.
+    /// True if the write cache survives a power loss. A flush then completes without any write.
     pub write_cache_survives_power_loss: bool,
-    /// Requests taken at once.
+    /// Maximum number of requests in flight.
     pub depth_max: u32,
 }
 
 /// A device with a controller in front.
 pub struct Controller {
     parts: ControllerParts,
+    /// The device behind the controller.
     inner: BoxedDevice,
     inner_caps: DeviceCaps,
     inner_in_flight: u32,
+    /// True while the processor handles a read of the device.
     is_processor_busy: bool,
+    /// Link to the host, for read data.
     link_out: Option<Link>,
+    /// Link from the host, for write data.
     link_in: Option<Link>,
     lines: LineCache,
     streams: ControllerStreams,
+    /// Bytes in the write cache.
     write_cache_used: u64,
+    /// Writes that wait for room in the write cache, by key in `slots`.
     writes_held: VecDeque<u32>,
-    /// Flushes that wait for the write cache to be empty.
+    /// Flushes that wait until the write cache is empty.
     flushes_waiting: Vec<RequestId>,
     agenda: EventQueue<ControllerEvent>,
+    /// Requests of the host in flight.
     slots: NumberedSlab<ControllerRequest>,
+    /// Requests to the device, queued or in flight.
     jobs: NumberedSlab<(ControllerJob, DeviceRequest)>,
+    /// Queued jobs that a request of the host waits for.
     urgent: VecDeque<u32>,
+    /// Queued jobs of read-ahead and write-back, served after the urgent ones.
     relaxed: VecDeque<u32>,
 }
 
+/// A request of the host, with the number of its lines that are not yet in the cache.
 #[derive(Clone, Copy, Debug)]
 struct ControllerRequest {
     request: DeviceRequest,
     lines_left: u32,
 }
 
+/// Internal event. The number is a key in `slots`, for `Issued` in `jobs`.
 #[derive(Clone, Copy, Debug)]
 enum ControllerEvent {
-    /// The controller has understood the request.
+    /// The overhead of a request has passed.
     Understood(u32),
-    /// The processor is done with a job, which goes to the device now.
+    /// The processor has finished with a job, and the job goes to the device.
     Issued(u32),
-    /// The data of a write is here.
+    /// The data of a write has arrived.
     DataIn(u32),
-    /// The host has its answer.
+    /// The request is complete at the host.
     Answered(u32, Outcome),
-    /// The controller has understood a flush.
+    /// The overhead of a flush has passed.
     FlushAsked(RequestId),
-    /// The host knows its flush done.
+    /// The flush is complete at the host.
     Flushed(RequestId),
 }
 
-/// Why the device is asked for something.
+/// Purpose of a request to the device.
 #[derive(Clone, Copy, Debug)]
 enum ControllerJob {
-    /// For one request, as it came.
+    /// Serves one request of the host, unchanged.
     Direct(u32),
-    /// To fill lines from this one up to and without that one.
+    /// Fills the cache lines from the first number up to the second, exclusive.
     Fill(u64, u64),
-    /// To write back what was answered already.
+    /// Writes back data of a write that is already complete.
     WriteBack,
-    /// A flush of the device, for the host's of this name.
+    /// Flushes the device, for the host's flush with this identifier.
     Flush(RequestId),
 }
 
 impl Controller {
-    /// Puts a controller made of `parts` in front of `inner`.
+    /// Puts a controller with the parameters `parts` in front of `inner`.
     pub fn new(inner: BoxedDevice, parts: ControllerParts) -> Controller {
         let inner_caps = inner.caps();
         let line_bytes = parts.line_sectors * SECTOR_BYTES;
@@ -145,10 +158,12 @@ impl Controller {
         }
     }
 
+    /// Returns true if the read cache holds at least one line.
     fn has_read_cache(&self) -> bool {
         self.parts.cache_bytes >= self.parts.line_sectors * SECTOR_BYTES
     }
 
+    /// Starts a request after its overhead: a read in the cache, a write on the link.
     fn understood(&mut self, now: Time, slot: u32) {
         let request = self.slots[slot].request;
         match request.op {
@@ -161,6 +176,7 @@ impl Controller {
         }
     }
 
+    /// Serves a read from cache lines, or passes it to the device if a line is absent.
     fn read(&mut self, now: Time, slot: u32, request: DeviceRequest) {
         let run_sectors = self.streams.hear(request.start, request.end());
         let line_sectors = self.parts.line_sectors;
@@ -191,7 +207,7 @@ impl Controller {
         }
     }
 
-    /// A stream has read the line to its end: it makes room for what is to come.
+    /// Drops a line that a stream has read to its end, to make room for the next lines.
     fn evict_read_line(&mut self, line: u64, request: &DeviceRequest) {
         let is_read = (line + 1) * self.parts.line_sectors <= request.end();
         if is_read && !self.parts.caches_all_reads {
@@ -199,8 +215,8 @@ impl Controller {
         }
     }
 
-    /// Tops a stream up when less than half of what it may have is there, so that the
-    /// members see few large requests, not many small ones.
+    /// Extends the read-ahead of a stream when less than half of its window is in the cache or
+    /// being read. The members thus receive few large requests instead of many small ones.
     fn read_ahead(&mut self, sector: u64, from_line: u64) {
         let line_sectors = self.parts.line_sectors;
         let window_sectors = self.window_sectors();
@@ -213,14 +229,15 @@ impl Controller {
         }
     }
 
-    /// What one stream may have ahead: the streams that are being read have equal shares.
+    /// Returns the read-ahead window of one stream. Active streams have equal shares of the total.
     fn window_sectors(&self) -> u64 {
         let streams = self.streams.active(self.parts.readahead_after_sectors).max(1);
         let share = self.parts.readahead_all_sectors / streams;
         self.parts.readahead_sectors.min(share).max(2 * self.parts.line_sectors)
     }
 
-    /// Has the absent lines among `first..end` read; false when the cache has no room for them all.
+    /// Requests the absent lines among `first..end`. Returns false if the cache has no room for all
+    /// of them.
     fn fill(&mut self, first: u64, end: u64, is_urgent: bool) -> bool {
         let lines_most = u64::from(self.inner_caps.request_sectors_max) / self.parts.line_sectors;
         let mut run_start = None;
@@ -244,6 +261,7 @@ impl Controller {
         has_room
     }
 
+    /// Queues a read of the lines `first..end` of the device.
     fn queue_line_read(&mut self, first: u64, end: u64, is_urgent: bool) {
         let start = first * self.parts.line_sectors;
         let end_sector = (end * self.parts.line_sectors).min(self.inner_caps.sectors);
@@ -252,11 +270,13 @@ impl Controller {
         self.ask(ControllerJob::Fill(first, end), request, is_urgent);
     }
 
+    /// Queues a job for the device.
     fn ask(&mut self, job: ControllerJob, request: DeviceRequest, is_urgent: bool) {
         let index = self.jobs.add((job, request));
         if is_urgent { &mut self.urgent } else { &mut self.relaxed }.push_back(index);
     }
 
+    /// Passes queued jobs to the device, urgent ones first, while it and the processor are free.
     fn feed(&mut self, now: Time) {
         while self.inner_in_flight < self.inner_caps.depth_max && !self.is_processor_busy {
             let next = self.urgent.pop_front().or_else(|| self.relaxed.pop_front());
@@ -271,11 +291,14 @@ impl Controller {
         }
     }
 
+    /// Submits a job to the device.
     fn issue(&mut self, now: Time, index: u32) {
         let request = self.jobs[index].1;
         self.inner.submit(now, DeviceRequest { id: RequestId(index), ..request });
     }
 
+    /// Handles a write whose data has arrived: invalidates cached lines, then uses the write cache
+    /// or the device.
     fn receive_write_data(&mut self, now: Time, slot: u32) {
         let request = self.slots[slot].request;
         let line_sectors = self.parts.line_sectors;
@@ -292,11 +315,12 @@ impl Controller {
         self.admit_writes(now);
     }
 
+    /// Moves waiting writes into the write cache, in order, and completes them.
     fn admit_writes(&mut self, now: Time) {
         while let Some(&slot) = self.writes_held.front() {
             let request = self.slots[slot].request;
             let used = self.write_cache_used + u64::from(request.sectors) * SECTOR_BYTES;
-            // A write larger than the whole cache waits until it is empty.
+            // A write larger than the whole cache waits until the cache is empty.
             if used > self.parts.write_cache_bytes && self.write_cache_used > 0 {
                 return;
             }
@@ -307,8 +331,8 @@ impl Controller {
         }
     }
 
-    /// Memory with a battery keeps what it has; without it, it is written back first if it
-    /// can hold any, and then the members are flushed.
+    /// Handles a flush. A battery-backed cache needs no write. A volatile cache is written back
+    /// first if it contains data, and the members are flushed afterwards.
     fn begin_flush(&mut self, now: Time, id: RequestId) {
         match self.parts.write_cache_survives_power_loss {
             true => self.agenda.add(now, ControllerEvent::Flushed(id)),
@@ -317,12 +341,14 @@ impl Controller {
         }
     }
 
+    /// Flushes the device behind the controller.
     fn flush_members(&mut self, now: Time, id: RequestId) {
         let request = DeviceRequest { id, op: Op::Write, start: 0, sectors: 0 };
         let index = self.jobs.add((ControllerJob::Flush(id), request));
         self.inner.flush(now, RequestId(index));
     }
 
+    /// Sends the data of a read over the link and schedules its completion.
     fn send_read_data(&mut self, now: Time, slot: u32, outcome: Outcome) {
         let bytes = match outcome {
             Outcome::Done => u64::from(self.slots[slot].request.sectors) * SECTOR_BYTES,
@@ -333,6 +359,7 @@ impl Controller {
         self.agenda.add(at, ControllerEvent::Answered(slot, outcome));
     }
 
+    /// Handles a completed request of the device according to its purpose.
     fn finish_job(&mut self, now: Time, completion: &Completion) {
         let (job, request) = self.jobs.take(completion.id.0);
         if let ControllerJob::Flush(id) = job {
@@ -374,7 +401,8 @@ impl Controller {
         }
     }
 
-    /// The line could not be read: those who waited for it ask for themselves.
+    /// Drops a line whose read failed. The requests that waited for it read from the device
+    /// directly.
     fn give_up(&mut self, line: u64) {
         self.lines.discard(line);
         while let Some(slot) = self.lines.next_waiter(line) {

@@ -1,40 +1,39 @@
-//! A cache of lines: which pieces of a device are in a controller's memory, or
-//! on their way there, and who waits for them.
+//! Cache lines of a controller: lines in its memory, lines being read, and the requests that wait
+//! for them.
 //!
-//! A line drawn by chance makes room for a new one. That the oldest went would
-//! be wrong in a way that no controller is: as soon as one stream too many is
-//! read in turn, every line would go just before it is needed. A line on its
-//! way can't be dropped; when all are, there is no room.
+//! A random line is evicted for a new one. Eviction of the oldest line would be unrealistic: with
+//! one stream too many in rotation, each line would be evicted just before its use. A line that is
+//! being read cannot be evicted. If all lines are being read, there is no room.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::device::random::SeededRng;
 
-/// How a line stands.
+/// State of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CacheLineState {
-    /// Not here.
+    /// Not in the cache.
     Absent,
-    /// Asked for; not here yet.
+    /// Requested, but not yet read.
     Coming,
-    /// Here.
+    /// In the cache.
     Present,
 }
 
-/// Lines by number.
+/// The cache lines, by line number.
 #[derive(Debug)]
 pub struct LineCache {
     lines_max: usize,
-    /// By line: its place among `present`; `None` while it is on its way.
+    /// For each cached line its index in `present`, or `None` while it is being read.
     held: BTreeMap<u64, Option<usize>>,
     present: Vec<u64>,
     draw: SeededRng,
-    /// Line and who waits for it.
+    /// Pairs of a line that is being read and a request that waits for it.
     waiting: BTreeSet<(u64, u32)>,
 }
 
 impl LineCache {
-    /// Room for `lines_max` lines.
+    /// Creates a cache for `lines_max` lines.
     pub fn new(lines_max: usize) -> LineCache {
         LineCache {
             lines_max,
@@ -45,7 +44,7 @@ impl LineCache {
         }
     }
 
-    /// How `line` stands.
+    /// Returns the state of `line`.
     pub fn state(&self, line: u64) -> CacheLineState {
         match self.held.get(&line) {
             None => CacheLineState::Absent,
@@ -54,7 +53,8 @@ impl LineCache {
         }
     }
 
-    /// Makes room for `line`, which is absent and now on its way; false when there is none.
+    /// Reserves room for `line`, which is absent and now being read. Returns false if there is no
+    /// room.
     pub fn expect(&mut self, line: u64) -> bool {
         if self.held.len() >= self.lines_max {
             if self.present.is_empty() {
@@ -67,7 +67,7 @@ impl LineCache {
         true
     }
 
-    /// The line, which was on its way, is here.
+    /// Marks `line`, which was being read, as present.
     pub fn arrive(&mut self, line: u64) {
         if let Some(place @ None) = self.held.get_mut(&line) {
             *place = Some(self.present.len());
@@ -75,7 +75,7 @@ impl LineCache {
         }
     }
 
-    /// The line is not worth keeping, or no longer true, or could not be read.
+    /// Drops a line that is no longer useful, is outdated, or could not be read.
     pub fn discard(&mut self, line: u64) {
         if let Some(Some(place)) = self.held.remove(&line) {
             self.present.swap_remove(place);
@@ -85,19 +85,19 @@ impl LineCache {
         }
     }
 
-    /// `request` waits for `line`, which is on its way.
+    /// Records that the request `request` waits for `line`, which is being read.
     pub fn wait(&mut self, line: u64, request: u32) {
         self.waiting.insert((line, request));
     }
 
-    /// Takes out one of those who wait for `line`.
+    /// Removes and returns one of the requests that wait for `line`.
     pub fn next_waiter(&mut self, line: u64) -> Option<u32> {
         let first = *self.waiting.range((line, 0)..=(line, u32::MAX)).next()?;
         self.waiting.remove(&first);
         Some(first.1)
     }
 
-    /// `request` waits for `line` no more.
+    /// Records that the request `request` no longer waits for `line`.
     pub fn forget(&mut self, line: u64, request: u32) {
         self.waiting.remove(&(line, request));
     }
@@ -127,8 +127,8 @@ mod tests {
         );
     }
 
-    /// Lines read in turn, one and a half times as many as there is room for: with the oldest
-    /// going none would ever be met again; by chance h of them are, h = exp(−1.5 (1 − h)) = 0.42.
+    /// Lines are read in rotation, 1.5 times as many as the cache holds. Eviction of the oldest
+    /// would never hit. Random eviction has the hit ratio h = exp(−1.5 (1 − h)) = 0.42.
     #[test]
     fn one_stream_too_many_does_not_empty_the_cache() {
         let mut lines = LineCache::new(1_000);

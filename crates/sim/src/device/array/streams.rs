@@ -1,19 +1,21 @@
-//! Which requests belong to a sequential stream.
+//! Detection of sequential streams.
 //!
-//! A fixed number of streams is remembered, each by the sector at which its
-//! next request would start. A request that starts there carries its stream
-//! on; any other begins a stream, and the one heard of longest ago is
-//! forgotten for it.
+//! The table holds a fixed number of streams, each with the sector at which its next request would
+//! start. A request that starts there continues the stream. Any other request starts a new stream,
+//! which replaces the least recently used one.
 
-/// The streams that a controller follows.
+/// The streams that a controller tracks.
 #[derive(Debug)]
 pub struct ControllerStreams {
     streams_max: usize,
+    /// Number of requests after which a stream without a request is inactive.
     inactive_after_requests: u64,
     streams: Vec<ControllerStream>,
+    /// Number of requests so far.
     heard: u64,
 }
 
+/// A sequential stream: its next sector, its length in sectors, and the number of its last request.
 #[derive(Clone, Copy, Debug)]
 struct ControllerStream {
     next_sector: u64,
@@ -22,13 +24,14 @@ struct ControllerStream {
 }
 
 impl ControllerStreams {
-    /// Follows `streams_max` streams at once. One that has not been heard of for
-    /// `inactive_after_requests` requests of all is not being read now.
+    /// Tracks up to `streams_max` streams. A stream without a request among the last
+    /// `inactive_after_requests` requests is inactive.
     pub fn new(streams_max: usize, inactive_after_requests: u64) -> ControllerStreams {
         ControllerStreams { streams_max, inactive_after_requests, streams: Vec::new(), heard: 0 }
     }
 
-    /// A request came: how many sectors its stream had read in sequence before it.
+    /// Records a request. Returns the number of sectors that its stream had read in sequence
+    /// before.
     pub fn hear(&mut self, start: u64, end: u64) -> u64 {
         self.heard += 1;
         if let Some(stream) = self.streams.iter_mut().find(|stream| stream.next_sector == start) {
@@ -50,7 +53,7 @@ impl ControllerStreams {
         0
     }
 
-    /// How many streams that have read `sectors` in sequence are being read now.
+    /// Returns the number of active streams that have read at least `sectors` in sequence.
     pub fn active(&self, sectors: u64) -> u64 {
         let is_active = |stream: &&ControllerStream| {
             stream.run_sectors >= sectors

@@ -1,38 +1,38 @@
-//! Reading ahead: the head goes on after a read and fills the read's segment.
+//! Read-ahead: after a read the head continues and fills the read's cache segment.
 //!
-//! It is worked out only when somebody looks: [`ReadAheadRun::advance`] lets it
-//! come to a time, track by track, and says up to where the segment is filled.
+//! The progress is computed on demand. [`ReadAheadRun::advance`] moves it to a given time, track by
+//! track, and updates the end of the cached data.
 
 use readpath_core::request::Op;
 
 use super::geometry::Geometry;
 use super::mechanics::{HeadPosition, Mechanics};
 
-/// The head reading on, sector after sector, from the end of a read up to a limit.
+/// Read-ahead in progress, from the end of a read up to a limit.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReadAheadRun {
-    /// The segment that it fills.
+    /// Segment that receives the data.
     pub segment: usize,
-    /// The next sector that it will have read.
+    /// First sector that is not yet read.
     pub next: u64,
-    /// Where it stops, exclusive.
+    /// End of the read-ahead, exclusive.
     pub limit: u64,
-    /// Since when the head is free to go for `next`.
+    /// Time from which the head is free to go to `next`.
     since: u64,
-    /// The track on which the head then was.
+    /// Track of the head at that time.
     arm_track: HeadPosition,
 }
 
-/// How a run stands at a time.
+/// State of the read-ahead at a given time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ReadAheadState {
-    /// When the arm could be taken from it at the earliest, at the end of a sector.
+    /// Earliest time at which the arm can leave, at the end of a sector.
     pub free_at: u64,
-    /// The same, when it may be in the middle of one.
+    /// Earliest time at which the arm can leave if it may stop in the middle of a sector.
     pub stopped_at: u64,
-    /// When what the head is about ends: a move, a wait for a sector, or a sector.
+    /// End of the present operation: a seek, a wait for a sector, or a sector.
     pub step_ends_at: u64,
-    /// Where the arm then is.
+    /// Track of the arm at that time.
     pub arm_track: HeadPosition,
 }
 
@@ -47,22 +47,22 @@ impl ReadAheadRun {
         ReadAheadRun { segment, next, limit, since, arm_track }
     }
 
-    /// Whether there is nothing left to read.
+    /// Returns true if the limit is reached.
     pub(super) fn is_done(&self) -> bool {
         self.next >= self.limit
     }
 
-    /// Since when the head is free to go for the next sector.
+    /// Time from which the head is free to go to the next sector.
     pub(super) fn since(&self) -> u64 {
         self.since
     }
 
-    /// The track on which the head then was.
+    /// Track of the head at that time.
     pub(super) fn arm_track(&self) -> HeadPosition {
         self.arm_track
     }
 
-    /// Comes to `now`; afterwards `next` is the first sector not wholly read by then.
+    /// Advances to `now`. Afterwards `next` is the first sector that is not completely read.
     pub(super) fn advance(
         &mut self,
         now: u64,
@@ -83,7 +83,8 @@ impl ReadAheadRun {
                 continue;
             }
             if pass.begin >= now {
-                // A move once begun is finished; a track once reached can be left at any time.
+                // A seek in progress is completed. A track that has been reached can be left at any
+                // time.
                 let free_at = now.max(pass.settled_at);
                 let step_ends_at = if now < pass.settled_at { free_at } else { pass.begin };
                 return ReadAheadState {

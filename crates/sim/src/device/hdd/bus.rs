@@ -1,50 +1,51 @@
-//! The bus between host and drive: when data can come over it, and what it costs to get it.
+//! The bus between host and drive: transfer times and the cost of arbitration.
 //!
-//! A read that was sent away asks for the bus once the water mark of it is in the cache. A
-//! bus that is faster than the medium runs out of sectors: then it is kept idle until the
-//! next has come, or left and asked for anew at the next mark.
+//! A disconnected read requests the bus when its water mark of data is in the cache. A bus that is
+//! faster than the medium runs out of data. It is then either held idle until the next sector, or
+//! released and requested again at the next water mark.
 
 use super::Hdd;
 
-/// How a command stands to the bus.
+/// Relation of a command to the bus.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum BusState {
-    /// It has it; data may be prepared from this time on.
+    /// The command holds the bus. Data can be prepared from this time on.
     Held {
-        /// ns.
+        /// Time in ns.
         from: u64,
     },
-    /// It left it, and may ask for it again from this time on.
+    /// The command has released the bus and can request it from this time on.
     Left {
-        /// ns.
+        /// Time in ns.
         from: u64,
     },
 }
 
-/// Sectors that come into the cache from the medium, one after the other.
+/// Sectors that arrive in the cache from the medium, one after another.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MediumFlow {
-    /// How many are there before.
+    /// Number of sectors that are in the cache from the start.
     pub there: u32,
-    /// How many come.
+    /// Number of sectors that arrive.
     pub coming: u32,
-    /// When the first of these begins.
+    /// Start of the first arriving sector.
     pub begin: u64,
-    /// When the last one is there.
+    /// End of the last arriving sector.
     pub end: u64,
 }
 
 impl MediumFlow {
-    /// Of a read that is in the cache.
+    /// Creates the flow of a read whose data is completely cached.
     pub(super) fn cached(sectors: u32) -> MediumFlow {
         MediumFlow { there: sectors, coming: 0, begin: 0, end: 0 }
     }
 
+    /// Total number of sectors.
     fn sectors(&self) -> u32 {
         self.there + self.coming
     }
 
-    /// When the first `count` sectors are there.
+    /// Returns the time at which the first `count` sectors are in the cache.
     fn has(&self, count: u32) -> u64 {
         match u64::from(count.saturating_sub(self.there)) {
             0 => 0,
@@ -52,39 +53,40 @@ impl MediumFlow {
         }
     }
 
-    /// How many are there at `at`.
+    /// Returns the number of sectors in the cache at time `at`.
     fn arrived_at(&self, at: u64) -> u32 {
         let since_ns = at.saturating_sub(self.begin).min(self.duration_ns());
         let came = (since_ns * u64::from(self.coming)).checked_div(self.duration_ns());
         self.there + came.unwrap_or(0) as u32
     }
 
+    /// Duration of the arrival.
     fn duration_ns(&self) -> u64 {
         self.end - self.begin
     }
 }
 
-/// Sectors that come into the cache from the host, one after the other.
+/// Sectors that arrive in the cache from the host, one after another.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HostFeed {
-    /// When the first begins.
+    /// Start of the first sector.
     pub from: u64,
-    /// How long each takes.
+    /// Transfer time of each sector.
     pub sector_ns: u64,
-    /// How many must be there before the medium is touched.
+    /// Number of sectors required before the write to the medium starts.
     pub least: u32,
 }
 
 impl HostFeed {
-    /// When the first `count` sectors are there.
+    /// Returns the time at which the first `count` sectors are in the cache.
     pub(super) fn has(&self, count: u64) -> u64 {
         self.from + self.sector_ns * count
     }
 }
 
 impl Hdd {
-    /// Moves a read's sectors to the host as they come, `leave_ns` being what it takes to leave
-    /// the bus; when the last is there.
+    /// Transfers a read's sectors to the host as they arrive. A release of the bus takes
+    /// `leave_ns`. Returns the end of the transfer.
     pub(super) fn send(&mut self, bus: BusState, leave_ns: u64, flow: MediumFlow) -> u64 {
         let controller = &self.drive.controller;
         let (sectors, sector_ns) = (flow.sectors(), controller.bus_read_sector_ns);
@@ -114,8 +116,8 @@ impl Hdd {
         at
     }
 
-    /// Takes a write's sectors from the host as early as `bus` allows, `at` being when the arm
-    /// is free for it.
+    /// Transfers a write's sectors from the host, as early as `bus` allows. The arm is free for the
+    /// write at time `at`.
     pub(super) fn receive(&mut self, at: u64, bus: BusState, sectors: u32) -> HostFeed {
         let controller = &self.drive.controller;
         let start = match bus {
@@ -128,8 +130,8 @@ impl Hdd {
         let from = self.bus_free_at.max(start + controller.data_preparation_ns);
         let sector_ns = controller.bus_write_sector_ns;
         self.bus_free_at = from + sector_ns * u64::from(sectors);
-        // DiskSim's source, of drives with the extra disconnection: ten sectors or all of a
-        // write, fifteen of one of 45 or more.
+        // DiskSim's source, for drives with the extra disconnection: ten sectors or all of a write,
+        // fifteen for a write of 45 or more.
         let least = match controller.early_disconnect {
             Some(_) if sectors < 45 => sectors.min(10),
             Some(_) => 15,

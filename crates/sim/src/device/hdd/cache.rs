@@ -1,22 +1,21 @@
-//! The drive's cache: segments, each with one span of sectors.
+//! The drive's cache: segments, each with one contiguous range of sectors.
 //!
-//! Which segment is given up is decided by least recent use. What the head is
-//! reading ahead at this moment is not here but in [`ReadAheadRun`]: its
-//! segment's end moves with time.
+//! The least recently used segment is evicted. The segment of a read-ahead in progress is in
+//! [`ReadAheadRun`], because its end moves with time.
 //!
 //! [`ReadAheadRun`]: super::ahead::ReadAheadRun
 
-/// One segment: sectors `start` up to, and without, `end`.
+/// One segment: sectors `start` up to `end`, exclusive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct CacheSegment {
-    /// The first sector.
+    /// First sector.
     pub start: u64,
-    /// After the last.
+    /// Sector after the last.
     pub end: u64,
-    /// The first sector since it was taken, as far back as the segment reaches: unlike
-    /// `start` it stays when data is given up that nothing has overwritten yet.
+    /// First sector since the allocation of the segment, within its size. Unlike `start`, it does
+    /// not move when data is released but not yet overwritten.
     pub from: u64,
-    /// When it was last of use, as a count of uses.
+    /// Serial number of the last use.
     used: u64,
 }
 
@@ -24,14 +23,16 @@ pub(super) struct CacheSegment {
 #[derive(Clone, Debug)]
 pub(super) struct SegmentCache {
     segments: Vec<CacheSegment>,
-    /// Segments from this one on are for reads; those before it for writes.
+    /// Index of the first segment for reads. Segments before it are for writes.
     reads_from: usize,
     segment_sectors: u64,
+    /// Number of uses so far: the clock of the least-recently-used order.
     uses: u64,
 }
 
 impl SegmentCache {
-    /// `count` segments of `segment_sectors`, the first kept for writes when `write_segment`.
+    /// Creates `count` segments of `segment_sectors`. If `write_segment`, the first is reserved for
+    /// writes.
     pub(super) fn new(count: u32, segment_sectors: u32, write_segment: bool) -> SegmentCache {
         let reads_from = usize::from(write_segment && count > 1);
         SegmentCache {
@@ -50,39 +51,40 @@ impl SegmentCache {
             .fold(false, |any, segment| any | ((segment.start <= sector) & (sector < segment.end)))
     }
 
-    /// The segment in which `sector` lies; of several, the one that reaches farthest.
+    /// Returns the segment that contains `sector`. Among several, the one with the greatest end.
     pub(super) fn with(&self, sector: u64) -> Option<usize> {
         let holds = |segment: &CacheSegment| segment.start <= sector && sector < segment.end;
         let holding = self.segments.iter().enumerate().filter(|(_, segment)| holds(segment));
         holding.max_by_key(|(_, segment)| segment.end).map(|(index, _)| index)
     }
 
-    /// The segment `index`.
+    /// Returns the segment `index`.
     pub(super) fn segment(&self, index: usize) -> &CacheSegment {
         &self.segments[index]
     }
 
-    /// Notes a use of segment `index`.
+    /// Records a use of segment `index`.
     pub(super) fn touch(&mut self, index: usize) {
         self.uses += 1;
         self.segments[index].used = self.uses;
     }
 
-    /// Gives up what segment `index` holds before `start`.
+    /// Releases the data of segment `index` before `start`.
     pub(super) fn release_before(&mut self, index: usize, start: u64) {
         let segment = &mut self.segments[index];
         segment.start = segment.start.max(start.min(segment.end));
     }
 
-    /// Gives up the least recently used read segment for sectors from `start` to `end`.
+    /// Evicts the least recently used read segment for the sectors from `start` to `end`. Returns
+    /// its index.
     pub(super) fn allocate_for_read(&mut self, start: u64, end: u64) -> usize {
         let index = self.least_recently_used(self.reads_from, self.segments.len());
         self.fill(index, start, end);
         index
     }
 
-    /// Puts written sectors into a segment: the one that they continue, where they may go on in
-    /// that, or a new one.
+    /// Stores written sectors in a segment: the one that they continue if `may_go_on`, otherwise a
+    /// new one. Returns its index.
     pub(super) fn store_written(&mut self, start: u64, end: u64, may_go_on: bool) -> usize {
         let writes_to = if self.reads_from > 0 { self.reads_from } else { self.segments.len() };
         let continues =
@@ -102,7 +104,7 @@ impl SegmentCache {
         index
     }
 
-    /// Moves the end of segment `index`; what no longer fits falls out at its start.
+    /// Extends segment `index` to `end`. Data beyond the segment size is dropped at the start.
     pub(super) fn extend(&mut self, index: usize, end: u64) {
         let segment = &mut self.segments[index];
         segment.end = segment.end.max(end);
@@ -111,10 +113,11 @@ impl SegmentCache {
         segment.from = segment.from.max(reach);
     }
 
-    /// Gives up every segment with sectors from `start` to `end`: they are written anew.
+    /// Drops every segment that overlaps the sectors from `start` to `end`, because these are
+    /// overwritten.
     ///
-    /// A segment holds one span and is given up whole (as the measured drives do: reads
-    /// near a write that fell into a segment go to the medium).
+    /// A segment holds one range and is dropped as a whole. The measured drives do the same: reads
+    /// near a write that fell into a segment go to the medium.
     pub(super) fn drop_overlap(&mut self, start: u64, end: u64) {
         for segment in &mut self.segments {
             if segment.start < end && start < segment.end {
@@ -124,16 +127,18 @@ impl SegmentCache {
         }
     }
 
-    /// Gives up segment `index`; it is taken first when one is needed.
+    /// Empties segment `index`, which is then the first to be reused.
     pub(super) fn empty(&mut self, index: usize) {
         let segment = &mut self.segments[index];
         (segment.end, segment.used) = (segment.start, 0);
     }
 
+    /// Returns the least recently used segment of a range of indices.
     fn least_recently_used(&self, from: usize, to: usize) -> usize {
         (from..to).min_by_key(|index| self.segments[*index].used).expect("a cache has a segment")
     }
 
+    /// Replaces the contents of a segment.
     fn fill(&mut self, index: usize, start: u64, end: u64) {
         self.uses += 1;
         self.segments[index] = CacheSegment { start, end, from: start, used: self.uses };

@@ -1,35 +1,35 @@
-//! A drive described in TOML: the documented fields, and their names in one place.
+//! Reads a drive's description in TOML. This header documents all fields.
 //!
 //! ```toml
 //! name = "…"
-//! [geometry]                      # the zones one by one …
+//! [geometry]                      # with separate zones …
 //! heads = 2
 //! cylinders = 50_000
-//! sectors = 71_687_370            # the stated size; what the zones hold, if absent
+//! sectors = 71_687_370            # stated size; if absent, the sum of the zones
 //! mapping = "cylinders"           # or "serpentine in zone", "serpentine on disk"
-//! sparing = "none"                # or as in SPARINGS below
+//! sparing = "none"                # or another scheme, see `SPARINGS` below
 //! range_cylinders = 1             # for sparing = "per range"
 //! [[geometry.zones]]
 //! first_cylinder = 0
 //! last_cylinder = 999
 //! track_sectors = 700
-//! offset_sectors = 0.0            # of the zone's first sector against the index
+//! offset_sectors = 0.0            # angle of the zone's first sector from the index
 //! track_skew_sectors = 60.0
 //! cylinder_skew_sectors = 90.0
-//! front_sectors = 0               # that take no number
-//! spares = 0                      # in each region of the sparing scheme
-//! slips = []                      # bad sectors that the numbers skip
-//! remaps = []                     # pairs: bad sector, spare
-//! [geometry.even_zones]           # … or as many equal ones, as data sheets give them
+//! front_sectors = 0               # sectors without a number
+//! spares = 0                      # per region of the sparing scheme
+//! slips = []                      # defective sectors without a number
+//! remaps = []                     # pairs: defective sector, spare
+//! [geometry.even_zones]           # … or with equal zones, as in data sheets
 //! zones = 16
 //! outer_track_sectors = 910
 //! inner_track_sectors = 500
-//! track_skew_ms = 0.8             # the longer of head switch and shortest seek for a write, if
-//! cylinder_skew_ms = 1.0          # absent: drives are formatted so that none loses a revolution
+//! track_skew_ms = 0.8             # default: the longer of head switch and shortest seek of a
+//! cylinder_skew_ms = 1.0          # write, as drives are formatted to lose no revolution
 //! [mechanics]
 //! rpm = 10_000
 //! head_switch_ms = 0.5
-//! write_settle_ms = 0.5           # a write after any move, longer than a read
+//! write_settle_ms = 0.5           # extra time of a write after any seek
 //! access = "tracked"              # or "half turn", "constant" with access_ms
 //! zero_latency_read = false
 //! zero_latency_write = false
@@ -38,16 +38,16 @@
 //! single_ms = 0.3
 //! average_ms = 4.7
 //! full_ms = 9.7
-//! write_single_ms = 0.5           # the same for writing, in place of write_settle_ms, which
-//! write_average_ms = 5.2          # after a head switch is then what write_single_ms is above
-//! write_full_ms = 10.2            # single_ms
+//! write_single_ms = 0.5           # seek times of writes, in place of write_settle_ms. The extra
+//! write_average_ms = 5.2          # time of a write after a head switch is then write_single_ms
+//! write_full_ms = 10.2            # minus single_ms
 //! points = []                     # for "table": cylinders, ms, cylinders, ms, …
 //! [cache]
 //! segments = 16
 //! segment_sectors = 1024
 //! ```
-//! The fields of `[cache]`, `[overhead]`, `[bus]` and `[queue]` are read below, each
-//! with its unit in its name. Any value may be written `{ value = …, source = "…" }`.
+//! The names of the fields in `[cache]`, `[overhead]`, `[bus]` and `[queue]` contain their units;
+//! see the functions below. Any value can be written as `{ value = …, source = "…" }`.
 
 use super::drive::{
     AccessTime, AppendPolicy, CacheSpec, CommandTimes, ControllerSpec, DriveDescription,
@@ -57,14 +57,19 @@ use super::layout::{DiskZone, DriveLayout, SparingScheme, TrackOrder};
 use super::seek::{DataSheetSeeks, SeekCurve, check_table};
 use crate::fields::{FieldBlock, FileError, NumberBounds, bounds};
 
+/// Valid durations.
 const MS: NumberBounds = bounds(0.0, 10_000.0, "ms");
-/// A write may settle sooner than the seek curve, which is for reads, says.
+/// Valid extra settle times of writes. A write can settle sooner than the seek curve, which is for
+/// reads, predicts.
 const SETTLE: NumberBounds = bounds(-10_000.0, 10_000.0, "ms");
+/// Valid sector counts.
 const SECTORS: NumberBounds = bounds(0.0, 1e15, "sectors");
+/// Valid cylinder numbers.
 const CYLINDER_NUMBERS: NumberBounds = bounds(0.0, 1e8, "cylinders");
+/// Valid sectors per track.
 const TRACK: NumberBounds = bounds(1.0, 1e6, "sectors");
 
-/// The words of `geometry.sparing`.
+/// Values of `geometry.sparing`.
 const SPARINGS: [(&str, SparingScheme); 11] = [
     ("none", SparingScheme::None),
     ("tracks per zone", SparingScheme::TracksPerZone),
@@ -79,6 +84,7 @@ const SPARINGS: [(&str, SparingScheme); 11] = [
     ("per zone, slips to end", SparingScheme::PerZoneSlipToEnd),
 ];
 
+/// Values of `cache.read_ahead`.
 const READ_AHEADS: [(&str, ReadAhead); 5] = [
     ("none", ReadAhead::None),
     ("track", ReadAhead::Track),
@@ -87,15 +93,17 @@ const READ_AHEADS: [(&str, ReadAhead); 5] = [
     ("next track", ReadAhead::NextTrack),
 ];
 
+/// Converts ms to whole ns.
 fn ns(ms: f64) -> u64 {
     (ms * 1e6).round() as u64
 }
 
+/// Converts ms to whole ns, with sign.
 fn signed_ns(ms: f64) -> i64 {
     (ms * 1e6).round() as i64
 }
 
-/// The drive that the fields describe.
+/// Builds the drive from the fields of its description.
 pub(super) fn drive(root: &FieldBlock) -> Result<DriveDescription, FileError> {
     let mechanics = mechanics(root.block("mechanics")?, root.block("seek")?)?;
     let layout = layout(root.block("geometry")?, &mechanics)?;
@@ -116,11 +124,12 @@ pub(super) fn drive(root: &FieldBlock) -> Result<DriveDescription, FileError> {
     })
 }
 
+/// Reads the tables `mechanics` and `seek`.
 fn mechanics(block: &FieldBlock, seek: &FieldBlock) -> Result<MechanicsSpec, FileError> {
     let access = block.choice("access", 0, &[("tracked", 0), ("half turn", 1), ("constant", 2)])?;
     let read_curve = seek_curve(seek)?;
     let (write_seek, write_settle_ns) = match write_seek(seek, &read_curve)? {
-        // Then a head settles after a switch as after the shortest seek.
+        // The head then settles after a head switch as after the shortest seek.
         Some((curve, settle_ns)) => (Some(curve), settle_ns),
         None => (None, signed_ns(block.number_or("write_settle_ms", 0.0, SETTLE)?)),
     };
@@ -144,6 +153,7 @@ fn mechanics(block: &FieldBlock, seek: &FieldBlock) -> Result<MechanicsSpec, Fil
     Ok(spec)
 }
 
+/// Reads the seek curve for reads.
 fn seek_curve(block: &FieldBlock) -> Result<SeekCurve, FileError> {
     let single = || block.number("single_ms", MS);
     let full = || block.number("full_ms", MS);
@@ -167,6 +177,7 @@ fn seek_curve(block: &FieldBlock) -> Result<SeekCurve, FileError> {
     }
 }
 
+/// Reads the three seek times of a data sheet, which must not decrease.
 fn three_points(block: &FieldBlock, keys: [&str; 3]) -> Result<DataSheetSeeks, FileError> {
     let [single, average, full] = keys;
     let points = DataSheetSeeks {
@@ -181,7 +192,8 @@ fn three_points(block: &FieldBlock, keys: [&str; 3]) -> Result<DataSheetSeeks, F
     Ok(points)
 }
 
-/// The three figures for writing, where they are given: a curve of the same law.
+/// Reads the seek curve for writes, if the description has one, and the extra settle time. The
+/// curve has the same formula as the one for reads.
 fn write_seek(block: &FieldBlock, read: &SeekCurve) -> Result<Option<(SeekCurve, i64)>, FileError> {
     let keys = ["write_single_ms", "write_average_ms", "write_full_ms"];
     let Some(given) = keys.into_iter().find(|key| block.find(key).is_some()) else {
@@ -199,6 +211,7 @@ fn write_seek(block: &FieldBlock, read: &SeekCurve) -> Result<Option<(SeekCurve,
     Ok(Some((curve, signed_ns(points.single_ms - read.single_ms))))
 }
 
+/// Reads the table `geometry` and checks it.
 fn layout(block: &FieldBlock, mechanics: &MechanicsSpec) -> Result<DriveLayout, FileError> {
     let heads = block.integer("heads", bounds(1.0, 1024.0, "heads"))? as u32;
     let cylinders = block.integer("cylinders", bounds(1.0, 1e8, "cylinders"))? as u32;
@@ -232,6 +245,7 @@ fn layout(block: &FieldBlock, mechanics: &MechanicsSpec) -> Result<DriveLayout, 
     Ok(layout)
 }
 
+/// Reads one zone.
 fn zone(block: &FieldBlock) -> Result<DiskZone, FileError> {
     let skew = bounds(-1e6, 1e6, "sectors");
     let remaps = block.numbers("remaps", SECTORS)?;
@@ -255,8 +269,8 @@ fn zone(block: &FieldBlock) -> Result<DiskZone, FileError> {
     Ok(zone)
 }
 
-/// Equal zones, their tracks from the outer to the inner count in even steps; skews are
-/// rounded up to whole sectors.
+/// Creates zones of equal width. The sectors per track decrease evenly from the outer to the inner
+/// zone. Skews are rounded up to whole sectors.
 fn even_zones(
     block: &FieldBlock,
     cylinders: u32,
@@ -268,7 +282,7 @@ fn even_zones(
     let outer = block.number("outer_track_sectors", TRACK)?;
     let inner = block.number("inner_track_sectors", bounds(1.0, outer, "sectors (the outer)"))?;
     let skew = bounds(0.0, revolution_ms, "ms (a revolution)");
-    // A skew of a whole revolution is none.
+    // A skew of a whole revolution is equivalent to no skew.
     let needed_ms = mechanics.track_switch_ms(cylinders) % revolution_ms;
     let track_skew_ms = block.number_or("track_skew_ms", needed_ms, skew)?;
     let cylinder_skew_ms = block.number_or("cylinder_skew_ms", needed_ms, skew)?;
@@ -290,6 +304,7 @@ fn even_zones(
     Ok((0..zones).map(zone).collect())
 }
 
+/// Reads the table `cache`.
 fn cache(block: &FieldBlock) -> Result<CacheSpec, FileError> {
     let segment = block.integer("segment_sectors", bounds(1.0, 1e9, "sectors"))?;
     let ahead = bounds(0.0, segment as f64, "sectors (the segment's size)");
@@ -325,13 +340,14 @@ fn cache(block: &FieldBlock) -> Result<CacheSpec, FileError> {
     Ok(spec)
 }
 
+/// Reads the tables `overhead` and `bus`.
 fn controller(overhead: &FieldBlock, bus: &FieldBlock) -> Result<ControllerSpec, FileError> {
     let times = |key: &str| {
         let ns = ns(overhead.number(key, MS)?);
         Ok::<_, FileError>(CommandTimes { after_read_ns: ns, after_write_ns: ns })
     };
     let optional = |key: &str| Ok::<_, FileError>(ns(overhead.number_or(key, 0.0, MS)?));
-    // A sector of 512 bytes at so many MB/s takes 512 / rate µs.
+    // Time of a 512-byte sector: 512 / (MB/s) in µs.
     let rate = bus.number("mb_per_s", bounds(0.001, 1e6, "MB/s"))?;
     let bus_sector_ns = (512.0 * 1000.0 / rate).round() as u64;
     let part = bus.number_or("starts_after_part", 0.0, bounds(0.0, 1.0, "(a part of the read)"))?;
@@ -356,6 +372,7 @@ fn controller(overhead: &FieldBlock, bus: &FieldBlock) -> Result<ControllerSpec,
     Ok(spec)
 }
 
+/// Reads the table `queue`.
 fn queue(block: &FieldBlock) -> Result<QueueSpec, FileError> {
     let depth = block.integer("depth", bounds(1.0, 4096.0, "commands"))?;
     let most = bounds(1.0, depth as f64, "commands (the depth)");

@@ -1,13 +1,12 @@
-//! DiskSim's parameter files (`.parv`, `.diskspecs`, `.model`, `.seek`) as a [`DriveDescription`].
+//! Reads DiskSim's parameter files (`.parv`, `.diskspecs`, `.model`, `.seek`) as a [`DriveDescription`].
 //!
-//! A `.parv` describes a system: its drive is read from the `.diskspecs` that it names, and
-//! the buses and controllers between host and drive bound what a sector takes, as in DiskSim,
-//! where the slowest counts.
+//! A `.parv` describes a system. Its drive is read from the `.diskspecs` that it names. Buses and
+//! controllers between host and drive limit the transfer rate: as in DiskSim, the slowest
+//! determines the time per sector.
 //!
-//! The fields are those of DiskSim 4.0's reference manual (`disksim_disk`, `dm_disk`,
-//! `dm_layout_g1`, `dm_mech_g1`), taken as they come. Those that say how DiskSim
-//! prints, or how it talks to parts that are not modelled here, are accepted and
-//! without effect; they are listed in [`WITHOUT_EFFECT`].
+//! Names and meaning of the fields follow DiskSim 4.0's reference manual (`disksim_disk`,
+//! `dm_disk`, `dm_layout_g1`, `dm_mech_g1`). Fields about DiskSim's output, or about components
+//! that are not modelled here, are accepted without effect. [`WITHOUT_EFFECT`] lists them.
 
 use std::path::Path;
 
@@ -19,10 +18,9 @@ use super::drive::{
 };
 use crate::fields::{FieldBlock, FileError, NumberBounds, bounds};
 
-/// Fields of `disksim_disk` that change nothing here: statistics and switches of DiskSim's own
-/// bookkeeping, an external scheduler's view, and what shows only when a request is larger
-/// than a segment of the cache (`Hold bus entire write xfer`, `Low (write) water mark`, `Read
-/// directly to buffer`).
+/// Fields of `disksim_disk` without effect here. They control DiskSim's statistics, its bookkeeping
+/// and an external scheduler's view. Three matter only for requests larger than a cache segment:
+/// `Hold bus entire write xfer`, `Low (write) water mark` and `Read directly to buffer`.
 const WITHOUT_EFFECT: [&str; 6] = [
     "Print stats",
     "Calc sector by sector",
@@ -32,7 +30,7 @@ const WITHOUT_EFFECT: [&str; 6] = [
     "Read directly to buffer",
 ];
 
-/// Switches whose effect is not modelled, with the setting that is.
+/// Switches whose effect is not modelled, each with the only setting that is.
 const UNMODELLED: [(&str, u64); 4] = [
     ("Allow sneaky partial read hits", 0),
     ("Allow sneaky intermediate read hits", 0),
@@ -40,14 +38,17 @@ const UNMODELLED: [(&str, u64); 4] = [
     ("Write hit stop prefetch", 1),
 ];
 
+/// Valid durations.
 pub(super) const MS: NumberBounds = bounds(0.0, 10_000.0, "ms");
+/// Valid sector counts.
 pub(super) const SECTORS: NumberBounds = bounds(0.0, 1e15, "sectors");
+/// Valid levels of a switch.
 pub(super) const SWITCH_LEVELS: NumberBounds = bounds(0.0, 4.0, "(a level)");
 
-/// A drive accepts so many commands when the file says 0, which means "no limit".
+/// Queue depth for 0 in the file, which means "no limit".
 const DEPTH_WITHOUT_LIMIT: u64 = 256;
 
-/// Reads the drive that the file at `path` describes.
+/// Reads the drive that the file at `path` describes. Returns it with its fields.
 pub(super) fn load(
     path: &Path,
     read: ReadText<'_>,
@@ -123,13 +124,13 @@ pub(super) fn load(
     Ok((drive, disk.clone()))
 }
 
-/// Says of a field of a file that it has not the effect that it should.
+/// Formats the message that a field has no effect. `instead` describes the model's behaviour.
 pub(super) fn told(block: &FieldBlock, key: &str, instead: &str) -> String {
     let said = block.error(key, format!("is not modelled; {instead}"));
     said.to_string()
 }
 
-/// From the root of a topology to its first drive.
+/// Returns the path from the root of a topology to its first drive.
 fn path_to_disk(part: &SystemPart) -> Option<Vec<&SystemPart>> {
     if part.kind == "disksim_disk" {
         return Some(vec![part]);
@@ -138,7 +139,7 @@ fn path_to_disk(part: &SystemPart) -> Option<Vec<&SystemPart>> {
     Some([part].into_iter().chain(rest).collect())
 }
 
-/// What lies between the host and a drive.
+/// Buses and controllers between the host and a drive.
 #[derive(Debug, Default)]
 struct HostPath {
     read_sector_ns: u64,
@@ -148,11 +149,11 @@ struct HostPath {
 }
 
 impl HostPath {
-    /// Adds what a part of the way takes.
+    /// Adds the times of one bus or controller on the path.
     fn pass(&mut self, part: &FieldBlock) -> Result<(), FileError> {
         let (read, write) = match part.kind.as_str() {
             "disksim_bus" => {
-                // A bus whose transfers are interleaved is won by nobody.
+                // A bus with interleaved transfers needs no arbitration.
                 let is_shared = part.number_or("type", 1.0, bounds(1.0, 2.0, "(a type)"))? == 2.0;
                 if !is_shared {
                     self.arbitration_ns += ns(part.number_or("Arbitration time", 0.0, MS)?);
@@ -178,8 +179,8 @@ impl HostPath {
         Ok(())
     }
 
-    /// The slowest part counts for a sector; the bus is won for the command, and anew each time
-    /// that the drive has left it.
+    /// Applies the limits of the path to the drive. The slowest component determines the time per
+    /// sector. Arbitration is added for the command and for each return to the bus.
     fn bound(&self, controller: &mut ControllerSpec) {
         let slower = |own: &mut u64, way: u64| *own = (*own).max(way);
         slower(&mut controller.bus_read_sector_ns, self.read_sector_ns);
@@ -202,11 +203,12 @@ impl HostPath {
     }
 }
 
+/// Converts ms to whole ns.
 pub(super) fn ns(ms: f64) -> u64 {
     (ms * 1e6).round() as u64
 }
 
-/// Which commands a drive chooses from, and how: DiskSim's policies, from their numbers.
+/// Reads the drive's queue: converts the number of DiskSim's scheduling policy.
 fn queue(disk: &FieldBlock, unmodelled: &mut Vec<String>) -> Result<QueueSpec, FileError> {
     let depth = match disk.integer("Max queue length", bounds(0.0, 4096.0, "commands"))? {
         0 => DEPTH_WITHOUT_LIMIT,
@@ -221,8 +223,8 @@ fn queue(disk: &FieldBlock, unmodelled: &mut Vec<String>) -> Result<QueueSpec, F
                 first_come,
                 bounds(0.0, 64.0, "(a policy)"),
             )?;
-            // First come, first served; elevators one way by address and by cylinder; by
-            // positioning time.
+            // 1 is first come, first served. 3 and 6 are one-way elevators by address and by
+            // cylinder. 8 is by positioning time.
             if depth > 1 && !matches!(policy, 1 | 3 | 6 | 8) {
                 let instead = "the nearest of its kind is: an elevator one way below 8, the shortest \
                                positioning time from there on";
@@ -241,12 +243,13 @@ fn queue(disk: &FieldBlock, unmodelled: &mut Vec<String>) -> Result<QueueSpec, F
     })
 }
 
+/// Reads the fields of the cache.
 fn cache(disk: &FieldBlock) -> Result<CacheSpec, FileError> {
     let segments = disk.integer("Number of buffer segments", bounds(0.0, 65_536.0, "segments"))?;
     let segment_sectors = disk.integer("Segment size (in blks)", bounds(1.0, 1e9, "sectors"))?;
     let ahead = bounds(0.0, segment_sectors as f64, "sectors (the segment's size)");
     let writes = bounds(1.0, segments.max(1) as f64, "segments (their number)");
-    // No more than one segment has written data at a time: see `AppendPolicy`.
+    // At most one segment has written data at a time, see `AppendPolicy`.
     disk.integer("Maximum number of write segments", writes)?;
     let level = disk.integer("Fast write level", bounds(0.0, 2.0, "(a level)"))?;
     let combines = disk.switch_or("Combine seq writes", true)?;
@@ -258,9 +261,9 @@ fn cache(disk: &FieldBlock) -> Result<CacheSpec, FileError> {
         3 => ReadAhead::Segment,
         _ => ReadAhead::NextTrack,
     };
-    // DiskSim's source has it so: a least makes a most of itself where that is lower, a most
-    // of 0 is none but the segment's, one that is stated counts whatever may be pushed out, and
-    // the level that reads on to the next track's end has none.
+    // Rules of DiskSim's source: a minimum above the maximum replaces it. A maximum of 0 means only
+    // the segment's limit. A stated maximum applies even if it overwrites requested data. The level
+    // that reads to the end of the next track has no maximum.
     let least = disk.integer("Minimum read-ahead (blks)", ahead)?;
     let most = disk.integer("Maximum read-ahead (blks)", ahead)?.max(least);
     let (most, over_requested) = match (read_ahead, most) {
@@ -303,7 +306,7 @@ fn cache(disk: &FieldBlock) -> Result<CacheSpec, FileError> {
     })
 }
 
-/// The mark of reads: a part of the request, or of a segment.
+/// Reads the water mark of reads: a part of the request or of a segment.
 fn water_mark(disk: &FieldBlock) -> Result<WaterMark, FileError> {
     let part = disk.number("High (read) water mark", bounds(0.0, 1.0, "(a part)"))?;
     let segment = disk.number("Segment size (in blks)", SECTORS)?;
@@ -313,6 +316,7 @@ fn water_mark(disk: &FieldBlock) -> Result<WaterMark, FileError> {
     })
 }
 
+/// Reads the overheads and the bus.
 fn controller(disk: &FieldBlock) -> Result<ControllerSpec, FileError> {
     let scale = disk.number("Time scale for overheads", bounds(0.0, 1000.0, "times"))?;
     let every = disk.number("Per-request overhead time", MS)?;
@@ -325,7 +329,7 @@ fn controller(disk: &FieldBlock) -> Result<ControllerSpec, FileError> {
             after_write_ns: every_ns + scaled(after_write)?,
         })
     };
-    // A drive that never disconnects has no bus to give up early.
+    // A drive that never disconnects does not release the bus early.
     let is_held = disk.switch_or("Never disconnect", false)?;
     let holds_reads = disk.switch_or("Hold bus entire read xfer", false)?;
     let leaves_writes_early = disk.switch_or("Extra write disconnect", false)?;

@@ -1,4 +1,4 @@
-//! The surfaces and the mechanics of DiskSim's `dm_disk`: `dm_layout_g1` and `dm_mech_g1`.
+//! Reads the surfaces and the mechanics of DiskSim's `dm_disk`: `dm_layout_g1` and `dm_mech_g1`.
 
 use std::path::Path;
 
@@ -10,9 +10,10 @@ use super::layout::{DiskZone, DriveLayout, SparingScheme, TrackOrder};
 use super::seek::{DataSheetSeeks, HplCurve, SeekCurve};
 use crate::fields::{FieldBlock, FieldValue, FileError, NumberBounds, bounds};
 
-/// The delay is negative in some extracted files (dec_rz26).
+/// Valid extra settle times. The delay is negative in some extracted files (dec_rz26).
 const SETTLE: NumberBounds = bounds(-10_000.0, 10_000.0, "ms");
 
+/// Reads and checks the layout of the surfaces.
 pub(super) fn layout(
     model: &FieldBlock,
     unmodelled: &mut Vec<String>,
@@ -68,7 +69,7 @@ pub(super) fn layout(
         Some(index) => blocks[index].error(disksim_key(key), problem),
         None => block.error(disksim_key(key), problem),
     })?;
-    // As in DiskSim, what the zones hold counts where it is not quite what was stated.
+    // As in DiskSim, the sum of the zones is used if it differs slightly from the stated size.
     let held = Geometry::new(&layout).held_sectors();
     if sectors.abs_diff(held) > held / 100 {
         let instead = format!("its zones hold {held} sectors, and that counts");
@@ -77,7 +78,7 @@ pub(super) fn layout(
     Ok(layout)
 }
 
-/// Leaves out the slips and remaps that name places beyond their zone; whether there were any.
+/// Removes slips and remaps beyond the end of their zone. Returns true if there were any.
 fn remove_beyond_zone(zone: &mut DiskZone, sparing: SparingScheme, heads: u32) -> bool {
     let unit =
         if sparing == SparingScheme::TracksPerZone { u64::from(zone.track_sectors) } else { 1 };
@@ -91,7 +92,7 @@ fn remove_beyond_zone(zone: &mut DiskZone, sparing: SparingScheme, heads: u32) -
     zone.slips.len() + zone.remaps.len() < named
 }
 
-/// The name that DiskSim gives to a part of a layout that [`DriveLayout::check`] complains of.
+/// Returns DiskSim's name for a field that [`DriveLayout::check`] rejects.
 fn disksim_key(key: &'static str) -> &'static str {
     match key {
         "first_cylinder" => "First cylinder number",
@@ -104,10 +105,12 @@ fn disksim_key(key: &'static str) -> &'static str {
     }
 }
 
+/// Returns true if skews are given in revolutions, not in sectors.
 fn skew_in_turns(block: &FieldBlock, default: bool) -> Result<bool, FileError> {
     block.choice("Skew units", default, &[("sectors", false), ("revolutions", true)])
 }
 
+/// Reads one zone.
 fn zone_of(block: &FieldBlock, layout_in_turns: bool) -> Result<DiskZone, FileError> {
     let cylinder = bounds(0.0, 1e8, "(a cylinder)");
     let track = block.integer("Blocks per track", bounds(1.0, 1e6, "sectors"))?;
@@ -136,6 +139,7 @@ fn zone_of(block: &FieldBlock, layout_in_turns: bool) -> Result<DiskZone, FileEr
     Ok(zone)
 }
 
+/// Reads the mechanical model.
 pub(super) fn mechanics(
     block: &FieldBlock,
     (zero_latency_read, zero_latency_write): (bool, bool),
@@ -191,6 +195,7 @@ pub(super) fn mechanics(
     Ok(spec)
 }
 
+/// Reads the seek curve.
 fn seek_curve(block: &FieldBlock, read: ReadText<'_>) -> Result<SeekCurve, FileError> {
     let three = || {
         Ok::<_, FileError>(DataSheetSeeks {
@@ -220,6 +225,7 @@ fn seek_curve(block: &FieldBlock, read: ReadText<'_>) -> Result<SeekCurve, FileE
     }
 }
 
+/// Reads the parameters of the HPL equation.
 fn hpl(block: &FieldBlock) -> Result<HplCurve, FileError> {
     let key = "HPL seek equation values";
     let values = block.numbers(key, bounds(-1.0, 1e9, "ms or cylinders"))?;
@@ -236,7 +242,7 @@ fn hpl(block: &FieldBlock) -> Result<HplCurve, FileError> {
     })
 }
 
-/// A measured curve: a file of `cylinders, ms` lines, or the same numbers in a list.
+/// Reads a measured curve: a file with lines of `cylinders, ms`, or the same numbers in a list.
 fn table(block: &FieldBlock, read: ReadText<'_>) -> Result<SeekCurve, FileError> {
     let key = "Full seek curve";
     let name = match block.find(key).map(|field| &field.value) {
@@ -286,6 +292,7 @@ fn table(block: &FieldBlock, read: ReadText<'_>) -> Result<SeekCurve, FileError>
     })
 }
 
+/// Checks a measured curve.
 fn checked_table(points: Vec<(u32, f64)>) -> Result<SeekCurve, (usize, String)> {
     super::seek::check_table(&points)?;
     Ok(SeekCurve::Table(points))

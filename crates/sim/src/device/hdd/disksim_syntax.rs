@@ -1,50 +1,53 @@
-//! The syntax of DiskSim's parameter files.
+//! Parser for the syntax of DiskSim's parameter files.
 //!
-//! `KIND NAME { Key words = value, … }`, where a value is a number, a word, a text in
-//! quotes, a list in brackets, a block `KIND { … }`, or `source FILE`, which stands for
-//! the block in that file. `#` starts a comment. Commas end values; stray ones do no harm.
+//! A block is `KIND NAME { Key words = value, … }`. A value is a number, a word, a quoted text, a
+//! list in brackets, a block `KIND { … }`, or `source FILE`, which is replaced by the block in that
+//! file. `#` starts a comment. Commas end values. Extra commas are ignored.
 //!
-//! The file of a whole system (`.parv`) says between its blocks `source FILE`, which stands
-//! for what is in that file, `instantiate [ NAMES ] as KIND NAME`, and how the parts hang
-//! together: `topology KIND NAME [ KIND NAME [ … ], … ]`.
+//! The file of a whole system (`.parv`) also contains statements between its blocks:
+//!
+//! - `source FILE` includes a file.
+//! - `instantiate [ NAMES ] as KIND NAME` creates components.
+//! - `topology KIND NAME [ KIND NAME [ … ], … ]` connects the components.
 
 use std::path::Path;
 
 use crate::fields::{FieldBlock, FieldValue, FileError, NamedValue};
 
-/// Blocks in blocks deeper than this are refused; DiskSim's own go to 4.
+/// Maximum nesting of blocks and files. DiskSim's own files nest 4 levels.
 const DEPTH_MAX: usize = 16;
 
-/// Reads a file's text; handed in, so that this module touches no files itself.
+/// Function that reads a file's text. A parameter, so that this module has no file access.
 pub(super) type ReadText<'a> = &'a dyn Fn(&Path) -> Result<String, String>;
 
-/// What a file says, with what it names by `source` in place.
+/// Contents of a file, with included files in place.
 #[derive(Debug, Default)]
 pub(super) struct Statements {
-    /// Its blocks.
+    /// Blocks of the file.
     pub blocks: Vec<FieldBlock>,
-    /// What is instantiated: its name, and the name of the block that describes it.
+    /// Created components: name, and name of the block that describes it.
     pub instances: Vec<(String, String)>,
-    /// How the parts of the system hang together.
+    /// Root of the topology.
     pub topology: Option<SystemPart>,
 }
 
-/// A part of a system, and what hangs on it.
+/// A component of a system, with the components connected to it.
 #[derive(Debug)]
 pub(super) struct SystemPart {
-    /// What it is, as `disksim_bus`.
+    /// Type of the component, such as `disksim_bus`.
     pub kind: String,
-    /// Its name.
+    /// Name of the component.
     pub name: String,
-    /// What hangs on it.
+    /// Components connected to it.
     pub parts: Vec<SystemPart>,
 }
 
-/// Reads the file at `path`.
+/// Reads the file at `path`, with its included files.
 pub(super) fn read_statements(path: &Path, read: ReadText<'_>) -> Result<Statements, FileError> {
     statements_of(path, read, 0)
 }
 
+/// Reads a file at nesting level `depth`.
 fn statements_of(path: &Path, read: ReadText<'_>, depth: usize) -> Result<Statements, FileError> {
     let file = path.display().to_string();
     let whole = |problem| FileError { file: file.clone(), line: 0, field: String::new(), problem };
@@ -78,6 +81,7 @@ fn statements_of(path: &Path, read: ReadText<'_>, depth: usize) -> Result<Statem
     Ok(all)
 }
 
+/// A token of the file format.
 #[derive(Clone, Debug, PartialEq)]
 enum FileToken {
     Open,
@@ -91,6 +95,7 @@ enum FileToken {
 }
 
 impl FileToken {
+    /// Text of the token, for errors.
     fn text(&self) -> String {
         match self {
             FileToken::Open => "{".to_owned(),
@@ -104,7 +109,7 @@ impl FileToken {
     }
 }
 
-/// Cuts the text into tokens, each with its line.
+/// Splits the text into tokens, each with its line number.
 fn tokens(text: &str, file: &str) -> Result<Vec<(usize, FileToken)>, FileError> {
     let mut tokens = Vec::new();
     for (index, line) in text.lines().enumerate() {
@@ -149,6 +154,7 @@ fn tokens(text: &str, file: &str) -> Result<Vec<(usize, FileToken)>, FileError> 
     Ok(tokens)
 }
 
+/// Parser state of one file.
 struct FileParser<'a> {
     tokens: Vec<(usize, FileToken)>,
     at: usize,
@@ -159,37 +165,43 @@ struct FileParser<'a> {
 }
 
 impl FileParser<'_> {
+    /// Returns the next token, if any.
     fn peek(&self) -> Option<&FileToken> {
         self.tokens.get(self.at).map(|(_, token)| token)
     }
 
-    /// The line of the next token, or of the last one.
+    /// Returns the line of the next token, or of the last one at the end.
     fn line(&self) -> usize {
         let at = self.at.min(self.tokens.len().saturating_sub(1));
         self.tokens.get(at).map_or(0, |(line, _)| *line)
     }
 
+    /// Consumes `token` if it is next. Returns true in that case.
     fn take(&mut self, token: &FileToken) -> bool {
         let is_there = self.peek() == Some(token);
         self.at += usize::from(is_there);
         is_there
     }
 
+    /// Returns an error in this file.
     fn error(&self, line: usize, field: &str, problem: String) -> FileError {
         FileError { file: self.file.clone(), line, field: field.to_owned(), problem }
     }
 
+    /// Returns the error for an unexpected token.
     fn unexpected(&self, wanted: &str) -> FileError {
         let found =
             self.peek().map_or("the end of the file".to_owned(), |t| format!("`{}`", t.text()));
         self.error(self.line(), "", format!("expected {wanted}, found {found}"))
     }
 
+    /// Consumes `token`, or returns the error that it is missing.
     fn expect(&mut self, token: &FileToken, wanted: &str) -> Result<(), FileError> {
         if self.take(token) { Ok(()) } else { Err(self.unexpected(wanted)) }
     }
 
-    /// Words up to the next sign or the end of the line, joined by single spaces; at least one.
+    /// Reads one or more words up to the next sign or the end of the line. Returns them joined by
+    /// single spaces.
     fn words(&mut self) -> Result<String, FileError> {
         let mut words: Vec<String> = Vec::new();
         let line = self.line();
@@ -203,7 +215,7 @@ impl FileParser<'_> {
         if words.is_empty() { Err(self.unexpected("a name")) } else { Ok(words.join(" ")) }
     }
 
-    /// The fields up to the closing brace; the opening one is behind.
+    /// Reads the fields of a block after its opening brace, up to the closing one.
     fn block(&mut self, kind: String) -> Result<FieldBlock, FileError> {
         let line = self.tokens[self.at - 1].0;
         if self.depth >= DEPTH_MAX {
@@ -238,6 +250,7 @@ impl FileParser<'_> {
         })
     }
 
+    /// Reads a value.
     fn value(&mut self) -> Result<FieldValue, FileError> {
         if self.take(&FileToken::OpenList) {
             return self.list();
@@ -260,6 +273,7 @@ impl FileParser<'_> {
         })
     }
 
+    /// Reads a list after its opening bracket.
     fn list(&mut self) -> Result<FieldValue, FileError> {
         let mut items = Vec::new();
         while !self.take(&FileToken::CloseList) {
@@ -272,7 +286,7 @@ impl FileParser<'_> {
         Ok(FieldValue::List(items))
     }
 
-    /// `[ NAMES ] as KIND`, the word before it being behind; `a0 .. a3` stands for four names.
+    /// Reads `[ NAMES ] as KIND` after the word `instantiate`. `a0 .. a3` means four names.
     fn instances(&mut self, instances: &mut Vec<(String, String)>) -> Result<(), FileError> {
         self.expect(&FileToken::OpenList, "`[` after `instantiate`")?;
         let mut names = Vec::new();
@@ -295,7 +309,7 @@ impl FileParser<'_> {
         Ok(())
     }
 
-    /// `[ parts ]` of the part called `words`, which are behind.
+    /// Reads the component with the words `words`, including its `[ parts ]`.
     fn part(&mut self, words: &str) -> Result<SystemPart, FileError> {
         let line = self.line();
         if self.depth >= DEPTH_MAX {
@@ -315,12 +329,13 @@ impl FileParser<'_> {
         Ok(SystemPart { kind: kind.to_owned(), name: name.to_owned(), parts })
     }
 
-    /// The first block of a file named beside this one.
+    /// Returns the first block of an included file.
     fn source(&self, line: usize, name: &str) -> Result<FieldValue, FileError> {
         let blocks = self.included(line, name)?.blocks;
         Ok(FieldValue::Block(blocks.into_iter().next().expect("a file without blocks is refused")))
     }
 
+    /// Reads an included file, relative to the folder of this one.
     fn included(&self, line: usize, name: &str) -> Result<Statements, FileError> {
         if self.depth >= DEPTH_MAX {
             return Err(self.error(
@@ -337,7 +352,7 @@ impl FileParser<'_> {
     }
 }
 
-/// The names from `first` to `last`, which differ in the number at their ends.
+/// Returns the names from `first` to `last`, which differ in their final number.
 fn span(first: &str, last: &str) -> Option<Vec<String>> {
     let split = |name: &str| {
         let stem = name.trim().trim_end_matches(|letter: char| letter.is_ascii_digit());

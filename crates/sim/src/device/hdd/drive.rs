@@ -1,23 +1,22 @@
-//! The description of a drive: everything that the model needs to know of it.
+//! The description of a drive: all parameters of the model.
 //!
-//! A description comes from a TOML file, from DiskSim's parameter files, or is
-//! built in (itself a TOML file). It is checked once, where it is read; past
-//! that no check is needed. Times are in ns, addresses in sectors.
+//! A description comes from a TOML file, from DiskSim's parameter files, or is built in (itself a
+//! TOML file). It is checked once, by its reader. Times are in ns, addresses in sectors.
 
 use super::layout::DriveLayout;
 use super::seek::SeekCurve;
 
-/// How the time to reach a sector is found.
+/// Model of the time to reach a sector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum AccessTime {
-    /// The arm's move, and the wait for the sector by the tracked angle of the platter.
+    /// The seek, and the wait for the sector by the tracked angle of the platter.
     #[default]
     Tracked,
-    /// The arm's move and half a revolution.
+    /// The seek and half a revolution.
     HalfTurn,
-    /// Always the same.
+    /// A constant time.
     Constant {
-        /// The time, ns.
+        /// Time in ns.
         ns: u64,
     },
 }
@@ -25,33 +24,32 @@ pub enum AccessTime {
 /// Arm and spindle.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MechanicsSpec {
-    /// Revolutions a minute.
+    /// Revolutions per minute.
     pub rpm: f64,
-    /// The arm's moves, for reading.
+    /// Seek times of reads.
     pub seek: SeekCurve,
-    /// Time to switch to another head, ns.
+    /// Head switch time in ns.
     pub head_switch_ns: u64,
-    /// The arm's moves for writing, where they are known of themselves.
+    /// Seek times of writes, if they are described separately.
     pub write_seek: Option<SeekCurve>,
-    /// What a write waits longer after a head switch than a read, and, without a
-    /// `write_seek`, after any move, ns; less when negative (some extracted
-    /// descriptions have it so).
+    /// Extra settle time of a write compared with a read, in ns. It applies after a head switch
+    /// and, without `write_seek`, after any seek. It can be negative, as in some extracted
+    /// descriptions.
     pub write_settle_ns: i64,
-    /// Whether a head that comes back to its own track must find it anew, which takes it as
-    /// long as the shortest seek.
+    /// If true, a head that returns to its own track must settle again, which takes as long as the
+    /// shortest seek.
     pub settles_on_return: bool,
-    /// How the time to reach a sector is found.
+    /// Model of the time to reach a sector.
     pub access: AccessTime,
-    /// Whether a read begins in the middle of its sectors when the head comes down there.
+    /// If true, a read can start in the middle of its sectors when the head settles there.
     pub zero_latency_read: bool,
-    /// The same for writes.
+    /// If true, a write can start in the middle of its sectors.
     pub zero_latency_write: bool,
 }
 
 impl MechanicsSpec {
-    /// How long the arm takes, on a drive of so many cylinders, from one track to the next
-    /// in the order of the numbers, in ms, when it writes: to another head or over one
-    /// cylinder, whichever is longer.
+    /// Returns the time in ms between consecutive tracks for a write, on a drive of `cylinders`. It
+    /// is the longer of a head switch and a one-cylinder seek.
     pub fn track_switch_ms(&self, cylinders: u32) -> f64 {
         let settle_ms = self.write_settle_ns as f64 / 1e6;
         let seek_ms = match &self.write_seek {
@@ -62,10 +60,10 @@ impl MechanicsSpec {
     }
 }
 
-/// Up to where the drive reads ahead into its cache after a read.
+/// Range of the read-ahead after a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum ReadAhead {
-    /// Not at all.
+    /// No read-ahead.
     None,
     /// To the end of the track.
     Track,
@@ -74,128 +72,127 @@ pub enum ReadAhead {
     /// Until the segment is full.
     #[default]
     Segment,
-    /// To the end of the track; of the next one, when the segment has come from the track
-    /// before (DiskSim's level 4, after drives of DEC).
+    /// To the end of the track, or of the next track when the segment started on the previous track
+    /// (DiskSim's level 4, after drives of DEC).
     NextTrack,
 }
 
 /// The drive's cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CacheSpec {
-    /// Whether reads are kept at all.
+    /// True if read data is cached.
     pub is_enabled: bool,
-    /// Segments; each holds one span of sectors.
+    /// Number of segments. Each contains one range of sectors.
     pub segments: u32,
-    /// Sectors in a segment.
+    /// Sectors per segment.
     pub segment_sectors: u32,
-    /// Whether writes have a segment of their own, so that they push no read data out.
+    /// If true, writes have a segment of their own and do not evict read data.
     pub has_write_segment: bool,
-    /// Up to where it reads ahead.
+    /// Range of the read-ahead.
     pub read_ahead: ReadAhead,
-    /// Sectors that it reads ahead at most.
+    /// Maximum read-ahead in sectors.
     pub read_ahead_sectors_max: u32,
-    /// Sectors that it reads ahead before it turns to another request.
+    /// Minimum read-ahead in sectors before the drive serves another request.
     pub read_ahead_sectors_min: u32,
-    /// Whether data read ahead may push out data of the last request.
+    /// If true, read-ahead can overwrite data of the last request.
     pub ahead_over_requested: bool,
-    /// What is given up once a read is with the host.
+    /// Data that is released when a read is complete.
     pub gives_up: ReleasePolicy,
-    /// Whether a read found in the cache sets it reading ahead again.
+    /// If true, a cache hit starts read-ahead again.
     pub ahead_on_hit: bool,
-    /// Whether sectors that come by before the first one wanted are kept.
+    /// If true, sectors that pass the head before the first requested one are cached.
     pub keeps_passing: bool,
-    /// Whether a read that begins where the head is reading ahead, or will come to on its
-    /// track, goes on with it.
+    /// If true, a read joins the read-ahead in progress. It must start at its next sector or later
+    /// on its track.
     pub joins_read_ahead: bool,
-    /// Whether written data can be read from the cache.
+    /// If true, written data can be read from the cache.
     pub reads_written: bool,
-    /// Whether a read found in the cache is answered while another one uses the arm.
+    /// If true, a cache hit is served while another request uses the arm.
     pub hits_pass: bool,
-    /// How much of a read must be cached that this part goes to the host before the arm turns
-    /// to the rest; `None`: it goes with the rest.
+    /// Minimum cached part of a read that is sent to the host before the arm seeks for the rest.
+    /// `None` sends it with the rest.
     pub early_send_mark: Option<WaterMark>,
-    /// Whether reading ahead is left in the middle of a sector.
+    /// If true, read-ahead can be stopped in the middle of a sector.
     pub stops_in_sector: bool,
-    /// Whether a command that needs the arm stops reading ahead when it arrives, and not only when
-    /// the drive's processor is through with it (DiskSim's law).
+    /// If true, a command that needs the arm stops the read-ahead on arrival, as in DiskSim.
+    /// Otherwise the read-ahead stops when the command's overhead has passed.
     pub stops_on_arrival: bool,
-    /// What of it may hold writes that are reported done and not yet on the medium.
+    /// Capacity for writes that are reported complete and not yet on the medium.
     pub writes: WriteCacheSpec,
-    /// Whether such writes go to the medium at once and before any other request is served.
+    /// If true, such writes go to the medium at once, before any other request is served.
     pub flushes_first: bool,
-    /// With `flushes_first`: which writes are reported while the one before is on its way
-    /// to the medium.
+    /// With `flushes_first`: writes that are reported complete while the previous write is being
+    /// written to the medium.
     pub appends: AppendPolicy,
 }
 
-/// What a segment gives up once a read of it is with the host.
+/// Data that a segment releases when a read from it is complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum ReleasePolicy {
-    /// Nothing, until its room is needed (DiskSim's law).
+    /// No data, until the room is needed (DiskSim's policy).
     Nothing,
-    /// What lies before the read, when data read ahead may take its room: a reader that has
-    /// come so far does not go back.
+    /// Data before the read, if read-ahead can use its room. A sequential reader does not go back.
     #[default]
     Before,
-    /// The read's own sectors as well.
+    /// Also the read's own sectors.
     Requested,
 }
 
-/// Which writes join the one that is on its way to the medium.
+/// Writes that join the one that is being written to the medium.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum AppendPolicy {
-    /// None.
+    /// No writes.
     Never,
-    /// One that goes on from it, when nothing else waits (DiskSim's fast write level 1).
+    /// A write that continues it, if no other request waits (DiskSim's fast write level 1).
     Alone,
-    /// One that goes on from it (level 2).
+    /// A write that continues it (level 2).
     #[default]
     Always,
 }
 
-/// Writes that are reported done before they are on the medium.
+/// Capacity for writes that are reported complete before they are on the medium.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WriteCacheSpec {
-    /// Spans of sectors that follow each other, at most; 0: the write cache is off.
+    /// Maximum number of contiguous ranges. 0 disables the write cache.
     pub spans: u32,
-    /// Sectors, at most.
+    /// Maximum number of sectors.
     pub sectors: u64,
 }
 
-/// The time that the drive's processor takes for a command, by what it finds. ns.
+/// Processing time of a command, by the direction of the previous command. In ns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CommandTimes {
-    /// After a read.
+    /// Time after a read.
     pub after_read_ns: u64,
-    /// After a write.
+    /// Time after a write.
     pub after_write_ns: u64,
 }
 
-/// The extra disconnection of some early SCSI drives before the data of a write that
-/// follows another write and does not go on from it. ns.
+/// Extra disconnection of some early SCSI drives. It precedes the data of a write that follows
+/// another write and does not continue it. In ns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EarlyDisconnect {
-    /// Command processing, in place of the other write overheads.
+    /// Command processing, which replaces the other write overheads.
     pub command_ns: u64,
-    /// From the end of the command until the bus is asked for again.
+    /// Time from the end of the command to the request for the bus.
     pub until_reconnect_ns: u64,
-    /// From the end of the command to the start of the arm's move.
+    /// Time from the end of the command to the start of the seek.
     pub until_seek_ns: u64,
-    /// To leave the bus after the data.
+    /// Time to release the bus after the data.
     pub disconnect_ns: u64,
 }
 
-/// How much of a read must be in the cache before the bus is asked for.
+/// Part of a read that must be in the cache before the drive requests the bus.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaterMark {
-    /// A part of the request, in 1/1024; a sector at least.
+    /// A fraction of the request in 1/1024, at least one sector.
     Part(u32),
-    /// So many sectors, or all of the request.
+    /// A number of sectors, at most the whole request.
     Sectors(u32),
 }
 
 impl WaterMark {
-    /// The mark of a read of `sectors`.
+    /// Returns the water mark in sectors of a read of `sectors`.
     pub fn sectors_of(self, sectors: u32) -> u32 {
         let mark = match self {
             WaterMark::Part(part) => (u64::from(sectors) * u64::from(part) / 1024) as u32,
@@ -211,14 +208,14 @@ impl Default for WaterMark {
     }
 }
 
-/// When the arm may turn to the next command.
+/// Time at which the arm is free for the next command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum ArmFreePoint {
-    /// When the host knows that the command is done (DiskSim's preseeking level 0).
+    /// The host has received the completion (DiskSim's preseeking level 0).
     WhenConfirmed,
-    /// When that is about to be said (level 1).
+    /// The drive starts to send the completion (level 1).
     WhenSaid,
-    /// When the medium is done with it (level 2).
+    /// The transfer to or from the medium has ended (level 2).
     #[default]
     AfterMedium,
 }
@@ -226,92 +223,92 @@ pub enum ArmFreePoint {
 /// The drive's electronics.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ControllerSpec {
-    /// A read found in the cache.
+    /// Overhead of a read that hits the cache.
     pub read_hit: CommandTimes,
-    /// A read that needs the medium.
+    /// Overhead of a read that needs the medium.
     pub read_miss: CommandTimes,
-    /// A write reported before it is on the medium.
+    /// Overhead of a write that is reported complete before it is on the medium.
     pub write_hit: CommandTimes,
-    /// A write that is not.
+    /// Overhead of any other write.
     pub write_miss: CommandTimes,
-    /// Before data go over the bus, ns.
+    /// Preparation time before data crosses the bus, in ns.
     pub data_preparation_ns: u64,
-    /// To get the bus back after the medium was waited for, ns: the first time in a command.
+    /// Time to regain the bus after a wait for the medium, for the first time in a command, in ns.
     pub reselect_ns: u64,
-    /// The same from the second time on.
+    /// Time to regain the bus from the second time on, in ns.
     pub reselect_again_ns: u64,
-    /// To leave the bus in a read.
+    /// Time to release the bus in a read.
     pub read_disconnect: CommandTimes,
-    /// To leave the bus in a write, ns.
+    /// Time to release the bus in a write, in ns.
     pub write_disconnect_ns: u64,
-    /// After a read's data, ns.
+    /// Completion time after a read's data, in ns.
     pub read_completion_ns: u64,
-    /// After a write's data, ns.
+    /// Completion time after a write's data, in ns.
     pub write_completion_ns: u64,
-    /// To move a sector that is read over the bus, ns.
+    /// Transfer time of a sector to the host, in ns.
     pub bus_read_sector_ns: u64,
-    /// To move a sector that is written over the bus, ns.
+    /// Transfer time of a sector from the host, in ns.
     pub bus_write_sector_ns: u64,
-    /// How much of a read must be in the cache before the bus is asked for.
+    /// Part of a read that must be in the cache before the drive requests the bus.
     pub bus_after: WaterMark,
-    /// Whether the bus is left while a read that has outrun the medium waits for it.
+    /// If true, a read that has outrun the medium releases the bus.
     pub leaves_bus: bool,
-    /// Whether the bus is kept from the command to the end, whatever is waited for.
+    /// If true, the bus is held for the whole command.
     pub never_disconnects: bool,
-    /// Whether a write that waits for the arm has its data in the cache already.
+    /// If true, a write that waits for the arm transfers its data into the cache meanwhile.
     pub buffers_waiting_writes: bool,
-    /// The extra disconnection before a write's data, if the drive does that.
+    /// Extra disconnection before a write's data, if the drive has one.
     pub early_disconnect: Option<EarlyDisconnect>,
-    /// The least time that the arm takes to the place of a write, unless the head is just
-    /// writing what is before it, ns.
+    /// Minimum time of the arm to the position of a write, in ns. It does not apply while the head
+    /// is writing the preceding sector.
     pub write_move_min_ns: u64,
-    /// When the arm may turn to the next command.
+    /// Time at which the arm is free for the next command.
     pub arm_free: ArmFreePoint,
 }
 
-/// By what the drive chooses what its arm does next.
+/// Scheduling policy of the drive's queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum QueuePolicy {
-    /// The one that can be reached soonest, by the arm's move and the platter's angle together.
+    /// The command with the shortest positioning time: seek and rotation together.
     #[default]
     Positioning,
-    /// The next one towards higher cylinders, whatever the platter's angle; behind the last
-    /// one the arm goes back to the first (C-LOOK; Worthington, Ganger and Patt, SIGMETRICS
-    /// 1994, find it the best of those that know no angle).
+    /// The next command towards higher cylinders, independent of rotation. After the last one the
+    /// arm returns to the first (C-LOOK). Worthington, Ganger and Patt (SIGMETRICS 1994) found it
+    /// the best policy without knowledge of the angle.
     Elevator,
 }
 
 /// Command queueing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueSpec {
-    /// By what it chooses, of commands and of written data alike.
+    /// Scheduling policy for commands and written data.
     pub order: QueuePolicy,
-    /// Commands that the drive accepts at once.
+    /// Maximum number of commands in the drive.
     pub depth: u32,
-    /// The oldest of them among which it chooses the nearest.
+    /// Number of oldest commands among which the policy chooses.
     pub window: u32,
-    /// A command older than this goes first, ns.
+    /// Age in ns above which a command is served first.
     pub age_limit_ns: u64,
-    /// Whether queued writes that go on from each other are written a track at a time, as though
-    /// they were one.
+    /// If true, queued writes that continue each other are written together, up to a track at a
+    /// time.
     pub combines_writes: bool,
 }
 
 /// A drive.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DriveDescription {
-    /// Maker and model.
+    /// Manufacturer and model.
     pub name: String,
-    /// Its surfaces.
+    /// Surfaces, zones and sectors.
     pub layout: DriveLayout,
     /// Arm and spindle.
     pub mechanics: MechanicsSpec,
-    /// Its cache.
+    /// Cache.
     pub cache: CacheSpec,
-    /// Its electronics.
+    /// Electronics.
     pub controller: ControllerSpec,
-    /// Its queue.
+    /// Queue.
     pub queue: QueueSpec,
-    /// What its description says and the model does not do; whoever uses it is told.
+    /// Properties that the description states and the model ignores, for a warning to the user.
     pub unmodelled: Vec<String>,
 }

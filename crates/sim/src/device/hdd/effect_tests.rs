@@ -1,7 +1,8 @@
-//! Each parameter of DiskSim's files has the effect that DiskSim's manual and source give it:
-//! service times of the tiny drive, worked out by hand.
+//! Effects of the parameters in DiskSim's files, as its manual and source define them. The tests
+//! compare service times of a tiny drive with values worked out by hand.
 //!
-//! It turns in 10 ms, a sector passes in 0.625 ms, and 0.1 ms takes one over the bus.
+//! A revolution takes 10 ms, a sector passes in 0.625 ms, and its transfer over the bus takes 0.1
+//! ms.
 
 use readpath_core::request::{DeviceRequest, Op, RequestId};
 use readpath_core::unit::Time;
@@ -13,14 +14,15 @@ use crate::device::Device;
 const READ: Op = Op::Read;
 const WRITE: Op = Op::Write;
 
-/// The service times, ms, of requests that each come so many ms after the one before is done,
-/// on the tiny drive with such changes in its `.diskspecs`.
+/// Returns the service times in ms of `requests` on the tiny drive with `changes` in its
+/// `.diskspecs`. A request is an operation, a start sector, a number of sectors, and the delay in
+/// ms after the previous completion.
 fn services(changes: &[(&str, &str)], requests: &[(Op, u64, u32, u64)]) -> Vec<f64> {
     let changes: Vec<_> = changes.iter().map(|(from, to)| ("tiny.diskspecs", *from, *to)).collect();
     services_of(&changes, requests)
 }
 
-/// The same with changes in any of its files.
+/// Returns the same with changes in any of the drive's files.
 fn services_of(changes: &[(&str, &str, &str)], requests: &[(Op, u64, u32, u64)]) -> Vec<f64> {
     let mut hdd = Hdd::new(&load_with(changes).expect("a good file"), 1);
     let mut now = Time(0);
@@ -40,7 +42,7 @@ fn services_of(changes: &[(&str, &str, &str)], requests: &[(Op, u64, u32, u64)])
     services
 }
 
-/// The service time of the last of them.
+/// Returns the service time of the last request.
 fn last(changes: &[(&str, &str)], requests: &[(Op, u64, u32, u64)]) -> f64 {
     *services(changes, requests).last().expect("a request")
 }
@@ -49,22 +51,23 @@ fn assert_ms(value: f64, expected: f64) {
     assert!((value - expected).abs() < 2e-5, "{value} ms is not {expected} ms");
 }
 
+/// One read that misses the cache.
 const MISS: [(Op, u64, u32, u64); 1] = [(READ, 100, 8, 5)];
 
 #[test]
 fn the_water_mark_says_when_the_bus_is_asked_for() {
     let by_part =
         |part: &str| last(&[("water mark = 0.0", &format!("water mark = {part}"))], &MISS);
-    // Without a mark all but the last sector are sent when that has come; with one of 4 the
-    // last four are left.
+    // Without a water mark, all sectors but the last have been sent when the last arrives. With a
+    // mark of 4, the last four remain.
     assert_ms(by_part("0.5") - by_part("0.0"), 0.3);
-    // The bus is asked for when all 8 have come.
+    // The bus is requested when all 8 sectors have arrived.
     assert_ms(by_part("1.0") - by_part("0.0"), 0.7);
     let by_segment = |part: &str| {
         let part = format!("by reqsize = 0, High (read) water mark = {part}");
         last(&[("by reqsize = 1, High (read) water mark = 0.0", &part)], &MISS)
     };
-    // Marks of 4 and of 64 sectors: the second is never reached but by the end of the request.
+    // Marks of 4 and of 64 sectors: the second takes effect only at the end of the request.
     assert_ms(by_segment("0.0625") - by_part("0.0"), 0.3);
     assert_ms(by_segment("1.0") - by_part("0.0"), 0.7);
 }
@@ -80,11 +83,12 @@ fn a_read_that_outruns_the_medium_keeps_the_bus_or_wins_it_again() {
         last(&changes, &[(READ, 100, 2, 5)])
     };
     let kept = with("Hold bus entire read xfer = 1, ");
-    // 0.2 ms after the first sector it is sent, 0.2 ms later the bus is left; the second is there
-    // 0.225 ms after that, and the bus 0.3 ms later: kept, it was there.
+    // The first sector is sent after 0.2 ms, and the bus is released 0.2 ms later. The second
+    // sector arrives 0.225 ms after that, and the bus is regained another 0.3 ms later. A held bus
+    // saves these 0.3 ms.
     assert_ms(with("Hold bus entire read xfer = 0, ") - kept, 0.3);
-    // The first sector is with the host 0.325 ms before the second is there; to leave takes
-    // 0.075 ms longer than that.
+    // The host has the first sector 0.325 ms before the second arrives. The release of the bus
+    // takes 0.075 ms longer than that.
     let slow = "Hold bus entire read xfer = 0, Read disconnect afterread = 0.4, \
                 Read disconnect afterwrite = 0.4, ";
     assert_ms(with(slow) - kept, 0.075 + 0.3);
@@ -99,11 +103,11 @@ fn a_write_to_the_medium_wins_the_bus_again_to_say_so() {
     let plain = last(&[through], &write);
     let reselect = ("First reselect overhead = 0.0", "First reselect overhead = 0.2");
     assert_ms(last(&[through, reselect], &write) - plain, 0.2);
-    // 0.7 ms of overhead after a read, a sector over the bus, and 20 ms to leave it: longer
-    // than any seek and a turn.
+    // 0.7 ms overhead after a read, one sector over the bus, and 20 ms to release the bus. This
+    // exceeds any seek with a revolution.
     let leave = ("Max queue", "Write disconnect overhead = 20.0, Max queue");
     assert_ms(last(&[through, leave], &write), 0.7 + 0.1 + 20.0);
-    // The sector comes by after whole turns, whatever the arm took.
+    // The sector arrives after whole revolutions, for any seek time.
     let least = last(&[through, ("Minimum seek delay = 0.0", "Minimum seek delay = 30.0")], &write);
     let turns = (least - plain) / 10.0;
     assert!(least > 0.7 + 30.0 + 0.625 && (turns - turns.round()).abs() < 1e-4, "{least} {plain}");
@@ -113,7 +117,8 @@ fn a_write_to_the_medium_wins_the_bus_again_to_say_so() {
 fn a_bus_slower_than_the_medium_makes_a_write_wait_for_its_data() {
     let through = ("Fast write level = 2", "Fast write level = 0");
     let slow = ("transfer time = 0.1", "transfer time = 5.0");
-    // 8 sectors take 40 ms over the bus; the last is written once it is there.
+    // The transfer of 8 sectors over the bus takes 40 ms. The last sector is written after its
+    // arrival.
     let ms = last(&[through, slow], &[(WRITE, 0, 8, 5)]);
     assert!((0.7 + 40.0 + 0.625..0.7 + 40.0 + 0.625 + 10.01).contains(&ms), "{ms}");
 }
@@ -124,11 +129,11 @@ fn written_data_go_to_the_medium_before_anything_but_what_goes_on_from_them() {
     for name in ["1", "2"] {
         let level = level(name);
         let level = [(level[0].0, level[0].1.as_str())];
-        // After a read 0.5 ms and a sector over the bus; after a write 0.6.
+        // After a read 0.5 ms and one sector over the bus, after a write 0.6 ms.
         let ms = services(&level, &[(WRITE, 100, 1, 5), (WRITE, 101, 1, 0), (WRITE, 20, 1, 0)]);
         assert_ms(ms[0], 0.6);
         assert_ms(ms[1], 0.7);
-        // Both sectors pass under the head first.
+        // Both sectors pass the head first.
         assert!(ms[2] > 1.0, "{ms:?}");
         let none = ("Max queue", "Combine seq writes = 0, Max queue");
         let ms = services(&[level[0], none], &[(WRITE, 100, 1, 5), (WRITE, 101, 1, 0)]);
@@ -142,7 +147,7 @@ fn written_data_go_to_the_medium_before_anything_but_what_goes_on_from_them() {
 fn reading_ahead_is_bounded_as_the_source_has_it() {
     let hit_after = |changes: &[(&str, &str)], then: u64| {
         let ms = last(changes, &[(READ, 0, 8, 5), (READ, then, 1, 100)]);
-        // A hit after a read takes 0.1 ms and a sector over the bus.
+        // A hit after a read takes 0.1 ms and one sector over the bus.
         (ms - 0.2).abs() < 2e-5
     };
     let most = |most: &str| {
@@ -181,11 +186,12 @@ fn reading_ahead_to_a_track_s_end_passes_over_bad_sectors() {
         let ms = services_of(&changes, &requests)[1];
         (ms - 0.2).abs() < 2e-5
     };
-    // The fifth sector of the first track is bad: it holds 0 to 14.
+    // The fifth sector of the first track is defective, so the track has the numbers 0 to 14.
     let to_end = |then| hit_after("continuous read = 1", "slips = [ 4 ]", (0, 2), then);
     assert!(to_end(14) && !to_end(15));
-    // A read that comes from the track before goes on over the next one, by a whole track's 16
-    // sectors: that track, 32 to 46, has a bad one, and so the first of the track behind it is read.
+    // A read that comes from the previous track continues over the next one by a whole track's 16
+    // sectors. The track of 32 to 46 has a defective sector, so the first sector of the following
+    // track is read too.
     let stream = |then| hit_after("continuous read = 4", "slips = [ 36 ]", (12, 6), then);
     assert!(stream(47) && !stream(48));
 }
@@ -197,13 +203,13 @@ fn a_command_that_arrives_stops_reading_ahead_and_waits_for_what_the_head_is_abo
         let ms = services(changes, &[(READ, 0, 8, 5), (READ, 200, 1, 1), (READ, then, 1, 100)]);
         (ms[2] - 0.2).abs() < 2e-5
     };
-    // In the millisecond after the first read, and the 0.1 before, one more sector has come whole;
-    // that the second is understood 20 ms later gives the head no more.
+    // One more complete sector arrives in the 1 ms after the first read and the 0.1 ms before it.
+    // The 20 ms overhead of the second read adds none.
     assert!(hit(&[busy], 8) && !hit(&[busy], 9));
-    // The second comes 0.1 ms after sector 7 has passed, on its track when 8 of 16 have. What is left
-    // of sector 8, 0.525 ms, the overhead, 0.3, and the move of 1.625 over six cylinders bring the
-    // head there when 12.08 sectors have passed: the one wanted, 206 at 12, has just gone by. A
-    // head that leaves in the middle of a sector is there at 11.24.
+    // The second read arrives 0.1 ms after sector 7 has passed, at 8 of 16 sectors of the track.
+    // The rest of sector 8 takes 0.525 ms, the overhead 0.3 ms, and the seek over six cylinders
+    // 1.625 ms. The head then arrives at 12.08 sectors, and the requested sector 206 at 12 has just
+    // passed. A head that leaves in the middle of a sector arrives at 11.24.
     let then = |changes: &[(&str, &str)]| last(changes, &[(READ, 0, 8, 5), (READ, 206, 1, 0)]);
     let moved_ms = 0.3 + 1.625;
     assert_ms(then(&[]), moved_ms + 0.525 + 15.92 * 0.625 + 0.625 + 0.1);
@@ -219,8 +225,8 @@ fn writes_share_a_segment_while_the_one_before_is_being_written() {
         let [first, second, third] = writes;
         last(&[kept], &[(READ, 100, 1, 5), first, second, third, (READ, 110, 1, 100)])
     };
-    // Three writes on each other's heels take one of three segments, and the read's is left; three
-    // that come when the one before is on the medium take all.
+    // Three writes in close succession use one of three segments, and the read's segment remains.
+    // Three writes that each arrive when the previous one is on the medium use all segments.
     assert_ms(read_after(0), 0.2 + 0.1);
     assert!(read_after(100) > 1.0);
 }
@@ -230,7 +236,8 @@ fn the_cached_beginning_of_a_read_goes_to_the_host_at_once_or_at_the_mark() {
     let slow = ("transfer time = 0.1", "transfer time = 20.0");
     let bounded = ("Maximum read-ahead (blks) = 64", "Maximum read-ahead (blks) = 2");
     let reads = [(READ, 0, 8, 5), (READ, 8, 4, 100)];
-    // Two of four are there: 0.1 ms as for a hit, and the bus is busy while the others come.
+    // Two of four sectors are cached: 0.1 ms as for a hit, and the bus is busy while the others
+    // arrive.
     assert_ms(last(&[slow, bounded], &reads), 0.1 + 4.0 * 20.0);
     let marked = ("water mark = 0.0", "water mark = 0.75, Immed transfer partial hit = 0");
     let at_mark = last(&[slow, bounded, marked], &reads);
@@ -276,15 +283,16 @@ fn the_arm_waits_for_the_host_or_does_not() {
         }
         done[1] - done[0]
     };
-    // The second read's sector is there long before the bus is free; or sought only then.
+    // The second read's sector is cached long before the bus is free, or its seek starts only then.
     assert_ms(pair("2"), 50.0);
     assert!(pair("0") > 50.0 + 1.0 + 0.625 && pair("1") > 50.0 + 1.0 + 0.625);
 }
 
-/// When the last of four writes of 8 sectors each, two tracks in all, is done, and how many of
-/// them at that time.
+/// Returns the completion time of the last of four writes of 8 sectors each, two tracks in total,
+/// and the number of writes that complete at that time.
 fn four_in_sequence(combines_writes: bool) -> (f64, usize) {
-    // Skewed by one sector, 0.625 ms: enough for a read's switch of 0.5 ms, not for a write's 2.
+    // The skew is one sector, 0.625 ms. This suffices for a read's head switch of 0.5 ms, not for a
+    // write's 2 ms.
     let mut drive = load_with(&[
         ("tiny.diskspecs", "Fast write level = 2", "Fast write level = 0"),
         ("tiny.model", "track switch = 2.0", "track switch = 1.0"),
@@ -310,9 +318,9 @@ fn four_in_sequence(combines_writes: bool) -> (f64, usize) {
 fn joined_writes_take_a_track_from_where_the_head_comes_down() {
     let ((alone_ms, alone), (joined_ms, joined)) =
         (four_in_sequence(false), four_in_sequence(true));
-    // The head settles 1.375 ms into the second track. Joined, all of it takes a turn from there;
-    // alone, the third write takes that turn, and the fourth is done at the track's end, 8.625 ms
-    // further on. The first is served before the others are understood.
+    // The head settles 1.375 ms into the second track. Joined, the whole track takes one revolution
+    // from there. Alone, the third write takes that revolution, and the fourth ends at the track's
+    // end, 8.625 ms later. The first is served before the others are ready.
     assert_ms(alone_ms - joined_ms, 8.625);
     assert_eq!((alone, joined), (1, 3));
 }

@@ -1,4 +1,4 @@
-//! Bad parameter files: what is said of each.
+//! Error messages for invalid parameter files.
 
 use std::path::Path;
 
@@ -76,7 +76,7 @@ fn load(name: &str, from: &str, to: &str) -> Result<DriveDescription, FileError>
     load_with(&[(name, from, to)])
 }
 
-/// The same with several replacements.
+/// Loads the tiny drive with several replacements.
 pub(super) fn load_with(changes: &[(&str, &str, &str)]) -> Result<DriveDescription, FileError> {
     let read = |path: &Path| {
         let file = path.display().to_string();
@@ -111,7 +111,7 @@ fn the_tiny_drive_loads_as_written() {
     assert!((drive.mechanics.seek.ms(5, 10) - 1.5).abs() < 1e-9);
 }
 
-/// The system in which DiskSim's manual has a drive: driver, bus, controller, bus, drive.
+/// The system of DiskSim's manual that contains a drive: driver, bus, controller, bus, drive.
 const PARV: &str = r#"
 disksim_global Global { Init Seed = 42, Stat definition file = statdefs }
 disksim_bus HOST { type = 1, Arbitration type = 1, Arbitration time = 0.01,
@@ -146,10 +146,10 @@ fn system(from: &str, to: &str) -> Result<DriveDescription, FileError> {
 fn a_system_bounds_its_drive_by_the_slowest_part_of_the_way() {
     let drive = system("", "").expect("a good file");
     assert_eq!(drive.name, "TINY");
-    // Controller 0.175 ms, bus 0.17 for reading and 0.18 for writing.
+    // The controller takes 0.175 ms, the bus 0.17 ms for reads and 0.18 ms for writes.
     assert_eq!(drive.controller.bus_read_sector_ns, 175_000);
     assert_eq!(drive.controller.bus_write_sector_ns, 180_000);
-    // Both buses are won for each command: 0.1 and 0.03 ms.
+    // Arbitration of both buses is added to each command: 0.1 and 0.03 ms.
     assert_eq!(drive.controller.read_hit.after_read_ns, 130_000);
     assert_eq!(drive.controller.reselect_ns, 30_000);
     let other = system("disksim_bus bus2 [", "disksim_bus bus9 [").expect_err("bad").to_string();
@@ -322,8 +322,8 @@ fn broken_syntax_and_files_are_told_with_their_line() {
 
 #[test]
 fn what_files_of_the_field_do_is_taken() {
-    // As in DiskSim's hp_c2490a: the last cylinder's number for the count of cylinders,
-    // and a write that settles sooner than the curve says.
+    // DiskSim's hp_c2490a has both: the last cylinder's number as the count of cylinders, and a
+    // write that settles sooner than the curve predicts.
     let drive = load("tiny.model", "Number of cylinders = 10", "Number of cylinders = 9");
     let drive = drive.expect("one cylinder more than stated");
     assert_eq!((drive.layout.cylinders_in_all(), drive.layout.zones[0].last_cylinder), (10, 9));
@@ -370,7 +370,7 @@ fn a_toml_description_is_told_its_line_too() {
     let error = toml("curve = { value = \"lee\"", "curve = { value = \"square root\"");
     let error = error.expect_err("bad").to_string();
     assert!(error.contains("`write_single_ms`: needs a curve through three figures"), "{error}");
-    // Without skews of its own the drive is formatted for its switches.
+    // Without skews in its description, the drive's format matches its switch times.
     let derived = toml("track_skew_ms", "# track_skew_ms").expect("a drive");
     let given = toml("track_skew_ms = { value = 0.6", "track_skew_ms = { value = 0.55");
     assert_eq!(derived.layout.zones[0].track_skew_sectors, 84.0, "0.55 ms of 914 in 6 ms");

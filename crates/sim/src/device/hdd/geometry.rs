@@ -1,36 +1,33 @@
-//! Where a sector lies: cylinder, head, angle.
+//! Position of a sector: cylinder, head, angle.
 //!
-//! The drive's sectors are numbered along tracks, track after track, cylinder
-//! after cylinder, zone after zone; outer zones have more sectors on a track.
-//! Sectors set aside as spares, sectors that the maker found bad and slipped
-//! over, and management areas take no number; a sector that went bad later is
-//! remapped to a spare. All of that is folded, once, into a sorted table of
-//! *runs*: spans of numbers whose places follow each other. A look-up is a
-//! binary search in it and two divisions.
+//! Sector numbers run along tracks, then cylinders, then zones. Outer zones have more sectors per
+//! track. Spares, defective sectors slipped by the manufacturer, and management areas have no
+//! number. A sector that failed later is remapped to a spare. At construction, all this is
+//! converted into a sorted table of *runs*: ranges of numbers with adjacent positions. A look-up
+//! takes one binary search and two divisions.
 //!
-//! Angles are fractions of a revolution in units of 2⁻⁶⁴, so that wrapping
-//! arithmetic is arithmetic modulo a revolution, and a skew multiplied by
-//! millions of tracks loses nothing.
+//! Angles are fractions of a revolution in units of 2⁻⁶⁴. Wrapping arithmetic is then arithmetic
+//! modulo one revolution, and a skew multiplied by millions of tracks loses no precision.
 
 use std::ops::Range;
 
 use super::layout::{DiskZone, DriveLayout, TrackOrder};
 
-/// A fraction of a revolution, in units of 2⁻⁶⁴ revolution.
+/// An angle in units of 2⁻⁶⁴ revolution.
 pub(super) type Angle = u64;
 
-/// Sectors of one zone whose places follow each other without a gap.
+/// Sectors of one zone with adjacent positions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct SectorRun {
-    /// The place of its first sector, counted in sectors from the start of the zone.
+    /// Position of the first sector, counted in sectors from the start of the zone.
     place: u64,
-    /// Its zone.
+    /// Index of the zone.
     zone: u32,
-    /// Turns all its sectors by this much: slips push the skew in some sparing schemes.
+    /// Extra angle of all its sectors: slips shift the skew in some sparing schemes.
     push: Angle,
 }
 
-/// What the look-up needs of a zone.
+/// Data of a zone for the look-up.
 #[derive(Clone, Copy, Debug)]
 struct ZoneGeometry {
     first_cylinder: u32,
@@ -38,29 +35,29 @@ struct ZoneGeometry {
     sector_width: Angle,
     offset: Angle,
     track_skew: Angle,
-    /// What a whole cylinder turns the next one by: its track switches and the cylinder switch.
+    /// Angle between consecutive cylinders: the sum of the track skews and the cylinder skew.
     cylinder_turn: Angle,
 }
 
-/// Where a sector lies, and how far the numbers go on from there along the track.
+/// Position of a sector, and the number of consecutive sectors after it on the track.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct SectorPosition {
-    /// The cylinder.
+    /// Cylinder number.
     pub cylinder: u32,
-    /// The head (the surface).
+    /// Head (surface) number.
     pub head: u32,
-    /// Where the sector begins.
+    /// Angle at which the sector starts.
     pub angle: Angle,
-    /// How wide a sector is here.
+    /// Angle of one sector in this zone.
     pub sector_width: Angle,
-    /// How many sectors, this one included, follow each other on this track.
+    /// Number of consecutive sectors on this track, including this one.
     pub run_sectors: u32,
 }
 
-/// The drive's map from sector numbers to places.
+/// Mapping from sector numbers to positions.
 #[derive(Clone, Debug)]
 pub(super) struct Geometry {
-    /// The first number of each run, ascending, and one past the end of all.
+    /// First sector number of each run in ascending order, followed by the end of the last run.
     firsts: Vec<u64>,
     runs: Vec<SectorRun>,
     zones: Vec<ZoneGeometry>,
@@ -70,7 +67,7 @@ pub(super) struct Geometry {
 }
 
 impl Geometry {
-    /// Folds a checked layout into the table.
+    /// Builds the table from a checked layout.
     pub(super) fn new(layout: &DriveLayout) -> Geometry {
         let mut geometry = Geometry {
             firsts: vec![0],
@@ -88,30 +85,30 @@ impl Geometry {
         geometry
     }
 
-    /// How many numbered sectors the zones hold.
+    /// Number of numbered sectors in all zones.
     pub(super) fn held_sectors(&self) -> u64 {
         self.firsts[self.runs.len()]
     }
 
-    /// The size of the drive in sectors.
+    /// Size of the drive in sectors.
     pub(super) fn sectors(&self) -> u64 {
         self.sectors
     }
 
-    /// The run in which `sector` lies.
+    /// Returns the run that contains `sector`.
     fn run_of(&self, sector: u64) -> usize {
         self.firsts.partition_point(|first| *first <= sector) - 1
     }
 
-    /// The numbers on the track of `sector`, bad sectors that are slipped over notwithstanding;
-    /// one that is remapped to another track ends them.
+    /// Returns the sector numbers on the track of `sector`. Slipped sectors do not interrupt the
+    /// range. A sector that is remapped to another track ends it.
     pub(super) fn track(&self, sector: u64) -> Range<u64> {
         let index = self.run_of(sector);
         let run = &self.runs[index];
         let track_sectors = u64::from(self.zones[run.zone as usize].track_sectors);
         let place = run.place + (sector - self.firsts[index]);
         let track = place / track_sectors;
-        // Where the track begins and ends in the count of a run's places.
+        // Start and end of the track, in positions of the zone.
         let begin = track * track_sectors;
         let end = begin + track_sectors;
         let is_here = |other: &SectorRun| other.zone == run.zone;
@@ -136,12 +133,12 @@ impl Geometry {
         start..self.firsts[last + 1].min(self.firsts[last] + (end - self.runs[last].place))
     }
 
-    /// How many sectors a track has where `sector` lies, numbered or not.
+    /// Number of sectors on the track of `sector`, including those without a number.
     pub(super) fn track_sectors(&self, sector: u64) -> u32 {
         self.zones[self.runs[self.run_of(sector)].zone as usize].track_sectors
     }
 
-    /// The place of `sector`, which lies within the drive.
+    /// Returns the position of `sector`, which must lie within the drive.
     pub(super) fn locate(&self, sector: u64) -> SectorPosition {
         let index = self.run_of(sector);
         let run = &self.runs[index];
@@ -169,7 +166,8 @@ impl Geometry {
         }
     }
 
-    /// Which surface holds the `nth` track of a cylinder: serpentine maps turn back each time.
+    /// Returns the surface of the `nth` track of a cylinder. Serpentine mappings reverse the order
+    /// in alternate cylinders.
     fn surface(&self, zone: &ZoneGeometry, cylinder: u64, nth: u32) -> u32 {
         let turned = match self.mapping {
             TrackOrder::Cylinders => false,
@@ -181,9 +179,9 @@ impl Geometry {
 
     /// Numbers the sectors of one zone, region by region of its sparing scheme.
     ///
-    /// A region takes as many numbers as its sectors less its spares; bad sectors are
-    /// slipped over, so that the numbers run on into the spares. The management area at
-    /// the front of the zone takes the first numbers away.
+    /// A region provides as many numbers as its sectors minus its spares. Defective sectors are
+    /// skipped, so the numbers extend into the spares. The management area at the front of the zone
+    /// uses up the first numbers.
     fn number_zone(&mut self, layout: &DriveLayout, index: usize) {
         let zone = &layout.zones[index];
         let zone_sectors = zone.physical_sectors(layout.heads);
@@ -199,7 +197,7 @@ impl Geometry {
             let end = (region + region_sectors).min(zone_sectors);
             let first_slip = slips.partition_point(|slip| *slip < region);
             let here = &slips[first_slip..slips.partition_point(|slip| *slip < end)];
-            // A last region cut short by the end of the zone has no spares of its own.
+            // A last region that is cut off by the end of the zone has no spares.
             let is_whole = end - region == region_sectors;
             let spares = if is_whole { layout.sparing.region_spares(zone) } else { 0 };
             let usable = layout.sparing.usable(region, end, spares, here.len() as u64);
@@ -222,7 +220,8 @@ impl Geometry {
         }
     }
 
-    /// Appends `count` sectors from `place`, pulling remapped sectors out to their spares.
+    /// Appends `count` sectors from the start of `run`. Remapped sectors become runs at their
+    /// spares.
     fn push_run(&mut self, remaps: &[(u64, u64)], run: SectorRun, count: u64) {
         let end = run.place + count;
         let first = remaps.partition_point(|(bad, _)| *bad < run.place);
@@ -235,7 +234,7 @@ impl Geometry {
         self.append(SectorRun { place: from, ..run }, end - from);
     }
 
-    /// Appends a run, joined to the last one where it goes on from it.
+    /// Appends a run, or extends the last one if the positions are adjacent.
     fn append(&mut self, run: SectorRun, count: u64) {
         if count == 0 {
             return;
@@ -255,8 +254,9 @@ impl Geometry {
     }
 }
 
+/// Computes the look-up data of a zone.
 fn facts(zone: &DiskZone, heads: u32) -> ZoneGeometry {
-    // Rounded down, so that the last sector of a track ends within the revolution.
+    // Rounded down, so the last sector of a track ends within the revolution.
     let width = u64::MAX / u64::from(zone.track_sectors);
     let turn =
         |sectors: f64| (sectors.rem_euclid(f64::from(zone.track_sectors)) * width as f64) as Angle;
@@ -290,7 +290,7 @@ mod tests {
         Geometry::new(&layout)
     }
 
-    /// Cylinder, head and angle in quarters of a revolution.
+    /// Returns cylinder, head, and angle in quarters of a revolution.
     fn place(geometry: &Geometry, sector: u64) -> (u32, u32, u64) {
         let place = geometry.locate(sector);
         (place.cylinder, place.head, (place.angle >> 62) + ((place.angle >> 61) & 1)) // rounded
@@ -342,11 +342,11 @@ mod tests {
         assert_eq!(geometry.sectors(), 22);
         assert_eq!(place(&geometry, 1), (0, 0, 1));
         assert_eq!(place(&geometry, 2), (0, 0, 3));
-        assert_eq!(place(&geometry, 4), (2, 1, 3)); // place 5 is bad, 23 stands in
+        assert_eq!(place(&geometry, 4), (2, 1, 3)); // position 5 is defective, 23 replaces it
         assert_eq!(place(&geometry, 5), (0, 1, 2));
         assert_eq!(geometry.locate(0).run_sectors, 2);
-        // The first track holds three numbers, on both sides of the bad sector; the second is cut
-        // in three by the sector that is elsewhere.
+        // The first track has three numbers, around the slipped sector. The second is split in
+        // three by the remapped sector.
         assert_eq!((geometry.track(0), geometry.track(2)), (0..3, 0..3));
         assert_eq!([3, 4, 5].map(|sector| geometry.track(sector)), [3..4, 4..5, 5..7]);
         assert_eq!(geometry.track(7), 7..11);

@@ -1,19 +1,18 @@
-//! Fields of a drive's description that the user gives on the command line:
-//! `hdd,rpm=15000`, `hdd,drive=sata,cache.segments=8`.
+//! Fields of a drive's description that the user sets on the command line: `hdd,rpm=15000`,
+//! `hdd,drive=sata,cache.segments=8`.
 //!
-//! A field is named by its full path in the description, or by its last word
-//! where only one field ends so; one that the description leaves to its default
-//! is named in full. The value takes the place of the one in the
+//! The key is the full path of a field in the description, or its last word if that is unambiguous.
+//! A field that the description omits needs its full path. The value replaces the one in the
 //! description, with the same unit and bounds.
 
 use readpath_core::policy::{Spec, SpecError};
 
 use crate::fields::{FieldBlock, FieldValue, NamedValue};
 
-/// Sets in `root` every field that `spec` names, but for the keys in `own`.
+/// Sets in `root` every field that `spec` names, except the keys in `own`.
 ///
 /// # Errors
-/// There is no such field, more than one, or the value is no number where one is needed.
+/// Fails when no field or more than one matches, and on a non-number for a numeric field.
 pub fn set_fields(
     root: &mut FieldBlock,
     spec: &Spec,
@@ -49,6 +48,7 @@ pub fn set_fields(
     Ok(())
 }
 
+/// Collects the full paths of all fields with a single value.
 fn list_paths(block: &FieldBlock, prefix: &str, paths: &mut Vec<String>) {
     for field in &block.fields {
         let path = format!("{prefix}{}", field.key);
@@ -60,8 +60,8 @@ fn list_paths(block: &FieldBlock, prefix: &str, paths: &mut Vec<String>) {
     }
 }
 
-/// Adds a field that the description leaves out, named in full; false when there is no such
-/// block. Whether the block has such a field is found when the drive is built from it.
+/// Adds a field that the description omits, named by its full path. Returns false if the block does
+/// not exist. The field name is checked later, when the drive is built.
 fn add(root: &mut FieldBlock, path: &str, text: &str) -> bool {
     let Some((first, rest)) = path.split_once('.') else { return false };
     let Some(field) = root.fields.iter_mut().find(|field| field.key == first) else { return false };
@@ -74,6 +74,7 @@ fn add(root: &mut FieldBlock, path: &str, text: &str) -> bool {
     true
 }
 
+/// Replaces the value of the field at `path`.
 fn set(
     block: &mut FieldBlock,
     path: &str,
@@ -96,6 +97,7 @@ fn set(
     Ok(())
 }
 
+/// Returns the error for an invalid value.
 fn refused(spec: &Spec, key: &str, value: &str, expected: String) -> SpecError {
     let (name, key, value) = (spec.name.clone(), key.to_owned(), value.to_owned());
     SpecError::BadValue { name, key, value, expected }

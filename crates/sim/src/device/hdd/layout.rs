@@ -1,65 +1,66 @@
-//! The description of a drive's surfaces: zones, skews, spares, bad sectors.
+//! The description of a drive's surfaces: zones, skews, spares, defective sectors.
 //!
-//! Schemes and their numbers are those of DiskSim's `dm_layout_g1`, since that
-//! is the format in which extracted drives are described.
+//! Schemes and their numbers follow DiskSim's `dm_layout_g1`, the format of extracted drive
+//! descriptions.
 
-/// In which order the tracks of a cylinder and of the next one are numbered.
+/// Numbering order of the tracks in consecutive cylinders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum TrackOrder {
     /// Surface 0 first in every cylinder (DiskSim's scheme 0).
     #[default]
     Cylinders,
-    /// The surfaces back and forth, so that a cylinder switch switches no head; each
-    /// zone begins at surface 0 (scheme 1).
+    /// Alternating surface order, so a cylinder switch needs no head switch. Each zone begins at
+    /// surface 0 (scheme 1).
     SerpentineInZone,
-    /// Likewise, with even cylinders always ascending (scheme 2).
+    /// Alternating surface order, with ascending order in even cylinders of the disk (scheme 2).
     SerpentineOnDisk,
 }
 
-/// Where spare sectors lie and what becomes of the numbers after a slipped sector.
+/// Location of spare sectors, and effect of a slipped sector on the following numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum SparingScheme {
     /// No spares (scheme 0).
     #[default]
     None,
-    /// Whole spare tracks at the end of the zone; slips and remaps name tracks (scheme 1).
+    /// Whole spare tracks at the end of the zone. Slips and remaps name tracks (scheme 1).
     TracksPerZone,
     /// Spare sectors at the end of each cylinder (scheme 2).
     PerCylinder,
     /// Spare sectors at the end of each track (scheme 3).
     PerTrack,
-    /// As 2, but slips leave the spares alone: numbers run on to the zone's end (scheme 4).
+    /// Like scheme 2, but slips do not use the spares: numbers continue to the end of the zone
+    /// (scheme 4).
     PerCylinderSlipToEnd,
     /// Spare sectors at the front of each cylinder (scheme 5).
     CylinderFront,
-    /// As 5, but slips leave the spares alone (scheme 6).
+    /// Like scheme 5, but slips do not use the spares (scheme 6).
     CylinderFrontSlipToEnd,
     /// Spares only at the end of the disk (scheme 7).
     EndOfDisk,
-    /// Spare sectors at the end of each range of so many cylinders (scheme 8).
+    /// Spare sectors at the end of each range of cylinders (scheme 8).
     PerRange {
-        /// Cylinders in a range; at least 1.
+        /// Cylinders in a range, at least 1.
         cylinders: u32,
     },
     /// Spare sectors at the end of each zone (scheme 9).
     PerZone,
-    /// As 9, but slips leave the spares alone (scheme 10).
+    /// Like scheme 9, but slips do not use the spares (scheme 10).
     PerZoneSlipToEnd,
 }
 
-/// The part of a region that takes numbers.
+/// The part of a region that contains numbered sectors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct UsableSectors {
-    /// The first sector that may.
+    /// First usable sector.
     pub start: u64,
-    /// The end, exclusive.
+    /// End of the usable sectors, exclusive.
     pub end: u64,
-    /// How many numbers at most.
+    /// Maximum number of numbered sectors.
     pub numbers_max: u64,
 }
 
 impl SparingScheme {
-    /// How many sectors make one region of this scheme.
+    /// Returns the number of sectors in one region of this scheme.
     pub(super) fn region_sectors(self, zone: &DiskZone, heads: u32) -> u64 {
         let cylinder_sectors = u64::from(zone.track_sectors) * u64::from(heads);
         match self {
@@ -73,7 +74,7 @@ impl SparingScheme {
         }
     }
 
-    /// How many spare sectors a region has.
+    /// Returns the number of spare sectors in a region.
     pub(super) fn region_spares(self, zone: &DiskZone) -> u64 {
         match self {
             SparingScheme::None | SparingScheme::EndOfDisk => 0,
@@ -82,7 +83,7 @@ impl SparingScheme {
         }
     }
 
-    /// Whether numbers pass over slipped sectors without using the region's spares.
+    /// Returns true if numbers skip slipped sectors without use of the region's spares.
     fn leaves_spares_alone(self) -> bool {
         matches!(
             self,
@@ -93,15 +94,15 @@ impl SparingScheme {
         )
     }
 
-    /// Which sectors of the region `start..end` take numbers, `spares` being spare and
-    /// `slips` slipped.
+    /// Returns the part of the region `start..end` that contains numbered sectors. The region has
+    /// `spares` spare and `slips` slipped sectors.
     pub(super) fn usable(self, start: u64, end: u64, spares: u64, slips: u64) -> UsableSectors {
         let spares = spares.min(end - start);
         let is_front =
             matches!(self, SparingScheme::CylinderFront | SparingScheme::CylinderFrontSlipToEnd);
         match (is_front, self.leaves_spares_alone()) {
             (true, true) => UsableSectors { start: start + spares, end, numbers_max: u64::MAX },
-            // Each slip moves the first number one spare further to the front.
+            // Each slip moves the first number forward by one spare.
             (true, false) => UsableSectors {
                 start: start + spares.saturating_sub(slips),
                 end,
@@ -112,7 +113,7 @@ impl SparingScheme {
         }
     }
 
-    /// Whether slips in earlier regions of the zone turn the later ones.
+    /// Returns true if slips in earlier regions of the zone shift the angle of later ones.
     ///
     /// DiskSim: in the schemes by cylinder and by track "slips also push skew forward".
     pub(super) fn slips_push_skew(self) -> bool {
@@ -126,7 +127,7 @@ impl SparingScheme {
         )
     }
 
-    /// The zone's slipped sectors; slipped tracks spread out into theirs.
+    /// Returns the zone's slipped sectors. Slipped tracks are expanded into their sectors.
     pub(super) fn slipped_sectors(self, zone: &DiskZone) -> Vec<u64> {
         match self {
             SparingScheme::TracksPerZone => {
@@ -137,7 +138,8 @@ impl SparingScheme {
         }
     }
 
-    /// The zone's remapped sectors with their spares; remapped tracks spread out into theirs.
+    /// Returns the zone's remapped sectors with their spares. Remapped tracks are expanded into
+    /// their sectors.
     pub(super) fn remapped_sectors(self, zone: &DiskZone) -> Vec<(u64, u64)> {
         match self {
             SparingScheme::TracksPerZone => {
@@ -153,33 +155,33 @@ impl SparingScheme {
     }
 }
 
-/// One zone: cylinders with the same number of sectors on each track.
+/// A zone: cylinders with the same number of sectors per track.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DiskZone {
-    /// The first cylinder.
+    /// First cylinder.
     pub first_cylinder: u32,
-    /// The last cylinder, included.
+    /// Last cylinder, inclusive.
     pub last_cylinder: u32,
-    /// Sectors on a track.
+    /// Sectors per track.
     pub track_sectors: u32,
-    /// By how many sectors the zone's first sector is turned against the index mark.
+    /// Angle of the zone's first sector from the index mark, in sectors.
     pub offset_sectors: f64,
-    /// Sectors at the front that take no number (a management area).
+    /// Sectors without a number at the front (a management area).
     pub front_sectors: u64,
-    /// By how many sectors a track is turned against the one before it on the cylinder.
+    /// Skew between consecutive tracks of a cylinder, in sectors.
     pub track_skew_sectors: f64,
-    /// By how many sectors a cylinder's first track is turned against the track before it.
+    /// Skew between a cylinder's first track and the preceding track, in sectors.
     pub cylinder_skew_sectors: f64,
-    /// Spares in each region of the sparing scheme: sectors, or tracks.
+    /// Spares per region of the sparing scheme, in sectors or tracks.
     pub spares: u64,
-    /// Bad sectors (or tracks) that the numbers skip, counted from the zone's start.
+    /// Defective sectors (or tracks) without a number, counted from the start of the zone.
     pub slips: Vec<u64>,
-    /// Bad sectors (or tracks) and the spares in their place, counted from the zone's start.
+    /// Defective sectors (or tracks) and their spares, counted from the start of the zone.
     pub remaps: Vec<(u64, u64)>,
 }
 
 impl DiskZone {
-    /// All sectors of the zone, numbered or not.
+    /// Returns the number of sectors in the zone, with or without a number.
     pub fn physical_sectors(&self, heads: u32) -> u64 {
         let cylinders = u64::from(self.last_cylinder - self.first_cylinder) + 1;
         cylinders * u64::from(heads) * u64::from(self.track_sectors)
@@ -189,34 +191,34 @@ impl DiskZone {
 /// A drive's surfaces.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DriveLayout {
-    /// Surfaces with a head; at least 1.
+    /// Number of surfaces with a head, at least 1.
     pub heads: u32,
-    /// Cylinders in all, as stated; the zones may reach one further.
+    /// Stated number of cylinders. The zones may extend one further.
     pub cylinders: u32,
-    /// The size that the drive states, in sectors; what the zones hold when absent.
+    /// Stated size in sectors. If absent, the size is the sum of the zones.
     pub sectors: Option<u64>,
-    /// In which order tracks are numbered.
+    /// Numbering order of the tracks.
     pub mapping: TrackOrder,
-    /// Where spares lie.
+    /// Location of spares.
     pub sparing: SparingScheme,
     /// The zones, outermost first.
     pub zones: Vec<DiskZone>,
 }
 
-/// How much less than it states a drive's zones may hold: parameter files in the field are
-/// off by a few parts in a thousand, and DiskSim takes the zones' sum for the size.
+/// Maximum ratio of the stated size to the sum of the zones. Existing parameter files deviate by a
+/// few parts per thousand, and DiskSim uses the sum of the zones.
 const STATED_SIZE_RATIO_MAX: f64 = 1.01;
 
 impl DriveLayout {
-    /// How many cylinders there are.
+    /// Returns the number of cylinders, stated or used by the zones.
     pub fn cylinders_in_all(&self) -> u32 {
         self.zones.iter().map(|zone| zone.last_cylinder + 1).max().unwrap_or(0).max(self.cylinders)
     }
 
-    /// Checks what one field alone can't tell: that the geometry is one.
+    /// Checks the fields against each other.
     ///
     /// # Errors
-    /// The zone (if it is one zone's fault), the field, and what contradicts it.
+    /// Returns the zone (if one zone is wrong), the field, and the contradiction.
     pub(super) fn check(&self) -> Result<(), (Option<usize>, &'static str, String)> {
         if self.zones.is_empty() {
             return Err((None, "zones", "is empty; a drive has at least one zone".to_owned()));
@@ -235,8 +237,8 @@ impl DriveLayout {
                     format!("{first} lies in the zone before, up to {before}"),
                 );
             }
-            // One more is let pass: files in the field number cylinders from 0 and state the
-            // last one for their count (DiskSim's hp_c2490a does).
+            // One extra cylinder is accepted. Some existing files number cylinders from 0 and state
+            // the last number as the count (DiskSim's hp_c2490a does).
             if last > self.cylinders {
                 let all = self.cylinders;
                 return fail(

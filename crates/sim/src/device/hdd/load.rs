@@ -1,9 +1,9 @@
-//! A hard disk from text: `hdd`, `hdd,drive=NAME`, `hdd,toml=FILE`, `hdd,disksim=FILE`;
-//! any field of the first three's description after them, as in `hdd,rpm=15000`.
+//! Builds a hard disk from text: `hdd`, `hdd,drive=NAME`, `hdd,toml=FILE`, `hdd,disksim=FILE`. The
+//! first three accept further keys that set fields of the description, as in `hdd,rpm=15000`.
 //!
-//! DiskSim's files of drives may leave the bus to the file of the whole system by a transfer
-//! time of 0: `disksim=FILE` takes either, a `.diskspecs` or the `.parv` that names it. Beside
-//! any of them `bus_read_ns=N` and `bus_write_ns=N` give the host's bus, the time for a sector.
+//! DiskSim's drive files can leave the bus to the file of the whole system by a transfer time of 0.
+//! `disksim=FILE` accepts both: a `.diskspecs` file, or the `.parv` file that names it. All forms
+//! accept `bus_read_ns=N` and `bus_write_ns=N`, the transfer time of a sector on the host's bus.
 
 use std::fmt;
 use std::path::Path;
@@ -17,7 +17,7 @@ use crate::fields::{FieldBlock, FieldValue, FileError, toml_text};
 use crate::input_file;
 use crate::path_text;
 
-/// The drives that are built in: name, what it is, its description.
+/// Built-in drives: name, one-line summary, description in TOML.
 const DRIVES: [(&str, &str, &str); 4] = [
     ("scsi2002", "a 10,000 rpm SCSI drive of 2002", include_str!("drives/scsi2002.toml")),
     ("scsi2001", "a 10,000 rpm SCSI drive of 2000 and 2001", include_str!("drives/scsi2001.toml")),
@@ -25,12 +25,12 @@ const DRIVES: [(&str, &str, &str); 4] = [
     ("sata", "a large 7,200 rpm SATA drive of today", include_str!("drives/sata.toml")),
 ];
 
-/// Why a hard disk can't be built.
+/// Error when a hard disk is built.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HddError {
-    /// The text that names it is wrong.
+    /// The device text is invalid.
     Spec(SpecError),
-    /// The file that describes it is wrong.
+    /// The description file is invalid.
     File(FileError),
 }
 
@@ -57,31 +57,32 @@ impl From<FileError> for HddError {
     }
 }
 
-/// The names of the built-in drives, each with what it is.
+/// Returns the names of the built-in drives with a one-line summary.
 pub fn drives() -> impl Iterator<Item = (&'static str, &'static str)> {
     DRIVES.iter().map(|(name, what, _)| (*name, *what))
 }
 
-/// Builds the hard disk that `spec` names, its platter at a phase drawn from `seed`.
+/// Builds the hard disk that `spec` names. The initial angle of the platter is derived from `seed`.
 ///
 /// # Errors
-/// The spec or the file that it names is wrong.
+/// Fails when the spec or its file is invalid.
 pub fn build_hdd(spec: &Spec, seed: u64) -> Result<Hdd, HddError> {
     Ok(Hdd::new(&drive_of(spec)?, seed))
 }
 
-/// The drive that `spec` names: `drive=NAME` built in, `toml=FILE`, or `disksim=FILE`.
+/// Returns the drive that `spec` names: built in (`drive=NAME`), from `toml=FILE`, or from
+/// `disksim=FILE`.
 ///
 /// # Errors
-/// The spec or the file that it names is wrong.
+/// Fails when the spec or its file is invalid.
 pub fn drive_of(spec: &Spec) -> Result<DriveDescription, HddError> {
     described(spec).map(|(drive, _)| drive)
 }
 
-/// Every field of the drive that `spec` names, with value, unit and source.
+/// Returns every field of the drive that `spec` names, with value, unit and source.
 ///
 /// # Errors
-/// As [`drive_of`].
+/// Fails in the same cases as [`drive_of`].
 pub fn parameters(spec: &Spec) -> Result<Vec<DeviceParameter>, HddError> {
     let (_, block) = described(spec)?;
     let mut parameters = Vec::new();
@@ -89,17 +90,18 @@ pub fn parameters(spec: &Spec) -> Result<Vec<DeviceParameter>, HddError> {
     Ok(parameters)
 }
 
-/// Reads the drive that a DiskSim `.diskspecs` file describes, with the files that it names.
+/// Reads the drive from a DiskSim `.diskspecs` file and the files that it names.
 ///
 /// # Errors
-/// What is wrong, with file, line, field, unit and bound.
+/// Describes the problem with file, line, field, unit and bound.
 pub fn drive_from_disksim(path: &Path) -> Result<DriveDescription, FileError> {
     super::disksim::load(path, &read_text).map(|(drive, _)| drive)
 }
 
-/// What is no field of a description.
+/// Keys of the device text that are not fields of a description.
 const OWN: [&str; 5] = ["drive", "toml", "disksim", "bus_read_ns", "bus_write_ns"];
 
+/// Reads the description that `spec` names, as a drive and as its fields.
 fn described(spec: &Spec) -> Result<(DriveDescription, FieldBlock), HddError> {
     let sources = ["drive", "toml", "disksim"].map(|key| spec.parameters.get_key_value(key));
     if sources.iter().flatten().count() > 1 {
@@ -112,7 +114,7 @@ fn described(spec: &Spec) -> Result<(DriveDescription, FieldBlock), HddError> {
         }));
     }
     let (mut drive, block) = read_description(spec)?;
-    // As in DiskSim, the slower of drive and bus counts.
+    // The slower of drive and bus determines the rate, as in DiskSim.
     let controller = &mut drive.controller;
     for (key, sector_ns) in [
         ("bus_read_ns", &mut controller.bus_read_sector_ns),
@@ -130,9 +132,10 @@ fn described(spec: &Spec) -> Result<(DriveDescription, FieldBlock), HddError> {
     Ok((drive, block))
 }
 
+/// Reads the description from its file or from the built-in text.
 fn read_description(spec: &Spec) -> Result<(DriveDescription, FieldBlock), HddError> {
     if let Some(path) = spec.parameters.get("disksim") {
-        // A field there belongs to the file; it is not set beside it.
+        // The fields of a DiskSim file cannot be set on the command line.
         spec.only(&OWN)?;
         return Ok(super::disksim::load(&path_text::decode(path), &read_text)?);
     }
@@ -157,7 +160,7 @@ fn read_description(spec: &Spec) -> Result<(DriveDescription, FieldBlock), HddEr
     read_toml(text, Path::new(name), spec)
 }
 
-/// The drive that a TOML text describes, with the fields that `spec` gives in place of its own.
+/// Builds the drive from a TOML text, with the fields that `spec` replaces.
 fn read_toml(
     text: &str,
     file: &Path,
@@ -170,11 +173,13 @@ fn read_toml(
     Ok((drive, root))
 }
 
+/// Reads a description file with a limit on its size.
 fn read_text(path: &Path) -> Result<String, String> {
     let text = input_file::text(path, input_file::TEXT_BYTES_MAX);
     text.map_err(|error| format!("can't be read: {error}"))
 }
 
+/// Collects the fields of a block in printable form, with full paths.
 fn list(block: &FieldBlock, prefix: &str, parameters: &mut Vec<DeviceParameter>) {
     for field in &block.fields {
         let name = format!("{prefix}{}", field.key);

@@ -1,9 +1,9 @@
-//! The moving parts: an arm that seeks, platters that turn.
+//! The moving parts: an arm that seeks, and rotating platters.
 //!
-//! The platter's angle is a function of time alone, `phase + time ÷ period`, so
-//! it is *tracked from one request to the next*: what a request waits for its
-//! sector depends on when the one before it ended. Times are in ns, angles in
-//! units of 2⁻⁶⁴ revolution; nothing here is a float but the curve of the seeks.
+//! The platter's angle is a function of time alone: `phase + time ÷ period`. It is *tracked from
+//! one request to the next*: the rotational delay of a request depends on the end of the previous
+//! one. Times are in ns, angles in units of 2⁻⁶⁴ revolution. Only the seek curve uses floating
+//! point.
 
 use readpath_core::request::Op;
 
@@ -11,33 +11,33 @@ use super::drive::{AccessTime, MechanicsSpec};
 use super::geometry::{Angle, SectorPosition};
 use super::seek::SeekCurve;
 
-/// A sector mark that was passed by less than this is still caught.
+/// Tolerance in ns for a sector mark that has just passed the head.
 ///
-/// Ends of transfers are rounded to whole ns; without it the next sector of a
-/// stream could seem to have just gone by, at the price of a revolution.
+/// Ends of transfers are rounded to whole ns. Without the tolerance, the next sector of a stream
+/// could seem to have passed, which would cost a revolution.
 const MARK_TOLERANCE_NS: u64 = 500;
 
-/// Over which track the heads are.
+/// Track under the heads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct HeadPosition {
-    /// The cylinder.
+    /// Cylinder number.
     pub cylinder: u32,
-    /// The head in use.
+    /// Head in use.
     pub head: u32,
 }
 
-/// Sectors of one track passing under the head.
+/// Transfer of sectors of one track under the head.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct SectorPass {
-    /// When the arm has settled over the track.
+    /// Time at which the arm has settled over the track.
     pub settled_at: u64,
-    /// When the first sector begins.
+    /// Start of the first sector.
     pub begin: u64,
-    /// When the last one has ended.
+    /// End of the last sector.
     pub end: u64,
 }
 
-/// The arm's and the spindle's laws; it holds no state of a run.
+/// Timing of arm and spindle. It contains no changing state.
 #[derive(Clone, Debug)]
 pub(super) struct Mechanics {
     seek: SeekCurve,
@@ -51,14 +51,16 @@ pub(super) struct Mechanics {
     zero_latency_write: bool,
     /// The platter's angle at time 0.
     phase: Angle,
-    /// Revolution units in a ns.
+    /// Rotation per ns.
     rotation_per_ns: u64,
-    /// Length of a revolution in 2⁻¹⁶ ns.
+    /// Duration of a revolution in 2⁻¹⁶ ns.
     period_q16: u64,
+    /// The tolerance [`MARK_TOLERANCE_NS`] as an angle.
     mark_tolerance: Angle,
 }
 
 impl Mechanics {
+    /// Creates the timing of a drive with `cylinders`, with its platter at `phase` at time 0.
     pub(super) fn new(spec: &MechanicsSpec, cylinders: u32, phase: Angle) -> Mechanics {
         let mut mechanics = Mechanics {
             seek: spec.seek.clone(),
@@ -82,28 +84,29 @@ impl Mechanics {
         mechanics
     }
 
-    /// Turns the platter back by `late_ns`: every sector comes by so much later.
+    /// Rotates the platter back by `late_ns`, so every sector arrives that much later.
     pub(super) fn shift_phase(&mut self, late_ns: i64) {
         let turn = self.rotation_per_ns.wrapping_mul(late_ns as u64);
         self.phase = self.phase.wrapping_sub(turn);
     }
 
-    /// Length of a revolution in ns.
+    /// Duration of a revolution in ns.
     pub(super) fn period_ns(&self) -> u64 {
         self.period_q16 >> 16
     }
 
-    /// The platter's angle at `at`.
+    /// Returns the platter's angle at time `at`.
     pub(super) fn angle_at(&self, at: u64) -> Angle {
         self.phase.wrapping_add(self.rotation_per_ns.wrapping_mul(at))
     }
 
-    /// How long the platter takes to turn by `angle`.
+    /// Returns the time for a rotation by `angle`.
     pub(super) fn rotation_ns(&self, angle: Angle) -> u64 {
         ((u128::from(angle) * u128::from(self.period_q16)) >> 80) as u64
     }
 
-    /// A move over `distance` cylinders to another head or the same, until `op` can begin.
+    /// Returns the time of a seek over `distance` cylinders, with or without a head switch, until
+    /// `op` can begin.
     fn settled_ns(&self, distance: u32, is_same_head: bool, op: Op) -> u64 {
         let first_request_ns = if is_same_head { 0 } else { self.head_switch_ns };
         let seek_ns = |curve: &SeekCurve| curve.ns(distance, self.cylinders);
@@ -119,12 +122,12 @@ impl Mechanics {
         }
     }
 
-    /// How many whole sectors of `width` come by in `ns`, at most a revolution.
+    /// Returns the number of whole sectors of `width` that pass in `ns`, at most one revolution.
     pub(super) fn sectors_in(&self, ns: u64, width: Angle) -> u64 {
         self.rotation_per_ns.saturating_mul(ns) / width
     }
 
-    /// How long from `from` until `to` comes by.
+    /// Returns the rotation time between two angles.
     fn wait_ns(&self, from: Angle, to: Angle) -> u64 {
         let turn = to.wrapping_sub(from);
         if turn.wrapping_add(self.mark_tolerance) < self.mark_tolerance {
@@ -134,14 +137,14 @@ impl Mechanics {
         }
     }
 
-    /// How long the arm takes to begin a new access at `place`.
+    /// Returns the seek time of a new access at `place`.
     ///
-    /// On drives that settle anew every access that does not go on from the one before is a
-    /// seek, and none is shorter than that to the next cylinder: also on the same track the
-    /// head must be found to be on it. (On DiskSim's four SCSI drives of 1997 to 2000, whose
-    /// seek curves were measured distance by distance, the re-read of a near-by sector takes
-    /// the one-cylinder seek longer than a revolution and the overheads explain. DiskSim has
-    /// a seek over no distance take no time, which its drive of 1992 shows.)
+    /// With `settles_on_return`, every access that does not continue the previous one is a seek, at
+    /// least as long as one to the next cylinder. Even on the same track the head must settle
+    /// again. Evidence: DiskSim's four SCSI drives of 1997 to 2000, whose seek curves were measured
+    /// distance by distance. Re-reading a near-by sector takes longer than a revolution and the
+    /// overheads by a one-cylinder seek. In DiskSim a seek over no distance takes no time, as its
+    /// drive of 1992 shows.
     pub(super) fn access_seek_ns(
         &self,
         arm_track: HeadPosition,
@@ -156,7 +159,7 @@ impl Mechanics {
         self.settled_ns(shortest, arm_track.head == place.head, op)
     }
 
-    /// How long the arm moves within an access, from `arm_track` to the track of `place`.
+    /// Returns the seek time within an access, from `arm_track` to the track of `place`.
     pub(super) fn move_ns(&self, arm_track: HeadPosition, place: &SectorPosition, op: Op) -> u64 {
         if arm_track.cylinder == place.cylinder && arm_track.head == place.head {
             return 0;
@@ -168,7 +171,7 @@ impl Mechanics {
         )
     }
 
-    /// How long from `at` until the first sector of `place` begins under the head.
+    /// Returns the time from `at` until the first sector of `place` starts under the head.
     pub(super) fn positioning_ns(
         &self,
         at: u64,
@@ -184,9 +187,8 @@ impl Mechanics {
         }
     }
 
-    /// Takes `sectors` sectors from `place` on, all on its track and following each
-    /// other; the arm is free at `at` and over the track at `settled_at`, and the medium
-    /// is not touched before `earliest`.
+    /// Transfers `sectors` consecutive sectors of one track, starting at `place`. The arm is free
+    /// at `at` and has settled at `settled_at`. The medium is not accessed before `earliest`.
     pub(super) fn pass(
         &self,
         (at, settled_at, earliest): (u64, u64, u64),
@@ -204,8 +206,8 @@ impl Mechanics {
                 let behind = angle.wrapping_sub(place.angle);
                 let is_inside = behind > place.sector_width && behind < width;
                 if is_inside && self.is_zero_latency(op) {
-                    // The head came down inside the sectors wanted: a full turn brings them all,
-                    // and the first of them near its end.
+                    // The head settled inside the requested sectors. One full revolution transfers
+                    // all of them, the first one near its end.
                     let begin = ready_at + self.wait_ns(angle, place.angle);
                     let end = ready_at + self.rotation_ns(u64::MAX);
                     return SectorPass { settled_at, begin, end };
@@ -216,6 +218,7 @@ impl Mechanics {
         SectorPass { settled_at, begin, end: begin + self.rotation_ns(width) }
     }
 
+    /// Returns true if `op` can start in the middle of its sectors.
     fn is_zero_latency(&self, op: Op) -> bool {
         match op {
             Op::Read => self.zero_latency_read,
@@ -276,17 +279,17 @@ mod tests {
     #[test]
     fn a_sector_is_waited_for_by_the_tracked_angle() {
         let (mechanics, arm_track) = (mechanics(), HeadPosition::default());
-        // Settled after 1 ms, when sector 10 begins: sector 30 comes 2 ms later.
+        // The head settles after 1 ms, when sector 10 starts. Sector 30 follows 2 ms later.
         assert!(near(
             mechanics.positioning_ns(0, arm_track, &place(0, 0, 30), Op::Read),
             3_000_000
         ));
-        // Sector 5 has gone by: it comes after 10.5 ms.
+        // Sector 5 has passed. It returns after 10.5 ms.
         assert!(near(
             mechanics.positioning_ns(0, arm_track, &place(0, 0, 5), Op::Read),
             10_500_000
         ));
-        // The same a hundred revolutions later.
+        // The result is the same 100 revolutions later.
         let later = 1_000_000_000;
         assert!(near(
             mechanics.positioning_ns(later, arm_track, &place(0, 0, 30), Op::Read),
@@ -315,7 +318,7 @@ mod tests {
             let wait = mechanics.positioning_ns(at, arm_track, &place, Op::Read) - 1_000_000;
             tenths[(wait / 1_000_000).min(9) as usize] += 1;
         }
-        // 10,000 expected in each, with a standard deviation of 95.
+        // 10,000 are expected in each, with a standard deviation of 95.
         assert!(tenths.iter().all(|count| count.abs_diff(10_000) < 400), "{tenths:?}");
     }
 }

@@ -1,11 +1,10 @@
-//! The drive's own queue: which command the arm serves next.
+//! The drive's own queue, which selects the next command for the arm.
 //!
-//! Among the oldest `window` commands the one that costs least: that can be reached
-//! soonest, by the arm's move and the platter's angle together (shortest positioning time
-//! first), or that is next towards higher cylinders (elevator). A command older than the
-//! age limit goes before all others, so that none starves.
-//! A write that waits for room in the cache stands for the written data that must
-//! leave it first: that takes its turn among the commands.
+//! Among the oldest `window` commands, the cheapest is selected. The cost is the positioning time,
+//! with seek and rotation (shortest positioning time first), or the distance towards higher
+//! cylinders (elevator). A command older than the age limit precedes all others, so none starves. A
+//! write that waits for room in the cache represents the written data that must leave the cache
+//! first. This write-back competes with the commands.
 
 use std::collections::VecDeque;
 
@@ -18,38 +17,38 @@ use super::geometry::SectorPosition;
 /// A command that waits for the arm.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DiskCommand {
-    /// What was asked.
+    /// Request of the host.
     pub request: DeviceRequest,
-    /// When the drive's processor is through with it.
+    /// End of the processing overhead.
     pub ready_at: u64,
-    /// Since when it is among those that the drive chooses from.
+    /// Time at which the command entered the window.
     pub in_window_since: u64,
-    /// Where its first sector lies.
+    /// Position of its first sector.
     pub place: SectorPosition,
-    /// A write that is to be reported early and waits for room in the cache.
+    /// True for a write that will be reported early and waits for room in the cache.
     pub waits_for_room: bool,
-    /// How it stands to the bus.
+    /// Relation to the bus.
     pub bus: BusState,
-    /// What it takes to leave the bus, ns.
+    /// Time to release the bus, in ns.
     pub leave_ns: u64,
-    /// How a write whose data have not come yet left the bus.
+    /// Extra disconnection of a write whose data has not arrived yet.
     pub early_disconnect: Option<EarlyDisconnect>,
 }
 
-/// What the arm does next.
+/// Next task of the arm.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum ArmTurn {
-    /// It serves this command.
+    /// Serve this command.
     Serve(DiskCommand),
-    /// It takes written data out of the cache, for which a write waits.
+    /// Write data back from the cache, because a write waits for room.
     MakeRoom,
 }
 
-/// The commands that wait, oldest first.
+/// The waiting commands, oldest first.
 #[derive(Clone, Debug)]
 pub(super) struct CommandQueue {
     commands: VecDeque<DiskCommand>,
-    /// Those that wait for room.
+    /// Number of writes that wait for room.
     waiting_count: u32,
     spec: QueueSpec,
 }
@@ -64,17 +63,18 @@ impl CommandQueue {
         self.commands.is_empty()
     }
 
+    /// Appends a command.
     pub(super) fn push(&mut self, command: DiskCommand) {
         self.waiting_count += u32::from(command.waits_for_room);
         self.commands.push_back(command);
     }
 
-    /// When the first of the commands in the window is ready.
+    /// Returns the earliest time at which a command in the window is ready.
     pub(super) fn ready_at(&self) -> Option<u64> {
         self.window().map(|command| command.ready_at).min()
     }
 
-    /// The oldest write that waits for room.
+    /// Returns the oldest write that waits for room.
     pub(super) fn waiting(&self) -> Option<&DiskCommand> {
         match self.waiting_count {
             0 => None,
@@ -82,18 +82,18 @@ impl CommandQueue {
         }
     }
 
-    /// Takes the oldest write that waits for room.
+    /// Removes and returns the oldest write that waits for room.
     pub(super) fn take_waiting(&mut self, now: u64) -> Option<DiskCommand> {
         let index = self.commands.iter().position(|command| command.waits_for_room)?;
         self.remove(index, now)
     }
 
-    /// Whether a write goes on from `command` that is ready at `now`.
+    /// Returns true if a write that continues `command` is ready at `now`.
     pub(super) fn has_following(&self, now: u64, command: &DiskCommand) -> bool {
         self.following(now, command).is_some()
     }
 
-    /// Takes the write that goes on from `command` and is ready at `now`.
+    /// Removes and returns the write that continues `command` and is ready at `now`.
     pub(super) fn take_following(
         &mut self,
         now: u64,
@@ -103,6 +103,7 @@ impl CommandQueue {
         self.remove(index, now)
     }
 
+    /// Returns the index of that write.
     fn following(&self, now: u64, command: &DiskCommand) -> Option<usize> {
         self.commands.iter().position(|next| {
             let goes_on = !is_read(next.request.op) && next.request.start == command.request.end();
@@ -110,15 +111,15 @@ impl CommandQueue {
         })
     }
 
-    /// Puts what is left of a command in front of all others.
+    /// Returns the rest of a command to the front of the queue.
     pub(super) fn put_back(&mut self, command: DiskCommand) {
         self.commands.push_front(command);
     }
 
-    /// Chooses what is served at `now`; `None` when nothing in the window is ready.
+    /// Selects the next task at `now`. Returns `None` if no command in the window is ready.
     ///
-    /// `cost` says what a command costs, and `room_cost` what written data does that has
-    /// to leave the cache.
+    /// `cost` returns the cost of a command, `room_cost` the cost of the write-back that makes room
+    /// in the cache.
     pub(super) fn take_next(
         &mut self,
         now: u64,
@@ -156,6 +157,7 @@ impl CommandQueue {
         self.turn(best?, now)
     }
 
+    /// Returns the task for the command at `index`.
     fn turn(&mut self, index: usize, now: u64) -> Option<ArmTurn> {
         match self.commands[index].waits_for_room {
             true => Some(ArmTurn::MakeRoom),
@@ -163,8 +165,8 @@ impl CommandQueue {
         }
     }
 
-    /// Whether the command at `index` goes on from the one queued before it, which is ready
-    /// too: served first it would cost that one a revolution.
+    /// Returns true if the command at `index` continues the command queued before it, which is also
+    /// ready. Served first, it would cost the other a revolution.
     fn continues_waiting(&self, index: usize, now: u64) -> bool {
         index.checked_sub(1).is_some_and(|before| {
             let (before, this) = (&self.commands[before], &self.commands[index].request);
@@ -173,7 +175,7 @@ impl CommandQueue {
         })
     }
 
-    /// Takes a command out; the one that thereby comes into the window starts to age.
+    /// Removes a command. The command that enters the window in its place starts to age.
     fn remove(&mut self, index: usize, now: u64) -> Option<DiskCommand> {
         let command = self.commands.remove(index);
         self.waiting_count -= u32::from(command.is_some_and(|command| command.waits_for_room));
@@ -183,12 +185,13 @@ impl CommandQueue {
         command
     }
 
+    /// Returns the commands among which the policy chooses.
     fn window(&self) -> impl Iterator<Item = &DiskCommand> {
         self.commands.iter().take(self.spec.window as usize)
     }
 }
 
-/// Whether `op` moves data from the medium.
+/// Returns true if `op` is a read.
 pub(super) fn is_read(op: Op) -> bool {
     op == Op::Read
 }

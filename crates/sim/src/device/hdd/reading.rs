@@ -1,4 +1,4 @@
-//! Reads: from the cache, from the medium, and what is read ahead.
+//! Reads: cache hits, transfers from the medium, and read-ahead.
 
 use readpath_core::request::{DeviceRequest, Op};
 
@@ -12,7 +12,7 @@ use super::queue::DiskCommand;
 use super::service::MediumAccess;
 
 impl Hdd {
-    /// A read comes in: answered from the cache, or queued for the arm.
+    /// Accepts a read: serves it from the cache or queues it for the arm.
     pub(super) fn accept_read(&mut self, now: u64, request: DeviceRequest) {
         let cached_end = self.cached_end(now, request.start);
         let is_hit = cached_end.is_some_and(|end| end >= request.end());
@@ -46,7 +46,7 @@ impl Hdd {
         });
     }
 
-    /// Moves a read's sectors from the cache over the bus, and may set the head reading on.
+    /// Transfers a read from the cache over the bus. It can start or extend read-ahead.
     fn answer_from_cache(&mut self, bus: BusState, request: DeviceRequest, is_arm_idle: bool) {
         let end = self.send(bus, 0, MediumFlow::cached(request.sectors));
         let done_at = end + self.drive.controller.read_completion_ns;
@@ -78,7 +78,7 @@ impl Hdd {
         }
     }
 
-    /// Serves a read at `at`: what the cache lacks comes from the medium.
+    /// Serves a read at time `at`. Sectors that are not cached come from the medium.
     pub(super) fn read(&mut self, at: u64, command: &DiskCommand) {
         let request = command.request;
         let end = request.end();
@@ -93,7 +93,7 @@ impl Hdd {
             self.answer_from_cache(bus, request, self.queue.is_empty());
             return;
         }
-        // The medium has old data there until the writes before it are done.
+        // The medium has old data there until the preceding writes are done.
         while !self.written.is_empty() && self.written.overlaps(request.start, end) {
             let locate = |sector| self.geometry.locate(sector);
             let piece = self.written.take_overlapping(request.start, end, locate);
@@ -112,7 +112,7 @@ impl Hdd {
         let start_at = match self.ahead.take() {
             Some(run) => {
                 self.arm_track = run.arm_track();
-                // A head that has nothing left to read ahead has stopped reading.
+                // A read-ahead that has reached its limit no longer occupies the head.
                 if run.is_done() { at } else { run.since().min(at) }
             }
             None => at.max(self.free_at),
@@ -122,7 +122,7 @@ impl Hdd {
         let transfer = self.transfer(access, from, end - from, Op::Read);
         self.last_medium_request = Some(request.id);
         self.written_end = u64::MAX;
-        // A read that goes on behind its own first sectors has those in the cache.
+        // If the first sectors of the read are cached, they are available at once.
         let there = from.saturating_sub(request.start) as u32;
         let flow = MediumFlow {
             there,
@@ -151,7 +151,7 @@ impl Hdd {
         self.keep_arm(done_at, self.drive.controller.read_completion_ns);
     }
 
-    /// The end of the cached span that `start` lies in, the head having read on until `now`.
+    /// Returns the end of the cached range that contains `start`, including read-ahead until `now`.
     fn cached_end(&mut self, now: u64, start: u64) -> Option<u64> {
         if !self.drive.cache.is_enabled {
             return None;
@@ -160,7 +160,7 @@ impl Hdd {
         self.segments.with(start).map(|index| self.segments.segment(index).end)
     }
 
-    /// Lets the head read ahead until `now`.
+    /// Advances the read-ahead to `now`.
     pub(super) fn read_ahead_to(&mut self, now: u64) {
         if let Some(run) = &mut self.ahead {
             run.advance(now, &self.geometry, &self.mechanics);
@@ -168,12 +168,12 @@ impl Hdd {
         }
     }
 
-    /// Where the arm is when nothing but reading ahead has moved it.
+    /// Returns the track of the arm, including movement by read-ahead.
     fn arm_position(&self) -> HeadPosition {
         self.ahead.map_or(self.arm_track, |run| run.arm_track())
     }
 
-    /// Whether a read of `start` goes on with what the head is reading ahead.
+    /// Returns true if a read from `start` continues the read-ahead in progress.
     fn joins_ahead(&self, start: u64) -> bool {
         let Some(run) = &self.ahead else { return false };
         let segment = self.segments.segment(run.segment);
@@ -181,7 +181,8 @@ impl Hdd {
         is_inside || sectors_until(Some(run), &self.drive.cache, &self.geometry, start).is_some()
     }
 
-    /// After a read up to `end` into `segment`: reads on, first the least that must be.
+    /// Starts the read-ahead after a read up to `end` into `segment`. The minimum read-ahead cannot
+    /// be interrupted.
     fn read_on(&mut self, segment: usize, start: u64, end: u64) {
         let limit = self.ahead_limit(segment, start, end);
         let least = u64::from(self.drive.cache.read_ahead_sectors_min).min(limit.max(end) - end);
@@ -197,7 +198,7 @@ impl Hdd {
         }
     }
 
-    /// Up to which sector the drive reads ahead into `segment` after a read from `start` to `end`.
+    /// Returns the end of the read-ahead into `segment` after a read from `start` to `end`.
     fn ahead_limit(&self, segment: usize, start: u64, end: u64) -> u64 {
         let cache = &self.drive.cache;
         let last = end - 1;
@@ -219,8 +220,8 @@ impl Hdd {
             ReadAhead::NextTrack if end < self.sectors() => {
                 let track = self.geometry.track(end);
                 let segment = self.segments.segment(segment);
-                // The segment has come from the track before: a stream. As DiskSim has it, a whole
-                // track's sectors more, also where the next track has fewer numbers.
+                // The segment started on the previous track, so this is a stream. DiskSim then adds
+                // the sector count of a whole track, even if the next track has fewer numbers.
                 let wanted = match segment.from < track.start {
                     true => track.end + u64::from(self.geometry.track_sectors(start)),
                     false => track.end,
@@ -234,7 +235,7 @@ impl Hdd {
         wanted.min(most).min(self.sectors()).max(end)
     }
 
-    /// How many sectors before `from` come by, on its track, before it does.
+    /// Returns the number of sectors on the track of `from` that pass the head before it.
     fn sectors_passing_before(&self, at: u64, from: u64) -> u64 {
         if !self.drive.cache.keeps_passing {
             return 0;
@@ -245,9 +246,9 @@ impl Hdd {
         (wait / place.sector_width).min(from - self.geometry.track(from).start)
     }
 
-    /// Where a command stops reading ahead when it arrives: does so for `request`, and says how
-    /// long the arm is kept by what it is about. As DiskSim has it, a move is finished, a sector
-    /// that is being read or waited for as well, and that comes on top of the command's overhead.
+    /// Stops the read-ahead on arrival of `request`, on drives that do so. Returns the time for
+    /// which the present operation still occupies the arm. As in DiskSim, a seek is completed, and
+    /// so is a sector that is being read or waited for. This time adds to the command's overhead.
     pub(super) fn stop_on_arrival(&mut self, now: u64, request: &DeviceRequest) -> u64 {
         let is_served_next = self.queue.is_empty() && self.free_at <= now;
         if !self.drive.cache.stops_on_arrival || !is_served_next {
@@ -268,7 +269,7 @@ impl Hdd {
         }
     }
 
-    /// Takes the arm away from reading ahead at `at`.
+    /// Stops the read-ahead at time `at` to free the arm.
     pub(super) fn stop_ahead(&mut self, at: u64) {
         if let Some(mut run) = self.ahead.take() {
             let standing = run.advance(at, &self.geometry, &self.mechanics);
@@ -284,11 +285,12 @@ impl Hdd {
     }
 }
 
-/// After how many sectors the head comes to `start` by reading ahead as it does; `None` when
-/// it doesn't, or is not to be waited for.
+/// Returns the number of sectors until read-ahead in progress reaches `start`. Returns `None` if it
+/// does not reach it or if the drive does not wait for it.
 ///
-/// A command that waits stops reading ahead, and the arm leaves at once; but to what lies before
-/// the head on its track no arm moves (DiskSim's law as well: a seek over no distance takes no time).
+/// On drives with `stops_on_arrival`, a waiting command stops read-ahead and the arm leaves at
+/// once. For sectors ahead of the head on its track no seek is needed (as in DiskSim, where a seek
+/// over no distance takes no time).
 pub(super) fn sectors_until(
     ahead: Option<&ReadAheadRun>,
     cache: &CacheSpec,

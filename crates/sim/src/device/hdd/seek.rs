@@ -1,72 +1,72 @@
-//! How long the arm takes to move by so many cylinders.
+//! Seek time by distance in cylinders.
 //!
-//! Drives are described by a measured table, or by one of the formulas of the
-//! literature. A time is worked out when the arm moves: a table of all distances
-//! would take longer to fill, for each disk of each run, than most runs take.
+//! A drive is described by a measured table or by a published formula. Seek times are computed on
+//! demand. A table of all distances would take longer to fill, for each disk and simulation, than
+//! most simulations run.
 
 use core::fmt;
 
-/// A seek curve: the time to move by a distance in cylinders, for reading, in ms.
+/// A seek curve: the time of a read seek in ms, by distance in cylinders.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SeekCurve {
-    /// The same time whatever the distance.
+    /// A constant time for all distances.
     Constant {
-        /// The time.
+        /// Time in ms.
         ms: f64,
     },
-    /// Straight lines through the time for one cylinder, the average (at a third of all
-    /// cylinders, the mean distance of random pairs), and the full stroke.
+    /// Linear interpolation between the time for one cylinder, the average and the full stroke. The
+    /// average is at one third of all cylinders, the mean distance of random pairs.
     Linear(DataSheetSeeks),
-    /// `a √(d−1) + b (d−1) + c` through the same three figures, with the average taken
-    /// over random pairs: Lee and Katz, "An analytic performance model of disk arrays" (1993).
+    /// `a √(d−1) + b (d−1) + c` through the same three values, where the average is taken over
+    /// random pairs: Lee and Katz, "An analytic performance model of disk arrays" (1993).
     Lee(DataSheetSeeks),
-    /// `single + (full − single) √(d ÷ full distance)`: an arm that speeds up half the way
-    /// and brakes the other half. Its mean over random pairs is single + 8/15 (full − single).
+    /// `single + (full − single) √(d ÷ full distance)`: an arm that accelerates half the way and
+    /// brakes the other half. Its mean over random pairs is single + 8/15 (full − single).
     SquareRoot {
-        /// The shortest seek.
+        /// Shortest seek.
         single_ms: f64,
-        /// The full stroke.
+        /// Full stroke.
         full_ms: f64,
     },
-    /// Ruemmler and Wilkes, "An introduction to disk drive modeling" (IEEE Computer, 1994):
-    /// root below a division, a straight line from there on.
+    /// Ruemmler and Wilkes, "An introduction to disk drive modeling" (IEEE Computer, 1994): square
+    /// root for short distances, linear for long ones.
     Hpl(HplCurve),
-    /// As `HplCurve`, with the first ten distances measured (Worthington, CSE-TR-194-94).
+    /// Like `HplCurve`, with the first ten distances measured (Worthington, CSE-TR-194-94).
     HplPlusTen(HplCurve, [f64; 10]),
-    /// Measured `(cylinders, ms)`, straight between them and beyond the last.
+    /// Measured `(cylinders, ms)` pairs, with linear interpolation and extrapolation.
     Table(Vec<(u32, f64)>),
 }
 
-/// The three figures of a data sheet, in ms.
+/// The three values of a data sheet, in ms.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DataSheetSeeks {
-    /// To the next cylinder.
+    /// Seek to the next cylinder.
     pub single_ms: f64,
-    /// The average.
+    /// Average seek.
     pub average_ms: f64,
-    /// From the first cylinder to the last.
+    /// Seek from the first cylinder to the last.
     pub full_ms: f64,
 }
 
-/// The six values of the HPL equation.
+/// The six parameters of the HPL equation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct HplCurve {
-    /// Below this distance the root law holds, from it on the line.
+    /// Distance from which the linear formula applies instead of the square root.
     pub division_cylinders: f64,
-    /// The root law's constant, ms.
+    /// Constant of the square-root formula, in ms.
     pub root_base_ms: f64,
-    /// Its factor, ms for each root of a cylinder.
+    /// Factor of the square-root formula, in ms per square root of a cylinder.
     pub root_factor_ms: f64,
-    /// The line's constant, ms.
+    /// Constant of the linear formula, in ms.
     pub line_base_ms: f64,
-    /// Its slope, ms a cylinder.
+    /// Slope of the linear formula, in ms per cylinder.
     pub line_slope_ms: f64,
-    /// The time for one cylinder, when it has one of its own.
+    /// Time for one cylinder, if it is stated separately.
     pub single_ms: Option<f64>,
 }
 
 impl SeekCurve {
-    /// The time for a distance of `cylinders` on a drive of `total` cylinders, in ms.
+    /// Returns the time in ms for a distance of `cylinders` on a drive with `total` cylinders.
     pub fn ms(&self, cylinders: u32, total: u32) -> f64 {
         if cylinders == 0 {
             return 0.0;
@@ -101,13 +101,14 @@ impl SeekCurve {
         }
     }
 
-    /// As [`ms`](SeekCurve::ms), in whole ns and never below 0.
+    /// Returns the time like [`ms`](SeekCurve::ms), in whole ns and at least 0.
     pub(super) fn ns(&self, cylinders: u32, total: u32) -> u64 {
         u64::from((self.ms(cylinders, total).max(0.0) * 1e6) as u32)
     }
 }
 
 impl HplCurve {
+    /// Returns the time in ms for a distance in cylinders.
     fn ms(&self, distance: f64) -> f64 {
         match self.single_ms {
             Some(ms) if distance == 1.0 => ms,
@@ -145,7 +146,8 @@ impl fmt::Display for SeekCurve {
     }
 }
 
-/// Refuses a table that is empty or whose distances do not rise; the index of the bad point.
+/// Rejects a table that is empty or whose distances do not increase. The error contains the index
+/// of the wrong point.
 pub(super) fn check_table(points: &[(u32, f64)]) -> Result<(), (usize, String)> {
     if points.is_empty() {
         return Err((0, "holds no distance; expected cylinders and ms".to_owned()));
@@ -159,7 +161,7 @@ pub(super) fn check_table(points: &[(u32, f64)]) -> Result<(), (usize, String)> 
     }
 }
 
-/// The value at `x` of the line through two points.
+/// Returns the value at `x` of the line through two points.
 fn between(x: f64, from: (f64, f64), to: (f64, f64)) -> f64 {
     if to.0 <= from.0 {
         return to.1;
@@ -167,10 +169,11 @@ fn between(x: f64, from: (f64, f64), to: (f64, f64)) -> f64 {
     from.1 + (x - from.0) * (to.1 - from.1) / (to.0 - from.0)
 }
 
+/// Interpolates a measured table.
 fn table_ms(points: &[(u32, f64)], cylinders: u32) -> f64 {
     let at = |index: usize| (f64::from(points[index].0), points[index].1);
     match points.partition_point(|(distance, _)| *distance < cylinders) {
-        // Below the first measured distance nothing shorter is known than that.
+        // Below the first measured distance, its time is used.
         0 => points[0].1,
         index if points.len() == 1 => at(index - 1).1,
         index => {
@@ -184,7 +187,7 @@ fn table_ms(points: &[(u32, f64)], cylinders: u32) -> f64 {
 mod tests {
     use super::*;
 
-    /// Mean over all pairs of different cylinders: distance d comes 2 (n − d) times.
+    /// Mean over all pairs of different cylinders: distance d occurs 2 (n − d) times.
     fn mean_ms(curve: &SeekCurve, cylinders: u32) -> f64 {
         let pairs = (1..cylinders).map(|d| u64::from(cylinders - d)).sum::<u64>() as f64;
         let sum = (1..cylinders)

@@ -1,4 +1,4 @@
-//! What becomes of a command: found in the cache, read, written, or kept for later.
+//! Service of commands: the choice of the next task, and transfers between medium and cache.
 
 use readpath_core::request::Op;
 
@@ -10,20 +10,20 @@ use super::mechanics::{HeadPosition, Mechanics};
 use super::queue::{ArmTurn, DiskCommand, is_read};
 use super::reading::sectors_until;
 
-/// How an access to the medium begins.
+/// Start conditions of an access to the medium.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct MediumAccess {
-    /// When the arm is free for it.
+    /// Time from which the arm is free.
     pub from: u64,
-    /// Whether it goes on where the head just was.
+    /// True if the access continues at the present position of the head.
     pub continues: bool,
-    /// The least time that its first move takes.
+    /// Minimum time of the first seek.
     pub move_min_ns: u64,
-    /// By what the data of a write come.
+    /// Arrival of a write's data, or `None` for data that is in the cache.
     pub feed: Option<HostFeed>,
 }
 
-/// What choosing depends on.
+/// State of the drive from which the scheduling policy computes costs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CostState {
     order: QueuePolicy,
@@ -32,14 +32,14 @@ pub(super) struct CostState {
 }
 
 impl CostState {
-    /// What it costs to go to `place`, in the measure of the order.
+    /// Returns the cost of an access at `place`, in the unit of the policy.
     pub(super) fn cost(&self, mechanics: &Mechanics, place: &SectorPosition, op: Op) -> u64 {
         match self.order {
             QueuePolicy::Positioning => {
                 mechanics.positioning_ns(self.at, self.arm_track, place, op)
             }
             QueuePolicy::Elevator => {
-                // What the arm has passed comes after all that is still before it.
+                // Cylinders behind the arm are served after all cylinders ahead of it.
                 let behind = u64::from(place.cylinder < self.arm_track.cylinder) << 32;
                 behind + u64::from(place.cylinder)
             }
@@ -47,17 +47,17 @@ impl CostState {
     }
 }
 
-/// Sectors moved between medium and cache.
+/// Sectors transferred between medium and cache.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MediumTransfer {
-    /// When the first of them came under the head.
+    /// Time at which the first sector reached the head.
     pub begin: u64,
-    /// When the last was done.
+    /// End of the last sector.
     pub end: u64,
 }
 
 impl Hdd {
-    /// The arm is free at `at` and something is ready: gives it the next thing to do.
+    /// Gives the arm its next task. It is free at `at`, and a command is ready.
     pub(super) fn decide(&mut self, at: u64) {
         if !self.flushes.is_empty() {
             return self.continue_flush(at);
@@ -72,7 +72,7 @@ impl Hdd {
         let reach = self.reach(at);
         let (segments, written) = (&self.segments, &self.written);
         let (cache, ahead, geometry) = (&self.drive.cache, self.ahead.as_ref(), &self.geometry);
-        // What the cache has the start of, or the head is coming to, needs no move at all.
+        // A read whose start is cached, or is about to be read ahead, needs no seek.
         let cost = |command: &DiskCommand| {
             let (start, place) = (command.request.start, &command.place);
             let reads_on = || sectors_until(ahead, cache, geometry, start);
@@ -99,13 +99,13 @@ impl Hdd {
         }
     }
 
-    /// From where, and by what, the drive chooses at `at`.
+    /// Returns the state for the cost computation at time `at`.
     pub(super) fn reach(&self, at: u64) -> CostState {
         CostState { order: self.drive.queue.order, at, arm_track: self.arm_track }
     }
 
-    /// The next step of a flush: nothing else is done until all that was written is on
-    /// the medium.
+    /// Performs the next step of a flush. All written data goes to the medium before any other
+    /// work.
     fn continue_flush(&mut self, at: u64) {
         if !self.written.is_empty() {
             return self.write_back(at);
@@ -115,10 +115,10 @@ impl Hdd {
         }
     }
 
-    /// Moves `sectors` sectors from `start` on between medium and cache, track by track.
+    /// Transfers `sectors` sectors from `start` between medium and cache, track by track.
     ///
-    /// Written sectors must be in the cache when the head comes to them: a bus that is slower
-    /// than the medium makes a write begin later, as late as a turn.
+    /// Written sectors must be in the cache when the head reaches them. A bus slower than the
+    /// medium therefore delays a write, up to a revolution.
     pub(super) fn transfer(
         &mut self,
         access: MediumAccess,

@@ -1,43 +1,42 @@
-//! Written data that is reported done and not yet on the medium.
+//! Written data that is reported complete and not yet on the medium.
 //!
-//! It is bounded in bytes and in spans. Sectors count until they are on the medium:
-//! those that the head is just writing still take their room. A write that goes on
-//! from a span joins it; one that lies within a span takes the place of its data.
-//! The medium gets a span piece by piece, no more than a track at once, the piece
-//! first that can be reached soonest.
+//! It is limited in sectors and in contiguous ranges (spans). Sectors count until they are on the
+//! medium, including those being written. A write that continues a span joins it. A write inside a
+//! span replaces its data. A span goes to the medium in pieces of at most one track, the nearest
+//! piece first.
 
 use super::drive::WriteCacheSpec;
 use super::geometry::SectorPosition;
 
-/// Sectors that follow each other and wait for the medium.
+/// Contiguous sectors that wait for the medium.
 #[derive(Clone, Copy, Debug)]
 struct WriteSpan {
     start: u64,
-    /// After the last.
+    /// Sector after the last.
     end: u64,
-    /// When its first sector is in the cache.
+    /// Time at which the first sector is in the cache.
     ready_at: u64,
-    /// Where its first sector lies.
+    /// Position of the first sector.
     place: SectorPosition,
 }
 
-/// What of a span goes to the medium next: sectors of one track.
+/// The part of a span that goes to the medium next: sectors of one track.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TrackPiece {
-    /// The first sector.
+    /// First sector.
     pub start: u64,
-    /// How many.
+    /// Number of sectors.
     pub sectors: u64,
 }
 
-/// The written data that waits for the medium, oldest span first.
+/// Written data that waits for the medium, oldest span first.
 #[derive(Clone, Debug)]
 pub(super) struct WriteCache {
     spans: Vec<WriteSpan>,
     spec: WriteCacheSpec,
-    /// In all spans.
+    /// Number of sectors in all spans.
     sectors: u64,
-    /// On their way to the medium, and until when.
+    /// Sectors being written to the medium, and the end of that transfer.
     landing: (u64, u64),
 }
 
@@ -46,17 +45,17 @@ impl WriteCache {
         WriteCache { spans: Vec::new(), spec, sectors: 0, landing: (0, 0) }
     }
 
-    /// Whether nothing in it waits for the medium; something may be landing.
+    /// Returns true if no data waits for the medium. A transfer can still be in progress.
     pub(super) fn is_empty(&self) -> bool {
         self.spans.is_empty()
     }
 
-    /// Whether a write of so many sectors ever fits.
+    /// Returns true if an empty cache has room for a write of `sectors`.
     pub(super) fn takes(&self, sectors: u32) -> bool {
         self.spec.spans > 0 && u64::from(sectors) <= self.spec.sectors
     }
 
-    /// Whether a write of the sectors from `start` to `end` fits at `at`.
+    /// Returns true if a write of the sectors from `start` to `end` fits at time `at`.
     pub(super) fn has_room_for(&self, at: u64, start: u64, end: u64) -> bool {
         if self.holds(start, end) {
             return true;
@@ -67,12 +66,12 @@ impl WriteCache {
         held + (end - start) <= self.spec.sectors && (is_span_left || self.joined(start).is_some())
     }
 
-    /// Whether any of it overlaps the sectors from `start` to `end`.
+    /// Returns true if waiting data overlaps the sectors from `start` to `end`.
     pub(super) fn overlaps(&self, start: u64, end: u64) -> bool {
         self.spans.iter().any(|span| span.start < end && start < span.end)
     }
 
-    /// Takes the sectors from `start`, at `place`, to `end` in, which are here at `ready_at`.
+    /// Adds the sectors from `start`, at `place`, to `end`. They are in the cache at `ready_at`.
     pub(super) fn put(&mut self, (start, end): (u64, u64), place: SectorPosition, ready_at: u64) {
         if self.holds(start, end) {
             return;
@@ -84,18 +83,18 @@ impl WriteCache {
         }
     }
 
-    /// When the first of it could go to the medium.
+    /// Returns the earliest time at which data can go to the medium.
     pub(super) fn ready_at(&self) -> Option<u64> {
         self.spans.iter().map(|span| span.ready_at).min()
     }
 
-    /// The cost of the span that is here at `at` and costs least, by its place.
+    /// Returns the least cost of the spans that are in the cache at `at`, by their position.
     pub(super) fn least_cost(&self, at: u64, cost: impl Fn(&SectorPosition) -> u64) -> Option<u64> {
         let here = self.spans.iter().filter(|span| span.ready_at <= at);
         here.map(|span| cost(&span.place)).min()
     }
 
-    /// Takes a piece of the span that is here at `at` and costs least.
+    /// Removes a piece of the span that is in the cache at `at` and costs least.
     pub(super) fn take_nearest(
         &mut self,
         at: u64,
@@ -107,7 +106,7 @@ impl WriteCache {
         Some(self.take_piece(index, locate))
     }
 
-    /// Takes a piece of the oldest span that overlaps the sectors from `start` to `end`.
+    /// Removes a piece of the oldest span that overlaps the sectors from `start` to `end`.
     pub(super) fn take_overlapping(
         &mut self,
         start: u64,
@@ -119,11 +118,12 @@ impl WriteCache {
         Some(self.take_piece(index, locate))
     }
 
-    /// The piece that was taken last is on the medium at `until`; it takes room until then.
+    /// Records that the last piece is on the medium at `until`. It occupies room until then.
     pub(super) fn record_landing(&mut self, piece: TrackPiece, until: u64) {
         self.landing = (piece.sectors, until);
     }
 
+    /// Removes a piece of at most one track from the start of a span.
     fn take_piece(&mut self, index: usize, locate: impl Fn(u64) -> SectorPosition) -> TrackPiece {
         let span = &mut self.spans[index];
         let sectors = (span.end - span.start).min(u64::from(span.place.run_sectors));
@@ -138,11 +138,12 @@ impl WriteCache {
         piece
     }
 
+    /// Returns true if one span contains all sectors from `start` to `end`.
     fn holds(&self, start: u64, end: u64) -> bool {
         self.spans.iter().any(|span| span.start <= start && end <= span.end)
     }
 
-    /// The span that a write from `start` on carries on.
+    /// Returns the span that a write from `start` continues.
     fn joined(&self, start: u64) -> Option<usize> {
         self.spans.iter().position(|span| span.end == start)
     }

@@ -11,7 +11,7 @@ use super::service::MediumAccess;
 use super::write_cache::TrackPiece;
 
 impl Hdd {
-    /// A write comes in: into the cache and reported, or queued for the arm.
+    /// Accepts a write: stores it in the cache and reports it complete, or queues it for the arm.
     pub(super) fn accept_write(&mut self, now: u64, request: DeviceRequest) {
         let is_early = self.written.takes(request.sectors);
         let is_idle = self.queue.is_empty() && self.free_at <= now;
@@ -56,7 +56,8 @@ impl Hdd {
         self.queue.push(command);
     }
 
-    /// Whether a write may go into the cache behind the one that the head is just writing.
+    /// Returns true if a write can enter the cache behind the one that is being written to the
+    /// medium.
     fn joins_write_to_medium(&mut self, now: u64, request: &DeviceRequest) -> bool {
         while self.landing.front().is_some_and(|(until, _)| *until <= now) {
             self.landing.pop_front();
@@ -71,8 +72,8 @@ impl Hdd {
         is_taken && fits && !self.landing.is_empty()
     }
 
-    /// Serves a queued write at `at`. Where writes are joined, those that go on from it are
-    /// served with it up to the end of a track, and what the last has beyond waits anew.
+    /// Serves a queued write at time `at`. If the drive joins writes, those that continue it are
+    /// served together up to the end of a track. The rest of the last one returns to the queue.
     pub(super) fn write_queued(&mut self, at: u64, command: DiskCommand) {
         if !self.drive.queue.combines_writes || !self.queue.has_following(at, &command) {
             return self.write(at, &command);
@@ -91,7 +92,7 @@ impl Hdd {
             }
             ready_at = ready_at.max(last.ready_at);
         };
-        // Their data follow each other over the bus once all of them have been understood.
+        // The data of joined writes crosses the bus in sequence, after the overhead of all of them.
         joined.bus = BusState::Left { from: ready_at };
         joined.request.sectors = (track_end - joined.request.start) as u32;
         let done_at = self.write_through(at, &joined);
@@ -106,7 +107,7 @@ impl Hdd {
         }
     }
 
-    /// The last end of a track after `start` and before `end`.
+    /// Returns the last end of a track between `start` and `end`, both exclusive.
     fn last_track_end(&self, start: u64, end: u64) -> Option<u64> {
         let mut last = None;
         let mut next = self.geometry.track(start).end;
@@ -117,20 +118,20 @@ impl Hdd {
         last
     }
 
-    /// Serves a write at `at` and says so.
+    /// Serves a write at time `at` and reports it complete.
     pub(super) fn write(&mut self, at: u64, command: &DiskCommand) {
         let done_at = self.write_through(at, command);
         self.finish(command.request.id, done_at);
     }
 
-    /// Writes at `at`, the data coming over the bus while the arm is on its way; when it can be
-    /// said to be done.
+    /// Writes at time `at`, with the data on the bus while the arm seeks. Returns the completion
+    /// time.
     fn write_through(&mut self, at: u64, command: &DiskCommand) -> u64 {
         let request = command.request;
         let sectors = u64::from(request.sectors);
         let feed = self.receive(at, command.bus, request.sectors);
         let data_end = feed.has(sectors);
-        // The arm is still on that track: what follows on needs no seek, at any time.
+        // The arm is still on that track, so a continuing write never needs a seek.
         let continues = self.written_end == request.start;
         let is_writing = continues && self.free_at >= at;
         self.stop_ahead(at);
@@ -165,8 +166,8 @@ impl Hdd {
         done_at
     }
 
-    /// Keeps the arm from the next command for as long as the drive does after one that is
-    /// done at `done_at`, `said_ns` of which it takes to say so.
+    /// Keeps the arm from the next command after one that completes at `done_at`, as the drive's
+    /// description demands. The completion message takes `said_ns`.
     pub(super) fn keep_arm(&mut self, done_at: u64, said_ns: u64) {
         let held_until = match self.drive.controller.arm_free {
             ArmFreePoint::WhenConfirmed => done_at,
@@ -176,7 +177,7 @@ impl Hdd {
         self.free_at = self.free_at.max(held_until);
     }
 
-    /// Takes a write into the cache and reports it.
+    /// Stores a write in the cache and reports it complete.
     pub(super) fn store_and_complete(&mut self, ready_at: u64, request: DeviceRequest) {
         let feed = self.receive(ready_at, BusState::Held { from: ready_at }, request.sectors);
         let end = feed.has(u64::from(request.sectors));
@@ -186,17 +187,18 @@ impl Hdd {
         self.record_written(ready_at, request.start, request.end(), true);
     }
 
-    /// Whether a write can be taken into the cache at `at`: while it is flushed, none can.
+    /// Returns true if a write fits into the cache at time `at`. During a flush no write is
+    /// accepted.
     pub(super) fn has_room_for(&self, at: u64, request: &DeviceRequest) -> bool {
         self.flushes.is_empty() && self.written.has_room_for(at, request.start, request.end())
     }
 
-    /// The cache learns that sectors are written, and whether what they go on from is just being
-    /// written: old data of them is given up.
+    /// Records written sectors in the cache and drops old data of them. `is_writing` is true if the
+    /// sectors that they continue are being written to the medium.
     ///
-    /// A drive that has its written data on the medium at once takes a new segment for each write
-    /// that comes later than that, as DiskSim's cache does (`disk_buffer_select_write_segment`: what
-    /// appends to a segment appends to one that is dirty or being written).
+    /// A drive with `flushes_first` uses a new segment for each write that arrives later than that.
+    /// DiskSim's cache does the same (`disk_buffer_select_write_segment` appends only to a segment
+    /// that is dirty or being written).
     fn record_written(&mut self, at: u64, start: u64, end: u64, is_writing: bool) {
         if let Some(run) = &self.ahead {
             let segment = self.segments.segment(run.segment);
@@ -214,7 +216,7 @@ impl Hdd {
         }
     }
 
-    /// Puts the nearest piece of the written data on the medium.
+    /// Writes the nearest piece of the cached data to the medium.
     pub(super) fn write_back(&mut self, at: u64) {
         self.stop_ahead(at);
         let at = at.max(self.free_at);
@@ -222,11 +224,12 @@ impl Hdd {
         let cost = |place: &SectorPosition| reach.cost(&self.mechanics, place, Op::Write);
         match self.written.take_nearest(at, cost, |sector| geometry.locate(sector)) {
             Some(piece) => self.write_piece(at, piece),
-            // All of it is still on its way over the bus.
+            // All data is still on its way over the bus.
             None => self.free_at = at.max(self.written.ready_at().unwrap_or(at)),
         }
     }
 
+    /// Writes a piece of cached data to the medium.
     pub(super) fn write_piece(&mut self, at: u64, piece: TrackPiece) {
         self.stop_ahead(at);
         let at = at.max(self.free_at);

@@ -1,28 +1,28 @@
-//! What `readpath profile` measured of some storage, as a value and as a TOML text.
+//! Measurement of a storage device by `readpath profile`, and its TOML form.
 //!
 //! ```toml
 //! name = "…"
 //! bytes = 1_073_741_824
 //! request_bytes_max = 1_048_576
 //! alignment_bytes = 512
-//! rotational = 0                  # 1: what is near costs less than what is far
-//! depths = [1, 2, 4]              # requests under way, from 1 upwards
-//! depth_max = 64                  # more are not handed to it at once
+//! rotational = 0                  # 1: near requests are cheaper than far ones
+//! depths = [1, 2, 4]              # queue depths, increasing from 1
+//! depth_max = 64                  # largest queue depth that is used
 //! probe_bytes = 4096              # size of the requests in near and spread
-//! [[random]]                      # requests at random places, a block for each size
+//! [[random]]                      # random requests, one block per size
 //! bytes = 4096
-//! us = [90.0, 92.0, 97.5]         # mean time of one, for the first so many of depths
-//! [[following]]                   # requests that go on where the last one ended
+//! us = [90.0, 92.0, 97.5]         # mean response time at the first depths
+//! [[following]]                   # requests that continue the last one
 //! bytes = 4096
 //! us = [12.0, 12.0, 14.0]
-//! [near]                          # a request alone, from the end of the last
-//! bytes = [-98_304, 98_304]       # backwards, forwards; rising
+//! [near]                          # a single request near the end of the last
+//! bytes = [-98_304, 98_304]       # distance from that end, increasing
 //! us = [88.0, 70.0]
-//! [streams]                       # so many streams in turn, one request under way
+//! [streams]                       # streams in rotation at queue depth 1
 //! count = 8
 //! bytes = 131_072
 //! us = 60.0
-//! [spread]                        # a request alone at random: 0, 10, 50, 90, 99, 100 %
+//! [spread]                        # a single random request: 0, 10, 50, 90, 99, 100 %
 //! us = [80.0, 84.0, 88.0, 100.0, 140.0, 300.0]
 //! ```
 
@@ -30,75 +30,78 @@ use std::fmt::Write as _;
 
 use crate::fields::{FieldBlock, FileError, NumberBounds, bounds};
 
-/// Storage as it was measured. Times are means in µs.
+/// Measured storage. All times are means in µs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StorageDescription {
-    /// What it is.
+    /// Name of the storage.
     pub name: String,
-    /// How many bytes it has.
+    /// Capacity in bytes.
     pub bytes: u64,
-    /// The largest request that is to be handed to it.
+    /// Largest request in bytes.
     pub request_bytes_max: u64,
-    /// What offsets and sizes are multiples of: 512 or 4096.
+    /// Alignment of offsets and sizes in bytes: 512 or 4096.
     pub alignment_bytes: u64,
-    /// Whether what is near costs less than what is far.
+    /// True if near requests are cheaper than far ones.
     pub is_rotational: bool,
-    /// How many requests were under way, rising from 1.
+    /// Measured queue depths, increasing from 1.
     pub depths: Vec<u32>,
-    /// The most that are handed to it at once.
+    /// Largest queue depth that is used.
     pub depth_max: u32,
-    /// The size of the requests of `near` and `spread_us`.
+    /// Request size in bytes of `near` and `spread_us`.
     pub probe_bytes: u64,
-    /// At random places, by size, rising.
+    /// Response times at random positions, by increasing size.
     pub random: Vec<SizeCosts>,
-    /// Going on where the last one ended, by size, rising.
+    /// Response times of requests that continue the last one, by increasing size.
     pub following: Vec<SizeCosts>,
-    /// By distance, rising.
+    /// Response times near the end of the last request, by increasing distance.
     pub near: Vec<NearResponse>,
-    /// Several streams in turn.
+    /// Response times of interleaved streams.
     pub streams: StreamCosts,
-    /// Quantiles of a request at random alone: 0, 10, 50, 90, 99 and 100 %.
+    /// Quantiles of the response time of a single random request: 0, 10, 50, 90, 99 and 100 %.
     pub spread_us: Vec<f64>,
 }
 
-/// What requests of one size take.
+/// Response times for one request size.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SizeCosts {
-    /// The size.
+    /// Request size in bytes.
     pub bytes: u64,
-    /// The mean time of one, for the first so many of the depths.
+    /// Mean response time at each of the first measured depths.
     pub us: Vec<f64>,
 }
 
-/// What a request takes that begins near the end of the last.
+/// Response time of a request near the end of the last one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct NearResponse {
-    /// Bytes from that end; negative: before it.
+    /// Distance in bytes from that end. Negative before it.
     pub distance: i64,
-    /// The mean time.
+    /// Mean response time.
     pub us: f64,
 }
 
-/// What a request takes where streams are read in turn.
+/// Response time when several streams are read in rotation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StreamCosts {
-    /// How many.
+    /// Number of streams.
     pub count: u32,
-    /// The size of the requests.
+    /// Request size in bytes.
     pub bytes: u64,
-    /// The mean time of one.
+    /// Mean response time.
     pub us: f64,
 }
 
+/// Valid request sizes.
 const REQUEST_SIZES: NumberBounds = bounds(512.0, 67_108_864.0, "bytes");
+/// Valid response times.
 pub(super) const US: NumberBounds = bounds(0.01, 1e8, "µs");
+/// Valid queue depths.
 const DEPTH: NumberBounds = bounds(1.0, 4096.0, "requests");
 
 impl StorageDescription {
-    /// The description in a parsed file.
+    /// Reads the description from a parsed file.
     ///
     /// # Errors
-    /// A field is missing, unknown, out of bounds, or doesn't go with the others.
+    /// Fails when a field is missing, unknown, out of bounds, or contradicts another field.
     pub fn of(root: &FieldBlock) -> Result<StorageDescription, FileError> {
         let alignment_bytes = root.integer("alignment_bytes", bounds(512.0, 4096.0, "bytes"))?;
         if ![512, 4096].contains(&alignment_bytes) {
@@ -138,7 +141,8 @@ impl StorageDescription {
         Ok(description)
     }
 
-    /// The description as a text that [`StorageDescription::of`] takes; each line of `head` a comment.
+    /// Formats the description so that [`StorageDescription::of`] can read it. Each line of `head` becomes
+    /// a comment.
     pub fn to_toml(&self, head: &[String]) -> String {
         let mut text = String::new();
         for line in head {
@@ -186,16 +190,18 @@ impl StorageDescription {
     }
 }
 
-/// A text in quotes, as TOML has it; what can't be printed is left out.
+/// Quotes a text for TOML. Control characters are removed.
 fn quoted(text: &str) -> String {
     let escaped = text.replace('\\', "\\\\").replace('"', "\\\"");
     format!("\"{}\"", escaped.replace(char::is_control, ""))
 }
 
+/// Returns true if the values strictly increase.
 fn is_rising<T: PartialOrd>(values: &[T]) -> bool {
     values.windows(2).all(|pair| pair[0] < pair[1])
 }
 
+/// Reads the response times of one request size.
 fn line(block: &FieldBlock, depths: usize) -> Result<SizeCosts, FileError> {
     let line =
         SizeCosts { bytes: block.integer("bytes", REQUEST_SIZES)?, us: block.numbers("us", US)? };
@@ -207,6 +213,7 @@ fn line(block: &FieldBlock, depths: usize) -> Result<SizeCosts, FileError> {
     Ok(line)
 }
 
+/// Reads the table `near`.
 fn near(block: &FieldBlock) -> Result<Vec<NearResponse>, FileError> {
     let distances = block.numbers("bytes", bounds(-1e18, 1e18, "bytes"))?;
     let us = block.numbers("us", US)?;
@@ -221,6 +228,7 @@ fn near(block: &FieldBlock) -> Result<Vec<NearResponse>, FileError> {
     Ok(distances.into_iter().zip(us).map(near).collect())
 }
 
+/// Reads the table `streams`.
 fn streams(block: &FieldBlock) -> Result<StreamCosts, FileError> {
     let streams = StreamCosts {
         count: block.integer("count", bounds(1.0, 1024.0, "streams"))? as u32,
@@ -231,6 +239,7 @@ fn streams(block: &FieldBlock) -> Result<StreamCosts, FileError> {
     Ok(streams)
 }
 
+/// Reads the table `spread`.
 fn spread(block: &FieldBlock) -> Result<Vec<f64>, FileError> {
     let us = block.numbers("us", US)?;
     block.reject_unread()?;

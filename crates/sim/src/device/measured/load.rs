@@ -1,5 +1,7 @@
-//! Measured storage from text: `measured`, `measured,toml=FILE`; any of its times after that, under
-//! the name that `readpath devices measured` prints, as in `measured,random.4k.depth1=90`.
+//! Builds measured storage from text: `measured` or `measured,toml=FILE`.
+//!
+//! Further keys replace single response times. Their names are those that `readpath devices
+//! measured` prints, as in `measured,random.4k.depth1=90`.
 
 use std::path::Path;
 
@@ -12,13 +14,13 @@ use crate::fields::{FileError, toml_text};
 use crate::input_file;
 use crate::path_text;
 
-/// The storage of the machine on which the figures of the documents were taken.
+/// Built-in description: the storage of the machine that produced the figures in the documents.
 const BUILT_IN_DESCRIPTION: &str = include_str!("virtual_disk.toml");
 
-/// The description that `spec` names, with the times that it gives in place of those measured.
+/// Returns the description that `spec` names, with the response times that `spec` replaces.
 ///
 /// # Errors
-/// The spec or the file that it names is wrong.
+/// Fails when the spec or the file is invalid.
 pub fn described(spec: &Spec) -> Result<StorageDescription, MeasuredError> {
     let mut description = match spec.parameters.get("toml").map(|path| path_text::decode(path)) {
         None => parse(BUILT_IN_DESCRIPTION, Path::new("virtual_disk.toml"))?,
@@ -53,13 +55,14 @@ pub fn described(spec: &Spec) -> Result<StorageDescription, MeasuredError> {
     Ok(description)
 }
 
-/// A time of a description, under its name.
+/// A response time of a description, with its parameter name.
 struct NamedTime<'d> {
     name: String,
     us: &'d mut f64,
     what: &'static str,
 }
 
+/// Returns all response times of a description with their names.
 fn times(description: &mut StorageDescription) -> Vec<NamedTime<'_>> {
     let depths = &description.depths;
     let mut times = Vec::new();
@@ -85,19 +88,21 @@ fn times(description: &mut StorageDescription) -> Vec<NamedTime<'_>> {
     times
 }
 
+/// Parses a description.
 fn parse(text: &str, path: &Path) -> Result<StorageDescription, FileError> {
     StorageDescription::of(&toml_text::parse(text, path)?)
 }
 
+/// Reads a description file with a limit on its size.
 fn read_text(path: &Path) -> Result<String, String> {
     let text = input_file::text(path, input_file::TEXT_BYTES_MAX);
     text.map_err(|error| format!("can't be read: {error}"))
 }
 
-/// What was measured, for the reader.
+/// Returns the response times in printable form.
 ///
 /// # Errors
-/// As [`described`].
+/// Fails in the same cases as [`described`].
 pub fn parameters(spec: &Spec) -> Result<Vec<DeviceParameter>, MeasuredError> {
     let mut description = described(spec)?;
     let storage = description.name.clone();

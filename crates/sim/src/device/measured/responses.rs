@@ -1,30 +1,33 @@
-//! How long a request takes among so many, by its size: what was measured, and in between.
+//! Response time by request size and queue depth, measured or interpolated.
 
 use super::description::SizeCosts;
 
-/// Times from start to end, by size and number under way.
+/// Response times by request size and queue depth.
 #[derive(Clone, Debug)]
 pub struct ResponseTimes {
-    /// Sizes in bytes, rising.
+    /// Request sizes in bytes, increasing.
     sizes: Vec<u64>,
-    /// For each size, at `n - 1` the time in ns among `n`.
+    /// For each size, the response time in ns at depth `n`, at index `n - 1`.
     ns: Vec<Vec<i64>>,
-    /// How many are under way where the last entry of each was measured.
+    /// For each size, the greatest measured depth.
     deepest: Vec<u32>,
 }
 
-/// Where a size lies between two that were measured.
+/// Position of a request size between two measured sizes.
 #[derive(Clone, Copy, Debug)]
 pub struct SizeInterval {
+    /// Index of the smaller measured size.
     line: usize,
-    /// How far from that line to the next, in 1/65,536.
+    /// Distance to the next measured size, in 1/65,536 of the interval.
     part: i64,
 }
 
+/// Length of an interval between two measured sizes, in units of `part`.
 const WHOLE: i64 = 1 << 16;
 
 impl ResponseTimes {
-    /// What `lines` say, which have a time for each of the first `depths`.
+    /// Interpolates the response times of `lines` at all depths. Each line has a time for each of
+    /// the first `depths`.
     pub fn new(lines: &[SizeCosts], depths: &[u32]) -> ResponseTimes {
         let between = |line: &SizeCosts| {
             let mut ns = Vec::new();
@@ -49,7 +52,7 @@ impl ResponseTimes {
         }
     }
 
-    /// Where requests of `bytes` lie.
+    /// Returns the position of a request size among the measured sizes.
     pub fn place(&self, bytes: u64) -> SizeInterval {
         let above = self.sizes.partition_point(|&size| size <= bytes);
         let line = above.saturating_sub(1).min(self.sizes.len().saturating_sub(2));
@@ -64,7 +67,8 @@ impl ResponseTimes {
         SizeInterval { line, part }
     }
 
-    /// The time of a request among `count` under way, itself among them; at least 1 ns.
+    /// Returns the response time in ns with `count` requests in flight, including the request
+    /// itself. The result is at least 1 ns.
     #[inline]
     pub fn ns(&self, place: SizeInterval, count: u32) -> u64 {
         let low = self.at(place.line, count);
@@ -75,11 +79,13 @@ impl ResponseTimes {
         ns.max(1) as u64
     }
 
-    /// The time alone of a request of `bytes`.
+    /// Returns the response time in ns of a single request of `bytes`.
     pub fn alone_ns(&self, bytes: u64) -> f64 {
         self.ns(self.place(bytes), 1) as f64
     }
 
+    /// Returns the response time in ns of a measured size. Beyond the greatest depth it is
+    /// proportional to `count`.
     #[inline]
     fn at(&self, line: usize, count: u32) -> i64 {
         let deepest = self.deepest[line];

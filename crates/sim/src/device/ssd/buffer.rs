@@ -1,36 +1,38 @@
-//! The write buffer: DRAM that takes writes at once and gives them to the
-//! flash in units of one page on each plane of a die.
+//! The write buffer: DRAM that completes writes early and passes them to the flash in program units
+//! of one page on each plane of a die.
 //!
-//! A write is admitted when it fits, and answered then. Bytes fill the open
-//! unit; each full unit is programmed, and leaves the buffer when its program
-//! is done. What doesn't fill a unit stays until more comes. A read of a page
-//! that is still here is answered from here.
+//! A write is admitted and completed when it fits. Its bytes fill the open unit. Each full unit is
+//! programmed and leaves the buffer at the end of its program. A partial unit stays until more data
+//! arrives. Reads of buffered pages are served from the buffer.
 //!
-//! Which pages are here is remembered in a table of one place per page number
-//! modulo its size: a newer page on the same place makes the older one look
-//! programmed. The table has two places for each page of the buffer, and is
-//! made when the first write comes. Which page it is stands apart from how long it stays, and in four
-//! bytes: most reads find another one there, at a place that the processor seldom has near.
+//! A table records the buffered pages. Its index is the page number modulo its size, so a newer
+//! page can hide an older page with the same index. The older page then counts as programmed. The
+//! table has two entries per page of the buffer and is allocated by the first write. It is split
+//! into two arrays: most look-ups find a different page, and the 4-byte page tags miss the
+//! processor cache less often.
 
 use readpath_core::unit::{PAGE_BYTES, PageRange};
 
-/// A buffer of so many bytes.
+/// A write buffer of fixed size.
 #[derive(Debug)]
 pub struct WriteBuffer {
     capacity_bytes: u64,
+    /// Bytes of one program.
     unit_bytes: u64,
+    /// Bytes in the buffer.
     used_bytes: u64,
+    /// Bytes in the open unit.
     open_bytes: u64,
-    /// Bytes admitted since the start; bytes before `admitted - used` have been programmed.
+    /// Bytes admitted since the start. Bytes before `admitted - used` have been programmed.
     admitted_bytes: u64,
-    /// By page number modulo their length: which of the pages of that place it is; and the bytes
-    /// admitted up to its end.
+    /// Page tags by index: the page number divided by the table size.
     recent: Vec<u32>,
+    /// Value of `admitted_bytes` at the end of the page with that index.
     ends: Vec<u64>,
 }
 
 impl WriteBuffer {
-    /// An empty buffer, which must hold a unit and the largest request.
+    /// Creates an empty buffer, which must hold one unit and the largest request.
     pub fn new(capacity_bytes: u64, unit_bytes: u64) -> WriteBuffer {
         WriteBuffer {
             capacity_bytes,
@@ -43,10 +45,10 @@ impl WriteBuffer {
         }
     }
 
-    /// Takes a write in: how many units are now full and to be programmed;
-    /// `None` when there is no room yet.
+    /// Admits a write. Returns the number of units that are now full and must be programmed, or
+    /// `None` if there is no room.
     ///
-    /// A page that is written in part takes the room, and the program, of a whole one.
+    /// A partially written page takes the room, and the program, of a whole page.
     pub fn admit(&mut self, pages: PageRange) -> Option<u64> {
         let bytes = pages.count() * PAGE_BYTES;
         if self.used_bytes + bytes > self.capacity_bytes {
@@ -70,7 +72,8 @@ impl WriteBuffer {
         Some(units)
     }
 
-    /// Fills the open unit up with nothing; whether there was one, which is to be programmed.
+    /// Pads the open unit to its full size. Returns false if there was none. The caller programs
+    /// the unit.
     pub fn pad(&mut self) -> bool {
         if self.open_bytes == 0 {
             return false;
@@ -81,27 +84,27 @@ impl WriteBuffer {
         true
     }
 
-    /// Bytes that one program takes.
+    /// Bytes of one program.
     pub fn unit_bytes(&self) -> u64 {
         self.unit_bytes
     }
 
-    /// Bytes taken in since the start.
+    /// Bytes admitted since the start.
     pub fn admitted_bytes(&self) -> u64 {
         self.admitted_bytes
     }
 
-    /// Bytes of those that have been programmed.
+    /// Number of admitted bytes that have been programmed.
     pub fn programmed_bytes(&self) -> u64 {
         self.admitted_bytes - self.used_bytes
     }
 
-    /// A unit has been programmed.
+    /// Removes a unit that has been programmed.
     pub fn release(&mut self) {
         self.used_bytes -= self.unit_bytes;
     }
 
-    /// Whether every page in `pages` waits here to be programmed.
+    /// Returns true if all of `pages` are in the buffer.
     #[inline]
     pub fn holds(&self, pages: PageRange) -> bool {
         if self.used_bytes == 0 {
@@ -114,8 +117,8 @@ impl WriteBuffer {
         })
     }
 
-    /// The place of a page, and which of the pages of that place it is: of a drive of 2^38 pages, the largest, less
-    /// than 2^29, as the smallest buffer has 512 places.
+    /// Returns the table index and the tag of a page. The largest drive has 2^38 pages and the
+    /// smallest table 512 entries, so tags are below 2^29.
     #[inline]
     fn place(&self, page: u64) -> (usize, u32) {
         let places = self.recent.len();
@@ -123,7 +126,7 @@ impl WriteBuffer {
     }
 }
 
-/// At a place where there was none yet.
+/// Tag of an unused table entry.
 const UNUSED_TAG: u32 = u32::MAX;
 
 #[cfg(test)]
@@ -134,8 +137,10 @@ mod tests {
     fn writes_are_admitted_until_it_is_full_and_leave_in_units() {
         let mut buffer = WriteBuffer::new(64 << 10, 32 << 10);
         assert_eq!(buffer.admit(PageRange::new(0, 4)), Some(0)); // 16 KiB: half a unit.
-        assert_eq!(buffer.admit(PageRange::new(4, 8)), Some(1)); // 48 KiB: one unit, half open.
-        assert_eq!(buffer.admit(PageRange::new(12, 5)), None); // 20 KiB more than there is room for.
+        // 48 KiB: one unit, and half an open one.
+        assert_eq!(buffer.admit(PageRange::new(4, 8)), Some(1));
+        // 20 KiB more than the available room.
+        assert_eq!(buffer.admit(PageRange::new(12, 5)), None);
         assert!(buffer.holds(PageRange::new(0, 4)));
         assert!(!buffer.holds(PageRange::new(0, 13)));
         buffer.release();

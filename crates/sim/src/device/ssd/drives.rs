@@ -1,19 +1,19 @@
-//! The built-in solid-state drives: every figure with its source.
+//! The built-in solid-state drives, with a source for every value.
 //!
-//! `ssd` is a SATA drive of 2012: the flash of MQSim's published configuration
-//! (a 25 nm class MLC part) behind SATA 6 Gb/s, with the controller rates of
-//! a data sheet of that year. `nvme` is a data-centre drive with TLC flash,
-//! after the Micron 7300 PRO: the sensing times come from the three modes of
-//! its published 4 KiB latencies at depth 1; its flash, and with it how fast it
-//! writes, from the data sheet of a die of that maker and generation. `mqsim` is
-//! MQSim's published configuration, all of it.
+//! - `ssd` is a SATA drive of 2012. The flash is from MQSim's published configuration (a 25 nm
+//!   class MLC part). The link is SATA 6 Gb/s, and the controller rates are from a data sheet of
+//!   that year.
+//! - `nvme` is a data-centre drive with TLC flash, modelled on the Micron 7300 PRO. The sense times
+//!   are derived from the three modes of its published 4 KiB latencies at depth 1. The flash, which
+//!   determines the write rate, is from the data sheet of a die of the same maker and generation.
+//! - `mqsim` is MQSim's published configuration, complete.
 
 use super::super::parameter_spec::{ParameterQuantity, ParameterSpec};
 
-/// A figure and its source.
+/// A value and its source.
 type ValueAndSource = (u64, &'static str);
 
-/// What differs from drive to drive.
+/// Parameters whose values differ between the drives. `parameter_specs` describes each of them.
 struct DriveValues {
     size: ValueAndSource,
     depth: ValueAndSource,
@@ -47,7 +47,9 @@ struct DriveValues {
     used: ValueAndSource,
 }
 
+/// One µs, in ns.
 const US: u64 = 1_000;
+/// One ms, in ns.
 const MS: u64 = 1_000_000;
 const MQSIM: &str = "published: MQSim's ssdconfig.xml (Tavakkol et al., FAST 2018)";
 const MICRON_7300: &str =
@@ -58,6 +60,7 @@ const MQSIM_FREE: &str = "published: MQSim's ssdconfig.xml, GC_Exec_Threshold 0.
 const NO_FIRMWARE: &str = "published: MQSim models no time of its firmware";
 const SOURCE_LATENCY_MODES: &str = "derived: published modes of a Micron 7300 PRO's 4 KiB latency at depth 1 (88, 116, 165 µs) less the rest of the path";
 
+/// The drive `ssd`.
 const SATA_2012: DriveValues = DriveValues {
     size: (240_057_409_536, "standard: 240 GB drive, 468,862,128 sectors, IDEMA LBA1-03"),
     depth: (32, "standard: Serial ATA 3.0, native command queueing, 32 tags"),
@@ -109,6 +112,7 @@ const SATA_2012: DriveValues = DriveValues {
     used: (0, "data sheet: Intel SSD 520, as client drives are stated, fresh out of the box"),
 };
 
+/// The drive `nvme`.
 const NVME_TODAY: DriveValues = DriveValues {
     size: (3_840_755_982_336, "standard: 3.84 TB drive, 7,501,476,528 sectors, IDEMA LBA1-03"),
     depth: (1_023, "published: Linux nvme driver, queues of 1,024 entries, one kept free"),
@@ -151,6 +155,7 @@ const NVME_TODAY: DriveValues = DriveValues {
     used: (1, "data sheet: Micron 7300 PRO, as data-centre drives are stated, in steady state"),
 };
 
+/// The drive `mqsim`.
 const MQSIM_DEFAULT: DriveValues = DriveValues {
     size: (
         511_274_123_264,
@@ -176,24 +181,27 @@ const MQSIM_DEFAULT: DriveValues = DriveValues {
     ..SATA_2012
 };
 
-/// The knobs of `ssd`.
+/// Parameters of `ssd`.
 pub fn sata_2012() -> Vec<ParameterSpec> {
     parameter_specs(&SATA_2012)
 }
 
-/// The knobs of `nvme`.
+/// Parameters of `nvme`.
 pub fn nvme_today() -> Vec<ParameterSpec> {
     parameter_specs(&NVME_TODAY)
 }
 
-/// The knobs of `mqsim`.
+/// Parameters of `mqsim`.
 pub fn mqsim() -> Vec<ParameterSpec> {
     parameter_specs(&MQSIM_DEFAULT)
 }
 
+/// Declares the parameters of a drive, with its values as defaults.
 fn parameter_specs(drive: &DriveValues) -> Vec<ParameterSpec> {
     use ParameterQuantity::{Bytes, BytesPerSecond, Count, Percent, Switch, Time};
+    /// Bounds of bandwidths, in bytes per second.
     const BANDWIDTH_BOUNDS: (u64, u64) = (1_000_000, 64_000_000_000);
+    /// Bounds of durations, in ns.
     const DURATION_BOUNDS: (u64, u64) = (0, 1_000 * MS);
     let parameter_spec = |key, what, quantity, (default, source): ValueAndSource, (least, most)| {
         ParameterSpec { key, what, quantity, default, least, most, source }

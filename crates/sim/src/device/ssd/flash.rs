@@ -1,20 +1,18 @@
-//! The flash of a solid-state drive: dies that sense, program and erase, and
-//! the channels that they share.
+//! The flash of a solid-state drive: dies that sense, program and erase, and the shared channels.
 //!
-//! A die does one thing at a time. Reads of a die are served in the order in
-//! which they came, and before any program, move or erase that waits for the
-//! same die; after `reads_in_row_max` reads in a row one background step goes
-//! first, so that no write waits for ever. A background step in progress is
-//! finished first, unless the die can suspend it.
-//!
-//! A read senses its page (a time that depends on which of the cell's bits the
-//! page holds), then keeps the die until its bytes have crossed the channel. A
-//! program sends its bytes first, then keeps the die, not the channel. Channels
-//! serve in the order in which the dies become ready.
-//!
-//! What the garbage collection moves crosses the channel twice: the controller
-//! corrects its errors on the way. Programs of data go round the dies; after so
-//! many the next die programs their parity.
+//! - A die performs one operation at a time.
+//! - Reads of a die are served in order of arrival, before any waiting program, move or erase.
+//!   After `reads_in_row_max` consecutive reads one background operation goes first, so writes are
+//!   never starved.
+//! - A background operation in progress is completed first, unless the die can suspend it.
+//! - A read senses its page, then occupies the die until its bytes have crossed the channel. The
+//!   sense time depends on the page's bit in the cell.
+//! - A program transfers its bytes first and then occupies the die, not the channel.
+//! - A channel serves its dies in the order in which they become ready.
+//! - Rows moved by the garbage collection cross the channel twice, because the controller corrects
+//!   their errors.
+//! - Programs of data rotate over the dies. After every `parity` programs the next die programs the
+//!   parity.
 
 use std::collections::VecDeque;
 
@@ -23,116 +21,125 @@ use readpath_core::unit::Time;
 use crate::device::earliest::EarliestEvent;
 use crate::device::rate::Link;
 
-/// What the flash is made of, and how long it takes.
+/// Structure and timing of the flash.
 #[derive(Clone, Debug)]
 pub struct FlashTiming {
-    /// Channels; die `d` hangs on channel `d % channels`.
+    /// Number of channels. Die `d` is connected to channel `d % channels`.
     pub channels: u32,
-    /// Dies in all.
+    /// Total number of dies.
     pub dies: u32,
-    /// Bytes a second on each channel.
+    /// Bandwidth of each channel, in bytes per second.
     pub channel_bytes_per_second: u64,
-    /// Time to sense a page, by which bit of the cell it holds.
+    /// Time to sense a page, by its bit in the cell.
     pub sense: Vec<Time>,
-    /// Time to program a page on each plane, by which bit of the cell it holds.
+    /// Time to program a page on each plane, by its bit in the cell.
     pub program: Vec<Time>,
     /// Time to erase a block on each plane.
     pub erase: Time,
-    /// Programs until a block is full and another must be erased.
+    /// Programs per block. A full block requires an erase.
     pub pages_per_block: u32,
-    /// Bytes that one program takes: a page on each plane.
+    /// Bytes of one program: a page on each plane.
     pub program_bytes: u64,
-    /// Time to suspend a program for a read; zero: it can't be suspended.
+    /// Time to suspend a program for a read. Zero means that programs cannot be suspended.
     pub suspend_program: Time,
-    /// Time to suspend an erase for a read; zero: it can't be suspended.
+    /// Time to suspend an erase for a read. Zero means that erases cannot be suspended.
     pub suspend_erase: Time,
-    /// Programs of data for each of parity over them; 0: there is none.
+    /// Number of data programs per parity program. 0 means no parity.
     pub parity: u32,
-    /// Reads in a row before a waiting background step goes first.
+    /// Consecutive reads before a waiting background operation goes first.
     pub reads_in_row_max: u32,
 }
 
-/// What an [`advance`](Flash::advance) brought to an end.
+/// Result of [`advance`](Flash::advance).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FlashEvent {
     /// `bytes` of the request in `slot` have left the channel.
     Read {
-        /// The request, as its reader named it.
+        /// Slot of the request.
         slot: u32,
-        /// How many bytes.
+        /// Number of bytes.
         bytes: u32,
     },
-    /// A program is done: its bytes may leave the buffer.
+    /// A program has ended, and its bytes can leave the buffer.
     Program,
-    /// Something inside, of no interest outside.
+    /// An internal event without effect for the caller.
     Nothing,
 }
 
+/// A read of one page, or of pages of one row that are sensed together.
 #[derive(Clone, Copy, Debug)]
 struct PageRead {
     slot: u32,
     bytes: u32,
-    /// The page's place in its plane, which decides what can be sensed together.
+    /// Row of the page in its plane. Pages of one row can be sensed together.
     row: u64,
 }
 
+/// A background operation of a die.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FlashStep {
-    /// A page that the host wrote.
+    /// Programs data that the host wrote.
     Program,
-    /// A row that the garbage collection reads.
+    /// Reads a row for the garbage collection.
     Collect,
-    /// A row that the garbage collection has moved, or parity.
+    /// Programs a row that the garbage collection moves, or parity.
     Move,
     Erase,
 }
 
+/// Activity of a die.
 #[derive(Clone, Copy, Debug)]
 enum DieState {
-    /// Nothing waits.
+    /// No operation.
     Idle,
-    /// The page is on its way from the cells into the die's register.
+    /// Senses a page into the die's register.
     Sensing(PageRead),
-    /// It waits for, or crosses, the channel; the register is taken until then.
+    /// Waits for the channel or sends over it. The register is occupied.
     Sending(PageRead),
-    /// A background step, until the time given.
+    /// Performs a background operation until the given time.
     Stepping(FlashStep, Time),
-    /// A background step is being put aside for a read; so much of it is left.
+    /// Suspends a background operation for a read. The operation and its remaining time are in
+    /// `suspended`.
     Suspending,
 }
 
+/// A die with its waiting operations.
 #[derive(Clone, Debug)]
 struct Die {
     state: DieState,
     reads: VecDeque<PageRead>,
+    /// Suspended operation and its remaining time.
     suspended: Option<(FlashStep, Time)>,
     programs_waiting: u32,
     collects_waiting: u32,
     moves_waiting: u32,
     erases_waiting: u32,
-    /// Pages programmed since the start, which say which bit comes next.
+    /// Pages programmed since the start. They determine the bit of the next page.
     pages_programmed: u32,
-    /// Rows that the collection read since the start, for the same reason.
+    /// Rows read by the collection since the start. They determine the bit of the next row.
     rows_collected: u32,
+    /// Consecutive reads while a background operation waits.
     reads_in_row: u32,
 }
 
-/// The dies and channels of a drive.
+/// Dies and channels of a drive.
 #[derive(Debug)]
 pub struct Flash {
     timing: FlashTiming,
     dies: Vec<Die>,
     channels: Vec<Link>,
+    /// Next event of each die.
     next: EarliestEvent,
+    /// Die of the next program, in rotation.
     next_program_die: u32,
     next_collect_die: u32,
     next_move_die: u32,
-    /// Programs of data since the last one of parity.
+    /// Programs of data since the last parity program.
     programs_since_parity: u32,
 }
 
 impl Flash {
-    /// Idle flash.
+    /// Creates idle flash.
     pub fn new(timing: FlashTiming) -> Flash {
         let die = Die {
             state: DieState::Idle,
@@ -158,7 +165,7 @@ impl Flash {
         }
     }
 
-    /// When something next happens inside, and on which die.
+    /// Returns the time and the die of the next event.
     #[inline]
     pub fn next_event(&self) -> Option<(Time, u32)> {
         self.next.first()
@@ -190,14 +197,14 @@ impl Flash {
         }
     }
 
-    /// Programs one unit on the next die: channel first, then way and die.
+    /// Programs one unit on the next die: channels rotate first, then ways and dies.
     pub fn program(&mut self, now: Time) {
         let die = next(&mut self.next_program_die, self.timing.dies);
         self.wait(now, die, |die| &mut die.programs_waiting);
         self.cover(now);
     }
 
-    /// Reads so many rows for the garbage collection, and programs so many elsewhere.
+    /// Reads `reads` rows for the garbage collection and programs `programs` rows on other dies.
     #[inline]
     pub fn collect(&mut self, now: Time, reads: u64, programs: u64) {
         for _ in 0..reads {
@@ -211,7 +218,7 @@ impl Flash {
         }
     }
 
-    /// After a program of data: that of the parity, when it is due.
+    /// Counts a program of data, and queues a parity program when it is due.
     fn cover(&mut self, now: Time) {
         self.programs_since_parity += 1;
         if self.programs_since_parity == self.timing.parity {
@@ -221,7 +228,7 @@ impl Flash {
         }
     }
 
-    /// One more step waits for `die`.
+    /// Adds one waiting background operation to `die`. `count` selects its counter.
     fn wait(&mut self, now: Time, die: u32, count: impl Fn(&mut Die) -> &mut u32) {
         let this = &mut self.dies[die as usize];
         *count(this) += 1;
@@ -230,7 +237,7 @@ impl Flash {
         }
     }
 
-    /// Carries out what happens at `now` on `die`, as [`next_event`](Flash::next_event) said.
+    /// Handles the event at `now` on `die` that [`next_event`](Flash::next_event) returned.
     #[inline]
     pub fn advance(&mut self, now: Time, die: u32) -> FlashEvent {
         match self.dies[die as usize].state {
@@ -258,7 +265,7 @@ impl Flash {
         }
     }
 
-    /// Gives an unoccupied die its next work.
+    /// Starts the next operation on an idle die.
     #[inline]
     fn start_next(&mut self, now: Time, die: u32) {
         let this = &mut self.dies[die as usize];
@@ -284,7 +291,7 @@ impl Flash {
         }
     }
 
-    /// Chooses the die's next background step and says when it ends.
+    /// Selects the die's next background operation and returns it with its end time.
     fn next_background(&mut self, now: Time, die: u32) -> Option<(FlashStep, Time)> {
         let this = &mut self.dies[die as usize];
         if let Some((step, rest)) = this.suspended.take() {
@@ -310,6 +317,7 @@ impl Flash {
         }
     }
 
+    /// Completes a background operation. A full block queues an erase.
     fn finish_step(&mut self, die: u32, step: FlashStep) {
         let this = &mut self.dies[die as usize];
         match step {
@@ -331,8 +339,8 @@ impl Flash {
         }
     }
 
-    /// Puts a background step aside for the read that has just come, when the
-    /// die can and something is gained by it.
+    /// Suspends a background operation for a new read if the die can do so and the read gains by
+    /// it.
     fn suspend(&mut self, now: Time, die: u32, step: FlashStep, end: Time) {
         let pause = match step {
             FlashStep::Erase => self.timing.suspend_erase,
@@ -350,6 +358,7 @@ impl Flash {
 }
 
 impl Die {
+    /// Returns true if a background operation waits or is suspended.
     fn has_background(&self) -> bool {
         self.suspended.is_some()
             || self.programs_waiting > 0
@@ -359,7 +368,7 @@ impl Die {
     }
 }
 
-/// The die whose turn it is, of so many that take turns.
+/// Returns the next die in a rotation over `dies` dies.
 fn next(turn: &mut u32, dies: u32) -> u32 {
     let die = *turn;
     *turn = (die + 1) % dies;

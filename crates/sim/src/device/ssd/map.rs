@@ -1,43 +1,45 @@
-//! The drive's map from logical to physical pages, as far as it fits its memory.
+//! Cache of the drive's map from logical to physical pages.
 //!
-//! A drive whose memory holds the whole map looks nothing up. A drive with
-//! less holds some of the map's pages, one place for each page number modulo
-//! their count, and must read the others from flash before it can find the data.
+//! A drive whose memory holds the whole map never misses. A drive with less memory caches some of
+//! the map's pages, direct-mapped by page number modulo the cache size. It must read the other map
+//! pages from flash before it can find the data.
 
-/// Bytes of one map entry: a physical page number of 32 bits.
+/// Size of a map entry in bytes: a 32-bit physical page number.
 const ENTRY_BYTES: u64 = 4;
 
-/// Sectors behind one map entry: 4 KiB, the unit that page-mapped drives keep.
+/// Sectors per map entry: 4 KiB, the mapping unit of page-mapped drives.
 const ENTRY_SECTORS: u64 = 8;
 
 /// The part of the map that is in memory.
 #[derive(Debug)]
 pub struct MapCache {
+    /// Sectors covered by one map page.
     sectors_per_page: u64,
-    /// The map page in each place, and whether it has changed since it was read; empty when
-    /// the whole map is in memory.
+    /// Cached map page at each index, with a flag for changed pages. Empty if the whole map is in
+    /// memory.
     held: Vec<(u64, bool)>,
 }
 
 /// A map page that must be read first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MapMiss {
-    /// Its number.
+    /// Number of the map page.
     pub page: u64,
-    /// Whether the page whose place it takes has changed, and is to be programmed.
+    /// True if the evicted map page was changed and must be programmed.
     pub writes_back: bool,
 }
 
 impl MapCache {
-    /// A map cut into pages of `page_bytes`, of which memory holds those of
-    /// `span_bytes` of data; 0: all.
+    /// Creates a map with pages of `page_bytes`. The cache covers `span_bytes` of data, or all data
+    /// if 0.
     pub fn new(page_bytes: u64, span_bytes: u64) -> MapCache {
         let sectors_per_page = page_bytes / ENTRY_BYTES * ENTRY_SECTORS;
         let places = (span_bytes / 512).div_ceil(sectors_per_page);
         MapCache { sectors_per_page, held: vec![(u64::MAX, false); places as usize] }
     }
 
-    /// Looks up the map page of `sector`, for a write to change it; gives what must be read first.
+    /// Looks up the map page of `sector`. A write marks it as changed. Returns the map page that
+    /// must be read first, if any.
     #[inline]
     pub fn miss(&mut self, sector: u64, is_write: bool) -> Option<MapMiss> {
         if self.held.is_empty() {
@@ -55,7 +57,7 @@ impl MapCache {
         Some(MapMiss { page, writes_back })
     }
 
-    /// Sectors whose map is one page.
+    /// Number of sectors covered by one map page.
     pub fn sectors_per_page(&self) -> u64 {
         self.sectors_per_page
     }

@@ -1,25 +1,25 @@
-//! Which erase block holds which page, and what is collected to make room for more.
+//! Flash translation layer: valid pages per erase block, and garbage collection.
 //!
-//! Flash isn't overwritten: a page goes to the open block, and its old copy is
-//! void. When fewer blocks are free than are kept so, the block with the fewest
-//! valid pages is collected (greedy, as Bux and Iliadis 2010 and Desnoyers 2012
-//! study it): its valid pages are read and programmed elsewhere, and it is free.
-//! What collection costs therefore follows from how full the drive is and from
-//! what is overwritten, and is no parameter.
+//! Flash is not overwritten in place. A written page goes to the open block, and its old copy
+//! becomes invalid. If too few blocks are free, the closed block with the fewest valid pages is
+//! collected (greedy collection, as in Bux and Iliadis 2010 and Desnoyers 2012). Its valid pages
+//! are read and programmed elsewhere, and the block becomes free. The cost of collection is thus no
+//! parameter: it results from the fill level of the drive and the write pattern.
 //!
-//! A page that the run has written is known by its block. Of the others it is
-//! known how many each block holds, not which: a drive that was in use before
-//! the run holds old data everywhere, written by such requests as come now (the
-//! preconditioning of SNIA's performance test specification). So the old copy
-//! of a page lies in a block drawn at random by its valid old pages, and pages
-//! that are written one after the other now lie one after the other there: a
-//! stream empties one block after the other, and costs no collection. How full
-//! the blocks are at the start is what greedy collection under writes all over
-//! the drive comes to: the n-th block from the fullest holds q^n of its pages.
+//! The block of each page written during the simulation is known. For older pages only the number
+//! per block is known. A drive in use before the simulation holds old data everywhere, written by
+//! requests like the simulated ones (the preconditioning of SNIA's performance test specification).
+//! Therefore:
 //!
-//! The work of a collection is spread over the pages that fill the block which it
-//! made room for: the host's writes are slowed evenly, and none waits for a
-//! whole block. Which die a block lies on is not kept: units go round the dies.
+//! - The old copy of a page is assumed in a random block, weighted by valid old pages.
+//! - Pages written in sequence now are assumed to be in sequence there. A stream thus empties one
+//!   block after another and causes no collection.
+//! - The initial fill level is the steady state of greedy collection under random writes: the n-th
+//!   fullest block holds q^n of its pages.
+//!
+//! The work of a collection is spread over the writes that fill the freed block. All host writes
+//! are slowed evenly, and none waits for a whole block. The die of a block is not tracked: programs
+//! rotate over the dies.
 
 use std::collections::VecDeque;
 
@@ -28,89 +28,100 @@ use readpath_core::unit::PageRange;
 use super::written::WrittenPages;
 use crate::device::random::SeededRng;
 
-/// Blocks of which counts are kept at most; of a larger drive several count as one.
+/// Maximum number of blocks that are counted separately. On a larger drive several blocks count as
+/// one.
 const BLOCKS_MAX: u64 = 1 << 16;
 
-/// Streams whose place is remembered; as many as a drive detects, at the least.
+/// Number of streams whose position is tracked: at least as many as a drive detects.
 const STREAMS: usize = 64;
 
-/// How a drive's flash is divided.
+/// Division of a drive's flash.
 #[derive(Clone, Copy, Debug)]
 pub struct FlashDivision {
-    /// Pages of 4 KiB that the host sees.
+    /// Number of 4 KiB pages visible to the host.
     pub pages: u64,
-    /// Flash beyond them for each hundred, for the collection.
+    /// Additional flash for collection, in percent of the visible pages.
     pub spare_percent: u64,
-    /// Blocks of each hundred that collection keeps free.
+    /// Blocks that collection keeps free, in percent.
     pub free_percent: u64,
     /// Pages in an erase block, on all planes of its die.
     pub block_pages: u64,
     /// Pages in a row: a flash page on each plane, sensed and programmed together.
     pub row_pages: u64,
-    /// Whether all pages were written before the run.
+    /// True if all pages were written before the simulation.
     pub is_used: bool,
 }
 
-/// Rows that the collection moves now.
+/// Rows that the collection moves in one step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MovedRows {
-    /// Rows to be read.
+    /// Number of rows to read.
     pub reads: u64,
-    /// Rows to be programmed.
+    /// Number of rows to program.
     pub programs: u64,
 }
 
-/// The table from pages to blocks, and the collection.
+/// The mapping from pages to blocks, and the garbage collection.
 ///
-/// Invariants: a block is free, open or closed; its `valid` counts its old
-/// pages and the entries of `written` that name it.
+/// Invariants: a block is free, open or closed. Its `valid` is the sum of its old pages and of the
+/// entries in `written` that name it.
 #[derive(Debug)]
 pub struct Translation {
     room: FlashDivision,
     block_pages: u64,
+    /// Number of free blocks below which collection starts.
     free_least: usize,
     /// Empty until the first write.
     blocks: Vec<FlashBlock>,
+    /// Free blocks, in order of reuse.
     free: VecDeque<u32>,
+    /// Open block for writes of the host.
     host: OpenBlock,
+    /// Open block for moved pages.
     moved: OpenBlock,
-    /// The block of each page that the run has written.
+    /// Block of each page that was written during the simulation.
     written: WrittenPages,
-    /// The page that a stream writes next, and the block that held the last one's old copy.
+    /// For each stream its next page and the block of the last page's old copy.
     streams: VecDeque<(u64, u32)>,
     draw: SeededRng,
+    /// Collection work that is still to be distributed over host writes.
     work: CollectionWork,
 }
 
+/// An erase block.
 #[derive(Clone, Debug, Default)]
 struct FlashBlock {
+    /// Number of valid pages.
     valid: u64,
-    /// Valid pages written before the run.
+    /// Number of valid pages written before the simulation.
     old: u64,
-    /// Pages that the run wrote here; those overwritten since are still among them.
+    /// Pages written here during the simulation, including pages overwritten since.
     pages: Vec<u64>,
     is_closed: bool,
 }
 
-/// A block that takes pages.
+/// A block that receives pages. `room` is the number of its free pages.
 #[derive(Clone, Copy, Debug, Default)]
 struct OpenBlock {
     block: u32,
     room: u64,
 }
 
-/// The collection's work that is spread over the pages of the host's open block.
+/// Collection work that is spread over the writes to the host's open block.
 #[derive(Clone, Copy, Debug, Default)]
 struct CollectionWork {
+    /// Pages to read for this block.
     read_pages: u64,
+    /// Pages to program for this block.
     moved_pages: u64,
-    /// Page fractions that add up to a row, in units of a page over the block's pages.
+    /// Accumulated fractions of a row to read, in units of 1 / block pages of a page.
     read_due: u64,
+    /// Accumulated fractions of a row to program, in the same unit.
     moved_due: u64,
 }
 
 impl Translation {
-    /// The table of a drive with so much room; its blocks are made by the first write.
+    /// Creates the mapping of a drive. The first write creates its blocks.
     pub fn new(room: FlashDivision) -> Translation {
         let block_pages = room.block_pages.max((room.pages / BLOCKS_MAX).next_power_of_two());
         Translation {
@@ -128,7 +139,7 @@ impl Translation {
         }
     }
 
-    /// The host writes `pages`; gives what the collection moves meanwhile.
+    /// Records a host write of `pages`. Returns the rows that the collection moves meanwhile.
     pub fn write(&mut self, pages: PageRange) -> MovedRows {
         if self.blocks.is_empty() {
             self.create_blocks();
@@ -136,7 +147,8 @@ impl Translation {
         let mut moved = MovedRows::default();
         let mut last_old_block = self.stream_block(pages);
         for page in pages.pages() {
-            // Before the old copy is void: the collection would look for it.
+            // Collection runs before the old copy becomes invalid, because it relies on the current
+            // mapping.
             if self.host.room == 0 {
                 self.collect();
                 self.host = self.opened(self.host.block);
@@ -163,7 +175,8 @@ impl Translation {
         moved
     }
 
-    /// The block that held the old copy of the page before `pages`, where that was written just now.
+    /// Returns the block with the old copy of the page before `pages`, if that page was the last of
+    /// a stream.
     fn stream_block(&mut self, pages: PageRange) -> Option<u32> {
         let at = self.streams.iter().position(|stream| stream.0 == pages.first);
         let stream = at.and_then(|at| self.streams.remove(at));
@@ -173,7 +186,7 @@ impl Translation {
         stream.map(|stream| stream.1)
     }
 
-    /// Voids one old page: beside the last one where there is another, or anywhere.
+    /// Invalidates one old page: in the block `last_old_block` if it has any, otherwise in a random block.
     fn invalidate_old_page(&mut self, last_old_block: Option<u32>) -> Option<u32> {
         let block = match last_old_block {
             Some(block) if self.blocks[block as usize].old > 0 => block,
@@ -185,7 +198,7 @@ impl Translation {
         Some(block)
     }
 
-    /// A block with old pages, drawn by how many it has; `None` when there is none left.
+    /// Draws a block weighted by its old pages. Returns `None` if no old page is left.
     fn draw_old_block(&mut self) -> Option<u32> {
         let count = self.blocks.len() as u64;
         for _ in 0..64 {
@@ -206,7 +219,7 @@ impl Translation {
         at.map(|at| at as u32)
     }
 
-    /// Collects blocks until enough are free, or nothing is to be gained.
+    /// Collects blocks until enough are free or no block can be gained.
     fn collect(&mut self) {
         (self.work.read_pages, self.work.moved_pages) = (0, 0);
         while self.free.len() < self.free_least {
@@ -218,11 +231,12 @@ impl Translation {
             let valid = block.valid;
             self.move_pages(victim as u32);
             self.work.moved_pages += valid;
-            // A row is read once if anything in it is valid, and no row has more than it holds.
+            // A row is read once if any of its pages is valid, at most all rows of the block.
             self.work.read_pages += self.block_pages.min(valid * self.room.row_pages);
         }
     }
 
+    /// Moves the valid pages of `victim` to the open block for moved pages and frees `victim`.
     fn move_pages(&mut self, victim: u32) {
         let FlashBlock { mut old, pages, .. } = std::mem::take(&mut self.blocks[victim as usize]);
         for page in pages {
@@ -244,7 +258,7 @@ impl Translation {
         self.free.push_back(victim);
     }
 
-    /// The block that takes moved pages, and how many of `count` it takes.
+    /// Returns the block for moved pages, and the number of `count` pages that it takes.
     fn room_for_moved(&mut self, count: u64) -> (u32, u64) {
         if self.moved.room == 0 {
             self.moved = self.opened(self.moved.block);
@@ -254,21 +268,22 @@ impl Translation {
         (self.moved.block, count)
     }
 
-    /// Closes `full` and opens a free block.
+    /// Closes the block `full` and opens a free block.
     fn opened(&mut self, full: u32) -> OpenBlock {
         self.blocks[full as usize].is_closed = true;
         let block = self.free.pop_front().expect("collection keeps blocks free");
         OpenBlock { block, room: self.block_pages }
     }
 
-    /// Divides the flash into blocks: as many free as are kept so, two open, the others closed;
-    /// a drive in use lacks a free one, and collects with its first write.
+    /// Divides the flash into blocks: the free reserve, two open blocks, and closed blocks. A drive
+    /// in use starts one free block short, so its first write triggers collection.
     fn create_blocks(&mut self) {
         let room = self.room;
         let full = room.pages.div_ceil(self.block_pages);
         let asked = (full * (100 + room.spare_percent)).div_ceil(100);
         self.free_least = (asked * room.free_percent / 100).max(2) as usize;
-        // Of a drive too small for its share, a block more than the data needs is collected.
+        // A very small drive gets extra blocks, so that collection always has one block more than
+        // the data needs.
         let count = asked.max(full + self.free_least as u64 + 3);
         self.blocks = vec![FlashBlock::default(); count as usize];
         let used = match room.is_used {
@@ -290,7 +305,7 @@ impl Translation {
 }
 
 impl CollectionWork {
-    /// One page of the host's block is written: the share of the work that is due with it.
+    /// Returns the part of the collection work that is due with one page written by the host.
     fn step(&mut self, block_pages: u64, row_pages: u64) -> MovedRows {
         let row = block_pages * row_pages;
         let due = |pages: &mut u64, due: &mut u64| {
@@ -306,8 +321,8 @@ impl CollectionWork {
     }
 }
 
-/// Valid pages in each of `blocks` closed blocks under steady random writes: in all
-/// `pages`, each block by the same ratio fewer than the one before.
+/// Returns the valid pages of each of `blocks` closed blocks under steady random writes. The counts
+/// form a geometric sequence with the sum `pages`.
 fn steady(blocks: usize, block_pages: u64, pages: u64) -> Vec<u64> {
     let filled = |ratio: f64| {
         std::iter::successors(Some(block_pages as f64), move |n| Some(n * ratio)).take(blocks)
@@ -346,7 +361,8 @@ mod tests {
         is_used: true,
     };
 
-    /// Rows moved for each row that the host writes, over `count` pages at places that `place` gives.
+    /// Returns the rows moved per row written by the host, over `count` pages at positions from
+    /// `place`.
     fn moved(drive: &mut Translation, count: u64, mut place: impl FnMut(u64) -> u64) -> f64 {
         let programs = (0..count).map(|n| drive.write(PageRange::new(place(n), 1)).programs);
         programs.sum::<u64>() as f64 * 8.0 / count as f64
@@ -357,9 +373,9 @@ mod tests {
         move |_| draw.below(pages)
     }
 
-    /// Published (Desnoyers 2012): where a collected block has a share u of valid pages, the drive
-    /// is full to (u − 1) / ln u. By hand: u = 0.75 gives 0.869, which is 15 % to spare; then
-    /// each row written moves 0.75 / 0.25 = 3.
+    /// Published (Desnoyers 2012): if a collected block has a share u of valid pages, the fill
+    /// level of the drive is (u − 1) / ln u. By hand: u = 0.75 gives 0.869, or 15 % spare. Each row
+    /// written then moves 0.75 / 0.25 = 3 rows.
     #[test]
     fn random_writes_move_as_much_as_theory_says_from_the_first_on() {
         let (mut drive, mut place) = (Translation::new(ROOM), anywhere(ROOM.pages));
@@ -369,7 +385,7 @@ mod tests {
         }
     }
 
-    /// A drive that was empty comes to the same by itself, once it has been written often enough.
+    /// An initially empty drive reaches the same steady state after enough writes.
     #[test]
     fn an_empty_drive_moves_nothing_until_it_is_full_and_then_as_much() {
         let mut drive = Translation::new(FlashDivision { is_used: false, ..ROOM });
@@ -379,7 +395,7 @@ mod tests {
         assert!((2.7..3.15).contains(&rows), "{rows}");
     }
 
-    /// Streams side by side, each over its own part of the drive.
+    /// Parallel streams, each over its own part of the drive.
     #[test]
     fn streams_empty_the_blocks_that_streams_have_filled() {
         let mut drive = Translation::new(ROOM);
@@ -389,7 +405,7 @@ mod tests {
         assert!(rows < 0.1, "{rows}");
     }
 
-    /// Every page has a place, and every block holds what is counted, whatever was written.
+    /// Every page is in exactly one block, and every counter is correct, for any writes.
     #[test]
     fn no_page_is_lost() {
         for is_used in [false, true] {

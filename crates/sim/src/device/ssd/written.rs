@@ -1,34 +1,35 @@
-//! Which block holds each page that a run has written.
+//! Map from each page written during a simulation to its block.
 //!
-//! A hash table, as pages are written anywhere: of a few million that were, each is found at one place of memory and
-//! takes 13 to 26 bytes, where a tree would go through seven places. Eight neighbours stand side by side, so that a stream
-//! goes through the table line by line. Nothing is ever taken out.
+//! It is a hash table, because pages are written in any order. With a few million pages, a look-up
+//! touches one place in memory and a page takes 13 to 26 bytes. A tree would touch seven places.
+//! Eight adjacent pages are stored together, so a stream passes through the table cache line by
+//! cache line. Entries are never removed.
 
-/// Bits of a block's number; those of a page, and one more, stand above them.
+/// Bits of a block number in an entry. The page number plus one is stored above them.
 const BLOCK_BITS: u32 = 24;
 
-/// Neighbours that stand side by side.
+/// Number of adjacent pages that are stored together.
 const GROUP: u64 = 8;
 
-/// Blocks by page.
+/// The block of each written page.
 ///
-/// At most five of eight places are taken: so what is looked for is found, or a free place, after a few steps, streams or
-/// not. A place is 0, or one more than the page, and its block.
+/// At most five of eight entries are used, so each search ends after a few steps. An entry is 0, or
+/// the page number plus one together with the block.
 #[derive(Debug, Default)]
 pub struct WrittenPages {
-    /// A power of two of them, of `GROUP` at least; or none.
+    /// Entries of the table. Their number is 0 or a power of two of at least [`GROUP`].
     places: Vec<u64>,
     count: usize,
 }
 
 impl WrittenPages {
-    /// How many pages are in it.
+    /// Number of pages in the table.
     #[cfg(test)]
     pub fn count(&self) -> usize {
         self.count
     }
 
-    /// The block of a page.
+    /// Returns the block of a page.
     #[inline]
     pub fn get(&self, page: u64) -> Option<u32> {
         if self.places.is_empty() {
@@ -38,7 +39,7 @@ impl WrittenPages {
         (place != 0).then_some((place & ((1 << BLOCK_BITS) - 1)) as u32)
     }
 
-    /// The page is in this block now.
+    /// Sets the block of a page.
     pub fn set(&mut self, page: u64, block: u32) {
         assert!(page < 1 << 39 && block < 1 << BLOCK_BITS, "no drive is so large");
         if 8 * self.count >= 5 * self.places.len() {
@@ -49,7 +50,7 @@ impl WrittenPages {
         self.places[at] = (page + 1) << BLOCK_BITS | u64::from(block);
     }
 
-    /// The place of a page, or the free one where it would be.
+    /// Returns the index of a page's entry, or of the free entry where it belongs.
     #[inline]
     fn find(&self, page: u64) -> usize {
         let mask = self.places.len() - 1;
@@ -61,6 +62,7 @@ impl WrittenPages {
         at
     }
 
+    /// Doubles the table and inserts all entries again.
     fn grow(&mut self) {
         let count = (2 * self.places.len()).max(64);
         let before = std::mem::replace(&mut self.places, vec![0; count]);
@@ -78,8 +80,7 @@ mod tests {
     use super::*;
     use crate::device::random::SeededRng;
 
-    /// Against a tree: streams, pages anywhere, pages of which only every eighth is written, and all of
-    /// them again.
+    /// Compares with a tree: streams, random pages, every eighth page, and all of them again.
     #[test]
     fn it_is_what_a_tree_is() {
         let (mut written, mut tree, mut draw) =

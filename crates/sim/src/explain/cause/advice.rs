@@ -10,6 +10,7 @@ use super::words::time;
 use super::{CauseText, ReadWait, name};
 use crate::recording::{AdviceType, ReadMethod};
 
+/// Returns true if the wait is caused by wrong advice.
 pub(super) fn holds(wait: &ReadWait) -> bool {
     let is_run = wait.goes_on && wait.run_bytes >= ORDERED_BYTES;
     match wait.hint {
@@ -20,6 +21,7 @@ pub(super) fn holds(wait: &ReadWait) -> bool {
     }
 }
 
+/// Returns the texts of this cause.
 pub(super) fn words(gathered: &RecordingData) -> CauseText {
     let (charge, file) = gathered.charged(WaitCause::Advice);
     let is_random = file.is_some_and(|file| file.has_hint(AdviceType::Random));

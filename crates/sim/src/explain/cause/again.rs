@@ -1,17 +1,20 @@
-//! The same bytes are fetched again: memory was too small for what comes back, or was passed by.
+//! Cause: the same bytes are fetched repeatedly, because memory is too small for the reused data or
+//! is bypassed.
 //!
-//! It holds where most of what was fetched for a read had been fetched before; also where the read
-//! waited for what was on its way, and that had.
+//! The condition is true if most of the data fetched for a read had been fetched before. It is also
+//! true if the read waited for data in flight that had been fetched before.
 
 use super::super::WaitCause;
 use super::super::gather::RecordingData;
 use super::words::{bytes, time};
 use super::{CauseText, ReadWait, name};
 
+/// Returns true if the wait is caused by a repeated fetch.
 pub(super) fn holds(wait: &ReadWait) -> bool {
     wait.again_bytes > 0 && wait.again_bytes > wait.fetched_bytes / 2
 }
 
+/// Returns the texts of this cause.
 pub(super) fn words(gathered: &RecordingData) -> CauseText {
     let (charge, file) = gathered.charged(WaitCause::Again);
     let fetched: u64 = gathered.files.values().map(|file| file.fetched_bytes).sum();

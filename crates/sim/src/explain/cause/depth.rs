@@ -1,20 +1,22 @@
-//! One request at a time, at places that nobody could foresee.
+//! Cause: one request at a time, at unpredictable positions.
 //!
-//! It holds for a read of something that is not large, somewhere else than the last one ended, for
-//! which something was fetched that is not large either; and it is told where devices had less than two requests
-//! to read at a time on average. A touch of a mapping asks for a page, and may have megabytes fetched around it: these are what
-//! it waits for then, and others beside them would wait as well.
+//! The condition is true for a read that does not continue the last one, if neither the read nor
+//! the data fetched for it is large. It is reported if devices had less than two concurrent read
+//! requests on average. A page fault requests one page but can have megabytes fetched around it. It
+//! then waits for this data, and concurrent requests would wait as well.
 
 use super::super::gather::RecordingData;
 use super::super::{LARGE_BYTES, WaitCause};
 use super::words::{bytes, time};
 use super::{CauseText, ReadWait, name};
 
+/// Returns true for a small read at an unpredictable position.
 pub(super) fn holds(wait: &ReadWait) -> bool {
     let moved_bytes = wait.asked_bytes.max(wait.fetched_bytes);
     !wait.goes_on && wait.fetched_bytes > 0 && moved_bytes < LARGE_BYTES
 }
 
+/// Returns the texts of this cause.
 pub(super) fn words(gathered: &RecordingData) -> CauseText {
     let (charge, file) = gathered.charged(WaitCause::Depth);
     let waits = charge.waits.max(1) as f64;

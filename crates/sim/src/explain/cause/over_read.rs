@@ -50,6 +50,7 @@ pub(super) fn waits(gathered: &RecordingData) -> u64 {
     files(gathered).map(|file| judged(file).0).sum()
 }
 
+/// Returns the texts of this cause.
 pub(super) fn words(gathered: &RecordingData) -> CauseText {
     let fetched: u64 = files(gathered).map(|file| file.fetched.count()).sum();
     let unused: u64 = files(gathered).map(FileData::unused_pages).sum();

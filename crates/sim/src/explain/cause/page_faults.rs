@@ -10,12 +10,14 @@ use super::{CauseText, ReadWait, name};
 use crate::page_set::PAGE_BYTES;
 use crate::recording::{AdviceType, ReadMethod};
 
+/// Returns true for a page fault with a single fetched page.
 pub(super) fn holds(wait: &ReadWait) -> bool {
     let is_one_page = wait.fetched_bytes > 0 && wait.fetched_bytes <= PAGE_BYTES;
     let has_more = wait.file_bytes.is_none_or(|bytes| bytes > PAGE_BYTES);
     wait.way == ReadMethod::Fault && is_one_page && has_more
 }
 
+/// Returns the texts of this cause.
 pub(super) fn words(gathered: &RecordingData) -> CauseText {
     let (charge, file) = gathered.charged(WaitCause::PageFaults);
     let is_random = file.is_some_and(|file| file.has_mapped_hint(AdviceType::Random));

@@ -1,34 +1,35 @@
-//! One file is slower than the others.
+//! Cause: one file is slower than the others.
 //!
-//! It holds for a file whose waits, and whose bytes, each take at least four times as long as for
-//! the median of the other files that were waited for, if there are two such at least. Of its waits
-//! that part is lost that the others would not have taken.
+//! The condition is true for a file whose waits and bytes each take at least four times as long as
+//! for the median of the other awaited files. At least two such other files are required. The extra
+//! duration of its waits is lost.
 
 use super::super::SLOW_FACTOR;
 use super::super::gather::{FileData, RecordingData};
 use super::CauseText;
 use super::words::time;
 
-/// Fewer waits say nothing of a file.
+/// Minimum number of waits for a statement about a file.
 const MIN_WAITS: u64 = 8;
 
 /// The slow file.
 #[derive(Clone, Debug, PartialEq)]
 pub(in super::super) struct SlowFile {
     file: u32,
-    /// How many times as slow as the others.
+    /// Ratio of its waits to the waits for other files.
     factor: f64,
     wait_ns: f64,
     others_ns: f64,
 }
 
 impl SlowFile {
-    /// The part of a file's waits that is lost because it is slow.
+    /// Returns the fraction of a file's waits that is lost because the file is slow.
     pub fn part(&self, file: u32) -> f64 {
         if file == self.file { 1.0 - 1.0 / self.factor } else { 0.0 }
     }
 }
 
+/// Returns the slow file, if any.
 pub(super) fn find(gathered: &RecordingData) -> Option<SlowFile> {
     let waited = |file: &&FileData| file.waits.waits >= MIN_WAITS && file.waits.bytes > 0;
     let (number, file) = gathered
@@ -57,6 +58,7 @@ pub(super) fn find(gathered: &RecordingData) -> Option<SlowFile> {
     (factor >= SLOW_FACTOR).then_some(SlowFile { file: *number, factor, wait_ns, others_ns })
 }
 
+/// Returns the texts of this cause.
 pub(super) fn words(gathered: &RecordingData, slow: Option<&SlowFile>) -> CauseText {
     let SlowFile { file, factor, wait_ns, others_ns } = slow.expect("it was charged").clone();
     let facts = &gathered.files[&file];

@@ -9,12 +9,14 @@ use super::super::{SMALL_BYTES, WaitCause};
 use super::words::{bytes, time};
 use super::{CauseText, ReadWait, name};
 
+/// Returns true for a small sequential read without read-ahead.
 pub(super) fn holds(wait: &ReadWait) -> bool {
     let is_small = wait.fetched_bytes.max(wait.asked_bytes) < SMALL_BYTES;
     let is_request = wait.is_request_seen && wait.fetched_bytes > 0;
     wait.goes_on && is_request && wait.ahead_bytes == 0 && is_small
 }
 
+/// Returns the texts of this cause.
 pub(super) fn words(gathered: &RecordingData) -> CauseText {
     let (charge, file) = gathered.charged(WaitCause::Small);
     let waits = charge.waits.max(1) as f64;

@@ -1,6 +1,6 @@
-//! Figures as a person reads them.
+//! Formats quantities for humans.
 
-/// Nanoseconds, in the unit that suits them.
+/// Formats nanoseconds in a suitable unit.
 pub(super) fn time(ns: f64) -> String {
     match ns {
         ..1e3 => format!("{ns:.0} ns"),
@@ -10,7 +10,7 @@ pub(super) fn time(ns: f64) -> String {
     }
 }
 
-/// Bytes, in the unit that suits them.
+/// Formats bytes in a suitable unit.
 pub(super) fn bytes(bytes: f64) -> String {
     const KIB: f64 = 1024.0;
     let (value, unit) = match bytes {

@@ -1,14 +1,14 @@
-//! Writes stand before the reads.
+//! Cause: writes delay the reads.
 //!
-//! It holds for a device for which reads wait at least twice as long when a write is at the device
-//! as when none is, if as much is fetched; where there is hardly one without a write, the fastest
-//! tenth stands for those. What they wait longer is lost.
+//! The condition is true for a device if reads wait at least twice as long during a write as
+//! otherwise, for equal sizes. If almost all reads are concurrent with writes, the fastest tenth is
+//! the baseline. The extra duration is lost.
 
 use super::super::gather::{FileData, RecordingData};
 use super::CauseText;
 use super::words::{bytes, time};
 
-/// The part of a file's waits that is lost to writes.
+/// Returns the fraction of a file's waits that is lost to writes.
 pub(super) fn part(gathered: &RecordingData, file: &FileData) -> f64 {
     gathered.writes.lost_part(file.device).map_or(0.0, |(part, _, _)| part)
 }
@@ -42,6 +42,7 @@ fn writer(gathered: &RecordingData, device: u64, written: u64) -> String {
     )
 }
 
+/// Returns the texts of this cause.
 pub(super) fn words(gathered: &RecordingData) -> CauseText {
     let written = |device: &u64| gathered.writes.bytes.get(device).copied().unwrap_or(0);
     let devices = gathered.devices.iter().filter_map(|(number, device)| {

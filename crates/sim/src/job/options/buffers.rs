@@ -1,8 +1,10 @@
-//! What stands in the memory that is moved.
+//! Options about the contents of the transferred memory.
 
 use super::{FioOption, without_effect};
 
+/// Reason why contents have no effect.
 const CONTENT: &str = "modelled devices have no content, and what is written to others is filler";
+/// Reason why the type of memory has no effect.
 const MEMORY: &str = "memory is taken from the system, aligned to pages";
 
 pub const TABLE: &[FioOption] = &[

@@ -1,4 +1,4 @@
-//! Engines, and how many operations they keep in flight.
+//! Options about engines and queue depth.
 
 use super::{FioOption, supported, without_effect};
 use crate::job::engines::{ENGINES, EngineClass};

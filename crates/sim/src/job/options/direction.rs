@@ -1,4 +1,4 @@
-//! Reads or writes, one after the other or at random.
+//! Options about direction and order: reads or writes, sequential or random.
 
 use super::{FioOption, supported};
 use crate::job::draft::{ReadWriteOption, TransferDirection};
@@ -41,8 +41,9 @@ pub const TABLE: &[FioOption] = &[
     }),
 ];
 
-/// `None`: fio would send discards.
+/// Parses `rw`. Returns `None` for discards, which are not supported.
 fn flow(value: OptionValue<'_>) -> Result<Option<(ReadWriteOption, RandomSequence)>, ExpectedForm> {
+    /// Values of `rw` that send discards.
     const TRIMS: [&str; 4] = ["trim", "randtrim", "trimwrite", "randtrimwrite"];
     let (word, behind) = match value.text.split_once(':') {
         Some((word, behind)) => (word.trim(), Some(value.part(behind))),

@@ -1,9 +1,10 @@
-//! Which files a job uses.
+//! Options about the files of a job.
 
 use super::{FioOption, refused, supported, without_effect};
 use crate::job::value::{ExpectedForm, OptionValue};
 use crate::job::{FileService, FileServiceKind};
 
+/// Reason why options about file creation have no effect.
 const MADE: &str = "files are made in full before the run";
 
 pub const TABLE: &[FioOption] = &[
@@ -92,7 +93,7 @@ pub const TABLE: &[FioOption] = &[
     ),
 ];
 
-/// Names with `:` between them; `\:` stands for a colon in a name.
+/// Parses file names separated by `:`. `\:` is a colon within a name.
 fn names(value: OptionValue<'_>) -> Result<Vec<String>, ExpectedForm> {
     let mut names = vec![String::new()];
     let mut letters = value.text.chars().peekable();
@@ -109,10 +110,12 @@ fn names(value: OptionValue<'_>) -> Result<Vec<String>, ExpectedForm> {
     Ok(names)
 }
 
+/// Returns the last name of a list.
 fn last(names: &mut [String]) -> &mut String {
     names.last_mut().expect("the list starts with one name")
 }
 
+/// Parses the order in which files are used.
 fn service(value: OptionValue<'_>) -> Result<FileService, ExpectedForm> {
     let (word, behind) = match value.text.split_once(':') {
         Some((word, behind)) => (word, Some(value.part(behind))),

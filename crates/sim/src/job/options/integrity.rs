@@ -1,9 +1,12 @@
-//! What is written: when it is put on the medium, and whether it is read back.
+//! Options about written data: syncs and verification.
 
 use super::{FioOption, refused, supported, without_effect};
 
+/// Reason why details of the verification have no effect.
 const OWN: &str = "what is read back is compared byte for byte with what was written";
+/// Reason why saved verification states are not supported.
 const STATE: &str = "what was written is known from the run itself, or not at all";
+/// Reason why discards are rejected.
 const TRIMS: &str = "no device here takes discards";
 
 pub const TABLE: &[FioOption] = &[

@@ -1,8 +1,10 @@
-//! The machine that fio runs on: processors, users, groups.
+//! Options about the machine: processors, users, groups.
 
 use super::{FioOption, refused, without_effect};
 
+/// Reason why processor placement has no effect.
 const PROCESSORS: &str = "the system places the threads";
+/// Reason why `uid` and `gid` have no effect.
 const USER: &str = "files are used by the user who runs the command";
 
 pub const TABLE: &[FioOption] = &[

@@ -1,8 +1,10 @@
-//! The options of single engines.
+//! Options of single engines.
 
 use super::{FioOption, refused, without_effect};
 
+/// Reason why options of the system calls have no effect.
 const CALLS: &str = "it changes how the system is called, not what is read";
+/// Reason why priorities of single operations are rejected.
 const PRIORITY: &str =
     "a process here has one priority for all its operations; use prio in two jobs";
 const NETWORK: &str = "it belongs to an engine that reads no file or device";

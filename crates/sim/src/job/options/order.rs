@@ -1,4 +1,4 @@
-//! Jobs: their names, how many processes they have, and which begins and ends when.
+//! Options about jobs: names, numbers of processes, order of start and end.
 
 use readpath_core::request::Class;
 use readpath_core::unit::Time;
@@ -7,6 +7,7 @@ use super::{FioOption, refused, supported, without_effect};
 use crate::job::ExitScope;
 use crate::job::value::ByteUnits;
 
+/// Reason why group reporting has no effect.
 const GROUPS: &str = "jobs are always reported one by one, and together";
 
 pub const TABLE: &[FioOption] = &[

@@ -1,4 +1,4 @@
-//! How fast a job goes, and when it pauses and ends.
+//! Options about rate, pauses and duration of a job.
 
 use readpath_core::unit::Time;
 
@@ -194,7 +194,7 @@ pub const TABLE: &[FioOption] = &[
 ];
 
 impl<'a> OptionValue<'a> {
-    /// The first of the values for each direction: the others are alike, or there are none.
+    /// Parses the first of the values per direction and ignores the others.
     fn for_each_first<T>(
         self,
         read: impl Fn(OptionValue<'a>) -> Result<T, ExpectedForm>,
@@ -203,6 +203,7 @@ impl<'a> OptionValue<'a> {
     }
 }
 
+/// Parses the condition of a steady state.
 fn steady(value: OptionValue<'_>) -> Result<SteadyStateRule, ExpectedForm> {
     let expected = "iops:LIMIT, bw:LIMIT, iops_slope:LIMIT or bw_slope:LIMIT";
     let (kind, limit) = value.text.split_once(':').ok_or(expected)?;

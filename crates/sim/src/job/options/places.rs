@@ -1,16 +1,17 @@
-//! Where operations go: random places, their spread and seed, zones.
+//! Options about positions: random positions, their distribution and seed, zones.
 
 use super::{FioOption, refused, supported};
 use crate::job::draft::ZoneMode;
 use crate::job::value::{BYTES_FORM, ExpectedForm, OptionValue};
 use crate::job::{Distribution, DistributionZone, Generator};
 
+/// Reason why options of zoned block devices are rejected.
 const ZONED: &str = "no storage here is a zoned block device";
 
-/// The value that fio's manual names for `zipf` without a number.
+/// Default exponent of `zipf`, from fio's manual.
 const ZIPF_THETA_DEFAULT: f64 = 1.1;
 
-/// The value that fio's manual names for `pareto` without a number.
+/// Default power of `pareto`, from fio's manual.
 const PARETO_POWER_DEFAULT: f64 = 0.2;
 
 pub const TABLE: &[FioOption] = &[
@@ -46,7 +47,7 @@ pub const TABLE: &[FioOption] = &[
         &[],
         "random places may repeat where no map can be had",
         |_, value| {
-            // A map can always be had here, or the job is refused.
+            // A map is always available, or the job is rejected.
             value.switch().map(|_| ())
         },
     ),
@@ -109,6 +110,7 @@ pub const TABLE: &[FioOption] = &[
     refused("spr_cs", &[], &[], "it belongs to sprandom"),
 ];
 
+/// Parses `random_distribution`.
 fn distribution(value: OptionValue<'_>) -> Result<Distribution, ExpectedForm> {
     let mut parts = value.text.splitn(2, ':');
     let word = parts.next().unwrap_or_default();
@@ -131,7 +133,7 @@ fn distribution(value: OptionValue<'_>) -> Result<Distribution, ExpectedForm> {
     };
     match word {
         "random" if behind.is_none() => Ok(Distribution::Uniform),
-        // fio refuses 1 (its formula divides by 1 - theta), and takes its time above 100.
+        // fio rejects 1, because its formula divides by 1 - theta, and is slow above 100.
         "zipf" => {
             let theta = number.map_or(Ok(ZIPF_THETA_DEFAULT), |theta| theta.fraction(0.0..=100.0));
             let theta = theta.ok().filter(|theta| *theta > 0.0 && *theta < 100.0 && *theta != 1.0);
@@ -155,7 +157,7 @@ fn distribution(value: OptionValue<'_>) -> Result<Distribution, ExpectedForm> {
     }
 }
 
-/// The zones of reads and of writes; those of writes are those of reads unless told otherwise.
+/// Parses the zones of reads and of writes. Zones of writes default to the zones of reads.
 fn both_directions(
     value: OptionValue<'_>,
     is_absolute: bool,
@@ -165,7 +167,8 @@ fn both_directions(
     Ok(both)
 }
 
-/// `60/10:30/20:8/30:2/40`: of a hundred operations 60 in the first tenth of the file, and so on.
+/// Parses zones. `60/10:30/20:8/30:2/40` means that 60 % of the operations are in the first tenth
+/// of the file, and so on.
 fn zones(value: OptionValue<'_>, is_absolute: bool) -> Result<Vec<DistributionZone>, ExpectedForm> {
     let expected = || match is_absolute {
         true => format!("OPERATIONS/BYTES:…, the operations 100 together: {BYTES_FORM}"),
@@ -185,7 +188,7 @@ fn zones(value: OptionValue<'_>, is_absolute: bool) -> Result<Vec<DistributionZo
         };
         given.push((share, length));
     }
-    // Zones without a length have even parts of what the others leave.
+    // Zones without a length share the remaining part equally.
     let left = 100_u64.saturating_sub(given.iter().filter_map(|zone| zone.1).sum());
     let open = given.iter().filter(|zone| zone.1.is_none()).count().max(1) as u64;
     let whole = |(share, length): (u8, Option<u64>)| DistributionZone {

@@ -1,7 +1,8 @@
-//! Traces in place of a pattern.
+//! Options about traces instead of a pattern.
 
 use super::{FioOption, refused, supported, without_effect};
 
+/// Values of the redirection option.
 const REDIRECT: &str = "any name: all devices of the trace are one, each with its offsets, and that is the storage that \
                         is named to the command; else they lie side by side on it";
 

@@ -1,10 +1,12 @@
-//! Logs and figures.
+//! Options about logs and reports.
 
 use readpath_core::unit::Time;
 
 use super::{FioOption, refused, supported, without_effect};
 
+/// Reason why options about the output have no effect.
 const FIGURES: &str = "the figures that are printed are always the same";
+/// Reason why switches of latency measurement have no effect.
 const MEASURED: &str = "all latencies are measured";
 const WRITTEN: &str = "logs are written as they come, and take no memory";
 const WINDOW: &str = "log_avg_msec alone says over which time";
@@ -13,7 +15,7 @@ const HISTOGRAM: &str =
 const CALENDAR: &str =
     "modelled time has no calendar: times of logs count from their process's start";
 
-/// What the names of logs have in common.
+/// Common description of the options for log file names.
 const NAMED: &str = "how the names of this log's files begin, PREFIX_TYPE.NUMBER.log, or the option alone for the \
                      job's name; of a run with several rows PREFIX-ROW";
 

@@ -1,14 +1,14 @@
-//! How large operations are, and how much a job moves.
+//! Options about block sizes and the amount of data.
 
 use super::{FioOption, refused, supported, without_effect};
 use crate::job::BlockSizes;
 use crate::job::draft::JobDraft;
 use crate::job::value::{BYTES_FORM, ExpectedForm, OptionValue};
 
-/// The largest block: fio's block sizes are 32-bit.
+/// Maximum block size: fio's block sizes are 32-bit.
 const BLOCK_BYTES_MAX: u64 = u32::MAX as u64;
 
-/// The most parts that a `bssplit` has in fio.
+/// Maximum number of parts of a `bssplit` in fio.
 const SPLIT_PARTS_MAX: usize = 64;
 
 pub const TABLE: &[FioOption] = &[
@@ -133,6 +133,7 @@ fn sizes(
     Ok(())
 }
 
+/// Parses a block size or a range of them.
 fn one_or_range(value: OptionValue<'_>) -> Result<BlockSizes, ExpectedForm> {
     if value.text.contains(['-', ':']) {
         return range(value);
@@ -144,6 +145,7 @@ fn one_or_range(value: OptionValue<'_>) -> Result<BlockSizes, ExpectedForm> {
         .ok_or_else(|| format!("a block size above 0, or READ,WRITE: {BYTES_FORM}"))
 }
 
+/// Parses a range of block sizes.
 fn range(value: OptionValue<'_>) -> Result<BlockSizes, ExpectedForm> {
     let expected = || format!("LEAST-MOST, the least above 0: {BYTES_FORM}");
     let (least, most) = value.text.split_once(['-', ':']).ok_or_else(expected)?;
@@ -156,7 +158,7 @@ fn range(value: OptionValue<'_>) -> Result<BlockSizes, ExpectedForm> {
     }
 }
 
-/// `4k/60:64k/`: a part without a percentage gets an even share of what the others leave.
+/// Parses `4k/60:64k/`. A part without percentage gets an equal share of the rest.
 fn split(value: OptionValue<'_>) -> Result<BlockSizes, ExpectedForm> {
     let expected =
         || format!("SIZE/PERCENT:SIZE/PERCENT:…, together 100 percent at most: {BYTES_FORM}");
@@ -179,7 +181,8 @@ fn split(value: OptionValue<'_>) -> Result<BlockSizes, ExpectedForm> {
         return Err(expected());
     }
     let even = (100 - given).checked_div(open).unwrap_or(0);
-    // The rarest first, as in fio, whose draws fall into the shares in this order.
+    // The rarest size comes first, as in fio, where random draws fall into the shares in this
+    // order.
     let mut sizes: Vec<(u64, u8)> =
         parts.into_iter().map(|(bytes, share)| (bytes, share.unwrap_or(even as u8))).collect();
     sizes.retain(|(_, share)| *share > 0);

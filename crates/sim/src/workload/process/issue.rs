@@ -1,4 +1,4 @@
-//! What a process does next.
+//! Selection of a process's next action.
 
 use readpath_core::request::Op;
 use readpath_core::unit::Time;
@@ -9,12 +9,12 @@ use super::{
 };
 use crate::job::{FileService, FileServiceKind};
 
-/// How often a process looks whether the job has ended that it waits for, or whether it is still
-/// ahead of its flow.
+/// Interval at which a process checks whether the job that it waits for has ended, and whether it
+/// is still ahead of its flow.
 const LOOK: Time = Time::from_us(100);
 
 impl Process {
-    /// What it does next.
+    /// Returns the next action and logs it.
     pub fn next(&mut self, now: Time) -> NextAction {
         let next = self.decided(now);
         if let Some(log) = &mut self.log {
@@ -28,6 +28,7 @@ impl Process {
         next
     }
 
+    /// Returns the next action.
     fn decided(&mut self, now: Time) -> NextAction {
         if self.begun.is_none() {
             if self.ties.waits() && !self.ties.must_end() {
@@ -66,6 +67,7 @@ impl Process {
         }
     }
 
+    /// Starts the process.
     fn begin(&mut self, now: Time) {
         self.begun = Some(now);
         self.worked_since = now;
@@ -78,7 +80,7 @@ impl Process {
         }
     }
 
-    /// One turn of the loop; `None` when the stage has changed.
+    /// Performs one iteration of the loop. Returns `None` if the state has changed.
     fn iterate(&mut self, now: Time) -> Option<NextAction> {
         let depth = self.search.as_ref().map_or(self.rules.depth, |search| search.depth());
         if self.in_flight >= depth {
@@ -136,8 +138,8 @@ impl Process {
         }
     }
 
-    /// Until when it does something else before the next of the places that it was given. What is
-    /// complete is taken meanwhile, and what is in flight goes on.
+    /// Returns the end of the think time before the next listed read, if it is in the future.
+    /// Meanwhile completions are collected, and operations in flight continue.
     fn thinks_until(&mut self, now: Time) -> Option<Time> {
         let think = *self.thinks.last()?;
         let until = *self.thinks_until.get_or_insert(now + think);
@@ -150,8 +152,8 @@ impl Process {
         None
     }
 
-    /// What the script says. What waits for its time leaves the rest in flight: so completions are
-    /// taken as they come.
+    /// Returns the next action of a trace. While it waits for a time, operations stay in flight, so
+    /// completions are collected as they arrive.
     fn scripted(&mut self, now: Time) -> Option<NextAction> {
         self.take(self.completed_not_collected);
         let begun = self.begun.expect("it has begun");
@@ -174,12 +176,12 @@ impl Process {
         }
     }
 
-    /// Whether it ends now, whatever is left to do.
+    /// Returns true if the process ends now, with or without work left.
     fn is_over(&mut self, now: Time) -> bool {
         let begun = self.begun.expect("it has begun");
         let run = now.since(begun);
         if !self.is_ramp_over && run >= self.rules.ramp {
-            // As in fio, what was done while it warmed up does not count for its limits.
+            // Operations during the ramp time do not count for the limits, as in fio.
             self.is_ramp_over = true;
             (self.issued_bytes, self.issued_operations) = (0, 0);
         }
@@ -191,7 +193,7 @@ impl Process {
         is_time_up || self.is_enough || self.failure.is_some() || self.ties.must_end()
     }
 
-    /// Whether a pause is due; asked once after each operation.
+    /// Returns true if a pause is due. Called once after each operation.
     fn pauses_now(&mut self, now: Time) -> bool {
         let is_asked = std::mem::take(&mut self.may_pause);
         let pauses = &self.rules.pauses;
@@ -204,13 +206,14 @@ impl Process {
         let done = if pauses.counts_issued { self.issued_operations } else { self.taken };
         let is_due = done.saturating_sub(self.taken_at_pause) >= u64::from(pauses.blocks);
         if is_due {
-            // Before the wait for the rest: what that wait takes counts for the next pause.
+            // Set before the wait for the rest, so operations during that wait count for the next
+            // pause.
             self.taken_at_pause = done;
         }
         is_due
     }
 
-    /// Until when a rate or a flow holds the next operation back.
+    /// Returns the time until which a rate or a flow delays the next operation.
     fn held_back(&mut self, now: Time) -> Option<Time> {
         if self.verification.is_checking() || self.is_pass_over() {
             return None;
@@ -233,8 +236,8 @@ impl Process {
         (due > now).then_some(due)
     }
 
-    /// Whether its files are to be put on the medium before the next operation, and whether
-    /// their data is enough; `fsync` goes before `fdatasync`, as in fio.
+    /// Returns `Some` if a sync is due before the next operation, with true if the files' data
+    /// suffices. `fsync` precedes `fdatasync`, as in fio.
     fn sync_due(&self) -> Option<bool> {
         let is_due = |every: u32| every > 0 && self.writes_issued.is_multiple_of(every.into());
         match self.rules.sync {
@@ -245,7 +248,7 @@ impl Process {
         }
     }
 
-    /// The stage that follows when nothing is in flight any more.
+    /// Returns the state after all operations in flight have completed.
     pub(super) fn drained(&mut self, then: AfterDrain, now: Time) -> ProcessState {
         let syncs_at_end = self.rules.sync.at_end && self.writes_issued > 0 && !self.is_synced;
         let sync_due = |then| ProcessState::SyncDue { is_data_enough: false, then };
@@ -260,7 +263,7 @@ impl Process {
                 ProcessState::Issuing
             }
             AfterDrain::HoldBack(until) => ProcessState::Pausing { until },
-            // A pause is not cut short by the end of the runtime, nor is it in fio.
+            // The end of the run time does not shorten a pause, as in fio.
             AfterDrain::Pause => {
                 self.pace.on_pause(self.last_op, self.rules.pauses.time);
                 ProcessState::Pausing { until: now + self.rules.pauses.time }
@@ -285,7 +288,7 @@ impl Process {
         }
     }
 
-    /// Back to the start of a pass.
+    /// Returns to the start of a pass.
     fn begin_pass(&mut self) {
         self.chance.restart();
         for region in &mut self.regions {
@@ -331,7 +334,7 @@ impl Process {
             && !self.is_work_over()
     }
 
-    /// Whether all bytes and operations that the job moves were issued.
+    /// Returns true if all bytes and operations of the job have been issued.
     fn is_work_over(&self) -> bool {
         let loops = u64::from(self.rules.loops);
         let is_reached = |limit: u64, issued: u64| issued >= limit.saturating_mul(loops);
@@ -347,7 +350,7 @@ impl Process {
         self.is_work_over() || (has_end && self.pass_bytes >= self.rules.pass_bytes)
     }
 
-    /// The direction of the next operation of the pass.
+    /// Returns the direction of the next operation of the pass.
     fn direction(&mut self) -> Op {
         match self.rules.reads_percent {
             100 => Op::Read,
@@ -357,7 +360,7 @@ impl Process {
         }
     }
 
-    /// The next operation of the pass, or of what is read back.
+    /// Returns the next operation of the pass or of the verification.
     fn operation(&mut self) -> Option<ProcessOperation> {
         if self.verification.is_in_backlog() {
             let reading = self.verification.next_of_backlog()?;
@@ -384,7 +387,7 @@ impl Process {
         }
         self.ties.on_issue();
         self.verification.issued(reading, op == Op::Write);
-        // What is only checked was written by an earlier run.
+        // With `verify_only`, an earlier run wrote the data.
         let op = if self.rules.writes { op } else { Op::Read };
         self.writes_issued += u64::from(op == Op::Write);
         self.is_synced = false;
@@ -477,6 +480,7 @@ impl Process {
         Some(next)
     }
 
+    /// Collects completed operations.
     fn take(&mut self, count: u32) {
         self.completed_not_collected -= count;
         self.in_flight -= count;

@@ -1,4 +1,4 @@
-//! Steps that a process goes through in place of a pattern: a trace.
+//! Steps of a trace that a process performs instead of a pattern.
 
 use std::fmt;
 use std::iter::Peekable;
@@ -6,63 +6,62 @@ use std::iter::Peekable;
 use readpath_core::request::Op;
 use readpath_core::unit::Time;
 
-/// One step: an operation, and when it is due.
+/// One step: an operation and its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScriptStep {
-    /// Counted from the start of the process; `None`: as soon as there is room.
+    /// Time relative to the start of the process. `None` means as soon as possible.
     pub at: Option<Time>,
     /// Read or write.
     pub op: Op,
-    /// The first byte in the file.
+    /// First byte in the file.
     pub offset: u64,
-    /// How many bytes; at least 1.
+    /// Length in bytes, at least 1.
     pub bytes: u64,
 }
 
-/// The steps of a process, of which the next is known.
+/// The steps of a process.
 pub struct TraceSteps(Peekable<Box<dyn Iterator<Item = ScriptStep> + Send>>);
 
-/// How many operations went out after their time, because as many as may be were under way, or the
-/// machine was busy.
+/// Delays of operations behind their times, because the queue was full or the machine was busy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lateness {
-    /// How many did by more than a millisecond.
+    /// Number of operations that were late by more than 1 ms.
     pub operations: u64,
-    /// By how much at most.
+    /// Maximum delay.
     pub longest: Time,
 }
 
 impl Lateness {
-    /// An operation went out so late.
+    /// Records the delay of an operation.
     pub fn add(&mut self, late: Time) {
         self.operations += u64::from(late > Time::from_ms(1));
         self.longest = self.longest.max(late);
     }
 
-    /// Takes another's in.
+    /// Adds the delays of another process.
     pub fn join(&mut self, other: Lateness) {
         self.operations += other.operations;
         self.longest = self.longest.max(other.longest);
     }
 }
 
-/// What a script says at a time.
+/// State of a trace at a time.
 pub enum ScriptTurn {
-    /// This is due.
+    /// This step is due.
     Due(ScriptStep),
-    /// The next is due then.
+    /// The next step is due at this time.
     At(Time),
-    /// There is no more.
+    /// The trace has ended.
     Over,
 }
 
 impl TraceSteps {
-    /// The script of these steps.
+    /// Creates a script of these steps.
     pub fn new(steps: Box<dyn Iterator<Item = ScriptStep> + Send>) -> TraceSteps {
         TraceSteps(steps.peekable())
     }
 
-    /// What is due when the process has run for so long.
+    /// Returns the state at the time `run` since the start of the process.
     pub fn turn(&mut self, run: Time) -> ScriptTurn {
         match self.0.peek() {
             None => ScriptTurn::Over,

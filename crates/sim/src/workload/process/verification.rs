@@ -1,31 +1,33 @@
-//! Reading back what was written (`verify`).
+//! Verification of written data (`verify`).
 
 use std::collections::VecDeque;
 
 use super::GivenRead;
 use crate::job::VerifyRule;
 
-/// What of a process's writes is read back, and when.
+/// State of the verification of a process's writes.
 #[derive(Debug)]
 pub struct Verification {
     rule: Option<VerifyRule>,
     writes: bool,
-    /// Writes that wait for being read back, where that is not done at the end.
+    /// Writes that wait for verification, if it is not done at the end.
     backlog: VecDeque<GivenRead>,
-    /// What is done now.
+    /// Present activity.
     now: VerificationActivity,
-    /// The operations of this pass, and those of them that were writes.
+    /// Number of operations in this pass.
     operations: u64,
+    /// Number of writes in this pass.
     written: u64,
 }
 
+/// Activity of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum VerificationActivity {
     /// The work of the job.
     Work,
-    /// So many of the backlog are still to be read.
+    /// Verification of the backlog, with the number of reads left.
     Backlog { left: usize },
-    /// The pass is gone through once more, and so many of its operations are left.
+    /// Repetition of the pass for verification, with the number of operations left.
     Pass { left: u64 },
 }
 
@@ -42,18 +44,18 @@ impl Verification {
         }
     }
 
-    /// Whether anything is ever compared.
+    /// Returns true if the job verifies data.
     pub fn is_on(&self) -> bool {
         self.rule.is_some()
     }
 
-    /// Whether reads are of what was written before.
+    /// Returns true if reads are verifications.
     pub fn is_checking(&self) -> bool {
         let only_reads = !self.writes || self.rule.is_some_and(|rule| rule.is_only);
         self.is_on() && (only_reads || self.now != VerificationActivity::Work)
     }
 
-    /// An operation of the job's work is issued.
+    /// Records the issue of an operation of the job's work.
     pub fn issued(&mut self, reading: GivenRead, is_write: bool) {
         let Some(rule) = self.rule else { return };
         self.operations += 1;
@@ -63,19 +65,19 @@ impl Verification {
         }
     }
 
-    /// Whether so much was written that some of it is to be read back now.
+    /// Returns true if the backlog is large enough for a verification.
     pub fn is_backlog_full(&self) -> bool {
         let most = self.rule.map_or(0, |rule| rule.backlog as usize);
         most > 0 && self.now == VerificationActivity::Work && self.backlog.len() >= most
     }
 
-    /// Whether anything is left of the backlog, which is read when all is written.
+    /// Returns true if a backlog remains that must be verified after all writes.
     pub fn is_backlog_left(&self) -> bool {
         self.rule.is_some_and(|rule| rule.at_end) && !self.backlog.is_empty()
     }
 
-    /// Nothing is in flight: the backlog is read now, or as much of it as the job says; or it has
-    /// been, and the work goes on.
+    /// Starts or ends the verification of the backlog, or of a batch of it. No operation is in
+    /// flight.
     pub fn toggle_backlog(&mut self) {
         self.now = match self.now {
             VerificationActivity::Work => {
@@ -91,19 +93,20 @@ impl Verification {
         };
     }
 
-    /// Whether the backlog is what is read now.
+    /// Returns true during the verification of the backlog.
     pub fn is_in_backlog(&self) -> bool {
         matches!(self.now, VerificationActivity::Backlog { .. })
     }
 
-    /// The next place of the backlog.
+    /// Returns the next read of the backlog.
     pub fn next_of_backlog(&mut self) -> Option<GivenRead> {
         let VerificationActivity::Backlog { left } = &mut self.now else { return None };
         *left = left.checked_sub(1)?;
         self.backlog.pop_front()
     }
 
-    /// Goes through the pass once more, if the job says so and anything was written.
+    /// Starts the repetition of the pass, if the job demands it and has written. Returns true in
+    /// that case.
     pub fn begin_pass(&mut self) -> bool {
         let is_due =
             self.rule.is_some_and(|rule| rule.at_end && rule.backlog == 0 && !rule.is_only);
@@ -114,12 +117,12 @@ impl Verification {
         begins
     }
 
-    /// Whether the pass is gone through once more.
+    /// Returns true during the repetition of the pass.
     pub fn is_in_pass(&self) -> bool {
         matches!(self.now, VerificationActivity::Pass { .. })
     }
 
-    /// One more operation of the pass is gone through; gives whether there was one left.
+    /// Counts an operation of the repeated pass. Returns false at its end.
     pub fn next_of_pass(&mut self) -> bool {
         let VerificationActivity::Pass { left } = &mut self.now else { return false };
         let is_left = *left > 0;
@@ -127,7 +130,7 @@ impl Verification {
         is_left
     }
 
-    /// Another pass of the job's work begins.
+    /// Starts another pass of the job's work.
     pub fn end_pass(&mut self) {
         self.now = VerificationActivity::Work;
         (self.operations, self.written) = (0, 0);

@@ -1,20 +1,21 @@
 //! L'Ecuyer's combined Tausworthe generators.
 //!
-//! `taus88`: P. L'Ecuyer, "Maximally equidistributed combined Tausworthe generators", Mathematics
-//! of Computation 65 (1996), 203–213: three registers of 32 bits. `taus258`: the same, "Tables of
-//! maximally equidistributed combined LFSR generators", Mathematics of Computation 68 (1999),
-//! 261–269: five registers of 64 bits. Register `s` becomes
-//! `((s & mask) << left) ^ (((s << shift) ^ s) >> right)`, and the output is the sum of all
-//! registers without carries.
+//! `taus88` has three registers of 32 bits: P. L'Ecuyer, "Maximally equidistributed combined
+//! Tausworthe generators", Mathematics of Computation 65 (1996), 203–213. `taus258` has five
+//! registers of 64 bits: P. L'Ecuyer, "Tables of maximally equidistributed combined LFSR
+//! generators", Mathematics of Computation 68 (1999), 261–269. Register `s` becomes `((s & mask) <<
+//! left) ^ (((s << shift) ^ s) >> right)`, and the output is the exclusive or of all registers.
 //!
-//! The registers are filled from a seed as fio does: by a congruential generator, each at least as
-//! large as the papers ask for; then six outputs are left out.
+//! The registers are initialised as in fio, by a congruential generator. Each is at least as large
+//! as the papers demand. The first six outputs are discarded.
 
-/// One register: shift, right, mask, left, and the least value that it may begin with.
+/// One register: shift, right, mask, left, and minimum initial value.
 type Register<T> = (u32, u32, T, u32, T);
 
+/// Registers of `taus88`.
 const TAUS88: [Register<u32>; 3] = [(13, 19, !1, 12, 1), (2, 25, !7, 4, 7), (3, 11, !15, 17, 15)];
 
+/// Registers of `taus258`.
 const TAUS258: [Register<u64>; 5] = [
     (1, 53, !1, 10, 1),
     (24, 50, !0x1ff, 5, 7),
@@ -23,22 +24,22 @@ const TAUS258: [Register<u64>; 5] = [
     (3, 33, !0x7f_ffff, 8, 49),
 ];
 
-/// What the first register is made of.
+/// Initial value of the congruential generator.
 const SEED_START: u64 = 53;
 
-/// Outputs that are left out at the start.
+/// Number of outputs discarded at the start.
 const DISCARDED_OUTPUTS: u32 = 6;
 
-/// The generator of 32 bits.
+/// The 32-bit generator.
 #[derive(Clone, Copy, Debug)]
 pub struct Taus88([u32; 3]);
 
-/// The generator of 64 bits.
+/// The 64-bit generator.
 #[derive(Clone, Copy, Debug)]
 pub struct Taus258([u64; 5]);
 
 impl Taus88 {
-    /// The generator with this seed, of which 32 bits count.
+    /// Creates a generator from the lower 32 bits of the seed.
     pub fn new(seed: u64) -> Taus88 {
         let seed = seed as u32;
         let mut last = SEED_START as u32;
@@ -54,7 +55,7 @@ impl Taus88 {
         generator
     }
 
-    /// The next 32 bits.
+    /// Returns the next 32 bits.
     pub fn next(&mut self) -> u32 {
         let mut sum = 0;
         for (register, (shift, right, mask, left, _)) in self.0.iter_mut().zip(TAUS88) {
@@ -65,25 +66,25 @@ impl Taus88 {
         sum
     }
 
-    /// A number below `bound`, by a product in double precision: fio's rounding is a part of the
-    /// sequence.
+    /// Draws a number below `bound` by a product in double precision: fio's rounding is a part of
+    /// the sequence.
     pub fn below(&mut self, bound: u64) -> u64 {
         (bound as f64 * (f64::from(self.next()) / (f64::from(u32::MAX) + 1.0))) as u64
     }
 
-    /// Whether an event of so many percent happens.
+    /// Returns true with a probability of `percent`.
     pub fn draw_percent(&mut self, percent: u8) -> bool {
         self.below(100) < u64::from(percent)
     }
 
-    /// A number from 0 to 1.
+    /// Draws a number from 0 to 1.
     pub fn unit(&mut self) -> f64 {
         f64::from(self.next()) / f64::from(u32::MAX)
     }
 }
 
 impl Taus258 {
-    /// The generator with this seed.
+    /// Creates a generator from a seed.
     pub fn new(seed: u64) -> Taus258 {
         let mut last = SEED_START;
         let registers = TAUS258.map(|(.., least)| {
@@ -98,7 +99,7 @@ impl Taus258 {
         generator
     }
 
-    /// The next 64 bits.
+    /// Returns the next 64 bits.
     pub fn next(&mut self) -> u64 {
         let mut sum = 0;
         for (register, (shift, right, mask, left, _)) in self.0.iter_mut().zip(TAUS258) {
@@ -109,7 +110,7 @@ impl Taus258 {
         sum
     }
 
-    /// A number below `bound`, as with [`Taus88::below`].
+    /// Draws a number below `bound`, as [`Taus88::below`] does.
     pub fn below(&mut self, bound: u64) -> u64 {
         let share = self.next() as f64 / 18_446_744_073_709_551_616.0;
         ((bound as f64 * share) as u64).min(bound.saturating_sub(1))
@@ -120,8 +121,8 @@ impl Taus258 {
 mod tests {
     use super::*;
 
-    /// The first blocks of 4096 that fio 3.33 reads in `rw=randread bs=4k size=16m norandommap`,
-    /// from its own trace.
+    /// The first blocks below 4096 that fio 3.33 reads with `rw=randread bs=4k size=16m
+    /// norandommap`, from its own trace.
     #[test]
     fn blocks_are_fios() {
         let mut generator = Taus88::new(0xb189_9bed);
@@ -129,7 +130,7 @@ mod tests {
         assert_eq!(blocks, [247, 3032, 3453, 1925, 1646, 3441, 1558, 1448]);
     }
 
-    /// Means of many draws: 0.5, with a standard deviation of 0.29 / √10000 = 0.003.
+    /// The mean of many draws is 0.5, with a standard deviation of 0.29 / √10000 = 0.003.
     #[test]
     fn draws_are_spread_evenly() {
         let (mut small, mut large) = (Taus88::new(1), Taus258::new(1));
