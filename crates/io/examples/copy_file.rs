@@ -1,4 +1,5 @@
-//! Copies a file past every cache, in large chunks: what moves once leaves nothing behind.
+//! Copies a file without any cache, in large chunks. Data that is used once should not fill a
+//! cache.
 //!
 //! ```text
 //! cargo run --release -p readpath --example copy_file -- FROM TO
@@ -13,13 +14,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     let [from, to] = &words[..] else { return Err("usage: copy_file FROM TO".into()) };
 
     let mut source = RawFile::builder().chunk_bytes(1 << 20).depth(8).open(from)?;
-    // What it had before is gone: a raw file overwrites, and makes longer.
+    // Truncates the target: a raw file only overwrites and extends.
     std::fs::File::create(to)?;
     let target = RawFile::builder().write(true).open(to)?;
     println!("from {} ({}), to {} ({})", from, source.mode(), to, target.mode());
 
     let bytes = source.bytes()?;
-    // The ring's own buffers, one after the other, while the next ones are on their way.
+    // The ring's own buffers in order, while the next ones are in flight.
     let mut reader = source.reader(0, bytes)?;
     let mut offset = 0;
     while let Some(chunk) = reader.next_chunk()? {

@@ -1,4 +1,4 @@
-//! Sorts a table that is larger than the memory it may take: the rest lies in a folder.
+//! Sorts a table that is larger than its memory budget. The rest lies in a folder.
 //!
 //! ```text
 //! cargo run --release -p readpath --example large_table -- [FOLDER [MIB [MEMORY_MIB]]]
@@ -14,11 +14,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut mib = |default| words.next().map_or(Ok(default), |word| word.parse::<u64>());
     let (bytes, memory_bytes) = (mib(256)? << 20, mib(64)? << 20);
 
-    // The space in the folder is taken now, and given back however the program ends.
+    // The space in the folder is reserved now, and freed when the program ends in any way.
     let mut region = Region::builder().memory(memory_bytes).in_folder(bytes, &folder)?;
     let memory = region.as_mut_slice();
-    // A region begins at a page, so its numbers are aligned.
-    // SAFETY: any eight bytes are a number.
+    // A region begins at a page, so its numbers are aligned. SAFETY: any eight bytes are a number.
     let (_, table, _) = unsafe { memory.align_to_mut::<u64>() };
     for (index, number) in (1u64..).zip(&mut *table) {
         *number = index.wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -27,7 +26,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     assert!(table.is_sorted());
     println!("{} numbers from {:x?} on", table.len(), table.first());
 
-    // An error that a touch has met is told here; what was lost is never other bytes.
+    // Reports the first error that a touch has met. Lost pages never read as other bytes.
     region.check()?;
     let counted = region.statistics();
     println!("{} pages out, {} in", counted.swap_out_pages, counted.swap_in_pages);

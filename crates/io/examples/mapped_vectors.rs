@@ -1,5 +1,5 @@
-//! Maps a file of vectors, `DIMENSIONS` floats of 4 bytes each, and finds the one that is nearest to
-//! the first.
+//! Maps a file of vectors, `DIMENSIONS` floats of 4 bytes each, and finds the one that is nearest
+//! to the first.
 //!
 //! ```text
 //! cargo run --release -p readpath --example mapped_vectors -- FILE [DIMENSIONS]
@@ -16,16 +16,15 @@ fn main() -> Result<(), Box<dyn Error>> {
     if dimensions == 0 {
         return Err("a vector has one dimension at least".into());
     }
-    // SAFETY: nobody changes the file while it is mapped.
+    // SAFETY: the file must not change while it is mapped.
     let mapping = unsafe { Mapping::builder().memory(256 << 20).open(&name)? };
     println!("{name}: {}", mapping.mode());
 
-    // A mapping begins at a page, so its floats are aligned.
-    // SAFETY: any four bytes are a float.
+    // A mapping begins at a page, so its floats are aligned. SAFETY: any four bytes are a float.
     let (_, floats, _) = unsafe { mapping.as_slice().align_to::<f32>() };
     let mut vectors = floats.chunks_exact(dimensions);
     let first = vectors.next().ok_or("the file has no vector")?;
-    // All of it will be touched in order; for places known in advance there is `Advice::WillNeed`.
+    // All bytes will be read in order. For ranges known in advance there is `Advice::WillNeed`.
     mapping.advise(Advice::Sequential, 0, mapping.len() as u64);
     let distance = |vector: &[f32]| -> f32 {
         vector.iter().zip(first).map(|(one, other)| (one - other) * (one - other)).sum()

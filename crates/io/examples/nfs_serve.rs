@@ -1,12 +1,12 @@
-//! Serves one file by NFS version 3 on loopback, read-only, for trying the client from
-//! other programs: the server of the tests, with its `/data`.
+//! Serves one file by NFS version 3 on loopback, read-only, to try the client from other programs.
+//! It uses the server of the tests with its `/data`.
 //!
 //! ```text
 //! cargo run -p readpath --example nfs_serve -- FILE
 //! ```
 //!
-//! Prints the URL of the file, `nfs://127.0.0.1:PORT/data/file`. It ends when its standard
-//! input does, so that it never outlives who started it.
+//! Prints the URL of the file, `nfs://127.0.0.1:PORT/data/file`. The server ends at the end of its
+//! standard input, so it never outlives its parent.
 
 use std::io::Read;
 
@@ -14,7 +14,7 @@ use std::io::Read;
 #[allow(dead_code, reason = "its faults are for the tests")]
 mod server;
 
-/// What the server says that a READ had best have: Linux's own server says the same.
+/// READ size in bytes that the server prefers: the value of Linux's own server.
 const READ_BYTES: u32 = 1 << 20;
 
 fn main() {

@@ -1,4 +1,4 @@
-//! Reads records at random places of a file, 32 at a time, and adds their bytes up.
+//! Reads records at random offsets of a file, 32 at a time, and adds up their bytes.
 //!
 //! ```text
 //! cargo run --release -p readpath --example random_reads -- FILE [READS]
@@ -26,7 +26,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut batch = path.batch();
     let (mut sum, mut done) = (0u64, 0);
     loop {
-        // As one is done, the next starts: the device always has work.
+        // A read starts whenever one completes, so the device is never idle.
         while batch.len() < UNDER_WAY_MAX
             && let Some(place) = places.next()
         {

@@ -1,16 +1,22 @@
-//! Runs the library's engine in simulated worlds, one seed after the other, until something is wrong, the time is over, or
-//! there were enough runs.
+//! Runs the library's engine in simulated worlds, one seed after the other, until a run fails, the
+//! time is over, or the number of runs is reached.
 //!
 //! ```text
 //! cargo run --release -p readpath --features simulation --example simulate -- --minutes 10
-//! cargo run --release -p readpath --features simulation --example simulate -- --long-runs 1000000 --actions 20
+//! cargo run --release -p readpath --features simulation --example simulate -- \
+//!     --long-runs 1000000 --actions 20
 //! cargo run --release -p readpath --features simulation --example simulate -- --seed 4711
-//! cargo run --release -p readpath --features simulation --example simulate -- --served --minutes 10
+//! cargo run --release -p readpath --features simulation --example simulate -- \
+//!     --served --minutes 10
 //! ```
 //!
-//! With `--served`, the files are those of NFS servers; with `--paged`, memory is touched in place of files that are read: mappings and
-//! regions; with `--lent`, mappings of which windows are lent to the kernel's own, and how many pages were is printed too. A run of at
-//! least 1,000 steps counts as long. What a run leaves in memory, and a run that makes no steps any more, is wrong as well.
+//! - `--served`: the files are on NFS servers.
+//! - `--paged`: the threads touch mappings and regions instead of reading files.
+//! - `--lent`: mappings with windows delegated to the kernel's own mapping. The number of these
+//!   pages is printed.
+//!
+//! A run of at least 1,000 steps counts as long. A run also fails if it leaks memory, or if it
+//! makes no more steps.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -23,13 +29,14 @@ use readpath::inside::simulation::{Report, Scenario, found};
 const USAGE: &str = "usage: simulate [--seed N | --first N] [--seeds N | --minutes N | --long-runs N] [--threads N] \
                      [--actions N] [--served | --paged | --lent] [--show]";
 
-/// So many steps make a run long.
+/// Number of steps from which a run counts as long.
 const LONG_STEPS: u64 = 1_000;
 
-/// A run is over in milliseconds, and ends by itself once it has made too many steps: one that takes so long makes none.
+/// Time after which a run is considered stuck. A run takes milliseconds, and ends after a maximum
+/// number of steps, so a longer run makes no steps.
 const STUCK: Duration = Duration::from_secs(300);
 
-/// Counts what each thread has in memory.
+/// Allocator that counts the live bytes of each thread.
 struct Counting;
 
 thread_local! {
@@ -40,23 +47,23 @@ fn count(bytes: i64) {
     let _ = LIVE_BYTES.try_with(|live| live.set(live.get() + bytes));
 }
 
-// SAFETY: the system's allocator does what is asked; counting allocates nothing.
+// SAFETY: the system's allocator fulfils the contract. Counting allocates nothing.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size() as i64);
-        // SAFETY: as asked.
+        // SAFETY: the caller guarantees the contract.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         count(layout.size() as i64);
-        // SAFETY: as asked.
+        // SAFETY: the caller guarantees the contract.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
         count(-(layout.size() as i64));
-        // SAFETY: as asked.
+        // SAFETY: the caller guarantees the contract.
         unsafe { System.dealloc(at, layout) }
     }
 }
@@ -64,7 +71,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Runs it, on this thread alone; gives how many bytes are left in memory by it as well.
+/// Runs a scenario on this thread alone. Also returns the number of leaked bytes.
 fn run(scenario: &Scenario) -> (Report, i64) {
     let before = LIVE_BYTES.get();
     let report = scenario.run();
@@ -72,7 +79,8 @@ fn run(scenario: &Scenario) -> (Report, i64) {
     (report, LIVE_BYTES.get() - before - text as i64)
 }
 
-/// Runs it until it leaves as much as before, which is nothing: what a thread or the process keeps for good is made once.
+/// Runs a scenario up to three times, until it leaks no memory. The first runs may allocate memory
+/// that the thread or the process keeps.
 fn run_and_look(scenario: &Scenario) -> Report {
     let (mut report, mut left) = run(scenario);
     for _ in 0..2 {
@@ -81,7 +89,8 @@ fn run_and_look(scenario: &Scenario) -> Report {
         }
         (report, left) = run(scenario);
     }
-    // Where the kernel takes no answers any more, what is under way stays, for its memory is the kernel's.
+    // After the simulated kernel has failed, requests in flight stay, because the kernel owns their
+    // memory.
     if left > 0 && report.failure.is_none() && scenario.faults.dies_after == 0 {
         report.failure = Some(format!("{left} bytes of it stay in memory, each time that it runs"));
     }
@@ -96,7 +105,7 @@ struct Arguments {
     threads: u64,
     actions: u64,
     shows: bool,
-    /// What draws a scenario from a seed, about so long, and the option that names it.
+    /// Draws a scenario from a seed and a number of actions, with the name of its option.
     of: fn(u64, u64) -> Scenario,
     option: &'static str,
 }
@@ -138,20 +147,20 @@ fn arguments() -> Result<Arguments, String> {
     Ok(parsed)
 }
 
-/// What all threads of the command have done.
+/// Results of all threads of the command.
 #[derive(Default)]
 struct Done {
     next: AtomicU64,
     runs: AtomicU64,
     steps: AtomicU64,
     long: AtomicU64,
-    /// Pages that were lent, pages that were taken back, and runs with such.
+    /// Pages delegated, pages taken back, and runs with such pages.
     lent: AtomicU64,
     taken_back: AtomicU64,
     lending: AtomicU64,
     is_wrong: AtomicBool,
     are_idle: AtomicBool,
-    /// Of each thread, the seed that it runs, and since when.
+    /// Current seed of each thread with its start time.
     running: Mutex<Vec<Option<(u64, Instant)>>>,
 }
 
@@ -171,7 +180,7 @@ impl Done {
         }
     }
 
-    /// Says every minute how far it is, and ends the process when a run makes no steps any more.
+    /// Prints the progress every minute, and ends the process if a run is stuck.
     fn watch(&self, begun: Instant) {
         let mut said = begun;
         while !self.are_idle.load(Ordering::Relaxed) {
@@ -250,12 +259,12 @@ fn main() -> std::process::ExitCode {
             return 2.into();
         }
     };
-    // A panic of a simulated thread ends the run, which tells of it.
+    // A panic of a simulated thread ends the run, which reports it.
     std::panic::set_hook(Box::new(|_| {}));
     let begun = Instant::now();
     let threads = arguments.threads as usize;
     let done = Done { running: Mutex::new(vec![None; threads]), ..Done::default() };
-    // What earlier runs have found comes first.
+    // Failures found by earlier runs come first.
     let found = if arguments.seeds == 1 { Vec::new() } else { found() };
     std::thread::scope(|scope| {
         scope.spawn(|| done.watch(begun));

@@ -1,4 +1,4 @@
-//! Reads a file, or one of an NFS server, from its begin to its end, and counts its lines.
+//! Reads a file, local or on an NFS server, from start to end, and counts its lines.
 //!
 //! ```text
 //! cargo run --release -p readpath --example stream -- FILE
@@ -16,7 +16,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut reader = file.reader();
     let (mut lines, mut bytes) = (0, 0);
     loop {
-        // The cached pages themselves: nothing is copied.
+        // The cached pages themselves, without a copy.
         let page = reader.fill_buf()?;
         if page.is_empty() {
             break;

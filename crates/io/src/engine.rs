@@ -1,22 +1,20 @@
-//! The engine under the public API: one machine, one storage and one cache,
-//! shared by any number of threads.
+//! The engine under the public API: one machine, one storage and one cache, shared by any number of
+//! threads.
 //!
-//! A read that finds everything takes it from the [frame cache](frame_cache) and never comes
-//! here. Any other read takes the lock of the [state](state), starts, and then
-//! *waits* (see [pending](pending)). What it doesn't carry itself it waits for like this: a thread becomes the
-//! *leader* if there is none. The
-//! leader sleeps in the storage (for AIO: in `poll`), without the
-//! lock; it takes in what is completed for everybody, wakes exactly the threads
-//! and tasks whose reads are done, and when its own is among them it wakes one
-//! of those that still wait, to lead. A leader may be stopped, or get no processor:
-//! who has waited behind it for some milliseconds looks, and if answers lie there that
-//! it doesn't come for, takes them in and leads itself. So a thread that reads alone is woken by
-//! the device itself, and hands nothing over to anybody. Idle, nobody sleeps in
-//! the storage, and nothing uses the processor.
+//! A read whose pages are all cached copies from the [frame cache](frame_cache) and never enters
+//! the engine. Any other read takes the lock of the [state], starts, and then *waits* (see
+//! [pending]). A waiting thread becomes the *leader* if there is none. The leader sleeps
+//! in the storage without the lock (for AIO: in `poll`). It takes in all completions and wakes
+//! exactly the threads and tasks whose reads are done. Once its own read is done, the leader wakes
+//! one waiting thread to lead. A thread that reads alone is therefore woken directly by the device.
 //!
-//! Futures have no thread that could lead. The first one starts the *reactor*, a
-//! thread that leads whenever futures wait and nobody else does, and sleeps on a
-//! condition otherwise.
+//! A leader may be stopped, or may get no processor. A thread that has waited behind it for some
+//! milliseconds checks for completions that the leader does not take in. It takes them in and
+//! becomes the leader. An idle engine has no thread in the storage and uses no processor time.
+//!
+//! Futures have no thread that could lead. The first future starts the *reactor*, a thread that
+//! leads whenever futures wait and no other thread leads. Otherwise it sleeps on a condition
+//! variable.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -64,65 +62,68 @@ use locked::Locked;
 pub(crate) use owner::LazyEngine;
 use state::EngineState;
 
+/// Reason for which the lock is never poisoned.
 const POISON: &str = "the engine's own code doesn't panic under its lock";
 
-/// How long one waits behind a leader before looking whether it still does what it is there for, at first
-/// and at most; and how long a leader sleeps at most. Most devices have answered before the first look,
-/// and then it costs nothing.
+/// Initial and longest wait behind a leader before a waiting thread checks for completions. The
+/// longest wait also bounds one sleep of a leader. Most devices answer within the initial wait, and
+/// then the check costs nothing.
 const IDLE_TIMEOUT: Duration = Duration::from_millis(4);
 const IDLE_TIMEOUT_MAX: Duration = Duration::from_millis(64);
 
-/// Who waits for a request that another thread carries reads for itself after so long: that one is stopped, or
-/// gets no processor.
+/// Time after which a thread stops waiting for a request that another thread executes, and reads
+/// the bytes itself. The other thread is then stopped or gets no processor.
 const HELD_UP: Duration = Duration::from_secs(1);
 
 /// One cache over one storage.
 pub(crate) struct Engine {
-    // Dropped before the frame cache, whose frames its storage fills.
+    // Dropped before the frame cache, because the storage writes to the frames.
     state: Mutex<EngineState>,
     pub(crate) frame_cache: Arc<FrameCache>,
+    /// Sleeps for completions without the lock.
     sleeper: Arc<dyn Sleeper>,
     pub(crate) clock: Clock,
-    /// The most bytes that one read of the machine takes; larger ones are cut.
+    /// Largest read of the machine in bytes. Larger reads are split.
     pub(crate) read_bytes_max: u64,
-    /// Whether a thread carries requests that it waits for by itself.
+    /// True if a thread may execute the request that it waits for.
     lets_carry: bool,
-    /// There is something to lead, or the end.
+    /// Signals the reactor that a future waits or that the engine closes.
     reactor_called: Condvar,
+    /// Thread that leads for futures; `None` before the first future.
     reactor: Mutex<Option<JoinHandle<()>>>,
-    /// How its memory goes by what there is; none where it stays as it is.
+    /// Adapts the size of the memory to the spare memory of the system; `None` for a fixed size.
     elastic: Option<Elastic>,
 }
 
-/// The most bytes that one read of the machine takes, whatever memory there is: four of the largest requests.
+/// Upper limit of one read of the machine, for any memory size: four of the largest requests.
 pub(crate) const READ_BYTES_MAX: u64 = 16 << 20;
 
-/// What waiting came to.
+/// Result of [`Engine::wait`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Waited {
     /// This read is done.
     Done(InFlightId),
-    /// The storage carries nothing any more.
+    /// The storage has failed and executes no more requests.
     Failed(BackendError),
-    /// A thread that carries a request doesn't come back with it.
+    /// A thread that executes a request is stalled.
     HeldUp,
 }
 
-/// A file that is open, under all its handles. What the machine calls it, each handle knows.
+/// An open file, shared by all its handles. Each handle knows the machine's identifier of the file.
 pub(crate) struct OpenFile {
     pub(crate) bytes: u64,
     pub(crate) mode: Mode,
-    /// What the storage has, to be opened again from.
+    /// The storage's view of the file, from which it can be opened again.
     pub(crate) opening: Opening,
     pub(crate) identity: Identity,
     pub(crate) kernel_pages: KernelPages,
-    /// Whether any of its pages may be in our cache.
+    /// True if the own cache may contain pages of the file.
     pub(crate) has_pages: AtomicBool,
 }
 
 impl OpenFile {
-    /// That of a file that is about to be read by a path that does so with the kernel's cache; the path's own number for it is
-    /// `number`.
+    /// Creates the file for a path that uses the kernel page cache as `kernel_cache` says. `number`
+    /// is the path's number of the file.
     pub(crate) fn of(
         opening: Opening,
         identity: Identity,
@@ -146,7 +147,7 @@ impl OpenFile {
 }
 
 impl Engine {
-    /// An engine of `machine` over `files`, whose completions `sleeper` sleeps for.
+    /// Creates an engine of `machine` over `files`. `sleeper` waits for the completions of `files`.
     pub(crate) fn new(
         machine: Machine,
         files: Below,
@@ -154,7 +155,7 @@ impl Engine {
         frame_cache: Arc<FrameCache>,
         clock: Clock,
     ) -> Engine {
-        // Half of the memory, so that two large reads can take turns.
+        // Half of the memory, so that two large reads can be in flight.
         let read_bytes_max = (machine.read_bytes_max() / 2).min(READ_BYTES_MAX);
         let page = readpath_core::unit::PAGE_BYTES;
         let lets_carry = files.lets_carry();
@@ -171,7 +172,7 @@ impl Engine {
         }
     }
 
-    /// The same, with memory that goes by what there is, if it is to.
+    /// Sets the elastic memory of the engine, if any.
     pub(crate) fn with_memory(mut self, elastic: Option<Elastic>) -> Engine {
         if let Some(elastic) = &elastic {
             self.state.get_mut().expect(POISON).memory_due_bytes = elastic.first_bytes();
@@ -180,13 +181,14 @@ impl Engine {
         self
     }
 
-    /// The state, for one caller at a time; never held while anybody sleeps.
+    /// Locks the state. A thread never sleeps with this lock held.
     pub(crate) fn lock(&self) -> Locked<'_> {
         Locked::new(self, self.state.lock().expect(POISON))
     }
 
-    /// Waits for a read of the queue to be done; the lock is the caller's still. One of the queue must be under
-    /// way. With `is_own` one gives up once threads that carry requests hold it up.
+    /// Waits until a read of `queue` is done. The caller holds the lock, and at least one read of
+    /// the queue is in flight. With `is_own`, the wait ends with [`Waited::HeldUp`] if threads that
+    /// execute requests are stalled.
     pub(crate) fn wait<'a>(
         &'a self,
         mut state: Locked<'a>,
@@ -233,7 +235,7 @@ impl Engine {
         }
     }
 
-    /// Carries a transfer that takes a thread, in place of one that would have to be woken.
+    /// Executes a transfer that needs a thread, so that no worker thread has to be woken.
     fn work<'a>(&'a self, state: Locked<'a>) -> Locked<'a> {
         drop(state);
         let worked = self.sleeper.work();
@@ -244,27 +246,27 @@ impl Engine {
         state.again()
     }
 
-    /// Sleeps in the storage for everybody, once, and takes in what is completed.
+    /// Sleeps once in the storage as leader, and takes in the completions.
     fn lead<'a>(&'a self, mut state: Locked<'a>, queue: Option<QueueId>) -> Locked<'a> {
         let (term, deadline) = state.lead(queue);
-        // Who was only slow when another took its place sleeps beside that one, and a call to wake up
-        // may end the other's sleep alone. So nobody sleeps for long without a look.
+        // A former leader that was only slow may sleep next to its successor. A wake-up call may
+        // then end the sleep of the wrong thread, so every sleep is bounded.
         let span = deadline.map_or(IDLE_TIMEOUT_MAX, |deadline| self.clock.until(deadline));
         state.unlock_to_sleep();
         let result = self.sleeper.sleep(Sleep::AtMost(span.min(IDLE_TIMEOUT_MAX)));
         let mut state = self.lock();
         state.led(term, result);
         if queue.is_none() && !state.in_flight.is_reactor_due() {
-            // The reactor goes back to sleep; threads may wait still.
+            // The reactor stops leading, and threads may still wait.
             state.in_flight.pass_the_lead_on();
         }
         state.again()
     }
 
-    /// Has a thread lead for futures from now on.
+    /// Starts the reactor thread if it does not run.
     ///
     /// # Errors
-    /// The system gives no thread.
+    /// The system cannot start a thread.
     pub(crate) fn start_reactor(self: &Arc<Engine>) -> std::io::Result<()> {
         let mut reactor = self.reactor.lock().expect("nothing panics under this lock");
         if reactor.is_none() {
@@ -274,7 +276,7 @@ impl Engine {
         Ok(())
     }
 
-    /// The life of the reactor.
+    /// Main loop of the reactor.
     fn react(&self) {
         let mut state = self.lock();
         while !state.is_closing {
@@ -300,7 +302,7 @@ impl Engine {
         }
     }
 
-    /// Ends the reactor, which holds the engine.
+    /// Ends the reactor, which keeps a reference to the engine.
     pub(crate) fn close(&self) {
         let reactor = self.reactor.lock().expect("nothing panics under this lock").take();
         let Some(reactor) = reactor else { return };
@@ -308,7 +310,7 @@ impl Engine {
         self.reactor_called.notify_one();
         self.sleeper.wake();
         if reactor.thread().id() != current().id() {
-            // A reactor that panicked has told so; there is nothing to add.
+            // The panic hook has already reported a panic of the reactor.
             let _ = reactor.join();
         }
     }

@@ -1,24 +1,23 @@
-//! Files on NFS version 3 servers, read from user space: no mount, no root.
+//! Files on NFS version 3 servers, read from user space without a mount and without root.
 //!
-//! What was asked reaches the wire in as few READs as the server's largest one
-//! (`rsize`) allows, all in flight at once on one connection. From the bottom up:
+//! A request reaches the wire in as few READs as the server's largest one (`rsize`) allows, all in
+//! flight at once on one connection. From the bottom up:
 //!
 //! - `xdr`, `records`, `rpc`: values, records on a stream, calls and replies;
-//! - `calls`, `mount`, `status`: the procedures that reading a file takes;
-//! - `client`: which calls are sent, sent again, answered, given up; pure; `caller`: for whom;
-//! - `socket`, `connection`, `link`: what the system is asked for, the connection, the client on it;
-//! - `url`, `options`: what a user says ([`NfsUrl`], [`NfsOptions`]);
+//! - `calls`, `mount`, `status`: the procedures needed to read a file;
+//! - `client`: state machine of the calls in flight, without I/O; `caller`: its interface to the
+//!   caller;
+//! - `socket`, `connection`, `link`: system calls, the connection, the client on it;
+//! - `url`, `options`: the user's input ([`NfsUrl`], [`NfsOptions`]);
 //! - `lookup`: from names to a file, over symbolic links;
-//! - `target`: the file, found; `error`: why not ([`NfsError`]);
-//! - `storage`: the file under the machine; `reading`: its READs and their memory.
+//! - `target`: an opened file; `error`: reasons of a failed open ([`NfsError`]);
+//! - `storage`: the file as a storage of the machine; `reading`: its READs and their memory.
 //!
-//! The protocol is written here and not taken from a library. Of those that
-//! there are, the pure ones (`nfs3_types`, and the clients upon it) believe a
-//! length from the wire before they look whether the bytes are there: a reply
-//! of forty bytes reserves sixteen gigabytes. They copy the data of each READ
-//! into memory of its own, and have one call in flight; libnfs brings an event
-//! loop and memory of its own. Reading takes five procedures. `nfs3_types` is
-//! what the tests hold each of them against.
+//! The protocol is implemented here and not taken from a library. The pure Rust implementations
+//! (`nfs3_types` and the clients based on it) trust a length from the wire before they check that
+//! the bytes exist. A reply of forty bytes reserves sixteen gigabytes. They copy the data of each
+//! READ into separate memory, and have one call in flight. libnfs has its own event loop and
+//! memory. Reading needs five procedures. The tests compare each of them with `nfs3_types`.
 
 mod caller;
 mod calls;

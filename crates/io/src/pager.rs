@@ -1,17 +1,18 @@
-//! Memory whose pages are brought in by us: faults served in user space.
+//! Memory whose page faults are served in user space.
 //!
-//! - [`Mapping`]: a file as memory, with reads decided by a readahead law;
-//! - [`Region`]: memory larger than its budget, the rest in a file or on a device;
-//! - [`FaultScope`]: whose touches can be served here; [`UffdError`], [`CallError`]: why none.
+//! - [`Mapping`]: a file as memory, with reads decided by a readahead policy;
+//! - [`Region`]: memory larger than its budget, with the rest in a file or on a device;
+//! - [`FaultScope`]: the accesses that can be served here; [`UffdError`], [`CallError`]: causes of
+//!   failure.
 //!
 //! # Which thread serves a fault
-//! A thread of ours that keeps to the core of the faulting thread (`follow.rs`).
-//! The other way, a handler of `SIGBUS` in the faulting thread itself, spares
-//! two switches of threads. It was not chosen: a system call that is given an
-//! absent page then fails, where a thread of ours can bring it in; it takes
-//! the process's one handler of that signal; and it would run the whole read
-//! path in the middle of the program's own code, on its stack, which may hold
-//! any lock.
+//! A thread of readpath that stays on the core of the faulting thread (`follow.rs`).
+//!
+//! The alternative is a handler of `SIGBUS` in the faulting thread itself, which saves two thread
+//! switches. It was rejected for three reasons. A system call that receives an absent page fails,
+//! whereas a separate thread can bring the page in. The handler occupies the only handler of that
+//! signal in the process. It would also run the whole read path in the middle of the program's
+//! code, on its stack, and the program may hold any lock at that time.
 
 mod area;
 mod error;

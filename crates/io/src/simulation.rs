@@ -1,14 +1,15 @@
-//! The whole engine in a simulated world: its lock, waiters, futures, guards and batches as they are, over threads,
-//! time and storage that a seed decides.
+//! The whole engine in a simulated world. Its lock, waiters, futures, guards and batches are
+//! unchanged. A seed decides the order of threads, the time and the behaviour of the storage.
 //!
-//! What is replaced are the calls by which the library asks the system for something: locks and threads
-//! ([primitives], by way of `sync.rs`), the clock, the opening of files and what is known of them, the backend,
-//! `preadv(2)` ([disk]), and for mappings and regions userfaultfd and the kernel's own mapping of a file ([memory]). All above that is the code that programs run. The feature `simulation` builds it in, and the
-//! crate's own tests have it; where it isn't, there is not an instruction of it.
+//! Only the library's requests to the system are replaced: locks and threads (`primitives`, through
+//! `sync.rs`), the clock, the opening and identity of files, the I/O backend, and `preadv(2)`
+//! (`disk`). For mappings and regions, userfaultfd and the kernel's own mapping of a file are
+//! replaced too (`memory`). All code above is the code that programs run. The feature `simulation`
+//! and the crate's own tests include it. Other builds contain no instruction of it.
 //!
-//! A [`Scenario`] is what some threads do, and what goes wrong meanwhile; it follows from its seed, as does all that
-//! happens in it. While it [runs](Scenario::run), a [model] of the files says which bytes each read may see and which
-//! errors it may have. [`Scenario::shrunk`] makes one that fails shorter.
+//! A [`Scenario`] describes the actions of some threads, and the faults. It follows from its seed,
+//! as does everything that happens in it. While it [runs](Scenario::run), a `model` of the files
+//! checks the bytes and errors of each read. [`Scenario::shrunk`] shortens a scenario that fails.
 //!
 //! ```text
 //! cargo run --release -p readpath --features simulation --example simulate -- --minutes 10
@@ -46,10 +47,10 @@ use crate::identity::Identity;
 use crate::target::{OpenError, Target};
 use world::world;
 
-/// When the files of a simulation were made, in seconds.
+/// Creation time of the files of a simulation, in seconds.
 const FILE_TIME: i64 = 1_000_000;
 
-/// Opens a file of the simulation that runs, by its number; `None` where none does.
+/// Opens a file of the running simulation by its number; `None` outside a simulation.
 pub(crate) fn open(path: &Path) -> Option<Result<Target, OpenError>> {
     let world = world()?;
     let name: Option<usize> = path.to_str().and_then(|name| name.parse().ok());
@@ -61,7 +62,7 @@ pub(crate) fn open(path: &Path) -> Option<Result<Target, OpenError>> {
     Some(Ok(Target::simulated(path, inode, identity(inode))))
 }
 
-/// What is known of an open file of the simulation.
+/// Identity of an open file of the simulation.
 pub(crate) fn identity(inode: u32) -> Identity {
     let world = world().expect("its files are looked at in a simulation");
     world.point();
@@ -72,7 +73,7 @@ pub(crate) fn identity(inode: u32) -> Identity {
     Identity { device: 1, inode, bytes, modified: time, changed: time, unsettled: 0 }
 }
 
-/// The time by which files are stamped; `None` where no simulation runs.
+/// Time of file time stamps; `None` outside a simulation.
 pub(crate) fn file_time() -> Option<(i64, i64)> {
     world().map(|_| (FILE_TIME + 10, 0))
 }

@@ -1,11 +1,11 @@
-//! The turn of a batch under the lock: what it was lent comes back, what it asks for
-//! is started, what is done for it is lent, under one lock and by one look at the
-//! clock; all the requests go out together.
+//! Execution of a batch under the lock. One locked section takes back the returned reads, starts
+//! the new reads and shares the completed reads. It reads the clock once, and all requests are
+//! submitted together.
 //!
-//! What is lent stays pinned until the batch comes again, which may be long, or
-//! never while its thread reads something else. So that no read ever waits for
-//! that: all batches together lend at most a quarter of the memory that reads
-//! have, and no read takes more than half of it. What is more is lent as a copy.
+//! The pages of a shared read stay pinned until the batch is called again. The next call may come
+//! late, or never while the batch's thread reads something else. Two limits prevent other reads
+//! from waiting for these pages. All batches together pin at most a quarter of the memory for
+//! reads, and one read takes at most half of it. Beyond the limit, a completed read is copied.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use super::in_flight::{CompletedRead, InFlight, InFlightId, QueueId};
 use super::state::EngineState;
 use crate::copied::Copied;
 
-/// A read that a batch asks for, and that is not started.
+/// A read of a batch that is not started.
 pub(crate) struct UnstartedRead {
     pub(crate) handle: Arc<Handle>,
     pub(crate) offset: u64,
@@ -26,17 +26,17 @@ pub(crate) struct UnstartedRead {
     pub(crate) ticket: u64,
 }
 
-/// A read that is done, lent to a batch; to be given back by [`EngineState::turn`].
+/// A completed read, shared with a batch. [`EngineState::turn`] takes it back.
 pub(crate) struct SharedRead {
     pub(crate) completed: CompletedRead,
-    /// None for a read that was refused, or is a copy.
+    /// `None` for a rejected read and for a copy.
     id: Option<InFlightId>,
-    /// How many pages of the machine it pins.
+    /// Number of pages that the read pins in the machine.
     pages: u64,
 }
 
 impl SharedRead {
-    /// The memory of a copy that the machine has no part in.
+    /// Returns the buffer if the read is a copy without an entry in the machine.
     pub(crate) fn into_copy(self) -> Result<Copied, SharedRead> {
         match self {
             SharedRead {
@@ -46,7 +46,7 @@ impl SharedRead {
         }
     }
 
-    /// A read that the machine has no part in, since its bytes were found elsewhere.
+    /// Creates a completed read from bytes that were found outside the machine.
     pub(crate) fn copied(ticket: u64, bytes: Copied) -> SharedRead {
         let result = Some(Ok(bytes.len() as u64));
         let copied = Some(bytes);
@@ -54,6 +54,7 @@ impl SharedRead {
         SharedRead { completed, id: None, pages: 0 }
     }
 
+    /// Creates a completed read from the error of a rejected one.
     fn refused(ticket: u64, error: ReadError) -> SharedRead {
         let result = Some(Err(error));
         let completed = CompletedRead { ticket, result, ..CompletedRead::default() };
@@ -61,14 +62,15 @@ impl SharedRead {
     }
 }
 
-/// How many pages batches may lend, of those that one read of the machine may take.
+/// Maximum number of pages that batches may pin. `read_bytes_max` is the largest read of the
+/// machine.
 pub(super) const fn lent_pages_max(read_bytes_max: u64) -> u64 {
     read_bytes_max / PAGE_BYTES / 4
 }
 
 impl EngineState {
-    /// Takes back what is `returned`, and starts what is `asked`; what the machine
-    /// refuses is `ready` at once. The caller drops `asked` without the lock.
+    /// Takes back the `returned` reads and starts the `asked` reads. A read that the machine
+    /// rejects is added to `ready`. The caller drops `asked` without the lock.
     pub(crate) fn turn(
         &mut self,
         queue: QueueId,
@@ -87,7 +89,8 @@ impl EngineState {
         self.pump(now);
     }
 
-    /// Lends what of the queue is done: `first`, and then as many as may be pinned.
+    /// Moves completed reads of the queue to `ready`: `first`, and then as many as the pin limit
+    /// permits. If `first` exceeds the limit, it is copied.
     pub(crate) fn lend(
         &mut self,
         queue: QueueId,
@@ -116,12 +119,13 @@ impl EngineState {
         self.lent_pages + self.in_flight.pages_of(id) <= self.lent_pages_max
     }
 
-    /// How many pages batches lend now.
+    /// Number of pages that batches pin now.
     #[cfg(test)]
     pub(super) fn lent_pages(&self) -> u64 {
         self.lent_pages
     }
 
+    /// Unpins and releases a returned read.
     fn take_back(&mut self, now: Time, lent: SharedRead) {
         self.lent_pages -= lent.pages;
         if let Some(id) = lent.id {
@@ -134,7 +138,7 @@ impl EngineState {
 mod tests {
     use crate::path::ReadPath;
 
-    /// Each read counts what it pins as long as it is looked at.
+    /// Each read counts the pages that it pins until the batch returns it.
     #[test]
     fn what_is_given_back_is_lent_no_more() {
         let name = std::env::current_exe().expect("this program has a file");

@@ -1,5 +1,4 @@
-//! What an engine stands on: any number of files of this machine, or one file
-//! of a server.
+//! The storage backend of an engine: any number of files of this machine, or one file of a server.
 
 use std::sync::Arc;
 
@@ -13,7 +12,6 @@ use crate::storage::{FileStorage, Storage};
 use crate::target::{Mode, Target};
 use crate::transfers::Progress;
 
-/// What an engine stands on.
 pub(crate) enum Below {
     /// Files and block devices of this machine.
     Files(Box<FileStorage>),
@@ -21,17 +19,17 @@ pub(crate) enum Below {
     Server(Box<NfsStorage>),
 }
 
-/// A file that is to be opened in an engine; a copy is the same open file.
+/// A file to open in an engine. A clone is the same open file.
 #[derive(Clone)]
 pub(crate) enum Opening {
-    /// One of this machine.
+    /// A file of this machine.
     Local(Target),
-    /// The server's.
+    /// A file of the server.
     Server(RegularFile),
 }
 
 impl Opening {
-    /// Its length in bytes.
+    /// Length in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         match self {
             Opening::Local(target) => target.bytes(),
@@ -39,7 +37,7 @@ impl Opening {
         }
     }
 
-    /// The way that its bytes take; those of a server pass by this kernel's cache.
+    /// I/O mode of the file. The bytes of a server's file bypass this machine's kernel page cache.
     pub(crate) fn mode(&self) -> Mode {
         match self {
             Opening::Local(target) => target.mode(),
@@ -49,10 +47,10 @@ impl Opening {
 }
 
 impl Below {
-    /// Adds a file; gives its first sector.
+    /// Adds a file and returns its first sector.
     ///
     /// # Panics
-    /// The file is of the other kind.
+    /// The file belongs to the other kind of backend.
     pub(crate) fn add(&mut self, opening: Opening) -> u64 {
         match (self, opening) {
             (Below::Files(files), Opening::Local(target)) => files.add(target),
@@ -61,7 +59,7 @@ impl Below {
         }
     }
 
-    /// Removes the file whose first sector is `start`, none of whose requests is in flight.
+    /// Removes the file whose first sector is `start`. No request of the file may be in flight.
     pub(crate) fn remove(&mut self, start: u64) {
         match self {
             Below::Files(files) => files.remove(start),
@@ -69,7 +67,8 @@ impl Below {
         }
     }
 
-    /// Who can look for the server's file again; none over files of this machine.
+    /// Connection through which the server's file is looked up again; `None` for files of this
+    /// machine.
     pub(crate) fn finder(&self) -> Option<Arc<NfsShared>> {
         match self {
             Below::Files(_) => None,
@@ -77,7 +76,7 @@ impl Below {
         }
     }
 
-    /// What carries the bytes of files of this machine.
+    /// I/O backend of the files of this machine; `None` for a server.
     pub(crate) fn backend(&self) -> Option<BackendInUse> {
         match self {
             Below::Files(files) => Some(files.backend()),
@@ -85,7 +84,7 @@ impl Below {
         }
     }
 
-    /// Whether a thread that waits for a request may [carry](Below::progress) it by itself.
+    /// True if a waiting thread may [execute](Below::progress) its own request.
     pub(crate) fn lets_carry(&self) -> bool {
         match self {
             Below::Files(files) => files.lets_carry(),
@@ -93,10 +92,10 @@ impl Below {
         }
     }
 
-    /// A request at its begin, to be carried by the caller.
+    /// Prepares a request that the caller executes itself.
     ///
     /// # Panics
-    /// The storage lets nobody carry.
+    /// The storage does not permit this.
     pub(crate) fn progress(&self, request: DeviceRequest, segments: Vec<iovec>) -> Progress {
         match self {
             Below::Files(files) => files.progress(request, segments),
@@ -104,12 +103,12 @@ impl Below {
         }
     }
 
-    /// As [`Storage::submit`].
+    /// See [`Storage::submit`].
     ///
     /// # Safety
-    /// As there.
+    /// As for [`Storage::submit`].
     pub(crate) unsafe fn submit(&mut self, request: DeviceRequest, memory: &[iovec]) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees the contract of `submit`.
         unsafe {
             match self {
                 Below::Files(files) => files.submit(request, memory),
@@ -118,10 +117,10 @@ impl Below {
         }
     }
 
-    /// As [`Storage::collect`].
+    /// See [`Storage::collect`].
     ///
     /// # Errors
-    /// As there.
+    /// As for [`Storage::collect`].
     pub(crate) fn collect(
         &mut self,
         completions: &mut Vec<Completion>,

@@ -1,14 +1,15 @@
 //! Copies out of the cache.
 //!
-//! What is copied has mostly left the processor's caches, or was never in them:
-//! the device wrote it to memory. The processor foresees a stream of lines by itself,
-//! but within 4 KiB only, and anew in each. So the first lines of a page are asked for while the
-//! page before it is copied, until the processor does so itself.
+//! Cached bytes have mostly left the processor's caches, or were never in them because the device
+//! wrote them to memory. The hardware prefetcher detects a stream of cache lines only within 4 KiB
+//! and restarts in each page. `copy_out` therefore prefetches the first lines of a page while it
+//! copies the page before it, until the hardware prefetcher takes over.
 //!
-//! How many is a compromise. Pieces of 64 KiB at random places of 64 MiB, and pages of 4 KiB, in
-//! nanoseconds, the first quartile of 150 rounds, beside other load: on Zen 4 3,244 and 320 with none
-//! asked for, 3,441 and 331 with 16 lines of each page, 3,662 and 372 with all 64; on Zen 5 2,190 and 276
-//! with none, 1,980 and 270 with all. Each line asked for is an instruction or two besides.
+//! The number of prefetched lines is a compromise. Measured were pieces of 64 KiB at random offsets
+//! of 64 MiB and pages of 4 KiB, in nanoseconds, first quartile of 150 rounds, under other load. On
+//! Zen 4: 3,244 and 320 without prefetch, 3,441 and 331 with 16 lines per page, 3,662 and 372 with
+//! all 64. On Zen 5: 2,190 and 276 without prefetch, 1,980 and 270 with all 64. Each prefetched
+//! line also costs one or two instructions.
 
 use readpath_core::cache::FrameId;
 use readpath_core::unit::PAGE_BYTES;
@@ -18,19 +19,22 @@ use super::in_flight::CompletedRead;
 
 const PAGE: usize = PAGE_BYTES as usize;
 
-/// The bytes that one processor fetches together.
+/// Size of a processor cache line in bytes.
 const LINE: usize = 64;
 
-/// What is asked for of each page.
+/// Number of bytes that are prefetched at the start of each page.
 const FETCHED: usize = 16 * LINE;
 
-/// So many lines at a time.
+/// Number of lines that one loop step of [`fetch`] prefetches.
 const LINES_TOGETHER: usize = 8;
 
-/// Shorter copies are over before it would help.
+/// Shortest copy in bytes that prefetches. A shorter copy ends before the prefetch takes effect.
 const FETCHED_LEAST: usize = 512;
 
-/// Copies `from`, which is in the cache, to `to`, which is as long.
+/// Copies `from`, which lies in the cache, to `to`.
+///
+/// # Panics
+/// The lengths differ.
 #[inline]
 pub(crate) fn copy_out(from: &[u8], to: &mut [u8]) {
     assert_eq!(from.len(), to.len(), "a copy is as long as what is copied");
@@ -47,7 +51,7 @@ pub(crate) fn copy_out(from: &[u8], to: &mut [u8]) {
     }
 }
 
-/// Has the processor bring the first bytes into its caches.
+/// Prefetches the first [`FETCHED`] bytes into the processor's caches.
 #[inline]
 fn fetch(bytes: &[u8]) {
     for lines in bytes[..bytes.len().min(FETCHED)].chunks(LINES_TOGETHER * LINE) {
@@ -61,16 +65,17 @@ fn fetch(bytes: &[u8]) {
 #[inline]
 fn fetch_line(line: *const u8) {
     use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-    // SAFETY: a hint, which changes nothing and faults nowhere; every x86-64 has it.
+    // SAFETY: a prefetch is a hint that changes nothing and never faults. Every x86-64 processor
+    // has it.
     unsafe { _mm_prefetch::<_MM_HINT_T0>(line.cast()) };
 }
 
-/// There is no stable way to say it.
+/// Does nothing: stable Rust has no prefetch instruction for this processor.
 #[cfg(not(target_arch = "x86_64"))]
 #[inline]
 fn fetch_line(_line: *const u8) {}
 
-/// Adds a frame to a list of pieces of memory; neighbours make one piece.
+/// Adds a frame to a list of memory segments. Adjacent frames form one segment.
 pub(super) fn push_frame(segments: &mut Vec<libc::iovec>, address: *mut u8) {
     const BYTES: usize = PAGE_BYTES as usize;
     match segments.last_mut() {
@@ -81,20 +86,20 @@ pub(super) fn push_frame(segments: &mut Vec<libc::iovec>, address: *mut u8) {
     }
 }
 
-/// Where the bytes of a read that is done are.
+/// Location of the bytes of a completed read.
 pub(crate) struct Bytes<'a> {
-    /// The frames of its pages, which keep them as long as the bytes are looked at.
+    /// Frames of the read's pages. The frames keep these pages while the bytes are in use.
     pub(super) frames: &'a [FrameId],
-    /// The first byte, from the start of the first frame.
+    /// Offset of the first byte from the start of the first frame.
     pub(super) skip: usize,
     pub(super) bytes: usize,
-    /// The bytes themselves, if they had to leave their frames.
+    /// The bytes themselves, if they were moved out of their frames.
     pub(super) copied: Option<&'a [u8]>,
 }
 
 impl<'a> Bytes<'a> {
-    /// The bytes, in pieces as large as the frames lie side by side: a
-    /// copy of 64 KiB costs two thirds of one of sixteen pages, where they come from memory.
+    /// Returns the bytes as slices, one for each group of adjacent frames. From memory, one copy of
+    /// 64 KiB costs two thirds of sixteen copies of a page.
     pub(crate) fn slices(
         &self,
         frame_cache: &'a FrameCache,
@@ -103,7 +108,7 @@ impl<'a> Bytes<'a> {
         let mut left = if copied.is_some() { 0 } else { bytes };
         let runs = frames.chunk_by(|one, next| next.0 == one.0 + 1);
         let pieces = runs.map_while(move |run| {
-            // SAFETY: the frames keep their pages: pinned by the machine, or because the
+            // SAFETY: the frames keep their pages, either pinned by the machine or because the
             // reader is signed in for them.
             let pages = unsafe { frame_cache.run(run[0].0, run.len()) };
             let part = &pages[skip..pages.len().min(skip + left)];
@@ -115,7 +120,7 @@ impl<'a> Bytes<'a> {
     }
 }
 
-/// The bytes of a read that is done and not given back.
+/// Returns the bytes of a completed read that is not released.
 pub(crate) fn slices<'a>(
     frame_cache: &'a FrameCache,
     completed: &'a CompletedRead,

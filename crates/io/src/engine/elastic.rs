@@ -1,19 +1,28 @@
-//! Memory that grows with use while the machine has some to spare, and is given back where others need it.
+//! Memory that grows with use while the system has spare memory, and shrinks when others need it.
 //!
-//! A path for which no memory was named has addresses for most of what the process may ever have, and a *limit*: no more
-//! than is good for it, and no more than there is. Good for it are 256 MiB, and twice as much as was read anew that a larger
-//! memory would have kept: a stream that comes by once gains nothing by memory of its own, and pays for it (to have the system
-//! clear 1 GiB took longer than to read it; 0.80 of the kernel's rate, where it was 1.40). There is what it uses now
-//! and what is [available](SpareMemory) beside, but for a reserve. The limit is set anew
-//! - whenever it has come to use 16 MiB, and then 64 MiB more;
-//! - whenever 16 MiB more had to be read anew;
-//! - four times a second, by a thread that all such paths of a process share, while one of them uses more than that.
+//! A path without a configured memory size reserves addresses for most of the memory that the
+//! process may use. A *limit* bounds the memory that it uses. The limit is the smaller of two
+//! amounts:
 //!
-//! Where the limit falls below what is used, pages leave as reclaim would have them leave, and their memory goes back to
-//! the system. Where tasks wait for memory all the same (pressure stall information), an eighth of it goes at each look, unless
-//! a quarter of all is available: who waits then is in a control group that has reached a limit of its own, which
-//! nothing that is given back here would help.
-//! It never goes below a floor, by which any read can be made.
+//! - The useful amount: 256 MiB plus twice the bytes that were read again because they were
+//!   evicted. A single sequential stream gains nothing from own memory and pays for it. Clearing 1
+//!   GiB of new memory took longer than reading it: 0.80 of the kernel's rate, compared with 1.40.
+//! - The available amount: the memory in use plus the [available memory](SpareMemory) minus a
+//!   reserve.
+//!
+//! The limit is set
+//!
+//! - when 16 MiB come into use, and after each further 64 MiB;
+//! - when 16 MiB more were read again;
+//! - four times a second, by one thread for all such paths of a process, while one of them uses
+//!   more than 64 MiB.
+//!
+//! If the limit falls below the memory in use, the eviction policy selects pages, and their memory
+//! goes back to the system. If tasks still wait for memory (pressure stall information), an eighth
+//! of the memory is given back at each check. The exception is a system with a quarter of its
+//! memory available: the waiting tasks are then in a control group at its own limit. Giving back
+//! memory here would not help them. The memory never shrinks below a floor that suffices for any
+//! read.
 
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, Weak};
@@ -28,44 +37,46 @@ use crate::process::ProcessName;
 use crate::spare_memory::{SpareMemory, total_memory};
 use crate::thread;
 
-/// What a path has where it can't be known what there is, or before it is seen that more is good for it; and what readahead
-/// laws count on at the most.
+/// Memory in bytes of a path if the memory of the system is unknown, and initially if it is known.
+/// It is also the largest memory that readahead policies count on.
 pub(crate) const FIXED_BYTES: u64 = 256 << 20;
-/// The limit is set for the first time when so much is in use; until then it is the floor.
+/// Bytes in use at which the limit is set for the first time. Until then the limit is the floor.
+/// Also the number of bytes read again after which the limit is set.
 const FIRST_BYTES: u64 = 16 << 20;
-/// The limit is set anew when so much more has come into use.
+/// Number of bytes that come into use before the limit is set again.
 const STEP_BYTES: u64 = 64 << 20;
-/// How often the thread looks.
+/// Period of the thread that sets the limits.
 const INTERVAL: Duration = Duration::from_millis(250);
-/// One part of so many of all memory is left to others.
+/// Divisor of the total memory: this part is reserved for other processes.
 const RESERVE_PART: u64 = 8;
-/// The most that guards may hold, and its part of all memory at the most.
+/// Upper limit of the memory that guards may pin, in bytes and as a divisor of the total memory.
 const HELD_BYTES: u64 = 64 << 20;
 const HELD_PART: u64 = 16;
-/// What reads have for themselves at the least: three of the largest.
+/// Memory in bytes that is reserved for reads: three of the largest reads.
 const READS_BYTES: u64 = 48 << 20;
 /// The same in a small control group, which has a quarter of its memory for them; larger reads are
 /// made in pieces.
 const READS_BYTES_MIN: u64 = 1 << 20;
-/// Where tasks have waited for memory for longer than one part of so many of the time, there is too little.
+/// Divisor of the elapsed time. Memory is short if tasks waited for memory during a larger part of
+/// it.
 const STALLED_PART: u64 = 20;
-/// And less than one part of so many of all memory is available.
+/// Divisor of the total memory. Memory is short only if a smaller part than this is available.
 const PLENTY_PART: u64 = 4;
-/// What is given back then at each look, as a part of what is used.
+/// Divisor of the memory in use: this part is given back at each check while memory is short.
 const GIVEN_PART: u64 = 8;
-/// What is given back at a time, under the lock.
+/// Number of bytes that are given back in one locked section.
 const PIECE_BYTES: u64 = 16 << 20;
 
-/// How much memory a path has.
+/// Sizes of the memory of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MemoryPlan {
-    /// At the start.
+    /// Initial limit.
     pub(crate) limit_bytes: u64,
-    /// At the most.
+    /// Maximum, for which addresses are reserved.
     pub(crate) bytes_max: u64,
-    /// How much of it guards may hold.
+    /// Part of the memory that guards may pin.
     pub(crate) held_bytes: u64,
-    /// At the least; `None` for one that stays as it is.
+    /// Smallest limit; `None` for memory of fixed size.
     floor_bytes: Option<u64>,
 }
 
@@ -74,24 +85,24 @@ fn whole_pages(bytes: u64) -> u64 {
 }
 
 impl MemoryPlan {
-    /// Memory that stays as it is.
+    /// Creates a plan of fixed size. By default, guards may pin a quarter.
     pub(crate) fn fixed(bytes: u64, held_bytes: Option<u64>) -> MemoryPlan {
         let quarter = (bytes / PAGE_BYTES / 4).max(1) * PAGE_BYTES;
         let held_bytes = held_bytes.unwrap_or(quarter);
         MemoryPlan { limit_bytes: bytes, bytes_max: bytes, held_bytes, floor_bytes: None }
     }
 
-    /// Memory that goes by what there is.
+    /// Creates a plan that depends on the memory of the system.
     pub(crate) fn elastic(held_bytes: Option<u64>) -> MemoryPlan {
         match total_memory() {
-            // What is mapped would be brought in whole.
+            // With `mlockall`, every mapped page would become resident at once.
             Some(total) if !locks_what_is_mapped() => MemoryPlan::of(total, held_bytes),
             Some(total) => MemoryPlan::fixed(FIXED_BYTES.min(whole_pages(total / 4)), held_bytes),
             None => MemoryPlan::fixed(FIXED_BYTES, held_bytes),
         }
     }
 
-    /// That of a process that may have `total` bytes in all.
+    /// Creates the plan of a process that may use `total` bytes.
     fn of(total: u64, held_bytes: Option<u64>) -> MemoryPlan {
         let held_bytes =
             held_bytes.unwrap_or_else(|| whole_pages((total / HELD_PART).min(HELD_BYTES)));
@@ -106,14 +117,15 @@ impl MemoryPlan {
         }
     }
 
-    /// The same with addresses for half as much; `None` if that is less than is had without knowing.
+    /// Returns the plan with half the address space, for a second attempt after a failed
+    /// reservation. `None` if the result is smaller than the fixed default.
     pub(crate) fn halved(self) -> Option<MemoryPlan> {
         let bytes_max = self.bytes_max / 2 / PAGE_BYTES * PAGE_BYTES;
         let is_enough = self.floor_bytes.is_some_and(|floor| bytes_max >= floor.max(FIXED_BYTES));
         is_enough.then_some(MemoryPlan { bytes_max, ..self })
     }
 
-    /// The limit of one that uses so much of its memory.
+    /// Limit by the available memory, for an engine that uses `used_bytes`.
     fn limit(&self, floor_bytes: u64, used_bytes: u64, memory: SpareMemory) -> u64 {
         let reserve = memory.total / RESERVE_PART;
         let limit = (used_bytes + memory.available).saturating_sub(reserve);
@@ -121,16 +133,16 @@ impl MemoryPlan {
     }
 }
 
-/// The memory of an engine that is set anew from time to time.
+/// State of an engine's memory of variable size.
 pub(crate) struct Elastic {
     plan: MemoryPlan,
     floor_bytes: u64,
-    /// For how long tasks had waited when this was looked at last, if it was, and when that was.
+    /// Stall time of all tasks in microseconds at the last check, and the time of that check.
     looked: Mutex<Option<(u64, Instant)>>,
 }
 
 impl Elastic {
-    /// That of a plan; `None` for one that stays as it is.
+    /// Returns `None` for a plan of fixed size.
     pub(crate) fn of(plan: MemoryPlan) -> Option<Elastic> {
         let floor_bytes = plan.floor_bytes?;
         Some(Elastic { plan, floor_bytes, looked: Mutex::default() })
@@ -146,7 +158,8 @@ impl Elastic {
         STEP_BYTES.min(self.plan.bytes_max / 8)
     }
 
-    /// The limit now, of an engine that uses so much.
+    /// Limit for an engine that uses `used_bytes` and has read `returned_bytes` again after their
+    /// eviction.
     fn limit(
         &self,
         looked: &mut Option<(u64, Instant)>,
@@ -169,8 +182,8 @@ impl Elastic {
 }
 
 impl Engine {
-    /// Looks how much memory there is to spare, and sets the limit anew, if the engine's memory goes by that. Doesn't wait
-    /// for another thread that does so.
+    /// Measures the spare memory and sets the limit, if the engine's memory is elastic. Returns at
+    /// once if another thread does so.
     pub(crate) fn adapt_memory(&self) {
         let Some(elastic) = &self.elastic else { return };
         let Ok(mut looked) = elastic.looked.try_lock() else { return };
@@ -192,7 +205,7 @@ impl Engine {
         }
     }
 
-    /// Takes pages out of the memory, from `bytes` on down to `limit`, and gives their memory to the system.
+    /// Shrinks the memory from `bytes` to `limit`, and gives the freed frames back to the system.
     fn give_back_memory(&self, mut bytes: u64, limit: u64) {
         while bytes > limit {
             bytes = bytes.saturating_sub(PIECE_BYTES).max(limit);
@@ -204,17 +217,19 @@ impl Engine {
             self.frame_cache.give_back(&mut withdrawing);
             self.lock().machine.withdrawn(&withdrawing);
             if left > bytes {
-                // The rest is in use.
+                // The remaining pages are in use.
                 return;
             }
         }
     }
 }
 
-/// All engines of a process whose memory is elastic, and whether the thread is there that looks after them.
+/// All engines of a process with elastic memory, and the state of the thread that adapts them.
 #[derive(Default)]
 struct Watched {
+    /// Engines with elastic memory.
     engines: Vec<Weak<Engine>>,
+    /// True while the thread runs.
     is_running: bool,
 }
 
@@ -224,18 +239,20 @@ impl Watched {
     }
 }
 
-/// Those of one process. A child made by `fork` makes its own: a thread of its parent's may have held the lock.
+/// Registry of one process. A child made by `fork` creates a registry of its own, because a thread
+/// of the parent may have held the lock.
 struct OfProcess {
     process: ProcessName,
     watched: Mutex<Watched>,
 }
 
+/// Registry of this process, or of the process that forked it; null before its first use.
 static WATCHED: AtomicPtr<OfProcess> = AtomicPtr::new(std::ptr::null_mut());
 
-/// Does something to those of this process.
+/// Applies `act` to the registry of this process.
 fn with_watched<T>(act: impl FnOnce(&mut Watched) -> T) -> T {
     let found = WATCHED.load(Ordering::Acquire);
-    // SAFETY: what is there was made below, and is never freed.
+    // SAFETY: the pointer comes from `Box::into_raw` below and is never freed.
     let mut here = unsafe { found.as_ref() }.filter(|here| here.process.is_this());
     if here.is_none() {
         let made = OfProcess { process: ProcessName::this(), watched: Mutex::default() };
@@ -243,17 +260,17 @@ fn with_watched<T>(act: impl FnOnce(&mut Watched) -> T) -> T {
         let order = (Ordering::AcqRel, Ordering::Acquire);
         let place = match WATCHED.compare_exchange(found, made, order.0, order.1) {
             Ok(_) => made,
-            // Another thread was first; what was made here is lost, once.
+            // Another thread was first. The registry made here leaks, at most once per thread.
             Err(theirs) => theirs,
         };
-        // SAFETY: as above.
+        // SAFETY: the pointer comes from `Box::into_raw` and is never freed.
         here = unsafe { place.as_ref() };
     }
     let watched = &here.expect("made just now").watched;
     act(&mut watched.lock().expect("nothing panics under this lock"))
 }
 
-/// Has the engine looked after from when it uses much.
+/// Registers an engine with elastic memory.
 pub(super) fn enlist(engine: &Arc<Engine>) {
     if engine.elastic.is_some() {
         with_watched(|watched| {
@@ -263,17 +280,17 @@ pub(super) fn enlist(engine: &Arc<Engine>) {
     }
 }
 
-/// Starts the thread that looks after all, if it isn't there.
+/// Starts the thread that adapts all engines, if it does not run.
 fn watch_over_all() {
     with_watched(|watched| {
         if !watched.is_running {
-            // Where the system gives no thread, the next look tries again.
+            // If the system cannot start a thread, the next check tries again.
             watched.is_running = thread::spawn("readpath-memory", watch).is_ok();
         }
     });
 }
 
-/// The life of that thread: until no engine uses much.
+/// Main loop of that thread. It ends when no engine uses more than [`STEP_BYTES`].
 fn watch() {
     loop {
         std::thread::sleep(INTERVAL);
@@ -316,7 +333,7 @@ mod tests {
         };
         assert_eq!(limit(5_000, 5_000), 7_952);
         assert_eq!(limit(5_000, 1_000), 3_952);
-        // No further down than what reads and guards need, no further up than there are addresses.
+        // The lower bound is the memory for reads and guards. The upper bound is the address space.
         assert_eq!((limit(500, 100), limit(12_000, 4_000)), (112, 12_288));
     }
 
@@ -334,7 +351,7 @@ mod tests {
         let elastic = Elastic::of(MemoryPlan::of(16_384 * MIB, None)).unwrap();
         let mut looked = Some((1_000, Instant::now() - Duration::from_millis(250)));
         let stalled = |stalled_us| SpareMemory { stalled_us, ..memory(16_384, 4_000) };
-        // A fifth of the time, then nothing.
+        // First interval: stalled for a fifth of the time. Second interval: no stall.
         assert_eq!(elastic.limit(&mut looked, 800 * MIB, 1 << 40, stalled(51_000)), 700 * MIB);
         assert_eq!(elastic.limit(&mut looked, 700 * MIB, 1 << 40, stalled(51_000)), 2_652 * MIB);
     }

@@ -1,5 +1,5 @@
-//! A real backend whose answers are tampered with: short, again, withdrawn, late, and
-//! EIO. What is read is right or an error, and nothing stays behind.
+//! Tests with a real backend whose answers are altered: short, repeated, canceled, late, or EIO.
+//! Every read returns the right bytes or an error, and nothing remains in flight.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::FileExt;
@@ -25,7 +25,7 @@ use crate::read_error::ReadError;
 use crate::storage::{FileStorage, Storage};
 use crate::target::{OpenOptions, Target};
 
-/// Tampers with one answer of three, as long as it is on.
+/// Alters one answer of three while it is on.
 struct Tampering {
     ring: Box<dyn Backend>,
     sleeper: Arc<dyn Sleeper>,
@@ -36,7 +36,7 @@ struct Tampering {
 
 impl Backend for Tampering {
     unsafe fn queue(&mut self, transfer: Transfer<'_>) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees the contract of `queue`.
         unsafe { self.ring.queue(transfer) };
     }
 
@@ -61,7 +61,7 @@ impl Backend for Tampering {
                 0 => -libc::EIO,
                 1 => -libc::EAGAIN,
                 2 => -libc::EINTR,
-                // As if the thread that asked had ended.
+                // As if the submitting thread had ended.
                 3 => -libc::ECANCELED,
                 4 if answer.raw > BLOCK => stopped_early(answer.raw),
                 5 => {
@@ -77,9 +77,9 @@ impl Backend for Tampering {
     }
 }
 
-/// What the kernel answers when it stops in the middle of `raw` bytes, more than a
-/// block: about half of them, whole blocks, and never none, which would say that
-/// the file ends here. (The last pages of a file are seldom whole: 6,400 bytes.)
+/// Byte count of a transfer of `raw` bytes, more than a block, that stops early: about half, in
+/// whole blocks. It is never zero, which would mean the end of the file. (The last pages of a file
+/// are seldom whole: 6,400 bytes.)
 fn stopped_early(raw: i32) -> i32 {
     (raw / 2 + BLOCK - 1) / BLOCK * BLOCK
 }
@@ -98,7 +98,7 @@ fn an_answer_that_stops_early_has_some_blocks_and_lacks_some_bytes() {
 struct BadPage {
     ring: Box<dyn Backend>,
     page: u64,
-    /// The tokens of transfers that touch it.
+    /// Tokens of the transfers that touch the page.
     touching: BTreeSet<u64>,
 }
 
@@ -109,7 +109,7 @@ impl Backend for BadPage {
         if pages.contains(self.page) {
             self.touching.insert(transfer.token);
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees the contract of `queue`.
         unsafe { self.ring.queue(transfer) };
     }
 
@@ -137,7 +137,7 @@ fn an_error_names_the_page_that_can_not_be_read_however_large_the_request_was() 
     let name = std::env::temp_dir().join(format!("readpath-bad-page-{}", std::process::id()));
     let temp = Temp(name);
     std::fs::write(&temp.0, vec![7; 4 << 20]).unwrap();
-    // What the kernel's cache holds would be taken from there.
+    // Pages in the kernel page cache would be read from there.
     let made = std::fs::File::open(&temp.0).unwrap();
     made.sync_all().unwrap();
     rustix::fs::fadvise(&made, 0, None, rustix::fs::Advice::DontNeed).unwrap();
@@ -157,12 +157,12 @@ fn an_error_names_the_page_that_can_not_be_read_however_large_the_request_was() 
         let inner = *error.get_ref().unwrap().downcast_ref::<ReadError>().unwrap();
         let error = DeviceError::Medium;
         assert_eq!(inner, ReadError::Device { offset: page * 4096, error }, "page {page}");
-        // One request of 4 MiB, and eleven more at the most: half of where it must be each.
+        // One request of 4 MiB and at most eleven more: each step halves the candidates.
         assert!(path.stats().device_reads <= 12, "page {page}: {:?}", path.stats());
     }
 }
 
-/// A file that goes when the test ends.
+/// A file that is removed when the test ends.
 struct Temp(PathBuf);
 
 impl Drop for Temp {
@@ -232,7 +232,7 @@ fn with_faults_every_read_is_right_or_an_error_and_nothing_stays_behind() {
             assert!(errors > 0, "{policy}: the faults reached somebody");
             is_on.store(false, Ordering::Relaxed);
             assert_eq!(read_at_random(&file, &content, 9, 50), 0, "{policy}: all is well again");
-            // Not even readahead is under way once it is waited for.
+            // After a read of all bytes, no prefetch is in flight either.
             let mut all = vec![0; content.len()];
             file.read_exact_at(&mut all, 0).unwrap();
             assert!(all == content);
@@ -245,13 +245,13 @@ fn with_faults_every_read_is_right_or_an_error_and_nothing_stays_behind() {
             assert!(state.machine.is_idle(), "{policy}: nothing is open or reserved");
         }
     }
-    // The file itself was never in doubt.
+    // The file itself is intact.
     let mut byte = [0];
     std::fs::File::open(&temp.0).unwrap().read_exact_at(&mut byte, 4).unwrap();
     assert_eq!(byte, [1]);
 }
 
-/// Reads at random places; gives how many reads the device failed.
+/// Reads at random offsets and returns the number of reads that failed with a device error.
 fn read_at_random(file: &File, content: &[u8], seed: u64, reads: u32) -> u32 {
     let mut state = seed;
     let mut next = |below: u64| {

@@ -1,10 +1,10 @@
-//! The frames of a shared cache, and who may look at them.
+//! The frames of a shared cache, and safe access to them.
 //!
-//! The machine decides what lies where; readers on any thread take from the
-//! frame cache what is lent, past the machine. Two ways to look at a frame are sound:
-//! found, or held, through the [index](super::index), or pinned by the machine (a read
-//! that is done and not released). In both nobody writes to it: the storage
-//! fills only frames in flight, which are neither.
+//! The machine decides the page of each frame. Readers on any thread copy shared pages directly
+//! from the frame cache, without the machine. Two kinds of access are safe: through the
+//! [index](super::index), found or pinned by a guard, or pinned by the machine (a completed read
+//! that is not released). In both cases no thread writes to the frame: the storage fills only
+//! frames in flight.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -20,47 +20,47 @@ use super::readers::{Copies, ReaderGuard};
 use crate::frames::{FrameMemory, FrameMemoryError};
 use crate::sync::{Mutex, point, processors};
 
-/// How many pages are copied together.
+/// Number of pages that are copied together.
 pub(super) const TOGETHER: u64 = 1 << GROUP_LOG2;
 
-/// At most so many copies are under way at a time, and at least so many may be;
-/// between them it is twice as many as there are processors, or a little more. Powers of two.
+/// Upper and lower limit of the number of simultaneous copies. Between them it is twice the number
+/// of processors, rounded up. Powers of two.
 const COPIES_MOST: usize = 64;
 const COPIES_LEAST: usize = 8;
 
-/// How many copies may be under way at a time in a cache that is made now: a power of two.
+/// Number of simultaneous copies in a new cache: a power of two.
 pub(super) fn copies_max() -> usize {
     (2 * processors()).next_power_of_two().clamp(COPIES_LEAST, COPIES_MOST)
 }
 
-/// The frames of a cache, shared by all who read through it.
+/// The frames of a cache, shared by all its readers.
 pub(crate) struct FrameCache {
     memory: FrameMemory,
     index: PageIndex<Std>,
-    /// Pages held now, and how many may be.
+    /// Number of pages that guards pin now, and its limit.
     held: AtomicU32,
     held_max: u32,
-    /// Nobody may begin to hold a page.
+    /// True while no guard may pin a page.
     is_closed: AtomicBool,
     forgotten: Mutex<Forgotten>,
-    /// Whether there are any; changed under the lock.
+    /// True if `forgotten` has entries. Changed under its lock.
     has_forgotten: AtomicBool,
 }
 
-/// Frames whose page was to be forgotten.
+/// Frames whose page was invalidated.
 #[derive(Default)]
 struct Forgotten {
-    /// Those that are copied from still, and who copied when they were forgotten.
+    /// Frames with copies in progress, and the copies at the time of the invalidation.
     copied: Vec<(u32, Copies)>,
-    /// Those that are in use no more; the machine is still to be told.
+    /// Unused frames that the machine has not taken back yet.
     returned: Vec<FrameId>,
 }
 
 impl FrameCache {
-    /// An empty cache of `frames` frames, of which readers may hold `held_max`.
+    /// Creates an empty cache of `frames` frames. Guards may pin `held_max` of them.
     ///
     /// # Errors
-    /// The system has no room for that much memory.
+    /// The system cannot map the memory.
     pub(crate) fn new(frames: u32, held_max: u32) -> Result<FrameCache, FrameMemoryError> {
         Ok(FrameCache {
             memory: FrameMemory::new(frames)?,
@@ -73,16 +73,15 @@ impl FrameCache {
         })
     }
 
-    /// How many copies may be under way at a time: each in a slot of its own.
+    /// Maximum number of simultaneous copies. Each copy uses its own slot.
     pub(crate) fn copies_max(&self) -> usize {
         self.index.readers()
     }
 
-    /// Copies what is lent of `file`, from byte `offset` on, into `buffer`, which is
-    /// not empty; if possible in slot `wish`. Page `used_on`, if it is the first, is used on, and
-    /// not once more. Gives the slot, which nobody else
-    /// has until it is dropped, if all of it was; otherwise the content of
-    /// `buffer` is undefined.
+    /// Copies shared pages of `file` from byte `offset` on into `buffer`, which is not empty. It
+    /// uses slot `wish` if that is free. If the first page is `used_on`, the copy continues an
+    /// earlier use and does not count as another one. Returns the guard of the slot if all bytes
+    /// were copied. Otherwise the content of `buffer` is undefined.
     #[inline]
     pub(crate) fn copy(
         &self,
@@ -113,9 +112,9 @@ impl FrameCache {
         }
     }
 
-    /// Copies from `count` pages of one group: all are found before the first
-    /// byte moves, and neighbours in memory are copied as one piece. Whether the first
-    /// `counts` as used once more is the caller's to say.
+    /// Copies from `count` pages of one group. All pages are looked up before the first byte is
+    /// copied, and adjacent frames are copied as one piece. `counts` says if the first page counts
+    /// as used again.
     #[inline]
     #[expect(clippy::too_many_arguments, reason = "one place of a copy, on the way of each hit")]
     fn copy_together(
@@ -135,8 +134,8 @@ impl FrameCache {
         }
         let (mut skip, mut rest) = (skip, buffer);
         for run in frames.chunk_by(|&one, &next| next == one + 1) {
-            // SAFETY: found, all of them, and one after the other in memory; they
-            // keep their pages as long as `reading` lives.
+            // SAFETY: all frames were found and are adjacent in memory. They keep their pages while
+            // `reading` lives.
             let from = unsafe { self.run(run[0], run.len()) };
             point();
             let bytes = (from.len() - skip).min(rest.len());
@@ -147,8 +146,9 @@ impl FrameCache {
         Some(())
     }
 
-    /// Keeps pages that are pinned, `first` and those after it, in their `frames` as long as what it gives lives,
-    /// also when the machine lets them go; `None` where they don't lie in one group, or are not lent.
+    /// Protects pinned pages, `first` and the following ones, in their `frames` while the returned
+    /// guard lives, even if the machine unpins them. Returns `None` if the pages span several
+    /// groups or are not shared.
     pub(super) fn keep(
         &self,
         file: FileId,
@@ -166,21 +166,22 @@ impl FrameCache {
             .then_some(reading)
     }
 
-    /// Whether all pages of the range are lent, as far as one can tell now.
+    /// True if all pages of the range are shared. Other threads may change this at any time.
     pub(crate) fn has(&self, file: FileId, range: PageRange) -> bool {
         range.pages().all(|page| self.index.is_lent(file, page))
     }
 
-    /// Whether a page of the range is there, marked or not, as far as one can tell now.
+    /// True if a page of the range is shared, marked or not. Other threads may change this at any
+    /// time.
     pub(crate) fn has_any(&self, file: FileId, range: PageRange) -> bool {
         range.pages().any(|page| self.index.is_there(file, page))
     }
 
-    /// Holds a page that is lent; with `is_seen` also one that carries a mark which
-    /// the law has been shown.
+    /// Pins a shared page. With `is_seen`, a page whose readahead mark the policy has processed is
+    /// pinned too.
     ///
     /// # Errors
-    /// As many pages are held as may be.
+    /// The limit of pinned pages is reached.
     #[inline]
     pub(crate) fn hold(
         self: &Arc<FrameCache>,
@@ -188,12 +189,13 @@ impl FrameCache {
         page: u64,
         is_seen: bool,
     ) -> Result<Option<PinnedPage>, HeldMax> {
-        // Counted first, so that there are never more.
+        // Counted first, so that the limit is never exceeded.
         if self.held.fetch_add(1, Ordering::SeqCst) >= self.held_max {
             self.held.fetch_sub(1, Ordering::SeqCst);
             return Err(HeldMax { held_bytes_max: u64::from(self.held_max) * PAGE_BYTES });
         }
-        // Looked at once it is counted: who still finds it open is one of those counted then.
+        // Checked after counting: a thread that still finds the cache open is included in the
+        // count.
         if self.is_closed.load(Ordering::SeqCst) {
             self.held.fetch_sub(1, Ordering::SeqCst);
             return Ok(None);
@@ -209,31 +211,31 @@ impl FrameCache {
         Ok(None)
     }
 
-    /// How many pages are held.
+    /// Number of pages that guards pin.
     #[cfg(any(test, feature = "simulation"))]
     pub(super) fn held(&self) -> u32 {
         self.held.load(Ordering::SeqCst)
     }
 
-    /// The bytes of `count` frames from `first` on.
+    /// Bytes of `count` frames from `first` on.
     ///
     /// # Safety
-    /// They are there, and found or held through the index, or pinned by the machine, as
-    /// long as the bytes are used.
+    /// The frames exist. While the bytes are in use, the frames are found or pinned through the
+    /// index, or pinned by the machine.
     #[inline]
     pub(crate) unsafe fn run(&self, first: u32, count: usize) -> &[u8] {
         let bytes = count * PAGE_BYTES as usize;
-        // SAFETY: the memory is mapped and initialised as long as the frame cache
-        // lives; nobody writes to such a frame.
+        // SAFETY: the memory is mapped and initialised while the frame cache lives. No thread
+        // writes to such a frame.
         unsafe { std::slice::from_raw_parts(self.memory.address(first), bytes) }
     }
 
-    /// Has frames that are first used from now on lie in huge pages.
+    /// Places frames that are first used from now on in huge pages.
     pub(super) fn use_huge_pages(&self) {
         self.memory.use_huge_pages();
     }
 
-    /// Gives the memory of frames that hold nothing back to the system; sorts them.
+    /// Gives the memory of empty frames back to the system. Sorts `frames`.
     pub(super) fn give_back(&self, frames: &mut [FrameId]) {
         frames.sort_unstable();
         for run in frames.chunk_by(|one, next| next.0 == one.0 + 1) {
@@ -241,12 +243,12 @@ impl FrameCache {
         }
     }
 
-    /// Where a frame starts, for the storage that fills it.
+    /// Start address of a frame, for the storage that fills it.
     pub(crate) fn address(&self, frame: u32) -> *mut u8 {
         self.memory.address(frame)
     }
 
-    /// Frames that the machine is to be told of as returned.
+    /// Returns the frames that became unused and belong to the machine again.
     fn take_returned(&self) -> Vec<FrameId> {
         if !self.has_forgotten.load(Ordering::Acquire) {
             return Vec::new();
@@ -264,7 +266,7 @@ impl FrameCache {
         std::mem::take(returned)
     }
 
-    /// Has a page lent no more, and its frame returned once it is in use no more.
+    /// Ends the sharing of a page. Its frame is returned when it is no longer in use.
     fn forget(&self, frame: u32) {
         let mut copies = self.index.forget(frame);
         if !self.index.are_over(&mut copies) {
@@ -274,10 +276,12 @@ impl FrameCache {
         }
     }
 
+    /// Adds a frame that the machine can take back.
     fn push_returned(&self, frame: u32) {
         self.add_forgotten(|forgotten| forgotten.returned.push(FrameId(frame)));
     }
 
+    /// Changes the list of invalidated frames and sets `has_forgotten`.
     fn add_forgotten(&self, add: impl FnOnce(&mut Forgotten)) {
         let mut forgotten = self.forgotten.lock().expect("nothing panics under this lock");
         add(&mut forgotten);
@@ -285,14 +289,14 @@ impl FrameCache {
     }
 }
 
-/// As many pages are held as may be.
+/// Error: the limit of pinned pages is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HeldMax {
-    /// How many bytes that is.
+    /// The limit in bytes.
     pub(crate) held_bytes_max: u64,
 }
 
-/// A page that stays where it is as long as this lives.
+/// A page that stays in its frame while this guard lives.
 pub(crate) struct PinnedPage {
     frame_cache: Arc<FrameCache>,
     frame: u32,
@@ -303,7 +307,7 @@ impl Deref for PinnedPage {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        // SAFETY: held.
+        // SAFETY: the page is pinned.
         unsafe { self.frame_cache.run(self.frame, 1) }
     }
 }
@@ -317,7 +321,7 @@ impl Drop for PinnedPage {
     }
 }
 
-/// The frame cache, as the machine's cache knows it.
+/// The frame cache, as the machine's cache uses it.
 #[derive(Clone)]
 pub(crate) struct FrameSharer(pub(crate) Arc<FrameCache>);
 
@@ -377,7 +381,7 @@ mod tests {
         FrameSharer(Arc::new(FrameCache::new(4, 1).unwrap()))
     }
 
-    /// Before that the storage would fill a frame that somebody copies from.
+    /// Otherwise the storage would fill a frame during a copy.
     #[test]
     fn a_page_that_is_forgotten_is_returned_once_nobody_copies_it() {
         let mut lender = lender();

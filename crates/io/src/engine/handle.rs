@@ -1,10 +1,10 @@
-//! Handles of open files, and who answers for them: another engine in a child made by `fork`,
-//! another state of the file once it was seen to have changed.
+//! Handles of open files, and their replacement. In a child made by `fork` another engine's handle
+//! takes over. After a change of the file a handle of its new state takes over.
 //!
-//! Every operation comes through one door, [`Handle::here`], which gives the handle to be used
-//! here and now. In a child that is one of an engine of its own, over the same open file and with
-//! the same laws, made when it is first needed: what was inherited is left alone, lock and all. A hit
-//! passes the door by, as long as [`Handle::lends`] says that it may.
+//! Every operation enters through [`Handle::here`], which returns the handle to use in this process
+//! at this time. In a child this is a handle of a new engine over the same open file with the same
+//! policies, made on first use. The inherited engine is never touched, because its lock may be
+//! held. A cache hit skips `here` while [`Handle::lends`] permits it.
 
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -30,40 +30,42 @@ use crate::read_error::{Forked, ReadError};
 pub(crate) struct Handle {
     pub(crate) engine: Arc<LazyEngine>,
     pub(crate) file: Arc<OpenFile>,
-    /// What the machine calls it, once that was told of it.
+    /// The machine's identifiers, set when the machine first learns of the handle.
     named: OnceLock<InMachine>,
+    /// True if the readahead policy must be called for every hit, so that hits may not bypass it.
     sees_every_hit: bool,
-    /// The number of the process in which what is cached may be given past the door.
+    /// Number of the process in which cached bytes may be returned without [`Handle::here`].
     lends_in: AtomicU32,
     pub(crate) read_counters: ReadCounters,
-    /// Which of [`ADVICE`] it was given last.
+    /// Index of the latest lasting advice in [`ADVICE`].
     advice: AtomicU8,
-    /// Of a file whose pages the kernel keeps.
+    /// Readahead state for a file in the kernel page cache.
     pub(crate) policy: Mutex<HandlePolicy>,
-    /// The handle in a child.
+    /// Replacement of this handle in a child.
     fork_local: ForkLocal<Arc<Handle>>,
-    /// The handle of the file as it was seen last, if it has changed since this was opened;
-    /// and the bytes read by those between the two, of them those cached.
+    /// Handle of the newest state of the file, if the file has changed since it was opened. The
+    /// numbers are the sums of the [`ReadCounters`] of the handles between the two.
     newest: Mutex<(Option<Arc<Handle>>, [u64; 4])>,
 }
 
-/// The advice that lasts, by its number in a handle.
+/// Kinds of advice that last, by their index in a handle.
 const ADVICE: [Advice; 3] = [Advice::Normal, Advice::Sequential, Advice::Random];
 
 impl Handle {
-    /// Opens `target`, or finds it open already and unchanged.
+    /// Opens `target`. Reuses the open file if it is already open and unchanged.
     pub(crate) fn open(engine: &Arc<LazyEngine>, target: Opening, identity: Identity) -> Handle {
         let number = engine.next_number();
         let file = OpenFile::of(target, identity, &engine.kernel_cache, number);
         Handle::of(engine, Arc::new(file))
     }
 
-    /// One more handle of the same file.
+    /// Opens another handle of the same file.
     pub(crate) fn again(&self) -> Handle {
         Handle::of(&self.engine, Arc::clone(&self.file))
     }
 
-    /// A handle of a file. Of one whose pages the kernel keeps the machine is not told before it is to read of it.
+    /// Creates a handle of a file. If the kernel caches its pages, the machine learns of the handle
+    /// only when it has to read.
     fn of(engine: &Arc<LazyEngine>, file: Arc<OpenFile>) -> Handle {
         if file.kernel_pages.are_kept() {
             return Handle::opened(engine, file, None);
@@ -72,7 +74,7 @@ impl Handle {
         Handle::opened(engine, file, Some(named))
     }
 
-    /// A handle as the machine knows it, if it does.
+    /// Creates a handle with the machine's identifiers, if the machine knows it.
     pub(super) fn opened(
         engine: &Arc<LazyEngine>,
         file: Arc<OpenFile>,
@@ -96,12 +98,14 @@ impl Handle {
         }
     }
 
-    /// What the machine calls it, which is told of it now if it was not before; not to be asked under its lock.
+    /// Returns the machine's identifiers, and registers the handle first if necessary. Must not be
+    /// called with the machine's lock held.
     #[inline]
     pub(crate) fn in_machine(&self) -> InMachine {
         *self.named.get_or_init(|| self.made_known())
     }
 
+    /// Registers the handle with the machine, and passes its lasting advice on.
     #[cold]
     fn made_known(&self) -> InMachine {
         let (_, named) = self.engine.lock().open(Arc::clone(&self.file));
@@ -112,16 +116,16 @@ impl Handle {
         named
     }
 
-    /// What the machine, which was told of it, calls it.
+    /// Returns the machine's identifiers of a registered handle.
     pub(crate) fn named(&self) -> InMachine {
         *self.named.get().expect("who reads through the machine has told it of the handle")
     }
 
-    /// The handle to be used here and now; looks, where the path's [`Coherence`] says so, whether
-    /// the file has changed.
+    /// Returns the handle to use in this process at this time. If the path's [`Coherence`] requires
+    /// it, checks the file for a change.
     ///
     /// # Errors
-    /// This is a child, and there is none; or the file can't be looked at.
+    /// The process is a child without a usable engine, or the check of the file fails.
     pub(crate) fn here(self: &Arc<Handle>) -> Result<Arc<Handle>, ReadError> {
         let handle = self.ours()?;
         match handle.engine.coherence {
@@ -130,16 +134,16 @@ impl Handle {
         }
     }
 
-    /// As [`here`](Handle::here), without looking.
+    /// Like [`here`](Handle::here), without the check.
     ///
     /// # Errors
-    /// As there.
+    /// The process is a child without a usable engine.
     pub(crate) fn here_as_seen(self: &Arc<Handle>) -> Result<Arc<Handle>, ReadError> {
         let handle = self.ours()?;
         Ok(handle.newest().unwrap_or(handle))
     }
 
-    /// Itself, or what has its place in this child.
+    /// Returns this handle, or its replacement in this child.
     fn ours(self: &Arc<Handle>) -> Result<Arc<Handle>, ReadError> {
         if self.engine.is_ours() {
             return Ok(Arc::clone(self));
@@ -150,11 +154,11 @@ impl Handle {
         fork_local.ours()
     }
 
-    /// A handle of the same open file in an engine of this child.
+    /// Opens the same open file in an engine of this child.
     fn inherited(&self) -> Result<Handle, Forked> {
         let engine = self.engine.here()?;
         let Opening::Local(target) = &self.file.opening else { return Err(Forked::Server) };
-        // A child that has closed all descriptors may have opened others by that number.
+        // A child that closed all descriptors may have opened other files under the same number.
         if !target.is_still_open() {
             return Err(Forked::Closed);
         }
@@ -162,7 +166,7 @@ impl Handle {
         Ok(self.like(Handle::open(&engine, Opening::Local(target.clone()), identity)))
     }
 
-    /// Gives a handle in the place of this one what this one was told.
+    /// Applies the lasting advice of this handle to its replacement.
     fn like(&self, handle: Handle) -> Handle {
         let advice = self.advice.load(Ordering::Relaxed);
         if advice != 0 {
@@ -172,7 +176,7 @@ impl Handle {
         handle
     }
 
-    /// The handle of the file as it is now; of its own process.
+    /// Returns the handle of the file's current state. Only for handles of this process.
     fn looked_at(self: Arc<Handle>) -> Result<Arc<Handle>, ReadError> {
         loop {
             let seen = self.newest().unwrap_or_else(|| Arc::clone(&self));
@@ -192,23 +196,23 @@ impl Handle {
                 seen.forget_all();
                 return Ok(fresh);
             }
-            // Another thread has looked meanwhile, perhaps later than this one.
+            // Another thread has replaced the handle meanwhile, perhaps with a later state.
         }
     }
 
-    /// Puts `fresh` in the place of `seen`, if that is the newest still.
+    /// Replaces `seen` by `fresh`. Returns false if `seen` is no longer the newest handle.
     fn replace(self: &Arc<Handle>, seen: &Arc<Handle>, fresh: &Arc<Handle>) -> bool {
         let mut newest = self.newest.lock().expect("nothing panics under this lock");
         let is_newest = Arc::ptr_eq(newest.0.as_ref().unwrap_or(self), seen);
         if is_newest && let Some(before) = newest.0.replace(Arc::clone(fresh)) {
-            // `seen` itself, so that this is not its last drop.
+            // `before` is `seen` itself, so this is not its last reference.
             let sums = before.read_counters.sums();
             newest.1.iter_mut().zip(sums).for_each(|(sum, more)| *sum += more);
         }
         is_newest
     }
 
-    /// Drops what is cached of the file in the state that this handle knows.
+    /// Drops the cached pages of the file state that this handle knows.
     fn forget_all(&self) {
         if self.engine.built().is_none() {
             return;
@@ -221,7 +225,7 @@ impl Handle {
         self.newest.lock().expect("nothing panics under this lock").0.clone()
     }
 
-    /// The length that is known of the file.
+    /// Last known length of the file in bytes.
     pub(crate) fn bytes(self: &Arc<Handle>) -> u64 {
         match self.engine.coherence {
             Coherence::WhenOpened => self.file.bytes,
@@ -229,7 +233,7 @@ impl Handle {
         }
     }
 
-    /// What this handle has read in this process: as [`ReadCounters::sums`].
+    /// Sums of the counters of this handle in this process, as [`ReadCounters::sums`].
     pub(crate) fn sums(&self) -> [u64; 4] {
         if !self.engine.is_ours() {
             return self.fork_local.get().map_or([0; 4], |fork_local| fork_local.sums());
@@ -240,7 +244,7 @@ impl Handle {
         std::array::from_fn(|at| own[at] + newest.1[at] + last[at])
     }
 
-    /// A hint on how this handle will read; what is wanted of it goes out.
+    /// Takes advice about future reads of this handle. `WillNeed` prefetches the range.
     pub(crate) fn advise(&self, advice: Advice, range: PageRange) {
         if let Some(number) = ADVICE.iter().position(|&one| one == advice) {
             self.advice.store(number as u8, Ordering::Relaxed);
@@ -252,13 +256,15 @@ impl Handle {
             }
             self.file.has_pages.store(true, Ordering::Relaxed);
         }
-        // Of a path that has no engine it has no pages either; once it has, it is told what the handle was told.
+        // Without an engine there are no own pages either. An engine that is built later receives
+        // the advice when the handle is registered.
         if self.engine.built().is_some() || advice == Advice::WillNeed {
             self.advise_machine(self.in_machine(), advice, range);
         }
     }
 
-    /// What is believed of the file: by the law of the kernel's pages where it keeps them, and else by the machine.
+    /// Readahead state of the file: from the policy of the kernel page cache if the kernel caches
+    /// the file, otherwise from the machine.
     pub(crate) fn readahead_state(&self) -> readpath_core::readahead::ReadaheadState {
         match self.file.kernel_pages.readahead_state() {
             Some(readahead_state) => readahead_state,
@@ -269,6 +275,7 @@ impl Handle {
         }
     }
 
+    /// Passes advice to the machine and submits the resulting requests.
     fn advise_machine(&self, named: InMachine, advice: Advice, range: PageRange) {
         let handle = named.handle;
         let process = ProcessId(handle.0);
@@ -277,31 +284,32 @@ impl Handle {
         self.engine.lock().command(advise);
     }
 
-    /// Whether what is cached may be given past the door.
+    /// True if cached bytes may be returned without [`Handle::here`].
     #[inline]
     pub(crate) fn lends(&self) -> bool {
         ProcessName::of(self.lends_in.load(Ordering::Relaxed)).is_this()
     }
 
-    /// Whether any page of the file may be in our cache.
+    /// True if the own cache may contain pages of the file.
     #[inline]
     pub(crate) fn has_pages(&self) -> bool {
         self.file.has_pages.load(Ordering::Relaxed)
     }
 
-    /// Reads what is lent into `buffer`, which is not empty, all of it or nothing,
-    /// past the door.
+    /// Copies shared bytes into `buffer`, which is not empty, without [`Handle::here`]. Returns
+    /// false if not all bytes are shared.
     #[inline]
     pub(crate) fn read_lent(&self, offset: u64, buffer: &mut [u8]) -> bool {
         self.has_pages() && self.lends() && self.copy(offset, buffer)
     }
 
-    /// As [`read_lent`](Handle::read_lent), for who came through the door.
+    /// Like [`read_lent`](Handle::read_lent), for callers that went through [`Handle::here`].
     pub(crate) fn read_cached(&self, offset: u64, buffer: &mut [u8]) -> bool {
         !self.sees_every_hit && self.has_pages() && self.copy(offset, buffer)
     }
 
-    // Always: with its two callers it would else be a call on the way of each hit.
+    /// Copies from the frame cache and counts the read. Returns false if not all bytes are shared.
+    // `inline(always)`: with two callers it would otherwise be a function call in every hit.
     #[inline(always)]
     fn copy(&self, offset: u64, buffer: &mut [u8]) -> bool {
         let wish = thread_number();
@@ -314,10 +322,10 @@ impl Handle {
         true
     }
 
-    /// Holds a page, if it is lent.
+    /// Pins a page if it is shared.
     ///
     /// # Errors
-    /// As many pages are held as may be.
+    /// The limit of pinned pages is reached.
     pub(crate) fn hold_cached(&self, page: u64) -> Result<Option<PinnedPage>, HeldMax> {
         match self.sees_every_hit || !self.has_pages() {
             true => Ok(None),
@@ -325,14 +333,15 @@ impl Handle {
         }
     }
 
-    /// Tells where reads ended that the machine was not shown, each once; the calling
-    /// thread's comes last.
+    /// Reports the end offset of each read that bypassed the machine, once. The calling thread's
+    /// comes last.
     pub(super) fn take_passed(&self, passed: impl FnMut(u64)) {
         self.read_counters.take_passed(passed);
     }
 }
 
 impl Drop for Handle {
+    /// Closes the handle, unless it belongs to the parent of a `fork`.
     fn drop(&mut self) {
         if self.engine.is_ours() {
             self.file.kernel_pages.closed(&self.policy);

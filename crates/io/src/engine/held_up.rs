@@ -1,5 +1,5 @@
-//! A thread that doesn't get on: stopped, or without a processor. It may lead, and then those who wait
-//! behind it do its work; or carry a request, which they then read once more.
+//! Tests with a stalled thread: stopped or without a processor. If it leads, waiting threads do its
+//! work. If it executes a request, waiting threads read the bytes again.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
@@ -14,10 +14,10 @@ use crate::kernel_pages::KernelCache;
 use crate::path::{Coherence, ReadPath};
 use crate::storage::{FileStorage, Storage};
 
-/// Long enough for any machine; a test that passes waits for nothing of the kind.
+/// Liveness limit, long enough for any machine. A passing test does not wait for it.
 const LONG: Duration = Duration::from_secs(20);
 
-/// Sleeps, and keeps the thread of this name from coming back until it is let go.
+/// Sleeper that blocks the thread named "held" after its sleep until the test releases it.
 struct StalledThread {
     sleeper: Arc<dyn Sleeper>,
     begun: SyncSender<()>,
@@ -29,7 +29,7 @@ impl Sleeper for StalledThread {
         let slept = self.sleeper.sleep(sleep);
         if sleep != Sleep::Never && std::thread::current().name() == Some("held") {
             self.begun.send(()).unwrap();
-            // The end of the test lets it go as well.
+            // The end of the test also releases it.
             let _ = self.let_go.lock().unwrap().recv();
         }
         slept
@@ -48,7 +48,7 @@ impl Sleeper for StalledThread {
     }
 }
 
-/// Has a thread lead and not come back, and `read` on another one; gives what that read.
+/// Lets a thread lead and stall, runs `read` on another thread and returns its result.
 fn beside_a_leader_that_is_gone(read: impl FnOnce(&File) -> u8 + Send + 'static) -> Option<u8> {
     let name = std::env::current_exe().expect("this program has a file");
     let (begun, has_begun) = sync_channel(1);
@@ -75,7 +75,7 @@ fn beside_a_leader_that_is_gone(read: impl FnOnce(&File) -> u8 + Send + 'static)
         batch.wait().unwrap().expect("one read is under way").bytes().unwrap();
     };
     let leader = leader.spawn(leads).unwrap();
-    // A file in memory is read by the thread itself, which then doesn't sleep.
+    // The thread itself reads a file in memory and does not sleep then.
     if has_begun.recv_timeout(Duration::from_secs(2)).is_err() && leader.is_finished() {
         eprintln!("skipped: this program's file is read without a sleep");
         return None;
@@ -89,7 +89,7 @@ fn beside_a_leader_that_is_gone(read: impl FnOnce(&File) -> u8 + Send + 'static)
     Some(byte.expect("the read waited for the thread that is gone"))
 }
 
-/// A byte of the file, by the standard library.
+/// Reads one byte of the file with the standard library.
 fn byte_at(offset: u64) -> u8 {
     use std::os::unix::fs::FileExt;
     let mut byte = [0];
@@ -102,7 +102,7 @@ fn byte_at(offset: u64) -> u8 {
 fn a_thread_that_waits_behind_it_takes_its_place() {
     let read = |file: &File| {
         let mut byte = [0];
-        // One more after the first: the place is taken, not just filled in for.
+        // A second read shows that the waiting thread became the leader.
         file.read_exact_at(&mut byte, 500_000).unwrap();
         file.read_exact_at(&mut byte, 300_001).unwrap();
         byte[0]
@@ -150,8 +150,8 @@ fn what_a_thread_carries_and_does_not_come_back_with_is_read_once_more() {
     let mut bytes = [0; 2];
     file.read_exact_at(&mut bytes, 300_001).unwrap();
     assert_eq!(bytes, [byte_at(300_001), byte_at(300_002)]);
-    // It comes back after all: the page is there for everybody, and nothing stays behind.
-    // SAFETY: as where a read waits.
+    // The thread resumes: the page becomes available to all, and nothing remains in flight. SAFETY:
+    // the frames are filled by this request alone, and the engine outlives it.
     let outcome = unsafe { own.progress.carry() };
     let mut state = engine.lock();
     let now = state.complete_own(own, outcome);

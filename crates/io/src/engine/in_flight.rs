@@ -1,10 +1,11 @@
-//! What is in flight: requests in the storage, reads that wait for them, and those who wait for the reads.
+//! Work in flight: requests in the storage, reads that wait for them, and threads and tasks that
+//! wait for the reads.
 //!
-//! A read that is under way has an entry of its own. What one thread, one task or one batch waits for is a
-//! *completion queue*: the reads that it has under way, and those of them that are done.
+//! Each read in flight has an entry. The reads of one thread, task or batch form a *completion
+//! queue*, with the reads in flight and the completed ones.
 //!
-//! Here the machine is driven: its requests go to the storage, but for one that the thread which waits for it carries
-//! by itself, and the reads that are done go to their queues.
+//! This module drives the machine. It submits the machine's requests to the storage, except a
+//! request that the waiting thread executes itself. It moves completed reads to their queues.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -28,99 +29,102 @@ use crate::points;
 use crate::sync::Thread;
 use crate::transfers::Progress;
 
-/// Names a read under way.
+/// Identifies a read in flight.
 pub(crate) type InFlightId = usize;
-/// Names a completion queue.
+/// Identifies a completion queue.
 pub(crate) type QueueId = usize;
 
-/// Somebody who sleeps until a read of a completion queue is done.
+/// A thread or task that sleeps until a read of a completion queue is done.
 pub(crate) enum Parked {
-    /// A thread that is parked.
+    /// A parked thread.
     Thread(Thread),
     /// A task.
     Task(Waker),
 }
 
-/// A read under way.
+/// A read in flight.
 pub(super) struct InFlightRead {
-    /// Whose it is; none once it is done, or once nobody wants it any more.
+    /// Queue of the read. `None` once it is done or abandoned.
     pub(super) queue: Option<QueueId>,
     pub(super) handle: HandleId,
-    /// Its name in the machine, as long as its pages are pinned.
+    /// Identifier in the machine while the read's pages are pinned.
     pub(super) read: Option<ReadId>,
     pub(super) completed: CompletedRead,
-    /// The next one that is done, in the queue.
+    /// Next completed read of the queue.
     next_done: Option<InFlightId>,
 }
 
-/// A read that is done: where its bytes are, until it is given back.
+/// A completed read with the location of its bytes, until it is released.
 #[derive(Default)]
 pub(crate) struct CompletedRead {
-    /// The name that was given at the start.
+    /// Caller's identifier of the read.
     pub(crate) ticket: u64,
-    /// How many bytes, or why none.
+    /// Number of bytes, or the error.
     pub(crate) result: Option<Result<u64, ReadError>>,
-    /// The frames of its pages, pinned by the machine.
+    /// Frames of its pages, pinned by the machine.
     pub(crate) frames: Vec<FrameId>,
-    /// The first byte, from the start of the first frame.
+    /// Offset of the first byte from the start of the first frame.
     pub(crate) skip: usize,
-    /// The bytes themselves, if they had to leave their frames.
+    /// The bytes themselves, if they were moved out of their frames.
     pub(crate) copied: Option<Copied>,
 }
 
 /// The reads of one thread, task or batch.
 #[derive(Default)]
 pub(super) struct CompletionQueue {
+    /// Thread or task to wake when a read is done.
     pub(super) parked: Option<Parked>,
-    /// The first and the last read that are done and not taken.
+    /// First and last completed read that is not taken.
     done: Option<(InFlightId, InFlightId)>,
-    /// How many reads it has, done ones included.
+    /// Number of reads, including completed ones.
     pub(super) reads: u32,
-    /// How many of them are not done.
+    /// Number of reads that are not completed.
     pub(super) pending: u32,
+    /// True if a task waits, and not a thread.
     pub(super) is_task: bool,
 }
 
-/// A request that the thread which waits for it carries by itself, without the lock.
+/// A request that the waiting thread executes itself, without the lock.
 pub(crate) struct OwnRequest {
     pub(super) request: DeviceRequest,
     pub(super) progress: Progress,
 }
 
-/// Something whose drop takes a system call, or runs code of others.
+/// A value whose drop makes a system call or runs foreign code.
 #[allow(dead_code, reason = "it is kept to be dropped")]
 pub(crate) enum DeferredDrop {
     File(Arc<OpenFile>),
     Parked(Parked),
 }
 
-/// A request of so many sectors, 64 KiB, gains by memory in one piece.
+/// Smallest request in sectors (64 KiB) that benefits from contiguous memory.
 const LARGE_SECTORS: u32 = 128;
 
-/// What is to be done once the lock is free.
+/// Actions to perform after the lock is released.
 #[derive(Default)]
 pub(super) struct Deferred {
     pub(super) to_wake: Vec<Parked>,
     pub(super) drops: Vec<DeferredDrop>,
-    /// Requests were submitted that nobody has handed over.
+    /// Requests are submitted but not handed to the kernel.
     pub(super) is_queued: bool,
-    /// The leader sleeps for longer than it may, or has nothing to wait for any more.
+    /// The leader sleeps longer than it may, or has nothing to wait for.
     pub(super) is_leader_late: bool,
-    /// The first large request is about to go out.
+    /// The first large request is about to be submitted.
     pub(super) wants_huge_pages: bool,
-    /// It is to be looked how much memory there is.
+    /// The spare memory must be measured.
     pub(super) is_memory_due: bool,
 }
 
-/// Who leads: sleeps in the storage, for everybody.
+/// State of the leader, which sleeps in the storage for all.
 #[derive(Default)]
 pub(super) struct Lead {
+    /// True while there is a leader.
     pub(super) is_taken: bool,
-    /// How often somebody has begun to lead, or was relieved of it.
+    /// Number of times that a leader started or was replaced.
     pub(super) term: u64,
-    /// What the leader itself waits for; none for the reactor.
+    /// Queue that the leader itself waits for; `None` for the reactor.
     pub(super) queue: Option<QueueId>,
-    /// When the leader wakes up by itself.
+    /// Time at which the leader wakes up by itself.
     pub(super) until: Option<Time>,
 }
 
@@ -129,33 +133,34 @@ pub(crate) struct InFlight {
     pub(crate) files: Below,
     frame_cache: Arc<FrameCache>,
     pub(super) reads: Slab<InFlightRead>,
-    /// Lists of frames of earlier reads, kept for their room.
+    /// Empty frame lists of earlier reads, kept for their capacity.
     pub(super) spare_frames: Vec<Vec<FrameId>>,
     pub(super) queues: Slab<CompletionQueue>,
     pub(super) lead: Lead,
+    /// Number of reads of tasks that are not completed.
     pub(super) tasks_pending: u32,
-    /// Why the storage carries nothing any more.
+    /// Error of a storage that executes no more requests.
     fault: Option<BackendError>,
     pub(super) deferred: Deferred,
-    /// A read whose thread carries the first request that it waits for, and that request.
+    /// Read whose thread executes the first request that the read waits for, and that request.
     pub(super) carries: Option<ReadId>,
     pub(super) own: Option<OwnRequest>,
-    /// How many requests threads are carrying by themselves.
+    /// Number of requests that threads execute themselves.
     pub(super) own_under_way: u32,
-    /// Whether a large request has gone out: frames lie in huge pages from there on.
+    /// True once a large request was submitted. From then on, frames lie in huge pages.
     has_huge_pages: bool,
-    /// What the machine is still to be told of.
+    /// Completions that the machine has not received.
     pub(super) completions: VecDeque<Completion>,
-    /// The handles of reads that nobody wanted and that are done.
+    /// Handles of abandoned reads that are done.
     pub(super) abandoned: Vec<HandleId>,
-    /// Memory of a request on its way to the storage; empty in between.
+    /// Memory segments of the request that is being submitted; otherwise empty.
     segments: Vec<libc::iovec>,
-    /// Lists of memory of earlier requests, kept for their room.
+    /// Empty segment lists of earlier requests, kept for their capacity.
     spare_segments: Vec<Vec<libc::iovec>>,
 }
 
-// SAFETY: the lists of memory are kept for their room alone; the addresses in them are
-// looked at only while a request is submitted.
+// SAFETY: the segment lists are kept only for their capacity. Their addresses are used only while a
+// request is submitted.
 unsafe impl Send for InFlight {}
 
 impl InFlight {
@@ -181,12 +186,13 @@ impl InFlight {
         }
     }
 
-    /// A completion queue with nothing in it, of a task or of a thread.
+    /// Creates an empty completion queue of a task or a thread.
     pub(crate) fn open_queue(&mut self, is_task: bool) -> QueueId {
         self.queues.insert(CompletionQueue { is_task, ..CompletionQueue::default() })
     }
 
-    /// Enters a read, which the machine has begun as `read`, in a queue; `id` is the next free one.
+    /// Adds a read, which the machine has started as `read`, to a queue. `id` is the next free
+    /// entry.
     pub(super) fn enter(
         &mut self,
         id: InFlightId,
@@ -207,14 +213,14 @@ impl InFlight {
         self.tasks_pending += u32::from(queue.is_task);
     }
 
-    /// The next read of the queue that is done; an error once the storage carries
-    /// nothing any more.
+    /// Takes the next completed read of the queue. Returns an error if there is none and the
+    /// storage has failed.
     pub(crate) fn next_done(&mut self, queue: QueueId) -> Option<Result<InFlightId, BackendError>> {
         let done = self.pop_done(queue).map(Ok);
         done.or_else(|| self.fault.map(Err))
     }
 
-    /// The next read of the queue that is done, if it is `wanted`.
+    /// Takes the next completed read of the queue if `wanted` accepts it.
     pub(super) fn next_done_if(
         &mut self,
         queue: QueueId,
@@ -224,6 +230,7 @@ impl InFlight {
         wanted(self, first).then(|| self.pop_done(queue)).flatten()
     }
 
+    /// Takes the next completed read of the queue.
     pub(super) fn pop_done(&mut self, queue: QueueId) -> Option<InFlightId> {
         let queue = &mut self.queues[queue];
         let (first, last) = queue.done?;
@@ -232,48 +239,48 @@ impl InFlight {
         Some(first)
     }
 
-    /// How many reads of the queue are under way, or done and not taken.
+    /// Number of reads of the queue that are in flight or not taken.
     pub(crate) fn queue_len(&self, queue: QueueId) -> usize {
         self.queues[queue].reads as usize
     }
 
-    /// Where the bytes of a read that is done are; to be given back.
+    /// Takes the location of the bytes of a completed read. The caller gives it back later.
     pub(crate) fn take_completed(&mut self, id: InFlightId) -> CompletedRead {
         std::mem::take(&mut self.reads[id].completed)
     }
 
-    /// How many pages a read that is done pins.
+    /// Number of pages that a completed read pins.
     pub(super) fn pages_of(&self, id: InFlightId) -> u64 {
         self.reads[id].completed.frames.len() as u64
     }
 
-    /// Keeps the list of a request's memory for the next one.
+    /// Keeps the segment list of a request for the next one.
     pub(super) fn recycle(&mut self, progress: Progress) {
         let mut segments = progress.into_segments();
         segments.clear();
         self.spare_segments.push(segments);
     }
 
-    /// The storage carries nothing any more: everybody is told.
+    /// Records the failure of the storage and wakes all waiting threads and tasks.
     pub(super) fn fail(&mut self, error: BackendError) {
         self.fault = Some(error);
         let parked = self.queues.iter_mut().filter_map(|(_, queue)| queue.parked.take());
         self.deferred.to_wake.extend(parked);
     }
 
-    /// Notes whom to wake when something of the queue is done.
+    /// Sets the thread or task to wake when a read of the queue is done.
     pub(crate) fn park(&mut self, queue: QueueId, parked: Parked) {
         let before = self.queues[queue].parked.replace(parked);
         self.deferred.drops.extend(before.map(DeferredDrop::Parked));
     }
 
-    /// Forgets it again.
+    /// Removes the thread or task set by [`park`](InFlight::park).
     pub(crate) fn unpark(&mut self, queue: QueueId) {
         let parked = self.queues[queue].parked.take();
         self.deferred.drops.extend(parked.map(DeferredDrop::Parked));
     }
 
-    /// Wakes a thread that waits, for it to lead, if nobody does.
+    /// Wakes a waiting thread as the next leader, if there is no leader.
     pub(crate) fn pass_the_lead_on(&mut self) {
         if self.lead.is_taken {
             return;
@@ -285,18 +292,19 @@ impl InFlight {
         self.deferred.to_wake.extend(next.and_then(|queue| queue.parked.take()));
     }
 
-    /// Whether tasks wait.
+    /// True if tasks wait and the storage works.
     pub(crate) fn has_tasks(&self) -> bool {
         self.tasks_pending > 0 && self.fault.is_none()
     }
 
-    /// Whether tasks wait, and nobody leads.
+    /// True if tasks wait and there is no leader.
     pub(crate) fn is_reactor_due(&self) -> bool {
         self.has_tasks() && !self.lead.is_taken
     }
 }
 
 impl IoBackend for InFlight {
+    /// Submits a request to the storage, or keeps it for the waiting thread that executes it.
     fn submit(&mut self, machine: &Machine, _now: Time, request: DeviceRequest) {
         points::submitted(&request);
         let is_own = self.carries.take_if(|read| machine.awaits(*read, request.id)).is_some();
@@ -316,15 +324,15 @@ impl IoBackend for InFlight {
             self.own_under_way += 1;
             return;
         }
-        // SAFETY: frames in flight are filled by this request alone, and
-        // looked at by nobody until it is completed; the frame cache outlives
-        // the storage.
+        // SAFETY: only this request writes to frames in flight, and no thread reads them until it
+        // is completed. The frame cache outlives the storage.
         unsafe { self.files.submit(request, &segments) };
         segments.clear();
         self.segments = segments;
         self.deferred.is_queued = true;
     }
 
+    /// Passes the next collected completion to the machine.
     fn poll_completion(&mut self, _now: Time) -> Option<Completion> {
         let completion = self.completions.pop_front();
         if points::ARE_TOLD
@@ -337,7 +345,7 @@ impl IoBackend for InFlight {
 }
 
 impl Driver for InFlight {
-    /// Puts the read into its queue; gives it back at once if nobody wants it.
+    /// Moves the read into its queue. Releases an abandoned read at once.
     fn done(&mut self, machine: &mut Machine, now: Time, done: Done) {
         let id = done.tag as InFlightId;
         let read = &mut self.reads[id];
@@ -352,8 +360,8 @@ impl Driver for InFlight {
         read.completed.skip = (machine.offset(done.read) % PAGE_BYTES) as usize;
         match done.result {
             Ok(_) => read.completed.frames.extend_from_slice(machine.read_frames(done.read)),
-            // There is nothing to be looked at, and it may be long before somebody comes for the error: the pages that it
-            // was promised are not kept from others until then.
+            // There are no bytes to read, and the caller may fetch the error much later. Until then
+            // the reserved pages would be missing for other reads.
             Err(_) => {
                 read.read = None;
                 machine.release(now, done.read);
@@ -367,7 +375,7 @@ impl Driver for InFlight {
         queue.pending -= 1;
         self.tasks_pending -= u32::from(queue.is_task);
         self.deferred.to_wake.extend(queue.parked.take());
-        // The leader sleeps, and its read is done by what another thread did.
+        // The leader sleeps although another thread has completed its read.
         self.deferred.is_leader_late |= self.lead.is_taken && self.lead.queue == Some(of);
     }
 }

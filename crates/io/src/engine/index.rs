@@ -1,24 +1,22 @@
-//! Which frame holds which page, for readers who take no lock.
+//! Maps pages to frames for readers that take no lock.
 //!
-//! Every frame has one entry; entries hang in chains from a table of heads that
-//! is twice as long as there are frames. So the memory is fixed at the start, and
-//! nothing is ever freed under a reader. It is zeros then, which the system has not to bring before they are
-//! written to; and the heads of 1,024 neighbours lie in one page of the machine. So a small file
-//! touches little of a large index. Readers come at any time, on any thread;
-//! the entries are changed by one thread at a time (the machine's lock).
+//! Every frame has one entry. Entries form chains from a table of heads with twice as many heads as
+//! frames. The memory is therefore fixed at the start, and nothing is freed while a reader uses it.
+//! Initially it is zero pages, which the system provides only when they are written to. The heads
+//! of 1,024 consecutive pages lie in one memory page, so a small file touches little of a large
+//! index. Readers may come at any time, on any thread. One thread at a time changes the entries,
+//! under the machine's lock.
 //!
-//! A reader *signs in* before it looks, for the moment of a copy (see
-//! [readers](super::readers)); or it *holds* what it finds, for as long as it
-//! likes. Invariants:
+//! A reader *signs in* before a lookup, for the duration of a copy (see [readers](super::readers)),
+//! or *pins* the page that it finds, for any time. Invariants:
 //!
-//! 1. A page is found only while it is lent and carries no mark.
-//! 2. A frame that was found keeps its page as long as its reader is signed in, or
-//!    holds it: it is recalled only when nobody is or does. Nobody waits for that.
-//! 3. A reader that misses an entry while it is moved has a miss, and asks the
-//!    machine: never wrong bytes.
+//! 1. A lookup finds a page only while it is shared and has no mark.
+//! 2. A found frame keeps its page while its reader is signed in or pins it. A recall succeeds only
+//!    if no reader does either. The recalling thread never waits for readers.
+//! 3. A reader that misses an entry while the entry moves has a miss and asks the machine. It never
+//!    gets wrong bytes.
 //!
-//! Generic over the atomics, so that `loom` can run it through every order of
-//! events.
+//! The index is generic over the atomics, so that `loom` can run it through every order of events.
 
 use std::sync::atomic::Ordering::{self, AcqRel, Acquire, Relaxed, Release, SeqCst};
 
@@ -30,43 +28,42 @@ use super::readers::{Copies, ReaderGuard, Readers};
 use crate::storage::FILE_BYTES_MAX;
 use crate::sync::point;
 
-/// Bits of a page's number in a key: 4 PiB of file; the other 24 are the file's.
+/// Number of bits of a page number in a key: 4 PiB of file. The other 24 bits are the file's
+/// number.
 const PAGE_BITS: u32 = 40;
 const _: () = assert!(FILE_BYTES_MAX <= PAGE_BYTES << PAGE_BITS, "every page has a key");
-/// Consecutive pages whose heads lie side by side, one cache line of them, and
-/// which are copied by one reader at a time: 64 KiB.
+/// Binary logarithm of the number of pages in a group: 64 KiB. The heads of a group share one cache
+/// line, and one sign-in covers a group.
 pub(crate) const GROUP_LOG2: u32 = 4;
 const GROUP_MASK: u64 = (1 << GROUP_LOG2) - 1;
-/// Groups whose heads lie in one page of memory: those of 1,024 pages.
+/// Binary logarithm of the number of groups whose heads lie in one memory page: 1,024 pages.
 const EXTENT_GROUPS_LOG2: u32 = 6;
-/// A reader gives up after so many entries: the chain is being changed under it.
+/// Number of entries after which a lookup gives up, because the chain changes during the lookup.
 const STEPS_MAX: u32 = 64;
 
-// The state of an entry, from the lowest bit: holds (26 bits), uses (2 bits), and
-// three flags.
+// Layout of an entry's state, from the lowest bit: number of pins (26 bits), number of uses up to 2
+// (2 bits), and three flags.
 const HOLD: u32 = 1;
 const HOLDS: u32 = (1 << 26) - 1;
 const USE: u32 = 1 << 26;
 const USES: u32 = 3 << 26;
-/// Carries the readahead mark: its reader has to go to the machine.
+/// Flag: the page has the readahead mark, and its reader must go to the machine.
 const MARKED: u32 = 1 << 28;
-/// May be found.
+/// Flag: a lookup may find the page.
 const LENT: u32 = 1 << 29;
-/// Out of date while it was held: the last holder has to say so.
+/// Flag: the page was invalidated while it was pinned. The last unpin must report it.
 const FORGOTTEN: u32 = 1 << 30;
 
-/// The atomic words that an index is built of.
+/// The atomic words of an index.
 pub(crate) trait Atomics {
-    /// 32 bits.
     type Word: Word<u32>;
-    /// 64 bits.
     type Key: Word<u64>;
-    /// What makes sequentially consistent accesses of different words be seen in
-    /// one order by all, where their own order doesn't.
+    /// Gives sequentially consistent accesses of different words one order for all threads, if the
+    /// accesses alone do not.
     fn fence();
 }
 
-/// An atomic integer; each method as in `std::sync::atomic`.
+/// An atomic integer. Each method is as in `std::sync::atomic`.
 pub(crate) trait Word<T> {
     fn new(value: T) -> Self;
     fn load(&self, order: Ordering) -> T;
@@ -87,44 +84,43 @@ pub(crate) trait Word<T> {
 struct IndexEntry<A: Atomics> {
     key: A::Key,
     state: A::Word,
-    /// One more than the number of the next frame in the chain; 0 at the end, as in a head.
+    /// Number of the next frame in the chain plus one; 0 at the end, as in a head.
     next: A::Word,
 }
 
-/// The heads of neighbours.
 type Group<A> = [<A as Atomics>::Word; 1 << GROUP_LOG2];
 
 const _: () = assert!(size_of::<IndexEntry<Std>>() == size_of::<[u64; 2]>());
 const _: () = assert!(align_of::<IndexEntry<Std>>() == align_of::<[u64; 2]>());
 
-/// What came of the wish to hold a page.
+/// Result of an attempt to pin a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Hold {
-    /// It is held, in this frame.
+    /// The page is pinned in this frame.
     Held(u32),
-    /// It is not lent, or held as often as can be counted.
+    /// The page is not shared, or its pin count is at the maximum.
     Absent,
-    /// It is not lent; and the machine must be told that this frame is returned.
+    /// The page is not shared, and the caller must return this frame to the machine.
     AbsentAndReturned(u32),
 }
 
-/// The index of a cache of a fixed number of frames.
+/// The index of a cache with a fixed number of frames.
 pub(crate) struct PageIndex<A: Atomics> {
-    /// A power of two of groups.
+    /// The length is a power of two.
     heads: Box<[Group<A>]>,
     entries: Box<[IndexEntry<A>]>,
     readers: Readers<A>,
 }
 
 impl PageIndex<Std> {
-    /// An index of no pages over `frames` frames, 32 bytes a frame at the most,
-    /// for so many copies at a time.
+    /// Creates an empty index over `frames` frames, with at most 32 bytes per frame. `readers` is
+    /// the maximum number of simultaneous copies.
     pub(crate) fn new(frames: u32, readers: usize) -> PageIndex<Std> {
-        // Plain integers can be had as memory that is zero already.
+        // The allocator provides zeroed memory for plain integers without writing to it.
         let heads = Box::into_raw(vec![[0u32; 1 << GROUP_LOG2]; groups(frames)].into_boxed_slice());
         let entries = Box::into_raw(vec![[0u64; 2]; frames as usize].into_boxed_slice());
-        // SAFETY: both are ours alone, and as large, and as aligned, as the atomic integers that they become, for which
-        // zeros are zero.
+        // SAFETY: this function owns both allocations. The atomic integers have the same sizes and
+        // alignments, and zero bytes are valid values of them.
         let (heads, entries) = unsafe {
             (
                 Box::from_raw(heads as *mut [Group<Std>]),
@@ -136,7 +132,7 @@ impl PageIndex<Std> {
 }
 
 impl<A: Atomics> PageIndex<A> {
-    /// As [`new`](PageIndex::new), of words that are made one by one.
+    /// Like [`new`](PageIndex::new), but initialises each word, for atomics of other types.
     #[cfg(test)]
     fn of_words(frames: u32, readers: usize) -> PageIndex<A> {
         let head = |_| std::array::from_fn(|_| A::Word::new(0));
@@ -149,13 +145,12 @@ impl<A: Atomics> PageIndex<A> {
         }
     }
 
-    /// How many copies there may be at a time.
     pub(crate) fn readers(&self) -> usize {
         self.readers.slots()
     }
 
-    /// Signs in for copies from the group of a page, in slot `wish` if it is free;
-    /// `None` if none is.
+    /// Signs in for copies from the group of a page, in slot `wish` if it is free. Returns `None`
+    /// if no slot is free.
     #[inline]
     pub(crate) fn sign_in(
         &self,
@@ -166,8 +161,8 @@ impl<A: Atomics> PageIndex<A> {
         self.readers.sign_in(key(file, page), wish)
     }
 
-    /// The frame of a page of the group that `reading` is signed in for, if it is
-    /// lent: the frame keeps it as long as that is so. Counts a use of it, if that `counts`.
+    /// Returns the frame of a shared page of the group that `reading` is signed in for. The frame
+    /// keeps the page while `reading` stays signed in. Counts a use if `counts` is set.
     #[inline]
     pub(crate) fn look_up(
         &self,
@@ -180,7 +175,8 @@ impl<A: Atomics> PageIndex<A> {
         debug_assert!(reading.covers(key));
         let (frame, entry) = self.find(key)?;
         let mut state = entry.state.load(SeqCst);
-        // Lent, and found, it can't change any more; it may have before.
+        // A shared page that was found cannot change any more. It may have changed before, so the
+        // key is checked again.
         if state & (LENT | MARKED) != LENT || entry.key.load(Acquire) != key {
             return None;
         }
@@ -193,8 +189,8 @@ impl<A: Atomics> PageIndex<A> {
         Some(frame)
     }
 
-    /// Whether the page of the group that `reading` is signed in for is lent in `frame`, marked or not: the
-    /// frame keeps it as long as that is so.
+    /// True if the page of the group that `reading` is signed in for is shared in `frame`, marked
+    /// or not. The frame then keeps the page while `reading` stays signed in.
     pub(crate) fn keeps(
         &self,
         reading: &ReaderGuard<'_, A>,
@@ -207,8 +203,8 @@ impl<A: Atomics> PageIndex<A> {
         entry.state.load(SeqCst) & LENT != 0 && entry.key.load(Acquire) == key
     }
 
-    /// Holds the page, if it is lent, and gives its frame; counts a use of it.
-    /// With `is_seen` also if it carries the mark, which its law has been shown.
+    /// Pins the page if it is shared, returns its frame and counts a use. With `is_seen`, also pins
+    /// a page whose mark the policy has processed.
     #[inline]
     pub(crate) fn hold(&self, file: FileId, page: u64, is_seen: bool) -> Hold {
         let key = key(file, page);
@@ -219,14 +215,14 @@ impl<A: Atomics> PageIndex<A> {
         if entry.key.load(Relaxed) == key {
             return Hold::Held(frame);
         }
-        // Another page came into the frame before; it was held for a moment.
+        // The frame received another page meanwhile, and that page was pinned for a moment.
         match self.release(frame) {
             true => Hold::AbsentAndReturned(frame),
             false => Hold::Absent,
         }
     }
 
-    /// Counts a hold, and a use, of an entry that is lent and has none of the flags `unless`.
+    /// Adds a pin and a use to a shared entry without any of the flags `unless`.
     #[inline]
     fn count_hold(&self, entry: &IndexEntry<A>, unless: u32) -> bool {
         let mut state = entry.state.load(Relaxed);
@@ -243,26 +239,26 @@ impl<A: Atomics> PageIndex<A> {
         }
     }
 
-    /// Ends a hold. True if the page was forgotten and this was the last hold of
-    /// it: then the machine must be told that the frame is returned.
+    /// Removes a pin. Returns true if the page was invalidated and this was its last pin. The
+    /// caller must then return the frame to the machine.
     pub(crate) fn release(&self, frame: u32) -> bool {
         let before = self.entries[frame as usize].state.fetch_sub(HOLD, AcqRel);
         before & FORGOTTEN != 0 && before & HOLDS == HOLD
     }
 
-    /// Whether the page is lent, and can be pinned as far as one can tell now.
+    /// True if the page is shared without a mark. Other threads may change this at any time.
     pub(crate) fn is_lent(&self, file: FileId, page: u64) -> bool {
         self.find(key(file, page))
             .is_some_and(|(_, entry)| entry.state.load(Relaxed) & (LENT | MARKED) == LENT)
     }
 
-    /// As `is_lent`, also of a page that carries a mark.
+    /// Like `is_lent`, also for a page with a mark.
     pub(crate) fn is_there(&self, file: FileId, page: u64) -> bool {
         self.find(key(file, page)).is_some_and(|(_, entry)| entry.state.load(Relaxed) & LENT != 0)
     }
 
-    /// Lends pages from `first` on, 64 at the most, in `frames`, which are not lent; those with a
-    /// bit in `marked` carry the mark. By one thread at a time.
+    /// Shares up to 64 pages from `first` on in `frames`, which are not shared. Pages with a bit in
+    /// `marked` get the mark. Called by one thread at a time.
     pub(crate) fn lend(&self, file: FileId, first: u64, frames: &[FrameId], marked: u64) {
         let mut group = self.group(key(file, first));
         for (nth, (page, &FrameId(frame))) in (first..).zip(frames).enumerate() {
@@ -281,12 +277,12 @@ impl<A: Atomics> PageIndex<A> {
         }
     }
 
-    /// Takes the mark off the page in `frame`. By one thread at a time.
+    /// Removes the mark of the page in `frame`. Called by one thread at a time.
     pub(crate) fn unmark(&self, frame: u32) {
         self.entries[frame as usize].state.fetch_and(!MARKED, Relaxed);
     }
 
-    /// How the page in `frame` was used since this was last asked.
+    /// Returns and resets the uses of the page in `frame`.
     pub(crate) fn uses(&self, frame: u32) -> UseCount {
         let state = &self.entries[frame as usize].state;
         if state.load(Relaxed) & USES == 0 {
@@ -299,8 +295,8 @@ impl<A: Atomics> PageIndex<A> {
         }
     }
 
-    /// As `uses`, of the frames from `first` on whose bits are set in `wanted`: a bit for each that was
-    /// used, and one for each that was more than once.
+    /// Like `uses`, for the frames from `first` on whose bits are set in `wanted`. Returns one bit
+    /// set of the used frames and one of the frames used more than once.
     pub(crate) fn uses_of(&self, first: u32, wanted: u64) -> [u64; 2] {
         let mut used = [0; 2];
         for nth in bits(wanted) {
@@ -314,31 +310,31 @@ impl<A: Atomics> PageIndex<A> {
         used
     }
 
-    /// Whether the page in `frame` was used since `uses` was last asked.
+    /// True if the page in `frame` was used since the last call of `uses`.
     pub(crate) fn is_used(&self, frame: u32) -> bool {
         self.entries[frame as usize].state.load(Relaxed) & USES != 0
     }
 
-    /// Lends the page in `frame` no more, as [`recall_all`](PageIndex::recall_all); false if
-    /// it is in use.
+    /// Ends the sharing of the page in `frame`, as [`recall_all`](PageIndex::recall_all). Returns
+    /// false if the page is in use.
     pub(crate) fn recall(&self, frame: u32) -> bool {
         self.recall_all(&[FrameId(frame)]) == 0
     }
 
-    /// Lends the pages in `frames`, 64 at the most, no more. Gives a bit, the lowest for the
-    /// first, for each page that somebody holds, or that somebody is signed in for: that one
-    /// is lent as before. By one thread at a time.
+    /// Ends the sharing of the pages in up to 64 `frames`. Returns one bit for each page that is
+    /// pinned or that a reader is signed in for, the lowest bit for the first frame. These pages
+    /// stay shared. Called by one thread at a time.
     pub(crate) fn recall_all(&self, frames: &[FrameId]) -> u64 {
         let (mut refused, mut unlent) = (0, 0);
         for (nth, frame) in frames.iter().enumerate() {
             let state = &self.entries[frame.0 as usize].state;
-            // Or it was filled, and dropped before it was ever lent.
+            // A page that was filled and dropped may never have been shared.
             if state.load(Relaxed) & LENT != 0 {
                 unlent |= 1u64 << nth;
                 refused |= u64::from(state.fetch_sub(LENT, SeqCst) & HOLDS != 0) << nth;
             }
         }
-        // Nobody can find any of them now: neighbours are asked for together.
+        // From here on no lookup finds any of them. The readers of a group are checked once.
         let mut asked: Option<(u64, &[A::Word; 1 << GROUP_LOG2], bool)> = None;
         for nth in bits(unlent & !refused) {
             let frame = frames[nth].0;
@@ -358,9 +354,9 @@ impl<A: Atomics> PageIndex<A> {
         refused
     }
 
-    /// Lends the page in `frame` no more, though it may be in use. Gives who copies from it
-    /// still: once they are [over](PageIndex::are_over), `forgotten` is to be called. By one
-    /// thread at a time.
+    /// Ends the sharing of the page in `frame`, even if it is in use. Returns the copies in
+    /// progress. Once they are [over](PageIndex::are_over), the caller must call `forgotten`.
+    /// Called by one thread at a time.
     pub(crate) fn forget(&self, frame: u32) -> Copies {
         let entry = &self.entries[frame as usize];
         entry.state.fetch_and(!LENT, SeqCst);
@@ -369,20 +365,19 @@ impl<A: Atomics> PageIndex<A> {
         self.readers.who_is_in(key)
     }
 
-    /// Whether copies have come to their end.
     pub(crate) fn are_over(&self, copies: &mut Copies) -> bool {
         self.readers.are_over(copies)
     }
 
-    /// Nobody copies from the page in `frame`, which was to be forgotten, any more. True if
-    /// nobody holds it either: nobody else will say so then. By one thread at a time.
+    /// Marks the invalidated page in `frame` after the last copy from it. Returns true if it is not
+    /// pinned either, so that no unpin will report it. Called by one thread at a time.
     pub(crate) fn forgotten(&self, frame: u32) -> bool {
-        // From here on whoever ends the last hold sees the flag; there is none
-        // to see it if this was the last to look.
+        // From here on the thread that removes the last pin sees the flag. If there is no pin, no
+        // thread will see it.
         self.entries[frame as usize].state.fetch_or(FORGOTTEN, AcqRel) & HOLDS == 0
     }
 
-    /// Takes the entry out of its chain. Its own link stays, for readers who are there.
+    /// Removes the entry from its chain. Its own link stays, for readers that are at this entry.
     #[inline]
     fn unchain(&self, frame: u32, head: &A::Word) {
         let mut link = head;
@@ -396,7 +391,7 @@ impl<A: Atomics> PageIndex<A> {
     fn find(&self, key: u64) -> Option<(u32, &IndexEntry<A>)> {
         let mut link = self.head(key).load(Acquire);
         for _ in 0..STEPS_MAX {
-            // Past the end there is no such entry.
+            // At the end of a chain, `frame` is out of range.
             let frame = link.wrapping_sub(1);
             let entry = self.entries.get(frame as usize)?;
             if entry.key.load(Relaxed) == key {
@@ -407,16 +402,16 @@ impl<A: Atomics> PageIndex<A> {
         None
     }
 
-    /// The head of the chain that a key belongs to.
     #[inline]
     fn head(&self, key: u64) -> &A::Word {
         &self.group(key)[(key & GROUP_MASK) as usize]
     }
 
-    /// The heads of a key's group, each at its page's place in it.
+    /// The heads of a key's group, indexed by the page's position in the group.
     #[inline]
     fn group(&self, key: u64) -> &[A::Word; 1 << GROUP_LOG2] {
-        // The extent is spread, then the group's place in its extent, another one in each.
+        // The extent's number is hashed. The position of a group in its extent is permuted by the
+        // same hash.
         let hash = spread(key >> (GROUP_LOG2 + EXTENT_GROUPS_LOG2));
         let groups_log2 = self.heads.len().trailing_zeros();
         let extents_log2 = groups_log2.saturating_sub(EXTENT_GROUPS_LOG2);
@@ -426,12 +421,12 @@ impl<A: Atomics> PageIndex<A> {
     }
 }
 
-/// How many groups of heads there are for so many frames: a power of two.
+/// Number of groups of heads for `frames` frames: a power of two.
 fn groups(frames: u32) -> usize {
     (2 * frames as usize).next_power_of_two().max(1 << GROUP_LOG2) >> GROUP_LOG2
 }
 
-/// Which bits are set, from the lowest.
+/// Positions of the set bits, from the lowest.
 fn bits(mut left: u64) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {
         let lowest = (left != 0).then(|| left.trailing_zeros() as usize)?;
@@ -440,24 +435,23 @@ fn bits(mut left: u64) -> impl Iterator<Item = usize> {
     })
 }
 
-/// What names a page of a file in one word.
+/// Packs a file and a page number into one word.
 pub(crate) fn key(file: FileId, page: u64) -> u64 {
     u64::from(file.0) << PAGE_BITS | page
 }
 
-/// The atomics of the standard library.
 pub(crate) struct Std;
 
 impl Atomics for Std {
     type Word = std::sync::atomic::AtomicU32;
     type Key = std::sync::atomic::AtomicU64;
 
-    /// Nothing: the accesses themselves are sequentially consistent.
+    /// Does nothing: the accesses themselves are sequentially consistent.
     #[inline]
     fn fence() {}
 }
 
-/// Makes `Word` of an atomic type that has the methods of the standard library's.
+/// Implements `Word` for an atomic type with the methods of the standard library.
 macro_rules! word {
     ($atomic:ty, $integer:ty) => {
         impl Word<$integer> for $atomic {
@@ -515,7 +509,6 @@ mod tests {
 
     const FILE: FileId = FileId(3);
 
-    /// The frame in which a reader finds the page.
     fn found(index: &PageIndex<Std>, file: FileId, page: u64) -> Option<u32> {
         index.look_up(&index.sign_in(file, page, 0).expect("nobody else is"), file, page, true)
     }
@@ -523,7 +516,6 @@ mod tests {
     #[test]
     fn what_is_lent_is_found_until_it_is_recalled() {
         let index = PageIndex::<Std>::new(64, 1);
-        // Pages far apart, so that chains grow.
         let pages: Vec<u64> = (0..64).map(|frame| frame * 977 % 1_000_003).collect();
         for (frame, &page) in pages.iter().enumerate() {
             index.lend(FILE, page, &[FrameId(frame as u32)], 0);
@@ -559,7 +551,6 @@ mod tests {
             index.lend(FILE, page, &[FrameId(frame)], 0);
         }
         let reading = index.sign_in(FILE, 8, 0).expect("nobody else is");
-        // The pages of its group stay, and are lent as before.
         assert_eq!(index.recall_all(&[0, 1, 2].map(FrameId)), 0b011);
         assert_eq!([7, 8, 16].map(|page| index.is_lent(FILE, page)), [true, true, false]);
         let mut copies = index.forget(1);
@@ -594,7 +585,6 @@ mod tests {
     #[test]
     fn many_are_recalled_together_but_for_those_that_are_held() {
         let index = PageIndex::<Std>::new(6, 1);
-        // Two groups of sixteen pages; the fourth frame holds nothing.
         for (frame, page) in [(0, 14), (1, 15), (2, 16), (4, 17), (5, 40)] {
             index.lend(FILE, page, &[FrameId(frame)], 0);
         }

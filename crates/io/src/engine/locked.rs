@@ -1,6 +1,6 @@
-//! The engine's lock. Whatever is done under it ends the same way: once the guard is dropped the lock is free, and
-//! only then is handed over what was submitted, woken who waits, and dropped what takes a system call or
-//! runs code of others.
+//! The engine's lock. Each critical section ends in the same way. Dropping the guard releases the
+//! lock first. After that it hands submitted requests to the kernel, wakes waiting threads, and
+//! drops values whose drop makes a system call or runs foreign code.
 
 use std::ops::{Deref, DerefMut};
 
@@ -10,7 +10,7 @@ use super::state::EngineState;
 use crate::sync::MutexGuard;
 use crate::thread::contain;
 
-/// The state of an engine, for one caller at a time; never held while anybody sleeps.
+/// Guard of the engine's state. A thread never sleeps with this lock held.
 pub(crate) struct Locked<'e> {
     engine: &'e Engine,
     /// Present until the guard is dropped.
@@ -22,7 +22,7 @@ impl<'e> Locked<'e> {
         Locked { engine, state: Some(state) }
     }
 
-    /// Lets the lock go for a moment, so that what was put off is done, if there is anything.
+    /// Releases and takes the lock again, if deferred wake-ups exist.
     pub(super) fn again(self) -> Locked<'e> {
         let is_due = !self.in_flight.deferred.to_wake.is_empty();
         if !is_due {
@@ -33,12 +33,13 @@ impl<'e> Locked<'e> {
         engine.lock()
     }
 
-    /// Lets the lock go of one who is about to sleep in the storage, which hands over as well.
+    /// Releases the lock before a sleep in the storage. The sleep also hands the requests to the
+    /// kernel.
     pub(super) fn unlock_to_sleep(mut self) {
         self.in_flight.deferred.is_queued = false;
     }
 
-    /// The guard of the mutex alone, for a condition to be waited for: nothing is put off.
+    /// Returns the mutex guard alone, to wait for a condition variable. No action may be deferred.
     pub(super) fn into_guard(mut self) -> MutexGuard<'e, EngineState> {
         self.state.take().expect("present until the guard is dropped")
     }
@@ -61,6 +62,7 @@ impl DerefMut for Locked<'_> {
 }
 
 impl Drop for Locked<'_> {
+    /// Releases the lock, and then performs the deferred actions.
     fn drop(&mut self) {
         let Some(mut state) = self.state.take() else { return };
         let is_reactor_called = state.call_reactor();
@@ -73,11 +75,11 @@ impl Drop for Locked<'_> {
         let wants_huge_pages = std::mem::take(&mut deferred.wants_huge_pages);
         drop(state);
         if wants_huge_pages {
-            // Before anybody fills them.
+            // Before any thread writes to the frames.
             self.engine.frame_cache.use_huge_pages();
         }
         if is_queued {
-            // What hinders it is met, and told, by the one who leads.
+            // The leader meets and reports any error of this call.
             self.engine.sleeper.hand_over();
         }
         if !to_wake.is_empty() {

@@ -1,6 +1,6 @@
-//! Which files are open, by how many handles; when the last handle goes, so does
-//! the file, once nothing of it is on its way. A file is found by its identity: its opening costs
-//! the same however many are open.
+//! Open files and their handle counts. After the last handle has closed, the file is removed once
+//! none of its pages is in flight. A file is found by its identity, so the cost of opening does not
+//! depend on the number of open files.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,29 +15,31 @@ use super::in_flight::DeferredDrop;
 use super::state::EngineState;
 use crate::identity::Identity;
 
-/// A file that is open, and by how many handles.
+/// An open file with its number of handles.
 pub(super) struct OpenHandle {
     file: Arc<OpenFile>,
     id: FileId,
     start_sector: u64,
+    /// Number of handles.
     handles: u32,
 }
 
-/// What the machine calls a handle and its file.
+/// The machine's identifiers of a handle and its file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct InMachine {
     pub(crate) handle: HandleId,
     pub(crate) file: FileId,
     pub(crate) start_sector: u64,
+    /// True if the readahead policy must be called for every hit.
     pub(super) sees_every_hit: bool,
 }
 
-/// All that are open.
+/// All open files.
 #[derive(Default)]
 pub(super) struct OpenFiles {
-    /// By the number of the file.
+    /// By file number.
     files: Vec<Option<OpenHandle>>,
-    /// The same, by what they are: the states of one file lie side by side.
+    /// By identity. The states of one file are adjacent.
     by_identity: BTreeMap<Identity, FileId>,
 }
 
@@ -65,24 +67,25 @@ impl OpenFiles {
         open
     }
 
-    /// One for each state in which the file was found when it was opened: a change
-    /// makes a new one, and earlier handles keep theirs.
+    /// Returns one file for each state that the file had when it was opened. A change creates a new
+    /// state, and earlier handles keep theirs.
     fn states_of(&self, id: FileId) -> impl Iterator<Item = FileId> {
         let states = self.of(id).file.identity.all_states();
         self.by_identity.range(states).map(|(_, &id)| id)
     }
 }
 
-/// A handle, and how many reads it has under way.
+/// A handle with its number of reads in flight.
 pub(super) struct InUse {
     file: FileId,
     pub(super) reads: u32,
-    /// Its owner has dropped it: it is closed with the last of its reads.
+    /// True if the owner has dropped the handle. The handle closes with its last read.
     is_dropped: bool,
 }
 
 impl EngineState {
-    /// Takes a file in, or finds it there already and unchanged, with a new handle; gives it as it is there.
+    /// Opens a new handle of a file. Adds the file unless it is already open and unchanged. Returns
+    /// the open file.
     pub(crate) fn open(&mut self, file: Arc<OpenFile>) -> (Arc<OpenFile>, InMachine) {
         if let Some(&id) = self.open.by_identity.get(&file.identity) {
             self.in_flight.deferred.drops.push(DeferredDrop::File(file));
@@ -105,8 +108,8 @@ impl EngineState {
         }
     }
 
-    /// Those states of a file in which pages of a range were on their way when it was invalidated, and still are.
-    /// Allocates only where there are some.
+    /// States of a file in which pages of the range were in flight when it was invalidated, and
+    /// still are. Allocates only if there are any.
     pub(super) fn stale_states(
         &self,
         file: FileId,
@@ -117,7 +120,7 @@ impl EngineState {
         stale.map(|state| (state, Arc::clone(&self.open.of(state).file))).collect()
     }
 
-    /// Opens one more handle of a file that is open.
+    /// Opens another handle of an open file.
     pub(super) fn open_again(&mut self, file: FileId) -> InMachine {
         let open = self.open.of_mut(file);
         open.handles += 1;
@@ -132,15 +135,16 @@ impl EngineState {
         InMachine { handle, file, start_sector, sees_every_hit }
     }
 
-    /// The owner of a handle has dropped it. What the scheduler held back for it, or had wait for its turn, goes out.
+    /// Closes a handle whose owner has dropped it. Requests that the scheduler held back for this
+    /// handle are submitted.
     pub(crate) fn dropped(&mut self, handle: HandleId) {
         self.close(handle);
         let now = self.clock.now();
         self.pump(now);
     }
 
-    /// Closes a handle once none of its reads is under way. With the last one of
-    /// its file the pages go, and then the file.
+    /// Closes a handle if none of its reads is in flight. The last handle of a file removes the
+    /// pages, and then the file.
     fn close(&mut self, handle: HandleId) {
         let in_use = &mut self.in_use[handle.0 as usize];
         in_use.is_dropped = true;
@@ -177,6 +181,7 @@ impl EngineState {
         }
     }
 
+    /// Removes the files without handles whose pages are no longer in flight.
     pub(super) fn remove_files(&mut self) {
         let mut at = 0;
         while at < self.removing.len() {

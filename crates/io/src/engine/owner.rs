@@ -1,9 +1,10 @@
-//! Who keeps an engine going, and has it built.
+//! Ownership and lazy construction of an engine.
 //!
-//! A path that keeps pages itself has its engine from the start. One that has the kernel keep them doesn't: the memory, the tables,
-//! the queue to the device and what is asked of the system for them take as long as to open a file a hundred times, and mostly nobody
-//! ever needs them. Such an engine is built when something is first to be read past the kernel's cache: where the kernel
-//! has failed a read, or of a block device. Who can tell that it failed asks [`ready`](LazyEngine::ready) before.
+//! A path that caches pages itself builds its engine at once. A path with the kernel page cache
+//! does not. An engine costs as much as opening a file a hundred times (memory, tables, the device
+//! queue and their system calls), and most such paths never need it. It is built when the first
+//! read must bypass the kernel page cache: after a failed read of the kernel, or for a block
+//! device. A caller that can report an error calls [`ready`](LazyEngine::ready) first.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -21,23 +22,24 @@ use crate::path::{BuildError, Builder, Coherence};
 use crate::process::{ForkLocal, Own};
 use crate::read_error::{Forked, ReadError};
 
-/// Keeps an engine going: with the last of these it ends.
+/// Owner of an engine, which ends with the last reference to this owner.
 pub(crate) struct LazyEngine {
-    /// Built when it is first needed, or from the start.
+    /// Set when the engine is built.
     engine: Own<ForkLocal<Arc<Engine>>>,
     pub(crate) coherence: Coherence,
     pub(crate) kernel_cache: KernelCache,
-    /// How it is built, and another in a child; none over a server.
+    /// Builds the engine, and another one in a child; `None` for a server.
     builder: Option<Builder>,
+    /// Owner for a child made by `fork`.
     fork_local: ForkLocal<Arc<LazyEngine>>,
-    /// How many copies out of the cache may be under way at a time.
+    /// Maximum number of simultaneous copies out of the cache.
     pub(super) copies_max: usize,
-    /// How many files were opened.
+    /// Number of files opened.
     opened: AtomicU32,
 }
 
 impl LazyEngine {
-    /// Has the engine from the start.
+    /// Creates an owner of an existing engine.
     pub(crate) fn new(
         engine: Engine,
         coherence: Coherence,
@@ -50,7 +52,7 @@ impl LazyEngine {
         LazyEngine::with(ForkLocal::of(engine), copies_max, coherence, kernel_cache, builder)
     }
 
-    /// Has the engine built when it is first needed.
+    /// Creates an owner that builds its engine on first use.
     pub(crate) fn later(
         coherence: Coherence,
         kernel_cache: KernelCache,
@@ -59,6 +61,7 @@ impl LazyEngine {
         LazyEngine::with(ForkLocal::new(), copies_max(), coherence, kernel_cache, Some(builder))
     }
 
+    /// Creates an owner with or without an engine.
     fn with(
         engine: ForkLocal<Arc<Engine>>,
         copies_max: usize,
@@ -77,16 +80,16 @@ impl LazyEngine {
         }
     }
 
-    /// Whether it was made by this process.
+    /// True if this process made the owner.
     #[inline]
     pub(crate) fn is_ours(&self) -> bool {
         self.engine.is_ours()
     }
 
-    /// The one of this process: itself, or one that is built like it.
+    /// Returns the owner for this process: itself, or a child's own one with the same options.
     ///
     /// # Errors
-    /// It can't be built in this child.
+    /// The engine cannot be built in this child.
     pub(crate) fn here(self: &Arc<LazyEngine>) -> Result<Arc<LazyEngine>, Forked> {
         if self.is_ours() {
             return Ok(Arc::clone(self));
@@ -101,7 +104,7 @@ impl LazyEngine {
         self.fork_local.get_or_make(build)?.here()
     }
 
-    /// The one of this process, unless it is still to be built.
+    /// Returns the owner for this process, or `None` if it does not exist yet.
     pub(crate) fn here_already(&self) -> Option<&LazyEngine> {
         match self.is_ours() {
             true => Some(self),
@@ -109,16 +112,17 @@ impl LazyEngine {
         }
     }
 
-    /// The engine of this process, if there is one so far.
+    /// Returns the engine of this process if it exists.
     #[inline]
     pub(crate) fn built(&self) -> Option<&Arc<Engine>> {
         self.engine.get()?.get()
     }
 
-    /// The engine, built now if nobody has needed it before. Its process is this one.
+    /// Returns the engine and builds it on first use. The caller is in the process that made this
+    /// owner.
     ///
     /// # Errors
-    /// The system has no room for its memory.
+    /// The system cannot provide its memory or its I/O backend.
     pub(crate) fn ready(&self) -> Result<&Arc<Engine>, ReadError> {
         let build = || {
             let builder = self.builder.clone().expect("who has no builder has an engine");
@@ -133,35 +137,35 @@ impl LazyEngine {
         })
     }
 
-    /// The number of a file that is about to be opened.
+    /// Number for the next file to be opened.
     pub(super) fn next_number(&self) -> u32 {
         self.opened.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// The state, for one caller at a time.
+    /// Locks the state.
     ///
     /// # Panics
-    /// The engine was inherited: whoever comes here has passed the door by.
+    /// The engine was inherited by `fork`: the caller has not gone through `Handle::here`.
     pub(crate) fn lock(&self) -> Locked<'_> {
         assert!(self.is_ours(), "the lock of another process is never taken");
         let engine: &Engine = self;
         engine.lock()
     }
 
-    /// What was read through the kernel's cache, where it keeps the pages.
+    /// Counters of the reads through the kernel page cache.
     pub(crate) fn through_kernel(&self) -> ThroughKernel {
         self.kernel_cache.counted()
     }
 
-    /// What the law decided of these reads.
+    /// Moves the logged readahead decisions for these reads to `all`.
     pub(crate) fn take_decisions(&self, all: &mut Vec<LoggedDecision>) {
         self.kernel_cache.take_decisions(all);
     }
 
-    /// Has a thread lead for futures from now on.
+    /// Starts the reactor thread, which leads for futures.
     ///
     /// # Errors
-    /// The system gives no thread.
+    /// The system cannot start a thread.
     pub(crate) fn start_reactor(&self) -> std::io::Result<()> {
         self.ready()?.start_reactor()
     }
@@ -170,8 +174,10 @@ impl LazyEngine {
 impl Deref for LazyEngine {
     type Target = Engine;
 
+    /// Builds the engine if necessary.
+    ///
     /// # Panics
-    /// It is still to be built, and can't be.
+    /// The engine cannot be built.
     #[inline]
     fn deref(&self) -> &Engine {
         match self.engine.inherited().get() {

@@ -1,14 +1,14 @@
-//! A read through the machine that a thread or a task waits for, from its start to the copy of its bytes.
-//! Everything that reads but a batch, which waits for many at once, does so through here.
+//! A read through the machine that a thread or a task waits for, from its start to the copy of its
+//! bytes. All reads except batches use this module.
 //!
-//! Two times under the lock: one starts the read, one takes what is done and gives the pages back.
-//! In between, a thread carries a request of its own read by itself, where the storage lets it: that spares the
-//! detour over a leader, and eight threads have eight requests under way. What else the read waits for, and what is
-//! read ahead, the storage carries as ever.
+//! A read takes the lock twice: once to start, once to take the result and release the pages.
+//! Between the two, a thread executes one request of its own read itself, if the storage permits
+//! that. This avoids the hand-over through a leader, and eight threads have eight requests in
+//! flight. The storage executes the other requests of the read and the prefetches.
 //!
-//! The bytes are copied without the lock, and nobody waits for that: pages of one 64 KiB are kept in
-//! their frames by *signing in* for them (see [readers](super::readers)) before the machine lets them go. A larger read
-//! stays pinned until it is copied.
+//! The bytes are copied without the lock. Pages of one group of 64 KiB are protected by *signing
+//! in* for them (see [readers](super::readers)) before the machine unpins them. A larger read stays
+//! pinned until it is copied.
 
 use std::cell::Cell;
 use std::ops::Deref;
@@ -28,33 +28,33 @@ use super::{Engine, Handle, Waited};
 use crate::frames::FrameMemory;
 use crate::read_error::ReadError;
 
-/// A read that is wanted, or under way; dropped, it is given up. What is more than one read of the machine takes
-/// is read piece after piece.
+/// A read that is planned or in flight. Dropping it abandons the read. A read longer than the
+/// machine's limit is done in pieces.
 pub(crate) struct PendingRead<H: Deref<Target = Handle>> {
     handle: H,
-    /// Where the piece starts that is read now.
+    /// Start of the current piece.
     offset: u64,
-    /// Where the last piece ends.
+    /// End of the last piece.
     end: u64,
-    /// Open from the start of a piece to its end.
+    /// Queue of the current piece, from its start to its end.
     queue: Cell<Option<QueueId>>,
 }
 
 impl<H: Deref<Target = Handle>> PendingRead<H> {
-    /// A read of bytes of which the file has all.
+    /// Creates a read. The range lies within the file.
     ///
     /// # Errors
-    /// There is no engine yet, and the system has no room for one.
+    /// There is no engine yet, and it cannot be built.
     pub(crate) fn new(handle: H, offset: u64, bytes: u64) -> Result<Self, ReadError> {
         handle.engine.ready()?;
         handle.in_machine();
         Ok(PendingRead { handle, offset, end: offset + bytes, queue: Cell::new(None) })
     }
 
-    /// Starts it, waits until it is done, and gives its bytes to `put`, in order.
+    /// Starts the read, waits for it and passes its bytes to `put` in order.
     ///
     /// # Errors
-    /// The machine refuses it, the storage failed on it, or the file has become shorter.
+    /// The machine rejects the read, the storage failed, or the file has become shorter.
     pub(crate) fn wait(mut self, mut put: impl FnMut(&[u8])) -> Result<(), ReadError> {
         while self.offset < self.end {
             let engine: &Engine = &self.handle.engine;
@@ -65,8 +65,9 @@ impl<H: Deref<Target = Handle>> PendingRead<H> {
             let mut done = None;
             if let Some(mut own) = own.map_err(ReadError::of)? {
                 drop(state);
-                // SAFETY: its frames are filled by this request alone, and looked at by nobody until it is
-                // completed; the engine has them, and the pages in flight keep the file open.
+                // SAFETY: only this request writes to its frames, and no thread reads them until it
+                // is completed. The engine owns the frames, and the pages in flight keep the file
+                // open.
                 let outcome = unsafe { own.progress.carry() };
                 state = engine.lock();
                 let now = state.complete_own(own, outcome);
@@ -98,11 +99,11 @@ impl<H: Deref<Target = Handle>> PendingRead<H> {
         Ok(())
     }
 
-    /// Gives its bytes to `put`, in order, as far as they are there; has `waker` be called when there are more. The
-    /// first call starts it.
+    /// Passes the available bytes to `put` in order, and registers `waker` for the rest. The first
+    /// call starts the read.
     ///
     /// # Errors
-    /// As [`wait`](PendingRead::wait).
+    /// As for [`wait`](PendingRead::wait).
     pub(crate) fn poll(
         &mut self,
         waker: &Waker,
@@ -138,19 +139,20 @@ impl<H: Deref<Target = Handle>> PendingRead<H> {
         Poll::Ready(Ok(()))
     }
 
-    /// How many bytes one read of the machine takes now: it ends where a page ends.
+    /// Length of the current piece in bytes. A piece ends at a page boundary.
     fn piece_bytes(&self) -> u64 {
         let piece_end = (self.offset + self.handle.engine.read_bytes_max) / PAGE_BYTES * PAGE_BYTES;
         piece_end.min(self.end) - self.offset
     }
 
+    /// Opens the queue of a piece.
     fn open_queue(&self, state: &mut EngineState, is_task: bool) -> QueueId {
         let queue = state.in_flight.open_queue(is_task);
         self.queue.set(Some(queue));
         queue
     }
 
-    /// Gives the bytes of the piece, which is done, to `put`, and its pages to the machine.
+    /// Passes the bytes of the completed piece to `put` and releases its pages.
     fn finish(
         &self,
         mut state: Locked<'_>,
@@ -186,12 +188,13 @@ impl<H: Deref<Target = Handle>> PendingRead<H> {
         result.map(drop).map_err(ReadError::of)
     }
 
+    /// Releases the completed piece and closes its queue.
     fn release(&self, mut state: Locked<'_>, now: Time, id: InFlightId, completed: CompletedRead) {
         state.give_back_and_close(now, id, completed, self.queue.take());
     }
 
-    /// A thread that carries a request which this read waits for doesn't get on: it is stopped, or gets no
-    /// processor. The bytes are read once more, past the cache.
+    /// Reads the bytes again without the cache, because a thread that executes a request of this
+    /// read is stalled.
     #[cold]
     fn read_past(&self, bytes: u64, put: &mut impl FnMut(&[u8])) -> Result<(), ReadError> {
         let pages = PageRange::covering(self.offset, bytes);
@@ -201,7 +204,8 @@ impl<H: Deref<Target = Handle>> PendingRead<H> {
             memory.map_err(|_| ReadError::Device { offset: self.offset, error: no_room })?;
         let mut outcome = self.carry_past(&memory, pages, pages);
         if let Outcome::Failed(_) = outcome {
-            // The error is to say which page it is that can't be read, and perhaps all can.
+            // Read page by page: the error must name the page that cannot be read, and the retry
+            // may succeed.
             for page in pages.pages() {
                 let before = (page - pages.first) * PAGE_BYTES;
                 outcome = self.carry_past(&memory, pages, PageRange::new(page, 1));
@@ -225,13 +229,13 @@ impl<H: Deref<Target = Handle>> PendingRead<H> {
             let offset = self.offset.max(pages.first * PAGE_BYTES + end);
             return Err(ReadError::of(machine::ReadError::Shrunk { offset }));
         }
-        // SAFETY: filled by the kernel up to there, and nobody else's.
+        // SAFETY: the kernel has filled this part, and this function owns the memory.
         let all = unsafe { std::slice::from_raw_parts(memory.address(0), (skip + bytes) as usize) };
         put(&all[skip as usize..]);
         Ok(())
     }
 
-    /// Reads `part` of the pages that `memory` is for, into its place there.
+    /// Reads `part` of the pages into its position in `memory`.
     fn carry_past(&self, memory: &FrameMemory, pages: PageRange, part: PageRange) -> Outcome {
         let request = DeviceRequest {
             id: RequestId(0),
@@ -243,7 +247,7 @@ impl<H: Deref<Target = Handle>> PendingRead<H> {
         let iov_len = (part.count() * PAGE_BYTES) as usize;
         let segments = vec![libc::iovec { iov_base, iov_len }];
         let mut progress = self.handle.engine.lock().in_flight.files.progress(request, segments);
-        // SAFETY: the memory is the caller's own, and the handle keeps the file open.
+        // SAFETY: the caller owns the memory, and the handle keeps the file open.
         unsafe { progress.carry() }
     }
 }
@@ -265,6 +269,7 @@ impl<H: Deref<Target = Handle>> Drop for Pinned<'_, H> {
 }
 
 impl<H: Deref<Target = Handle>> Drop for PendingRead<H> {
+    /// Abandons a read that is not finished.
     fn drop(&mut self) {
         if let Some(queue) = self.queue.take()
             && self.handle.engine.is_ours()

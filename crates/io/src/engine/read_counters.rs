@@ -1,7 +1,7 @@
-//! What threads read past the machine: how many bytes, and where the last read
-//! ended, which the law is told. Copies write to the line of their slot, which is
-//! theirs alone: two threads that read the same file write to no line together. Most files
-//! are read by one thread, and many by none, so a line is made when somebody first writes to it.
+//! Counters of reads that bypass the machine: the number of bytes, and the end of the last read,
+//! which is reported to the policy. A copy writes to the counters of its own slot, so two threads
+//! that read the same file share no cache line. Most files are read by one thread, and many by
+//! none. A slot's counters are therefore allocated on the first write.
 
 use std::cell::Cell;
 use std::convert::Infallible;
@@ -12,43 +12,49 @@ use readpath_core::unit::PAGE_BYTES;
 use crate::kernel_pages::residency_sampling::ResidencySampling;
 use crate::process::ForkLocal;
 
-/// What one handle has read.
+/// Read counters of one handle.
 pub(crate) struct ReadCounters {
-    /// One for each copy that may be under way; a power of two.
+    /// One for each possible simultaneous copy. The length is a power of two.
     lines: Box<[ForkLocal<PaddedCounters>]>,
-    /// What went through the machine, under its lock: bytes, and those that were there.
+    /// Reads through the machine, under its lock: total bytes and cached bytes.
     through_bytes: [AtomicU64; 2],
 }
 
-/// Its last bytes, as many as a line of the processor's cache has, keep it apart from the one that the allocator may put behind it.
-/// (To have it aligned to such a line is slow: of what glibc keeps at hand for a thread nothing is.)
+/// Counters of one slot. The padding at the end, one cache line long, separates them from the next
+/// allocation. (An aligned allocation would be slower: it is not served from glibc's thread cache.)
 #[repr(C)]
 struct PaddedCounters {
-    /// Bytes copied, by those who have the slot, one after the other.
+    /// Bytes copied by the successive users of the slot.
     copied_bytes: AtomicU64,
-    /// Bytes held, by anybody.
+    /// Bytes pinned, by any thread.
     held_bytes: AtomicU64,
-    /// Bytes read through the kernel's cache, by anybody, and those of them that were waited for.
+    /// Bytes read through the kernel page cache by any thread, and the part that had to be waited
+    /// for.
     kernel_bytes: AtomicU64,
     kernel_demand_bytes: AtomicU64,
-    /// Where the last read ended; [`NOT_PASSED`] once it was told.
+    /// End of the last read; [`NOT_PASSED`] once it was reported.
     passed_end: AtomicU64,
-    /// Where the run began that the last read through the kernel's cache belongs to.
+    /// Start of the sequential run of the last read through the kernel page cache.
     run_from: AtomicU64,
-    /// The page in which the last read ended, through the machine or not; [`UNUSED_TAG`] before the first.
+    /// Page of the end of the last read, through the machine or not; [`UNUSED_TAG`] before the first
+    /// read.
     last_page: AtomicU64,
-    /// Where the last read through the kernel's cache ended that its law was shown; [`NOT_PASSED`] before the first.
+    /// End of the last read through the kernel page cache that was reported to the policy;
+    /// [`NOT_PASSED`] before the first.
     shown_end: AtomicU64,
-    /// The same, while the run that it belongs to is read without the kernel's readahead; else [`NOT_PASSED`].
+    /// Equal to `shown_end` while the current run is read without kernel readahead; otherwise
+    /// [`NOT_PASSED`].
     alone_from: AtomicU64,
-    /// Which of the next reads through the kernel's cache are looked at.
+    /// Selects the reads through the kernel page cache whose residency is checked.
     residency_sampling: ResidencySampling,
-    /// Which reads that are only begun are asked about.
+    /// Selects the asynchronous reads whose residency is checked at their start.
     begun: ResidencySampling,
     _apart: [u8; 64],
 }
 
+/// Marks an offset as absent or already reported.
 const NOT_PASSED: u64 = u64::MAX;
+/// Marks the absence of a page.
 const UNUSED_TAG: u64 = u64::MAX;
 
 impl Default for PaddedCounters {
@@ -71,7 +77,7 @@ impl Default for PaddedCounters {
 }
 
 impl ReadCounters {
-    /// For so many copies at a time, a power of two.
+    /// Creates counters for `slots` simultaneous copies, a power of two.
     pub(crate) fn new(slots: usize) -> ReadCounters {
         debug_assert!(slots.is_power_of_two());
         ReadCounters {
@@ -80,26 +86,26 @@ impl ReadCounters {
         }
     }
 
-    /// Counts a copy past the machine, of bytes up to byte `end`; by who has the slot.
+    /// Counts a copy that ends at byte `end`. Called by the user of the slot.
     #[inline]
     pub(crate) fn copied(&self, slot: usize, bytes: u64, end: u64) {
         let line = self.line(slot);
-        // Nobody else writes to it: no need for an addition that others can't divide.
+        // Only this thread writes to the slot, so no atomic addition is needed.
         let before = line.copied_bytes.load(Ordering::Relaxed);
         line.copied_bytes.store(before + bytes, Ordering::Relaxed);
         line.passed_end.store(end, Ordering::Relaxed);
         line.last_page.store(page_before(end), Ordering::Relaxed);
     }
 
-    /// The page in which the last read ended that a thread made whose slot is `slot`, as far as
-    /// nobody took its slot meanwhile: a read that begins there uses that page on, and not once more.
+    /// Page in which the last read of the thread with this slot ended, unless another thread has
+    /// used the slot meanwhile. A read that starts there continues the use of that page.
     #[inline]
     pub(crate) fn last_page(&self, slot: usize) -> u64 {
         let line = self.lines[self.place(slot)].get();
         line.map_or(UNUSED_TAG, |line| line.last_page.load(Ordering::Relaxed))
     }
 
-    /// Counts a page that was lent past the machine, of bytes up to byte `end`.
+    /// Counts a page that was pinned without the machine and ends at byte `end`.
     #[inline]
     pub(crate) fn held(&self, bytes: u64, end: u64) {
         let line = self.own();
@@ -107,19 +113,18 @@ impl ReadCounters {
         line.passed_end.store(end, Ordering::Relaxed);
     }
 
-    /// What the calling thread reads through the kernel's cache.
+    /// Returns the counters of the calling thread for reads through the kernel page cache.
     #[inline]
     pub(crate) fn kernel_reads(&self) -> KernelReads<'_> {
         KernelReads { line: self.own() }
     }
 
-    /// Tells where the last reads past the machine ended, one of each line, each
-    /// once: that of the calling thread last, since only its own reads have an
-    /// order with what it does next.
+    /// Reports the ends of the last reads that bypassed the machine, each once. The calling
+    /// thread's comes last, because only its own reads are ordered with its next action.
     pub(crate) fn take_passed(&self, mut passed: impl FnMut(u64)) {
         let (up_to_own, others) = self.lines.split_at(self.place(thread_number()) + 1);
         for lines in [others, up_to_own] {
-            // Looked at first: a line that says nothing is not taken from its thread.
+            // Checked with a load first, so that a slot without news keeps its cache line.
             let is_new =
                 |line: &&PaddedCounters| line.passed_end.load(Ordering::Relaxed) != NOT_PASSED;
             for line in lines.iter().filter_map(ForkLocal::get).filter(is_new) {
@@ -129,8 +134,7 @@ impl ReadCounters {
         }
     }
 
-    /// Counts one read through the machine, of bytes up to byte `end`: how many there are, and those
-    /// that were there.
+    /// Counts a read through the machine that ends at byte `end`: total bytes and cached bytes.
     pub(crate) fn through(&self, bytes: u64, cached_bytes: u64, end: u64) {
         self.own().last_page.store(page_before(end), Ordering::Relaxed);
         for (counter, value) in self.through_bytes.iter().zip([bytes, cached_bytes]) {
@@ -138,8 +142,8 @@ impl ReadCounters {
         }
     }
 
-    /// The bytes of all reads, those of them that were there, those that were read through the kernel's cache, and those of these
-    /// that it had.
+    /// Returns four sums of bytes: all reads, the cached part, reads through the kernel page cache,
+    /// and their cached part.
     pub(crate) fn sums(&self) -> [u64; 4] {
         let own = |line: &PaddedCounters| {
             line.copied_bytes.load(Ordering::Relaxed) + line.held_bytes.load(Ordering::Relaxed)
@@ -161,19 +165,20 @@ impl ReadCounters {
         ]
     }
 
-    /// Whether the last read of some thread ended at `offset`: who goes on from there may be a task that another thread runs now.
+    /// True if the last read of any thread ended at `offset`. A task that continues there may run
+    /// on another thread now.
     pub(crate) fn has_end_at(&self, offset: u64) -> bool {
         let lines = self.lines.iter().filter_map(ForkLocal::get);
         lines.into_iter().any(|line| line.passed_end.load(Ordering::Relaxed) == offset)
     }
 
-    /// The line of the calling thread, unless others have its slot.
+    /// Counters of the calling thread's slot. Threads may share a slot.
     #[inline]
     fn own(&self) -> &PaddedCounters {
         self.line(thread_number())
     }
 
-    /// The line of a slot, made now if it is not there.
+    /// Counters of a slot, allocated on first use.
     #[inline]
     fn line(&self, slot: usize) -> &PaddedCounters {
         let Ok(line) = self.lines[self.place(slot)]
@@ -181,40 +186,41 @@ impl ReadCounters {
         line
     }
 
-    /// Where the line of a slot is.
+    /// Index of the counters of a slot.
     #[inline]
     fn place(&self, slot: usize) -> usize {
         slot & (self.lines.len() - 1)
     }
 }
 
-/// What one thread reads of one file through the kernel's cache.
+/// Counters of one thread's reads of one file through the kernel page cache.
 #[derive(Clone, Copy)]
 pub(crate) struct KernelReads<'a> {
     line: &'a PaddedCounters,
 }
 
 impl KernelReads<'_> {
-    /// Which of its next reads are looked at.
+    /// Selects the next reads whose residency is checked.
     #[inline]
     pub(crate) fn residency_sampling(&self) -> &ResidencySampling {
         &self.line.residency_sampling
     }
 
-    /// Which of its next reads that are only begun, to be made later, are asked about: that those that were begun are
-    /// held when they are made says nothing of others.
+    /// Selects the asynchronous reads whose residency is checked at their start. They are sampled
+    /// separately: when such a read finishes, its pages are resident because it was started, which
+    /// says nothing about other reads.
     pub(crate) fn begun(&self) -> &ResidencySampling {
         &self.line.begun
     }
 
-    /// Counts a read of bytes up to byte `end`, `demand` of which the kernel did not have.
+    /// Counts a read that ends at byte `end`. `demand` bytes were not in the kernel page cache.
     #[inline]
     pub(crate) fn counted(&self, bytes: u64, demand: u64, end: u64) {
         self.line.kernel_bytes.fetch_add(bytes, Ordering::Relaxed);
         if demand > 0 {
             self.line.kernel_demand_bytes.fetch_add(demand, Ordering::Relaxed);
         }
-        // It has gone elsewhere.
+        // The read does not continue the run.
         if self.line.passed_end.load(Ordering::Relaxed) != end - bytes {
             self.line.run_from.store(end - bytes, Ordering::Relaxed);
             let alone_from = self.line.alone_from.load(Ordering::Relaxed);
@@ -225,53 +231,56 @@ impl KernelReads<'_> {
         self.line.passed_end.store(end, Ordering::Relaxed);
     }
 
-    /// The law is shown a read up to byte `end`.
+    /// Records that the policy was shown a read up to byte `end`.
     pub(crate) fn shown(&self, end: u64) {
         self.line.shown_end.store(end, Ordering::Relaxed);
     }
 
-    /// Whether what goes on from the read that the law was shown last is to be read without the kernel's readahead.
+    /// Sets if the continuation of the last read shown to the policy is read without kernel
+    /// readahead.
     pub(crate) fn goes_on_alone(&self, goes_on_alone: bool) {
         let end = self.line.shown_end.load(Ordering::Relaxed);
         let from = if goes_on_alone { end } else { NOT_PASSED };
         self.line.alone_from.store(from, Ordering::Relaxed);
     }
 
-    /// Up to which byte the law was shown the run that a read from `offset` on continues, where it is read without the
-    /// kernel's readahead.
+    /// Returns the offset up to which the policy knows the run that a read from `offset` on
+    /// continues, if the run is read without kernel readahead.
     pub(crate) fn alone_from(&self, offset: u64) -> Option<u64> {
         let from = self.line.alone_from.load(Ordering::Relaxed);
         (from <= offset && self.last_end() == Some(offset)).then_some(from)
     }
 
-    /// Where the run began that a read of so many bytes from `offset` on continues, if the law has not seen its last read and the run
-    /// is shorter than this one: then it is what follows a header, and not a stream.
+    /// Returns the start of the run that a read of `bytes` bytes from `offset` on continues. `None`
+    /// if the policy has seen the last read of the run, or if the run is not shorter than this
+    /// read. The run is then a header and its record, and not a stream.
     pub(crate) fn header_from(&self, offset: u64, bytes: u64) -> Option<u64> {
         let from = self.line.run_from.load(Ordering::Relaxed);
-        // What was read of memory of our own meanwhile may have ended before it.
+        // A read of own memory meanwhile may have ended before the run.
         let is_shorter = offset.checked_sub(from).is_some_and(|run| run < bytes);
         (self.goes_on_unseen(offset) && is_shorter).then_some(from)
     }
 
-    /// Whether a read from `offset` on continues its last one, and the law has not seen that.
+    /// True if a read from `offset` on continues the last one and the policy has not seen that one.
     pub(crate) fn goes_on_unseen(&self, offset: u64) -> bool {
         self.last_end() == Some(offset) && self.line.shown_end.load(Ordering::Relaxed) != offset
     }
 
-    /// Where its last read past the machine ended; `None` where it made none, or that was told.
+    /// End of the last read that bypassed the machine. `None` if there was none or if it was
+    /// reported.
     pub(crate) fn last_end(&self) -> Option<u64> {
         let end = self.line.passed_end.load(Ordering::Relaxed);
         (end != NOT_PASSED).then_some(end)
     }
 }
 
-/// The page that holds the byte before `end`.
+/// Page of the byte before `end`.
 #[inline]
 fn page_before(end: u64) -> u64 {
     end.saturating_sub(1) / PAGE_BYTES
 }
 
-/// The number of the calling thread, from 0 in the order in which they came.
+/// Number of the calling thread, from 0 in the order of the first calls.
 #[inline]
 pub(crate) fn thread_number() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
@@ -343,7 +352,7 @@ mod tests {
         reads.goes_on_alone(true);
         read(100, 30);
         assert_eq!([130, 131].map(|offset| reads.alone_from(offset)), [Some(130), None]);
-        // Two that the law didn't see.
+        // Two reads that the policy did not see.
         read(130, 20);
         read(150, 50);
         assert_eq!(reads.alone_from(200), Some(130));

@@ -1,42 +1,42 @@
-//! Who copies from the cache now, for the one who takes frames away.
+//! Registry of the copies in progress, for the thread that reclaims frames.
 //!
-//! A reader that takes no lock says, before it looks anything up, from which 64 KiB
-//! of which file it is about to copy: it *signs in*, in one of a few slots. Who
-//! wants a frame first makes its page unfindable, and then looks whether anybody is
-//! signed in for the 64 KiB around it. So a copy costs one atomic change of a
-//! cache line that nobody else writes to, however many pages it is of, and two
-//! readers of the same pages write to no line together.
+//! A reader without a lock *signs in* before a lookup: it writes into a slot the file and the 64
+//! KiB group that it will copy from. A thread that wants a frame first makes its page unfindable
+//! and then checks the slots for its group. A copy therefore costs one atomic change of a cache
+//! line that no other thread writes to, for any number of pages. Two readers of the same pages
+//! share no cache line.
 //!
-//! Nobody waits for a reader: the memory that it copies to may be swapped out, or be filled by
-//! somebody who is late. Who wants the frame takes another, or comes again.
+//! The reclaiming thread never waits for a reader: the destination of the copy may be swapped out,
+//! or be filled by a slow thread. It takes another frame or tries again later.
 //!
-//! Both sides write one word and then read the other's: at least one of them sees
-//! the other, since all four accesses are sequentially consistent (the pattern is
-//! Dekker's; as in hazard pointers, Michael 2004).
+//! Both sides write one word and then read the other's. At least one of them sees the other,
+//! because all four accesses are sequentially consistent (Dekker's pattern, as in hazard pointers,
+//! Michael 2004).
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 use super::index::{Atomics, GROUP_LOG2, Word};
 
-/// Of a slot's word: somebody is signed in.
+/// Bit of a slot's word: a reader is signed in.
 const ACTIVE: u64 = 1;
-/// Counts who signs in: so one that was seen is told from the next.
+/// Step of the sign-in counter in a slot's word. The counter distinguishes successive readers.
 const TURN: u64 = 2;
-/// The bits of ACTIVE and the count, which lie where a key has the page in its group.
+/// Mask of ACTIVE and the counter. In a key, these bits are the page's position in its group.
 const LOW: u64 = (1 << GROUP_LOG2) - 1;
 
-/// The slots.
+/// All slots of a cache.
 pub(crate) struct Readers<A: Atomics> {
     slots: Box<[ReaderSlot<A>]>,
 }
 
-/// A cache line of its own.
+/// One slot, in a cache line of its own.
 #[repr(align(64))]
 struct ReaderSlot<A: Atomics> {
+    /// Key of the signed-in group, with [`ACTIVE`] and the sign-in counter in the low bits.
     word: A::Key,
 }
 
-/// Somebody is signed in, until this is dropped.
+/// Guard of a signed-in reader. Dropping it signs out.
 pub(crate) struct ReaderGuard<'a, A: Atomics> {
     word: &'a A::Key,
     value: u64,
@@ -44,19 +44,18 @@ pub(crate) struct ReaderGuard<'a, A: Atomics> {
 }
 
 impl<A: Atomics> Readers<A> {
-    /// So many slots, a power of two: so many copies at a time.
+    /// Creates slots for `slots` simultaneous copies, a power of two.
     pub(crate) fn new(slots: usize) -> Readers<A> {
         debug_assert!(slots.is_power_of_two());
         Readers { slots: (0..slots).map(|_| ReaderSlot { word: A::Key::new(0) }).collect() }
     }
 
-    /// How many slots there are.
     pub(crate) fn slots(&self) -> usize {
         self.slots.len()
     }
 
-    /// Signs in for the group of `key`, in slot `wish` if that is free; `None`
-    /// if none is.
+    /// Signs in for the group of `key`, in slot `wish` if it is free. Returns `None` if no slot is
+    /// free.
     #[inline]
     pub(crate) fn sign_in(&self, key: u64, wish: usize) -> Option<ReaderGuard<'_, A>> {
         (wish..wish + self.slots.len()).find_map(|at| {
@@ -73,42 +72,42 @@ impl<A: Atomics> Readers<A> {
         })
     }
 
-    /// Whether somebody is signed in for the group of `key`.
+    /// True if a reader is signed in for the group of `key`.
     pub(crate) fn are_in(&self, key: u64) -> bool {
         A::fence();
         self.slots.iter().any(|ReaderSlot { word }| is_in(word.load(SeqCst), key))
     }
 
-    /// Who is signed in for the group of `key`.
+    /// Returns the readers that are signed in for the group of `key`.
     pub(crate) fn who_is_in(&self, key: u64) -> Copies {
         A::fence();
         let words = self.slots.iter().map(|ReaderSlot { word }| word.load(SeqCst)).enumerate();
         Copies(words.filter(|&(_, word)| is_in(word, key)).collect())
     }
 
-    /// Whether all of them have signed out, or moved on.
+    /// True if all these readers have signed out or moved on.
     pub(crate) fn are_over(&self, copies: &mut Copies) -> bool {
         copies.0.retain(|&(slot, word)| self.slots[slot].word.load(Acquire) == word);
         copies.0.is_empty()
     }
 }
 
-/// Who was signed in for a group at some moment: the slots, and what they held.
+/// Readers of a group at some moment: slots and their words.
 #[derive(Debug)]
 pub(crate) struct Copies(Vec<(usize, u64)>);
 
 impl<A: Atomics> ReaderGuard<'_, A> {
-    /// Which slot it is signed in: nobody else is as long as this lives.
+    /// Slot of the reader. No other thread uses it while this guard lives.
     pub(crate) fn slot(&self) -> usize {
         self.slot
     }
 
-    /// Whether what it is signed in for has the page of `key`.
+    /// True if the group that the reader is signed in for contains the page of `key`.
     pub(crate) fn covers(&self, key: u64) -> bool {
         self.value & !LOW == key & !LOW
     }
 
-    /// Signs in for the group of another key.
+    /// Moves the sign-in to the group of another key.
     pub(crate) fn move_on(&mut self, key: u64) {
         self.value = signed_in(key, self.value);
         self.word.store(self.value, SeqCst);
@@ -123,11 +122,12 @@ impl<A: Atomics> Drop for ReaderGuard<'_, A> {
     }
 }
 
+/// True if the word of a slot is signed in for the group of `key`.
 fn is_in(word: u64, key: u64) -> bool {
     word & ACTIVE != 0 && word & !LOW == key & !LOW
 }
 
-/// The word of a slot with somebody signed in, after `before`.
+/// Word of a slot with a reader for `key`, after the word `before`.
 fn signed_in(key: u64, before: u64) -> u64 {
     key & !LOW | before.wrapping_add(TURN) & LOW | ACTIVE
 }

@@ -1,9 +1,9 @@
-//! Whether anything stays behind once nobody uses an engine any more: for the [simulation](crate::simulation).
+//! Leak check of an engine that is no longer used, for the [simulation](crate::simulation).
 
 use super::Engine;
 
 impl Engine {
-    /// What is under way, for who looks why a run doesn't come to its end; nobody has the lock.
+    /// Describes the work in flight, to diagnose a run that does not end. The lock must be free.
     pub(crate) fn told(&self) -> String {
         let Some(state) = self.state.peek() else { return "the engine is locked".to_owned() };
         let in_flight = &state.in_flight;
@@ -26,14 +26,14 @@ impl Engine {
         )
     }
 
-    /// Takes in all that is under way, and looks what is left; nobody uses the engine meanwhile, and `held` guards are
-    /// still there.
+    /// Completes all work in flight and checks for leaks. The engine must be unused, except that
+    /// `held` pages are still pinned by guards.
     ///
     /// # Errors
-    /// Something is left; says what.
+    /// Describes the first leak found.
     pub(crate) fn settled(&self, held: u32) -> Result<(), String> {
         let mut state = self.lock();
-        // A scheduler may hold requests back for a while, for whom nobody waits any more.
+        // A scheduler may hold back requests of abandoned reads for a while.
         while state.machine.meter().in_device() > 0
             || state.machine.next_wake().is_some() && !state.in_flight.reads.is_empty()
         {

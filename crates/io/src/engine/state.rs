@@ -1,12 +1,12 @@
-//! What one caller at a time does: reads are started, requests go out,
-//! completions come in, and those who wait are found.
+//! The engine's state under the lock: it starts reads, submits requests, takes in completions, and
+//! finds the waiting threads and tasks.
 //!
-//! Nothing here sleeps, makes a system call or runs code of others: that is written down, and done once the
-//! lock is free again (see [locked](super::locked)).
+//! This module never sleeps, makes no system call and runs no foreign code. These actions are
+//! recorded and performed after the lock is released (see [locked](super::locked)).
 //!
-//! A read that is done keeps its pages until somebody takes them. Should another
-//! one wait for memory meanwhile, its bytes are copied to memory of their own, and its pages given back:
-//! so no read ever waits for a reader that doesn't come.
+//! A completed read keeps its pages until it is taken. If another read waits for memory meanwhile,
+//! the bytes are copied to separate memory and the pages are released. No read therefore waits for
+//! a slow reader.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -29,28 +29,27 @@ use crate::clock::Clock;
 use crate::copied::Copied;
 use crate::points;
 
-/// The state of an engine.
 pub(crate) struct EngineState {
     pub(crate) machine: Machine,
     pub(crate) in_flight: InFlight,
     frame_cache: Arc<FrameCache>,
     pub(super) clock: Clock,
-    /// Pages that batches lend now, and how many they may.
+    /// Number of pages that batches pin now, and its limit.
     pub(super) lent_pages: u64,
     pub(super) lent_pages_max: u64,
     pub(super) open: OpenFiles,
-    /// By the number of the handle.
+    /// By handle number.
     pub(super) in_use: Vec<InUse>,
-    /// Files without handles, some of whose pages are still on their way.
+    /// Files without handles that still have pages in flight.
     pub(super) removing: Vec<OpenHandle>,
-    /// The reactor sleeps, and watches over nobody.
+    /// True while the reactor sleeps without a timeout.
     pub(crate) is_reactor_idle: bool,
     pub(crate) is_closing: bool,
-    /// When so much memory is in use, it is looked how much there is.
+    /// Number of bytes in use at which the spare memory is measured.
     pub(super) memory_due_bytes: u64,
-    /// And when so much had to be read anew.
+    /// Number of bytes read again after eviction at which the spare memory is measured.
     pub(super) returned_due_bytes: u64,
-    /// Completions that were just collected; empty in between.
+    /// Completions just collected; otherwise empty.
     collected: Vec<Completion>,
 }
 
@@ -80,8 +79,8 @@ impl EngineState {
         }
     }
 
-    /// Nobody waits for the queue any more: what is done is given back, what is
-    /// under way when it is done.
+    /// Closes a queue that no one waits for. Its completed reads are released now, and reads in
+    /// flight when they are done.
     pub(crate) fn close_queue(&mut self, queue: QueueId) {
         while let Some(id) = self.in_flight.pop_done(queue) {
             let now = self.clock.now();
@@ -102,7 +101,7 @@ impl EngineState {
     /// Starts a read in a queue.
     ///
     /// # Errors
-    /// The machine refuses it.
+    /// The machine rejects the read.
     pub(crate) fn start(
         &mut self,
         handle: &Handle,
@@ -117,11 +116,11 @@ impl EngineState {
         Ok(())
     }
 
-    /// As [`start`](EngineState::start), for a thread that is about to wait. It may be given a request of the read to carry by
-    /// itself, and then [tells](EngineState::complete_own) what came of it.
+    /// Like [`start`](EngineState::start), for a thread that is about to wait. If the result is a
+    /// request, the thread executes it and then calls [`complete_own`](EngineState::complete_own).
     ///
     /// # Errors
-    /// As there.
+    /// The machine rejects the read.
     pub(crate) fn start_here(
         &mut self,
         handle: &Handle,
@@ -138,8 +137,9 @@ impl EngineState {
         Ok(self.in_flight.own.take())
     }
 
-    /// As [`begin`](EngineState::begin), for a read alone. Where as many are under way as may be, what is completed is
-    /// taken in before it is refused: of reads that were given up, nobody else takes it in.
+    /// Like [`begin`](EngineState::begin), for a single read. At the limit of reads, it takes in
+    /// completions and tries once more: abandoned reads may be done without a thread that takes
+    /// them in.
     fn begin_in_room(
         &mut self,
         now: Time,
@@ -156,7 +156,8 @@ impl EngineState {
         }
     }
 
-    /// Gives a read to the machine; what it asks for is sent out by `pump`, and `ticket` comes back with it.
+    /// Gives a read to the machine. `pump` submits its requests. `ticket` is returned with the
+    /// completed read.
     pub(super) fn begin(
         &mut self,
         now: Time,
@@ -183,7 +184,7 @@ impl EngineState {
         Ok(read)
     }
 
-    /// Does to the machine what `change` does, and sends out what it made.
+    /// Applies `change` to the machine and submits the resulting requests.
     pub(crate) fn command<T>(&mut self, change: impl FnOnce(&mut Machine, Time) -> T) -> T {
         let now = self.clock.now();
         self.machine.take_returned(now);
@@ -192,14 +193,13 @@ impl EngineState {
         result
     }
 
-    /// Gives the list of frames of a read back, for its room, and its pages; what that makes possible
-    /// is sent out by `pump`.
+    /// Releases a completed read with its pages and keeps its frame list. `pump` must follow.
     pub(super) fn give_back(&mut self, now: Time, id: InFlightId, completed: CompletedRead) {
         self.in_flight.reads[id].completed = completed;
         self.release(now, id);
     }
 
-    /// Gives a read that is done back, and its pages, and closes the queue of which it was the only one.
+    /// Releases a completed read with its pages, and closes its queue, which has no other reads.
     pub(super) fn give_back_and_close(
         &mut self,
         now: Time,
@@ -214,7 +214,7 @@ impl EngineState {
         self.pump(now);
     }
 
-    /// Gives a read that is done back, and its pages; what that makes possible is sent out by `pump`.
+    /// Releases a completed read with its pages. `pump` must follow.
     fn release(&mut self, now: Time, id: InFlightId) {
         let InFlightRead { handle, read, completed, .. } = self.in_flight.reads.remove(id);
         let mut frames = completed.frames;
@@ -226,7 +226,7 @@ impl EngineState {
         self.read_ended(handle);
     }
 
-    /// Turns the machine: sends out what it has for the storage, takes in what is done.
+    /// Steps the machine until it is idle: submits its requests and takes its completed reads.
     pub(super) fn pump(&mut self, now: Time) {
         loop {
             self.machine.turn(now, &mut self.in_flight);
@@ -254,7 +254,7 @@ impl EngineState {
         }
     }
 
-    /// Reads that nobody wanted have ended, if there are any.
+    /// Ends the abandoned reads that are done. Returns false if there are none.
     fn end_abandoned(&mut self) -> bool {
         let mut has_some = false;
         while let Some(handle) = self.in_flight.abandoned.pop() {
@@ -264,8 +264,8 @@ impl EngineState {
         has_some
     }
 
-    /// The request has been carried, with this outcome, by the thread that it was given to; gives the time now. What that
-    /// makes possible is sent out by `pump`.
+    /// Completes a request that a thread has executed itself, and returns the current time. `pump`
+    /// must follow.
     pub(crate) fn complete_own(&mut self, own: OwnRequest, outcome: Outcome) -> Time {
         let OwnRequest { request, progress } = own;
         let now = self.clock.now();
@@ -276,7 +276,7 @@ impl EngineState {
         }
         self.machine.handle_completion(now, Completion::at(now, request.id, outcome));
         if self.machine.meter().in_device() > self.in_flight.own_under_way {
-            // What the storage carries, read ahead for one, may be there too.
+            // Requests that the storage executes, such as prefetches, may be complete too.
             self.take_in(Ok(false));
         } else {
             self.machine.tell(now, &mut self.in_flight);
@@ -284,8 +284,8 @@ impl EngineState {
         now
     }
 
-    /// Copies the bytes of reads that are done, and that nobody has come for, out of
-    /// their frames; true if there were any.
+    /// Copies the bytes of completed reads that are not taken out of their frames. Returns false if
+    /// there are none.
     fn copy_out_all(&mut self, now: Time) -> bool {
         let is_done = |read: &InFlightRead| read.queue.is_none() && read.completed.result.is_some();
         let reads = self.in_flight.reads.iter().filter(|(_, read)| is_done(read));
@@ -293,8 +293,8 @@ impl EngineState {
         done.into_iter().map(|id| self.copy_out(now, id)).fold(false, |any, one| any | one)
     }
 
-    /// Copies the bytes of a read that is done out of their frames; false if they
-    /// are out of them.
+    /// Copies the bytes of a completed read out of their frames. Returns false if that was done
+    /// before.
     pub(super) fn copy_out(&mut self, now: Time, id: InFlightId) -> bool {
         let InFlightRead { completed, read, .. } = &mut self.in_flight.reads[id];
         let Some(read) = read.take_if(|_| completed.copied.is_none()) else { return false };
@@ -312,17 +312,17 @@ impl EngineState {
         true
     }
 
-    /// What carries the bytes of files of this machine.
+    /// I/O backend of the files of this machine.
     pub(crate) fn backend(&self) -> Option<BackendInUse> {
         self.in_flight.files.backend()
     }
 
-    /// Whether somebody sleeps in the storage.
+    /// True if a leader sleeps in the storage.
     pub(crate) fn is_led(&self) -> bool {
         self.in_flight.lead.is_taken
     }
 
-    /// Begins to lead; gives the term, and the time at which to wake up in any case.
+    /// Makes the calling thread the leader. Returns its term and the latest time to wake up.
     pub(crate) fn lead(&mut self, queue: Option<QueueId>) -> (u64, Option<Time>) {
         let until = self.machine.next_wake();
         let term = self.in_flight.lead.term + 1;
@@ -331,8 +331,8 @@ impl EngineState {
         (term, until)
     }
 
-    /// The leader's sleep is over: takes in what is completed. It is still the leader unless
-    /// another took its place meanwhile.
+    /// Ends the leader's sleep and takes in completions. The leader keeps its role only if no other
+    /// thread has replaced it.
     pub(crate) fn led(&mut self, term: u64, slept: Result<bool, BackendError>) {
         let lead = &mut self.in_flight.lead;
         if lead.term == term {
@@ -341,8 +341,8 @@ impl EngineState {
         self.take_in(slept);
     }
 
-    /// Who waits behind a leader has waited for long: if there is something to be taken in, the leader
-    /// doesn't come for it (it is stopped, or gets no processor), and its place is free.
+    /// Called by a thread that has waited long behind a leader. If completions are available, the
+    /// leader is stalled (stopped, or without a processor) and loses its role.
     pub(crate) fn take_in_for_the_leader(&mut self) {
         if self.take_in(Ok(false)) && self.in_flight.lead.is_taken {
             self.in_flight.lead.is_taken = false;
@@ -350,7 +350,8 @@ impl EngineState {
         }
     }
 
-    /// Takes in what is completed, if it was awaited as `slept` says; true if there was something.
+    /// Takes in completions. `slept` is the result of the sleep before; `Ok(true)` means that a
+    /// reader waited. Returns true if there were any completions.
     pub(crate) fn take_in(&mut self, slept: Result<bool, BackendError>) -> bool {
         let in_flight = &mut self.in_flight;
         let is_demand = slept == Ok(true);
@@ -371,7 +372,7 @@ impl EngineState {
         has_some
     }
 
-    /// Whether to wake the reactor: to lead, or to watch over whoever does.
+    /// True if the reactor must be woken, to lead or to monitor the leader.
     pub(super) fn call_reactor(&mut self) -> bool {
         self.in_flight.has_tasks()
             && (std::mem::take(&mut self.is_reactor_idle) || !self.in_flight.lead.is_taken)

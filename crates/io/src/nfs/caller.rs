@@ -1,42 +1,43 @@
-//! Who makes calls: it hears what they bring, and has the memory for the data of its READs.
+//! Interface to the maker of calls, which receives their results and owns the memory for the data
+//! of its READs.
 
 use super::calls::DataHead;
 use super::client::CallId;
 use super::rpc::CallError;
 use super::xdr::Garbled;
 
-/// What a call brought.
+/// Results of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Results<'a> {
-    /// All of it.
+    /// All bytes of the results.
     Here(&'a [u8]),
-    /// The head of a READ's results, whose data is where it belongs.
+    /// Head of a READ's results. The data is already in the caller's memory.
     Landed(DataHead),
 }
 
-/// Who makes the calls.
+/// Maker of calls.
 pub(crate) trait Caller {
-    /// A call has ended. On results it says whether they could be
-    /// understood: `Garbled` has the call sent again.
+    /// Called at the end of a call. `Garbled` means that the results could not be decoded, and the
+    /// call is sent again.
     fn ended(
         &mut self,
         call: CallId,
         results: Result<Results<'_>, CallError>,
     ) -> Result<(), Garbled>;
 
-    /// Takes data of a READ under way, from byte `at` of its reply's data on.
+    /// Copies data of a READ in flight, from byte `at` of its reply's data on.
     fn take(&mut self, call: CallId, at: usize, data: &[u8]);
 
-    /// Adds to `pieces` the memory for `bytes` bytes of data of a READ under way, from byte `at` of
-    /// its reply's data on; of as many of them as 1,000 pieces hold.
+    /// Adds to `pieces` the memory for `bytes` bytes of data of a READ in flight, from byte `at` of
+    /// its reply's data on. Adds at most 1,000 pieces.
     fn room(&self, call: CallId, at: usize, bytes: usize, pieces: &mut Vec<libc::iovec>);
 }
 
-/// Hears of the end of calls that are no READs, as [`Caller::ended`] does.
+/// Receives the end of calls other than READs, as [`Caller::ended`] does.
 pub(crate) type CallEndFn<'a> =
     dyn FnMut(CallId, Result<&[u8], CallError>) -> Result<(), Garbled> + 'a;
 
-/// Makes no READs, and hears the results of its calls whole.
+/// Caller without READs, which receives the results of its calls as a whole.
 pub(crate) struct Hearing<'a>(pub(crate) &'a mut CallEndFn<'a>);
 
 impl Caller for Hearing<'_> {

@@ -1,10 +1,11 @@
-//! The procedures of NFS version 3 (RFC 1813) that reading a file takes: how
-//! their arguments are written, and what their results say.
+//! The procedures of NFS version 3 (RFC 1813) that are needed to read a file: encoding of their
+//! arguments and decoding of their results.
 
 use super::rpc::Procedure;
 use super::status::Status;
 use super::xdr::{Garbled, XdrReader, put_opaque, put_u32, put_u64};
 
+/// RPC program number of NFS (RFC 1813).
 pub(crate) const PROGRAM: u32 = 100_003;
 
 const fn procedure(number: u32) -> Procedure {
@@ -18,16 +19,16 @@ pub(crate) const READLINK: Procedure = procedure(5);
 pub(crate) const READ: Procedure = procedure(6);
 pub(crate) const FSINFO: Procedure = procedure(19);
 
-/// The bit of ACCESS for reading a file's bytes.
+/// Bit of ACCESS for reading a file's bytes.
 pub(crate) const ACCESS_READ: u32 = 1;
 
-/// The longest path that a symbolic link may hold: Linux's `PATH_MAX`.
+/// Longest path of a symbolic link in bytes: Linux's `PATH_MAX`.
 pub(crate) const LINK_BYTES_MAX: usize = 4096;
 
-/// A file handle's largest size.
+/// Largest file handle in bytes (`NFS3_FHSIZE` in RFC 1813).
 pub(crate) const HANDLE_BYTES_MAX: usize = 64;
 
-/// How the server names a file: bytes that mean something to it alone.
+/// The server's identifier of a file, opaque to clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileHandle {
     bytes: [u8; HANDLE_BYTES_MAX],
@@ -35,20 +36,19 @@ pub struct FileHandle {
 }
 
 impl FileHandle {
-    /// The handle of these bytes: 64 at most.
+    /// Creates a handle of at most 64 bytes.
     pub(crate) fn new(bytes: &[u8]) -> Result<FileHandle, Garbled> {
         let mut handle = FileHandle { bytes: [0; HANDLE_BYTES_MAX], count: bytes.len() as u8 };
         handle.bytes.get_mut(..bytes.len()).ok_or(Garbled)?.copy_from_slice(bytes);
         Ok(handle)
     }
 
-    /// Its bytes.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.count)]
     }
 }
 
-/// What a name on the server stands for.
+/// Kind of a name on the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileKind {
     /// A regular file.
@@ -61,33 +61,33 @@ pub enum FileKind {
     Special,
 }
 
-/// What the server told of a file.
+/// Attributes of a file, as the server reported them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attributes {
-    /// What it is.
+    /// Kind of the file.
     pub kind: FileKind,
-    /// Its length in bytes.
+    /// Length in bytes.
     pub bytes: u64,
-    /// The file system on the server that it belongs to.
+    /// File system on the server that contains the file.
     pub fsid: u64,
-    /// Its number there.
+    /// Number of the file in its file system.
     pub fileid: u64,
-    /// When its bytes were changed last: seconds and nanoseconds by the server's clock.
+    /// Time of the last change of its bytes: seconds and nanoseconds by the server's clock.
     pub modified: (u32, u32),
-    /// When it, or what is told of it here, was changed last.
+    /// Time of the last change of the file or of its attributes.
     pub changed: (u32, u32),
 }
 
-/// How much the server takes, from FSINFO.
+/// Limits of the server, from FSINFO.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FsInfo {
-    /// The largest READ that it takes, in bytes.
+    /// Largest READ that the server accepts, in bytes.
     pub read_bytes_max: u32,
-    /// The READ that it prefers, in bytes.
+    /// READ size that the server prefers, in bytes.
     pub read_bytes_preferred: u32,
 }
 
-/// What the reply to a READ says before its data.
+/// Head of the reply to a READ, before its data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DataHead {
     pub(crate) attributes: Option<Attributes>,
@@ -95,39 +95,39 @@ pub(crate) struct DataHead {
     pub(crate) bytes: u32,
 }
 
-/// Results, or the server's word on why there are none.
+/// Results, or the server's error status.
 pub(crate) type CallResult<T> = Result<Result<T, Status>, Garbled>;
 
-/// The arguments of GETATTR, READLINK and FSINFO.
+/// Encodes the arguments of GETATTR, READLINK and FSINFO.
 pub(crate) fn put_handle(to: &mut Vec<u8>, file: &FileHandle) {
     put_opaque(to, file.bytes());
 }
 
-/// The arguments of LOOKUP.
+/// Encodes the arguments of LOOKUP.
 pub(crate) fn put_lookup(to: &mut Vec<u8>, directory: &FileHandle, name: &[u8]) {
     put_handle(to, directory);
     put_opaque(to, name);
 }
 
-/// The arguments of ACCESS.
+/// Encodes the arguments of ACCESS.
 pub(crate) fn put_access(to: &mut Vec<u8>, file: &FileHandle, wanted: u32) {
     put_handle(to, file);
     put_u32(to, wanted);
 }
 
-/// The arguments of READ.
+/// Encodes the arguments of READ.
 pub(crate) fn put_read(to: &mut Vec<u8>, file: &FileHandle, offset: u64, bytes: u32) {
     put_handle(to, file);
     put_u64(to, offset);
     put_u32(to, bytes);
 }
 
-/// The results of GETATTR.
+/// Decodes the results of GETATTR.
 pub(crate) fn attributes_told(results: &[u8]) -> CallResult<Attributes> {
     told(results, attributes)
 }
 
-/// The results of LOOKUP: the handle, and the attributes if the server gives them.
+/// Decodes the results of LOOKUP: the handle, and the attributes if the server includes them.
 pub(crate) fn lookup_told(results: &[u8]) -> CallResult<(FileHandle, Option<Attributes>)> {
     told(results, |reader| {
         let file = FileHandle::new(reader.opaque(HANDLE_BYTES_MAX)?)?;
@@ -137,7 +137,7 @@ pub(crate) fn lookup_told(results: &[u8]) -> CallResult<(FileHandle, Option<Attr
     })
 }
 
-/// The results of ACCESS: the bits that are granted.
+/// Decodes the results of ACCESS: the granted bits.
 pub(crate) fn access_told(results: &[u8]) -> CallResult<u32> {
     told(results, |reader| {
         attributes_if_any(reader)?;
@@ -145,7 +145,7 @@ pub(crate) fn access_told(results: &[u8]) -> CallResult<u32> {
     })
 }
 
-/// The results of READLINK: the path that the link holds.
+/// Decodes the results of READLINK: the path in the link.
 pub(crate) fn link_told(results: &[u8]) -> CallResult<Vec<u8>> {
     told(results, |reader| {
         attributes_if_any(reader)?;
@@ -153,7 +153,7 @@ pub(crate) fn link_told(results: &[u8]) -> CallResult<Vec<u8>> {
     })
 }
 
-/// The results of FSINFO.
+/// Decodes the results of FSINFO.
 pub(crate) fn fs_info_told(results: &[u8]) -> CallResult<FsInfo> {
     told(results, |reader| {
         attributes_if_any(reader)?;
@@ -164,7 +164,7 @@ pub(crate) fn fs_info_told(results: &[u8]) -> CallResult<FsInfo> {
     })
 }
 
-/// The results of a READ of `asked_bytes` bytes: head and data.
+/// Decodes the results of a READ of `asked_bytes` bytes: head and data.
 pub(crate) fn data_told(results: &[u8], asked_bytes: u32) -> CallResult<(DataHead, &[u8])> {
     told(results, |reader| {
         let head = data_head(reader, asked_bytes)?;
@@ -172,8 +172,9 @@ pub(crate) fn data_told(results: &[u8], asked_bytes: u32) -> CallResult<(DataHea
     })
 }
 
-/// The same of results whose data is still on its way: the head, and the data so far
-/// with what follows it. `None` as long as the head isn't there, and where there will be no data.
+/// Decodes the head of the results of a READ whose data is still arriving. Also returns the
+/// received data and the bytes behind it. `None` while the head is incomplete, and if there will be
+/// no data.
 pub(crate) fn data_begun(results: &[u8], asked_bytes: u32) -> Option<(DataHead, &[u8])> {
     let mut reader = XdrReader::new(results);
     if reader.u32() != Ok(0) {
@@ -183,18 +184,20 @@ pub(crate) fn data_begun(results: &[u8], asked_bytes: u32) -> Option<(DataHead, 
     Some((head, reader.rest()))
 }
 
+/// Decodes the head of a READ's results, and checks it with the requested number of bytes.
 fn data_head(reader: &mut XdrReader<'_>, asked_bytes: u32) -> Result<DataHead, Garbled> {
     let attributes = attributes_if_any(reader)?;
     let bytes = reader.u32()?;
     let is_at_end = reader.bool()?;
-    // The count is told twice; servers that contradict themselves are not believed.
+    // The reply contains the count twice. Contradictory replies are rejected.
     if reader.u32()? != bytes || bytes > asked_bytes {
         return Err(Garbled);
     }
     Ok(DataHead { attributes, is_at_end, bytes })
 }
 
-/// A status, then what follows it on success; on failure attributes that nobody needs.
+/// Decodes a status and, on success, the results behind it. After a failure, the attributes behind
+/// it are ignored.
 fn told<'a, T>(
     results: &'a [u8],
     ok: impl FnOnce(&mut XdrReader<'a>) -> Result<T, Garbled>,
@@ -208,10 +211,12 @@ fn told<'a, T>(
     Ok(Ok(value))
 }
 
+/// Decodes optional attributes (`post_op_attr`).
 fn attributes_if_any(reader: &mut XdrReader<'_>) -> Result<Option<Attributes>, Garbled> {
     reader.bool()?.then(|| attributes(reader)).transpose()
 }
 
+/// Decodes attributes (`fattr3`).
 fn attributes(reader: &mut XdrReader<'_>) -> Result<Attributes, Garbled> {
     let kind = match reader.u32()? {
         1 => FileKind::Regular,
@@ -287,7 +292,7 @@ mod tests {
         }))
     }
 
-    /// Another implementation reads our arguments.
+    /// Another implementation decodes these arguments.
     #[test]
     fn arguments_are_what_another_implementation_reads() {
         let handle = FileHandle::new(b"handle").unwrap();
@@ -312,7 +317,7 @@ mod tests {
         );
     }
 
-    /// We read another implementation's results.
+    /// Results encoded by another implementation.
     #[test]
     fn results_are_what_another_implementation_wrote() {
         let kinds = [
@@ -361,7 +366,7 @@ mod tests {
         let told = data_told(&reply, 8).unwrap().unwrap();
         let head = DataHead { attributes: Some(FILE), is_at_end: true, bytes: 7 };
         assert_eq!(told, (head, &b"seven.."[..]));
-        // The head of 104 bytes tells where the data goes before the data is there.
+        // The head of 104 bytes suffices to locate the data before it arrives.
         assert_eq!(data_begun(&reply[..103], 8), None);
         assert_eq!(data_begun(&reply[..106], 8), Some((head, &b"se"[..])));
         assert_eq!(data_begun(&reply, 6), None, "more than was asked for");
@@ -380,7 +385,7 @@ mod tests {
         assert!(data_told(&reply, 8).is_ok());
         assert_eq!(data_told(&reply, 7), Err(Garbled));
         let mut contradictory = reply.clone();
-        // The count stands behind the status, the flag and 84 bytes of attributes.
+        // The count follows the status, the flag and 84 bytes of attributes.
         contradictory[4 + 4 + 84 + 3] = 7;
         assert_eq!(data_told(&contradictory, 8), Err(Garbled));
         assert_eq!(data_told(&[&reply[..], &[0; 4]].concat(), 8), Err(Garbled), "bytes behind");

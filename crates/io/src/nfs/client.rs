@@ -1,38 +1,35 @@
-//! The calls in flight to one server: which are sent, sent again, answered,
-//! given up. It has no socket and no clock: bytes and the time come in, bytes
-//! and wishes come out.
+//! State machine of the calls in flight to one server: it decides which are sent, repeated,
+//! answered or given up. It has no socket and no clock. Bytes and the time are its input, bytes and
+//! wishes its output.
 //!
-//! Many calls are under way at once on one connection, and answers come in any
-//! order: each is matched to its call by its transaction id. The rules:
+//! Many calls are in flight at once on one connection, and answers come in any order. Each answer
+//! is matched to its call by the transaction id. The rules:
 //!
-//! 1. A call that is not answered within `repeat_after` is sent again, after twice
-//!    as long each time, if the server has said anything since; if it has been
-//!    silent, the connection is given up. A repeat on the same connection has a
-//!    transaction id of its own, and the answer to either counts: there are
-//!    servers that drop what repeats an id, answered or not (`nfs3_server` 0.11),
-//!    and to read twice does no harm.
-//! 2. On a new connection every call that waits is sent again. A broken
-//!    connection is replaced at once; one that never carried an answer after a
-//!    pause, which doubles up to [`PAUSE_MAX`].
-//! 3. A call that is not answered within `give_up_after` of its start fails. As
-//!    long as the server stays silent after that, further calls are given only
-//!    `repeat_after`: so a server that is gone costs one long wait, not many.
-//! 4. `NFS3ERR_JUKEBOX` means later: the call rests, [`REST_FIRST`] and then
-//!    twice as long each time up to [`REST_MAX`], and goes out under a new id.
-//! 5. An answer that can't be understood counts for nothing and the call is
-//!    sent again, up to [`GARBLED_MAX`] times in all. An answer to no call (late, or a
-//!    duplicate) is dropped. After bytes that are no answer at all the
-//!    connection can't be trusted, and is given up.
-//! 6. Data that is still on its way when the head of its reply is there goes straight to
-//!    the memory of its call, if the reply's id is one that the call awaits an answer to,
-//!    and the head says that the READ succeeded and brings no more than was asked for, and the
-//!    record is as long as that makes it. The call ends when all of it has come. Is the call
-//!    over before (its time is up, or it is cancelled), the rest goes nowhere; is the
-//!    connection, or does the record end early, the call is sent again. So only memory of
-//!    calls under way is ever written to.
+//! 1. A call without an answer within `repeat_after` is sent again, with a timeout that doubles
+//!    each time, if the server has sent anything since. If it has been silent, the connection is
+//!    given up. A repetition on the same connection has a new transaction id, and an answer to any
+//!    of the ids counts. The reason: some servers drop calls with a repeated id, answered or not
+//!    (`nfs3_server` 0.11), and reading twice is harmless.
+//! 2. On a new connection every waiting call is sent again. A broken connection is replaced at
+//!    once. A connection that never carried an answer is replaced after a pause, which doubles up
+//!    to [`PAUSE_MAX`].
+//! 3. A call without an answer within `give_up_after` of its start fails. While the server stays
+//!    silent after that, further calls get only `repeat_after`. A dead server thus costs one long
+//!    wait and not many.
+//! 4. `NFS3ERR_JUKEBOX` means "try later": the call rests for [`REST_FIRST`], then twice as long
+//!    each time up to [`REST_MAX`], and is sent under a new id.
+//! 5. An answer that cannot be decoded is ignored and the call is sent again, up to [`GARBLED_MAX`]
+//!    times in all. An answer to no call (late, or a duplicate) is dropped. After bytes that are no
+//!    answer at all, the connection is not trustworthy and is given up.
+//! 6. Data that is still arriving when the head of its reply is complete goes directly to the
+//!    memory of its call. Conditions: the call waits for the reply's id, the head reports success
+//!    with no more bytes than requested, and the record has the matching length. The call ends when
+//!    all data has come. If the call ends earlier (timeout or cancellation), the rest is discarded.
+//!    If the connection or the record ends early, the call is sent again. Only the memory of calls
+//!    in flight is ever written to.
 //!
-//! Order of calls: `call` while there is `room`; then, whenever something has
-//! happened, `handle_*`, [`wish`](Client::wish), [`to_send`](Client::to_send); sleep until
+//! Order of calls: `call` while there is `room`; then after each event `handle_*`,
+//! [`wish`](Client::wish), [`to_send`](Client::to_send); sleep until
 //! [`next_wake`](Client::next_wake).
 
 use readpath_core::unit::Time;
@@ -44,86 +41,87 @@ use super::rpc::{CallError, Procedure, change_xid, read_reply, write_call};
 use super::status::JUKEBOX;
 use super::xdr::{Garbled, XdrReader};
 
-/// The lowest bits of a transaction id are its call's slot.
+/// Number of low bits of a transaction id that contain the call's slot.
 const SLOT_BITS: u32 = 11;
 
-/// The most calls that can be in flight at once.
+/// Maximum number of calls in flight.
 pub(crate) const SLOTS_MAX: u32 = 1 << SLOT_BITS;
 
-/// READs of so many bytes or more are received one by one, so that their data goes past the
-/// buffer: a system call more for each costs less than a copy of this size. Of smaller
-/// ones one system call receives as many as there are.
+/// READ size in bytes from which replies are received one by one, so that their data bypasses the
+/// buffer. The additional system call costs less than a copy of this size. Smaller replies are
+/// received together.
 const LARGE_BYTES: u32 = 16 << 10;
 
-/// What is received behind a large READ's data: its padding, and the next one's head
+/// Number of bytes received behind a large READ's data: its padding, and the next reply's head
 /// (record mark 4, RPC 24, status and attributes 92, counts 12).
 const HEAD_BYTES: usize = 3 + 132;
 
-/// How often an answer may be garbage before its call fails. Where one answer in
-/// six is, three in a row met one call in two hundred; eight, one in a million.
+/// Number of garbled answers after which a call fails. If one answer in six is garbled, three in a
+/// row happen to one call in two hundred, and eight to one in a million.
 const GARBLED_MAX: u32 = 8;
 
-/// The pause before a second attempt to connect; it doubles.
+/// Initial pause before a second attempt to connect. It doubles.
 const PAUSE_FIRST: Time = Time::from_ms(50);
 
-/// The longest pause between two attempts to connect.
+/// Longest pause between two attempts to connect.
 const PAUSE_MAX: Time = Time::from_s(1);
 
-/// The rest of a call that the server has asked to come later; it doubles.
+/// Initial rest of a call that the server has postponed. It doubles.
 const REST_FIRST: Time = Time::from_ms(100);
 
-/// The longest rest: Linux's `NFS_JUKEBOX_RETRY_TIME`.
+/// Longest rest: Linux's `NFS_JUKEBOX_RETRY_TIME`.
 const REST_MAX: Time = Time::from_s(5);
 
-/// The times that the rules speak of.
+/// Timeouts of the rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Timing {
     pub(crate) repeat_after: Time,
     pub(crate) give_up_after: Time,
 }
 
-/// Names a call from its start until its end; reused afterwards. Below the number of slots.
+/// Identifies a call from its start to its end, and is reused afterwards. Less than the number of
+/// slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CallId(pub(crate) u32);
 
-/// A reply whose data goes past the buffer: that of a call under way.
+/// A reply of a call in flight whose data bypasses the buffer.
 #[derive(Clone, Copy, Debug)]
 struct Landing {
     index: u32,
     head: DataHead,
-    /// Bytes of data that have come.
+    /// Number of data bytes received.
     at: usize,
 }
 
-/// What is to be done about the connection.
+/// Action required on the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wish {
-    /// Nothing.
+    /// No action.
     Nothing,
-    /// Make one, and tell how it went.
+    /// Connect, and report the result.
     Connect,
-    /// Give it up, and tell `handle_lost`.
+    /// Close the connection, and call `handle_lost`.
     Disconnect,
 }
 
-/// What went over the wire since the file was found.
+/// Traffic to the server since the file was found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// Calls made.
+    /// Number of calls.
     pub calls: u64,
-    /// Calls sent again.
+    /// Number of calls sent again.
     pub repeats: u64,
-    /// Connections made.
+    /// Number of connections made.
     pub connections: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ClientLink {
-    /// No connection. Entered at the start and when one is lost; left by the wish to connect.
+    /// No connection: at the start and after a loss, until the wish to connect.
     Down { retry_at: Time },
-    /// One is being made. Left when it is told how that went.
+    /// Connecting, until the result is reported.
     Connecting { give_up_at: Time },
-    /// There is one. `is_distrusted`: it is to be given up.
+    /// Connected. `is_distrusted`: to be given up.
     Up { is_distrusted: bool },
 }
 
@@ -131,25 +129,29 @@ enum ClientLink {
 enum CallState {
     /// No call.
     Free,
-    /// Its answer is awaited; it goes out again at `repeat_at`.
+    /// Waits for an answer. The call is sent again at `repeat_at`.
     Waiting { sent_at: Time, repeat_at: Time },
-    /// The server has asked to come later: at `again_at`.
+    /// Postponed by the server until `again_at`.
     Resting { again_at: Time },
 }
 
+/// A call in flight, or a free slot.
 struct CallSlot {
     state: CallState,
-    /// The transaction ids that it has gone out under and was not answered to;
-    /// the last one is in the message.
+    /// Transaction ids under which the call was sent without an answer. The message contains the
+    /// last one.
     xids: Vec<u32>,
     procedure: Procedure,
-    /// What a READ asks for; 0 of other calls.
+    /// Number of bytes that a READ requests; 0 for other calls.
     data_bytes: u32,
-    /// As it goes out, record mark and all; kept for its room.
+    /// Message with its record mark. The buffer is reused.
     message: Vec<u8>,
+    /// Time at which the call fails.
     expires_at: Time,
     repeat_after: Time,
+    /// Duration of the next rest after `NFS3ERR_JUKEBOX`.
     rest: Time,
+    /// Number of answers that could not be decoded.
     garbled: u32,
 }
 
@@ -158,28 +160,31 @@ pub(crate) struct Client {
     credentials: Vec<u8>,
     timing: Timing,
     slots: Vec<CallSlot>,
+    /// Free slots.
     free: Vec<u32>,
-    /// Of the next call: the upper bits of its transaction id.
+    /// Upper bits of the next call's transaction id.
     sequence: u32,
     records: Records,
     landing: Option<Landing>,
-    /// How many large READs are under way.
+    /// Number of large READs in flight.
     large: u32,
+    /// Messages to send.
     out: Vec<u8>,
+    /// Number of bytes of `out` already sent.
     out_sent: usize,
     link: ClientLink,
-    /// The next pause before an attempt to connect; zero after an answer.
+    /// Next pause before an attempt to connect; zero after an answer.
     pause: Time,
+    /// Time of the last received byte.
     heard_at: Time,
-    /// The server has let a call expire, and said nothing since.
+    /// True if a call has expired, and the server has sent nothing since.
     is_silent: bool,
     traffic: Traffic,
 }
 
 impl Client {
-    /// For `slots` calls at once whose answers have at most `reply_bytes_max`
-    /// bytes. `sequence` is where transaction ids begin: best another number
-    /// for each client.
+    /// Creates a client for `slots` simultaneous calls with answers of at most `reply_bytes_max`
+    /// bytes. Transaction ids start at `sequence`, which should differ between clients.
     pub(crate) fn new(
         credentials: Vec<u8>,
         timing: Timing,
@@ -218,27 +223,26 @@ impl Client {
         }
     }
 
-    /// How many more calls can be made now.
+    /// Number of further calls that can be made now.
     #[cfg(test)]
     pub(crate) fn room(&self) -> u32 {
         self.free.len() as u32
     }
 
-    /// How many calls are under way.
+    /// Number of calls in flight.
     pub(crate) fn in_flight(&self) -> u32 {
         (self.slots.len() - self.free.len()) as u32
     }
 
-    /// What was counted so far.
     pub(crate) fn traffic(&self) -> Traffic {
         self.traffic
     }
 
-    /// Makes a call, with the arguments that `put` writes. `data_bytes` is what a READ asks for,
-    /// and 0 of other calls.
+    /// Makes a call with the arguments that `put` writes. `data_bytes` is the number of bytes that
+    /// a READ requests, and 0 for other calls.
     ///
     /// # Panics
-    /// There is no room.
+    /// All slots are in use.
     pub(crate) fn call(
         &mut self,
         now: Time,
@@ -266,12 +270,12 @@ impl Client {
         CallId(index)
     }
 
-    /// Forgets a call: whatever answer it gets is dropped.
+    /// Cancels a call. Its answer will be dropped.
     pub(crate) fn cancel(&mut self, call: CallId) {
         self.end(call.0);
     }
 
-    /// What to do about the connection now.
+    /// Returns the action now required on the connection.
     pub(crate) fn wish(&mut self, now: Time) -> Wish {
         match self.link {
             ClientLink::Down { retry_at } if self.in_flight() > 0 && now >= retry_at => {
@@ -285,7 +289,7 @@ impl Client {
         }
     }
 
-    /// The connection is there: everything that waits goes out again.
+    /// Called when the connection is made: every waiting call is sent again.
     pub(crate) fn handle_connected(&mut self, now: Time) {
         self.link = ClientLink::Up { is_distrusted: false };
         self.heard_at = now;
@@ -297,7 +301,7 @@ impl Client {
         }
     }
 
-    /// The connection is gone, or could not be made.
+    /// Called when the connection is lost or could not be made.
     pub(crate) fn handle_lost(&mut self, now: Time) {
         self.out.clear();
         self.out_sent = 0;
@@ -306,12 +310,12 @@ impl Client {
         self.link = ClientLink::Down { retry_at: now + self.pause };
     }
 
-    /// The bytes to be sent now.
+    /// Bytes to send now.
     pub(crate) fn to_send(&self) -> &[u8] {
         &self.out[self.out_sent..]
     }
 
-    /// So many of them were sent.
+    /// Records that this number of bytes was sent.
     pub(crate) fn handle_sent(&mut self, bytes: usize) {
         self.out_sent += bytes;
         if self.out_sent == self.out.len() {
@@ -320,21 +324,21 @@ impl Client {
         }
     }
 
-    /// The READ whose data comes next, if it goes past the buffer: which call, from which byte of
-    /// its reply's data on, and how many bytes.
+    /// The READ whose data comes next and bypasses the buffer: its call, the offset in its reply's
+    /// data, and the number of bytes.
     pub(crate) fn landing(&self) -> Option<(CallId, usize, usize)> {
         let landing = self.landing.as_ref()?;
         let bytes = self.records.past_bytes();
         (bytes > 0).then_some((CallId(landing.index), landing.at, bytes))
     }
 
-    /// Where received bytes go, behind the data that is [landing](Client::landing).
+    /// Buffer for received bytes behind the data that is [landing](Client::landing).
     pub(crate) fn space(&mut self) -> &mut [u8] {
         self.records.space(if self.large > 0 { HEAD_BYTES } else { usize::MAX })
     }
 
-    /// So many bytes were received: as many as can be into the room of the call that is
-    /// [landing](Client::landing), the others into [`space`](Client::space).
+    /// Processes received bytes. The socket has first filled the memory of the call that is
+    /// [landing](Client::landing), and put the rest into [`space`](Client::space).
     pub(crate) fn handle_received(&mut self, now: Time, bytes: usize, caller: &mut dyn Caller) {
         if self.link == (ClientLink::Up { is_distrusted: true }) {
             return;
@@ -386,7 +390,7 @@ impl Client {
         }
     }
 
-    /// Has the data of the reply that has begun go past the buffer, if it may.
+    /// Diverts the data of an incomplete reply to the memory of its READ, if rule 6 permits it.
     fn divert(&mut self) -> bool {
         let Some(begun) = self.records.begun() else { return false };
         let Ok(reply) = read_reply(begun) else { return false };
@@ -406,7 +410,7 @@ impl Client {
         is_diverted
     }
 
-    /// A call has its answer, understood or not.
+    /// Handles an answer: ends its call, or sends it again if the answer could not be decoded.
     fn answered(
         &mut self,
         now: Time,
@@ -421,19 +425,20 @@ impl Client {
         }
     }
 
+    /// Records a valid answer of the server.
     fn heard(&mut self) {
         self.is_silent = false;
         self.pause = Time::ZERO;
     }
 
-    /// Does what is due by now.
+    /// Handles timeouts that are due.
     pub(crate) fn handle_time(&mut self, now: Time, caller: &mut dyn Caller) {
         for index in 0..self.slots.len() as u32 {
             let slot = &self.slots[index as usize];
             match slot.state {
                 CallState::Free => {}
                 _ if now >= slot.expires_at => {
-                    // Somebody who asks us to come later is not silent.
+                    // A server that has postponed the call is not silent.
                     self.is_silent |= matches!(slot.state, CallState::Waiting { .. });
                     self.fail(index, CallError::TimedOut, caller);
                 }
@@ -454,8 +459,8 @@ impl Client {
         }
     }
 
-    /// When to call [`handle_time`](Client::handle_time) and [`wish`](Client::wish) though nothing
-    /// has come; `None`: no need.
+    /// Time at which [`handle_time`](Client::handle_time) and [`wish`](Client::wish) must be called
+    /// without other events; `None` if never.
     pub(crate) fn next_wake(&self) -> Option<Time> {
         let is_up = matches!(self.link, ClientLink::Up { .. });
         let of_slot = |slot: &CallSlot| match slot.state {
@@ -473,12 +478,13 @@ impl Client {
         })
     }
 
+    /// Creates a transaction id for a call in this slot.
     fn next_xid(&mut self, index: u32) -> u32 {
         self.sequence = self.sequence.wrapping_add(1);
         self.sequence << SLOT_BITS | index
     }
 
-    /// Has a call's message go out, now or with the next connection.
+    /// Queues a call's message, for this connection or the next one.
     fn send(&mut self, now: Time, index: u32) {
         let slot = &mut self.slots[index as usize];
         slot.state = CallState::Waiting { sent_at: now, repeat_at: now + slot.repeat_after };
@@ -487,7 +493,7 @@ impl Client {
         }
     }
 
-    /// The same call under a new transaction id.
+    /// Sends the same call under a new transaction id.
     fn resend(&mut self, now: Time, index: u32) {
         let xid = self.next_xid(index);
         let slot = &mut self.slots[index as usize];
@@ -497,6 +503,7 @@ impl Client {
         self.send(now, index);
     }
 
+    /// Postpones a call, and doubles its next rest.
     fn rest(&mut self, now: Time, index: u32) {
         let slot = &mut self.slots[index as usize];
         slot.state = CallState::Resting { again_at: now + slot.rest };
@@ -504,6 +511,7 @@ impl Client {
         slot.rest = (slot.rest + slot.rest).min(REST_MAX);
     }
 
+    /// Sends a call again after a garbled answer, or fails it after [`GARBLED_MAX`] of them.
     fn again(&mut self, now: Time, index: u32, caller: &mut dyn Caller) {
         let slot = &mut self.slots[index as usize];
         slot.garbled += 1;
@@ -514,15 +522,17 @@ impl Client {
         self.resend(now, index);
     }
 
+    /// Ends a call with an error.
     fn fail(&mut self, index: u32, error: CallError, caller: &mut dyn Caller) {
-        // It hears of an error, so there is nothing for it to understand.
+        // The caller receives an error, so there is nothing to decode.
         let _ = caller.ended(CallId(index), Err(error));
         self.end(index);
     }
 
+    /// Frees the slot of a call.
     fn end(&mut self, index: u32) {
         if self.landing.is_some_and(|landing| landing.index == index) {
-            // Its memory is somebody else's from here on.
+            // The call's memory is no longer available.
             self.landing = None;
             self.records.give_up();
         }
@@ -532,17 +542,18 @@ impl Client {
         self.free.push(index);
     }
 
+    /// Marks the connection as to be given up.
     fn distrust(&mut self) {
         if let ClientLink::Up { is_distrusted } = &mut self.link {
             *is_distrusted = true;
-            // Nothing more of it is looked at.
+            // The rest of the received bytes is ignored.
             self.records.clear();
             self.landing = None;
         }
     }
 }
 
-/// The call that awaits an answer under this transaction id.
+/// Call that waits for an answer with this transaction id.
 fn awaiting(slots: &[CallSlot], xid: u32) -> Option<u32> {
     let index = xid & (SLOTS_MAX - 1);
     let slot = slots.get(index as usize)?;
@@ -550,7 +561,7 @@ fn awaiting(slots: &[CallSlot], xid: u32) -> Option<u32> {
     is_awaiting.then_some(index)
 }
 
-/// Whether the server asks to come later.
+/// True if the server postpones the call.
 fn is_later(procedure: Procedure, results: Result<&[u8], CallError>) -> bool {
     procedure.program == calls::PROGRAM
         && results.is_ok_and(|results| XdrReader::new(results).u32() == Ok(JUKEBOX))

@@ -1,4 +1,4 @@
-//! The rules of the client, one by one, against answers written by hand.
+//! Tests of the client's rules with answers written by hand.
 
 use std::collections::BTreeMap;
 
@@ -14,22 +14,22 @@ use landing::{bytes_of, data, in_fragments};
 const TIMING: Timing =
     Timing { repeat_after: Time::from_ms(1_000), give_up_after: Time::from_ms(10_000) };
 
-/// A client, and what it said.
+/// A client with its recorded results.
 struct Rig {
     client: Client,
     heard: Heard,
 }
 
-/// What calls ended with, and the memory of those that are READs.
+/// Results of ended calls, and the memory of READs.
 struct Heard {
     ended: Vec<(u32, Result<Vec<u8>, CallError>)>,
-    /// Results that begin so can't be understood.
+    /// Results with this prefix are reported as garbled.
     garbage: &'static [u8],
-    /// By call: what it asks for. Behind the last byte comes one that nobody may touch.
+    /// Memory by call. A guard byte, which must not be written to, follows the last byte.
     memory: BTreeMap<u32, Vec<u8>>,
 }
 
-/// What nobody has written to.
+/// Value of bytes that were never written to.
 const UNTOUCHED: u8 = 0xee;
 
 impl Caller for Heard {
@@ -42,7 +42,7 @@ impl Caller for Heard {
         let results = match results {
             Ok(Results::Here(results)) if results.starts_with(self.garbage) => return Err(Garbled),
             Ok(Results::Here(results)) => match memory {
-                // As `reading` takes what came whole.
+                // As `reading` handles complete results.
                 Some(memory) => calls::data_told(results, memory.len() as u32 - 1)?
                     .map(|(_, data)| data.to_vec())
                     .map_err(|_| CallError::ServerFault),
@@ -57,7 +57,7 @@ impl Caller for Heard {
     }
 
     fn take(&mut self, call: CallId, at: usize, data: &[u8]) {
-        // The test fails here if the call is over.
+        // This panics if the call has ended.
         self.memory.get_mut(&call.0).unwrap()[at..at + data.len()].copy_from_slice(data);
     }
 
@@ -84,14 +84,14 @@ impl Rig {
         self.client.call(now, calls::GETATTR, 0, |_| {}).0
     }
 
-    /// A READ of so many bytes.
+    /// Starts a READ.
     fn read(&mut self, now: Time, bytes: u32) -> u32 {
         let call = self.client.call(now, calls::READ, bytes, |_| {}).0;
         self.heard.memory.insert(call, vec![UNTOUCHED; bytes as usize + 1]);
         call
     }
 
-    /// The transaction ids of what it sends now.
+    /// Transaction ids of the messages to send.
     fn sent(&mut self) -> Vec<u32> {
         let (mut xids, mut at) = (Vec::new(), 0);
         let bytes = self.client.to_send().to_vec();
@@ -104,7 +104,7 @@ impl Rig {
         xids
     }
 
-    /// As much as there is room for at once, again and again.
+    /// Passes the bytes to the client, each time as many as it accepts.
     fn receive(&mut self, now: Time, bytes: &[u8]) {
         let mut left = bytes;
         while !left.is_empty() {
@@ -134,7 +134,7 @@ fn answer(xid: u32, results: &[u8]) -> Vec<u8> {
 
 const OK: &[u8] = b"\0\0\0\0fine";
 
-/// The word 10,008: come later.
+/// Status 10,008: try later.
 const LATER: &[u8] = &[0, 0, 0x27, 0x18];
 
 fn ms(ms: u64) -> Time {
@@ -150,14 +150,14 @@ fn answers_in_any_order_find_their_calls_and_others_are_dropped() {
     assert_eq!(xids.len(), 3, "all are sent before any answer");
     let stream =
         [2, 0, 2, 1, 0].map(|at: usize| answer(xids[at], format!("\0\0\0\0{at:4}").as_bytes()));
-    // The answers come in pieces of any size.
+    // The answers come in small pieces.
     for piece in stream.concat().chunks(7) {
         rig.receive(ms(2), piece);
     }
     let expected =
         [2, 0, 1].map(|at: u32| (calls[at as usize], Ok(format!("\0\0\0\0{at:4}").into())));
     assert_eq!(rig.heard.ended, expected);
-    // The slot's next call is not answered by the last one's duplicate.
+    // A duplicate of the previous answer does not answer the slot's next call.
     rig.call(ms(3));
     rig.receive(ms(4), &stream.concat());
     assert_eq!((rig.heard.ended.len(), rig.client.in_flight()), (3, 1));
@@ -190,7 +190,7 @@ fn a_lost_answer_is_asked_for_again_after_twice_as_long_each_time() {
     for again_at in [1_001, 3_001, 7_001] {
         rig.tick(ms(again_at - 1));
         assert_eq!(rig.sent(), []);
-        // The server is heard, of something else.
+        // The server sends an answer to no call, so it is not silent.
         rig.receive(ms(again_at - 1), &answer(0, OK));
         rig.tick(ms(again_at));
         let again = rig.sent();
@@ -316,7 +316,7 @@ fn a_call_that_was_cancelled_hears_nothing() {
     assert_eq!(rig.client.next_wake(), None);
 }
 
-/// What a hostile network does.
+/// Events of a hostile network.
 #[derive(Clone, Debug)]
 enum Weather {
     Answer {
@@ -330,7 +330,7 @@ enum Weather {
     Cut,
     Call,
     Read,
-    /// The data for the call of that id, in fragments, of which not all may come.
+    /// Data for the call with this id, in fragments, possibly incomplete.
     Data {
         which: prop::sample::Index,
         bytes: u8,
@@ -362,8 +362,8 @@ fn weather() -> impl Strategy<Value = Weather> {
 }
 
 proptest! {
-    /// Each call ends once, with results that were sent for it or an error, and
-    /// within its time: whatever comes, and when.
+    /// Each call ends once and within its time, with results sent for it or an error, for any
+    /// events and times.
     #[test]
     fn every_call_ends_once_and_in_time(events in prop::collection::vec(weather(), 1..120)) {
         let mut rig = Rig::new(4);

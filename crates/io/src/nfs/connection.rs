@@ -1,5 +1,5 @@
-//! One connection to a server, from the port that servers ask for, over a [socket](super::socket) that never
-//! blocks but in [`Connection::wait`].
+//! One connection to a server from a suitable source port, over a [socket](super::socket) that
+//! blocks only in [`Connection::wait`].
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,43 +18,43 @@ pub(super) use super::socket::{Socket, sleep_on};
 #[cfg(not(any(test, feature = "simulation")))]
 pub(super) use crate::bell::EventFd;
 
-/// The reserved ports that are tried, highest first: those that Linux's client uses.
+/// Reserved ports to try, from the highest: the range of Linux's client.
 const RESERVED_PORTS: std::ops::RangeInclusive<u16> = 665..=1023;
 
 /// The socket to one address.
 pub(crate) struct Connection {
     address: SocketAddr,
     source: SourcePort,
-    /// Shared with who sleeps on it, so that its number stays its own as long.
+    /// Shared with a sleeping thread, so that its descriptor is not reused during the sleep.
     socket: Option<Arc<Socket>>,
     is_reserved: bool,
-    /// At how many bytes a sleep on the socket ends.
+    /// Number of received bytes that end a sleep on the socket.
     wake_bytes: usize,
 }
 
 impl Connection {
-    /// To this address; nothing is connected yet.
+    /// Creates an unconnected connection to `address`.
     pub(crate) fn to(address: SocketAddr, source: SourcePort) -> Connection {
         Connection { address, source, socket: None, is_reserved: false, wake_bytes: 1 }
     }
 
-    /// Whether the port here is a reserved one.
+    /// True if the local port is a reserved one.
     pub(crate) fn is_reserved(&self) -> bool {
         self.is_reserved
     }
 
-    /// Whether there is a socket, connected or not yet.
+    /// True if there is a socket, connected or connecting.
     pub(crate) fn is_open(&self) -> bool {
         self.socket.is_some()
     }
 
-    /// Begins to connect anew.
+    /// Starts a new connection.
     pub(crate) fn begin(&mut self) -> Making {
         self.close();
         if self.source == SourcePort::ReservedIfAllowed {
             for port in RESERVED_PORTS.rev() {
                 match Socket::connect(self.address, Some(port)) {
-                    // In use, or so lately that it still names the last connection.
+                    // The port is in use, or still belongs to a recent connection.
                     Err(Errno::ADDRINUSE | Errno::ADDRNOTAVAIL) => {}
                     Err(Errno::ACCESS | Errno::PERM) => break,
                     begun => return self.begun(begun, true),
@@ -64,7 +64,7 @@ impl Connection {
         self.begun(Socket::connect(self.address, None), false)
     }
 
-    /// How the connection that was begun stands.
+    /// State of the connection that was started.
     pub(crate) fn making(&mut self) -> Making {
         let Some(socket) = &self.socket else { return Making::Failed(libc::ENOTCONN) };
         let making = socket.making();
@@ -74,29 +74,29 @@ impl Connection {
         making
     }
 
-    /// Lets go of the socket.
+    /// Closes the socket.
     pub(crate) fn close(&mut self) {
         self.socket = None;
     }
 
-    /// Sends what goes; gives how many bytes.
+    /// Sends as many bytes as the socket accepts, and returns their number.
     pub(crate) fn send(&mut self, bytes: &[u8]) -> Result<usize, Lost> {
         let Some(socket) = &self.socket else { return Err(Lost(libc::ENOTCONN)) };
         socket.send(bytes)
     }
 
-    /// Receives what is there into the pieces, one after the other; gives how many bytes, or
-    /// `None` when there are none now.
+    /// Receives available bytes into the pieces in order. Returns their number, or `None` if there
+    /// are none.
     ///
     /// # Safety
-    /// The pieces, 1,024 at most, are valid to be written to, and used by nobody else meanwhile.
+    /// The pieces, at most 1,024, are valid for writes and not used by other code meanwhile.
     pub(crate) unsafe fn receive(&mut self, pieces: &[libc::iovec]) -> Result<Option<usize>, Lost> {
         let Some(socket) = &self.socket else { return Err(Lost(libc::ENOTCONN)) };
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees the contract of this function.
         unsafe { socket.receive(pieces) }
     }
 
-    /// Has a sleep for bytes end when so many have come, or all have that will.
+    /// Sets the number of received bytes that end a sleep. The end of the stream also ends it.
     pub(crate) fn wake_at(&mut self, bytes: usize) {
         if let Some(socket) = self.socket.as_ref().filter(|_| bytes != self.wake_bytes) {
             socket.wake_at(bytes);
@@ -104,16 +104,18 @@ impl Connection {
         }
     }
 
-    /// Sleeps until bytes have come, or can go if `to_write`, or the time is up.
+    /// Sleeps until bytes are available, or can be sent if `to_write` is set, or for at most
+    /// `at_most`.
     pub(crate) fn wait(&self, to_write: bool, at_most: Option<Duration>) -> Ready {
         sleep_on(self.socket.as_deref(), to_write, None, at_most)
     }
 
-    /// The socket, for somebody else's sleep.
+    /// Returns the socket for another thread's sleep.
     pub(crate) fn socket(&self) -> Option<Arc<Socket>> {
         self.socket.clone()
     }
 
+    /// Stores the socket of a started connection.
     fn begun(&mut self, begun: rustix::io::Result<(Socket, Making)>, is_reserved: bool) -> Making {
         match begun {
             Ok((socket, making)) => {
@@ -133,7 +135,7 @@ mod tests {
 
     use super::*;
 
-    /// As the other side sees it, which is given a port below 1024 by who may have one, and is asked to.
+    /// The server's view: privileged users get a port below 1024 if they ask for it.
     #[test]
     fn the_port_is_told_to_be_a_reserved_one_when_the_server_sees_one() {
         for source in [SourcePort::Any, SourcePort::ReservedIfAllowed] {

@@ -1,4 +1,4 @@
-//! Why a file on a server can't be opened.
+//! Errors of opening a file on a server.
 
 use std::io;
 use std::net::SocketAddr;
@@ -12,7 +12,7 @@ use crate::read_error::kind_of;
 /// Number of exports that a message names.
 const EXPORTS_NAMED: usize = 20;
 
-/// The program that was being asked.
+/// The RPC program of a failed call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NfsStep {
     /// The port mapper.
@@ -23,110 +23,110 @@ pub enum NfsStep {
     File,
 }
 
-/// Why a file on a server can't be opened.
+/// Error of opening a file on a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NfsError {
-    /// It is no URL of a file.
+    /// The text is not a URL of a file.
     Url(UrlError),
     /// The host has no address.
     NoHost {
-        /// The host.
+        /// Name of the host.
         host: String,
-        /// What its look-up said.
+        /// Error of its look-up.
         what: String,
     },
-    /// Nobody answers there.
+    /// No server answers at the address.
     Connect {
-        /// Where.
+        /// Address of the server.
         address: SocketAddr,
-        /// The kernel's answer, as in `errno(3)`.
+        /// Error number of the kernel, as in `errno(3)`.
         errno: i32,
     },
-    /// The server's port mapper knows no such program.
+    /// The server's port mapper does not know the program.
     NoService {
-        /// The host.
+        /// Name of the host.
         host: String,
         /// The program.
         step: NfsStep,
     },
-    /// A call got no results.
+    /// A call has no results.
     Call {
-        /// Of which program.
+        /// Program of the call.
         step: NfsStep,
-        /// Why.
+        /// Reason.
         error: CallError,
     },
     /// The path lies in no directory that the server exports.
     NoExport {
-        /// What was asked for.
+        /// Requested URL.
         url: String,
         /// What there is; control characters as escapes.
         exports: Vec<String>,
     },
-    /// The server does not let the export be mounted.
+    /// The server refuses to mount the export.
     NotMounted {
-        /// The export.
+        /// Name of the export.
         export: String,
-        /// What it says.
+        /// Status from the server.
         status: Status,
     },
     /// There is no such file.
     Missing {
-        /// What was asked for.
+        /// Requested URL.
         url: String,
     },
-    /// The user may not read it.
+    /// The user may not read the file.
     Refused {
-        /// What was asked for.
+        /// Requested URL.
         url: String,
     },
-    /// It is a directory.
+    /// The path names a directory.
     Directory {
-        /// What was asked for.
+        /// Requested URL.
         url: String,
     },
-    /// More symbolic links lead to it than are followed.
+    /// The path has more symbolic links than are followed.
     LinkLoop {
-        /// What was asked for.
+        /// Requested URL.
         url: String,
     },
-    /// A symbolic link on the way leads out of the export.
+    /// A symbolic link of the path leads out of the export.
     Outside {
-        /// What was asked for.
+        /// Requested URL.
         url: String,
         /// What the link holds, from where it leads out; control characters as escapes.
         target: String,
     },
-    /// It is neither a regular file nor a directory.
+    /// The path names neither a regular file nor a directory.
     NotFile {
-        /// What was asked for.
+        /// Requested URL.
         url: String,
     },
-    /// It has more bytes than can be addressed.
+    /// The file has more bytes than can be addressed.
     TooLarge {
-        /// What was asked for.
+        /// Requested URL.
         url: String,
-        /// Its length, as the server tells it.
+        /// Length of the file in bytes, as the server reports it.
         bytes: u64,
-        /// The most that there may be.
+        /// Largest supported length in bytes.
         bytes_max: u64,
     },
-    /// The server says anything else.
+    /// Any other status of the server.
     Other {
-        /// What was asked for.
+        /// Requested URL.
         url: String,
-        /// What it says.
+        /// Status from the server.
         status: Status,
     },
 }
 
 impl NfsError {
-    /// A call of this program got no results.
+    /// Error of a call to this program.
     pub(crate) fn call(step: NfsStep, error: CallError) -> NfsError {
         NfsError::Call { step, error }
     }
 
-    /// As this machine numbers it (`errno(3)`).
+    /// Error number of this machine (`errno(3)`).
     pub fn errno(&self) -> i32 {
         match self {
             NfsError::Url(_) | NfsError::NotFile { .. } => libc::EINVAL,
@@ -144,7 +144,7 @@ impl NfsError {
         }
     }
 
-    /// What the server said of the file, or of a directory on the way to it.
+    /// Error for the server's status of the file, or of a directory on the way to it.
     pub(crate) fn of_file(url: &NfsUrl, status: Status) -> NfsError {
         let url = url.to_string();
         match status {

@@ -1,4 +1,4 @@
-//! Whatever bytes a server sends: for the fuzzers, and for the seeds that they keep.
+//! Decoding of arbitrary bytes from a server, for the fuzzers and their seeds.
 
 use super::calls::{
     access_told, attributes_told, data_begun, data_told, fs_info_told, link_told, lookup_told,
@@ -6,10 +6,11 @@ use super::calls::{
 use super::records::{RecordStep, Records};
 use super::rpc::read_reply;
 
-/// The largest record that is taken; a READ's largest is a little more than it moves.
+/// Largest accepted record in bytes. The largest reply to a READ is a little longer than its data.
 const RECORD_BYTES_MAX: usize = 1 << 16;
 
-/// Takes bytes in as a connection does, in pieces whose sizes the first byte says, and has every decoder read what comes.
+/// Receives bytes as a connection does, in pieces whose size the first byte selects, and runs every
+/// decoder on the records.
 pub(crate) fn receive(bytes: &[u8]) {
     let Some((&first, mut left)) = bytes.split_first() else { return };
     let (piece, asked_bytes) = (1 + usize::from(first & 0x1f), u32::from(first) << 8);

@@ -1,4 +1,4 @@
-//! Data that goes past the buffer, into the memory of its call: rule 6 of the client.
+//! Tests of rule 6 of the client: data that bypasses the buffer into the memory of its call.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// The reply to a READ: its head as RFC 1813 has it, without attributes, and the data.
+/// Reply to a READ: its head by RFC 1813, without attributes, and the data.
 pub(super) fn data(xid: u32, bytes: &[u8]) -> Vec<u8> {
     let count = bytes.len() as u32;
     let head = [0, 0, count, 0, count].map(u32::to_be_bytes).concat();
@@ -14,7 +14,7 @@ pub(super) fn data(xid: u32, bytes: &[u8]) -> Vec<u8> {
     answer(xid, &[head, bytes.to_vec(), padding].concat())
 }
 
-/// The same record in fragments of so many bytes.
+/// Splits the same record into fragments of `bytes` bytes.
 pub(super) fn in_fragments(reply: &[u8], bytes: usize) -> Vec<u8> {
     let parts: Vec<&[u8]> = reply[4..].chunks(bytes).collect();
     let marked = |(at, part): (usize, &&[u8])| {
@@ -28,8 +28,8 @@ pub(super) fn bytes_of(seed: u8, count: usize) -> Vec<u8> {
     (0..count).map(|at| seed.wrapping_add((at as u8).wrapping_mul(7))).collect()
 }
 
-/// Two READs, large enough to be received one by one or not, answered the other way round: in pieces
-/// that end at every byte, in one fragment and in several.
+/// Two READs, above and below the size at which replies are received one by one, answered in
+/// reverse order. The stream is split at every byte, in one fragment and in several.
 #[test]
 fn data_lands_in_the_memory_of_its_call_wherever_the_stream_is_split() {
     for large in [0, LARGE_BYTES] {
@@ -82,8 +82,8 @@ fn data_of_a_call_that_is_over_goes_nowhere() {
     }
 }
 
-/// A head that brings more than was asked for, or a record of another length than the head
-/// tells, or no id of a call: nothing is written.
+/// Heads with more bytes than requested, a record length that does not match, or an unknown id: no
+/// byte is written.
 #[test]
 fn a_head_that_makes_no_sense_lets_no_data_in() {
     let mut changed: Vec<Vec<u8>> = Vec::new();
@@ -137,8 +137,8 @@ fn a_record_that_ends_before_its_data_is_asked_for_again() {
 }
 
 proptest! {
-    /// Replies that are late, come twice, break off with their connection, or are in
-    /// fragments and pieces of any size: each READ ends with the bytes of a reply to itself.
+    /// Replies are late, duplicated, cut off with their connection, or in fragments and pieces of
+    /// any size. Each READ ends with the bytes of one of its own replies.
     #[test]
     fn each_read_has_its_own_bytes(
         events in prop::collection::vec(
@@ -147,7 +147,7 @@ proptest! {
         let seed = |xid: u32| (xid >> SLOT_BITS) as u8;
         let mut rig = Rig::connected(3);
         let mut now = ms(0);
-        // Ids that the server has seen on this connection, and all that each call went out under.
+        // Ids that the server has seen on this connection, and all ids of each call.
         let mut seen: Vec<u32> = Vec::new();
         let mut own: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
         for (kind, which, fragment_bytes, piece_bytes) in events {
@@ -159,7 +159,7 @@ proptest! {
                 3..7 if !seen.is_empty() => {
                     let xid = *which.get(&seen);
                     let reply = in_fragments(&data(xid, &bytes_of(seed(xid), 100)), fragment_bytes);
-                    // Kind 6: the connection breaks within it.
+                    // Kind 6: the connection breaks within the reply.
                     let end = if kind == 6 { which.index(reply.len()) } else { reply.len() };
                     for piece in reply[..end].chunks(piece_bytes) {
                         rig.receive(now, piece);

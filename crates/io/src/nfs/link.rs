@@ -1,4 +1,4 @@
-//! A client and its connection: what the client wishes, carried out on a socket.
+//! A client with its connection: performs the client's wishes on a socket.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,31 +16,31 @@ use super::xdr::Garbled;
 use crate::clock::Clock;
 use crate::sync::any_number;
 
-/// Beside its data a reply has at most so many bytes.
+/// Maximum number of bytes of a reply besides its data.
 const REPLY_HEAD_BYTES: usize = 1024;
 
-/// Receives between two looks at the rest of the world.
+/// Maximum number of receives before other work is checked.
 const RECEIVES_MAX: u32 = 16;
 
-/// Of data that is sure to come so much is slept for at once. More wakes less often, and finds
-/// less of it in the processor's caches.
+/// Maximum number of expected data bytes that one sleep waits for. A larger number wakes less
+/// often, but less of the data is then in the processor's caches.
 const WAKE_BYTES_MAX: usize = 256 << 10;
 
-/// Calls to one server, and the connection that carries them.
+/// Calls to one server, and their connection.
 pub(crate) struct ServerLink {
     client: Client,
     connection: Connection,
     is_connecting: bool,
-    /// Where the next bytes go: kept for its room.
+    /// Memory for the next bytes. The list is reused.
     pieces: Vec<libc::iovec>,
     clock: Clock,
 }
 
-// SAFETY: the pieces are looked at only while they are being filled, in `receive`.
+// SAFETY: the pieces are used only in `receive`, which fills them.
 unsafe impl Send for ServerLink {}
 
 impl ServerLink {
-    /// To `address`, with answers of at most `data_bytes_max` bytes of data.
+    /// Creates a link to `address`, with answers of at most `data_bytes_max` bytes of data.
     pub(crate) fn to(
         address: SocketAddr,
         options: &NfsOptions,
@@ -49,7 +49,7 @@ impl ServerLink {
     ) -> ServerLink {
         let timing =
             Timing { repeat_after: options.repeat_after, give_up_after: options.give_up_after };
-        // Another program, and the next start of this one, begin elsewhere.
+        // Other programs, and later starts of this one, should begin with other numbers.
         let sequence = any_number().unwrap_or_else(|| {
             let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
             std::process::id() ^ since_1970.subsec_nanos()
@@ -57,7 +57,7 @@ impl ServerLink {
         let client = Client::new(
             options.credentials.encoded(),
             timing,
-            // One more than for READs: to ask for attributes beside them.
+            // One more than for READs, for a GETATTR at the same time.
             options.slots + 1,
             REPLY_HEAD_BYTES + data_bytes_max,
             sequence,
@@ -66,10 +66,10 @@ impl ServerLink {
         ServerLink { client, connection, is_connecting: false, pieces: Vec::new(), clock }
     }
 
-    /// Connects before the first call, to learn at once if nobody is there.
+    /// Connects before the first call, so that a missing server is reported at once.
     ///
     /// # Errors
-    /// The kernel's answer, as in `errno(3)`.
+    /// Error number of the kernel, as in `errno(3)`.
     pub(crate) fn connect(&mut self, deadline: Time) -> Result<(), i32> {
         let mut making = self.connection.begin();
         loop {
@@ -101,32 +101,31 @@ impl ServerLink {
         self.client.call(self.clock.now(), procedure, data_bytes, put)
     }
 
-    /// Forgets a call.
+    /// Cancels a call.
     pub(crate) fn cancel(&mut self, call: CallId) {
         self.client.cancel(call);
     }
 
-    /// What was counted so far.
     pub(crate) fn traffic(&self) -> Traffic {
         self.client.traffic()
     }
 
-    /// Whether calls come from a reserved port.
+    /// True if calls come from a reserved port.
     pub(crate) fn is_reserved(&self) -> bool {
         self.connection.is_reserved()
     }
 
-    /// The clock that time is told by.
+    /// Clock of all times here.
     pub(crate) fn clock(&self) -> Clock {
         self.clock
     }
 
-    /// Sends what is to be sent and sleeps until a call has ended or `deadline`
-    /// has come; comes back at once when no call is under way.
+    /// Sends and receives until a call has ended or `deadline` has come. Returns at once if no call
+    /// is in flight.
     pub(crate) fn exchange(&mut self, deadline: Option<Time>, caller: &mut dyn Caller) {
         let mut watch = CallWatch { caller, is_over: false };
         loop {
-            // First of all: what has come by now was not late.
+            // First, because bytes that have arrived by now are not late.
             self.receive(&mut watch);
             self.hand_over(&mut watch);
             let is_late = |deadline| self.clock.now() >= deadline;
@@ -140,7 +139,7 @@ impl ServerLink {
         }
     }
 
-    /// Does what is due by now, and sends what goes, without sleeping.
+    /// Handles timeouts and sends pending bytes, without sleeping.
     pub(crate) fn hand_over(&mut self, caller: &mut dyn Caller) {
         let now = self.clock.now();
         self.client.handle_time(now, caller);
@@ -148,35 +147,37 @@ impl ServerLink {
         self.send();
     }
 
-    /// Sends what goes on a connection that is there.
+    /// Sends pending bytes on an existing connection.
     pub(crate) fn send_only(&mut self) {
         if self.connection.is_open() {
             self.send();
         }
     }
 
-    /// When there will be something to do though nothing has come; `None`: no need.
+    /// Time of the next work without other events; `None` if there is none.
     pub(crate) fn next_wake(&self) -> Option<Time> {
         self.client.next_wake()
     }
 
-    /// The socket that answers come from, and whether room to send is awaited as well.
+    /// Returns the socket of the answers, and true if the sleep must also wait until bytes can be
+    /// sent.
     pub(crate) fn demand(&mut self) -> (Option<Arc<Socket>>, bool) {
         self.await_bytes();
         (self.connection.socket(), self.awaits_room())
     }
 
-    /// A sleep is to end when so many bytes have come as are worth it.
+    /// Sets the number of bytes that end the next sleep.
     fn await_bytes(&mut self) {
         let sure = self.client.landing().map_or(1, |(_, _, bytes)| bytes);
         self.connection.wake_at(sure.min(WAKE_BYTES_MAX));
     }
 
+    /// True if the next sleep must also wait until bytes can be sent.
     fn awaits_room(&self) -> bool {
         self.is_connecting || !self.client.to_send().is_empty()
     }
 
-    /// Carries out what the client wishes of the connection.
+    /// Performs the client's wish for the connection.
     fn obey(&mut self, now: Time) {
         if self.is_connecting {
             let making = self.connection.making();
@@ -193,6 +194,7 @@ impl ServerLink {
         }
     }
 
+    /// Handles the state of a connection attempt.
     fn made(&mut self, now: Time, making: Making) {
         match making {
             Making::UnderWay => {}
@@ -204,12 +206,14 @@ impl ServerLink {
         }
     }
 
+    /// Closes the connection and informs the client.
     fn lost(&mut self, now: Time) {
         self.is_connecting = false;
         self.connection.close();
         self.client.handle_lost(now);
     }
 
+    /// Sends pending bytes as far as the socket accepts them.
     fn send(&mut self) {
         while !self.is_connecting && !self.client.to_send().is_empty() {
             match self.connection.send(self.client.to_send()) {
@@ -220,6 +224,7 @@ impl ServerLink {
         }
     }
 
+    /// Receives available bytes, large data directly into the caller's memory.
     fn receive(&mut self, caller: &mut dyn Caller) {
         if self.is_connecting || !self.connection.is_open() {
             return;
@@ -231,7 +236,7 @@ impl ServerLink {
             }
             let past_bytes: usize = self.pieces.iter().map(|piece| piece.iov_len).sum();
             let space_bytes = match self.client.landing() {
-                // What comes behind has a place only once all of the data has.
+                // The bytes behind the data can be received only if all of the data fits.
                 Some((_, _, bytes)) if bytes > past_bytes => 0,
                 _ => {
                     let space = self.client.space();
@@ -242,14 +247,14 @@ impl ServerLink {
                     space.len()
                 }
             };
-            // SAFETY: the caller's memory is that of a READ under way, which it keeps for
-            // this; the space is the client's, and lent.
+            // SAFETY: the caller's memory belongs to a READ in flight, which keeps it valid. The
+            // space is borrowed from the client.
             let received = unsafe { self.connection.receive(&self.pieces) };
             match received {
                 Ok(None) => return,
                 Ok(Some(bytes)) => {
                     self.client.handle_received(self.clock.now(), bytes, caller);
-                    // What did not fill the space was all there is.
+                    // Fewer bytes than space: no more bytes are available.
                     if bytes < past_bytes + space_bytes {
                         return;
                     }
@@ -260,7 +265,7 @@ impl ServerLink {
     }
 }
 
-/// A caller, and whether it has heard of the end of a call.
+/// Wrapper of a caller that records if a call has ended.
 struct CallWatch<'a> {
     caller: &'a mut dyn Caller,
     is_over: bool,
@@ -289,7 +294,7 @@ impl Caller for CallWatch<'_> {
 
 /// A question to a server.
 pub(crate) trait Ask {
-    /// One call and its results, told by `tell`.
+    /// Makes one call and decodes its results with `tell`.
     fn ask<T: Send + 'static>(
         &mut self,
         procedure: Procedure,
@@ -299,7 +304,7 @@ pub(crate) trait Ask {
 }
 
 impl Ask for ServerLink {
-    /// No other call is under way.
+    /// No other call may be in flight.
     fn ask<T: Send + 'static>(
         &mut self,
         procedure: Procedure,

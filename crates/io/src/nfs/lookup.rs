@@ -1,10 +1,10 @@
-//! From the names of a path to a file, over the symbolic links on the way.
+//! Walks from the names of a path to a file, over the symbolic links on the way.
 //!
-//! A server tells what a link holds and leaves following it to its clients. They are followed here as
-//! path_resolution(7) has it, within the export: a relative one from the directory that it
-//! lies in, an absolute one if it begins with the export's own path. `..` goes back the way that
-//! was come, without asking the server, and so never out of the export; a link that leads
-//! out of it names files of some other machine or of none, and is refused.
+//! A server returns the target of a link and leaves following it to its clients. Links are followed
+//! here as in path_resolution(7), within the export: a relative one from its directory, an absolute
+//! one if it begins with the export's own path. `..` goes back along the walked path without asking
+//! the server, and never out of the export. A link that leads out of the export refers to files of
+//! another machine, and is rejected.
 
 use super::calls::{self, Attributes, FileHandle, FileKind};
 use super::error::{NfsError, NfsStep};
@@ -13,18 +13,18 @@ use super::printable::printable;
 use super::url::NfsUrl;
 use crate::storage::FILE_BYTES_MAX;
 
-/// How many links are followed on the way to one file: Linux's `MAXSYMLINKS`.
+/// Maximum number of links on the way to one file: Linux's `MAXSYMLINKS`.
 pub(crate) const LINKS_MAX: u32 = 40;
 
-/// Where a file is to be found, from its export on.
+/// Location of a file, starting at its export.
 pub(crate) struct ExportPath {
     pub(crate) url: NfsUrl,
     pub(crate) export: FileHandle,
-    /// How many of the URL's names are the export's.
+    /// Number of leading names of the URL that form the export's path.
     pub(crate) depth: usize,
 }
 
-/// A regular file that may be read.
+/// A readable regular file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RegularFile {
     pub(crate) handle: FileHandle,
@@ -35,7 +35,7 @@ impl ExportPath {
     /// Finds the file.
     ///
     /// # Errors
-    /// It isn't there, is no file, or may not be read; a link leads nowhere; the
+    /// The file does not exist, is no regular file, or may not be read. A link leads nowhere. The
     /// server does not answer.
     pub(crate) fn find(&self, ask: &mut impl Ask) -> Result<RegularFile, NfsError> {
         let names = self.url.names();
@@ -60,10 +60,10 @@ impl ExportPath {
         Ok(found)
     }
 
-    /// Goes down the names; `None` when they end at the export itself.
+    /// Walks down the names. Returns `None` if they end at the export itself.
     fn walk(&self, ask: &mut impl Ask, names: &[&[u8]]) -> Result<Option<RegularFile>, NfsError> {
         let missing = || NfsError::Missing { url: self.url.to_string() };
-        // The next name is the last one here.
+        // Reversed: the next name is the last element.
         let mut left: Vec<Vec<u8>> = names.iter().rev().map(|name| name.to_vec()).collect();
         let mut way: Vec<RegularFile> = Vec::new();
         let mut links = 0;
@@ -107,6 +107,7 @@ impl ExportPath {
         Ok(way.pop())
     }
 
+    /// Looks up one name in a directory, with its attributes.
     fn look_up(
         &self,
         ask: &mut impl Ask,
@@ -125,7 +126,7 @@ impl ExportPath {
         Ok(RegularFile { handle, attributes })
     }
 
-    /// What the server's answer, or its refusal, is to who asked for the file.
+    /// Converts the server's answer or status into a result for the file.
     pub(crate) fn told<T>(
         &self,
         answer: Result<Result<T, super::status::Status>, super::rpc::CallError>,

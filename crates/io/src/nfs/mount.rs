@@ -1,11 +1,12 @@
-//! The MOUNT protocol, version 3 (RFC 1813, appendix I), and the port mapper,
-//! version 2 (RFC 1833): how the first file handle is come by.
+//! The MOUNT protocol, version 3 (RFC 1813, appendix I), and the port mapper, version 2 (RFC 1833).
+//! They provide the first file handle.
 
 use super::calls::{CallResult, FileHandle, HANDLE_BYTES_MAX};
 use super::rpc::Procedure;
 use super::status::Status;
 use super::xdr::{Garbled, XdrReader, put_opaque, put_u32};
 
+/// RPC program number of MOUNT (RFC 1813, appendix I).
 pub(crate) const PROGRAM: u32 = 100_005;
 const VERSION: u32 = 3;
 
@@ -13,26 +14,27 @@ pub(crate) const MNT: Procedure = Procedure { program: PROGRAM, version: VERSION
 pub(crate) const EXPORT: Procedure = Procedure { program: PROGRAM, version: VERSION, number: 5 };
 pub(crate) const GETPORT: Procedure = Procedure { program: 100_000, version: 2, number: 3 };
 
-/// Where the port mapper listens.
+/// Port of the port mapper.
 pub(crate) const PORTMAP_PORT: u16 = 111;
 
-/// A path's largest size in MOUNT.
+/// Longest path in MOUNT in bytes.
 pub(crate) const PATH_BYTES_MAX: usize = 1024;
 
 const NAME_BYTES_MAX: usize = 255;
+/// Protocol number of TCP for the port mapper.
 const TCP: u32 = 6;
 
-/// The arguments of MNT.
+/// Encodes the arguments of MNT.
 pub(crate) fn put_path(to: &mut Vec<u8>, path: &[u8]) {
     put_opaque(to, path);
 }
 
-/// The arguments of GETPORT: where is this version 3 program, over TCP?
+/// Encodes the arguments of GETPORT for version 3 of a program over TCP.
 pub(crate) fn put_program(to: &mut Vec<u8>, program: u32) {
     [program, VERSION, TCP, 0].into_iter().for_each(|word| put_u32(to, word));
 }
 
-/// The results of MNT: the handle of the directory that was named.
+/// Decodes the results of MNT: the handle of the mounted directory.
 pub(crate) fn handle_told(results: &[u8]) -> CallResult<FileHandle> {
     let mut reader = XdrReader::new(results);
     if let Some(failure) = Status::failure(reader.u32()?)? {
@@ -45,11 +47,11 @@ pub(crate) fn handle_told(results: &[u8]) -> CallResult<FileHandle> {
     Ok(Ok(handle))
 }
 
-/// The results of EXPORT: the directories that the server exports.
+/// Decodes the results of EXPORT: the exported directories.
 pub(crate) fn exports_told(results: &[u8]) -> Result<Vec<Vec<u8>>, Garbled> {
     let mut reader = XdrReader::new(results);
     let mut exports = Vec::new();
-    // Each turn takes bytes off the front, so that both loops end.
+    // Each iteration consumes bytes, so both loops end.
     while reader.bool()? {
         exports.push(reader.opaque(PATH_BYTES_MAX)?.to_vec());
         while reader.bool()? {
@@ -60,7 +62,7 @@ pub(crate) fn exports_told(results: &[u8]) -> Result<Vec<Vec<u8>>, Garbled> {
     Ok(exports)
 }
 
-/// The results of GETPORT; `None` if the server has no such program.
+/// Decodes the results of GETPORT; `None` if the server does not have the program.
 pub(crate) fn port_told(results: &[u8]) -> Result<Option<u16>, Garbled> {
     let mut reader = XdrReader::new(results);
     let port = u16::try_from(reader.u32()?).map_err(|_| Garbled)?;
@@ -126,7 +128,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes_are_results_or_garbage(
-            // Small words: they are what lists and lengths are made of.
+            // Small words, because lists and lengths consist of them.
             words in prop::collection::vec(prop_oneof![0u32..9, any::<u32>()], 0..60),
             more in prop::collection::vec(any::<u8>(), 0..4),
         ) {

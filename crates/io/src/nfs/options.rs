@@ -1,47 +1,47 @@
-//! How an NFS server is talked to, and the defaults.
+//! Options of an NFS server, and their defaults.
 
 use readpath_core::unit::{PAGE_BYTES, Time};
 
 use super::rpc::Credentials;
 
-/// The largest READ that is ever asked for: Linux's `NFS_MAX_FILE_IO_SIZE`.
+/// Largest READ in bytes: Linux's `NFS_MAX_FILE_IO_SIZE`.
 pub const READ_BYTES_MAX: u64 = 1 << 20;
 
-/// The most calls that can be asked to be in flight at once.
+/// Largest value of the option `slots`.
 const SLOTS_MAX: u64 = 1024;
 
-/// Which port of this machine calls come from.
+/// Local port of the calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SourcePort {
-    /// Below 1024 where the system allows that (root), else any. Many servers
-    /// refuse calls from other ports (`secure` in exports(5)).
+    /// A port below 1024 if the system permits it (root), otherwise any port. Many servers reject
+    /// calls from other ports (`secure` in exports(5)).
     #[default]
     ReservedIfAllowed,
-    /// Any.
+    /// Any port.
     Any,
 }
 
-/// How a server is talked to. In a URL each stands behind the `?` under the name that is told.
+/// Options of a server. In a URL, each follows the `?` under the name given here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NfsOptions {
-    /// `rsize`: the most bytes of one READ, from 4 KiB to 1 MiB in whole pages;
-    /// what the server takes at most is kept as well. Default: what the server prefers.
+    /// `rsize`: largest READ in bytes, from 4 KiB to 1 MiB in whole pages. The server's maximum
+    /// also applies. Default: the server's preferred size.
     pub rsize_bytes_max: Option<u64>,
-    /// `slots`: calls in flight at once. Default 64, from 1 to 1,024. Each may
-    /// have `rsize` bytes under way.
+    /// `slots`: number of calls in flight. Default 64, from 1 to 1,024. Each may have `rsize` bytes
+    /// in flight.
     pub slots: u32,
-    /// `repeat`: after how long without an answer a call is sent again, or a
-    /// silent connection replaced. Default 5 s, at least 10 ms.
+    /// `repeat`: time without an answer after which a call is sent again, or a silent connection is
+    /// replaced. Default 5 s, at least 10 ms.
     pub repeat_after: Time,
-    /// `timeout`: after how long a call fails. Default 60 s, at least `repeat`.
+    /// `timeout`: time after which a call fails. Default 60 s, at least `repeat`.
     pub give_up_after: Time,
-    /// `attributes`: how long the length of a file, once told, is believed
-    /// without asking again. Default 3 s: nfs(5)'s `acregmin`.
+    /// `attributes`: time for which a file's length is used without asking the server again.
+    /// Default 3 s: `acregmin` of nfs(5).
     pub attributes_age_max: Time,
-    /// `mountport`: where MOUNT is served. Default: the URL's port; without one,
-    /// what the server's port mapper says.
+    /// `mountport`: port of MOUNT. Default: the URL's port, or without one the port from the
+    /// server's port mapper.
     pub mount_port: Option<u16>,
-    /// `uid`, `gid`: who asks. Default: the user that this program runs as.
+    /// `uid`, `gid`: user of the calls. Default: the user that this program runs as.
     pub credentials: Credentials,
     /// `source`: `reserved` (default) or `any`.
     pub source_port: SourcePort,
@@ -63,7 +63,7 @@ impl Default for NfsOptions {
 }
 
 impl Credentials {
-    /// Those of this program.
+    /// Returns the credentials of this process.
     pub fn of_process() -> Credentials {
         let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let gids = rustix::process::getgroups().unwrap_or_default();
@@ -80,7 +80,7 @@ impl NfsOptions {
     /// Sets the option `name` from its text in a URL.
     ///
     /// # Errors
-    /// What would have been right, in words.
+    /// Describes the expected value.
     pub(crate) fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
         match name {
             "rsize" => {
@@ -113,10 +113,10 @@ impl NfsOptions {
         Ok(())
     }
 
-    /// What only holds of several options together.
+    /// Checks conditions between several options.
     ///
     /// # Errors
-    /// The option at fault, and what would have been right, in words.
+    /// The wrong option, and a description of the expected value.
     pub(crate) fn check(&self) -> Result<(), (&'static str, String)> {
         if self.give_up_after < self.repeat_after {
             let repeat_ms = self.repeat_after.ns() / 1_000_000;
@@ -131,7 +131,7 @@ fn number(text: &str, bounds: std::ops::RangeInclusive<u64>) -> Result<u64, Stri
     value.ok_or_else(|| format!("a whole number from {} to {}", bounds.start(), bounds.end()))
 }
 
-/// A time with its unit: `ms` or `s`; up to an hour.
+/// Parses a time of at most an hour with its unit, `ms` or `s`.
 fn time(text: &str, least: Time) -> Result<Time, String> {
     let (digits, ms) = match text.strip_suffix("ms") {
         Some(digits) => (digits, 1),

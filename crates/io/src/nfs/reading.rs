@@ -1,8 +1,8 @@
-//! The READs under way, and the memory that their data goes to.
+//! The READs in flight, and the memory of their data.
 //!
-//! The memory of a request is written to only while a READ for it is under way, and is looked
-//! at by nobody before the request is completed. What a reply that broke off has left there is
-//! written over by the READ that is sent again, or belongs to a request that has failed.
+//! The memory of a request is written to only while a READ for it is in flight, and is not read
+//! before the request is completed. Bytes of a reply that broke off are overwritten by the repeated
+//! READ, or belong to a failed request.
 
 use readpath_core::request::{DeviceError, Outcome, RequestId};
 use readpath_core::unit::Time;
@@ -16,55 +16,55 @@ use super::status::Status;
 use super::xdr::Garbled;
 use crate::clock::Clock;
 
-/// So many pieces of memory are received into at once: readv(2) takes 1,024.
+/// Maximum number of memory pieces for one receive. The limit of readv(2) is 1,024.
 const PIECES_MAX: usize = 1_000;
 
-/// A request of the machine on its way.
+/// A request of the machine in flight.
 pub(super) struct NfsRead {
     pub(super) id: RequestId,
-    /// Of which of the storage's files.
+    /// Index of the storage's file.
     pub(super) file: usize,
     pub(super) offset: u64,
     pub(super) bytes: u64,
-    /// Bytes that are in memory already.
+    /// Number of bytes already in memory.
     pub(super) bytes_done: u64,
-    /// Bytes that the READ in flight asks for.
+    /// Number of bytes that the READ in flight requests.
     pub(super) bytes_asked: u32,
     pub(super) memory: Vec<libc::iovec>,
 }
 
-// SAFETY: the pieces of memory stay valid, and nobody else uses them, until the
-// request is completed or the storage dropped (the contract of
-// `Storage::submit`), on whatever thread.
+// SAFETY: the memory pieces stay valid and unused by other code until the request is completed or
+// the storage is dropped (the contract of `Storage::submit`), on any thread.
 unsafe impl Send for NfsRead {}
 
-/// Hears the results of a call that is no READ.
+/// Receives the results of a call other than a READ.
 pub(super) type Hear = Box<dyn FnMut(Result<&[u8], CallError>) -> Result<(), Garbled> + Send>;
 
-/// What a call in flight is for.
+/// Purpose of a call in flight.
 pub(super) enum Use {
     Read(NfsRead),
     Question(Hear),
 }
 
-/// A file of the storage, and what the server last told of it.
+/// A file of the storage with its last attributes and their time.
 pub(super) struct Opened {
     pub(super) found: RegularFile,
     pub(super) told_at: Time,
 }
 
-/// The calls under way, by their numbers, and what came of those that have ended.
+/// Calls in flight by their numbers, and results of ended ones.
 pub(super) struct Uses {
     pub(super) calls: Vec<Option<Use>>,
     pub(super) files: Vec<Option<Opened>>,
-    /// Requests that are over.
+    /// Requests that have ended.
     pub(super) over: Vec<(NfsRead, Outcome)>,
-    /// READs whose replies brought a part only.
+    /// READs whose replies contained only a part of the data.
     pub(super) partial: Vec<NfsRead>,
     pub(super) clock: Clock,
 }
 
 impl Uses {
+    /// The READ of a call, if it is one.
     fn reading(&self, call: CallId) -> Option<&NfsRead> {
         match &self.calls[call.0 as usize] {
             Some(Use::Read(reading)) => Some(reading),
@@ -72,6 +72,7 @@ impl Uses {
         }
     }
 
+    /// Ends a READ: completes its request, or requests the rest.
     fn read_ended(&mut self, call: CallId, told: Result<Result<DataHead, Status>, CallError>) {
         let used = self.calls[call.0 as usize].take();
         let Some(Use::Read(mut reading)) = used else { unreachable!("the caller looked") };
@@ -89,7 +90,7 @@ impl Uses {
         }
     }
 
-    /// The server has told of a file.
+    /// Updates the attributes of a file.
     pub(super) fn told(&mut self, file: usize, fresh: Attributes) {
         if let Some(opened) = &mut self.files[file] {
             (opened.found.attributes, opened.told_at) = (fresh, self.clock.now());
@@ -98,6 +99,7 @@ impl Uses {
 }
 
 impl Caller for Uses {
+    /// Passes the results to the question, or completes the READ.
     fn ended(
         &mut self,
         call: CallId,
@@ -156,8 +158,8 @@ impl NfsRead {
         }
     }
 
-    /// The data of a reply is in memory; gives how the request ends, unless more is to
-    /// be asked for.
+    /// Accounts for a reply's data in memory. Returns the outcome of the request, or `None` if
+    /// another READ is needed.
     fn advance(&mut self, head: DataHead) -> Option<Outcome> {
         self.bytes_done += u64::from(head.bytes);
         if self.bytes_done == self.bytes {
@@ -169,7 +171,7 @@ impl NfsRead {
         }
     }
 
-    /// The memory for `bytes` bytes from byte `at` of the next reply's data on.
+    /// Memory for `bytes` bytes from byte `at` of the next reply's data on.
     fn room(&self, at: usize, bytes: usize) -> impl Iterator<Item = libc::iovec> {
         let (mut skip, mut left) = (self.bytes_done as usize + at, bytes);
         self.memory.iter().filter_map(move |piece| {
@@ -182,14 +184,14 @@ impl NfsRead {
         })
     }
 
-    /// Copies data that has come behind that which is in memory already.
+    /// Copies received data to its position in the next reply's data.
     fn fill(&self, at: usize, data: &[u8]) {
         let mut left = data;
         for piece in self.room(at, data.len()) {
             let (part, rest) = left.split_at(piece.iov_len);
-            // SAFETY: the piece lies within the request's memory, which is valid and used by
-            // nobody else until the request is completed (the contract of
-            // `Storage::submit`). The receive buffer is other memory.
+            // SAFETY: the piece lies within the request's memory, which is valid and unused by
+            // other code until the request is completed (the contract of `Storage::submit`). The
+            // receive buffer does not overlap it.
             unsafe {
                 std::ptr::copy_nonoverlapping(part.as_ptr(), piece.iov_base.cast(), part.len());
             }
@@ -199,7 +201,7 @@ impl NfsRead {
     }
 }
 
-/// What a read that got no results tells its reader.
+/// Error that a reader receives for a failed call.
 fn device_error(error: CallError) -> DeviceError {
     match error {
         CallError::TimedOut => DeviceError::TimedOut,

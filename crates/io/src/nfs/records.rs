@@ -1,69 +1,70 @@
-//! Records on a byte stream (RFC 5531, section 11): a reply comes in one or
-//! more fragments, each behind four bytes that hold its length and whether it
-//! is the last.
+//! Records on a byte stream (RFC 5531, section 11). A reply consists of one or more fragments. Each
+//! follows four bytes with its length and a flag for the last one.
 //!
-//! The socket writes straight into the buffer here, and a record of one
-//! fragment (nearly all are) is lent from there without being copied. A record whose data
-//! is still on its way when its head is there may be [diverted](Records::divert): then the socket
-//! writes the data to where it belongs, past the buffer, and what of it came with the head is
-//! lent to be copied there. However it is cut into fragments, the data must end where the record does.
+//! The socket writes directly into the buffer here, and a record of one fragment (the usual case)
+//! is borrowed from there without a copy. A record whose data is still arriving when its head is
+//! complete may be [diverted](Records::divert). The socket then writes the data to its destination
+//! and not to the buffer, and the data that came with the head is copied there. For any
+//! fragmentation, the data must end where the record ends.
 
 use super::xdr::{Garbled, padding};
 
-/// The bit of a fragment's header that says: the last one.
+/// Bit of a fragment's header that marks the last fragment.
 const LAST: u32 = 1 << 31;
 
-/// A fragment's header.
+/// Size of a fragment's header in bytes.
 const HEADER_BYTES: usize = 4;
 
-/// Room beside the largest record, so that one system call brings many small ones.
+/// Buffer space in bytes beyond the largest record, so that one system call receives many small
+/// records.
 const SPARE_BYTES: usize = 256 << 10;
 
-/// The received bytes of one connection.
+/// Received bytes of one connection.
 pub(crate) struct Records {
     buffer: Vec<u8>,
-    /// The first byte that was received and not yet taken.
+    /// Offset of the first unprocessed byte.
     start: usize,
-    /// The end of what was received: exclusive.
+    /// End of the received bytes (exclusive).
     end: usize,
-    /// The fragments so far of a record that has several.
+    /// Fragments so far of a record with several fragments.
     joined: Vec<u8>,
-    /// `joined` was lent as a record; it is emptied before the next.
+    /// True if `joined` was returned as a record. It is emptied before the next one.
     is_lent: bool,
     diverted: Option<Diverted>,
     record_bytes_max: usize,
 }
 
-/// What was received.
+/// The next part of the received bytes.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum RecordStep<'a> {
     /// A whole record.
     Record(&'a [u8]),
     /// The next data of the diverted record.
     Data(&'a [u8]),
-    /// The diverted record is over. Not whole: it ended before its data did, or
-    /// afterwards, or was given up.
+    /// The end of the diverted record. It is not whole if it ended before or after the end of its
+    /// data, or was given up.
     Over { is_whole: bool },
 }
 
-/// The rest of a record that goes past the buffer.
+/// Rest of a record whose data bypasses the buffer.
 struct Diverted {
-    /// Bytes of data still to come.
+    /// Number of data bytes to come.
     data_left: usize,
-    /// And behind them.
+    /// Number of padding bytes behind the data.
     padding_left: usize,
-    /// Bytes of this fragment still to come.
+    /// Number of bytes of this fragment to come.
     fragment_left: usize,
-    /// No fragment comes after this one.
+    /// True if this is the last fragment.
     is_last: bool,
-    /// Bytes that further fragments may have.
+    /// Number of bytes that further fragments may have.
     record_left: usize,
-    /// What comes is of no use, up to the record's end.
+    /// True if the rest of the record is discarded.
     is_given_up: bool,
 }
 
 impl Diverted {
-    /// A fragment begins: it must end within the data, or with it if it is the last.
+    /// Checks the start of a fragment: it must end within the data, or at its end if it is the
+    /// last.
     fn fits(&self) -> bool {
         let left = self.data_left + self.padding_left;
         if self.is_last { self.fragment_left == left } else { self.fragment_left <= left }
@@ -71,7 +72,8 @@ impl Diverted {
 }
 
 impl Records {
-    /// For records of at most `record_bytes_max` bytes; a longer one can only be garbage.
+    /// Creates a buffer for records of at most `record_bytes_max` bytes. A longer record is
+    /// garbage.
     pub(crate) fn new(record_bytes_max: usize) -> Records {
         Records {
             buffer: vec![0; HEADER_BYTES + record_bytes_max + SPARE_BYTES],
@@ -84,22 +86,22 @@ impl Records {
         }
     }
 
-    /// Where the socket may write, behind what it writes [past](Records::past_bytes) the buffer: room for
-    /// the rest of the fragment that has begun, and for `beyond` bytes more if there is as much.
-    /// Never empty once [`next`](Records::next) has given none.
+    /// Memory for the socket, used after the bytes that [bypass](Records::past_bytes) the buffer.
+    /// It has space for the rest of the current fragment and for up to `beyond` bytes more. Never
+    /// empty after [`next`](Records::next) has returned `None`.
     pub(crate) fn space(&mut self, beyond: usize) -> &mut [u8] {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
         } else if self.start > 0
             && self.buffer.len() - self.start < HEADER_BYTES + self.record_bytes_max
         {
-            // Only then: a record's beginning is moved at most once.
+            // Only in this case, so that the start of a record is moved at most once.
             self.buffer.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.end - self.start);
         }
         let rest = match (&self.diverted, self.header()) {
             (Some(diverted), _) => diverted.fragment_left - self.past_bytes(),
-            // Nothing is left of it when the stream is garbage.
+            // Zero if the stream is garbage.
             (None, Some((_, count))) => {
                 (HEADER_BYTES + count).saturating_sub(self.end - self.start)
             }
@@ -109,14 +111,14 @@ impl Records {
         &mut self.buffer[self.end..self.end + bytes]
     }
 
-    /// The socket has written so many bytes there.
+    /// Records that the socket has written this number of bytes there.
     pub(crate) fn filled(&mut self, bytes: usize) {
         self.end += bytes;
         debug_assert!(self.end <= self.buffer.len());
     }
 
-    /// How many bytes come next that are data of the diverted record, once
-    /// [`next`](Records::next) has given none: these may be written past the buffer.
+    /// Number of the next bytes that are data of the diverted record, after [`next`](Records::next)
+    /// has returned `None`. The socket may write them to their destination.
     pub(crate) fn past_bytes(&self) -> usize {
         match &self.diverted {
             Some(diverted) if !diverted.is_given_up => {
@@ -126,7 +128,7 @@ impl Records {
         }
     }
 
-    /// So many of them were.
+    /// Records that this number of bytes was written to their destination.
     pub(crate) fn passed(&mut self, bytes: usize) {
         debug_assert!(bytes <= self.past_bytes());
         if let Some(diverted) = &mut self.diverted {
@@ -135,7 +137,7 @@ impl Records {
         }
     }
 
-    /// Forgets everything: the connection is another one.
+    /// Resets everything for a new connection.
     pub(crate) fn clear(&mut self) {
         (self.start, self.end) = (0, 0);
         self.joined.clear();
@@ -143,10 +145,10 @@ impl Records {
         self.diverted = None;
     }
 
-    /// What comes next of what was received; `None` until more was.
+    /// Returns the next part of the received bytes, or `None` until more arrive.
     ///
     /// # Errors
-    /// A record is longer than any can be: the stream can't be trusted from here on.
+    /// A record is too long: the rest of the stream is not trustworthy.
     pub(crate) fn next(&mut self) -> Result<Option<RecordStep<'_>>, Garbled> {
         if self.diverted.is_some() {
             return self.next_diverted();
@@ -156,7 +158,7 @@ impl Records {
         }
         loop {
             let Some((is_last, count)) = self.header() else { return Ok(None) };
-            // An empty fragment that is not the last would let a stream of them go on for ever.
+            // Otherwise a stream of empty fragments could continue forever.
             if self.joined.len() + count > self.record_bytes_max || (count == 0 && !is_last) {
                 return Err(Garbled);
             }
@@ -176,8 +178,8 @@ impl Records {
         }
     }
 
-    /// What is there of a record whose first fragment has begun, once
-    /// [`next`](Records::next) has given none.
+    /// Received bytes of a record whose first fragment is incomplete, after [`next`](Records::next)
+    /// has returned `None`.
     pub(crate) fn begun(&self) -> Option<&[u8]> {
         if self.diverted.is_some() || !self.joined.is_empty() {
             return None;
@@ -186,9 +188,9 @@ impl Records {
         Some(&self.buffer[self.start + HEADER_BYTES..self.end])
     }
 
-    /// Diverts the record that has [begun](Records::begun), from behind its first `head_bytes` bytes on:
-    /// there come `data_bytes` bytes of data, and their padding, and nothing else. False,
-    /// and nothing is done, if its first fragment is not of that length.
+    /// Diverts the record that has [begun](Records::begun), behind its first `head_bytes` bytes.
+    /// The rest must consist of `data_bytes` bytes of data and their padding. Returns false without
+    /// a change if the first fragment's length does not match.
     pub(crate) fn divert(&mut self, head_bytes: usize, data_bytes: usize) -> bool {
         let Some((is_last, count)) = self.header() else { return false };
         let Some(fragment_left) = count.checked_sub(head_bytes) else { return false };
@@ -208,13 +210,14 @@ impl Records {
         fits
     }
 
-    /// The data of the diverted record has no place any more.
+    /// Discards the rest of the diverted record, whose data has no destination any more.
     pub(crate) fn give_up(&mut self) {
         if let Some(diverted) = &mut self.diverted {
             diverted.is_given_up = true;
         }
     }
 
+    /// Returns the next part of the diverted record.
     fn next_diverted(&mut self) -> Result<Option<RecordStep<'_>>, Garbled> {
         loop {
             let header = self.header();
@@ -237,7 +240,7 @@ impl Records {
                 self.start += data;
                 return Ok(Some(RecordStep::Data(&self.buffer[self.start - data..self.start])));
             }
-            // Padding, or of no use.
+            // Padding or discarded bytes.
             diverted.padding_left = diverted.padding_left.saturating_sub(here);
             diverted.fragment_left -= here;
             self.start += here;
@@ -252,7 +255,7 @@ impl Records {
         }
     }
 
-    /// What the next fragment's header says: whether it is the last, and its length.
+    /// Decodes the next fragment's header: true for the last fragment, and the length.
     fn header(&self) -> Option<(bool, usize)> {
         let header = self.buffer[self.start..self.end].first_chunk::<HEADER_BYTES>()?;
         let header = u32::from_be_bytes(*header);
@@ -265,7 +268,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// What a record mark says, by hand: a last fragment of `bytes`, and one that is not the last.
+    /// Builds a fragment with its mark by hand, either the last one or another.
     fn fragment(bytes: &[u8], is_last: bool) -> Vec<u8> {
         let mut out = vec![if is_last { 0x80 } else { 0 }];
         out.extend_from_slice(&(bytes.len() as u32).to_be_bytes()[1..]);
@@ -273,7 +276,7 @@ mod tests {
         out
     }
 
-    /// Lets the bytes come in pieces; gives the records, or that they are garbled.
+    /// Passes the bytes in pieces and returns the records, or an error if they are garbled.
     fn records(bytes: &[u8], piece_bytes: usize, most: usize) -> Result<Vec<Vec<u8>>, Garbled> {
         let mut records = Records::new(most);
         let (mut found, mut at) = (Vec::new(), 0);
@@ -294,8 +297,8 @@ mod tests {
         Ok(found)
     }
 
-    /// A record whose head tells of this much data may be diverted; gives what is
-    /// received of each: head and data, and whether it ended where it should.
+    /// Like `records`, but diverts records whose head contains the length of their data. Returns
+    /// head and data of each record, and true if it ended at the right byte.
     fn diverted(
         bytes: &[u8],
         piece_bytes: usize,
@@ -339,14 +342,14 @@ mod tests {
         Ok(found)
     }
 
-    /// A head of eight bytes that tells how much data there is, the data, its padding.
+    /// A head of eight bytes that contains the data's length, the data, its padding.
     fn with_data(data: &[u8]) -> Vec<u8> {
         let mut record = b"head".to_vec();
         super::super::xdr::put_opaque(&mut record, data);
         record
     }
 
-    /// Cuts a record into fragments that end at these places.
+    /// Splits a record into fragments that end at these offsets.
     fn cut(record: &[u8], ends: &[usize]) -> Vec<u8> {
         let mut ends: Vec<usize> = ends.iter().map(|end| end % record.len()).collect();
         ends.extend([0, record.len()]);
@@ -379,7 +382,7 @@ mod tests {
     fn a_diverted_record_of_another_length_than_its_data_is_not_whole() {
         for (data, ends, is_whole) in [
             (&b"12345678"[..], [11, 16], true),
-            // A byte more and a byte less than the head tells.
+            // A byte more and a byte less than the head says.
             (b"12345678", [11, 15], false),
             (b"123456789", [11, 17], false),
         ] {
@@ -390,19 +393,19 @@ mod tests {
             let stream = [cut(&record, &ends[..1]), next].concat();
             for piece_bytes in 1..=stream.len() {
                 let found = diverted(&stream, piece_bytes, usize::MAX, 100).unwrap();
-                // Larger pieces bring more than the head before it is looked at.
+                // Larger pieces contain bytes behind the head before it is checked.
                 if piece_bytes < 4 {
                     assert_eq!(found[0].1, is_whole, "{data:?}, {piece_bytes}");
                 }
                 assert_eq!(found[1], (b"next".to_vec(), true), "and the stream goes on");
             }
         }
-        // A stream of empty fragments would go on for ever.
+        // A stream of empty fragments would continue forever.
         let endless = [fragment(&with_data(&[7; 80])[..10], false), fragment(b"", false)].concat();
         assert_eq!(diverted(&endless, 1, 4, 100), Err(Garbled));
     }
 
-    /// What has no place any more is read over, in the buffer: none of it goes past.
+    /// Data without a destination is skipped in the buffer, and none bypasses it.
     #[test]
     fn data_that_is_given_up_goes_nowhere() {
         let stream = [fragment(&with_data(&[7; 16]), true), fragment(b"next", true)].concat();
@@ -435,12 +438,12 @@ mod tests {
         let stream = [fragment(&[7; 60], false), fragment(&[7; 60], true)].concat();
         assert_eq!(records(&stream, 1000, 100), Err(Garbled));
         assert_eq!(records(&fragment(b"", false), 1000, 100), Err(Garbled));
-        // The largest count that a header can hold asks for no memory.
+        // The largest count of a header allocates no memory.
         assert_eq!(records(&[0xff; 4], 4, 100), Err(Garbled));
     }
 
     proptest! {
-        /// However the stream is cut into fragments and into pieces, the records are the same.
+        /// The records are the same for any split of the stream into fragments and pieces.
         #[test]
         fn records_come_out_as_they_went_in(
             wanted in prop::collection::vec(
@@ -456,7 +459,7 @@ mod tests {
             prop_assert_eq!(records(&stream, piece_bytes, 120_000), Ok(whole));
         }
 
-        /// The same with data that goes past the buffer.
+        /// The records with data that bypasses the buffer are the same for any split.
         #[test]
         fn data_comes_out_as_it_went_in(
             wanted in prop::collection::vec(

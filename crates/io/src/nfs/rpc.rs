@@ -1,5 +1,5 @@
-//! Remote procedure calls, version 2 (RFC 5531): the head of a call, and what a
-//! reply says before its results begin.
+//! Remote procedure calls, version 2 (RFC 5531): the head of a call, and the head of a reply before
+//! its results.
 
 use super::xdr::{Garbled, XdrReader, put_opaque, put_u32};
 
@@ -11,45 +11,45 @@ pub(crate) struct Procedure {
     pub(crate) number: u32,
 }
 
-/// Who calls: `AUTH_SYS` (RFC 5531, appendix A).
+/// Credentials of a call: `AUTH_SYS` (RFC 5531, appendix A).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Credentials {
-    /// The name of this machine; at most 255 bytes of it are told.
+    /// Name of this machine. At most 255 bytes of it are sent.
     pub machine: String,
-    /// The user.
+    /// User.
     pub uid: u32,
-    /// The user's first group.
+    /// First group of the user.
     pub gid: u32,
-    /// The user's other groups; the first sixteen are told.
+    /// Other groups of the user. The first sixteen are sent.
     pub gids: Vec<u32>,
 }
 
-/// Why a call has no results.
+/// Reason for a call without results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallError {
-    /// The server did not answer in the time that was given.
+    /// The server did not answer in time.
     TimedOut,
-    /// Again and again the server's answer could not be understood.
+    /// The server's answers could not be decoded several times.
     Garbled,
     /// The server does not accept these credentials.
     Denied {
         /// `auth_stat` of RFC 5531: 1 bad, 2 rejected, 5 too weak.
         auth_stat: u32,
     },
-    /// The server has no such program, version or procedure.
+    /// The server does not have the program, version or procedure.
     Unavailable,
-    /// The server has a problem of its own, such as no memory.
+    /// The server has an internal error, such as lack of memory.
     ServerFault,
-    /// This machine's kernel gives nothing to sleep on (eventfd).
+    /// The kernel of this machine provides no eventfd to sleep on.
     NoBell,
 }
 
-/// What a reply says.
+/// A decoded reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Reply<'a> {
-    /// Which call it is for.
+    /// Transaction id of its call.
     pub(crate) xid: u32,
-    /// The results, or why there are none.
+    /// Results, or the reason for their absence.
     pub(crate) results: Result<&'a [u8], CallError>,
 }
 
@@ -59,14 +59,14 @@ const RPC_VERSION: u32 = 2;
 const AUTH_NONE: u32 = 0;
 const AUTH_SYS: u32 = 1;
 
-/// A verifier or credential's body is at most so long.
+/// Longest body of a verifier or credential in bytes.
 const AUTH_BYTES_MAX: usize = 400;
 
-/// The place of a transaction id in a [`message`], behind the record mark.
+/// Position of the transaction id in a message of [`write_call`], behind the record mark.
 const XID_AT: std::ops::Range<usize> = 4..8;
 
 impl Credentials {
-    /// The body of the credential, as it stands in every call.
+    /// Encodes the body of the credential for every call.
     pub(crate) fn encoded(&self) -> Vec<u8> {
         let name = self.machine.as_bytes();
         let mut body = Vec::new();
@@ -104,12 +104,12 @@ pub(crate) fn write_call(
     message[..4].copy_from_slice(&mark.to_be_bytes());
 }
 
-/// Gives a written call another transaction id.
+/// Replaces the transaction id of a written call.
 pub(crate) fn change_xid(message: &mut [u8], xid: u32) {
     message[XID_AT].copy_from_slice(&xid.to_be_bytes());
 }
 
-/// Takes a reply apart.
+/// Decodes a reply.
 pub(crate) fn read_reply(record: &[u8]) -> Result<Reply<'_>, Garbled> {
     let mut reader = XdrReader::new(record);
     let xid = reader.u32()?;
@@ -124,20 +124,22 @@ pub(crate) fn read_reply(record: &[u8]) -> Result<Reply<'_>, Garbled> {
     Ok(Reply { xid, results })
 }
 
+/// Decodes the rest of an accepted reply.
 fn accepted(mut reader: XdrReader<'_>) -> Result<Result<&[u8], CallError>, Garbled> {
     let _flavor = reader.u32()?;
     let _verifier = reader.opaque(AUTH_BYTES_MAX)?;
     Ok(match reader.u32()? {
         0 => Ok(reader.rest()),
-        // No such program, not this version of it, no such procedure.
+        // Unknown program, version or procedure.
         1..=3 => Err(CallError::Unavailable),
-        // Our arguments could not be decoded; they were damaged on the way.
+        // The server could not decode the arguments, so they were damaged on the way.
         4 => Err(CallError::Garbled),
         5 => Err(CallError::ServerFault),
         _ => return Err(Garbled),
     })
 }
 
+/// Decodes the rest of a denied reply.
 fn refused(mut reader: XdrReader<'_>) -> Result<CallError, Garbled> {
     match reader.u32()? {
         0 => Ok(CallError::Unavailable),
@@ -147,7 +149,7 @@ fn refused(mut reader: XdrReader<'_>) -> Result<CallError, Garbled> {
 }
 
 impl CallError {
-    /// As this machine numbers it (`errno(3)`).
+    /// Error number of this machine (`errno(3)`).
     pub fn errno(self) -> i32 {
         match self {
             CallError::TimedOut => libc::ETIMEDOUT,
@@ -197,7 +199,7 @@ mod tests {
 
     const READ: Procedure = Procedure { program: 100_003, version: 3, number: 6 };
 
-    /// Another implementation reads our call.
+    /// Another implementation decodes this call.
     #[test]
     fn a_call_is_what_another_implementation_reads() {
         let credentials =
@@ -219,7 +221,7 @@ mod tests {
         assert_eq!(left, [0, 0, 0, 99]);
     }
 
-    /// We read another implementation's replies.
+    /// Replies encoded by another implementation.
     #[test]
     fn every_kind_of_reply_has_its_meaning() {
         use oracle::{accept_stat_data as stat, rejected_reply as rejected};

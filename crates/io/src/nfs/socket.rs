@@ -1,5 +1,5 @@
-//! What a connection asks the system for: a socket that never blocks, and a sleep on it. In a simulation
-//! [others](crate::simulation::network) take their places.
+//! System calls of a connection: a socket that never blocks, and a sleep on it. A simulation
+//! [replaces](crate::simulation::network) them.
 
 use std::io::{ErrorKind, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
@@ -14,27 +14,27 @@ use rustix::net::{
 
 use crate::bell::EventFd;
 
-/// How the making of a connection stands.
+/// State of a connection attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Making {
-    /// Not yet known.
+    /// In progress.
     UnderWay,
-    /// It is there.
+    /// Connected.
     Done,
-    /// It failed, as in `errno(3)`.
+    /// Failed, with an error number as in `errno(3)`.
     Failed(i32),
 }
 
-/// What a socket can do now.
+/// Events that ended a sleep.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ready {
     pub(crate) to_read: bool,
     pub(crate) to_write: bool,
-    /// The bell.
+    /// The eventfd is signalled.
     pub(crate) is_rung: bool,
 }
 
-/// A connection that is lost, and why, as in `errno(3)`; 0: the server closed it.
+/// Lost connection, with an error number as in `errno(3)`; 0 if the server closed it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Lost(pub(crate) i32);
 
@@ -42,7 +42,7 @@ pub(crate) struct Lost(pub(crate) i32);
 pub(crate) struct Socket(TcpStream);
 
 impl Socket {
-    /// Begins to connect to `address`, from that port of this machine if one is named.
+    /// Starts to connect to `address`, from `port` of this machine if given.
     pub(crate) fn connect(
         address: SocketAddr,
         port: Option<u16>,
@@ -66,7 +66,7 @@ impl Socket {
         Ok((Socket(socket.into()), making))
     }
 
-    /// How the connection that was begun stands.
+    /// State of the connection attempt.
     pub(crate) fn making(&self) -> Making {
         match sockopt::socket_error(&self.0) {
             Ok(Ok(())) if self.0.peer_addr().is_ok() => Making::Done,
@@ -75,18 +75,18 @@ impl Socket {
         }
     }
 
-    /// Sends what goes; gives how many bytes.
+    /// Sends as many bytes as the socket accepts, and returns their number.
     pub(crate) fn send(&self, bytes: &[u8]) -> Result<usize, Lost> {
         moved((&self.0).write(bytes))
     }
 
-    /// Receives what is there into the pieces, one after the other; gives how many bytes, or
-    /// `None` when there are none now.
+    /// Receives available bytes into the pieces in order. Returns their number, or `None` if there
+    /// are none.
     ///
     /// # Safety
-    /// The pieces, 1,024 at most, are valid to be written to, and used by nobody else meanwhile.
+    /// The pieces, at most 1,024, are valid for writes and not used by other code meanwhile.
     pub(crate) unsafe fn receive(&self, pieces: &[libc::iovec]) -> Result<Option<usize>, Lost> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees the contract of this function.
         let result =
             unsafe { libc::readv(self.0.as_raw_fd(), pieces.as_ptr(), pieces.len() as i32) };
         match usize::try_from(result) {
@@ -96,10 +96,11 @@ impl Socket {
         }
     }
 
-    /// Has a sleep for bytes end when so many have come (`SO_RCVLOWAT`), or all have that will.
+    /// Sets the number of received bytes that end a sleep (`SO_RCVLOWAT`). The end of the stream
+    /// also ends it.
     pub(crate) fn wake_at(&self, bytes: usize) {
         let value = bytes as libc::c_int;
-        // SAFETY: the value is an integer of the size that is told.
+        // SAFETY: the value is an integer of the given size.
         let result = unsafe {
             libc::setsockopt(
                 self.0.as_raw_fd(),
@@ -113,8 +114,8 @@ impl Socket {
     }
 }
 
-/// Sleeps until the socket has bytes, or takes some if `to_write`, or the bell
-/// rings, or the time is up; without a socket and a bell, for the time.
+/// Sleeps until the socket has bytes, accepts bytes if `to_write` is set, the eventfd is signalled,
+/// or `at_most` has passed. Without a socket and an eventfd, sleeps for `at_most`.
 pub(crate) fn sleep_on(
     socket: Option<&Socket>,
     to_write: bool,
@@ -130,8 +131,8 @@ pub(crate) fn sleep_on(
     let bell = bell.map(|bell| PollFd::from_borrowed_fd(bell.as_fd(), PollFlags::IN));
     let (has_socket, has_bell) = (socket.is_some(), bell.is_some());
     let mut fds: Vec<PollFd<'_>> = socket.into_iter().chain(bell).collect();
-    // An error here is a signal (the caller looks again); an error of the socket
-    // is told by reading from it.
+    // An error here is a signal, after which the caller checks again. Errors of the socket are
+    // reported by the next read.
     let _ = poll(&mut fds, time.as_ref());
     let mut ready = Ready::default();
     if has_socket {
@@ -144,7 +145,7 @@ pub(crate) fn sleep_on(
     ready
 }
 
-/// The bytes that a system call has moved: none, when it would have had to wait.
+/// Number of bytes of a system call; zero if the call would have blocked.
 fn moved(result: std::io::Result<usize>) -> Result<usize, Lost> {
     match result {
         Ok(bytes) => Ok(bytes),

@@ -1,11 +1,11 @@
-//! What a server says when it can't do what was asked: `nfsstat3` (RFC 1813,
-//! section 2.6), and `mountstat3`, whose numbers mean the same.
+//! Error statuses of a server: `nfsstat3` (RFC 1813, section 2.6), and `mountstat3`, whose numbers
+//! have the same meaning.
 
 use readpath_core::request::DeviceError;
 
 use super::xdr::Garbled;
 
-/// A server's refusal.
+/// Error status of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
     /// Not the owner, or not from this port or host.
@@ -14,29 +14,29 @@ pub enum Status {
     Missing,
     /// The server's own storage failed.
     Io,
-    /// These credentials may not.
+    /// Access is denied to these credentials.
     Refused,
     /// A part of the path is not a directory.
     NotDirectory,
-    /// It is a directory.
+    /// The file is a directory.
     Directory,
     /// The file is gone, or the server has forgotten its handle.
     Stale,
-    /// The handle is no handle of this server.
+    /// The handle does not belong to this server.
     BadHandle,
-    /// The server needs time to bring the bytes in; ask again.
+    /// The server needs time to provide the bytes; try later.
     Jukebox,
-    /// The server has no means to do it.
+    /// The server does not support the operation.
     Unsupported,
-    /// The server has a problem of its own.
+    /// The server has an internal error.
     ServerFault,
-    /// Any other, by its number in RFC 1813.
+    /// Any other status, by its number in RFC 1813.
     Other(u32),
 }
 
 impl Status {
-    /// The failure that a number stands for; `None` if it is success. A number
-    /// that the standard doesn't have is no server's word.
+    /// Converts a number into a failure; `None` for success. A number outside the standard is
+    /// garbled.
     pub(crate) fn failure(number: u32) -> Result<Option<Status>, Garbled> {
         Ok(Some(match number {
             0 => return Ok(None),
@@ -57,7 +57,7 @@ impl Status {
         }))
     }
 
-    /// As this machine numbers it (`errno(3)`).
+    /// Error number of this machine (`errno(3)`).
     pub fn errno(self) -> i32 {
         match self {
             Status::NotPermitted => libc::EPERM,
@@ -69,19 +69,19 @@ impl Status {
             Status::Stale | Status::BadHandle => libc::ESTALE,
             Status::Jukebox => libc::ETIMEDOUT,
             Status::Unsupported => libc::EOPNOTSUPP,
-            // The first 34 have the same numbers on every Unix.
+            // The first 34 numbers are the same on every Unix.
             Status::Other(number) if number <= 34 => number as i32,
             Status::Other(_) => libc::EREMOTEIO,
         }
     }
 
-    /// What a read that met with it tells its reader.
+    /// Error that a reader receives for this status.
     pub(crate) fn device_error(self) -> DeviceError {
         match self {
             Status::NotPermitted | Status::Refused => DeviceError::Refused,
             Status::Stale | Status::BadHandle | Status::Missing => DeviceError::Stale,
             Status::Io | Status::ServerFault => DeviceError::Medium,
-            // Asked for again until the time was over.
+            // The call was repeated until its time was over.
             Status::Jukebox => DeviceError::TimedOut,
             Status::NotDirectory | Status::Directory | Status::Unsupported | Status::Other(_) => {
                 DeviceError::Other(self.errno())
@@ -90,7 +90,7 @@ impl Status {
     }
 }
 
-/// `NFS3ERR_JUKEBOX`.
+/// Number of `NFS3ERR_JUKEBOX`.
 pub(crate) const JUKEBOX: u32 = 10_008;
 
 impl std::fmt::Display for Status {

@@ -1,13 +1,12 @@
-//! A file on an NFS server as what carries the machine's requests.
+//! A file on an NFS server as the storage of a machine.
 //!
-//! A request of the machine is one READ. It is sent by the `exchange` that
-//! follows `submit`, or by the next sleep, together with all others, before any
-//! answer is awaited. Its data goes straight to its memory: which replies may write there is
-//! rule 6 of the `client`. A server that brings less than was asked, without
-//! saying that the file ends there, is asked for the rest.
+//! A request of the machine is one READ. The next `exchange` after `submit`, or the next sleep,
+//! sends it together with all others before it waits for an answer. Its data goes directly to its
+//! memory. Rule 6 of the `client` says which replies may write there. If a server returns fewer
+//! bytes than requested without the end of the file, the rest is requested again.
 //!
-//! A file that was found to be another one since it was opened is one file more, with sectors
-//! of its own, of the same storage.
+//! A file that was replaced on the server since it was opened becomes a further file of the same
+//! storage, with its own sectors.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,58 +31,60 @@ use crate::backend::BackendError;
 use crate::storage::{FILE_SECTORS_LOG2, Sleep, Sleeper, Storage};
 use crate::sync::{Mutex, MutexGuard};
 
-/// A file on an NFS server that carries the machine's requests out.
+/// A file on an NFS server that executes the machine's requests.
 pub struct NfsStorage {
     shared: Arc<NfsShared>,
     caps: DeviceCaps,
     read_bytes: u32,
 }
 
-/// What the storage, its sleeper and who asks for attributes all work on.
+/// State shared by the storage, its sleeper and threads that ask for attributes.
 pub(crate) struct NfsShared {
-    /// Held only while bytes are moved, never while somebody sleeps.
+    /// Locked only while bytes are moved, never during a sleep.
     state: Mutex<NfsState>,
-    /// Held by the one who asks something: it has the one call that READs leave.
+    /// Locked by a thread that asks a question: READs leave one call free for it.
     queue_depth: Mutex<()>,
     place: ExportPath,
-    /// Written to, it ends a sleep; none where one thread does everything.
+    /// Eventfd that ends a sleep; `None` for use by one thread.
     bell: Option<EventFd>,
 }
 
+/// State of a storage under its lock.
 struct NfsState {
     link: ServerLink,
     uses: Uses,
     read_bytes: u32,
-    /// What had come by then was taken in.
+    /// Time of the last receive: all bytes that had arrived by then were processed.
     looked: Time,
-    /// Readings that are over, kept for their room.
+    /// Ended requests, kept for their capacity.
     spare: Vec<NfsRead>,
     completed: Vec<Completion>,
     in_flight: u32,
 }
 
-/// How a server's file is read.
+/// Connection of a server's file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Connection {
-    /// `rsize`: the most bytes of one READ.
+    /// `rsize`: largest READ in bytes.
     pub read_bytes_max: u32,
-    /// Whether calls come from a reserved port, as servers may ask.
+    /// True if calls come from a reserved port, which servers may require.
     pub is_from_reserved_port: bool,
-    /// What went over the wire so far.
+    /// Traffic so far.
     pub traffic: Traffic,
 }
 
-/// A poll(2) that finds something comes back sooner than this; one that took longer has slept.
+/// Duration of a poll(2) from which it must have slept. A poll(2) that finds events at once is
+/// shorter.
 const SLEPT: Time = Time::from_us(5);
 
-/// Sleeps for a storage's answers while other threads hand in requests.
+/// Sleeps for a storage's answers while other threads submit requests.
 struct NfsSleeper {
     shared: Arc<NfsShared>,
 }
 
 impl NfsStorage {
-    /// The storage of one file, for one thread.
+    /// Creates the storage of one file, for one thread.
     pub fn one(target: NfsTarget) -> NfsStorage {
         let found = target.found;
         let mut storage = NfsStorage::over(target, None);
@@ -91,11 +92,11 @@ impl NfsStorage {
         storage
     }
 
-    /// A storage for several threads, with what one of them sleeps on: of the
-    /// files that are [added](NfsStorage::add), beginning with the target's.
+    /// Creates a storage for several threads, with a sleeper for one of them. Its files are
+    /// [added](NfsStorage::add), the target's first.
     ///
     /// # Errors
-    /// The kernel gives no eventfd.
+    /// The kernel provides no eventfd.
     pub(crate) fn shared(
         target: NfsTarget,
     ) -> Result<(NfsStorage, Arc<dyn Sleeper>), BackendError> {
@@ -104,11 +105,12 @@ impl NfsStorage {
         Ok((storage, Arc::new(sleeper)))
     }
 
+    /// Creates a storage without files.
     fn over(target: NfsTarget, bell: Option<EventFd>) -> NfsStorage {
         let caps = target.caps();
         let NfsTarget { link, read_bytes, place, .. } = target;
         let uses = Uses {
-            // One more than READs, for a question.
+            // One more than the number of READs, for a question.
             calls: (0..=caps.depth_max).map(|_| None).collect(),
             files: Vec::new(),
             over: Vec::new(),
@@ -129,26 +131,26 @@ impl NfsStorage {
         NfsStorage { shared, caps, read_bytes }
     }
 
-    /// Where the file was found.
+    /// URL of the file.
     pub fn url(&self) -> &NfsUrl {
         &self.shared.place.url
     }
 
-    /// `rsize`: the most bytes of one READ.
+    /// `rsize`: largest READ in bytes.
     pub fn read_bytes(&self) -> u32 {
         self.read_bytes
     }
 
-    /// What went over the wire since the file was found.
+    /// Traffic since the file was found.
     pub fn traffic(&self) -> Traffic {
         self.shared.lock().link.traffic()
     }
 
-    /// What the server last told of the file: with each READ, or, when that is
-    /// longer ago than the option `attributes` allows, now.
+    /// Attributes of the file from the latest READ. If they are older than the option `attributes`
+    /// permits, they are requested now.
     ///
     /// # Errors
-    /// It had to be asked, and gives no answer, or the file is gone.
+    /// The server had to be asked and does not answer, or the file is gone.
     pub fn attributes(&mut self) -> Result<Attributes, NfsError> {
         let state = self.shared.lock();
         let opened = state.uses.files[0].as_ref().expect("the file that the storage was made for");
@@ -165,12 +167,12 @@ impl NfsStorage {
         Ok(fresh)
     }
 
-    /// Who can look for the file again while it is read.
+    /// Returns the state through which the file is looked up again while it is read.
     pub(crate) fn finder(&self) -> Arc<NfsShared> {
         Arc::clone(&self.shared)
     }
 
-    /// Adds a file; gives its first sector, under which it is known until it is removed.
+    /// Adds a file and returns its first sector, which identifies it until its removal.
     pub(crate) fn add(&mut self, found: RegularFile) -> u64 {
         let uses = &mut self.shared.lock().uses;
         let at = uses.files.iter().position(Option::is_none).unwrap_or_else(|| {
@@ -181,7 +183,7 @@ impl NfsStorage {
         (at as u64) << FILE_SECTORS_LOG2
     }
 
-    /// Removes the file whose first sector is `start`. None of its requests is in flight.
+    /// Removes the file whose first sector is `start`. No request of the file may be in flight.
     pub(crate) fn remove(&mut self, start: u64) {
         self.shared.lock().uses.files[(start >> FILE_SECTORS_LOG2) as usize] = None;
     }
@@ -196,13 +198,13 @@ impl Storage for NfsStorage {
         let mut state = self.shared.lock();
         let ended = state.link.clock().now();
         let looked = std::mem::replace(&mut state.looked, ended);
-        // They may have come in since the last look.
+        // The completions may have arrived at any time since the last receive.
         state.completed.iter_mut().for_each(|completion| completion.not_before = looked);
         completions.append(&mut state.completed);
         Ok(true)
     }
 
-    /// A write is refused: files on a server are read here, and nothing else.
+    /// Rejects writes, because files on a server are only read.
     unsafe fn submit(&mut self, request: DeviceRequest, memory: &[libc::iovec]) {
         let mut state = self.shared.lock();
         state.in_flight += 1;
@@ -220,7 +222,7 @@ impl Storage for NfsStorage {
         state.call(reading);
     }
 
-    /// It is completed by the next `exchange`; whatever the server still answers is dropped.
+    /// The next `exchange` completes the request. A later answer of the server is dropped.
     fn cancel(&mut self, id: RequestId) {
         let mut state = self.shared.lock();
         let is_it = |used: &Option<Use>| matches!(used, Some(Use::Read(read)) if read.id == id);
@@ -231,6 +233,7 @@ impl Storage for NfsStorage {
         }
     }
 
+    /// Sends, receives and sleeps as one thread, until a request is complete or the time is over.
     fn exchange(
         &mut self,
         sleep: Sleep,
@@ -251,7 +254,7 @@ impl Storage for NfsStorage {
                 let ended = state.link.clock().now();
                 let looked = std::mem::replace(&mut state.looked, ended);
                 if sleep == Sleep::Never || ended.since(now) < SLEPT {
-                    // They may have lain in the socket since the last look.
+                    // The completions may have been in the socket since the last receive.
                     let unseen = state.completed.iter_mut();
                     unseen.for_each(|completion| completion.not_before = looked);
                 }
@@ -264,15 +267,16 @@ impl Storage for NfsStorage {
 
 impl Sleeper for NfsSleeper {
     fn look(&self) {
-        // What hinders it is told to the next who sleeps.
+        // The next sleep reports any error.
         let _ = self.sleep(Sleep::AtMost(Duration::ZERO));
     }
 
+    /// Sleeps without the lock, and then receives the answers.
     fn sleep(&self, sleep: Sleep) -> Result<bool, BackendError> {
         let mut state = self.shared.lock();
         if sleep == Sleep::Never {
-            // Perhaps somebody else sleeps here: the connection, the bell and what
-            // time brings are theirs.
+            // Another thread may sleep here. It then handles the connection, the eventfd and the
+            // timeouts.
             state.link.send_only();
             return Ok(false);
         }
@@ -293,12 +297,13 @@ impl Sleeper for NfsSleeper {
         }
         let mut state = self.shared.lock();
         let woken = state.link.clock().now();
-        // What lay in the socket ends a sleep at once; what ended this one has just come.
+        // A sleep ends at once if the socket has bytes. If this one has slept, its bytes have just
+        // arrived.
         let has_slept = woken.since(now) >= SLEPT;
         if has_slept {
             state.looked = woken;
         }
-        // `collect` makes no system call: it finds what came.
+        // `collect` makes no system call, so the answers are received here.
         state.exchange(Some(woken));
         Ok(has_slept)
     }
@@ -310,7 +315,7 @@ impl Sleeper for NfsSleeper {
 }
 
 impl Ask for &NfsShared {
-    /// Asks while reads are under way, and another thread perhaps sleeps for their answers.
+    /// Asks while reads are in flight. Another thread may sleep for their answers.
     fn ask<T: Send + 'static>(
         &mut self,
         procedure: Procedure,
@@ -318,7 +323,8 @@ impl Ask for &NfsShared {
         tell: fn(&[u8]) -> Result<T, Garbled>,
     ) -> Result<T, CallError> {
         let _asking = self.queue_depth.lock().expect("no thread panics while it asks");
-        // Rung by whoever takes the answer in: its bytes wake only one of two sleepers.
+        // Signalled by the thread that processes the answer, because arriving bytes wake only one
+        // of two sleepers.
         let answered = bell().map_err(|_| CallError::NoBell)?;
         let answered = Arc::new((answered, Mutex::new(None)));
         let theirs = Arc::clone(&answered);
@@ -344,7 +350,7 @@ impl Ask for &NfsShared {
             let is_bell_due = !state.completed.is_empty() || is_other || to_write;
             drop(state);
             if is_bell_due {
-                // Who leads sleeps for something else than there is now.
+                // The leader's sleep waits for events that are out of date.
                 self.bell.iter().for_each(EventFd::ring);
             }
             if let Some(answer) = answered.1.lock().expect("nothing panics under this lock").take()
@@ -358,13 +364,13 @@ impl Ask for &NfsShared {
     }
 }
 
-/// Something to sleep on that another thread can ring.
+/// Creates an eventfd to sleep on.
 fn bell() -> Result<EventFd, BackendError> {
     EventFd::new().map_err(|errno| BackendError::Exchange { errno: errno.raw_os_error() })
 }
 
 impl NfsShared {
-    /// How the file is read now.
+    /// Describes the connection of the file.
     pub(crate) fn connection(&self) -> Connection {
         let state = self.lock();
         Connection {
@@ -374,7 +380,7 @@ impl NfsShared {
         }
     }
 
-    /// Looks for the file anew, by its name, beside the reads that are under way.
+    /// Looks the file up again by its name, while reads are in flight.
     pub(crate) fn find_again(&self) -> Result<RegularFile, NfsError> {
         self.place.find(&mut &*self)
     }
@@ -385,19 +391,19 @@ impl NfsShared {
 }
 
 impl NfsState {
-    /// Sends, and takes in what comes until `deadline` or until a call has ended.
+    /// Sends, and processes received bytes until `deadline` or until a call has ended.
     fn exchange(&mut self, deadline: Option<Time>) {
         self.link.exchange(deadline, &mut self.uses);
         self.settle();
     }
 
-    /// Sends what is to be sent, and no more.
+    /// Handles timeouts and sends pending bytes only.
     fn hand_over(&mut self) {
         self.link.hand_over(&mut self.uses);
         self.settle();
     }
 
-    /// Completes what is over, and asks for what is missing.
+    /// Completes ended requests, and requests missing bytes.
     fn settle(&mut self) {
         let mut over = std::mem::take(&mut self.uses.over);
         over.drain(..).for_each(|(reading, outcome)| self.complete(reading, outcome));
@@ -407,7 +413,7 @@ impl NfsState {
         }
     }
 
-    /// Asks for what is missing of a request, as far as one READ goes.
+    /// Requests the missing bytes of a request, up to the size of one READ.
     fn call(&mut self, mut reading: NfsRead) {
         let left = reading.bytes - reading.bytes_done;
         reading.bytes_asked = left.min(u64::from(self.read_bytes)) as u32;
@@ -418,6 +424,7 @@ impl NfsState {
         self.uses.calls[call.0 as usize] = Some(Use::Read(reading));
     }
 
+    /// Adds a completion, and keeps the read's buffer.
     fn complete(&mut self, mut reading: NfsRead, outcome: Outcome) {
         let at = self.link.clock().now();
         self.completed.push(Completion::at(at, reading.id, outcome));
@@ -429,8 +436,8 @@ impl NfsState {
 
 impl Drop for NfsStorage {
     fn drop(&mut self) {
-        // Nobody but this storage writes to the memory of its requests, so it
-        // is let go of by forgetting it: a sleeper may outlive the storage.
+        // Only this storage writes to the memory of its requests, so cancelling its calls suffices.
+        // A sleeper may outlive the storage.
         let mut state = self.shared.lock();
         for call in 0..state.uses.calls.len() {
             if state.uses.calls[call].take().is_some() {

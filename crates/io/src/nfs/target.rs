@@ -1,8 +1,8 @@
-//! A file on a server, found and ready to be read, with all that is known of it.
+//! A file on a server that is found and ready to be read, with its attributes.
 //!
-//! The way there: the port mapper (unless the URL names a port), MOUNT for the
-//! handle of the export, LOOKUP for each name below it, READLINK for each symbolic link on the
-//! way, ACCESS, FSINFO. Each step that fails says which one it was, and what to do.
+//! The steps are the port mapper (unless the URL contains a port), MOUNT for the handle of the
+//! export, LOOKUP for each name, READLINK for each link, ACCESS and FSINFO. The error of a
+//! failed step names the step and a remedy.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 
@@ -29,11 +29,11 @@ pub struct NfsTarget {
 }
 
 impl NfsTarget {
-    /// Finds the file and connects; asks and waits for a handful of answers. The file may be empty.
+    /// Finds the file and connects, which waits for a handful of answers. The file may be empty.
     ///
     /// # Errors
-    /// The host, the server, the export or the file isn't there, or may not be
-    /// read, or is no file.
+    /// The host, the server, the export or the file does not exist. The file may not be read, or is
+    /// no regular file.
     pub fn open(url: &NfsUrl, clock: Clock) -> Result<NfsTarget, NfsError> {
         let (address, place) = find(url, clock)?;
         let mut link = connect(address, &url.options, clock)?;
@@ -44,28 +44,27 @@ impl NfsTarget {
         Ok(NfsTarget { link, found, read_bytes, place })
     }
 
-    /// Where it was found.
+    /// URL of the file.
     pub fn url(&self) -> &NfsUrl {
         &self.place.url
     }
 
-    /// Its length in bytes when it was opened.
+    /// Length in bytes at the time of `open`.
     pub fn bytes(&self) -> u64 {
         self.found.attributes.bytes
     }
 
-    /// `rsize`: the most bytes of one READ.
+    /// `rsize`: largest READ in bytes.
     pub fn read_bytes(&self) -> u32 {
         self.read_bytes
     }
 
-    /// Whether calls come from a reserved port, as servers may ask.
+    /// True if calls come from a reserved port, which servers may require.
     pub fn is_from_reserved_port(&self) -> bool {
         self.link.is_reserved()
     }
 
-    /// What it can do: a request is one READ, and as many are taken at once as
-    /// there are slots.
+    /// Capabilities as a device: a request is one READ, and the number of slots is the queue depth.
     pub fn caps(&self) -> DeviceCaps {
         let whole_pages = u64::from(self.read_bytes).max(PAGE_BYTES);
         DeviceCaps {
@@ -78,8 +77,8 @@ impl NfsTarget {
     }
 }
 
-/// The size of a READ: what the server prefers, or what is asked for; never
-/// more than it takes. In whole pages, unless the server takes less than one.
+/// READ size in bytes: the server's preference or the option, but at most the server's maximum. In
+/// whole pages, unless the maximum is less than a page.
 fn read_bytes(info: FsInfo, options: &NfsOptions) -> u32 {
     let limit = |bytes: u32| if bytes == 0 { u64::MAX } else { u64::from(bytes) };
     let wanted = options.rsize_bytes_max.unwrap_or(limit(info.read_bytes_preferred));
@@ -88,13 +87,13 @@ fn read_bytes(info: FsInfo, options: &NfsOptions) -> u32 {
     (if whole_pages == 0 { bytes } else { whole_pages }) as u32
 }
 
-/// Where NFS is served, and the file's place there.
+/// Finds the address of NFS, and the export of the file.
 fn find(url: &NfsUrl, clock: Clock) -> Result<(SocketAddr, ExportPath), NfsError> {
     let addresses = resolve(url)?;
     let mut last = None;
     for mut address in addresses {
         match find_at(url, &mut address, clock) {
-            // The next address of the host may have the server.
+            // The host may have the server at its next address.
             Err(error @ NfsError::Connect { .. }) => last = Some(error),
             found => return found,
         }
@@ -102,6 +101,7 @@ fn find(url: &NfsUrl, clock: Clock) -> Result<(SocketAddr, ExportPath), NfsError
     Err(last.expect("a host that was resolved has an address"))
 }
 
+/// Mounts the export through one address of the host.
 fn find_at(
     url: &NfsUrl,
     address: &mut SocketAddr,
@@ -122,6 +122,7 @@ fn find_at(
     Ok((*address, ExportPath { url: url.clone(), export, depth }))
 }
 
+/// Addresses of the URL's host.
 fn resolve(url: &NfsUrl) -> Result<Vec<SocketAddr>, NfsError> {
     let no_host = |what: String| NfsError::NoHost { host: url.host.clone(), what };
     let addresses = (url.host.as_str(), 0).to_socket_addrs();
@@ -133,7 +134,7 @@ fn resolve(url: &NfsUrl) -> Result<Vec<SocketAddr>, NfsError> {
     Ok(addresses)
 }
 
-/// The ports of NFS and of MOUNT: the URL's, or what the port mapper says.
+/// Ports of NFS and of MOUNT, from the URL or from the port mapper.
 fn ports(url: &NfsUrl, mut address: SocketAddr, clock: Clock) -> Result<(u16, u16), NfsError> {
     if let Some(port) = url.port {
         return Ok((port, url.options.mount_port.unwrap_or(port)));
@@ -152,9 +153,8 @@ fn ports(url: &NfsUrl, mut address: SocketAddr, clock: Clock) -> Result<(u16, u1
     }
 }
 
-/// How many of the path's names belong to the export: those of the longest
-/// export that the path lies in. A server that tells no exports is asked for
-/// the directory of the file.
+/// Number of the path's names in the longest export that contains the path. If the server lists no
+/// exports, the directory of the file is mounted.
 fn export_depth(link: &mut ServerLink, url: &NfsUrl, names: &[&[u8]]) -> Result<usize, NfsError> {
     let exports = match link.ask(mount::EXPORT, |_| {}, mount::exports_told) {
         Ok(exports) => exports,
@@ -175,13 +175,14 @@ fn export_depth(link: &mut ServerLink, url: &NfsUrl, names: &[&[u8]]) -> Result<
     })
 }
 
+/// Path of the names, with a leading slash.
 fn joined(names: &[&[u8]]) -> Vec<u8> {
     let mut path = vec![b'/'];
     path.extend(names.join(&b'/'));
     path
 }
 
-/// Connects to a server, and says at once when nobody is there.
+/// Connects to a server. A missing server is reported at once.
 fn connect(
     address: SocketAddr,
     options: &NfsOptions,

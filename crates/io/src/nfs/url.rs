@@ -1,42 +1,41 @@
-//! `nfs://HOST[:PORT]/EXPORT/PATH[?OPTION=VALUE&…]` (RFC 2224, with options as
-//! libnfs writes them).
+//! `nfs://HOST[:PORT]/EXPORT/PATH[?OPTION=VALUE&…]` (RFC 2224, with options in the form of libnfs).
 //!
-//! With a port, both MOUNT and NFS are asked there, unless the option
-//! `mountport` says otherwise; without one, the server's port mapper is asked.
-//! Bytes of the path that a URL can't hold are written `%XX`.
+//! With a port, both MOUNT and NFS use it, unless the option `mountport` is set. Without a port,
+//! the server's port mapper is asked. Bytes of the path that a URL cannot contain are written as
+//! `%XX`.
 
 use super::options::NfsOptions;
 
 /// A file on an NFS server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NfsUrl {
-    /// A name or an address; an address of version 6 without its brackets.
+    /// Name or address. An IPv6 address has no brackets here.
     pub host: String,
-    /// Where NFS is served; `None`: where the port mapper says.
+    /// Port of NFS; `None` to ask the port mapper.
     pub port: Option<u16>,
-    /// The export and the path in it, from the first slash on, as bytes.
+    /// Export and path in it, from the first slash on, as bytes.
     pub path: Vec<u8>,
-    /// How the server is talked to.
+    /// Options of the server.
     pub options: NfsOptions,
 }
 
-/// What is wrong with a URL.
+/// Error in a URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UrlError {
     /// The URL.
     pub url: String,
-    /// What is wrong with it, and what would have been right.
+    /// The error, and the expected form.
     pub what: String,
 }
 
-/// What every such URL begins with.
+/// Prefix of every such URL.
 const SCHEME: &str = "nfs://";
 
 impl NfsUrl {
-    /// Takes a URL apart.
+    /// Parses a URL.
     ///
     /// # Errors
-    /// Which part is wrong, and what would have been right.
+    /// The wrong part, and its expected form.
     pub fn parse(url: &str) -> Result<NfsUrl, UrlError> {
         let wrong = |what: &str| UrlError { url: url.to_owned(), what: what.to_owned() };
         let form = "write nfs://HOST[:PORT]/EXPORT/PATH";
@@ -68,17 +67,18 @@ impl NfsUrl {
         Ok(NfsUrl { host, port, path, options })
     }
 
-    /// Whether a text means to be such a URL.
+    /// True if a text begins like such a URL.
     pub fn is_meant(text: &str) -> bool {
         text.starts_with(SCHEME)
     }
 
-    /// The names that the path consists of, without empty ones.
+    /// Names of the path, without empty ones.
     pub(crate) fn names(&self) -> Vec<&[u8]> {
         self.path.split(|&byte| byte == b'/').filter(|name| !name.is_empty()).collect()
     }
 }
 
+/// Splits `HOST[:PORT]` or `[IPV6][:PORT]`.
 fn host_and_port(authority: &str) -> Result<(String, Option<u16>), String> {
     let (host, port) = match authority.strip_prefix('[') {
         Some(rest) => {
@@ -105,6 +105,7 @@ fn host_and_port(authority: &str) -> Result<(String, Option<u16>), String> {
     Ok((host.to_owned(), port.transpose()?))
 }
 
+/// Decodes `%XX`; `None` for a wrong escape.
 fn unescape(text: &str) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -123,7 +124,7 @@ fn unescape(text: &str) -> Option<Vec<u8>> {
 }
 
 impl std::fmt::Display for NfsUrl {
-    /// Without the options.
+    /// Prints the URL without its options.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         if self.host.contains(':') {
             write!(f, "{SCHEME}[{}]", self.host)?;

@@ -1,48 +1,46 @@
 //! XDR (RFC 4506), as far as RPC and NFS version 3 need it.
 //!
-//! What comes from the wire is believed in nothing: a length is held against
-//! what its field may hold and against the bytes that are there before anything
-//! is done with it. Nothing is copied and nothing is allocated.
+//! Received values are never trusted: a length is compared with the limit of its field and with the
+//! available bytes before its use. Decoding copies and allocates nothing.
 
-/// XDR's unit: everything is padded to a multiple of four bytes.
+/// Unit of XDR in bytes. Each item is padded to a multiple of it.
 const UNIT_BYTES: usize = 4;
 
-/// What came from the wire is not what was to come.
+/// Error: the received bytes are not the expected ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Garbled;
 
-/// Takes values off the front of received bytes.
+/// Decodes values from the start of received bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct XdrReader<'a> {
     left: &'a [u8],
 }
 
 impl<'a> XdrReader<'a> {
-    /// Reads from the first of `bytes` on.
     pub(crate) fn new(bytes: &'a [u8]) -> XdrReader<'a> {
         XdrReader { left: bytes }
     }
 
-    /// So many bytes, as they are.
+    /// Takes `count` bytes.
     pub(crate) fn fixed(&mut self, count: usize) -> Result<&'a [u8], Garbled> {
         let (bytes, left) = self.left.split_at_checked(count).ok_or(Garbled)?;
         self.left = left;
         Ok(bytes)
     }
 
-    /// An unsigned integer.
+    /// Decodes an unsigned integer.
     pub(crate) fn u32(&mut self) -> Result<u32, Garbled> {
         let bytes = self.fixed(4)?;
         Ok(u32::from_be_bytes(bytes.try_into().expect("four bytes were taken")))
     }
 
-    /// An unsigned hyper integer.
+    /// Decodes an unsigned hyper integer.
     pub(crate) fn u64(&mut self) -> Result<u64, Garbled> {
         let bytes = self.fixed(8)?;
         Ok(u64::from_be_bytes(bytes.try_into().expect("eight bytes were taken")))
     }
 
-    /// A boolean: 0 or 1, and nothing else.
+    /// Decodes a boolean. Only 0 and 1 are valid.
     pub(crate) fn bool(&mut self) -> Result<bool, Garbled> {
         match self.u32()? {
             0 => Ok(false),
@@ -51,7 +49,7 @@ impl<'a> XdrReader<'a> {
         }
     }
 
-    /// Opaque data of at most `bytes_max` bytes, with its padding.
+    /// Decodes opaque data of at most `bytes_max` bytes, with its padding.
     pub(crate) fn opaque(&mut self, bytes_max: usize) -> Result<&'a [u8], Garbled> {
         let count = self.u32()? as usize;
         if count > bytes_max {
@@ -60,40 +58,40 @@ impl<'a> XdrReader<'a> {
         self.padded(count)
     }
 
-    /// So many bytes, with the padding behind them.
+    /// Takes `count` bytes and the padding behind them.
     pub(crate) fn padded(&mut self, count: usize) -> Result<&'a [u8], Garbled> {
         let bytes = self.fixed(count)?;
         self.fixed(padding(count))?;
         Ok(bytes)
     }
 
-    /// All that is left.
+    /// Returns the remaining bytes.
     pub(crate) fn rest(self) -> &'a [u8] {
         self.left
     }
 
-    /// Nothing may be left.
+    /// Checks that no bytes remain.
     pub(crate) fn end(self) -> Result<(), Garbled> {
         if self.left.is_empty() { Ok(()) } else { Err(Garbled) }
     }
 }
 
-/// How many bytes stand behind opaque data of `count` bytes.
+/// Number of padding bytes behind opaque data of `count` bytes.
 pub(crate) fn padding(count: usize) -> usize {
     count.next_multiple_of(UNIT_BYTES) - count
 }
 
-/// Adds an unsigned integer.
+/// Encodes an unsigned integer.
 pub(crate) fn put_u32(to: &mut Vec<u8>, value: u32) {
     to.extend_from_slice(&value.to_be_bytes());
 }
 
-/// Adds an unsigned hyper integer.
+/// Encodes an unsigned hyper integer.
 pub(crate) fn put_u64(to: &mut Vec<u8>, value: u64) {
     to.extend_from_slice(&value.to_be_bytes());
 }
 
-/// Adds opaque data, or a string: its length, its bytes, its padding.
+/// Encodes opaque data or a string: its length, its bytes, its padding.
 pub(crate) fn put_opaque(to: &mut Vec<u8>, bytes: &[u8]) {
     put_u32(to, bytes.len() as u32);
     to.extend_from_slice(bytes);
@@ -104,7 +102,7 @@ pub(crate) fn put_opaque(to: &mut Vec<u8>, bytes: &[u8]) {
 mod tests {
     use super::*;
 
-    /// The examples of RFC 4506, sections 4.10 and 4.11, by hand.
+    /// Examples of RFC 4506, sections 4.10 and 4.11, by hand.
     #[test]
     fn opaque_data_is_counted_and_padded() {
         let mut bytes = Vec::new();

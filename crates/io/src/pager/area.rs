@@ -1,12 +1,12 @@
-//! A range of address space that we fill page by page ourselves.
+//! A range of address space that readpath fills page by page.
 //!
-//! It costs no memory until a page is put into it. The kernel must never fill it
-//! with zeros of its own: of a process that has locked all of its future memory
-//! (`mlockall(MCL_FUTURE)`) it does so with whatever may be touched. So an area can't be
-//! touched until a userfaultfd has it.
+//! An area costs no memory until a page is put into it. The kernel must never fill it with zero
+//! pages. In a process that has locked all future memory (`mlockall(MCL_FUTURE)`) it would do so
+//! for any accessible range. An area is therefore inaccessible until a userfaultfd is registered
+//! for it.
 //!
-//! A child process doesn't inherit it (it would find zeros where pages are absent, with
-//! nobody to fill them); what it has in its place, `inherited.rs` says.
+//! A child process does not inherit an area, because absent pages would read as zeros there without
+//! a thread to fill them. The module `inherited.rs` describes the replacement.
 
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
@@ -17,26 +17,25 @@ use rustix::mm;
 use super::error::PagerError;
 use super::uffd::{RangeRegistration, Uffd};
 
-/// Private anonymous memory of whole pages, absent at first.
+/// Private anonymous memory of whole pages, initially absent.
 #[derive(Debug)]
 pub(super) struct AnonymousArea {
     base: NonNull<u8>,
     pages: u64,
 }
 
-// SAFETY: the range belongs to the area alone, and nothing in it depends on the
-// thread; what may be done with its memory is for the owners of references.
+// SAFETY: the range belongs to the area alone, and nothing in it depends on the thread. The owners
+// of references control the access to its memory.
 unsafe impl Send for AnonymousArea {}
-// SAFETY: as above; through `&self` it gives addresses, and takes pages away
-// only under a promise of the caller.
+// SAFETY: `&self` gives only addresses. Functions that take pages away are unsafe.
 unsafe impl Sync for AnonymousArea {}
 
 impl AnonymousArea {
-    /// An area of `pages` pages, at least one. To touch it is a fault as to unmapped memory,
-    /// until it is [watched](AnonymousArea::watch).
+    /// Reserves an area of `pages` pages, at least one. An access is a segmentation fault until the
+    /// area is [registered](AnonymousArea::watch).
     ///
     /// # Errors
-    /// The system gives no such range.
+    /// The system cannot reserve the range.
     pub(super) fn new(pages: u64) -> rustix::io::Result<AnonymousArea> {
         let bytes = usize::try_from(pages * PAGE_BYTES).map_err(|_| rustix::io::Errno::NOMEM)?;
         let (none, flags) =
@@ -45,26 +44,27 @@ impl AnonymousArea {
         let base = unsafe { mm::mmap_anonymous(std::ptr::null_mut(), bytes, none, flags)? };
         let base = NonNull::new(base.cast()).expect("a mapping is never at address zero");
         let area = AnonymousArea { base, pages };
-        // SAFETY: the whole of the mapping made above; none of them changes bytes.
+        // SAFETY: the whole mapping made above. The calls change no bytes.
         unsafe {
             mm::madvise(base.as_ptr().cast(), bytes, mm::Advice::LinuxDontFork)?;
-            // Pages come and go one by one. A kernel that has no huge pages refuses it.
+            // Pages come and go one by one. A kernel without huge pages rejects this advice.
             let _ = mm::madvise(base.as_ptr().cast(), bytes, mm::Advice::LinuxNoHugepage);
-            // And are moved, which those can't be that the kernel has merged with others of the same content, as it does
-            // with all memory of a process that is set so (`PR_SET_MEMORY_MERGE`). One without this refuses it.
+            // The kernel cannot move pages that it has merged with other pages of equal content, as
+            // it does for all memory of a process with `PR_SET_MEMORY_MERGE`. A kernel without this
+            // feature rejects the advice.
             let _ = mm::madvise(base.as_ptr().cast(), bytes, mm::Advice::LinuxUnmergeable);
         }
         Ok(area)
     }
 
-    /// Has its absent pages watched by `uffd`, and lets it be touched from then on.
+    /// Registers the area with `uffd` for faults on absent pages, and makes it accessible.
     ///
     /// # Errors
-    /// Another userfaultfd has it, or the system has no room for so much.
+    /// Another userfaultfd is registered for it, or the address space limit is reached.
     pub(super) fn watch(&self, uffd: &Uffd, watch: RangeRegistration) -> Result<(), PagerError> {
         let touchable = mm::MprotectFlags::READ | mm::MprotectFlags::WRITE;
-        // SAFETY: the whole of our mapping; whoever touches it answers to the owner of
-        // the userfaultfd, which was named first.
+        // SAFETY: the whole mapping is registered first. The owner of the userfaultfd then serves
+        // each access.
         unsafe {
             uffd.register(self.address(0), self.bytes(), watch).map_err(PagerError::Call)?;
             mm::mprotect(self.base.as_ptr().cast(), self.bytes(), touchable).map_err(|errno| {
@@ -76,71 +76,75 @@ impl AnonymousArea {
         }
     }
 
-    /// How many bytes it has.
+    /// Length in bytes.
     pub(super) fn bytes(&self) -> usize {
         (self.pages * PAGE_BYTES) as usize
     }
 
-    /// The address of a page.
+    /// Address of a page.
     pub(super) fn address(&self, page: u64) -> usize {
         debug_assert!(page < self.pages, "page {page} of {}", self.pages);
         self.base.as_ptr() as usize + (page * PAGE_BYTES) as usize
     }
 
-    /// The page at an address; `None` where it lies outside.
+    /// Page at an address; `None` outside the area.
     pub(super) fn page(&self, address: usize) -> Option<u64> {
         let bytes = address.checked_sub(self.base.as_ptr() as usize)?;
         Some(bytes as u64 / PAGE_BYTES).filter(|&page| page < self.pages)
     }
 
-    /// Whether a page is in memory.
+    /// True if a page is in memory.
     pub(super) fn is_present(&self, page: u64) -> bool {
         #[cfg(any(test, feature = "simulation"))]
         if let Some(is_present) = crate::simulation::memory::is_present(self.address(page)) {
             return is_present;
         }
         let mut is_in_core = 0;
-        // SAFETY: a page of our mapping, and a byte for the answer.
+        // SAFETY: a page of this mapping, and one byte for the answer.
         let answer = unsafe {
             libc::mincore(self.address(page) as *mut _, PAGE_BYTES as usize, &mut is_in_core)
         };
         answer == 0 && is_in_core & 1 != 0
     }
 
-    /// Takes the lock off all of it that the program has locked in memory.
+    /// Unlocks all pages that the program has locked in memory.
     pub(super) fn unlock(&self) {
         #[cfg(any(test, feature = "simulation"))]
         crate::simulation::memory::unlock(self.address(0), self.bytes());
-        // SAFETY: the whole of our mapping, and no bytes change. What the kernel refuses
-        // stays locked, and is met again as such.
+        // SAFETY: the whole mapping, and no bytes change. If the kernel refuses, the pages stay
+        // locked, and a later move of a page reports that.
         let _ = unsafe { mm::munlock(self.base.as_ptr().cast(), self.bytes()) };
     }
 
-    /// Gives the memory of a range back; its pages are absent from now on.
+    /// Gives the memory of a range back to the system. Its pages are absent afterwards.
     ///
     /// # Safety
-    /// Nobody needs the bytes, and nobody holds a reference to them unless the
-    /// pages are filled with the same bytes again when they are touched.
+    /// The bytes are not needed. References to them may exist only if later faults fill the pages
+    /// with the same bytes.
     pub(super) unsafe fn release(&self, range: PageRange) {
         #[cfg(any(test, feature = "simulation"))]
         if crate::simulation::memory::release(self.address(range.first), range) {
             return;
         }
         let bytes = (range.count() * PAGE_BYTES) as usize;
-        // Also where the program has locked it: the budget is the stricter word.
+        // The advice includes pages that the program has locked: the memory budget takes
+        // precedence.
         let advice = mm::Advice::LinuxDontneedLocked;
-        // SAFETY: the range lies in the mapping; the caller gives its bytes up.
+        // SAFETY: the range lies in the mapping, and the caller gives its bytes up.
         let released = unsafe { mm::madvise(self.address(range.first) as *mut _, bytes, advice) };
         released.expect("pages of a private mapping can always be given back");
     }
 
-    /// Has the kernel map a part of a file, the same pages of it, in the place of a range: what is there is gone.
+    /// Replaces a range by the kernel's mapping of the same pages of a file. The content of the
+    /// range is lost.
     ///
-    /// It is mapped elsewhere first, and moved: where a file system refuses to be mapped, what was in the place may be gone
-    /// already (mmap(2) of POSIX says so, and Linux 6.18 does so). And a child has all of the part's neighbours or none.
+    /// The file is first mapped at another address and then moved. If a file system rejects a
+    /// mapping at a fixed address, the range there may already be unmapped (POSIX permits this for
+    /// mmap(2), and Linux 6.18 does it). The move also keeps the range's fork behaviour equal to
+    /// its neighbours'.
     ///
     /// # Errors
-    /// The system takes no more mappings, or the file can't be mapped; the range is as it was.
+    /// The system has too many mappings, or the file cannot be mapped. The range is unchanged.
     pub(super) fn lend(&self, range: PageRange, file: BorrowedFd<'_>) -> rustix::io::Result<()> {
         let offset = range.first * PAGE_BYTES;
         #[cfg(any(test, feature = "simulation"))]
@@ -152,8 +156,8 @@ impl AnonymousArea {
         let bytes = (range.count() * PAGE_BYTES) as usize;
         let place = self.address(range.first) as *mut _;
         let (protection, moved) = (mm::ProtFlags::READ, mm::MremapFlags::MAYMOVE);
-        // SAFETY: a new mapping at an address that the kernel chooses, which is given back or moved; the place is a range of
-        // our mapping, which reads as the file's bytes before and after.
+        // SAFETY: a new mapping at an address that the kernel chooses, which is unmapped or moved.
+        // The target is a range of this area, which reads as the file's bytes before and after.
         unsafe {
             let null = std::ptr::null_mut();
             let made = mm::mmap(null, bytes, protection, mm::MapFlags::SHARED, file, offset)?;
@@ -163,13 +167,14 @@ impl AnonymousArea {
         }
     }
 
-    /// Puts this area, as it is watched, in the place of as many pages of another, from `first` on.
+    /// Moves this registered area to the pages of `other` from `first` on.
     ///
     /// # Safety
-    /// Nobody needs what is there, unless who watches fills it with the same bytes again.
+    /// The content of the target is not needed, or faults on the moved area fill it with the same
+    /// bytes.
     ///
     /// # Errors
-    /// The system has no room for so many parts of memory, which it looks at first; the other is as it was.
+    /// The system has too many mappings, which it checks first. `other` is unchanged.
     pub(super) unsafe fn move_into(
         self,
         other: &AnonymousArea,
@@ -184,23 +189,24 @@ impl AnonymousArea {
             return moved.map(|()| std::mem::forget(self));
         }
         let (from, to) = (self.base.as_ptr().cast(), other.address(first) as *mut _);
-        // SAFETY: both are ours and as long; the caller's promise for what is in the target.
+        // SAFETY: both ranges belong to areas and have the same length. The caller guarantees that
+        // the target's content is not needed.
         unsafe {
             mm::mremap_fixed(from, self.bytes(), self.bytes(), mm::MremapFlags::MAYMOVE, to)?
         };
-        // What it would give back is the other's now.
+        // The drop would unmap memory that belongs to `other` now.
         std::mem::forget(self);
         Ok(())
     }
 
-    /// The bytes of a page.
+    /// Bytes of a page.
     ///
     /// # Safety
-    /// The page is present, and nobody changes or takes it while the slice lives.
+    /// The page is present, and no thread changes or removes it while the slice lives.
     pub(super) unsafe fn bytes_of(&self, page: u64) -> &[u8] {
         #[cfg(any(test, feature = "simulation"))]
         crate::simulation::memory::looked_at(self.address(page));
-        // SAFETY: within the mapping; the caller's promise for the rest.
+        // SAFETY: within the mapping. The caller guarantees the rest.
         unsafe { std::slice::from_raw_parts(self.address(page) as *const u8, PAGE_BYTES as usize) }
     }
 }
@@ -209,13 +215,13 @@ impl Drop for AnonymousArea {
     fn drop(&mut self) {
         #[cfg(any(test, feature = "simulation"))]
         crate::simulation::memory::unmap(self.address(0), self.bytes());
-        // SAFETY: a mapping of ours; who borrows from it borrows from its owner.
-        // It can't fail for a mapping of whole pages, and there is no remedy if it did.
+        // SAFETY: a mapping of this area. References into it borrow from its owner. The call cannot
+        // fail for whole pages, and a failure would have no remedy.
         let _ = unsafe { mm::munmap(self.base.as_ptr().cast(), self.bytes()) };
     }
 }
 
-/// Calls `each` with the runs of consecutive pages in `pages`, and empties it.
+/// Calls `each` for each run of consecutive pages in `pages`, and empties `pages`.
 pub(super) fn for_each_run(pages: &mut Vec<u64>, mut each: impl FnMut(PageRange)) {
     pages.sort_unstable();
     let mut run = PageRange::default();
@@ -246,7 +252,7 @@ mod tests {
         for_each_run(&mut Vec::new(), |run| panic!("{run:?}"));
     }
 
-    /// A file that says no only when it is asked itself: one that the kernel makes as it is read.
+    /// A file that rejects only the mapping itself: the kernel generates its content on each read.
     #[test]
     fn a_range_stays_where_a_file_can_t_be_mapped_in_its_place() {
         let area = AnonymousArea::new(4).unwrap();
@@ -254,7 +260,8 @@ mod tests {
         let refused = area.lend(PageRange::new(1, 2), std::os::fd::AsFd::as_fd(&file));
         assert_eq!(refused, Err(rustix::io::Errno::NODEV));
         let mut is_in_core = [0; 4];
-        // SAFETY: four pages, and a byte for each; it fails where one of them isn't mapped (mincore(2)).
+        // SAFETY: four pages with a byte for each. The call fails if a page is not mapped
+        // (mincore(2)).
         let all = unsafe {
             libc::mincore(area.address(0) as *mut _, area.bytes(), is_in_core.as_mut_ptr())
         };
@@ -271,12 +278,13 @@ mod tests {
         area.watch(&uffd, RangeRegistration::Missing).unwrap();
         let present = || (0..4).filter(|&page| area.is_present(page)).collect::<Vec<_>>();
         let nine = [9; PAGE_BYTES as usize];
-        // SAFETY: this test's own memory; no reference outlives its statement.
+        // SAFETY: memory of this test. No reference outlives its statement.
         unsafe {
             uffd.copy(area.address(1), nine.as_ptr() as usize, nine.len(), false).unwrap();
             assert_eq!(area.bytes_of(1), nine);
             assert_eq!(present(), [1]);
-            // Locked, it takes no other page in, and those it has can be given back.
+            // The lock is refused and brings in no page. A page that is present can still be
+            // released.
             let refused = libc::mlock(area.address(0) as *const _, area.bytes());
             assert_eq!((refused, present()), (-1, vec![1]));
             area.release(PageRange::new(1, 2));

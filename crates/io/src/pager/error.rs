@@ -1,4 +1,4 @@
-//! Why there is no mapping or region.
+//! Errors of the creation of a mapping or region.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -10,57 +10,57 @@ use super::uffd::{CallError, UffdError};
 use crate::backend::BackendError;
 use crate::target::OpenError;
 
-/// Why there is no mapping or region.
+/// Error of the creation of a mapping or region.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum PagerError {
-    /// The file can't be opened.
+    /// The file cannot be opened.
     Open(OpenError),
-    /// The storage of a region can't be had.
+    /// The storage of a region is not available.
     Space {
-        /// The folder or device.
+        /// Folder or device.
         path: PathBuf,
-        /// How much was asked for.
+        /// Requested size in bytes.
         bytes: u64,
-        /// The system's answer.
+        /// Error of the system.
         error: std::io::Error,
     },
-    /// A region overwrites what it lies on, and this is no block device.
+    /// The path is not a block device. A region would overwrite the file.
     NotADevice {
-        /// What was named as one.
+        /// Path of the file.
         path: PathBuf,
     },
     /// The device is smaller than the region.
     Small {
-        /// The device.
+        /// Path of the device.
         path: PathBuf,
-        /// How long it is.
+        /// Size of the device in bytes.
         bytes: u64,
-        /// How long it must be.
+        /// Required size in bytes.
         needed_bytes: u64,
     },
-    /// The process has no room for the addresses.
+    /// The address space of the process is exhausted.
     AddressSpace {
-        /// How many were asked for.
+        /// Requested size in bytes.
         bytes: u64,
-        /// The system's answer, as in `errno(3)`.
+        /// Error number of the system, as in `errno(3)`.
         errno: i32,
     },
-    /// A law is not of the form `NAME,key=value,…`.
+    /// A policy does not have the form `NAME,key=value,…`.
     Policy(SpecError),
-    /// Faults can't be served in user space here.
+    /// Faults cannot be served in user space on this system.
     Uffd(UffdError),
-    /// They can, and a call for it was refused all the same.
+    /// A call on an open userfaultfd failed.
     Call(CallError),
-    /// The backend isn't to be had here.
+    /// The I/O backend is not available on this system.
     Backend(BackendError),
-    /// A law is unknown, or there is no memory for a page.
+    /// A policy is unknown, or the memory is too small for a page.
     Config(ConfigError),
-    /// The swap-in law is unknown, or the region has too many pages.
+    /// The swap-in policy is unknown, or the region has too many pages.
     Swap(SwapError),
     /// The file is longer than the device below it.
     Beyond(BeyondDevice),
-    /// The process has no thread or descriptor left.
+    /// The process has reached its limit of threads or descriptors.
     System(std::io::Error),
 }
 
@@ -68,7 +68,8 @@ impl fmt::Display for PagerError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             PagerError::Open(error) => error.fmt(f),
-            // What mmap(2) answers where all future memory is locked, and the limit of that is met.
+            // mmap(2) returns EAGAIN if all future memory is locked and the limit of locked memory
+            // is reached.
             PagerError::AddressSpace { bytes, errno: libc::EAGAIN } => write!(
                 f,
                 "the process locks all its memory (`mlockall`) and may not lock twice {bytes} \

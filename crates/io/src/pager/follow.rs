@@ -1,35 +1,34 @@
-//! Keeps the thread that serves faults on the core of the threads that fault.
+//! Keeps the thread that serves faults on the core of the faulting threads.
 //!
-//! A thread that faults sleeps, so its core is free; a server on that core is
-//! switched to directly. One that sleeps on another core must first be woken
-//! there, which costs as much as a read of 4 KiB: 43 µs against 7 on an idle
-//! virtual machine (`crates/peers/benches/fault_ways.rs`). The kernel's scheduler doesn't
-//! know that and places a woken thread where it ran last.
+//! A faulting thread sleeps, so its core is free, and the kernel switches directly to a server on
+//! that core. A server on another core must first be woken there, which costs as much as a read of
+//! 4 KiB: 43 µs compared with 7 µs on an idle virtual machine
+//! (`crates/peers/benches/fault_ways.rs`). The kernel's scheduler does not know this, and places a
+//! woken thread on its last core.
 //!
-//! So now and then the server asks where the thread whose fault it is serving
-//! ran last, and goes there. To ask takes a few µs, hence now and then only. Where threads on
-//! several cores fault, the server wanders among those; then it rarely sleeps.
+//! The server therefore asks for the last core of the current faulting thread from time to time,
+//! and moves there. The question takes a few µs. If threads on several cores fault, the server
+//! moves among these cores, and then it rarely sleeps.
 
 use crate::sync::thread_number;
 use rustix::thread::{CpuSet, Pid, sched_setaffinity};
 
-/// How many faults are served from one question to the next. At 5 µs a question
-/// that is below 0.1 µs a fault; a thread that changes its core is followed
-/// before it has lost 3 ms.
+/// Number of faults from one question to the next. A question takes 5 µs, which is less than 0.1 µs
+/// per fault. After a thread has moved to another core, the server follows before 3 ms are lost.
 const FAULTS_PER_QUESTION: u32 = 64;
 
-/// Where the calling thread serves.
+/// Core affinity of the calling thread.
 #[derive(Debug, Default)]
 pub(super) struct Follower {
-    /// Faults until the next question.
+    /// Number of faults until the next question.
     left: u32,
     core: Option<usize>,
 }
 
 impl Follower {
-    /// A fault of `thread` is being served by the calling thread.
+    /// Called by the serving thread for each fault of `thread`.
     pub(super) fn serve(&mut self, thread: u32) {
-        // The threads of a simulation are on no core.
+        // Simulated threads run on no core.
         if thread_number().is_some() {
             return;
         }
@@ -42,7 +41,7 @@ impl Follower {
         if self.core != Some(core) {
             let mut set = CpuSet::new();
             set.set(core);
-            // Forbidden, the server stays where it is: slower, and no less right.
+            // If this is forbidden, the server stays on its core: slower, but correct.
             if sched_setaffinity(None::<Pid>, &set).is_ok() {
                 self.core = Some(core);
             }
@@ -50,11 +49,11 @@ impl Follower {
     }
 }
 
-/// The core on which a thread of this process ran last; `None` when it has ended.
+/// Last core of a thread of this process; `None` if the thread has ended.
 fn core_of(thread: u32) -> Option<usize> {
     let text = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat")).ok()?;
-    // The name, in parentheses, may hold anything; `processor` is field 39 (proc(5)),
-    // 37th after it.
+    // The name in parentheses may contain any characters. `processor` is field 39 (proc(5)), the
+    // 37th after the name.
     let after_name = &text[text.rfind(')')? + 1..];
     let core = after_name.split_ascii_whitespace().nth(36)?.parse().ok()?;
     (core < CpuSet::MAX_CPU).then_some(core)
@@ -75,7 +74,7 @@ mod tests {
             let thread = rustix::thread::gettid().as_raw_nonzero().get() as u32;
             let others = before;
             let server = std::thread::spawn(move || {
-                // It may run anywhere, and does so elsewhere at first.
+                // The thread may run anywhere, and starts on another core.
                 let mut elsewhere = others;
                 elsewhere.unset(core);
                 let _ = sched_setaffinity(None::<Pid>, &elsewhere);

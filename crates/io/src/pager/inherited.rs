@@ -1,13 +1,14 @@
-//! What a child made by `fork` has in the place of an area that we fill.
+//! Replacement of areas in a child made by `fork`.
 //!
-//! The area isn't inherited, for the thread that fills it isn't either, and absent pages
-//! would read as zeros. But a program that forks its workers (a data loader) has
-//! slices and arrays that point there. So when a child begins, its place is taken:
+//! A child does not inherit an area, because it does not inherit the thread that fills it, and
+//! absent pages would read as zeros. A program that forks its workers (a data loader) has slices
+//! and arrays in the area, however. The child therefore maps a replacement at the same address when
+//! it starts:
 //!
-//! - a mapping's by the kernel's own mapping of the same file, at the same address: the bytes
-//!   are the same, and how they are read is the kernel's affair;
-//! - a region's, whose bytes the parent alone has, by nothing: memory that may not be
-//!   touched. Who does is told what it is ([`explain`]) before `SIGSEGV` takes its course.
+//! - a mapping is replaced by the kernel's own mapping of the same file: the bytes are the same,
+//!   and the kernel's readahead applies;
+//! - a region, whose bytes only the parent has, is replaced by inaccessible memory. An access is
+//!   reported ([`explain`]) before `SIGSEGV` is delivered.
 
 use std::cell::UnsafeCell;
 use std::fs::File;
@@ -26,26 +27,26 @@ use super::area::AnonymousArea;
 use crate::kernel_pages::holds;
 use crate::target::{Mode, Target};
 
-/// What a range is loaded by that the kernel can't be told to bring in.
+/// Buffer size in bytes for loading a range that the kernel cannot populate.
 const SCRATCH_BYTES: u64 = 128 << 10;
 const PAGE: usize = readpath_core::unit::PAGE_BYTES as usize;
 
-/// What takes an area's place in children, as long as this lives.
+/// Registers the replacement of an area in children while it lives.
 #[derive(Debug)]
 pub(super) struct ForkLocal {
     address: usize,
     bytes: usize,
-    /// The file that takes the area's place; none where nothing does.
+    /// File to map; `None` for inaccessible memory.
     file: Option<Arc<File>>,
-    /// It is open for direct I/O: there was no other way.
+    /// True if the file is open for direct I/O, because it could not be opened otherwise.
     is_direct: bool,
 }
 
 impl ForkLocal {
-    /// This file is to take the area's place.
+    /// Registers the target's file as the replacement of the area.
     ///
     /// # Errors
-    /// There is no descriptor left, or no handler of forks.
+    /// The limit of descriptors or the memory for fork handlers is exhausted.
     pub(super) fn of(area: &AnonymousArea, target: &Target) -> std::io::Result<ForkLocal> {
         let (file, is_direct) = match target.through_cache() {
             Some(file) => (file, false),
@@ -57,14 +58,15 @@ impl ForkLocal {
         ForkLocal::take(area, Some(file), is_direct)
     }
 
-    /// Nothing is to take the area's place: to touch it there is an error that is explained.
+    /// Registers inaccessible memory as the replacement of the area. Accesses are reported.
     ///
     /// # Errors
-    /// There is no handler of forks left.
+    /// The memory for fork handlers is exhausted.
     pub(super) fn none(area: &AnonymousArea) -> std::io::Result<ForkLocal> {
         ForkLocal::take(area, None, false)
     }
 
+    /// Registers the replacement of an area.
     fn take(
         area: &AnonymousArea,
         file: Option<Arc<File>>,
@@ -77,18 +79,18 @@ impl ForkLocal {
         Ok(ForkLocal { address: place.address, bytes: place.bytes, file, is_direct })
     }
 
-    /// Has the kernel map the file in the area's place in this process too, where nobody else fills it. From then on
-    /// the target that it was made of is read through the kernel's cache.
+    /// Maps the file over the area in this process too, for a mapping without a server. The file is
+    /// then read through the kernel page cache.
     ///
     /// # Safety
-    /// Nobody holds a reference into the area, or fills it.
+    /// There are no references into the area, and no server fills it.
     ///
     /// # Errors
-    /// The kernel can't map it.
+    /// The kernel cannot map the file.
     pub(super) unsafe fn take_over(&mut self) -> std::io::Result<()> {
         let file = self.file.as_ref().expect("what takes over has a file");
         let flags = libc::MAP_SHARED | libc::MAP_FIXED;
-        // SAFETY: the area is as long, and nobody's, by the caller's promise.
+        // SAFETY: the area has this length, and the caller guarantees that it is unused.
         let mapped = unsafe {
             let address = self.address as *mut libc::c_void;
             libc::mmap(address, self.bytes, libc::PROT_READ, flags, file.as_raw_fd(), 0)
@@ -102,10 +104,10 @@ impl ForkLocal {
         Ok(())
     }
 
-    /// Tells the kernel what to expect of a range; in a child.
+    /// Gives the kernel advice about a range; in a child.
     ///
-    /// What it holds it isn't told to read: for a mebibyte that takes it 18 us, a fifth of the time in which a program looks at it; to
-    /// ask whether it holds that, 9.
+    /// Resident pages are not advised: for 1 MiB the advice takes 18 µs, a fifth of the time in
+    /// which a program reads it. The check for resident pages takes 9 µs.
     pub(super) fn advise(&self, advice: Advice, offset: u64, bytes: u64) {
         let pages = PageRange::covering(offset, bytes).clipped((self.bytes / PAGE) as u64);
         if advice == Advice::WillNeed && self.file.as_ref().is_some_and(|file| holds(file, pages)) {
@@ -118,14 +120,14 @@ impl ForkLocal {
             Advice::WillNeed => mm::Advice::WillNeed,
             Advice::DontNeed => mm::Advice::LinuxDontNeed,
         };
-        // A hint: whether it is taken is the kernel's affair.
+        // The kernel may ignore the advice.
         let _ = self.act(advice, offset, bytes);
     }
 
-    /// Has a range read, and waits; in a child.
+    /// Reads a range and waits; in a child.
     ///
     /// # Errors
-    /// It can't be read.
+    /// The range cannot be read.
     pub(super) fn load(&self, offset: u64, bytes: u64) -> Result<(), Errno> {
         match self.act(mm::Advice::LinuxPopulateRead, offset, bytes) {
             // The kernel is older than 5.14.
@@ -144,11 +146,12 @@ impl ForkLocal {
         Ok(())
     }
 
-    /// Copies bytes of the file, and gives how many of them there are. It doesn't look at the memory: to touch what another process cuts
-    /// off at that moment would be a bus error. In a child, or where the kernel maps the file.
+    /// Reads bytes of the file into `buffer` and returns their number. It does not access the
+    /// mapping: if another process truncates the file at that moment, the access would be a bus
+    /// error. For a child, or a file that the kernel maps.
     ///
     /// # Errors
-    /// They can't be read.
+    /// The bytes cannot be read.
     pub(super) fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<usize, Errno> {
         let file = self.file.as_ref().expect("what is read has a file");
         if self.is_direct {
@@ -164,12 +167,13 @@ impl ForkLocal {
         Ok(done)
     }
 
-    /// How long the file is now; none where it can't be told, or there is none.
+    /// Current length of the file; `None` if it is unknown or there is no file.
     pub(super) fn file_bytes(&self) -> Option<u64> {
         let stat = rustix::fs::fstat(self.file.as_ref()?).ok()?;
         Some(stat.st_size as u64)
     }
 
+    /// Gives advice for the pages of a range by madvise(2).
     fn act(&self, advice: mm::Advice, offset: u64, bytes: u64) -> Result<(), Errno> {
         let first = offset as usize / PAGE * PAGE;
         let end = offset.saturating_add(bytes).min(self.bytes as u64) as usize;
@@ -177,8 +181,8 @@ impl ForkLocal {
         if first >= end {
             return Ok(());
         }
-        // SAFETY: the range lies in the kernel's mapping of the file, whose pages come
-        // back with the same bytes whatever is advised.
+        // SAFETY: the range lies in the kernel's mapping of the file. Its pages come back with the
+        // same bytes after any advice.
         unsafe { mm::madvise((self.address + first) as *mut _, end - first, advice) }
     }
 }
@@ -194,20 +198,21 @@ impl Drop for ForkLocal {
 struct InheritedRange {
     address: usize,
     bytes: usize,
-    /// The file, if there is one to take the place.
+    /// File to map; `None` for inaccessible memory.
     fd: Option<i32>,
 }
 
-/// All places, behind a lock that can be let go of by another process than took it:
-/// a fork takes it first, so that no other thread is in the list meanwhile.
+/// All registered ranges behind a lock that a process other than its owner may release. A fork
+/// takes the lock first, so that no other thread is in the list at that time.
 struct InheritedRanges {
     is_held: AtomicBool,
     list: UnsafeCell<Vec<InheritedRange>>,
 }
 
-// SAFETY: the list is reached only by whoever has set `is_held`.
+// SAFETY: only the thread that has set `is_held` accesses the list.
 unsafe impl Sync for InheritedRanges {}
 
+/// All registered ranges of this process.
 static PLACES: InheritedRanges =
     InheritedRanges { is_held: AtomicBool::new(false), list: UnsafeCell::new(Vec::new()) };
 
@@ -234,19 +239,20 @@ impl InheritedRanges {
     }
 }
 
-/// Has the places filled in every child from now on.
+/// Installs the fork handlers once.
 fn watch_forks() -> std::io::Result<()> {
     static WATCHED: Once = Once::new();
     let mut errno = 0;
     WATCHED.call_once(|| {
-        // SAFETY: handlers that live as long as the program; the child's does nothing
-        // but system calls and atomics, as it must where other threads have been.
+        // SAFETY: the handlers are functions of the program. The child's handler uses only system
+        // calls and atomics, as required in a process that had other threads.
         errno =
             unsafe { libc::pthread_atfork(Some(before_fork), Some(after_fork), Some(in_child)) };
     });
     if errno == 0 { Ok(()) } else { Err(std::io::Error::from_raw_os_error(errno)) }
 }
 
+/// Takes the lock of the list for the duration of the fork.
 extern "C" fn before_fork() {
     PLACES.take();
 }
@@ -255,6 +261,7 @@ extern "C" fn after_fork() {
     PLACES.let_go();
 }
 
+/// Maps the replacements in a child, and releases the lock of the list.
 extern "C" fn in_child() {
     // SAFETY: the lock was taken before the fork, and this is the only thread.
     let places = unsafe { &*PLACES.list.get() };
@@ -267,9 +274,9 @@ extern "C" fn in_child() {
                 (libc::PROT_NONE, flags, -1)
             }
         };
-        // SAFETY: the area was not inherited, so that nothing is there; where
-        // something is (a grandchild has its parent's mapping), it stays. A
-        // failure leaves a hole: to touch it is a fault, never a wrong byte.
+        // SAFETY: the area was not inherited, so the range is free. In a grandchild the range
+        // already has its parent's mapping, which stays. A failure leaves a hole: an access is a
+        // fault and never returns a wrong byte.
         unsafe {
             let flags = flags | libc::MAP_FIXED_NOREPLACE;
             libc::mmap(place.address as *mut _, place.bytes, protection, flags, fd, 0);
@@ -282,24 +289,24 @@ extern "C" fn in_child() {
     PLACES.let_go();
 }
 
-/// What a thread is told that touches an empty place.
+/// Message for an access to a region in a child.
 const TOUCHED: &[u8] = b"readpath: memory of a `readpath::Region` was touched in a child made by \
 `fork`, which doesn't have it: its pages are with the process that made it. Make a region \
 in the child, or hand over what it needs another way (a file, shared memory, a pipe).\n";
 
-/// What this process did at `SIGSEGV` before [`explain`] came first; written in a child's
-/// only thread, before there are others.
+/// Action of this process for `SIGSEGV` before [`explain`] was installed. It is written while a
+/// child has only one thread.
 struct Before(UnsafeCell<MaybeUninit<libc::sigaction>>);
 
-// SAFETY: written as it says, and read afterwards alone.
+// SAFETY: written by a child's only thread and only read afterwards.
 unsafe impl Sync for Before {}
 
 static BEFORE: Before = Before(UnsafeCell::new(MaybeUninit::uninit()));
 
-/// Has touches of empty places explained from now on, in a child where no other thread is yet.
+/// Installs [`explain`] in a child that has no other thread yet.
 fn explain_touches() {
-    // SAFETY: sigaction(2) may be called there; the old action is written to memory that nobody
-    // else looks at yet, unless it is the handler itself that a grandchild has inherited.
+    // SAFETY: sigaction(2) may be called here. The old action is written to memory that no other
+    // thread reads yet. A grandchild that has inherited the handler returns first.
     unsafe {
         let mut now = std::mem::zeroed::<libc::sigaction>();
         libc::sigaction(libc::SIGSEGV, std::ptr::null(), &mut now);
@@ -314,12 +321,12 @@ fn explain_touches() {
     }
 }
 
-/// Tells what was touched if it is an empty place, and gives way to what the program, or the
-/// system, does at `SIGSEGV`: on return the same instruction faults again.
+/// Handler of `SIGSEGV`: reports an access to a region, and restores the action of the program or
+/// the system. After the return, the same instruction faults again.
 extern "C" fn explain(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
-    // SAFETY: the kernel's own description of the signal, and calls that a handler may make. The
-    // list is looked at under its lock, for which a handler doesn't wait: it may have interrupted
-    // who holds it.
+    // SAFETY: the kernel's description of the signal, and calls that a handler may make. The
+    // handler reads the list under its lock and never waits for it, because it may have interrupted
+    // the lock's owner.
     unsafe {
         let is_sent = (*info).si_code <= 0;
         let address = (*info).si_addr() as usize;
@@ -334,7 +341,8 @@ extern "C" fn explain(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mut l
         }
         libc::sigaction(signal, (*BEFORE.0.get()).as_ptr(), std::ptr::null_mut());
         if is_sent {
-            // No instruction will fault again: it is pending until this returns.
+            // The signal was sent by a process, so no instruction faults again. The raised signal
+            // stays pending until the handler returns.
             libc::raise(signal);
         }
     }

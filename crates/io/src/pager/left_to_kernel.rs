@@ -1,13 +1,17 @@
-//! Which files are left to the kernel's own mapping, since it brings them in no slower than a server of ours could.
+//! Selects the files that the kernel's own mapping reads no slower than a user-space server.
 //!
-//! A page that we serve is cleared, filled and moved to where it was touched: that costs some microseconds of a
-//! processor. The kernel serves a fault with the pages around it, as many as it reads ahead on the device (`read_ahead_kb`), for a
-//! tenth of that; what it can't hide is how long the device takes for each such window. So it is no slower where a window
-//! comes within the time that we take for its pages; a disk's, a server's and most small windows don't.
+//! A page served in user space is cleared, filled and moved, which takes some microseconds of
+//! processor time. The kernel serves a fault with the surrounding pages (`read_ahead_kb` of the
+//! device) for a tenth of that time. It does not hide the device's service time of each such
+//! window. The kernel is therefore no slower if a window arrives within the time that user space
+//! would need for its pages. Disks, network servers and most small windows do not meet this
+//! condition.
 //!
-//! What it brings in that nobody touches is bounded by the file: one that has no more than the [`MISSES_MAX`] windows by which
-//! the kernel finds out that reading around is in vain, and that fits into half of the memory that is free. Of a larger file touched at
-//! random it would bring in many times what is used, and then page after page; that is what the laws are for.
+//! The pages that the kernel reads and the program never touches are limited by two conditions on
+//! the file. It has at most [`MISSES_MAX`] windows, the number after which the kernel stops to read
+//! around a fault. It also fits into half of the free memory. In a larger file with random access
+//! the kernel would first read many times the touched bytes, and then page by page. Readahead
+//! policies serve those files better.
 
 use std::time::Duration;
 
@@ -20,18 +24,18 @@ use crate::spare_memory::SpareMemory;
 use crate::sync::now;
 use crate::target::{Mode, Target};
 
-/// After so many misses more than hits the kernel reads no more than the page that is touched (`MMAP_LOTSAMISS`; the
-/// running kernel shows the same).
+/// Excess of misses over hits after which the kernel reads only the touched page (`MMAP_LOTSAMISS`
+/// in mm/filemap.c; confirmed on the running kernel).
 const MISSES_MAX: u64 = 100;
 
-/// What one page costs that is served: a stream of 256 MiB by 64 KiB took 0.17 s of processor time, and the kernel's 0.02
-/// (`readpath everyday`, row `map/stream/64KiB`).
+/// Processor time of one page served in user space. A stream of 256 MiB in pieces of 64 KiB took
+/// 0.17 s, and 0.02 s by the kernel (row `map/stream/64KiB` of the benchmark `readpath everyday`).
 const SERVED_PAGE: Duration = Duration::from_nanos(2_500);
 
-/// So often the device is asked how long it takes; the best counts.
+/// Number of test reads. The shortest one counts.
 const PROBES: u64 = 2;
 
-/// Whether the kernel's own mapping of the file is no slower than one that is served.
+/// True if the kernel's own mapping of the file is no slower than a served one.
 pub(super) fn suits(target: &Target) -> bool {
     let Some(queue) = target.queue().filter(|_| target.mode() == Mode::Direct) else {
         return false;
@@ -41,19 +45,20 @@ pub(super) fn suits(target: &Target) -> bool {
         && is_swift(target)
 }
 
-/// Whether the device gives a window of the kernel's readahead within the time that its pages would take to be served.
+/// True if the device returns a readahead window of the kernel within the serving time of its
+/// pages.
 pub(super) fn is_swift(target: &Target) -> bool {
     let window_bytes = target.queue().map_or(0, |queue| queue.read_ahead_bytes);
     target.mode() == Mode::Direct
         && request_time(target).is_some_and(|took| is_hidden(took, window_bytes))
 }
 
-/// Whether a window comes within the time that its pages would take to be served.
+/// True if a request takes no longer than serving the pages of a window.
 fn is_hidden(request: Duration, window_bytes: u64) -> bool {
     request <= SERVED_PAGE * u32::try_from(window_bytes / PAGE_BYTES).unwrap_or(u32::MAX)
 }
 
-/// How long the device takes for a page of the file, at least; `None` where it fails.
+/// Shortest service time of a page of the file; `None` if a read fails.
 fn request_time(target: &Target) -> Option<Duration> {
     let mut page = RawMemory::new(PAGE_BYTES as usize).ok()?;
     let pages = target.bytes() / PAGE_BYTES;
@@ -61,14 +66,15 @@ fn request_time(target: &Target) -> Option<Duration> {
         let offset = offset_to_probe(pages, nth);
         let segment = libc::iovec { iov_base: page.as_mut_ptr().cast(), iov_len: page.len() };
         let begun = now();
-        // SAFETY: memory of our own, and the target is open.
+        // SAFETY: the memory belongs to this function, and the target is open.
         let bytes = unsafe { carry(target.transfer_fd(), Op::Read, offset, &[segment]) };
         (bytes >= 0).then(|| now().duration_since(begun))
     };
     (0..PROBES).map(probe).min().flatten()
 }
 
-/// Where a file of `pages` pages is read for a probe: each in the middle of a part of its own, and at a page's begin.
+/// Offset of a test read in a file of `pages` pages: a page start in the middle of the nth of
+/// [`PROBES`] equal parts.
 fn offset_to_probe(pages: u64, nth: u64) -> u64 {
     pages * (2 * nth + 1) / (2 * PROBES) * PAGE_BYTES
 }
@@ -78,7 +84,8 @@ mod tests {
     use super::*;
     use crate::target::{Direct, OpenOptions};
 
-    /// By hand: the 32 pages of the kernel's default of 128 KiB take 80 us to be served, the 2,048 of 8 MiB 5.12 ms.
+    /// By hand: serving the 32 pages of the kernel's default of 128 KiB takes 80 µs, and the 2,048
+    /// pages of 8 MiB take 5.12 ms.
     #[test]
     fn a_window_is_hidden_by_the_time_that_its_pages_would_take() {
         let cases = [(80, 128 << 10, true), (81, 128 << 10, false), (5_120, 8 << 20, true)];
@@ -88,15 +95,15 @@ mod tests {
         assert!(!is_hidden(Duration::from_micros(1), 0));
     }
 
-    /// By hand: of the two halves of 1,001 pages the page in the middle of each, the 250th and the 750th.
+    /// By hand: the middle pages of the halves of 1,001 pages are the 250th and the 750th.
     #[test]
     fn each_half_of_a_file_is_probed_in_its_middle() {
         assert_eq!([0, 1].map(|nth| offset_to_probe(1_001, nth)), [1_024_000, 3_072_000]);
         assert_eq!([0, 1].map(|nth| offset_to_probe(0, nth)), [0, 0]);
     }
 
-    /// Of a file without bytes on the device each window comes at once; and still the kernel would read in vain around
-    /// each of more places than it takes to find that out.
+    /// A sparse file returns each window at once. Even so, the kernel would read unused windows at
+    /// more offsets than its limit of misses.
     #[test]
     fn a_file_of_more_windows_than_the_kernel_reads_in_vain_is_served_however_swift() {
         let name = format!("{}/left-to-kernel-{}", env!("CARGO_MANIFEST_DIR"), std::process::id());

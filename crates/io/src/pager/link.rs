@@ -1,9 +1,8 @@
-//! The link between a pager and its thread: commands one way, replies the other.
+//! Link between a pager and its thread: commands in one direction, replies in the other.
 //!
-//! The thread that serves faults is the only one that can fill a page. Were it
-//! to die, threads would wait for ever, and once its userfaultfd is closed,
-//! absent pages would read as zeros: wrong bytes. So a panic in it ends the
-//! process.
+//! Only this thread can fill a page. If it died, threads would wait forever. After its userfaultfd
+//! is closed, absent pages would read as zeros, which are wrong bytes. A panic of this thread
+//! therefore aborts the process.
 
 use std::collections::VecDeque;
 use std::io::Write;
@@ -17,21 +16,21 @@ use super::uffd::FaultScope;
 use crate::bell::EventFd;
 use crate::sync::{JoinHandle, Mutex, SyncSender, spawn, sync_channel};
 
-/// What runs on a pager's thread.
+/// Server that runs on a pager's thread.
 pub(super) trait Serve {
-    /// Whose faults it serves.
+    /// Accesses whose faults it serves.
     fn scope(&self) -> FaultScope;
 
     /// Serves until the inbox is closed.
     fn run(&mut self);
 }
 
-/// The owner's end: dropped, it closes the inbox and waits for the thread to end.
+/// The owner's end. Dropping it closes the inbox and waits for the thread to end.
 #[derive(Debug)]
 pub(super) struct PagerLink<C> {
     inbox: Arc<Inbox<C>>,
     thread: Option<JoinHandle<()>>,
-    /// Who has the thread.
+    /// Process that owns the thread.
     process: u32,
 }
 
@@ -42,6 +41,7 @@ pub(super) struct Inbox<C> {
     bell: EventFd,
 }
 
+/// Commands for the thread, and the end of the link.
 #[derive(Debug)]
 struct Mail<C> {
     commands: VecDeque<C>,
@@ -51,11 +51,11 @@ struct Mail<C> {
 const POISON: &str = "no thread panics while it holds the lock";
 
 impl<C: Send + 'static> PagerLink<C> {
-    /// Starts a thread, builds its server there (a ring belongs to the thread
-    /// that makes it), and gives the link and what the server serves.
+    /// Starts a thread and builds its server there, because a ring belongs to the thread that makes
+    /// it. Returns the link and the accesses that the server serves.
     ///
     /// # Errors
-    /// There is no thread, or `build` failed.
+    /// The thread cannot be started, or `build` failed.
     pub(super) fn start<S: Serve>(
         name: &str,
         build: impl FnOnce(Arc<Inbox<C>>) -> Result<S, PagerError> + Send + 'static,
@@ -67,7 +67,7 @@ impl<C: Send + 'static> PagerLink<C> {
         let theirs = Arc::clone(&inbox);
         let body = move || match build(theirs) {
             Ok(mut server) => {
-                // The other end waits for it; only a panic there could prevent that.
+                // The other end waits for this message, unless it has panicked.
                 let _ = started.send(Ok(server.scope()));
                 // The server outlives the panic: its userfaultfd must not be closed.
                 if let Err(_payload) = catch_unwind(AssertUnwindSafe(|| server.run())) {
@@ -92,7 +92,7 @@ impl<C: Send + 'static> PagerLink<C> {
         Ok((link, scope))
     }
 
-    /// Whether the thread is in this process: not in a child made by `fork`.
+    /// True if the thread is in this process, and not in the parent of a `fork`.
     pub(super) fn is_here(&self) -> bool {
         self.process == std::process::id()
     }
@@ -100,7 +100,7 @@ impl<C: Send + 'static> PagerLink<C> {
     /// Sends a command.
     ///
     /// # Panics
-    /// In a child made by `fork`, where nobody would hear it.
+    /// In a child made by `fork`, which has no such thread.
     pub(super) fn tell(&self, command: C) {
         assert!(self.is_here(), "{}", ReadError::OtherProcess);
         self.inbox.mail.lock().expect(POISON).commands.push_back(command);
@@ -110,7 +110,7 @@ impl<C: Send + 'static> PagerLink<C> {
     /// Sends a command and waits for its reply.
     ///
     /// # Panics
-    /// As `tell`.
+    /// As for `tell`.
     pub(super) fn ask<R>(&self, command: impl FnOnce(SyncSender<R>) -> C) -> R {
         let (reply, answer) = sync_channel(1);
         self.tell(command(reply));
@@ -119,17 +119,17 @@ impl<C: Send + 'static> PagerLink<C> {
 }
 
 impl<C> Inbox<C> {
-    /// What wakes the thread.
+    /// Eventfd that wakes the thread.
     pub(super) fn bell(&self) -> &EventFd {
         &self.bell
     }
 
-    /// The next command.
+    /// Takes the next command.
     pub(super) fn next(&self) -> Option<C> {
         self.mail.lock().expect(POISON).commands.pop_front()
     }
 
-    /// Whether the owner is gone.
+    /// True if the owner is gone.
     pub(super) fn is_closed(&self) -> bool {
         self.mail.lock().expect(POISON).is_closed
     }
@@ -138,14 +138,14 @@ impl<C> Inbox<C> {
 impl<C> Drop for PagerLink<C> {
     fn drop(&mut self) {
         if self.process != std::process::id() {
-            // A child made by `fork`: the thread isn't there, and the lock may be taken for ever.
+            // A child made by `fork` has no such thread, and the lock may stay locked forever.
             std::mem::forget(self.thread.take());
             return;
         }
         self.inbox.mail.lock().expect(POISON).is_closed = true;
         self.inbox.bell.ring();
         if let Some(thread) = self.thread.take() {
-            // A server that panics ends the process, so there is no other result.
+            // A panic of the server aborts the process, so there is no other result.
             let _ = thread.join();
         }
     }

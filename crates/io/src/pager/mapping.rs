@@ -1,9 +1,9 @@
-//! A file as memory: what `mmap` gives, with reads decided by a readahead law.
+//! A file as memory, like `mmap`, with reads decided by a readahead policy.
 //!
-//! The kernel serves a fault on a mapped file with a window fixed around it, or
-//! with `MADV_RANDOM` page by page. Here a fault goes to the machine that also
-//! serves reads, by the same law ([`adaptive`](readpath_core::readahead::Adaptive)
-//! unless told otherwise), and direct I/O brings what it decided.
+//! The kernel serves a fault on a mapped file with a fixed window around it, or page by page with
+//! `MADV_RANDOM`. Here a fault goes to the machine that also serves reads, with the same policy
+//! ([`adaptive`](readpath_core::readahead::AdaptiveReadahead) by default), and direct I/O reads the
+//! pages.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -27,15 +27,15 @@ use crate::kernel_pages::holds_all;
 use crate::spare_memory::SpareMemory;
 use crate::target::{OpenOptions, Target};
 
-/// The law unless another is named.
+/// Default readahead policy.
 const POLICY: &str = "adaptive";
-/// The memory unless another is named, and there is less.
+/// Default memory in bytes, if the system has enough free memory.
 const MEMORY_BYTES: u64 = 256 << 20;
-/// The least memory: one instruction may touch pages in many places, all of which must be there at once. A
-/// move of bytes that are not aligned touches two, a gather of 16 numbers across borders 32.
+/// Least memory in pages. One instruction may touch many pages, all of which must be present at
+/// once: an unaligned move of bytes touches two, and a gather of 16 numbers across page borders 32.
 const MEMORY_PAGES_MIN: u64 = 64;
 
-/// How a file is to be mapped: [`Mapping::builder`], then [`open`](MappingBuilder::open).
+/// Options of a mapping: [`Mapping::builder`], then [`open`](MappingBuilder::open).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MappingBuilder {
     memory_bytes: u64,
@@ -58,66 +58,77 @@ impl Default for MappingBuilder {
 }
 
 impl MappingBuilder {
-    /// The most memory for pages of the file, in bytes; default 256 MiB, or half of what the machine and its control groups
-    /// have free when it is mapped, where that is less; at least 256 KiB (less is raised to that). Pages beyond it are given up and read again when they
-    /// are touched again. Of a fast device the kernel's own mapping serves the windows of long runs (unless [`kernel_cache`](MappingBuilder::kernel_cache)
-    /// forbids it): no more of them than fits into this memory are mapped, and what of them the kernel's cache keeps beyond that gives way by itself. Beside it the mapping takes about 200 bytes a page
-    /// of this memory.
+    /// Sets the maximum memory for pages of the file, in bytes. The default is 256 MiB, but at most
+    /// half of the free memory of the system and its control groups at the time of `open`. The
+    /// minimum is 256 KiB, and smaller values are raised to it. Pages beyond this memory are
+    /// evicted and read again on the next touch.
+    ///
+    /// On a fast device, the kernel's own mapping serves windows of long runs, unless
+    /// [`kernel_cache`](MappingBuilder::kernel_cache) forbids it. The mapped windows fit into this
+    /// memory. Pages that the kernel page cache keeps beyond them are reclaimable. The mapping
+    /// needs another 200 bytes or so per page of this memory.
     #[must_use]
     pub fn memory(mut self, bytes: u64) -> MappingBuilder {
         self.memory_bytes = bytes;
         self
     }
 
-    /// The readahead law, as `readpath policies` names it, with its parameters; default `adaptive`.
+    /// Sets the readahead policy by its name in `readpath policies`, with parameters. Default:
+    /// `adaptive`.
     #[must_use]
     pub fn readahead(mut self, policy: &str) -> MappingBuilder {
         policy.clone_into(&mut self.readahead);
         self
     }
 
-    /// The readahead law that is set.
+    /// Name of the readahead policy.
     pub fn policy(&self) -> &str {
         &self.readahead
     }
 
-    /// The most that a law reads ahead at once, in bytes, if it is not `adaptive`; default: the
-    /// device's `read_ahead_kb`, or 128 KiB where it has none, and no more than an eighth of the memory. `adaptive` finds
-    /// out what its device and its memory give. Larger windows cost
-    /// more memory and time where the guess is wrong.
+    /// Sets the largest readahead window in bytes, for policies other than `adaptive`. The default
+    /// is the device's `read_ahead_kb`, or 128 KiB if it has none, and at most an eighth of the
+    /// memory. `adaptive` measures the device and the memory instead. A larger window costs more
+    /// memory and time after a wrong prediction.
     #[must_use]
     pub fn window_bytes_max(mut self, bytes: u64) -> MappingBuilder {
         self.window_bytes_max = Some(bytes);
         self
     }
 
-    /// What carries the bytes; default [`BackendKind::Auto`].
+    /// Sets the I/O backend. Default: [`BackendKind::Auto`].
     #[must_use]
     pub fn backend(mut self, backend: BackendKind) -> MappingBuilder {
         self.backend = backend;
         self
     }
 
-    /// Whether a file may be left to the kernel's own mapping; default yes. One is of which its page cache holds everything when
-    /// it is mapped ([`KernelMapping::Held`]): no byte of it is read again, and none is in memory twice. So is one, where nothing
-    /// else is set, that the kernel brings in no slower than we could ([`KernelMapping::Swift`]): on a fast device, of a hundred of
-    /// its readahead windows at the most. Should the kernel let pages go later, it brings them back by its own readahead. Of a file that we serve it may
-    /// be lent the windows of long runs, where no law, window or backend is set ([`MappingStatistics::lent_pages`]).
+    /// Sets if a file may be served by the kernel's own mapping. Default: yes.
+    ///
+    /// - A file that is completely in the kernel page cache at `open` is mapped by the kernel
+    ///   ([`KernelMapping::Held`]): no byte is read again, and none is in memory twice. If the
+    ///   kernel evicts pages later, its own readahead brings them back.
+    /// - Without other options, the kernel also maps a file that it reads no slower than readpath
+    ///   ([`KernelMapping::Swift`]): on a fast device, with at most a hundred readahead windows.
+    /// - In a file that readpath serves, the kernel may serve windows of long runs, unless a
+    ///   policy, window or backend is set ([`MappingStatistics::lent_pages`]).
     #[must_use]
     pub fn kernel_cache(mut self, is_used: bool) -> MappingBuilder {
         self.takes_kernel_pages = is_used;
         self
     }
 
-    /// The memory that is set; by default no more than half of what is free, so that a small control group has room for it.
+    /// Memory to use. The default is limited to half of the free memory, so that it fits into a
+    /// small control group.
     fn memory_now(&self) -> u64 {
         let is_default = self.memory_bytes == MEMORY_BYTES;
         let memory = if is_default { SpareMemory::now() } else { None };
         memory.map_or(self.memory_bytes, |memory| self.memory_bytes.min(memory.available / 2))
     }
 
-    /// Whether long runs of a file of so many bytes may be lent to the kernel's own mapping; and if so, whether what it brings in
-    /// is to go with them, since the file is larger than what is free.
+    /// Returns `None` if the kernel must not serve windows of long runs. Otherwise true if the page
+    /// cache of these windows is dropped behind the run, because the file is larger than the free
+    /// memory.
     fn lends(&self, bytes: u64) -> Option<bool> {
         let is_free = self.takes_kernel_pages
             && self.readahead == POLICY
@@ -126,21 +137,22 @@ impl MappingBuilder {
         is_free.then(|| SpareMemory::now().is_none_or(|memory| memory.available < bytes))
     }
 
-    /// Whether all that it would be served with is left as it is by default.
+    /// True if all options have their defaults.
     fn names_nothing(&self) -> bool {
         *self == MappingBuilder::default()
     }
 
-    /// Maps the whole of the file or block device at `path`.
+    /// Maps the whole file or block device at `path`.
     ///
     /// # Safety
-    /// As for every mapping of a file that gives out slices: as long as the
-    /// mapping lives, nobody may change the file's bytes or make it shorter. A
-    /// page that was given up is read again, and a slice must not change.
+    /// As for every mapping of a file that returns slices: while the mapping lives, no process may
+    /// change the file's bytes or shorten it. An evicted page is read again, and a slice must not
+    /// change.
     ///
     /// # Errors
-    /// The file can't be opened or is empty; the system gives no memory; a law is unknown. Where it gives
-    /// no userfaultfd, or may be [left](MappingBuilder::kernel_cache) the file, the kernel maps it ([`Mapping::mode`]).
+    /// The file cannot be opened or is empty, the system has not enough memory, or a policy is
+    /// unknown. If the system permits no userfaultfd, or if the file is
+    /// [left](MappingBuilder::kernel_cache) to the kernel, the kernel maps it ([`Mapping::mode`]).
     pub unsafe fn open(self, path: impl AsRef<Path>) -> Result<Mapping, PagerError> {
         let path = path.as_ref();
         let readahead = Spec::parse(&self.readahead).map_err(PagerError::Policy)?;
@@ -157,7 +169,7 @@ impl MappingBuilder {
             Mapping { link, mode, fork_local, user, bytes, scope, path }
         };
         let by_kernel = |mut fork_local: ForkLocal, user, because| {
-            // SAFETY: nobody has looked at the area, and it has no server.
+            // SAFETY: the area has no references yet, and no server.
             unsafe { fork_local.take_over() }.map_err(PagerError::System)?;
             let mode = MappingMode::Kernel { because };
             Ok(mapping(None, FaultScope::All, mode, fork_local, user))
@@ -199,37 +211,38 @@ impl MappingBuilder {
     }
 }
 
-/// Whether a server could be built with this law.
+/// Checks the readahead policy for a mapping that needs no server.
 ///
 /// # Errors
-/// The law is unknown.
+/// The policy is unknown.
 fn check(readahead: &Spec) -> Result<(), PagerError> {
     let built = build(readahead, &ReadaheadLimits::default());
     built.map(drop).map_err(|error| PagerError::Config(ConfigError::Policy(error)))
 }
 
-/// Who brings the pages of a mapping in.
+/// Provider of the pages of a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MappingMode {
-    /// We do, in the memory and by the law that were set.
+    /// readpath, with the configured memory and policy.
     Served,
-    /// The kernel does. The bytes are the same. The memory
-    /// is the kernel's cache, which gives way as other memory is needed, the readahead is its own, and
-    /// nothing is counted; hints and loads are given to it.
+    /// The kernel. The bytes are the same. The memory is the kernel page cache, which is
+    /// reclaimable, the readahead is the kernel's, and nothing is counted. Advice and loads are
+    /// passed to the kernel.
     Kernel {
-        /// Why.
+        /// Reason.
         because: KernelMapping,
     },
 }
 
-/// Why the kernel brings the pages of a mapping in.
+/// Reason for the kernel's own mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KernelMapping {
-    /// Its cache held the whole file when it was mapped.
+    /// The whole file was in the kernel page cache at `open`.
     Held,
-    /// Nothing was set, and it brings in a file of that size from that device no slower than we could.
+    /// No options were set, and the kernel reads a file of that size from that device no slower
+    /// than readpath.
     Swift,
-    /// Faults can't be served in user space here; with what would help.
+    /// Faults cannot be served in user space here. The error names a remedy.
     Unserved(UffdError),
 }
 
@@ -252,14 +265,13 @@ impl std::fmt::Display for MappingMode {
     }
 }
 
-/// The device's own readahead, which takes its speed into account; else the
-/// kernel's default.
+/// The device's own readahead window, which reflects its speed, or else the kernel's default.
 fn window_of(target: &Target) -> u64 {
     let own = target.queue().map(|queue| queue.read_ahead_bytes).filter(|&bytes| bytes > 0);
     own.unwrap_or(ReadaheadLimits::default().window_pages_max * PAGE_BYTES)
 }
 
-/// A file as memory, in a budget of its own.
+/// A file as memory, with its own memory budget.
 ///
 /// ```
 /// use readpath::Mapping;
@@ -277,68 +289,66 @@ fn window_of(target: &Target) -> u64 {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// Any number of threads may touch it at once. A page that can't be read is
-/// *poisoned*: to touch it is a bus error (`SIGBUS`), as with the kernel's
-/// mappings, and [`read_at`](Mapping::read_at) or [`load`](Mapping::load) give
-/// it as an error instead. `DontNeed` advice takes the poison off.
+/// Any number of threads may touch it at once. A page that cannot be read is *poisoned*: a touch is
+/// a bus error (`SIGBUS`), as with the kernel's mappings. [`read_at`](Mapping::read_at) and
+/// [`load`](Mapping::load) return an error instead. `DontNeed` advice removes the poison.
 ///
-/// A child made by `fork` has the kernel's own mapping of the file in its place: what is
-/// read there comes through the kernel, outside the memory and the law that were set, and
-/// isn't counted.
+/// A child made by `fork` has the kernel's own mapping of the file at the same address. Its reads
+/// go through the kernel, outside the configured memory and policy, and are not counted.
 ///
 /// # Locked memory
-/// To lock the mapping or a part of it (`mlock(2)`, `mlockall(2)`), or to populate it
-/// (`madvise(2)`), brings the file's bytes in; where system calls may not be given its
-/// memory ([`FaultScope::UserOnly`]), a lock of absent pages is refused with `ENOMEM`. A lock keeps
-/// the kernel from swapping pages out. It doesn't make the mapping's memory larger: what is
-/// locked beyond it is given up and read again like any other page.
+/// Locking the mapping or a part of it (`mlock(2)`, `mlockall(2)`), or populating it
+/// (`madvise(2)`), brings the file's bytes in. If system calls cannot use its memory
+/// ([`FaultScope::UserOnly`]), a lock of absent pages fails with `ENOMEM`. A lock prevents the
+/// kernel from swapping pages out. It does not enlarge the mapping's memory: locked pages beyond it
+/// are evicted and read again like other pages.
 ///
-/// Dropped, the mapping gives all memory back.
+/// Dropping the mapping frees all its memory.
 #[derive(Debug)]
 pub struct Mapping {
-    /// None where the kernel serves it.
+    /// `None` if the kernel serves the mapping.
     link: Option<PagerLink<MappingCommand>>,
     mode: MappingMode,
     fork_local: ForkLocal,
-    // After the link: its thread, which serves the area, has ended by then.
+    // Declared after the link: the serving thread has ended when the area is dropped.
     user: Arc<AnonymousArea>,
     bytes: u64,
     scope: FaultScope,
     path: PathBuf,
 }
 
-/// What a mapping has counted since it was made.
+/// Counters of a mapping since its creation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MappingStatistics {
     /// Touches of pages that were not mapped.
     pub faults: u64,
-    /// Those of them that waited for the device.
+    /// Faults that waited for the device.
     pub faults_read: u64,
-    /// Pages that were mapped, by faults and with their neighbours.
+    /// Pages mapped, by faults or together with a neighbour.
     pub mapped_pages: u64,
-    /// Pages that were copied in place of moved, since a transfer still held them.
+    /// Pages copied instead of moved, because a transfer still used them.
     pub copied_pages: u64,
-    /// Pages that were given up.
+    /// Pages evicted.
     pub evicted_pages: u64,
     /// Pages that could not be read when they were touched.
     pub poisoned_pages: u64,
-    /// Pages of long runs that were lent to the kernel's own mapping of the file; they are in no other count.
+    /// Pages of long runs that the kernel's own mapping served. They are in no other counter.
     pub lent_pages: u64,
     /// Pages in memory now.
     pub resident_pages: u64,
     /// Requests to the device.
     pub device_reads: u64,
-    /// Bytes that these asked for.
+    /// Bytes that these requests read.
     pub device_read_bytes: u64,
 }
 
-/// What was asked of a mapping can't be done.
+/// Error of [`Mapping::load`] or [`Mapping::read_at`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LoadError {
     /// The range reaches past the end.
     PastEnd {
-        /// The length of the mapping in bytes.
+        /// Length of the mapping in bytes.
         bytes: u64,
     },
     /// The device failed, or the file has become shorter.
@@ -346,69 +356,65 @@ pub enum LoadError {
 }
 
 impl Mapping {
-    /// How a file is to be mapped, with the defaults.
+    /// Returns options with their defaults.
     pub fn builder() -> MappingBuilder {
         MappingBuilder::default()
     }
 
-    /// The bytes of the file.
+    /// Bytes of the file.
     pub fn as_slice(&self) -> &[u8] {
-        // SAFETY: the area is as long, and each of its pages, absent or not,
-        // reads as the file's bytes: that is what its server does. Nobody
-        // changes them, by the promise given at `open`.
+        // SAFETY: the area has this length, and its server fills each absent page with the file's
+        // bytes. The caller of `open` guarantees that the bytes do not change.
         unsafe {
             std::slice::from_raw_parts(self.user.address(0) as *const u8, self.bytes as usize)
         }
     }
 
-    /// The length in bytes: the file's when it was mapped; never 0.
+    /// Length in bytes: the file's length at `open`, never 0.
     #[allow(clippy::len_without_is_empty, reason = "an empty file can't be mapped")]
     pub fn len(&self) -> usize {
         self.bytes as usize
     }
 
-    /// Where the file is.
+    /// Path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Who brings its pages in.
+    /// Provider of the pages.
     pub fn mode(&self) -> MappingMode {
         self.mode
     }
 
-    /// Whether system calls may be given its memory: where they may not
-    /// ([`FaultScope::UserOnly`]), one that meets an absent page fails with `EFAULT`.
+    /// Returns if system calls may use its memory. With [`FaultScope::UserOnly`], a system call
+    /// that meets an absent page fails with `EFAULT`.
     pub fn scope(&self) -> FaultScope {
         self.scope
     }
 
-    /// A hint about `bytes` bytes at `offset`. `WillNeed` has them read now, in
-    /// the largest requests that the device takes, as far as memory allows, and
-    /// doesn't wait; `DontNeed` gives their memory back; the others concern the
-    /// whole mapping.
+    /// Gives advice about `bytes` bytes at `offset`. `WillNeed` prefetches the range in the
+    /// device's largest requests, as far as memory allows, without waiting. `DontNeed` frees its
+    /// memory. Other advice applies to the whole mapping.
     pub fn advise(&self, advice: Advice, offset: u64, bytes: u64) {
         let Some(link) = self.link() else { return self.fork_local.advise(advice, offset, bytes) };
         let range = PageRange::covering(offset, bytes).clipped(self.pages());
         link.tell(MappingCommand::Advise { advice, range });
     }
 
-    /// Reads `bytes` bytes at `offset`, in the largest requests that the device
-    /// takes, and waits. Touched before they are given up again, they cost
-    /// no read.
+    /// Reads `bytes` bytes at `offset` in the device's largest requests, and waits. A touch before
+    /// their eviction needs no read.
     ///
     /// # Errors
-    /// The range is not in the file, or can't be read.
+    /// The range is not in the file, or cannot be read.
     pub fn load(&self, offset: u64, bytes: u64) -> Result<(), LoadError> {
         self.read_range(offset, bytes, false, |_| {})
     }
 
-    /// Copies bytes of the file from `offset` on into the whole of `buffer`,
-    /// and never ends in a bus error.
+    /// Copies bytes of the file from `offset` on into the whole of `buffer`, without the risk of a
+    /// bus error.
     ///
     /// # Errors
-    /// The range is not in the file, or can't be read; then `buffer` holds
-    /// some of its bytes.
+    /// The range is not in the file, or cannot be read. `buffer` then contains some of its bytes.
     pub fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), LoadError> {
         if self.link().is_none() {
             let end = self.end_of(offset, buffer.len() as u64)?;
@@ -427,8 +433,8 @@ impl Mapping {
         })
     }
 
-    /// What was counted so far: nothing where the kernel serves it ([`mode`](Mapping::mode)), or in a
-    /// child made by `fork`.
+    /// Returns the counters. All are zero if the kernel serves the mapping
+    /// ([`mode`](Mapping::mode)) and in a child made by `fork`.
     pub fn statistics(&self) -> MappingStatistics {
         match self.link() {
             Some(link) => link.ask(|reply| MappingCommand::Statistics { reply }),
@@ -436,7 +442,7 @@ impl Mapping {
         }
     }
 
-    /// The link to the thread that serves it, where there is one.
+    /// Link to the serving thread, if it is in this process.
     fn link(&self) -> Option<&PagerLink<MappingCommand>> {
         self.link.as_ref().filter(|link| link.is_here())
     }
@@ -445,13 +451,13 @@ impl Mapping {
         self.bytes.div_ceil(PAGE_BYTES)
     }
 
-    /// Where a range ends that is in the file.
+    /// End of a range in the file.
     fn end_of(&self, offset: u64, bytes: u64) -> Result<u64, LoadError> {
         let end = offset.checked_add(bytes).filter(|&end| end <= self.bytes);
         end.ok_or(LoadError::PastEnd { bytes: self.bytes })
     }
 
-    /// Why the kernel doesn't give a range.
+    /// Error for a range that the kernel cannot read.
     fn refused(&self, offset: u64, end: u64) -> LoadError {
         let error = ReadError::Device { offset, error: DeviceError::Medium };
         let shrunk = self.fork_local.file_bytes().filter(|&bytes| bytes < end);
@@ -459,7 +465,8 @@ impl Mapping {
         LoadError::Read(shrunk.unwrap_or(error))
     }
 
-    /// Has the range read piece by piece by the thread that serves it, and gives each piece's bytes if they are wanted.
+    /// Reads the range piece by piece on the serving thread. Passes the bytes of each piece to
+    /// `each` if `wants_bytes` is set.
     fn read_range(
         &self,
         offset: u64,
@@ -471,7 +478,7 @@ impl Mapping {
         let Some(link) = self.link() else {
             return self.fork_local.load(offset, bytes).map_err(|_| self.refused(offset, end));
         };
-        // So that the pieces are on their way together.
+        // Puts all pieces in flight together.
         self.advise(Advice::WillNeed, offset, bytes);
         let mut at = offset;
         while at < end {
@@ -508,7 +515,8 @@ impl std::error::Error for LoadError {}
 mod tests {
     use super::*;
 
-    /// Memory as a file (tmpfs(5)) has no device; the kernel's default is 32 pages (`VM_READAHEAD_PAGES`).
+    /// A file in memory (tmpfs(5)) has no device. The kernel's default is 32 pages
+    /// (`VM_READAHEAD_PAGES`).
     #[test]
     fn a_window_is_the_devices_and_without_one_the_kernels() {
         let window_in = |folder: &Path| {

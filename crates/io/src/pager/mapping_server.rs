@@ -1,26 +1,25 @@
-//! What serves the faults of a [`Mapping`](super::mapping::Mapping): one thread
-//! that drives the machine, its transfers, and the userfaultfd.
+//! Serves the faults of a [`Mapping`](super::mapping::Mapping): one thread that drives the machine,
+//! its transfers, and the userfaultfd.
 //!
-//! There are two areas of addresses, each as long as the file. The *user's* is
-//! what the program sees. The *shadow* is where the device's bytes arrive, out
-//! of sight, each page at the same place as in the user's; from there it is
-//! moved, not copied, when it is touched. Neighbours in the file are neighbours
-//! in both, so a request is one piece of memory and a window one move.
+//! There are two address ranges, each as long as the file. The program sees the *user area*. The
+//! device's bytes arrive in the *shadow*, each page at the same position as in the user area. On a
+//! touch, a page is moved from the shadow to the user area, not copied. Pages that are adjacent in
+//! the file are adjacent in both, so a request is one piece of memory, and a window is one move.
 //!
-//! Nobody but this thread has business in the shadow, so its userfaultfd refuses
-//! touches of absent pages: when the program locks all its memory, the kernel can't fill it.
-//! That is why a transfer's pages are put there before it starts.
+//! Only this thread uses the shadow, so its userfaultfd rejects touches of absent pages. The kernel
+//! can then not fill it when the program locks all its memory. For this reason, a transfer's pages
+//! are put into the shadow before the transfer starts.
 //!
 //! Invariants:
-//! 1. A page is present in at most one of the areas, and [`Areas::resident`]
-//!    says in which; it names a frame of the machine that holds it, so no more
-//!    pages are present than the budget has frames. (When a transfer still
-//!    holds on to its pages they are copied, and present twice until the end of
-//!    that call.)
-//! 2. The user's area only ever has pages whose transfer ended well.
-//! 3. This thread touches the user's area only where a page is present and
-//!    pinned: it would else wait for itself.
-//! 4. What is [lent](lent) to the kernel's own mapping is in neither area, and nothing is put there.
+//! 1. A page is present in at most one of the areas, and [`Areas::resident`] says in which. The
+//!    entry names the machine's frame of the page, so no more pages are present than the budget has
+//!    frames. (If a transfer still uses its pages, they are copied, and are present twice until the
+//!    end of that call.)
+//! 2. The user area contains only pages of successful transfers.
+//! 3. This thread accesses the user area only at pages that are present and pinned. Otherwise it
+//!    would wait for itself.
+//! 4. Pages [delegated](lent) to the kernel's own mapping are in neither area, and no page is put
+//!    there.
 
 use std::collections::BTreeSet;
 use std::os::fd::AsFd;
@@ -56,43 +55,42 @@ mod lent;
 
 use lent::Lending;
 
-/// The most bytes of one piece of a [`MappingCommand::Read`]: its answer is allocated.
+/// Largest piece of a [`MappingCommand::Read`] in bytes, because its answer is allocated.
 const PIECE_BYTES_MAX: u64 = 1 << 20;
-/// How many zeros are put into the shadow with one call at most.
+/// Largest number of zero bytes that one call puts into the shadow.
 const ZERO_BYTES: usize = 1 << 18;
-/// The tag of a fault; other reads have the number of their command.
+/// Tag of a fault. Other reads have the number of their command.
 const FAULT: u64 = u64::MAX;
-/// The only process that the machine knows here.
+/// The only process of this machine.
 const PROCESS: ProcessId = ProcessId(0);
 
-/// Bytes of the file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ByteRange {
     pub offset: u64,
     pub bytes: u64,
 }
 
-/// What a piece of a [`MappingCommand::Read`] gave.
+/// Result of one piece of a [`MappingCommand::Read`].
 #[derive(Debug)]
 pub(super) struct ReadPiece {
-    /// How many bytes were read; at least one.
+    /// Number of bytes read, at least one.
     pub bytes: u64,
-    /// The bytes, if they were wanted.
+    /// The bytes, if they were requested.
     pub copied: Vec<u8>,
 }
 
-/// What the owner asks of the thread.
+/// Commands of the owner to the thread.
 #[derive(Debug)]
 pub(super) enum MappingCommand {
-    /// A hint.
+    /// Gives advice.
     Advise { advice: Advice, range: PageRange },
-    /// Bring in a first piece of the range.
+    /// Reads a first piece of the range.
     Read { range: ByteRange, wants_bytes: bool, reply: SyncSender<Result<ReadPiece, ReadError>> },
-    /// What was counted?
+    /// Returns the counters.
     Statistics { reply: SyncSender<MappingStatistics> },
 }
 
-/// What a server is built from.
+/// Parameters of a server.
 #[derive(Debug)]
 pub(super) struct MappingSetup {
     pub target: Target,
@@ -102,20 +100,20 @@ pub(super) struct MappingSetup {
     pub readahead: Spec,
     pub window_bytes_max: u64,
     pub backend: BackendKind,
-    /// Whether long runs may be lent to the kernel's own mapping; and if so, whether what it brings in of them is dropped behind them.
+    /// `None` if long runs are never delegated to the kernel's own mapping. Otherwise true if their
+    /// page cache is dropped behind the run.
     pub lends: Option<bool>,
 }
 
-/// Where a page is present.
+/// Location of a resident page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PagePresence {
-    /// In the shadow, and a transfer is filling it. Entered when a request is
-    /// started; left when it ends.
+    /// In the shadow, while a transfer fills it: from the start of a request to its end.
     Filling,
-    /// In the shadow, with the file's bytes. Entered when a request ends well;
-    /// left by mapping or eviction.
+    /// In the shadow, with the file's bytes: from the successful end of a request until the page is
+    /// mapped or evicted.
     Shadow,
-    /// In the user's area. Entered by mapping; left by eviction.
+    /// In the user area: from mapping to eviction.
     User,
 }
 
@@ -125,7 +123,7 @@ struct Resident {
     place: PagePresence,
 }
 
-/// A read for the owner, which waits for the device.
+/// A read for the owner that waits for the device.
 #[derive(Debug)]
 struct OwnerRead {
     wants_bytes: bool,
@@ -138,24 +136,24 @@ pub(super) struct MappingServer {
     areas: Areas,
 }
 
-/// Both areas, and all else beside the machine: what carries its requests, and who waits.
+/// Both areas and the server's other state, except the machine.
 struct Areas {
-    // Dropped first: it withdraws transfers into the shadow.
+    // Dropped first: this cancels transfers into the shadow.
     transfers: Transfers<PageRange>,
     target: Target,
     uffd: Arc<Uffd>,
     user: Arc<AnonymousArea>,
     shadow_uffd: Uffd,
     shadow: AnonymousArea,
-    /// What is put into the shadow before a transfer.
+    /// Source of the zero pages that are put into the shadow before a transfer.
     zeros: Vec<u8>,
     handle: HandleId,
     file_bytes: u64,
     piece_bytes_max: u64,
-    /// Which page each frame of the machine holds.
+    /// Page of each frame of the machine.
     owners: Vec<Option<u64>>,
     resident: PageMap<Resident>,
-    /// What is mapped, by the kernel too.
+    /// Mapped pages, including pages that the kernel maps.
     runs: PageRanges,
     lending: Lending,
     poisoned: BTreeSet<u64>,
@@ -164,17 +162,17 @@ struct Areas {
     statistics: MappingStatistics,
     clock: Clock,
     inbox: Arc<Inbox<MappingCommand>>,
-    /// Told, and not handled yet.
+    /// Faults that were read and not handled yet.
     faults: Vec<UserFault>,
-    /// Room for lists of pages and frames.
+    /// Reusable list of pages.
     pages: Vec<u64>,
 }
 
 impl MappingServer {
-    /// Builds it on the thread that will run it.
+    /// Builds the server on the thread that will run it.
     ///
     /// # Errors
-    /// As [`MappingBuilder::open`](super::mapping::MappingBuilder::open).
+    /// As for [`MappingBuilder::open`](super::mapping::MappingBuilder::open).
     pub(super) fn new(
         setup: MappingSetup,
         inbox: Arc<Inbox<MappingCommand>>,
@@ -189,9 +187,10 @@ impl MappingServer {
         let config = Config {
             memory_bytes,
             readahead,
-            // Of the uses of a page the machine hears the first touch alone, so that no law can tell how good it is. And pages
-            // that came together leave together: under `adaptive` slices of a file four times as large as its memory
-            // came at 131 MiB/s for 295, with no fewer bytes.
+            // The machine learns only of the first touch of a page, so no eviction policy can
+            // measure its hits. Pages that were read together are best evicted together. With
+            // `adaptive`, slices of a file four times as large as its memory were read at 131 MiB/s
+            // instead of 295, with no fewer bytes read.
             eviction: Spec::plain("two-lists"),
             limits,
             open_reads_max: u32::MAX,
@@ -247,7 +246,7 @@ impl Areas {
 
     fn handle_faults(&mut self, machine: &mut Machine) {
         let mut faults = std::mem::take(&mut self.faults);
-        // Moves of memory are read so that they go on.
+        // Reading the messages also lets waiting memory moves continue.
         self.uffd.faults(&mut faults).expect("a userfaultfd can be read while it is open");
         while !faults.is_empty() {
             for fault in faults.drain(..) {
@@ -259,22 +258,24 @@ impl Areas {
         self.faults = faults;
     }
 
+    /// Maps the faulting page, reads it, or delegates its window to the kernel.
     fn handle_fault(&mut self, machine: &mut Machine, fault: UserFault) {
         self.statistics.faults += 1;
         self.follower.serve(fault.thread);
         let Some(page) = self.user.page(fault.address) else {
-            // The program has made the mapping longer (mremap(2)): there is nothing.
-            // SAFETY: registered, or it would not have been told; and not ours to fill.
-            // Refused, another thread has been told already.
+            // The program has enlarged the mapping (mremap(2)), and there are no bytes. SAFETY: the
+            // address is in a registered range that this server does not fill. An error means that
+            // another fault has poisoned the page before.
             let _ = unsafe { self.uffd.poison(fault.address, PAGE_BYTES as usize) };
             return;
         };
         if self.is_at(page, PagePresence::User) && !self.user.is_present(page) {
-            // The program has given it up by itself (madvise(2)).
+            // The program has dropped the page itself (madvise(2)).
             self.advise(machine, Advice::DontNeed, PageRange::new(page, 1));
         }
         if self.is_at(page, PagePresence::User) {
-            // It came in since the thread told of it; or was given up, and somebody's read has it pinned.
+            // The page came in after the fault. Or the program dropped it while another read has it
+            // pinned.
             match self.bring_back(page) {
                 Ok(()) => self.wake(page),
                 Err(_) => self.poison(page),
@@ -293,7 +294,7 @@ impl Areas {
         match command {
             MappingCommand::Advise { advice, range } => self.advise(machine, advice, range),
             MappingCommand::Read { range, wants_bytes, reply } => {
-                // To a whole page, so that the next piece starts at one.
+                // Ends at a page boundary, where the next piece starts.
                 let end = range.offset + self.piece_bytes_max;
                 let bytes = range.bytes.min(end - end % PAGE_BYTES - range.offset);
                 let slot = self.asked.iter().position(Option::is_none).unwrap_or(self.asked.len());
@@ -304,7 +305,7 @@ impl Areas {
                 let range = ByteRange { bytes, ..range };
                 match self.read(machine, ReadAccess::Buffered, range, slot as u64) {
                     Ok(()) => self.asked[slot] = Some(asked),
-                    // Who gave up waiting needs no answer.
+                    // A caller that no longer waits needs no answer.
                     Err(error) => drop(asked.reply.send(Err(error))),
                 }
             }
@@ -327,12 +328,13 @@ impl Areas {
                 self.take_range_back(range);
                 self.drop_range(machine, range);
             }
-            // The program has said that it will use them: nothing is to be learned from that it does.
+            // The advice announces the use of the pages, so their touches carry no information.
             Advice::WillNeed => machine.mapped(self.handle, range),
             _ => {}
         }
     }
 
+    /// Starts a read in the machine. `tag` is [`FAULT`] or the slot of a command.
     fn read(
         &mut self,
         machine: &mut Machine,
@@ -345,23 +347,23 @@ impl Areas {
         machine.read(self.now(), access, transfer).map(drop)
     }
 
-    /// Hands over what was started, and takes in what has ended, without sleeping.
+    /// Submits started transfers and takes in completed ones, without sleeping.
     fn exchange(&mut self) {
-        // A ring that refuses the exchange as such has never been seen. Nothing
-        // would come back any more, and threads would wait for ever.
+        // An error of the exchange itself has never been observed. No transfer would complete any
+        // more, and threads would wait forever.
         self.transfers.exchange(Sleep::Never).expect("the backend exchanges requests for answers");
     }
 
-    /// Puts pages into the shadow, for a transfer to fill.
+    /// Puts pages into the shadow for a transfer to fill.
     fn make_present(&self, range: PageRange) {
         let mut at = self.shadow.address(range.first);
         let end = at + (range.count() * PAGE_BYTES) as usize;
         while at < end {
             let bytes = (end - at).min(ZERO_BYTES);
-            // SAFETY: the zeros are ours; pages of the shadow that nobody looks at.
+            // SAFETY: this server owns the zeros. No thread reads these pages of the shadow.
             match unsafe { self.shadow_uffd.copy(at, self.zeros.as_ptr() as usize, bytes, false) } {
                 Ok(()) => at += bytes,
-                // An earlier transfer of the page, which nobody waits for any more, isn't over.
+                // An earlier, abandoned transfer of the page is still in progress.
                 Err(error) if error.errno == Errno::EXIST => {
                     at += error.bytes_done + PAGE_BYTES as usize;
                 }
@@ -370,7 +372,7 @@ impl Areas {
         }
     }
 
-    /// Gives the pages of `self.pages` up.
+    /// Evicts the pages of `self.pages`.
     fn evict(&mut self) {
         let (mut shadow, mut user) = (Vec::new(), Vec::new());
         self.statistics.evicted_pages += self.pages.len() as u64;
@@ -381,8 +383,8 @@ impl Areas {
                 None => {}
             }
         }
-        // SAFETY: pages of the user's area are filled with the same bytes when
-        // they are touched again; of the shadow nobody holds any.
+        // SAFETY: pages of the user area are filled with the same bytes on the next touch. There
+        // are no references into the shadow.
         unsafe {
             for_each_run(&mut user, |run| {
                 self.user.release(run);
@@ -392,7 +394,7 @@ impl Areas {
         }
     }
 
-    /// Gives up what the machine has dropped of a range, and takes poison off.
+    /// Releases the pages of a range that the machine has dropped, and removes poison.
     fn drop_range(&mut self, machine: &Machine, range: PageRange) {
         let is_dropped = |page: &u64| !machine.is_cached(self.handle, *page);
         let gone = |page: &u64| range.contains(*page) && is_dropped(page);
@@ -411,11 +413,11 @@ impl Areas {
         self.evict();
         let mut cured: Vec<u64> = self.poisoned.range(range.first..range.end).copied().collect();
         self.poisoned.retain(|page| !range.contains(*page));
-        // SAFETY: no bytes are there.
+        // SAFETY: poisoned pages have no bytes.
         for_each_run(&mut cured, |run| unsafe { self.user.release(run) });
     }
 
-    /// A transfer of these pages has ended.
+    /// Records the end of a transfer of these pages.
     fn note_end(&mut self, range: PageRange, outcome: Outcome) {
         let good_end = match outcome {
             Outcome::Done => range.end * PAGE_BYTES,
@@ -423,7 +425,7 @@ impl Areas {
             Outcome::Failed(_) => 0,
         };
         for page in range.pages() {
-            // The last page of a file is good though only a part of it is there.
+            // The last page of a file is complete with only its part of the file.
             if good_end >= ((page + 1) * PAGE_BYTES).min(self.file_bytes) {
                 if let Some(held) = self.resident.get_mut(&page) {
                     held.place = PagePresence::Shadow;
@@ -435,7 +437,7 @@ impl Areas {
         self.evict();
     }
 
-    /// Copies what a read that is done has brought, out of either area.
+    /// Copies the bytes of a completed read from either area.
     fn bytes(&mut self, offset: u64, bytes: u64) -> Result<Vec<u8>, ReadError> {
         let mut copied = Vec::with_capacity(bytes as usize);
         for page in PageRange::covering(offset, bytes).pages() {
@@ -447,23 +449,24 @@ impl Areas {
             };
             let start = offset.max(page * PAGE_BYTES) - page * PAGE_BYTES;
             let end = (offset + bytes).min((page + 1) * PAGE_BYTES) - page * PAGE_BYTES;
-            // SAFETY: the page is present there and pinned, and only this thread
-            // takes pages away, but for a program that does so at this very moment.
+            // SAFETY: the page is present there and pinned, and only this thread removes pages. The
+            // exception is a program that drops the page at this very moment.
             copied.extend_from_slice(unsafe { &area.bytes_of(page)[start as usize..end as usize] });
         }
         Ok(copied)
     }
 
+    /// Makes each touch of an absent page a bus error.
     fn poison(&mut self, page: u64) {
         if self.lending.has(page) {
-            // The kernel finds out by itself.
+            // The kernel detects the error itself.
             return self.wake(page);
         }
         self.statistics.poisoned_pages += u64::from(self.poisoned.insert(page));
         // SAFETY: the page is absent.
         match unsafe { self.uffd.poison(self.user.address(page), PAGE_BYTES as usize) } {
             Ok(()) => {}
-            // Another thread's fault on it has failed before.
+            // An earlier fault of another thread has poisoned the page.
             Err(error) if error.errno == Errno::EXIST => self.wake(page),
             Err(error) => panic!("page {page} can't be poisoned: {error}"),
         }
@@ -473,7 +476,7 @@ impl Areas {
         self.wake_all(PageRange::new(page, 1));
     }
 
-    /// Has who waits for one of these pages look again.
+    /// Wakes the threads that wait for one of these pages, so that they try again.
     fn wake_all(&self, range: PageRange) {
         let bytes = (range.count() * PAGE_BYTES) as usize;
         let woken = self.uffd.wake(self.user.address(range.first), bytes);
@@ -482,7 +485,8 @@ impl Areas {
 }
 
 impl IoBackend for Areas {
-    /// The request's frames may have held other pages: those have been given up.
+    /// Starts the transfer. Other pages that the request's frames contained have been dropped by
+    /// the machine and are evicted here.
     fn submit(&mut self, machine: &Machine, _now: Time, request: DeviceRequest) {
         let range =
             PageRange::new(request.start / PAGE_SECTORS, u64::from(request.sectors) / PAGE_SECTORS);
@@ -499,7 +503,7 @@ impl IoBackend for Areas {
                 evicted.push(other);
             }
             if resident.contains_key(&page) {
-                // The machine had dropped the page, and reads it anew.
+                // The machine had dropped the page and reads it again.
                 evicted.push(page);
             }
             page += 1;
@@ -525,8 +529,8 @@ impl IoBackend for Areas {
             iov_base: self.shadow.address(range.first) as *mut _,
             iov_len: start.bytes as usize,
         };
-        // SAFETY: pages of the shadow, which outlives the transfers. Nobody else
-        // touches them while they are `Filling`.
+        // SAFETY: pages of the shadow, which outlives the transfers. No other thread accesses them
+        // while they are `Filling`.
         unsafe { self.transfers.start(start, range, |_, segments| segments.push(segment)) };
     }
 
@@ -538,7 +542,7 @@ impl IoBackend for Areas {
 }
 
 impl Driver for Areas {
-    /// Maps or poisons what was touched, or answers who asked, while the pages are pinned.
+    /// Maps or poisons the touched page, or answers the command, while the pages are pinned.
     fn done(&mut self, machine: &mut Machine, now: Time, done: Done) {
         let offset = machine.offset(done.read);
         match (done.tag, done.result) {
@@ -553,7 +557,6 @@ impl Driver for Areas {
                     };
                     Ok(ReadPiece { bytes, copied })
                 });
-                // Who gave up waiting needs no answer.
                 let _ = asked.reply.send(piece);
             }
         }
@@ -572,7 +575,7 @@ impl Serve for MappingServer {
             let span = machine.next_wake().map(|wake| areas.clock.until(wake));
             let woken = sleep(&areas.uffd, areas.inbox.bell(), span);
             areas.transfers.watched();
-            // First, since who advises and then touches means it in that order.
+            // Commands come first: a program that advises and then touches expects that order.
             if woken.by_bell {
                 areas.inbox.bell().quieten();
                 while let Some(command) = areas.inbox.next() {
@@ -582,7 +585,7 @@ impl Serve for MappingServer {
                     return;
                 }
             }
-            // Some may have been told while a window was taken back for a command.
+            // Some faults may have been read while a command took a window back.
             if woken.by_faults || !areas.faults.is_empty() {
                 areas.handle_faults(machine);
             }

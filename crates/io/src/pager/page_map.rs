@@ -1,12 +1,11 @@
-//! What is known of pages, by their number.
+//! Maps from page numbers.
 //!
-//! A request is hundreds of neighbours, and each is looked up several times on its
-//! way to the program. With the standard library's hash that was a sixth of the
-//! processor time of the thread that serves faults (`bench/python_tensors.py`): it is made against
-//! keys that an enemy chooses, and scatters neighbours over the table. Here the pages of a block
-//! are neighbours in the table too, and blocks are scattered by Fibonacci hashing (Knuth, The
-//! Art of Computer Programming, volume 3, 6.4), so that no stride between them fills one
-//! part of it.
+//! A request consists of hundreds of adjacent pages, and each is looked up several times on its way
+//! to the program. The standard library's hash took a sixth of the processor time of the serving
+//! thread (`bench/python_tensors.py`): it resists keys chosen by an attacker, and scatters adjacent
+//! pages over the table. Here the pages of a block are adjacent in the table too. Blocks are
+//! scattered by Fibonacci hashing (Knuth, The Art of Computer Programming, volume 3, 6.4), so that
+//! no stride between blocks fills one part of the table.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -14,7 +13,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 /// A map from page numbers.
 pub(super) type PageMap<V> = HashMap<u64, V, BuildHasherDefault<PageHasher>>;
 
-/// The binary logarithm of the pages of a block: 2 MiB.
+/// Binary logarithm of the number of pages in a block: 2 MiB.
 const BLOCK_ORDER: u32 = 9;
 
 /// Hashes one page number.
@@ -23,9 +22,9 @@ pub(super) struct PageHasher(u64);
 
 impl Hasher for PageHasher {
     fn write_u64(&mut self, page: u64) {
-        // 2^64 ÷ the golden ratio, odd.
+        // 2^64 divided by the golden ratio, odd.
         let random_access = (page >> BLOCK_ORDER).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        // Its high bits are the best mixed; the low ones choose the place in the table.
+        // The high bits are mixed best, and the low bits select the slot in the table.
         self.0 = random_access.rotate_left(32).wrapping_add(page);
     }
 
@@ -54,7 +53,7 @@ mod tests {
     fn neighbours_are_neighbours_and_no_stride_of_blocks_falls_on_one_place() {
         assert_eq!(hash(1025).wrapping_sub(hash(1024)), 1);
         for stride in (9..40).map(|order| 1u64 << order) {
-            // A table of 65,536 places: the low 16 bits choose one.
+            // In a table of 65,536 slots, the low 16 bits select one.
             let places: BTreeSet<u64> = (0..1000).map(|at| hash(at * stride) & 0xffff).collect();
             assert!(places.len() > 900, "{} places at a stride of {stride}", places.len());
         }

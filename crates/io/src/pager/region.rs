@@ -1,8 +1,7 @@
-//! Memory larger than memory: anonymous memory of which at most a budget is
-//! present, and the rest lies in a file or on a block device.
+//! Anonymous memory larger than its memory budget. The rest lies in a file or on a block device.
 //!
-//! It is what the kernel's swap gives to a whole machine, for one piece of
-//! memory of one program: its own budget, its own storage, its own law.
+//! It provides swap for one piece of memory of one program, with its own budget, storage and
+//! policies.
 
 use std::fs::File;
 use std::io;
@@ -27,18 +26,19 @@ use crate::frames::has_room_for_tables;
 use crate::spare_memory::SpareMemory;
 use crate::target::{OpenOptions, Target};
 
-/// Slots beyond one a page: an eighth, so that there are long free runs to write to.
+/// Divisor of the number of pages: this part is added as spare slots, so that long free runs exist
+/// for writes.
 const SPARE_SLOTS_DIVISOR: u64 = 8;
-/// And this many at least: a few large writes for small regions.
+/// Least number of spare slots: a few large writes, for small regions.
 const SPARE_SLOTS_MIN: u64 = 256;
-/// The least memory: room for a large write, a cluster that is read, and what
-/// the program works on.
+/// Least memory in pages: room for a large write, a cluster that is read, and the program's working
+/// set.
 const MEMORY_PAGES_MIN: u64 = 64;
 
-/// The memory unless another is named, and there is less.
+/// Default memory in bytes, if the system has enough free memory.
 const MEMORY_BYTES: u64 = 256 << 20;
 
-/// How a region is to be made: [`Region::builder`], then [`in_folder`](RegionBuilder::in_folder) or
+/// Options of a region: [`Region::builder`], then [`in_folder`](RegionBuilder::in_folder) or
 /// [`on_device`](RegionBuilder::on_device).
 #[derive(Clone, Debug)]
 pub struct RegionBuilder {
@@ -71,24 +71,23 @@ impl RegionBuilder {
         self
     }
 
-    /// The swap-in law: what is read beyond the page of a fault; as `readpath policies` names it, with its
-    /// parameters; default `adaptive`.
+    /// Sets the swap-in policy by its name in `readpath policies`, with parameters. It selects the
+    /// pages that are read together with a faulting page. Default: `adaptive`.
     #[must_use]
     pub fn swapin(mut self, policy: &str) -> RegionBuilder {
         policy.clone_into(&mut self.swapin);
         self
     }
 
-    /// The reclaim law: which pages leave when memory is short; as `readpath policies` names it; default
-    /// `adaptive`. It learns of uses by faults alone: of a page that is mapped nobody is told that it is
-    /// touched again.
+    /// Sets the eviction policy by its name in `readpath policies`. Default: `adaptive`. The policy
+    /// learns of uses only by faults: touches of mapped pages cannot be observed.
     #[must_use]
     pub fn eviction(mut self, policy: &str) -> RegionBuilder {
         policy.clone_into(&mut self.eviction);
         self
     }
 
-    /// What carries the bytes; default [`BackendKind::Auto`].
+    /// Sets the I/O backend. Default: [`BackendKind::Auto`].
     #[must_use]
     pub fn backend(mut self, backend: BackendKind) -> RegionBuilder {
         self.backend = backend;
@@ -123,24 +122,26 @@ impl RegionBuilder {
         let flags = rustix::fs::FallocateFlags::empty();
         rustix::fs::fallocate(&file, flags, 0, file_bytes)
             .map_err(|errno| refused(errno.into()))?;
-        // The file has no path of its own; this one leads to it while it is open.
+        // Path to the open unnamed file.
         let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
         self.over(bytes, &path, file)
     }
 
-    /// A region of `bytes` bytes, all zero, over the block device at `path`.
-    /// What is on it is overwritten; it needs nothing to be cleared afterwards.
+    /// Creates a region of `bytes` zero bytes over the block device at `path`. The device is
+    /// overwritten and needs no clearing afterwards.
     ///
     /// # Errors
-    /// It is no block device (a regular file is not touched), in use (mounted,
-    /// swapped to), smaller than the region, or can't be opened for writing; and as for [`in_folder`](RegionBuilder::in_folder).
+    /// The path is not a block device (a regular file is not touched), in use (mounted, swap),
+    /// smaller than the region, or not writable. Other errors are as for
+    /// [`in_folder`](RegionBuilder::in_folder).
     pub fn on_device(self, bytes: u64, path: impl AsRef<Path>) -> Result<Region, PagerError> {
         let path = path.as_ref();
         let refused = |error| PagerError::Space { path: path.to_path_buf(), bytes, error };
         if !std::fs::metadata(path).map_err(refused)?.file_type().is_block_device() {
             return Err(PagerError::NotADevice { path: path.to_path_buf() });
         }
-        // O_EXCL on a block device: refused while anybody else has a claim to it (open(2)).
+        // O_EXCL on a block device: the open fails while another program claims the device
+        // (open(2)).
         let claim = File::options()
             .read(true)
             .write(true)
@@ -150,12 +151,13 @@ impl RegionBuilder {
         self.over(bytes, path, claim)
     }
 
-    /// Over what is at `path`, which `claim` keeps.
+    /// Creates a region over the file or device at `path`, which `claim` keeps open.
     pub(crate) fn over(self, bytes: u64, path: &Path, claim: File) -> Result<Region, PagerError> {
         let swapin = Spec::parse(&self.swapin).map_err(PagerError::Policy)?;
         let eviction = Spec::parse(&self.eviction).map_err(PagerError::Policy)?;
         let pages = bytes.div_ceil(PAGE_BYTES).max(1);
-        // With twice its length as much as it is long is always free, which is more than is kept ready: nothing has to leave.
+        // With memory of twice the region's length, an amount equal to the length is always free.
+        // This exceeds the free frames that are kept, so no page has to be evicted.
         let memory_bytes = self.memory_bytes.unwrap_or_else(|| {
             SpareMemory::now().map_or(MEMORY_BYTES, |memory| MEMORY_BYTES.min(memory.available / 2))
         });
@@ -218,12 +220,13 @@ fn overwrite_in_place(file: &File) -> rustix::io::Result<()> {
     rustix::fs::ioctl_setflags(file, flags | rustix::fs::IFlags::NOCOW)
 }
 
+/// Number of storage slots for a region of this length.
 fn slots_wanted(bytes: u64) -> u64 {
     let pages = bytes.div_ceil(PAGE_BYTES).max(1);
     pages + (pages / SPARE_SLOTS_DIVISOR).max(SPARE_SLOTS_MIN)
 }
 
-/// Memory larger than memory: the rest lies in a folder, or on a block device.
+/// Memory larger than its budget: the rest lies in a folder or on a block device.
 ///
 /// ```
 /// use readpath::{PagerError, Region};
@@ -243,126 +246,123 @@ fn slots_wanted(bytes: u64) -> u64 {
 /// # Ok::<(), PagerError>(())
 /// ```
 ///
-/// Any number of threads may touch it at once. What was written is what is
-/// read: a page whose only copy can't be read back is *poisoned*, and to touch
-/// it is a bus error (`SIGBUS`), never other bytes. So is a page for which there
-/// is no memory because the device takes no writes any more. In both cases
-/// [`check`](Region::check) tells the error from then on;
-/// [`load`](Region::load) finds out without touching.
+/// Any number of threads may touch it at once. Reads return the bytes that were written last. A
+/// page whose only copy cannot be read back is *poisoned*: a touch is a bus error (`SIGBUS`) and
+/// never returns other bytes. A page for which no memory can be freed, because the device accepts
+/// no more writes, is poisoned too. In both cases [`check`](Region::check) returns the error from
+/// then on. [`load`](Region::load) tests pages without touching them.
 ///
 /// # In a child made by `fork`
-/// The child doesn't have the memory. There `load` and `check` are errors, hints and counts are
-/// of nothing, and to touch the memory ends the child by `SIGSEGV`, after a line on its
-/// standard error that says so (as with every handler of that signal, unless the child sets
-/// another). The parent's region is as it was.
+/// The child does not have the memory. There, `load` and `check` return errors, and advice and
+/// counters have no effect. A touch of the memory ends the child by `SIGSEGV` after a line on its
+/// standard error, unless the child sets another handler of that signal. The parent's region is
+/// unchanged.
 ///
 /// # Locked memory
-/// To lock a region or a part of it (`mlock(2)`, `mlockall(2)`), or to populate it (`madvise(2)`),
-/// brings its pages in; where system calls may not be given its memory
-/// ([`FaultScope::UserOnly`]), a lock of absent pages is refused with `ENOMEM`. The budget stays
-/// the stricter word: as soon as a locked page has to leave, the whole region is unlocked.
-/// What the program unmaps, moves or gives up behind its back (`munmap(2)`, `mremap(2)`,
-/// `MADV_DONTNEED`) is lost; [`discard`](Region::discard) is the way to give content up.
+/// Locking a region or a part of it (`mlock(2)`, `mlockall(2)`), or populating it (`madvise(2)`),
+/// brings its pages in. If system calls cannot use its memory ([`FaultScope::UserOnly`]), a lock of
+/// absent pages fails with `ENOMEM`. The memory budget takes precedence: as soon as a locked page
+/// has to be evicted, the whole region is unlocked. Content that the program unmaps, moves or drops
+/// by system calls (`munmap(2)`, `mremap(2)`, `MADV_DONTNEED`) is lost.
+/// [`discard`](Region::discard) is the way to drop content.
 ///
-/// Dropped, the region gives all memory and storage back.
+/// Dropping the region frees all its memory and storage.
 #[derive(Debug)]
 pub struct Region {
     link: PagerLink<RegionCommand>,
     _fork_local: ForkLocal,
-    // After the link: its thread, which serves the area, has ended by then.
+    // Declared after the link: the serving thread has ended when the area is dropped.
     user: Arc<AnonymousArea>,
     bytes: u64,
     scope: FaultScope,
-    /// Keeps the storage: the file without a name, or the claim to the device.
+    /// Keeps the storage: the unnamed file, or the claim to the device.
     _claim: File,
 }
 
-/// What a region has counted since it was made.
+/// Counters of a region since its creation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RegionStatistics {
-    /// Faults told by the kernel, those on pages that had come in meanwhile too.
+    /// Faults reported by the kernel, including faults on pages that came in meanwhile.
     pub faults: u64,
-    /// Faults on pages that had to be read, or were on their way already.
+    /// Faults on pages that had to be read, or were already being read.
     pub faults_major: u64,
     /// Faults on pages in memory, or never written before.
     pub faults_minor: u64,
-    /// Writes to pages that were mapped for reading alone.
+    /// Writes to pages that were mapped read-only.
     pub faults_protected: u64,
-    /// Faults on pages that the law had read ahead.
+    /// Faults on prefetched pages.
     pub hits: u64,
     /// Pages read from the storage.
     pub swap_in_pages: u64,
-    /// Pages written to it.
+    /// Pages written to the storage.
     pub swap_out_pages: u64,
-    /// Pages that it failed to write; each stays in memory, and is tried elsewhere.
+    /// Failed page writes. The page stays in memory and is written to another slot.
     pub failed_writes: u64,
     /// Pages that ended in a bus error.
     pub poisoned_pages: u64,
-    /// Pages that could not be taken out of the program's sight, since a system
-    /// call was using their memory.
+    /// Pages that could not be unmapped, because a system call was using their memory.
     pub busy_pages: u64,
-    /// Pages of memory taken now: mapped, being read or written, or kept ready.
+    /// Pages of memory in use: mapped, in a transfer, or kept free.
     pub memory_pages: u64,
-    /// The most that it ever was.
+    /// Maximum of `memory_pages`.
     pub memory_pages_max: u64,
     /// Reads of the storage.
     pub device_reads: u64,
-    /// Bytes that these asked for.
+    /// Bytes that these requests read.
     pub device_read_bytes: u64,
-    /// Writes to it.
+    /// Writes to the storage.
     pub device_writes: u64,
-    /// Bytes that these were to write.
+    /// Bytes that these requests wrote.
     pub device_write_bytes: u64,
 }
 
 impl Region {
-    /// How a region is to be made, with the defaults.
+    /// Returns options with their defaults.
     pub fn builder() -> RegionBuilder {
         RegionBuilder::default()
     }
 
     /// The memory.
     pub fn as_slice(&self) -> &[u8] {
-        // SAFETY: the area is as long; each of its pages, absent or not, reads
-        // as what was last written to it: that is what its server does. Nobody
-        // writes to it while `self` is borrowed.
+        // SAFETY: the area has this length, and each page, absent or not, reads as its last written
+        // bytes, because its server fills it so. No thread writes to it while `self` is borrowed.
         unsafe {
             std::slice::from_raw_parts(self.user.address(0) as *const u8, self.bytes as usize)
         }
     }
 
-    /// The memory, to be changed.
+    /// The memory, writable.
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
-        // SAFETY: as in `as_slice`; `&mut self` makes this the only access.
+        // SAFETY: as in `as_slice`. `&mut self` makes this the only access.
         unsafe {
             std::slice::from_raw_parts_mut(self.user.address(0) as *mut u8, self.bytes as usize)
         }
     }
 
-    /// The length in bytes.
+    /// Length in bytes.
     pub fn len(&self) -> usize {
         self.bytes as usize
     }
 
-    /// Whether it has no byte.
+    /// True if the length is 0.
     pub fn is_empty(&self) -> bool {
         self.bytes == 0
     }
 
-    /// Whether system calls may be given its memory: where they may not
-    /// ([`FaultScope::UserOnly`]), one that meets an absent page fails with `EFAULT`.
+    /// Returns if system calls may use its memory. With [`FaultScope::UserOnly`], a system call
+    /// that meets an absent page fails with `EFAULT`.
     pub fn scope(&self) -> FaultScope {
         self.scope
     }
 
-    /// Brings the pages of `bytes` bytes at `offset` in and waits for them: a
-    /// hint, and a test that they can be read. They may be given up again at once if
-    /// the range is larger than the memory.
+    /// Brings in the pages of `bytes` bytes at `offset` and waits for them. It serves as a
+    /// prefetch, and as a test that the pages can be read. Pages of a range larger than the memory
+    /// may be evicted at once.
     ///
     /// # Errors
-    /// A page can't be read, or there is no memory for it; it is not poisoned by that. This
-    /// is a child made by `fork`.
+    /// A page cannot be read, or there is no memory for it. This does not poison the page. The
+    /// process is a child made by `fork`.
     ///
     /// # Panics
     /// The range reaches past the end.
@@ -376,16 +376,15 @@ impl Region {
         })
     }
 
-    /// A hint: the `bytes` bytes at `offset` will be touched soon. Those of their
-    /// pages that are swapped out are read ahead, side by side in the largest
-    /// requests that the device takes, while the caller goes on.
+    /// Prefetches the swapped-out pages of `bytes` bytes at `offset`, in parallel and in the
+    /// device's largest requests. The caller does not wait.
     ///
-    /// At most half of the memory is read for hints: of a longer range the
-    /// first part, and of several the latest. A page that can't be read is told to
-    /// whom touches it. To wait for pages, and to be told, [`load`](Region::load) them.
+    /// At most half of the memory is used for such prefetches: the first part of a long range, and
+    /// the latest of several ranges. An unreadable page is reported to the thread that touches it.
+    /// [`load`](Region::load) waits for pages and returns errors.
     ///
-    /// There is no hint for sequential or random touches: the swap-in law finds
-    /// that out from the faults.
+    /// There is no advice for sequential or random access, because the swap-in policy derives it
+    /// from the faults.
     ///
     /// # Panics
     /// The range reaches past the end.
@@ -397,21 +396,21 @@ impl Region {
         }
     }
 
-    /// Gives the content of `bytes` bytes at `offset` up: they are zeros from
-    /// now on, and the memory and storage of the whole pages among them is free. It is no
-    /// hint: unlike `posix_fadvise(2)`'s `DONTNEED`, it loses what was written. Also
-    /// the way to use a page again that could not be read back.
+    /// Drops the content of `bytes` bytes at `offset`: they read as zeros afterwards, and the
+    /// memory and storage of the whole pages among them is freed. Unlike `DONTNEED` of
+    /// `posix_fadvise(2)`, this loses written data. It also makes a page usable again that could
+    /// not be read back.
     ///
-    /// Waits for transfers of these pages that are under way.
+    /// Waits for transfers of these pages.
     ///
     /// # Panics
-    /// The range reaches past the end; in a child made by `fork`.
+    /// The range reaches past the end, or the process is a child made by `fork`.
     pub fn discard(&mut self, offset: u64, bytes: u64) {
         self.assert_inside(offset, bytes);
         let end = offset + bytes;
         let whole = PageRange {
             first: offset.div_ceil(PAGE_BYTES),
-            // The last page is the region's alone, however little of it is used.
+            // The last page belongs to the region alone, even if the region uses only part of it.
             end: if end == self.bytes { end.div_ceil(PAGE_BYTES) } else { end / PAGE_BYTES },
         };
         let edges = if whole.first < whole.end {
@@ -430,16 +429,16 @@ impl Region {
         assert!(is_inside, "{bytes} bytes at {offset} of a region of {}", self.bytes);
     }
 
-    /// Whether all went well so far.
+    /// Checks for errors so far.
     ///
     /// # Errors
-    /// The first error that a touch of the memory has met. This is a child made by `fork`.
+    /// The first error that a touch of the memory has met. The process is a child made by `fork`.
     pub fn check(&self) -> Result<(), ReadError> {
         self.assure_here()?;
         self.link.ask(|reply| RegionCommand::Check { reply })
     }
 
-    /// What was counted so far; in a child made by `fork` nothing is.
+    /// Returns the counters. In a child made by `fork` all are zero.
     pub fn statistics(&self) -> RegionStatistics {
         if !self.link.is_here() {
             return RegionStatistics::default();
@@ -452,6 +451,6 @@ impl Region {
     }
 }
 
-/// How many pages are loaded at once: less than the least memory, so that
-/// they don't push each other out.
+/// Number of pages of one load command: less than the least memory, so that they do not evict each
+/// other.
 const LOAD_PAGES: u64 = 32;

@@ -1,30 +1,28 @@
-//! What serves the faults of a [`Region`](super::region::Region): one thread that
-//! drives the machine's memory side, its transfers, and the userfaultfd.
+//! Serves the faults of a [`Region`](super::region::Region): one thread that drives the machine's
+//! memory side, its transfers, and the userfaultfd.
 //!
-//! The memory is the machine's frames, one page each. A frame's page lies *here*,
-//! at the frame's own address, where transfers fill it and take it from; or it
-//! is *mapped*, at the address where the program sees its page. To map and to
-//! unmap is to move it, without copying: at once and whole, so that a program
-//! never sees a page that is being written out, and nothing that it writes is
-//! missed. That is why no write-protection is needed to write pages out.
+//! The memory consists of the machine's frames, one page each. A frame's page is either *here*, at
+//! the frame's own address, where transfers read and write it, or *mapped*, at the program's
+//! address of the page. Mapping and unmapping moves the page without copying, in one step. The
+//! program therefore never sees a page during its write-out, and no write is missed. For the
+//! write-out itself, write protection is not needed.
 //!
-//! It is needed to know which pages changed: a clean page is mapped for
-//! reading alone, and the first write to it is a fault. The kernel can't move a
-//! page and protect it in one step (between two, a write could slip through), so
-//! such a page is copied to its place, protected, and its frame's own is given
-//! back. A fault that writes, the usual one where memory is short, moves it.
+//! Write protection is needed to detect changed pages: a clean page is mapped read-only, and the
+//! first write to it is a fault. The kernel cannot move and protect a page in one step, and a write
+//! could slip through between two steps. A clean page is therefore copied to its address,
+//! protected, and the frame's own page is released. A write fault, the usual kind when memory is
+//! short, moves the page.
 //!
 //! Invariants:
-//! 1. No more pages are present than there are frames, but for *doubles*: a page
-//!    that is mapped again while it is being written out is copied, since the
-//!    device holds on to the frame's own until the write has ended.
-//! 2. What a transfer fills or takes is here, and stays until the transfer has
-//!    ended. A page that is mapped is in none: the program may give it up by itself
-//!    (madvise(2)), and the kernel's transfer would wait for this thread, and this
-//!    thread for it. One that was mapped again before its write came to the
-//!    device is [not written](Areas::unwritten).
-//! 3. This thread never touches the user's area, and the frames' own only
-//!    where a page is here: it would else wait for itself.
+//! 1. No more pages are present than there are frames, except *doubles*. A page that is mapped
+//!    again during its write-out is copied, because the device uses the frame's own page until the
+//!    write has ended.
+//! 2. A page in a transfer is here, and stays until the transfer has ended. A mapped page is in no
+//!    transfer: the program may drop it itself (madvise(2)). The kernel's transfer would then wait
+//!    for this thread, and this thread for the transfer. A page that was mapped again before its
+//!    write reached the device is [not written](Areas::unwritten).
+//! 3. This thread never touches the user area, and touches the frames' own pages only if they are
+//!    here. Otherwise it would wait for itself.
 
 use std::collections::BTreeSet;
 use std::os::fd::AsFd;
@@ -58,39 +56,38 @@ mod advice;
 mod places;
 
 const PAGE: usize = PAGE_BYTES as usize;
-/// The tag of a thread's fault.
+/// Tag of a thread's fault.
 const TOUCH: u64 = u64::MAX;
-/// The tag of the fault by which a page that can't be unmapped is taken back.
+/// Tag of the fault that maps a page again after it could not be unmapped.
 const STUCK: u64 = u64::MAX - 1;
-/// The only process that the machine knows here.
+/// The only process of this machine.
 const PROCESS: ProcessId = ProcessId(0);
-/// Stands for a page that is in no frame.
+/// Frame number of a page without a frame.
 const NO_FRAME: u32 = u32::MAX;
-/// Pages that have left the program's sight rest so long before they are
-/// written or go: we see no accesses but faults, and one that is touched again
-/// meanwhile is mapped without I/O. So many at most: a sixteenth of the memory had
-/// random touches fault twice, and a page in three written out for nothing
-/// (`bench/region.py`, 256 MiB of memory).
+/// Maximum number of unmapped pages that rest before they are written or evicted. Only faults are
+/// observable, and a page that is touched during its rest is mapped again without I/O. A larger
+/// limit, a sixteenth of the memory, made random touches fault twice and wrote out a third of the
+/// pages without need (`bench/region.py`, 256 MiB of memory).
 const SECOND_CHANCE_PAGES_MAX: u64 = 512;
-/// And this part of the memory at most.
+/// Divisor of the memory: at most this part rests before it is written or evicted.
 const SECOND_CHANCE_DIVISOR: u64 = 32;
 
-/// What the owner asks of the thread.
+/// Commands of the owner to the thread.
 #[derive(Debug)]
 pub(super) enum RegionCommand {
-    /// Bring pages in.
+    /// Brings pages in.
     Load { range: PageRange, reply: SyncSender<Result<(), ReadError>> },
-    /// Read swapped-out pages ahead.
+    /// Prefetches swapped-out pages.
     WillNeed { range: PageRange, reply: SyncSender<()> },
-    /// Forget what pages hold.
+    /// Drops the content of pages.
     Discard { range: PageRange, reply: SyncSender<()> },
-    /// Has a touch met an error?
+    /// Returns the first error of a touch.
     Check { reply: SyncSender<Result<(), ReadError>> },
-    /// What was counted?
+    /// Returns the counters.
     Statistics { reply: SyncSender<RegionStatistics> },
 }
 
-/// What a server is built from.
+/// Parameters of a server.
 #[derive(Debug)]
 pub(super) struct RegionSetup {
     pub target: Target,
@@ -104,32 +101,35 @@ pub(super) struct RegionSetup {
     pub backend: BackendKind,
 }
 
-/// Where a frame's page is present.
+/// Location of a frame's page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FramePresence {
-    /// Nowhere: the frame takes no memory yet. Left at its first use.
+    /// The frame has no memory yet. It ends with the first use.
     Nowhere,
-    /// At the frame's own address. Entered by filling and by unmapping.
+    /// At the frame's own address, after filling or unmapping.
     Here,
-    /// Where the program sees `page`. Entered by mapping; left by unmapping.
+    /// At the program's address of `page`, from mapping to unmapping.
     Mapped { page: u64, is_protected: bool },
 }
 
-/// A page of zeros, from which direct I/O can write.
+/// A page of zeros, aligned for direct I/O.
 #[derive(Debug)]
 #[repr(align(4096))]
 struct Zeros([u8; PAGE]);
 
+/// State of one frame of the machine.
 #[derive(Clone, Copy, Debug)]
 struct Frame {
+    /// Location of the frame's page.
     place: FramePresence,
-    /// How many writes out of it are under way.
+    /// Number of writes from the frame in flight.
     writes: u32,
-    /// It is mapped, and its own page is present too, until those have ended.
+    /// True if the page is mapped and the frame's own page is present too, until the writes have
+    /// ended.
     is_double: bool,
 }
 
-/// A load that waits for pages.
+/// A load command that waits for pages.
 #[derive(Debug)]
 struct PageLoad {
     left: u64,
@@ -137,7 +137,7 @@ struct PageLoad {
     reply: SyncSender<Result<(), ReadError>>,
 }
 
-/// What is kept for a transfer.
+/// Frames of a transfer, kept until it ends.
 type KeptTransfer = Vec<u32>;
 
 /// See the [module](self).
@@ -146,30 +146,31 @@ pub(super) struct RegionServer {
     areas: Areas,
 }
 
-/// Both areas, and all else beside the machine: what carries its requests, and who waits.
+/// Both areas and the server's other state, except the machine.
 struct Areas {
-    // Dropped first: it withdraws transfers to and from the frames.
+    // Dropped first: this cancels transfers to and from the frames.
     transfers: Transfers<KeptTransfer>,
     target: Target,
     uffd: Uffd,
     user: Arc<AnonymousArea>,
-    /// Watches the frames' own pages, and refuses their touch: nobody but this thread has
-    /// business there. (Without one, none could be moved there.)
+    /// Registered for the frames' own pages. It rejects touches, because only this thread uses
+    /// these pages. (Without registration, no page could be moved there.)
     area_uffd: Uffd,
     area: AnonymousArea,
     memory: MemoryId,
     frames: Vec<Frame>,
-    /// The frame that is mapped at each page.
+    /// Frame mapped at each page.
     mapped: Vec<u32>,
     zeros: Box<Zeros>,
-    /// Pages that were mapped again before their writes came to the device: these took zeros, and
-    /// the machine is to hear that the pages have changed since.
+    /// Pages that were mapped again before their writes reached the device. These writes used zeros
+    /// instead, and the machine must learn that the pages have changed.
     unwritten: Vec<u64>,
     loads: Vec<Option<PageLoad>>,
     advised: Advised,
     discards: Vec<Discard>,
     poisoned: BTreeSet<u64>,
     first_error: Option<ReadError>,
+    /// Number of pages present now, including doubles.
     present_pages: u64,
     follower: Follower,
     statistics: RegionStatistics,
@@ -177,7 +178,7 @@ struct Areas {
     inbox: Arc<Inbox<RegionCommand>>,
     faults: Vec<UserFault>,
     unmaps: Vec<Unmap>,
-    /// Lists of frames from earlier transfers, kept for their room.
+    /// Empty frame lists of earlier transfers, kept for their capacity.
     spare: Vec<KeptTransfer>,
 }
 
@@ -188,10 +189,10 @@ impl Zeros {
 }
 
 impl RegionServer {
-    /// Builds it on the thread that will run it.
+    /// Builds the server on the thread that will run it.
     ///
     /// # Errors
-    /// As [`RegionBuilder::in_folder`](super::region::RegionBuilder::in_folder).
+    /// As for [`RegionBuilder::in_folder`](super::region::RegionBuilder::in_folder).
     pub(super) fn new(
         setup: RegionSetup,
         inbox: Arc<Inbox<RegionCommand>>,
@@ -263,6 +264,7 @@ impl RegionServer {
 }
 
 impl Areas {
+    /// Reads pending faults and passes them to the machine.
     fn handle_faults(&mut self, machine: &mut Machine) {
         let mut faults = std::mem::take(&mut self.faults);
         self.uffd.faults(&mut faults).expect("a userfaultfd can be read while it is open");
@@ -271,9 +273,9 @@ impl Areas {
             self.follower.serve(fault.thread);
             self.statistics.faults_protected += u64::from(fault.kind == FaultKind::Protected);
             let Some(page) = self.user.page(fault.address) else {
-                // The program has made the region longer (mremap(2)): there is nothing.
-                // SAFETY: registered, or it would not have been told; and not ours to fill.
-                // Refused, another thread has been told already.
+                // The program has enlarged the region (mremap(2)), and there are no bytes. SAFETY:
+                // the address is in a registered range that this server does not fill. An error
+                // means that another fault has poisoned the page before.
                 let _ = unsafe { self.uffd.poison(fault.address, PAGE) };
                 continue;
             };
@@ -281,7 +283,7 @@ impl Areas {
                 NO_FRAME => FramePresence::Nowhere,
                 frame => self.frames[frame as usize].place,
             };
-            // A page that has come in since, or may be written to since: try again.
+            // The page came in, or became writable, after the fault: the thread tries again.
             let is_stale = match place {
                 FramePresence::Mapped { is_protected, .. } => {
                     fault.kind != FaultKind::Protected || !is_protected
@@ -301,6 +303,7 @@ impl Areas {
         self.faults = faults;
     }
 
+    /// Passes a fault to the machine.
     fn fault(
         &mut self,
         machine: &mut Machine,
@@ -314,6 +317,7 @@ impl Areas {
         begun.expect("there is no limit to open faults");
     }
 
+    /// Executes a command of the owner.
     fn handle_command(&mut self, machine: &mut Machine, command: RegionCommand) {
         match command {
             RegionCommand::Load { range, reply } => {
@@ -322,7 +326,7 @@ impl Areas {
                     self.loads.push(None);
                 }
                 if range.is_empty() {
-                    // Who gave up waiting needs no answer; nor below.
+                    // A caller that no longer waits needs no answer, here and below.
                     let _ = reply.send(Ok(()));
                     return;
                 }
@@ -347,6 +351,7 @@ impl Areas {
         }
     }
 
+    /// Counters of the server and of the machine.
     fn counted(&self, machine: &Machine) -> RegionStatistics {
         let (meter, swap) = (machine.meter(), machine.swap_counters());
         RegionStatistics {
@@ -365,15 +370,15 @@ impl Areas {
         }
     }
 
-    /// Hands over what was started, and takes in what has ended, without sleeping.
+    /// Submits started transfers and takes in completed ones, without sleeping.
     fn exchange(&mut self) {
-        // A ring that refuses the exchange as such has never been seen. Nothing
-        // would come back any more, and threads would wait for ever.
+        // An error of the exchange itself has never been observed. No transfer would complete any
+        // more, and threads would wait forever.
         self.transfers.exchange(Sleep::Never).expect("the backend exchanges requests for answers");
     }
 
-    /// Gives a frame a page of its own, for a transfer to fill: the kernel's
-    /// transfer would wait for one in vain.
+    /// Gives a frame a page of its own for a transfer to fill. Otherwise the kernel's transfer
+    /// would wait forever for a page.
     fn make_present(&mut self, frame: u32) {
         match self.frames[frame as usize].place {
             FramePresence::Here => {}
@@ -387,15 +392,16 @@ impl Areas {
         }
     }
 
+    /// Fills the frame's own page with zeros.
     fn put_zeros(&mut self, frame: u32) {
         let to = self.area.address(u64::from(frame));
-        // SAFETY: the zeros are ours, and the frame has no page of its own.
+        // SAFETY: this server owns the zeros, and the frame has no page of its own.
         let put = unsafe { self.area_uffd.copy(to, self.zeros.address(), PAGE, false) };
         put.expect("a frame without a page takes one");
         self.count_present(1);
     }
 
-    /// A transfer has ended, well or not.
+    /// Records the end of a transfer, successful or not.
     fn note_end(&mut self, op: Op, mut moved: KeptTransfer) {
         if op == Op::Write {
             for &frame in &moved {
@@ -410,7 +416,7 @@ impl Areas {
         self.spare.push(moved);
     }
 
-    /// A frame is to be written out, from here.
+    /// Records that a write takes the frame's own page.
     fn take_for_write(&mut self, frame: u32) {
         let Frame { place, is_double, writes } = &mut self.frames[frame as usize];
         *writes += 1;
@@ -421,25 +427,28 @@ impl Areas {
         }
     }
 
+    /// Informs the machine of pages that changed before their writes reached the device.
     fn tell_unwritten(&mut self, machine: &mut Machine) {
         for page in self.unwritten.drain(..) {
             machine.handle_written(self.memory, page);
         }
     }
 
-    /// Gives the memory at a frame's own address back.
+    /// Releases the memory at a frame's own address.
     fn release(&mut self, frame: u32) {
-        // SAFETY: its bytes are where the program sees them, and no transfer
-        // uses it.
+        // SAFETY: the bytes are at the program's address, and no transfer uses the frame's own
+        // page.
         unsafe { self.area.release(PageRange::new(u64::from(frame), 1)) };
         self.present_pages -= 1;
     }
 
+    /// Adds to the number of present pages.
     fn count_present(&mut self, pages: u64) {
         self.present_pages += pages;
         self.statistics.memory_pages_max = self.statistics.memory_pages_max.max(self.present_pages);
     }
 
+    /// Records the end of one page of a load, and answers it after the last.
     fn finish_load(&mut self, slot: usize, error: Option<ReadError>) {
         let load = self.loads[slot].as_mut().expect("a load stays until its last page");
         load.left -= 1;
@@ -452,6 +461,7 @@ impl Areas {
 }
 
 impl IoBackend for Areas {
+    /// Starts the transfer of a request's frames: a read fills them, a write takes their pages.
     fn submit(&mut self, machine: &Machine, _now: Time, request: DeviceRequest) {
         let mut frames = self.spare.pop().unwrap_or_default();
         machine.request_buffers(request.id, |buffer| match buffer {
@@ -476,8 +486,8 @@ impl IoBackend for Areas {
             Frame { place: FramePresence::Mapped { .. }, is_double: false, .. } => zeros,
             _ => area.address(u64::from(frame)),
         };
-        // SAFETY: pages that are here (invariant 2), or of zeros, in memory that
-        // outlives the transfers; nobody else touches those that are filled.
+        // SAFETY: pages that are here (invariant 2) or zeros, in memory that outlives the
+        // transfers. No thread touches pages that are being filled.
         unsafe {
             self.transfers.start(start, frames, |frames, segments| {
                 for &frame in frames {
@@ -503,7 +513,7 @@ impl IoBackend for Areas {
 }
 
 impl Driver for Areas {
-    /// Maps or poisons the page, while it is pinned.
+    /// Maps or poisons the page while it is pinned.
     fn faulted(&mut self, machine: &mut Machine, now: Time, faulted: Faulted) {
         let page = faulted.page;
         let error = match faulted.result {
@@ -526,8 +536,9 @@ impl Driver for Areas {
         machine.release_fault(now, faulted.fault);
     }
 
+    /// Unmaps the pages that the machine evicts.
     fn unmap(&mut self, machine: &mut Machine, now: Time, unmap: Unmap) {
-        // To move pages takes a while: the device begins first with what is read for a fault.
+        // Moving pages takes a while, so reads for faults are submitted to the device first.
         self.exchange();
         self.unmaps.push(unmap);
         self.unmaps.extend(std::iter::from_fn(|| machine.poll_unmap()));
@@ -540,6 +551,7 @@ impl Serve for RegionServer {
         self.areas.uffd.scope()
     }
 
+    /// Main loop: handles faults and commands, and steps the machine.
     fn run(&mut self) {
         let RegionServer { machine, areas } = self;
         loop {
@@ -561,7 +573,7 @@ impl Serve for RegionServer {
             loop {
                 areas.exchange();
                 let is_any = machine.turn(areas.clock.now(), areas);
-                // Before anything that was submitted can be completed.
+                // Before any of the submitted writes can complete.
                 areas.tell_unwritten(machine);
                 if !(is_any | areas.discard(machine) | areas.read_advised(machine)) {
                     break;

@@ -1,4 +1,4 @@
-//! The runs of pages that are mapped one after the other.
+//! Runs of consecutive mapped pages.
 
 use std::collections::BTreeMap;
 
@@ -7,18 +7,18 @@ use readpath_core::unit::PageRange;
 /// Ranges of pages that neither overlap nor touch each other.
 #[derive(Debug, Default)]
 pub(super) struct PageRanges {
-    /// By its first page, where each ends.
+    /// End of each range by its first page.
     ends: BTreeMap<u64, u64>,
 }
 
 impl PageRanges {
-    /// These pages are mapped.
+    /// Adds pages.
     pub(super) fn insert(&mut self, range: PageRange) {
         if range.is_empty() {
             return;
         }
         let PageRange { mut first, mut end } = range;
-        // From behind, each run that it overlaps or touches.
+        // From the last range to the first, each range that overlaps or touches the new one.
         while let Some((&begun, &ended)) = self.ends.range(..=end).next_back() {
             if ended < first {
                 break;
@@ -29,7 +29,7 @@ impl PageRanges {
         self.ends.insert(first, end);
     }
 
-    /// These pages are not mapped any more.
+    /// Removes pages.
     pub(super) fn remove(&mut self, range: PageRange) {
         if range.is_empty() {
             return;
@@ -48,13 +48,13 @@ impl PageRanges {
         }
     }
 
-    /// The last run that begins before a page; it may reach over it.
+    /// The last range that begins before a page. It may contain the page.
     pub(super) fn below(&self, page: u64) -> Option<PageRange> {
         let (&first, &end) = self.ends.range(..page).next_back()?;
         Some(PageRange { first, end })
     }
 
-    /// The first run that begins behind a page.
+    /// The first range that begins after a page.
     pub(super) fn above(&self, page: u64) -> Option<PageRange> {
         let (&first, &end) = self.ends.range(page + 1..).next()?;
         Some(PageRange { first, end })
@@ -69,7 +69,7 @@ mod tests {
 
     use super::*;
 
-    /// The runs of a set of pages, counted page by page.
+    /// Runs of a set of pages, counted page by page.
     fn runs_of(pages: &BTreeSet<u64>) -> Vec<(u64, u64)> {
         let mut runs: Vec<(u64, u64)> = Vec::new();
         for &page in pages {

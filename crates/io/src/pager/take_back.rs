@@ -1,9 +1,10 @@
 //! Takes parts of an area back from the kernel's own mapping of a file.
 //!
-//! In the place of such a part comes memory whose absent pages are watched already, moved there at once (`mremap(2)`): to map
-//! it there and then have it watched would leave a moment in which a touch finds zeros. The kernel tells a move of watched
-//! memory to who watches it (`UFFD_FEATURE_EVENT_REMAP`), and the move waits until that is read. So one thread moves
-//! and the one that serves faults reads.
+//! The part is replaced by registered memory with absent pages, which is moved there in one step
+//! (`mremap(2)`). The alternative, to map memory there and register it afterwards, leaves a moment
+//! in which a touch finds zeros. The kernel reports a move of registered memory to the userfaultfd
+//! (`UFFD_FEATURE_EVENT_REMAP`), and the move waits until the report is read. One thread therefore
+//! moves, and the thread that serves faults reads.
 
 use std::sync::Arc;
 use std::sync::mpsc::RecvTimeoutError;
@@ -17,23 +18,23 @@ use super::uffd::{RangeRegistration, Uffd, UserFault};
 use super::wait::look;
 use crate::sync::{JoinHandle, Receiver, SyncSender, spawn, sync_channel};
 
-/// How long is waited at a time for a move to be told, or to have failed.
+/// Longest wait for a report of a move or for its failure.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// The thread that moves; dropped, it ends.
+/// The moving thread. It ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct TakeBack {
-    /// None once it is dropped.
+    /// `None` during the drop.
     asked: Option<SyncSender<PageRange>>,
     answers: Receiver<bool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl TakeBack {
-    /// Starts the thread for an area that is watched by `uffd`, which must be told of moves.
+    /// Starts the thread for an area that is registered with `uffd`, which must report moves.
     ///
     /// # Errors
-    /// The system gives no thread.
+    /// The system cannot start a thread.
     pub(super) fn start(uffd: &Arc<Uffd>, area: &Arc<AnonymousArea>) -> std::io::Result<TakeBack> {
         // One range at a time.
         let (asked, asks) = sync_channel::<PageRange>(1);
@@ -51,14 +52,16 @@ impl TakeBack {
         Ok(TakeBack { asked: Some(asked), answers, thread })
     }
 
-    /// Takes a range back, and waits until it is: true then. The faults that are told meanwhile are added to `faults`.
+    /// Takes a range back and waits. Returns false on failure. Faults that are read meanwhile are
+    /// added to `faults`.
     pub(super) fn take(&self, range: PageRange, uffd: &Uffd, faults: &mut Vec<UserFault>) -> bool {
         if self.asked.as_ref().is_none_or(|asked| asked.send(range).is_err()) {
             return false;
         }
         loop {
             let moves = uffd.faults(faults).expect("a userfaultfd can be read while it is open");
-            // Told, the move is over, and its thread on its way here; unless it was one of the program's own.
+            // After the report the move is over, and the answer follows soon. A move by the program
+            // looks the same, so the wait is limited.
             let wait = if moves > 0 { LOOK } else { Duration::ZERO };
             match self.answers.recv_timeout(wait) {
                 Ok(is_back) => return is_back,
@@ -73,17 +76,18 @@ impl Drop for TakeBack {
     fn drop(&mut self) {
         self.asked = None;
         if let Some(thread) = self.thread.take() {
-            // It has nothing to panic for.
+            // The thread's code does not panic.
             let _ = thread.join();
         }
     }
 }
 
-/// Puts watched, absent pages in the place of a range.
+/// Replaces a range by registered, absent pages.
 fn replace(area: &AnonymousArea, uffd: &Uffd, range: PageRange) -> Result<(), PagerError> {
     let fresh =
         AnonymousArea::new(range.count()).map_err(|errno| PagerError::System(errno.into()))?;
     fresh.watch(uffd, RangeRegistration::Missing)?;
-    // SAFETY: what takes the place of the range is watched, and who watches it fills it with the same bytes.
+    // SAFETY: the replacement is registered, and the server of its faults fills it with the same
+    // bytes.
     unsafe { fresh.move_into(area, range.first) }.map_err(|errno| PagerError::System(errno.into()))
 }

@@ -1,15 +1,13 @@
-//! userfaultfd, call by call: who touches an absent page of a registered range
-//! sleeps, and we are told the address and put the page there.
+//! Wrapper of userfaultfd. A thread that touches an absent page of a registered range sleeps. The
+//! userfaultfd reports the address, and its owner puts the page there.
 //!
-//! Every call moves whole pages, and what it puts in place becomes visible
-//! at once and whole: another thread sees the page absent or filled, never half
-//! filled. That is what the pager is built on.
+//! Each call moves whole pages, and the result becomes visible in one step: another thread sees a
+//! page absent or filled, never half filled. The pager is built on this property.
 //!
-//! An answer of `EAGAIN` means that the memory map was being changed by
-//! somebody (`mmap`, `fork`), and that a part may have been done: every call
-//! here goes on from there until it is whole, so callers see done or failed. One
-//! for which there is no memory (`ENOMEM`) waits until there is, as the kernel's own
-//! faults do: whoever is to blame is found by its OOM killer, and not by us.
+//! The answer `EAGAIN` means that the memory map was changed at the same time (`mmap`, `fork`), and
+//! a part may be done. Each call here continues until all is done, so callers see success or
+//! failure. A call without memory (`ENOMEM`) waits for memory, as the kernel's own faults do. The
+//! kernel's OOM killer selects the process to blame.
 //!
 //! Sources: userfaultfd(2), ioctl_userfaultfd(2), and the kernel's
 //! `Documentation/admin-guide/mm/userfaultfd.rst`.
@@ -27,7 +25,7 @@ use rustix::ioctl::{self, Opcode, opcode};
 
 use crate::sync::park_timeout;
 
-/// The type letter of all its calls (`UFFDIO` in `linux/userfaultfd.h`).
+/// Type letter of all its ioctls (`UFFDIO` in `linux/userfaultfd.h`).
 const LETTER: u8 = raw::UFFDIO as u8;
 
 const API: Opcode = opcode::read_write::<raw::uffdio_api>(LETTER, raw::_UFFDIO_API as u8);
@@ -42,57 +40,57 @@ const WRITEPROTECT: Opcode =
     opcode::read_write::<raw::uffdio_writeprotect>(LETTER, raw::_UFFDIO_WRITEPROTECT as u8);
 const POISON: Opcode = opcode::read_write::<raw::uffdio_poison>(LETTER, raw::_UFFDIO_POISON as u8);
 
-/// `USERFAULTFD_IOC_NEW`: what `/dev/userfaultfd` is asked for (`linux/userfaultfd.h`).
+/// `USERFAULTFD_IOC_NEW`: request to `/dev/userfaultfd` for a userfaultfd (`linux/userfaultfd.h`).
 const DEVICE_NEW: libc::c_ulong = 0xAA00;
 const DEVICE: &str = "/dev/userfaultfd";
 
-/// The size of the kernel's message (`struct uffd_msg`).
+/// Size of the kernel's message in bytes (`struct uffd_msg`).
 const MESSAGE_BYTES: usize = 32;
-/// How many messages one [`Uffd::faults`] takes at most.
+/// Maximum number of messages that one [`Uffd::faults`] reads.
 const MESSAGES_MAX: usize = 64;
 
-/// Whose accesses are served.
+/// Accesses that are served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultScope {
-    /// The program's own instructions, and system calls that are given the memory.
+    /// The program's own instructions, and system calls that use the memory.
     All,
-    /// The program's own instructions. A system call that is given an absent
-    /// page (`read(2)` into it, `write(2)` from it) fails with `EFAULT`.
+    /// Only the program's own instructions. A system call with an absent page (`read(2)` into it,
+    /// `write(2)` from it) fails with `EFAULT`.
     UserOnly,
 }
 
-/// What a range is registered for.
+/// Faults that a range is registered for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RangeRegistration {
     /// Touches of absent pages.
     Missing,
-    /// Touches of absent pages, and writes to pages that are protected.
+    /// Touches of absent pages, and writes to protected pages.
     MissingAndWrites,
 }
 
-/// A thread that sleeps until a page is put in place, or allows a write.
+/// A thread that sleeps until a page is filled or becomes writable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UserFault {
-    /// The address of the page that was touched.
+    /// Address of the touched page.
     pub address: usize,
-    /// Why it sleeps.
+    /// Reason for the sleep.
     pub kind: FaultKind,
-    /// The thread, as `gettid(2)` names it.
+    /// Thread number, as `gettid(2)` returns it.
     pub thread: u32,
 }
 
-/// Why a thread sleeps.
+/// Reason for a thread's sleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultKind {
-    /// It reads an absent page.
+    /// Read of an absent page.
     Read,
-    /// It writes to an absent page.
+    /// Write to an absent page.
     Write,
-    /// It writes to a page that is there, and protected.
+    /// Write to a present, protected page.
     Protected,
 }
 
-/// A userfaultfd with every ability that the pager needs.
+/// A userfaultfd with all features that the pager needs.
 #[derive(Debug)]
 pub struct Uffd {
     fd: OwnedFd,
@@ -100,7 +98,7 @@ pub struct Uffd {
     told: Mutex<BufferedMessages>,
 }
 
-/// What was read of a descriptor and not taken yet.
+/// Messages read from the descriptor and not taken yet.
 #[derive(Debug, Default)]
 struct BufferedMessages {
     faults: Vec<UserFault>,
@@ -109,7 +107,7 @@ struct BufferedMessages {
 
 const WHOLE: &str = "nothing panics while it is told";
 
-/// The abilities that the pager needs, and the first kernel with each.
+/// Features that the pager needs, and the first kernel with each.
 const FEATURES: [(u32, &str, &str); 3] = [
     (raw::UFFD_FEATURE_THREAD_ID, "thread ids", "4.14"),
     (raw::UFFD_FEATURE_POISON, "poisoned pages", "6.6"),
@@ -117,21 +115,21 @@ const FEATURES: [(u32, &str, &str); 3] = [
 ];
 
 impl Uffd {
-    /// Opens one that serves as much as this process may: [`Uffd::scope`] says
-    /// which accesses. It is tried in this order: the system call (needs
-    /// `CAP_SYS_PTRACE`, or `vm.unprivileged_userfaultfd` 1), the device
-    /// `/dev/userfaultfd` (needs access to it), and the system call for
-    /// user-mode faults alone (needs nothing).
+    /// Opens a userfaultfd with the widest scope that this process may have, see [`Uffd::scope`].
+    /// The order of attempts is:
+    ///
+    /// 1. the system call (needs `CAP_SYS_PTRACE`, or `vm.unprivileged_userfaultfd` 1),
+    /// 2. the device `/dev/userfaultfd` (needs access to it),
+    /// 3. the system call for user-mode faults only (needs no privilege).
     ///
     /// # Errors
-    /// The kernel has no userfaultfd, or not all that it takes; or something
-    /// forbids it.
+    /// The kernel has no userfaultfd, lacks a feature, or forbids its use.
     pub fn open() -> Result<Uffd, UffdError> {
         Uffd::open_with(0)
     }
 
-    /// Opens one that tells of moves of what it watches too (`mremap(2)`), which wait until that is read. Memory that is moved
-    /// stays watched.
+    /// Opens a userfaultfd that also reports moves of registered memory (`mremap(2)`). A move waits
+    /// until its report is read. Moved memory stays registered.
     ///
     /// # Errors
     /// As for [`open`](Uffd::open).
@@ -139,9 +137,9 @@ impl Uffd {
         Uffd::open_with(raw::UFFD_FEATURE_EVENT_REMAP)
     }
 
-    /// Opens one that tells of no touch: that of an absent page is a bus error, or `EFAULT` where
-    /// the kernel touches it for a system call. For memory that nobody but its owner
-    /// has business with; to lock it in memory (`mlockall(2)`) takes none.
+    /// Opens a userfaultfd that reports no touches. A touch of an absent page is a bus error, or
+    /// `EFAULT` in a system call. It is meant for memory that only its owner uses. Locking that
+    /// memory (`mlockall(2)`) then adds no pages.
     ///
     /// # Errors
     /// As for [`open`](Uffd::open).
@@ -160,13 +158,12 @@ impl Uffd {
         Uffd { fd, scope, told: Mutex::default() }
     }
 
-    /// Whose accesses it serves.
+    /// Accesses that it serves.
     pub fn scope(&self) -> FaultScope {
         self.scope
     }
 
-    /// Asks for the abilities that the pager needs, and for `features` too; the kernel
-    /// tells all that it has.
+    /// Requests the features that the pager needs, and `features`.
     fn agree(&self, features: u32) -> Result<(), UffdError> {
         let wanted: u32 = FEATURES.iter().map(|&(bit, ..)| bit).sum::<u32>() | features;
         let mut api = raw::uffdio_api {
@@ -181,8 +178,7 @@ impl Uffd {
         }
     }
 
-    /// Which ability is not there. A refused request may not be repeated on
-    /// the same descriptor, so this asks on another one.
+    /// Finds the missing feature on a new descriptor, because a request cannot be repeated.
     fn lacks(&self) -> UffdError {
         let unknown = UffdError::Old { feature: "the interface of 4.3", since: "4.3" };
         let Ok((fd, scope)) = open_widest() else { return unknown };
@@ -196,15 +192,15 @@ impl Uffd {
         lacking.map_or(unknown, |&(_, feature, since)| UffdError::Old { feature, since })
     }
 
-    /// Has touches of a range of memory told to this descriptor, until the
-    /// range is unmapped or the descriptor closed.
+    /// Registers a range of memory for fault reports, until the range is unmapped or the descriptor
+    /// is closed.
     ///
     /// # Safety
-    /// The range is private anonymous memory of the caller, who owns all
-    /// accesses to it: from here on they depend on what the caller puts there.
+    /// The range is private anonymous memory of the caller, who owns all accesses to it. From here
+    /// on, these accesses depend on the pages that the caller puts there.
     ///
     /// # Errors
-    /// The range is no such memory, or another descriptor has it.
+    /// The range is other memory, or it is registered with another descriptor.
     pub unsafe fn register(
         &self,
         address: usize,
@@ -219,15 +215,15 @@ impl Uffd {
         };
         let mut argument =
             raw::uffdio_register { range: range(address, bytes), mode: u64::from(mode), ioctls: 0 };
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees the contract of this function.
         unsafe { self.call::<REGISTER, _>(&mut argument) }.map_err(CallError::at("register"))
     }
 
-    /// Takes the faults that wait to be told, without sleeping; at most 64 at
-    /// once, so that a caller with more to do is not kept from it. Gives how many moves of memory were told with them.
+    /// Reads pending faults without sleeping. Reads at most 64 at once, so that the caller can do
+    /// other work. Returns the number of reported memory moves.
     ///
     /// # Errors
-    /// The descriptor can't be read.
+    /// The descriptor cannot be read.
     pub fn faults(&self, faults: &mut Vec<UserFault>) -> Result<u32, CallError> {
         self.hear()?;
         let mut told = self.told.lock().expect(WHOLE);
@@ -235,11 +231,13 @@ impl Uffd {
         Ok(std::mem::take(&mut told.moves))
     }
 
-    /// Whether something was told that was not taken yet, though the descriptor has nothing to be read.
+    /// True if faults were read from the descriptor and not taken yet. The descriptor itself may
+    /// then be empty.
     pub fn has_told(&self) -> bool {
         !self.told.lock().expect(WHOLE).faults.is_empty()
     }
 
+    /// Reads pending messages into `told` without sleeping.
     fn hear(&self) -> Result<(), CallError> {
         let mut buffer = [0u8; MESSAGE_BYTES * MESSAGES_MAX];
         let read = match self.read(&mut buffer) {
@@ -258,16 +256,16 @@ impl Uffd {
         Ok(())
     }
 
-    /// Copies `bytes` bytes at `from` to absent pages at `to`, and wakes who
-    /// waits for them. With `is_protected`, writes to them are told as faults.
+    /// Copies `bytes` bytes at `from` to absent pages at `to`, and wakes the threads that wait for
+    /// them. With `is_protected`, writes to these pages are reported as faults.
     ///
     /// # Safety
-    /// `from` can be read for `bytes` bytes and is changed by nobody meanwhile;
-    /// `to` lies in a registered range of the caller.
+    /// `from` is readable for `bytes` bytes and not changed meanwhile. `to` lies in a registered
+    /// range of the caller.
     ///
     /// # Errors
-    /// A page of the target is present already (`EEXIST`: the ones before it are
-    /// in place), or is not of a registered range.
+    /// A target page is already present (`EEXIST`: the pages before it are in place), or is not in
+    /// a registered range.
     pub unsafe fn copy(
         &self,
         to: usize,
@@ -284,26 +282,27 @@ impl Uffd {
                 mode: u64::from(mode),
                 copy: 0,
             };
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller guarantees the contract of this function.
             let answer = unsafe { self.call::<COPY, _>(&mut argument) };
             (answer, argument.copy)
         })
     }
 
-    /// Takes the pages at `from` away and puts them, without copying, to absent
-    /// pages at `to`; wakes who waits for them. Whoever touches `from`
-    /// afterwards finds it absent.
+    /// Moves the pages at `from` without copying to absent pages at `to`, and wakes the threads
+    /// that wait for them. Pages at `from` are absent afterwards.
     ///
     /// # Safety
-    /// Both are writable private anonymous memory of the caller, `to` in a
-    /// registered range; nobody holds a reference into `from`.
+    /// Both are writable private anonymous memory of the caller, with `to` in a registered range.
+    /// There are no references into `from`.
     ///
     /// # Errors
-    /// A page of the target is present (`EEXIST`), one of the source is absent
-    /// (`ENOENT`) or in use by the kernel (`EBUSY`: an I/O to or from it is not
-    /// over). The pages before it are moved. Or the program has treated the two
-    /// differently (`EINVAL`, and none is moved): one of them is locked in memory and the other
-    /// isn't, has another protection, or is so only in part.
+    /// The pages before the failing one are moved, except for `EINVAL`, which moves none.
+    ///
+    /// - `EEXIST`: a target page is present.
+    /// - `ENOENT`: a source page is absent.
+    /// - `EBUSY`: the kernel uses a source page, because I/O to or from it is in progress.
+    /// - `EINVAL`: the program has treated the two ranges differently. One is locked in memory and
+    ///   the other is not, or has another protection, or only a part of it is so.
     pub unsafe fn move_pages(&self, to: usize, from: usize, bytes: usize) -> Result<(), CallError> {
         self.whole(bytes, "move", |done| {
             let mut argument = raw::uffdio_move {
@@ -313,16 +312,16 @@ impl Uffd {
                 mode: 0,
                 move_: 0,
             };
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller guarantees the contract of this function.
             let answer = unsafe { self.call::<MOVE, _>(&mut argument) };
             (answer, argument.move_)
         })
     }
 
-    /// Puts pages of zeroes to absent pages, and wakes who waits for them.
+    /// Puts zero pages to absent pages, and wakes the threads that wait for them.
     ///
     /// # Safety
-    /// The range is registered and the caller's.
+    /// The range is registered and belongs to the caller.
     ///
     /// # Errors
     /// As for [`copy`](Uffd::copy).
@@ -333,17 +332,17 @@ impl Uffd {
                 mode: 0,
                 zeropage: 0,
             };
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller guarantees the contract of this function.
             let answer = unsafe { self.call::<ZEROPAGE, _>(&mut argument) };
             (answer, argument.zeropage)
         })
     }
 
-    /// Has every access to absent pages end in `SIGBUS` from now on, as the
-    /// kernel does with a mapped file that can't be read; wakes who waits.
+    /// Makes each access to absent pages end in `SIGBUS`, as the kernel does for a mapped file that
+    /// cannot be read. Wakes the waiting threads.
     ///
     /// # Safety
-    /// The range is registered and the caller's.
+    /// The range is registered and belongs to the caller.
     ///
     /// # Errors
     /// As for [`copy`](Uffd::copy).
@@ -351,24 +350,24 @@ impl Uffd {
         self.whole(bytes, "poison", |done| {
             let mut argument =
                 raw::uffdio_poison { range: range(to + done, bytes - done), mode: 0, updated: 0 };
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller guarantees the contract of this function.
             let answer = unsafe { self.call::<POISON, _>(&mut argument) };
             (answer, argument.updated)
         })
     }
 
-    /// Lets writes to the present pages of a range through again, and wakes who
-    /// waits to write.
+    /// Permits writes to the present pages of a range again, and wakes the threads that wait to
+    /// write.
     ///
     /// # Safety
-    /// The range is registered for writes and the caller's.
+    /// The range is registered for writes and belongs to the caller.
     ///
     /// # Errors
-    /// It is not registered so.
+    /// The range is not registered for writes.
     pub unsafe fn unprotect(&self, address: usize, bytes: usize) -> Result<(), CallError> {
         let mut argument = raw::uffdio_writeprotect { range: range(address, bytes), mode: 0 };
         loop {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller guarantees the contract of this function.
             match unsafe { self.call::<WRITEPROTECT, _>(&mut argument) } {
                 Err(Errno::AGAIN) => self.hear()?,
                 answer => return answer.map_err(CallError::at("write-protect")),
@@ -376,19 +375,19 @@ impl Uffd {
         }
     }
 
-    /// Wakes who waits for a page of the range: they try again.
+    /// Wakes the threads that wait for a page of the range, so that they try again.
     ///
     /// # Errors
-    /// The range is not whole pages.
+    /// The range does not consist of whole pages.
     pub fn wake(&self, address: usize, bytes: usize) -> Result<(), CallError> {
         let mut argument = range(address, bytes);
-        // SAFETY: `WAKE` takes this struct; threads that try again find the
-        // memory as it is.
+        // SAFETY: `WAKE` takes this struct. Threads that try again find the memory unchanged.
         unsafe { self.call::<WAKE, _>(&mut argument) }.map_err(CallError::at("wake"))
     }
 
-    /// Repeats a call that may stop half-way until all `bytes` bytes are done.
-    /// `call` gets how many are, and gives the raw answer and how many it did.
+    /// Repeats a call that may stop early until all `bytes` bytes are done. `call` takes the number
+    /// of bytes done so far, and returns the answer and the number of bytes that it did, or a
+    /// negative errno.
     fn whole(
         &self,
         bytes: usize,
@@ -398,11 +397,11 @@ impl Uffd {
         let mut done = 0;
         while done < bytes {
             let (answer, count) = call(done);
-            // A call that has stopped tells how far it came; else a negative errno.
+            // A call that has stopped returns its progress, otherwise a negative errno.
             done += usize::try_from(count).unwrap_or(0);
             match answer {
                 Ok(()) => {}
-                // A move that waits to be told of is a change too, and lasts until then.
+                // A move that waits for its report also causes `EAGAIN` until the report is read.
                 Err(Errno::AGAIN) => self.hear()?,
                 Err(Errno::NOMEM) => park_timeout(MEMORY_WAIT),
                 Err(errno) => return Err(CallError { call: name, errno, bytes_done: done }),
@@ -419,20 +418,22 @@ impl Uffd {
         rustix::io::read(&self.fd, to)
     }
 
+    /// Makes one ioctl on the descriptor.
+    ///
     /// # Safety
-    /// `OPCODE` is a call of userfaultfd that takes a `T`; what it does to the
-    /// memory that the argument names is the caller's to answer for.
+    /// `OPCODE` is an ioctl of userfaultfd that takes a `T`. The caller is responsible for its
+    /// effect on the memory that the argument names.
     unsafe fn call<const OPCODE: Opcode, T>(&self, argument: &mut T) -> Result<(), Errno> {
         #[cfg(any(test, feature = "simulation"))]
         {
             let argument = std::ptr::from_mut(argument).cast();
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller guarantees the contract of this function.
             let answer = unsafe { crate::simulation::memory::call(self.as_fd(), OPCODE, argument) };
             if let Some(answer) = answer {
                 return answer;
             }
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees the contract of this function.
         unsafe { ioctl::ioctl(&self.fd, ioctl::Updater::<OPCODE, T>::new(argument)) }
     }
 }
@@ -443,16 +444,16 @@ impl AsFd for Uffd {
     }
 }
 
-/// How long a call for which there is no memory waits until it is tried again: the kernel has had time to reclaim
-/// some, and nobody notices so much beside that.
+/// Delay before a call without memory is repeated. The kernel can reclaim memory during this time,
+/// and the delay is negligible compared with that.
 const MEMORY_WAIT: Duration = Duration::from_millis(1);
 
 fn range(address: usize, bytes: usize) -> raw::uffdio_range {
     raw::uffdio_range { start: address as u64, len: bytes as u64 }
 }
 
-/// Reads a message: the event, then (at bytes 8, 16 and 24) its flags, the
-/// address and the thread (`struct uffd_msg`).
+/// Parses a message: the event, then at bytes 8, 16 and 24 its flags, address and thread (`struct
+/// uffd_msg`).
 fn fault(message: &[u8]) -> UserFault {
     let word = |at: usize| u64::from_ne_bytes(message[at..at + 8].try_into().expect("8 bytes"));
     let flags = word(8) as u32;
@@ -467,7 +468,7 @@ fn fault(message: &[u8]) -> UserFault {
     UserFault { address: address - address % PAGE_BYTES as usize, kind, thread: word(24) as u32 }
 }
 
-/// The descriptor with the widest scope that this process may have.
+/// Opens the descriptor with the widest scope that this process may have.
 fn open_widest() -> Result<(OwnedFd, FaultScope), UffdError> {
     #[cfg(any(test, feature = "simulation"))]
     if let Some(fd) = crate::simulation::memory::open() {
@@ -483,50 +484,49 @@ fn open_widest() -> Result<(OwnedFd, FaultScope), UffdError> {
     }
     match by_call(raw::UFFD_USER_MODE_ONLY) {
         Ok(fd) => Ok((fd, FaultScope::UserOnly)),
-        // Before 5.11 the flag is not known.
+        // The flag is unknown before Linux 5.11.
         Err(Errno::INVAL) => Err(UffdError::Forbidden { errno: all.raw_os_error() }),
         Err(errno) => Err(UffdError::Forbidden { errno: errno.raw_os_error() }),
     }
 }
 
-/// No program that a process becomes has it, and who reads finds nothing rather than waits.
+/// Closed by `execve(2)`, and reads return at once without messages.
 const DESCRIPTOR_FLAGS: u32 = raw::O_CLOEXEC | raw::O_NONBLOCK;
 
 fn by_call(flags: u32) -> Result<OwnedFd, Errno> {
     let flags = flags | DESCRIPTOR_FLAGS;
     let flags = rustix::mm::UserfaultfdFlags::from_bits_retain(flags);
-    // SAFETY: a descriptor alone touches no memory; what is done through it
-    // later has contracts of its own.
+    // SAFETY: opening a descriptor touches no memory. Its later uses have contracts of their own.
     unsafe { rustix::mm::userfaultfd(flags) }
 }
 
 fn by_device() -> std::io::Result<OwnedFd> {
     let device = File::options().read(true).write(true).open(DEVICE)?;
     let flags = libc::c_ulong::from(DESCRIPTOR_FLAGS);
-    // SAFETY: the device's only call; its argument is a number.
+    // SAFETY: the device's only ioctl. Its argument is a number.
     let fd = unsafe { libc::ioctl(device.as_raw_fd(), DEVICE_NEW, flags) };
     if fd < 0 {
         return Err(std::io::Error::last_os_error());
     }
-    // SAFETY: a new descriptor, which nobody else knows of.
+    // SAFETY: a new descriptor that no other code knows.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Why there is no userfaultfd.
+/// Reason for a missing userfaultfd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UffdError {
     /// The kernel was built without it.
     None,
-    /// It is there, and forbidden here.
+    /// It exists, but this process may not use it.
     Forbidden {
-        /// The kernel's answer, as in `errno(3)`.
+        /// Error number of the kernel, as in `errno(3)`.
         errno: i32,
     },
-    /// It lacks something that the pager needs.
+    /// It lacks a feature that the pager needs.
     Old {
-        /// What it lacks.
+        /// The missing feature.
         feature: &'static str,
-        /// The first kernel that has it.
+        /// First kernel version with the feature.
         since: &'static str,
     },
 }
@@ -555,14 +555,14 @@ impl fmt::Display for UffdError {
 
 impl std::error::Error for UffdError {}
 
-/// Why a call on a userfaultfd failed.
+/// Error of a call on a userfaultfd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallError {
-    /// Which call.
+    /// Name of the call.
     pub call: &'static str,
-    /// The kernel's answer.
+    /// Error number of the kernel.
     pub(crate) errno: Errno,
-    /// How much of the range was done before.
+    /// Number of bytes done before the error.
     pub bytes_done: usize,
 }
 
@@ -584,11 +584,10 @@ impl std::error::Error for CallError {}
 mod tests {
     use super::*;
 
-    /// What the kernel says of a descriptor, however it was had: FD_CLOEXEC and O_NONBLOCK, as in fcntl(2).
     #[test]
     fn a_descriptor_ends_with_the_program_and_never_blocks() {
         for fd in [by_call(0).ok(), by_device().ok()].into_iter().flatten() {
-            // SAFETY: questions about a descriptor of ours.
+            // SAFETY: the calls only query a descriptor of this test.
             let (own, of_file) = unsafe {
                 let fd = fd.as_raw_fd();
                 (libc::fcntl(fd, libc::F_GETFD), libc::fcntl(fd, libc::F_GETFL))

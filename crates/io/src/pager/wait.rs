@@ -1,4 +1,4 @@
-//! Where a pager's thread sleeps.
+//! Waiting of a pager's thread.
 
 use std::time::Duration;
 
@@ -8,16 +8,16 @@ use rustix::io::Errno;
 use super::uffd::Uffd;
 use crate::bell::EventFd;
 
-/// What ended a sleep; nothing when its time was up.
+/// Events that ended a sleep; none after a timeout.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Woken {
-    /// Faults wait to be told.
+    /// Faults can be read.
     pub by_faults: bool,
-    /// The bell has rung.
+    /// The eventfd is signalled.
     pub by_bell: bool,
 }
 
-/// Sleeps until a fault comes, the bell rings, or `most` is over.
+/// Sleeps until a fault comes, the eventfd is signalled, or `most` has passed.
 pub(super) fn sleep(uffd: &Uffd, bell: &EventFd, most: Option<Duration>) -> Woken {
     if uffd.has_told() {
         return Woken { by_faults: true, by_bell: false };
@@ -40,7 +40,7 @@ pub(super) fn sleep(uffd: &Uffd, bell: &EventFd, most: Option<Duration>) -> Woke
     Woken { by_faults: is_ready(&fds[0]), by_bell: is_ready(&fds[1]) }
 }
 
-/// Sleeps until a userfaultfd has something to be read, or `most` is over; an interrupted sleep is a short one.
+/// Sleeps until the userfaultfd is readable or `most` has passed. A signal shortens the sleep.
 pub(super) fn look(uffd: &Uffd, most: Duration) {
     #[cfg(any(test, feature = "simulation"))]
     {

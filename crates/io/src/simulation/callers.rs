@@ -1,5 +1,5 @@
-//! A caller's code, as hostile as safe code can be: buffers and wakers that panic, and that look whether they are called
-//! under a lock.
+//! A caller's code, as hostile as safe code can be: buffers and wakers that panic, and that check
+//! if they are called under a lock.
 
 use std::cell::Cell;
 use std::panic::resume_unwind;
@@ -10,12 +10,12 @@ use std::task::Wake;
 
 use super::world::{Deliberate, TaskId, world};
 
-/// Counts down; true when it comes to its end.
+/// True if the countdown ends with this call.
 fn is_blown(fuse: u64) -> bool {
     fuse == 1
 }
 
-/// A buffer that panics after so many uses, if it is to.
+/// A buffer that panics at the use at which `fuse` reaches zero; never if it is zero at the start.
 pub(super) struct PanickingBuffer {
     pub(super) bytes: Vec<u8>,
     pub(super) fuse: Rc<Cell<u64>>,
@@ -33,7 +33,8 @@ impl AsMut<[u8]> for PanickingBuffer {
     }
 }
 
-/// What wakes a task of the world; panics the n-th time, if it is to, as a program's waker might.
+/// Waker of a task of the world. Like a program's waker, it may panic: at the call at which `fuse`
+/// reaches zero.
 pub(super) struct TaskWaker {
     pub(super) task: TaskId,
     pub(super) fuse: AtomicU64,
@@ -59,7 +60,7 @@ impl Drop for TaskWaker {
     }
 }
 
-/// Code of a caller runs without any lock of the engine's.
+/// Checks that a caller's code runs without any lock of the engine.
 fn others_code() {
     if let Some(world) = world()
         && world.locks() != 0

@@ -1,11 +1,13 @@
-//! The storage of a simulated run: files that others change, cut, lengthen and replace, and a queue of transfers whose
-//! answers come late, short, in any order, or as errors.
+//! Storage of a simulated run: files that other programs change, truncate, extend and replace, and
+//! a queue of transfers whose answers are late, short, in any order, or errors.
 //!
-//! Every change of a file has a number, and each byte of a file says by which change it came there: a word of 8 bytes
-//! holds its own place, its file, and the number of the change. So what a read has seen can be told from its bytes.
-//! While a transfer is under way its memory holds rubbish: who looks too early sees it.
+//! Every change of a file has a number. Each byte of a file shows the change that wrote it: a word
+//! of 8 bytes contains its own position, its file, and the number of the change. The bytes of a
+//! read therefore show the state that the read has seen. While a transfer is in flight its memory
+//! contains garbage, which a read that is too early would see.
 //!
-//! A *store* is a file that the run itself writes to, and has what was written: rubbish before, and while it is written.
+//! A *store* is a file that the run itself writes to. It contains the written bytes, and garbage
+//! before and during a write.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
@@ -19,50 +21,52 @@ use super::memory::PinnedTransferPage;
 use super::world::{World, world};
 use crate::backend::{Backend, BackendError, KernelAnswer, Sleep, Sleeper, Transfer};
 
-/// What direct transfers are multiples of.
+/// Alignment unit of direct transfers in bytes.
 pub(super) const BLOCK: u64 = 512;
-/// What the memory of a transfer holds until it is answered.
+/// Byte value of a transfer's memory until its answer.
 const RUBBISH: u8 = 0xdb;
 
-/// How often what goes wrong; each is one of so many, and never if it is 0.
+/// Frequencies of faults. A value n means one event of n; 0 means never.
 #[derive(Clone, Debug, Default)]
 pub struct Faults {
     /// A transfer fails with EIO, once.
     pub fails: u64,
-    /// It stops in the middle.
+    /// A transfer stops early.
     pub stops: u64,
-    /// It is answered "again", "interrupted" or "cancelled".
+    /// A transfer is answered with EAGAIN, EINTR or ECANCELED.
     pub again: u64,
-    /// Its answer takes seconds.
+    /// An answer takes seconds.
     pub late: u64,
-    /// A sleep ends for nothing.
+    /// A sleep ends spuriously.
     pub wakes: u64,
-    /// After so many transfers the kernel exchanges none any more.
+    /// Number of transfers after which the kernel executes no more.
     pub dies_after: u64,
-    /// A transfer fails, and the model isn't told that any does: for who tries whether a failure is found.
+    /// A transfer fails, and the model does not expect any failure. It tests that failures are
+    /// found.
     pub unknown: u64,
-    /// A call on memory whose faults are served stops half-way.
+    /// A call on memory with served faults stops early.
     pub calls_stop: u64,
-    /// A page that such a call puts in place finds no memory.
+    /// A page that such a call fills finds no memory.
     pub no_memory: u64,
-    /// There is no room for one more part of memory: a window is not lent, or not taken back.
+    /// The limit of mappings is reached: a window cannot be delegated or taken back.
     pub no_parts: u64,
-    /// A page of memory that is looked for has been swapped out by the kernel, which brings it back when it is touched.
+    /// The kernel has swapped out a page of memory when its presence is checked, and brings it back
+    /// when it is touched.
     pub swapped: u64,
-    /// Pages that can't be read: file and page.
+    /// Unreadable pages: file and page.
     pub bad: Vec<(u32, u64)>,
 }
 
-/// One file, in the states that it has been in.
+/// A file with its history.
 pub(crate) struct Inode {
-    /// How often it was changed.
+    /// Number of changes.
     pub(super) changes: u64,
     pub(super) bytes: u64,
-    /// After which change it was how long.
+    /// Lengths of the file, each with the change that set it.
     pub(super) lengths: Vec<(u64, u64)>,
-    /// Of each page, the changes that wrote it.
+    /// Changes that wrote each page.
     writes: Vec<Vec<u64>>,
-    /// The pages of a store that were written.
+    /// Written pages of a store; `None` for other files.
     stored: Option<BTreeMap<u64, [u8; PAGE_BYTES as usize]>>,
 }
 
@@ -73,20 +77,22 @@ impl Inode {
         Inode { changes: 0, bytes, lengths, writes, stored: None }
     }
 
-    /// The changes by which a page may have what a read sees who may see it as it was after change `since`, or later.
+    /// Changes whose bytes of a page a read may see if it may see the state after change `since` or
+    /// any later state.
     pub(super) fn writes_since(&self, page: u64, since: u64) -> &[u64] {
         let writes = self.writes.get(page as usize).map_or(&[][..], Vec::as_slice);
         let first = writes.iter().rposition(|&change| change <= since).unwrap_or(0);
         &writes[first..]
     }
 
-    /// The lengths that it has had since change `since`.
+    /// Lengths of the file since change `since`.
     pub(super) fn lengths_since(&self, since: u64) -> impl Iterator<Item = u64> {
         let first = self.lengths.iter().rposition(|&(change, _)| change <= since).unwrap_or(0);
         self.lengths[first..].iter().map(|&(_, bytes)| bytes)
     }
 
-    /// Fills `to` with what stands from `offset` on now; `inode` is its number, and all of it within the file.
+    /// Fills `to` with the current bytes from `offset` on. `inode` is the file's number. The range
+    /// lies within the file.
     pub(super) fn show(&self, inode: u32, offset: u64, to: &mut [u8]) {
         let (mut at, mut rest) = (offset, to);
         while !rest.is_empty() {
@@ -108,7 +114,7 @@ impl Inode {
         }
     }
 
-    /// Puts bytes into a store; none: rubbish, up to `end`.
+    /// Writes bytes to a store, or garbage up to `end` for `None`.
     fn keep(&mut self, offset: u64, end: u64, bytes: Option<&[u8]>) {
         let pages = self.stored.as_mut().expect("only what is a store is written to");
         let mut at = offset;
@@ -126,6 +132,7 @@ impl Inode {
         }
     }
 
+    /// Records a change of pages.
     fn write(&mut self, first: u64, pages: u64) {
         self.changes += 1;
         let end = ((first + pages) as usize).min(self.writes.len());
@@ -134,7 +141,7 @@ impl Inode {
         }
     }
 
-    /// Cuts it, or makes it longer: what is new has the number of this change.
+    /// Truncates or extends the file. New bytes have the number of this change.
     fn resize(&mut self, bytes: u64) {
         let pages = bytes.div_ceil(PAGE_BYTES) as usize;
         let grown_from = (self.bytes.min(bytes) / PAGE_BYTES) as usize;
@@ -148,14 +155,14 @@ impl Inode {
     }
 }
 
-/// The word at place `word` of a file, in a page that was written by that change: the change stands at both ends, so
-/// that few bytes say nothing of it.
+/// Word number `word` of a file, in a page written by `change`. The number of the change is at both
+/// ends, so that even a few bytes show it.
 fn word(inode: u32, word: u64, change: u64) -> [u8; 8] {
     let change = change & 0xffff;
     (change << 48 | u64::from(inode & 0xff) << 40 | (word & 0xff_ffff) << 16 | change).to_le_bytes()
 }
 
-/// Fills `to` with the bytes of a file from `offset` on, all in pages written by that change.
+/// Fills `to` with the bytes of a file from `offset` on, all in pages written by `change`.
 pub(super) fn fill(inode: u32, offset: u64, change: u64, to: &mut [u8]) {
     let mut at = 0;
     while at < to.len() {
@@ -167,30 +174,31 @@ pub(super) fn fill(inode: u32, offset: u64, change: u64, to: &mut [u8]) {
     }
 }
 
-/// A transfer that is under way.
+/// A transfer in flight.
 struct DiskTransfer {
     inode: u32,
     op: Op,
     offset: u64,
     segments: Vec<iovec>,
     is_begun: bool,
-    /// The pages of a pager that it holds, from its begin on.
+    /// Pages of a pager that the transfer uses, from its start on.
     held: Vec<PinnedTransferPage>,
 }
 
-/// What carries the transfers of one path.
+/// Transfers of one path.
 #[derive(Default)]
 struct SimulatedRing {
-    /// By their names.
+    /// By token.
     jobs: BTreeMap<u64, DiskTransfer>,
     answers: Vec<KernelAnswer>,
     is_woken: bool,
+    /// True once the simulated kernel executes no more transfers.
     is_dead: bool,
-    /// Rings for each answer.
+    /// Eventfd that is signalled for each answer.
     bell: Option<RawFd>,
 }
 
-/// A transfer is answered.
+/// Event: a transfer is answered.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Answered {
     ring: usize,
@@ -202,21 +210,22 @@ pub(super) struct Answered {
 #[derive(Default)]
 pub(crate) struct Disk {
     pub(super) inodes: Vec<Inode>,
-    /// Which of them has the name of that number now.
+    /// Current file of each name.
     pub(super) names: Vec<u32>,
     rings: Vec<SimulatedRing>,
     faults: Faults,
+    /// Number of transfers started.
     carried: u64,
 }
 
 impl Disk {
-    /// One with files of these lengths.
+    /// Creates a disk with files of these lengths.
     pub(super) fn new(bytes: &[u64], faults: Faults) -> Disk {
         let inodes = bytes.iter().map(|&bytes| Inode::new(bytes)).collect();
         Disk { inodes, names: (0..bytes.len() as u32).collect(), faults, ..Disk::default() }
     }
 
-    /// Has a file be a store.
+    /// Makes a file a store.
     pub(super) fn make_store(&mut self, name: usize) {
         self.inodes[self.names[name] as usize].stored = Some(BTreeMap::new());
     }
@@ -231,7 +240,7 @@ impl Disk {
         self.inodes[inode].resize(bytes);
     }
 
-    /// Puts another file in the place of the one of that name, which stays for who has it open.
+    /// Replaces the file of a name. Open handles keep the old file.
     pub(super) fn replace(&mut self, name: usize, bytes: u64) {
         self.names[name] = self.inodes.len() as u32;
         self.inodes.push(Inode::new(bytes));
@@ -246,11 +255,11 @@ impl Disk {
     }
 }
 
-/// A thread of a path sleeps for its ring.
+/// Base of the wait keys of threads that sleep for a ring.
 const SLEEPING: usize = 0x400;
 
 impl World {
-    /// Begins what was queued: from here on its memory is the device's.
+    /// Starts the queued transfers. From here on their memory belongs to the device.
     fn hand_over(&self, ring: usize) {
         let mut disk = self.disk.borrow_mut();
         let faults = disk.faults.clone();
@@ -279,7 +288,7 @@ impl World {
         }
     }
 
-    /// How long a transfer takes.
+    /// Service time of a transfer in nanoseconds.
     pub(super) fn latency(&self, faults: &Faults) -> u64 {
         match self.one_of(faults.late) {
             true => self.below(4_000_000_000),
@@ -291,10 +300,10 @@ impl World {
         }
     }
 
-    /// A transfer is answered.
+    /// Answers a transfer.
     pub(super) fn come(&self, Answered { ring, token, is_cancelled }: Answered) {
         let job = self.disk.borrow_mut().rings[ring].jobs.remove(&token);
-        // Else it was cancelled before.
+        // Otherwise it was cancelled before.
         let Some(DiskTransfer { inode, op, offset, segments, held, .. }) = job else { return };
         let raw = match (is_cancelled, op) {
             (true, _) => -libc::ECANCELED,
@@ -312,7 +321,8 @@ impl World {
         }
     }
 
-    /// What a transfer of so many bytes that ends now comes to: how many of them are moved, or the kernel's error.
+    /// Result of a transfer of `wanted` bytes that ends now: the number of bytes, or the kernel's
+    /// error.
     fn come_to(&self, inode: u32, offset: u64, wanted: u64) -> Result<u64, i32> {
         let faults = self.disk.borrow().faults.clone();
         if self.one_of(faults.fails) || self.one_of(faults.unknown) {
@@ -333,8 +343,8 @@ impl World {
         }
     }
 
-    /// Fills the memory of a transfer that ends now, as far as it comes and what it holds is still there; gives the kernel's
-    /// answer.
+    /// Fills the memory of a read that ends now, as far as its pages are still there. Returns the
+    /// kernel's answer.
     fn carried(
         &self,
         inode: u32,
@@ -357,7 +367,7 @@ impl World {
                     .min(segment.iov_len - from);
                 let moved = end.saturating_sub(at).min(count as u64) as usize;
                 if moved > 0 && self.takes(held, address + from) {
-                    // SAFETY: memory of the transfer, which is its own until it is answered.
+                    // SAFETY: the transfer owns its memory until it is answered.
                     file.show(inode, at, unsafe {
                         let to = segment.iov_base.cast::<u8>().add(from);
                         std::slice::from_raw_parts_mut(to, moved)
@@ -369,17 +379,17 @@ impl World {
         bytes as i32
     }
 
-    /// Takes the bytes of a write that ends now into the store, as far as it comes; gives the kernel's answer.
+    /// Writes the bytes of a write that ends now to the store. Returns the kernel's answer.
     fn written(&self, inode: u32, offset: u64, segments: &[iovec]) -> i32 {
         let moved = self.come_to(inode, offset, bytes_of(segments));
         let mut bytes = Vec::new();
         for segment in segments {
-            // SAFETY: memory of the transfer, which nobody takes away until it is answered.
+            // SAFETY: memory of the transfer, which stays until it is answered.
             bytes.extend_from_slice(unsafe {
                 std::slice::from_raw_parts(segment.iov_base.cast::<u8>(), segment.iov_len)
             });
         }
-        // One that fails has come anywhere.
+        // A failed write may have written any part.
         let count = moved.unwrap_or_else(|_| self.below(bytes.len() as u64 / BLOCK) * BLOCK);
         let mut disk = self.disk.borrow_mut();
         disk.inodes[inode as usize].keep(offset, offset + count, Some(&bytes));
@@ -387,20 +397,20 @@ impl World {
     }
 }
 
-/// How many bytes the pieces of a transfer have.
+/// Number of bytes of a transfer.
 fn bytes_of(segments: &[iovec]) -> u64 {
     segments.iter().map(|segment| segment.iov_len as u64).sum()
 }
 
-/// Fills the memory of a transfer with rubbish.
+/// Fills the memory of a transfer with garbage.
 fn spoil(segments: &[iovec]) {
     for segment in segments {
-        // SAFETY: memory of the transfer, which is its own until it is answered.
+        // SAFETY: the transfer owns its memory until it is answered.
         unsafe { std::ptr::write_bytes(segment.iov_base.cast::<u8>(), RUBBISH, segment.iov_len) };
     }
 }
 
-/// Carries a transfer on the calling task; `None` where no simulation runs.
+/// Executes a transfer on the calling task; `None` outside a simulation.
 pub(crate) fn carry(fd: i32, op: Op, offset: u64, segments: &[iovec]) -> Option<i32> {
     let world = world()?;
     assert_eq!(op, Op::Read, "nothing is written through a simulation");
@@ -410,18 +420,19 @@ pub(crate) fn carry(fd: i32, op: Op, offset: u64, segments: &[iovec]) -> Option<
     Some(world.carried(fd as u32, offset, segments, &[]))
 }
 
-/// A backend of the simulation that runs, with what sleeps for it; `None` where none does.
+/// Creates a simulated backend with its sleeper; `None` outside a simulation.
 pub(crate) fn backend() -> Option<(Box<dyn Backend>, Arc<dyn Sleeper>)> {
     let ring = new_ring(None)?;
     Some((Box::new(SimulatedBackend { ring }), Arc::new(SimulatedSleeper { ring })))
 }
 
-/// The same for one who sleeps elsewhere, and is rung for.
+/// Creates a simulated backend whose answers signal an eventfd; `None` outside a simulation.
 pub(crate) fn backend_with_bell(bell: BorrowedFd<'_>) -> Option<Box<dyn Backend>> {
     let ring = new_ring(Some(bell.as_raw_fd()))?;
     Some(Box::new(SimulatedBackend { ring }))
 }
 
+/// Adds a queue of transfers; `None` outside a simulation.
 fn new_ring(bell: Option<RawFd>) -> Option<usize> {
     let world = world()?;
     let mut disk = world.disk.borrow_mut();
@@ -429,6 +440,7 @@ fn new_ring(bell: Option<RawFd>) -> Option<usize> {
     Some(disk.rings.len() - 1)
 }
 
+/// Reason for which a simulated object finds its world.
 const OUTSIDE: &str = "what a simulation made is used in it";
 
 struct SimulatedBackend {
@@ -436,6 +448,7 @@ struct SimulatedBackend {
 }
 
 impl Backend for SimulatedBackend {
+    /// Queues a transfer until the next sleep or exchange.
     unsafe fn queue(&mut self, transfer: Transfer<'_>) {
         let world = world().expect(OUTSIDE);
         let job = DiskTransfer {
@@ -455,6 +468,7 @@ impl Backend for SimulatedBackend {
         }
     }
 
+    /// Cancels a transfer in one case of two.
     fn cancel(&mut self, token: u64) {
         let world = world().expect(OUTSIDE);
         if world.below(2) == 0 {
@@ -480,7 +494,7 @@ impl Backend for SimulatedBackend {
 }
 
 impl Drop for SimulatedBackend {
-    /// Waits for what is under way, whose memory is the device's still.
+    /// Waits for transfers in flight, because their memory belongs to the device.
     fn drop(&mut self) {
         let Some(world) = world() else { return };
         world.hand_over(self.ring);
@@ -491,6 +505,7 @@ impl Drop for SimulatedBackend {
 }
 
 impl World {
+    /// Submits queued transfers and sleeps until an answer, a wake-up or a timeout.
     fn sleep(&self, ring: usize, sleep: Sleep, ends_by_wake: bool) -> Result<bool, BackendError> {
         self.hand_over(ring);
         if self.disk.borrow().rings[ring].is_dead {

@@ -1,4 +1,4 @@
-//! What runs have found, as short as it gets: each failed before it was repaired.
+//! Shortest forms of failures that runs have found. Each failed before its repair.
 
 use super::disk::Faults;
 use super::scenario::{Action, Scenario, Settings};
@@ -28,6 +28,7 @@ pub fn found() -> Vec<Scenario> {
     found
 }
 
+/// Settings without faults, as a base.
 fn quiet() -> Settings {
     Settings {
         memory_pages: 16,
@@ -45,7 +46,8 @@ fn quiet() -> Settings {
     }
 }
 
-/// Failed reads of a batch kept their pages from the thread that had them lent, and read something else.
+/// Failed reads of a batch kept their pages from the batch's own thread, which then read another
+/// range.
 fn failed_reads_of_a_batch_beside_a_read() -> Scenario {
     Scenario {
         server: None,
@@ -90,7 +92,7 @@ fn failed_reads_of_a_batch_beside_a_read() -> Scenario {
     }
 }
 
-/// Each of three threads brought its page in, and found it gone again before it could hold it, for ever.
+/// Three threads each brought a page in and lost it before they could pin it, forever.
 fn guards_of_more_threads_than_pages() -> Scenario {
     let stream = |page: u64| vec![Stream((0, page * 4096, 8192), 100); 4];
     Scenario {
@@ -103,7 +105,8 @@ fn guards_of_more_threads_than_pages() -> Scenario {
     }
 }
 
-/// A read that began after an invalidation shared a page that was on its way before, with the old bytes.
+/// A read that began after an invalidation shared a page that was in flight before, with the old
+/// bytes.
 fn a_page_on_its_way_when_it_is_invalidated() -> Scenario {
     Scenario {
         server: None,
@@ -127,7 +130,7 @@ fn a_page_on_its_way_when_it_is_invalidated() -> Scenario {
     }
 }
 
-/// Who waited for a page on its way had it read anew by that, and so had others who waited for it.
+/// Each wait for a page in flight caused another read of it, as did the waits of other threads.
 fn invalidations_of_a_bad_page() -> Scenario {
     Scenario {
         server: None,
@@ -153,7 +156,7 @@ fn invalidations_of_a_bad_page() -> Scenario {
     }
 }
 
-/// The last handle of a state of the file went while an invalidation waited for its pages.
+/// The last handle of a file state closed while an invalidation waited for its pages.
 fn a_file_that_is_closed_as_it_is_invalidated() -> Scenario {
     Scenario {
         server: None,
@@ -174,7 +177,8 @@ fn a_file_that_is_closed_as_it_is_invalidated() -> Scenario {
     }
 }
 
-/// Its first buffers were filled from the cache, as the file was, and the last, whose page had left, as it was by then.
+/// The first buffers were filled from the cache with an old state, and the last, whose page was
+/// evicted, with a new one.
 fn a_vectored_read_of_what_leaves() -> Scenario {
     Scenario {
         server: None,
@@ -199,7 +203,7 @@ fn a_vectored_read_of_what_leaves() -> Scenario {
     }
 }
 
-/// The error named the first byte of the read, though it was another page that could not be read.
+/// The error named the first byte of the read, although another page was unreadable.
 fn a_bad_page_behind_a_stopped_thread() -> Scenario {
     Scenario {
         server: None,
@@ -230,7 +234,8 @@ fn a_bad_page_behind_a_stopped_thread() -> Scenario {
     }
 }
 
-/// What was read ahead waited for the end of another's turn, and nobody asked for it when that came.
+/// A prefetch waited for the end of another handle's time slice, and was never submitted after
+/// that.
 fn what_waits_for_the_turn_of_a_handle_that_is_dropped() -> Scenario {
     Scenario {
         server: None,
@@ -288,8 +293,8 @@ fn what_waits_for_the_turn_of_a_handle_that_is_dropped() -> Scenario {
     }
 }
 
-/// A good page had been read ahead with a bad one, for nobody; its reader, who came to it page by page, found no frame to
-/// try it in.
+/// A good page was prefetched together with a bad one for no reader. A later reader, which read
+/// page by page, found no frame for another attempt.
 fn a_page_that_failed_for_nobody_in_full_memory() -> Scenario {
     Scenario {
         server: None,

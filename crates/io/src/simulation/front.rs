@@ -1,4 +1,4 @@
-//! What a run reads through: a path over files of this machine, or one over a server's file.
+//! The object that a run reads through: a path over files of this machine, or over a server's file.
 
 use readpath_core::unit::PAGE_BYTES;
 
@@ -10,10 +10,11 @@ use crate::file::File;
 use crate::opening::OpenFileError;
 use crate::path::{Builder, ReadPath};
 
-/// A server's file is looked for so often before a run gives up.
+/// Number of attempts to open a server's file.
 const ATTEMPTS: usize = 20;
 
-/// The path, and the file if it is one of a server; `None` if that can't be opened, for reasons that the run knows of.
+/// Creates the path, and opens the file if it is on a server. `None` if the file cannot be opened
+/// for an expected reason.
 pub(super) fn build(scenario: &Scenario) -> Option<(ReadPath, Option<File>)> {
     let Some(server) = &scenario.server else {
         let path = builder(scenario).build().unwrap_or_else(|error| panic!("{error}"));
@@ -49,25 +50,25 @@ fn builder(scenario: &Scenario) -> Builder {
         .kernel_cache(false)
 }
 
-/// A server's file as it was when it was found at first, which may have been at any time before.
+/// A server's file as it was found first, which may have been at any earlier time.
 pub(super) fn as_found(now: VisibleVersions) -> VisibleVersions {
     VisibleVersions { since: 0, ..now }
 }
 
-/// A file can't be opened, or looked for again.
+/// Checks a failure to open a file, or to look it up again.
 ///
 /// # Errors
-/// There is no reason for that; says so.
+/// The failure has no expected reason.
 pub(super) fn check(scenario: &Scenario, error: &OpenFileError) -> Result<(), String> {
     let (faults, settings) = (&scenario.faults, &scenario.settings);
     let may_be = match (error, &scenario.server) {
         (OpenFileError::Nfs(_), Some(server)) => {
             let parts = [faults.fails, faults.again, faults.late];
-            // Who is stopped for seconds is late for his answers.
+            // A thread that is stopped for seconds receives its answers late.
             let stopped = [settings.freeze_part, settings.refuse_thread_part];
             server.may_be_late() || parts.iter().chain(&stopped).any(|&part| part > 0)
         }
-        // There is nothing to sleep on.
+        // There is no eventfd to sleep on.
         (OpenFileError::Backend(_), Some(_)) => settings.refuse_thread_part > 0,
         _ => false,
     };

@@ -1,10 +1,13 @@
-//! The memory of a simulated run whose pages a userfaultfd has: which are present, whose touch waits, and what is told of it.
+//! Memory of a simulated run that is registered with userfaultfds: page states, waiting touches and
+//! reports.
 //!
-//! It answers the pager's calls as the kernel does, by their numbers and structs (ioctl_userfaultfd(2)): half of a call may be
-//! done and the rest be asked again, pages of a transfer can't be moved until a moment after its end, and who waits may be woken
-//! for nothing. The bytes lie where the pager has mapped them. What is wrong in any case is found at once: a transfer to or from
-//! a page that is absent, a page that is taken away while it is written out, more pages than there may be. What is [lent] to the
-//! kernel's own mapping counts among them, with what that reads ahead.
+//! It answers the pager's calls like the kernel, by their numbers and structs
+//! (ioctl_userfaultfd(2)). A call may be half done and has to be repeated. Pages of a transfer
+//! cannot be moved until shortly after its end. Waiting threads may be woken spuriously. The bytes
+//! are in the pager's mapping. Three errors end the run at once: a transfer with an absent page, a
+//! page that is removed during its write-out, and more pages than the limit. Windows
+//! [delegated](lent) to the kernel's own mapping count as pages, together with the kernel's
+//! readahead.
 
 mod asked;
 mod lent;
@@ -30,12 +33,12 @@ use super::world::World;
 use lent::KernelMemory;
 
 const PAGE: usize = PAGE_BYTES as usize;
-/// A pager's thread sleeps.
+/// Wait key of a pager's sleeping thread.
 const SERVING: usize = 0x600;
-/// What stands in a page that was taken away.
+/// Byte value of a removed page.
 const RUBBISH: u8 = 0xdb;
 
-/// What a page is.
+/// State of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PageState {
     Absent,
@@ -43,26 +46,28 @@ enum PageState {
         is_protected: bool,
     },
     Poisoned,
-    /// A page of the file, by its number there, that the kernel maps; whether it was touched since.
+    /// The kernel maps this page of the file. `is_mapped`: the program has touched it since.
     Lent {
         page: u64,
         is_mapped: bool,
     },
 }
 
+/// State of one page of a registered range.
 #[derive(Clone, Copy, Debug)]
 struct Page {
     state: PageState,
-    /// How often it was taken away or moved elsewhere: what is on its way to an earlier one goes nowhere.
+    /// Number of times that the page was removed or moved. Transfers to an earlier generation have
+    /// no effect.
     generation: u32,
-    /// How many transfers and calls hold it.
+    /// Number of transfers and calls that use the page.
     held: u32,
-    /// How many of those write it out.
+    /// Number of these that write it out.
     written: u32,
-    /// The kernel lets go of it only then.
+    /// Time at which the kernel releases the page.
     held_until: u64,
     is_locked: bool,
-    /// The part of memory that it belongs to: some calls take pages of one alone.
+    /// Mapping (VMA) that contains the page. Some calls accept only pages of one mapping.
     part: u32,
 }
 
@@ -80,7 +85,7 @@ impl Page {
     }
 }
 
-/// A range that a userfaultfd has.
+/// A range that is registered with a userfaultfd.
 struct RegisteredRange {
     uffd: RawFd,
     pages: Vec<Page>,
@@ -96,7 +101,7 @@ struct WaitingTouch {
     is_told: bool,
 }
 
-/// A page that a transfer holds.
+/// A page that a transfer uses.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PinnedTransferPage {
     address: usize,
@@ -104,24 +109,24 @@ pub(super) struct PinnedTransferPage {
     op: Op,
 }
 
-/// A touch ends in a bus error.
+/// A bus error that ends a touch.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bus;
 
 /// See the [module](self).
 #[derive(Default)]
 pub(crate) struct Memory {
-    /// By their first address.
+    /// By first address.
     areas: BTreeMap<usize, RegisteredRange>,
     touches: Vec<WaitingTouch>,
-    /// Those that ring.
+    /// Signalled eventfds.
     bells: Vec<RawFd>,
     present: u64,
-    /// How many are being written out, or wait for that.
+    /// Number of pages in or before a write-out.
     written: u64,
-    /// How many were, and may have to be again, or the pager doesn't know yet that it is over.
+    /// Number of ended write-outs that may be repeated, or whose end the pager does not know yet.
     written_before: u64,
-    /// So many pages may be present, and one for each that is written out.
+    /// Maximum number of present pages, without those in a write-out.
     pub(super) pages_max: u64,
     pub(super) lent: KernelMemory,
 }
@@ -137,6 +142,7 @@ impl Memory {
         (address - base < area.pages.len() * PAGE).then_some(area.uffd)
     }
 
+    /// Changes the state of a page and the number of present pages.
     fn set(&mut self, address: usize, state: PageState) {
         let page = self.page(address).expect("of an area");
         let before = std::mem::replace(&mut page.state, state);
@@ -154,12 +160,12 @@ impl Memory {
         self.present += u64::from(!is_present(before) && is_present(state));
     }
 
-    /// Puts a page in place that a call has room for.
+    /// Fills an absent page by a call on `uffd`.
     fn put(&mut self, address: usize, uffd: RawFd, state: PageState) -> Result<(), Errno> {
         let is_its_own = self.uffd_of(address) == Some(uffd);
         let page = self.page(address).filter(|_| is_its_own).ok_or(Errno::NOENT)?;
         if matches!(page.state, PageState::Lent { .. }) {
-            // Nobody watches it.
+            // No userfaultfd is registered for it.
             return Err(Errno::NOENT);
         }
         if page.state != PageState::Absent {
@@ -180,7 +186,8 @@ impl World {
         self.memory.borrow_mut()
     }
 
-    /// The calling task touches a page. Until it passes another [point](World::point) it may use its bytes.
+    /// The calling task touches a page. It may use the page's bytes until it passes another
+    /// [point](World::point).
     pub(super) fn touch(&self, address: usize, is_written: bool) -> Result<(), Bus> {
         let address = address - address % PAGE;
         loop {
@@ -208,7 +215,7 @@ impl World {
             memory.touches.push(WaitingTouch { uffd, address, flags, task, is_told: false });
             drop(memory);
             self.wake_all(SERVING);
-            // A signal comes.
+            // A signal may end the wait.
             let wakes = self.disk.borrow().faults().wakes;
             let until = self.one_of(wakes).then(|| self.now_ns() + self.below(200_000));
             self.block(address, until);
@@ -216,7 +223,8 @@ impl World {
         }
     }
 
-    /// A system call of the program holds a page that it has touched, until it is [let go](World::let_go).
+    /// A system call of the program uses a page that it has touched, until it is
+    /// [released](World::let_go).
     pub(super) fn hold(&self, address: usize) -> PinnedTransferPage {
         let mut memory = self.memory();
         let page = memory.page(address).expect("of an area");
@@ -224,18 +232,18 @@ impl World {
         PinnedTransferPage { address, generation: page.generation, op: Op::Read }
     }
 
-    /// Whether a page that is held is still where it was.
+    /// True if a used page is still in its place.
     pub(super) fn is_there(&self, held: &PinnedTransferPage) -> bool {
         self.memory().page(held.address).is_some_and(|page| page.generation == held.generation)
     }
 
-    /// Whether what a transfer that holds these pages brings to an address comes there.
+    /// True if the bytes that a transfer with these pages writes to an address arrive there.
     pub(super) fn takes(&self, all: &[PinnedTransferPage], address: usize) -> bool {
         let page = address - address % PAGE;
         all.iter().find(|held| held.address == page).is_none_or(|held| self.is_there(held))
     }
 
-    /// Pages are to be written out, or others in their place.
+    /// Counts pages that are to be written out, or zeros in their place.
     pub(super) fn count_written(&self, segments: &[iovec]) {
         let mut memory = self.memory();
         if !memory.areas.is_empty() {
@@ -243,7 +251,7 @@ impl World {
         }
     }
 
-    /// A transfer of these pieces begins: the kernel holds their pages.
+    /// Starts a transfer: the kernel uses its pages.
     pub(super) fn hold_all(&self, op: Op, segments: &[iovec]) -> Vec<PinnedTransferPage> {
         let mut all = Vec::new();
         if self.memory().areas.is_empty() {
@@ -273,7 +281,7 @@ impl World {
         all
     }
 
-    /// A transfer has ended; the kernel lets go of its pages now, or in a moment.
+    /// Ends a transfer. The kernel releases its pages now or shortly after.
     pub(super) fn let_go(&self, all: &[PinnedTransferPage]) {
         for held in all {
             let until = if self.below(4) == 0 { self.now_ns() + self.below(30_000) } else { 0 };
@@ -290,7 +298,7 @@ impl World {
         }
     }
 
-    /// The program locks pages in memory, or no longer.
+    /// The program locks or unlocks pages in memory.
     pub(super) fn lock(&self, address: usize, pages: u64, is_locked: bool) {
         let mut memory = self.memory();
         for at in 0..pages as usize {
@@ -300,7 +308,7 @@ impl World {
         }
     }
 
-    /// The pages of a range are given up (madvise(2)), by the pager or by its program.
+    /// The pager or the program drops the pages of a range (madvise(2)).
     pub(super) fn give_up(&self, address: usize, pages: usize, is_pagers: bool) {
         for address in (address..).step_by(PAGE).take(pages) {
             let mut memory = self.memory();
@@ -309,18 +317,18 @@ impl World {
                 self.failed("a page is given up while it is written out".to_owned());
             }
             if matches!(page.state, PageState::Lent { .. }) {
-                // It is the file's.
+                // The page belongs to the file.
                 continue;
             }
             if matches!(page.state, PageState::Present { .. }) {
-                // SAFETY: a page that the pager has mapped, and that nobody may look at any more.
+                // SAFETY: a page of the pager's mapping that may no longer be read.
                 unsafe { std::ptr::write_bytes(address as *mut u8, RUBBISH, PAGE) };
             }
             memory.set(address, PageState::Absent);
         }
     }
 
-    /// Has those tried again who wait for a page of the range.
+    /// Wakes the touches that wait for a page of the range.
     fn wake_range(&self, address: usize, bytes: usize) {
         let memory = self.memory();
         let range = address..address + bytes;
@@ -330,7 +338,7 @@ impl World {
         woken.into_iter().for_each(|address| self.wake_all(address));
     }
 
-    /// Does a call page by page, as far as it comes: how many bytes, and why it stopped.
+    /// Executes a call page by page. Returns the number of bytes done, and the reason for a stop.
     fn page_by_page(
         &self,
         address: u64,
@@ -343,7 +351,7 @@ impl World {
             if done == bytes {
                 break Ok(());
             }
-            // The memory map was being changed by somebody.
+            // Another thread changes the memory map.
             if self.one_of(stops) {
                 break Err(Errno::AGAIN);
             }
@@ -362,7 +370,7 @@ impl World {
         }
     }
 
-    /// The pager has done what there is to be done for now.
+    /// Checks the number of pages when the pager's thread has finished its work.
     fn check_count(&self) {
         let memory = self.memory();
         let most = memory.pages_max + memory.written + memory.written_before + memory.kept();
@@ -372,6 +380,7 @@ impl World {
         }
     }
 
+    /// Registers a range (`UFFDIO_REGISTER`).
     fn register(&self, uffd: RawFd, argument: &raw::uffdio_register) -> Result<(), Errno> {
         let (start, bytes) = (argument.range.start as usize, argument.range.len as usize);
         let mut memory = self.memory();
@@ -389,6 +398,7 @@ impl World {
         Ok(())
     }
 
+    /// Fills absent pages with copies (`UFFDIO_COPY`).
     fn copy(&self, uffd: RawFd, argument: &mut raw::uffdio_copy) -> Result<(), Errno> {
         let shift = argument.src.wrapping_sub(argument.dst) as usize;
         let is_protected = argument.mode & u64::from(raw::UFFDIO_COPY_MODE_WP) != 0;
@@ -414,6 +424,7 @@ impl World {
         answer
     }
 
+    /// Fills absent pages with zeros (`UFFDIO_ZEROPAGE`).
     fn zero(&self, uffd: RawFd, argument: &mut raw::uffdio_zeropage) -> Result<(), Errno> {
         let raw::uffdio_range { start, len } = argument.range;
         let (count, answer) = self.page_by_page(start, len, |to| {
@@ -426,6 +437,7 @@ impl World {
         answer
     }
 
+    /// Poisons absent pages (`UFFDIO_POISON`).
     fn poison(&self, uffd: RawFd, argument: &mut raw::uffdio_poison) -> Result<(), Errno> {
         let raw::uffdio_range { start, len } = argument.range;
         let put = |to| self.memory().put(to, uffd, PageState::Poisoned);
@@ -434,10 +446,12 @@ impl World {
         answer
     }
 
+    /// Moves pages to absent pages (`UFFDIO_MOVE`).
     fn move_pages(&self, uffd: RawFd, argument: &mut raw::uffdio_move) -> Result<(), Errno> {
         let shift = argument.src.wrapping_sub(argument.dst) as usize;
         {
-            // Each side is of one part, both are locked or neither is, and the target is watched: else nothing is moved.
+            // Each side must be in one mapping, both locked or both unlocked, and the target
+            // registered. Otherwise nothing is moved.
             let mut memory = self.memory();
             let pages = (argument.dst as usize..).step_by(PAGE).take(argument.len as usize / PAGE);
             let mut kind = |at| {
@@ -467,7 +481,7 @@ impl World {
             }
             memory.put(to, uffd, PageState::Present { is_protected: false })?;
             memory.set(from, PageState::Absent);
-            // SAFETY: a page that is the caller's to move, and one that was absent until now.
+            // SAFETY: a page that the caller may move, and one that was absent until now.
             unsafe {
                 std::ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, PAGE);
                 std::ptr::write_bytes(from as *mut u8, RUBBISH, PAGE);
@@ -478,6 +492,7 @@ impl World {
         answer
     }
 
+    /// Removes write protection (`UFFDIO_WRITEPROTECT`).
     fn unprotect(&self, argument: &raw::uffdio_writeprotect) -> Result<(), Errno> {
         let stops = self.disk.borrow().faults().calls_stop;
         if self.one_of(stops) {
@@ -495,7 +510,7 @@ impl World {
         Ok(())
     }
 
-    /// Rings a bell.
+    /// Signals an eventfd.
     pub(super) fn ring(&self, bell: RawFd) {
         let mut memory = self.memory();
         if !memory.bells.contains(&bell) {
@@ -505,21 +520,21 @@ impl World {
         self.wake_all(SERVING);
     }
 
-    /// How many ranges somebody has mapped.
+    /// Number of registered ranges.
     pub(super) fn areas(&self) -> usize {
         self.memory().areas.len()
     }
 
-    /// Nothing of what the pager has mapped is left in memory, though a run that failed lets nothing go by itself.
+    /// Unmaps all areas. A run that failed does not unmap them itself.
     pub(super) fn unmap_all(&self) {
         for (base, area) in std::mem::take(&mut self.memory().areas) {
-            // SAFETY: the pager's mapping, which nobody looks at any more: no task goes on.
+            // SAFETY: the pager's mapping, which is no longer used: no task continues.
             unsafe { libc::munmap(base as *mut _, area.pages.len() * PAGE) };
         }
     }
 }
 
-/// The pages that a piece of memory lies in.
+/// Pages that contain a piece of memory.
 fn pages_of(segment: &iovec) -> impl Iterator<Item = usize> {
     let start = segment.iov_base.addr();
     (start - start % PAGE..start + segment.iov_len).step_by(PAGE)

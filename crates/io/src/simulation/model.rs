@@ -1,5 +1,5 @@
-//! Which bytes a read may see, and which errors it may have: what the documentation promises, held against the changes
-//! of the files.
+//! Permitted bytes and errors of a read: the guarantees of the documentation, checked with the
+//! changes of the files.
 
 use readpath_core::request::DeviceError;
 use readpath_core::unit::{PAGE_BYTES, PageRange};
@@ -10,44 +10,44 @@ use super::server::SimulatedServer;
 use crate::path::Coherence;
 use crate::read_error::ReadError;
 
-/// What a handle may serve.
+/// File state that a handle may serve.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct VisibleVersions {
     pub(super) inode: u32,
-    /// After which change of the file it was opened.
+    /// Change of the file after which it was opened.
     pub(super) since: u64,
-    /// How long the file was then.
+    /// Length of the file at that time.
     pub(super) bytes: u64,
 }
 
-/// A read, from when it began.
+/// A read at its start.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Begun {
     pub(super) seen: VisibleVersions,
     pub(super) offset: u64,
     pub(super) bytes: u64,
-    /// After which change of the file.
+    /// Change of the file after which the read started.
     pub(super) change: u64,
-    /// How many ranges had been dropped.
+    /// Number of dropped ranges at that time.
     pub(super) dropped: usize,
 }
 
-/// A range of pages that was dropped from what is cached of a file.
+/// A range of pages that was dropped from the cache.
 struct Dropped {
     inode: u32,
     first: u64,
     end: u64,
-    /// After which change: nothing older is served from then on.
+    /// Change after which the range was dropped: no older state may be served from then on.
     change: u64,
 }
 
-/// What the whole run promises.
+/// Guarantees of a run.
 pub(super) struct Model {
     pub(super) coherence: Coherence,
-    /// Whether nothing can be on its way while a file changes.
+    /// True if no page can be in flight while a file changes.
     is_alone: bool,
     server: Option<SimulatedServer>,
-    /// Whether a thread is stopped for seconds now and then.
+    /// True if threads are sometimes stopped for seconds.
     freezes: bool,
     dropped: Vec<Dropped>,
 }
@@ -78,7 +78,7 @@ impl Model {
         }
     }
 
-    /// A read of that place begins.
+    /// Records the start of a read.
     pub(super) fn begin(
         &self,
         disk: &Disk,
@@ -89,7 +89,7 @@ impl Model {
         Begun { seen, offset, bytes, change, dropped: self.dropped.len() }
     }
 
-    /// What was cached of that read's range when it began has been dropped.
+    /// Records that the cached pages of a read's range were dropped, at the start of that read.
     pub(super) fn dropped(&mut self, begun: &Begun) {
         let Begun { seen: VisibleVersions { inode, bytes, .. }, offset, change, .. } = *begun;
         let end = (offset + begun.bytes).min(bytes).div_ceil(PAGE_BYTES);
@@ -100,7 +100,7 @@ impl Model {
         self.dropped.push(Dropped { inode, first, end, change });
     }
 
-    /// The oldest change as of which a page may be seen.
+    /// Oldest change whose state of a page may be seen.
     fn oldest(&self, begun: &Begun, page: u64) -> u64 {
         let VisibleVersions { inode, since, .. } = begun.seen;
         if self.coherence == Coherence::EachRead {
@@ -114,10 +114,10 @@ impl Model {
         of_page.map(|dropped| dropped.change).max().unwrap_or(since).max(since)
     }
 
-    /// The read has given so many bytes.
+    /// Checks the number of bytes of a read.
     ///
     /// # Errors
-    /// There are more or fewer; says so.
+    /// The number is wrong.
     pub(super) fn check_length(
         &self,
         disk: &Disk,
@@ -136,15 +136,15 @@ impl Model {
         if may_be { Ok(()) } else { Err(format!("{bytes} bytes of {begun:?}")) }
     }
 
-    /// The read has given these bytes.
+    /// Checks the bytes of a read.
     ///
     /// # Errors
-    /// They are not among those that it may give; says why.
+    /// The bytes are not permitted. The text says why.
     pub(super) fn check(&self, disk: &Disk, begun: &Begun, bytes: &[u8]) -> Result<(), String> {
         self.check_length(disk, begun, bytes.len() as u64)?;
         let VisibleVersions { inode, .. } = begun.seen;
         let file = &disk.inodes[inode as usize];
-        // The changes as of which all pages are as they were seen, where one such is promised.
+        // Range of changes after which all pages are as seen, if one common state is guaranteed.
         let (mut least, mut most) = (0, u64::MAX);
         let mut right = [0; BLOCK as usize];
         let mut at = begun.offset;
@@ -159,7 +159,7 @@ impl Model {
                 right[..part] == rest[..part]
             };
             let found = writes.iter().position(|&change| is_right(change));
-            // A byte or two may be the same after several changes.
+            // A few bytes may be the same after several changes.
             let is_sure = writes.iter().filter(|&&change| is_right(change)).count() == 1;
             let Some(found) = found else {
                 return Err(format!(
@@ -189,10 +189,10 @@ impl Model {
         Ok(())
     }
 
-    /// The read has failed.
+    /// Checks the error of a read.
     ///
     /// # Errors
-    /// It may not fail so; says why.
+    /// The error is not permitted. The text says why.
     pub(super) fn check_error(
         &self,
         disk: &Disk,
@@ -210,13 +210,13 @@ impl Model {
             ReadError::Device { offset, error } => {
                 (begun.offset..end).contains(&offset) && self.may_be_said(error, disk)
             }
-            // Exact to the page: one that is no longer there whole is not cached.
+            // Exact to the page: a page that is no longer complete is not cached.
             ReadError::Shrunk { offset } => {
                 (begun.offset..end.next_multiple_of(PAGE_BYTES)).contains(&offset)
                     && file.lengths_since(since).any(|length| length <= offset)
             }
             ReadError::Storage { .. } => faults.dies_after > 0,
-            // Of a batch, which is not read in parts: its pages are more than a read may have.
+            // For a batch, whose reads are not split: its pages exceed the limit of a read.
             ReadError::TooLarge { bytes, bytes_max } => {
                 bytes > bytes_max
                     && bytes == PageRange::covering(begun.offset, begun.bytes).count() * PAGE_BYTES
@@ -229,7 +229,7 @@ impl Model {
 }
 
 impl Model {
-    /// Whether a server's file may have that error.
+    /// True if a server's file may have that error.
     fn may_be_said(&self, error: DeviceError, disk: &Disk) -> bool {
         let (Some(server), faults) = (&self.server, disk.faults()) else { return false };
         match error {
@@ -244,7 +244,7 @@ impl Model {
     }
 }
 
-/// What the bytes at that place are, if they are of a file.
+/// Describes bytes at an offset if they belong to a file.
 fn told(bytes: &[u8], at: u64) -> String {
     let skip = (at.next_multiple_of(8) - at) as usize;
     let Some(word) = bytes.get(skip..skip + 8) else { return "too short to tell".to_owned() };

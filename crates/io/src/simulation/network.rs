@@ -1,7 +1,8 @@
-//! Connections of a simulated run to its [server](super::server): they are refused, slow and cut, take little at once,
-//! and what is sent comes in pieces.
+//! Connections of a simulated run to its [server](super::server). They are refused, slow and cut,
+//! accept few bytes at once, and deliver bytes in pieces.
 //!
-//! Bytes of one connection come in the order in which they were sent, as TCP has it; whole answers come in any order.
+//! Bytes of one connection arrive in their sending order, as with TCP. Whole answers arrive in any
+//! order.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -14,46 +15,48 @@ use super::world::{World, world};
 use crate::bell::EventFd as RealBell;
 use crate::nfs::socket::{self, Lost, Making, Ready};
 
-/// Something moves on a connection.
+/// An event on a connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct NetworkMove {
     wire: usize,
     what: What,
 }
 
+/// Kind of an event on a connection.
 #[derive(Clone, Copy, Debug)]
 enum What {
-    /// The server has accepted it.
+    /// The server has accepted the connection.
     Connected,
-    /// It has refused it.
+    /// The server has refused the connection.
     Refused,
-    /// There is room to send again.
+    /// Bytes can be sent again.
     Room,
     /// A call has reached the server.
     Call(u64),
     /// The server sends an answer.
     Answer(u64),
-    /// So many bytes more have come.
+    /// This number of bytes has arrived.
     Come(usize),
-    /// It is cut, as in `errno(3)`; 0: the server has closed it.
+    /// The connection is cut, with an error number as in `errno(3)`; 0 if the server has closed it.
     Lost(i32),
 }
 
 /// One connection.
 struct Wire {
     making: Making,
-    /// What is sent of a call so far.
+    /// Sent part of a call.
     call: Vec<u8>,
-    /// What was sent by the server.
+    /// Bytes sent by the server.
     stream: VecDeque<u8>,
-    /// How much of it has come.
+    /// Number of these that have arrived.
     come: usize,
     wake_bytes: usize,
+    /// True while the connection accepts no bytes.
     is_full: bool,
-    /// The server sends nothing any more.
+    /// True if the server sends no more bytes.
     is_ending: bool,
     lost: Option<i32>,
-    /// Nobody has it any more.
+    /// True if the client has closed the socket.
     is_closed: bool,
 }
 
@@ -62,31 +65,32 @@ struct Wire {
 pub(super) struct Network {
     pub(super) server: SimulatedServer,
     wires: Vec<Wire>,
-    /// Calls and answers on their way, by numbers of their own.
+    /// Calls and answers in transit, by their own numbers.
     on_way: BTreeMap<u64, Vec<u8>>,
     sent: u64,
-    /// The server says nothing until then.
+    /// Time until which the server is silent.
     silent_until: u64,
 }
 
-/// Somebody sleeps for something of a connection.
+/// Wait key of threads that sleep for an event of a connection.
 const SLEEPING: usize = 0x800;
 
-/// The record mark's bit of the last fragment.
+/// Bit of a record mark that marks the last fragment.
 pub(super) const LAST: u32 = 1 << 31;
 
 impl World {
+    /// Schedules an event on a connection.
     fn expect_moved(&self, ns: u64, wire: usize, what: What) {
         self.expect(ns, NetworkMove { wire, what });
     }
 
-    /// How long something takes on the way.
+    /// Transit time in nanoseconds.
     fn way(&self) -> u64 {
         let faults = self.disk.borrow().faults().clone();
         self.latency(&faults)
     }
 
-    /// Something has moved.
+    /// Handles an event.
     pub(super) fn moved(&self, NetworkMove { wire, what }: NetworkMove) {
         let mut network = self.network.borrow_mut();
         let place = &mut network.wires[wire];
@@ -97,7 +101,7 @@ impl World {
             What::Room => place.is_full = false,
             What::Come(bytes) => place.come += bytes,
             What::Lost(errno) => {
-                // What a server sends before it closes comes; what is on its way as it resets doesn't.
+                // Bytes sent before a close arrive. Bytes in transit at a reset are lost.
                 place.come = if errno == 0 { place.stream.len() } else { 0 };
                 place.lost = Some(errno);
             }
@@ -115,7 +119,7 @@ impl World {
         self.wake_all(SLEEPING);
     }
 
-    /// The server has a call.
+    /// The server handles a call.
     fn called(&self, wire: usize, call: &[u8]) {
         let server = self.network.borrow().server.clone();
         if self.network.borrow().silent_until > self.now_ns() || self.one_of(server.silent) {
@@ -140,6 +144,7 @@ impl World {
         self.expect_moved(self.way(), wire, What::Answer(number));
     }
 
+    /// Puts a call or an answer in transit, and returns its number.
     fn put_on_way(&self, bytes: Vec<u8>) -> u64 {
         let mut network = self.network.borrow_mut();
         network.sent += 1;
@@ -148,7 +153,7 @@ impl World {
         number
     }
 
-    /// An answer goes out on the connection, behind those that went before.
+    /// Puts an answer on the connection, behind the earlier ones.
     fn answered(&self, wire: usize, mut answer: Vec<u8>) {
         let mut network = self.network.borrow_mut();
         let cuts = network.server.cuts;
@@ -178,7 +183,7 @@ impl World {
         }
     }
 
-    /// Begins a connection.
+    /// Starts a connection.
     fn connect(&self, port: Option<u16>) -> rustix::io::Result<(usize, Making)> {
         self.point();
         if port.is_some() && self.below(3) > 0 {
@@ -215,7 +220,7 @@ impl World {
         Ok((wire, making))
     }
 
-    /// Takes some of the bytes to be sent to the server; gives how many.
+    /// Sends some of the bytes to the server, and returns their number.
     fn send(&self, wire: usize, bytes: &[u8]) -> Result<usize, Lost> {
         self.point();
         let stops = self.disk.borrow().faults().stops;
@@ -253,7 +258,7 @@ impl World {
         Ok(count)
     }
 
-    /// Gives what has come, up to so many bytes.
+    /// Returns up to `room` bytes that have arrived.
     fn received(&self, wire: usize, room: usize) -> Result<Option<Vec<u8>>, Lost> {
         self.point();
         let stops = self.disk.borrow().faults().stops;
@@ -270,7 +275,7 @@ impl World {
         Ok(Some(place.stream.drain(..count).collect()))
     }
 
-    /// What can be done with a connection now.
+    /// Possible operations on a connection now.
     fn ready(&self, wire: usize, to_write: bool) -> Ready {
         let network = self.network.borrow();
         let place = &network.wires[wire];
@@ -286,7 +291,7 @@ impl World {
 
 const OUTSIDE: &str = "what a simulation made is used in it";
 
-/// A socket of the system, or of the simulation that runs.
+/// A socket of the system, or of the running simulation.
 pub(crate) enum Socket {
     Real(socket::Socket),
     Simulated(usize),
@@ -328,11 +333,13 @@ impl Socket {
         }
     }
 
+    /// Receives into `pieces`.
+    ///
     /// # Safety
-    /// As [there](socket::Socket::receive).
+    /// As for [the real socket](socket::Socket::receive).
     pub(crate) unsafe fn receive(&self, pieces: &[libc::iovec]) -> Result<Option<usize>, Lost> {
         let wire = match self {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller guarantees the contract of this function.
             Socket::Real(socket) => return unsafe { socket.receive(pieces) },
             Socket::Simulated(wire) => *wire,
         };
@@ -341,7 +348,7 @@ impl Socket {
         let mut rest = &bytes[..];
         for piece in pieces {
             let (part, more) = rest.split_at(piece.iov_len.min(rest.len()));
-            // SAFETY: the caller's promise; what has come is other memory.
+            // SAFETY: the caller guarantees valid pieces. The received bytes do not overlap them.
             unsafe {
                 std::ptr::copy_nonoverlapping(part.as_ptr(), piece.iov_base.cast(), part.len());
             }
@@ -373,7 +380,7 @@ impl Drop for Socket {
     }
 }
 
-/// A bell of the system, or of the simulation that runs.
+/// An eventfd of the system, or of the running simulation.
 pub(crate) enum EventFd {
     Real(RealBell),
     Simulated(std::sync::atomic::AtomicBool),
@@ -410,7 +417,7 @@ impl EventFd {
     }
 }
 
-/// As [the system's](socket::sleep_on).
+/// See [the system's version](socket::sleep_on).
 pub(crate) fn sleep_on(
     socket: Option<&Socket>,
     to_write: bool,

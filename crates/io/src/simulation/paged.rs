@@ -1,10 +1,12 @@
-//! Memory whose faults are served, in a simulated world: the servers of mappings and regions as they are, over a userfaultfd
-//! ([memory](super::memory)), storage, time and threads that a seed decides.
+//! Memory with served faults in a simulated world. The servers of mappings and regions are
+//! unchanged, over a simulated userfaultfd ([memory](super::memory)). A seed decides storage, time
+//! and the order of threads.
 //!
-//! A region is held against a copy: each eighth of a page has the number of the last write to it, so that a byte too old, too new
-//! or of another page is told. A mapping is held against its file: each block of it is as the file was at some time since it was
-//! mapped, or, in a window that is lent to the kernel's own mapping, as it is now. To touch either may end in a bus error where the
-//! storage has failed, or the file has been shorter; and never in other bytes.
+//! A region is compared with a copy. Each eighth of a page contains the number of its last write,
+//! which reveals bytes that are too old, too new or of another page. A mapping is compared with its
+//! file. Each block shows the file at some time since the mapping was made, or the current file in
+//! a window delegated to the kernel. A touch may end in a bus error if the storage has failed or
+//! the file has been shorter, and never in other bytes.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -26,78 +28,79 @@ use crate::pager::{LoadError, Mapping, PagerError, Region};
 mod drawn;
 
 const PAGE: usize = PAGE_BYTES as usize;
-/// What a page of a region is told apart in.
+/// Number of parts of a region's page that are compared separately.
 const PARTS: usize = 8;
 
-/// What is touched.
+/// Kind of memory.
 #[derive(Clone, Debug)]
 pub enum Paged {
-    /// A region of so many pages, under a swap-in law.
+    /// A region with this number of pages and this swap-in policy.
     Region(u64, &'static str),
     /// A mapping of the file.
     Mapping,
-    /// A mapping of which windows are lent to the kernel's own.
+    /// A mapping with windows delegated to the kernel's own mapping.
     Lent(Kernel),
 }
 
-/// Something that a thread does with it, mostly with some pages: the first, and how many.
+/// An action of a thread. Most take the first page and the number of pages.
 #[derive(Clone, Debug)]
 pub enum MappingTouch {
-    /// Reads pages, one after the other.
+    /// Reads pages in ascending order.
     Read(u64, u64),
-    /// Reads them from the last to the first.
+    /// Reads pages in descending order.
     ReadDown(u64, u64),
-    /// Writes a part of pages; which part.
+    /// Writes one part of each page; the third number is the part.
     Write(u64, u64, u64),
-    /// Has them brought in, and waits.
+    /// Loads pages and waits.
     Load(u64, u64),
-    /// Says that they will be needed.
+    /// Announces the use of pages.
     WillNeed(u64, u64),
-    /// Gives their content up; of a mapping their memory.
+    /// Drops the content of pages; for a mapping, their memory.
     Discard(u64, u64),
-    /// Copies bytes of a mapping.
+    /// Copies bytes of a mapping: offset and number.
     ReadAt(u64, u64),
-    /// Gives a mapping the advice of that number.
+    /// Gives a mapping advice by number.
     Advise(u8),
-    /// A system call holds a page, and writes into it at its end or doesn't, so many microseconds later.
+    /// A system call uses a page for this number of microseconds, and writes to it at its end if
+    /// the flag is set.
     Hold(u64, bool, u64),
-    /// Locks them in memory, or no longer.
+    /// Locks pages in memory, or unlocks them.
     Lock(u64, u64, bool),
-    /// Gives their memory up by itself (madvise(2)).
+    /// Drops the memory of pages directly (madvise(2)).
     GiveUp(u64, u64),
-    /// Asks for what was counted, and whether all is well.
+    /// Reads the counters, and checks for errors.
     Ask,
 }
 
-/// What the threads of a run share.
+/// State shared by the threads of a run.
 struct PagedShared {
     front: Front,
-    /// Where its memory begins.
+    /// Start address of the memory.
     base: usize,
     pages: u64,
-    /// Of each page of a region, the number of the last write to each part.
+    /// Number of the last write to each part of each page of a region.
     written: RefCell<Vec<[u64; PARTS]>>,
-    /// The program has given it up by itself: it has what it had, or zeros.
+    /// Pages that the program has dropped itself: they have their content or zeros.
     is_lost: RefCell<Vec<bool>>,
-    /// The program has given it up by itself at some time.
+    /// Pages that the program has dropped itself at any time.
     given_up: RefCell<Vec<bool>>,
     writes: Cell<u64>,
     /// Pages whose touch has ended in a bus error.
     failed: RefCell<BTreeSet<u64>>,
-    /// The length of a mapping.
+    /// Length of a mapping.
     bytes: u64,
     can_fail: bool,
-    /// One thread alone touches what is lent, and all of it can be taken back.
+    /// True if only one thread touches delegated windows and all of them can be taken back.
     is_lent_alone: bool,
 }
 
 enum Front {
-    /// Lent to all who touch it, and to one alone who discards.
+    /// Borrowed by all threads that touch it, or mutably by one that discards.
     Region(RefCell<Region>),
     Mapping(Mapping),
 }
 
-/// Builds what is touched, has the threads touch it, and looks what they leave.
+/// Builds the memory, runs the threads on it, and checks for leaks.
 pub(super) fn main(scenario: &Rc<Scenario>, paged: &Paged) {
     let world = world().expect("a run is in its world");
     let settings = &scenario.settings;
@@ -122,7 +125,7 @@ pub(super) fn main(scenario: &Rc<Scenario>, paged: &Paged) {
             let pages = bytes.div_ceil(PAGE_BYTES);
             world.memory.borrow_mut().pages_max = settings.memory_pages.min(pages);
             if let Paged::Lent(kernel) = paged {
-                // Held whole, the file would be left to the kernel.
+                // A file that is completely cached would be left to the kernel.
                 let cached = (1..pages).filter(|_| world.one_of(kernel.cached_part)).collect();
                 world.memory.borrow_mut().lends(kernel, cached);
             }
@@ -130,7 +133,7 @@ pub(super) fn main(scenario: &Rc<Scenario>, paged: &Paged) {
                 .memory(memory_bytes)
                 .readahead(settings.readahead)
                 .kernel_cache(matches!(paged, Paged::Lent(_)));
-            // SAFETY: its bytes are looked at as what others may change.
+            // SAFETY: its bytes are treated as changeable by other programs.
             let mapping = unsafe { builder.open("0") };
             mapping.map(|mapping| (Front::Mapping(mapping), bytes))
         }
@@ -182,7 +185,7 @@ pub(super) fn main(scenario: &Rc<Scenario>, paged: &Paged) {
     }
 }
 
-/// What stands in a part of a page of a region after that write, 512 bytes.
+/// Content of a part of a page of a region after a write: 512 bytes.
 fn part_of(page: u64, part: usize, write: u64) -> [u8; PAGE / PARTS] {
     let word = match write {
         0 => 0,
@@ -194,6 +197,7 @@ fn part_of(page: u64, part: usize, write: u64) -> [u8; PAGE / PARTS] {
 }
 
 impl PagedShared {
+    /// Performs an action of a thread.
     fn act(&self, world: &World, action: &Action) {
         match action {
             Action::Touch(touch) => self.touch(world, touch),
@@ -207,13 +211,14 @@ impl PagedShared {
         }
     }
 
+    /// Performs an action on the memory.
     fn touch(&self, world: &World, touch: &MappingTouch) {
         if let MappingTouch::Discard(first, count) = *touch
             && let Front::Region(region) = &self.front
         {
             return self.discard(world, region, first, count);
         }
-        // Nobody discards meanwhile.
+        // No thread discards meanwhile.
         let _lent = match &self.front {
             Front::Region(region) => Some(lent(world, || region.try_borrow().ok())),
             Front::Mapping(_) => None,
@@ -248,7 +253,7 @@ impl PagedShared {
                     let (offset, bytes) = self.range(first, count);
                     mapping.advise(Advice::DontNeed, offset, bytes);
                     if self.is_lent_alone {
-                        // Answered, that was done before.
+                        // After the answer to this command, the advice is in effect.
                         mapping.statistics();
                         self.check_none_lent(world, first, count);
                     }
@@ -285,7 +290,7 @@ impl PagedShared {
         }
     }
 
-    /// Nothing is lent of pages that nobody needs.
+    /// Checks that no page of a dropped range is delegated.
     fn check_none_lent(&self, world: &World, first: u64, count: u64) {
         let mut memory = world.memory.borrow_mut();
         let mut pages = first..(first + count).min(self.pages);
@@ -295,7 +300,7 @@ impl PagedShared {
         }
     }
 
-    /// Asks for what was counted, and whether all is well.
+    /// Reads the counters, and checks for errors.
     fn ask(&self, world: &World) {
         let failed = self.failed.borrow().len() as u64;
         let pages_max = world.memory.borrow().pages_max;
@@ -326,7 +331,7 @@ impl PagedShared {
         }
     }
 
-    /// A range of pages that there are, in bytes.
+    /// Converts a range of pages into offset and length in bytes, within the memory.
     fn range(&self, first: u64, count: u64) -> (u64, u64) {
         let offset = (first * PAGE_BYTES).min(self.bytes);
         (offset, (count * PAGE_BYTES).min(self.bytes - offset))
@@ -336,21 +341,22 @@ impl PagedShared {
         self.base + page as usize * PAGE
     }
 
-    /// Reads pages one after the other.
+    /// Reads pages in ascending order.
     fn read(&self, world: &World, first: u64, count: u64) {
         for page in first..(first + count).min(self.pages) {
             self.reach(world, page, false);
         }
     }
 
-    /// Touches a page, and looks at it; false if it ends in a bus error. Until the next touch its bytes may be used.
+    /// Touches a page and checks its bytes. Returns false after a bus error. The bytes may be used
+    /// until the next touch.
     fn reach(&self, world: &World, page: u64, is_written: bool) -> bool {
         let touched = world.touch(self.address(page), is_written);
         let is_lent = world.memory.borrow_mut().is_lent(self.address(page));
         match touched {
             Ok(()) => {
                 let bytes = (self.bytes - page * PAGE_BYTES).min(PAGE_BYTES) as usize;
-                // SAFETY: the page is present, and no other task goes on before this is over.
+                // SAFETY: the page is present, and no other task runs before this block ends.
                 let bytes =
                     unsafe { std::slice::from_raw_parts(self.address(page) as *const u8, bytes) };
                 let looked = match self.front {
@@ -362,7 +368,7 @@ impl PagedShared {
                 true
             }
             Err(Bus) if self.may_fail(world, page, 1) => {
-                // What fails in a window nobody counts.
+                // Failures in a window are not counted by the pager.
                 if !is_lent {
                     self.failed.borrow_mut().insert(page);
                 }
@@ -372,7 +378,7 @@ impl PagedShared {
         }
     }
 
-    /// Holds a page of a region against the copy.
+    /// Compares a page of a region with the copy.
     fn look(&self, page: u64, bytes: &[u8]) -> Result<(), String> {
         let index = page as usize;
         if std::mem::take(&mut self.is_lost.borrow_mut()[index])
@@ -396,7 +402,7 @@ impl PagedShared {
         Ok(())
     }
 
-    /// Writes a part of a page that was reached for that.
+    /// Writes a part of a page that was touched for writing.
     fn write(&self, page: u64, part: usize) {
         let Front::Region(_) = self.front else { return };
         let write = self.writes.get() + 1;
@@ -404,10 +410,11 @@ impl PagedShared {
         self.written.borrow_mut()[page as usize][part] = write;
         let bytes = part_of(page, part, write);
         let to = (self.address(page) + part * bytes.len()) as *mut u8;
-        // SAFETY: the page is present and may be written to, and no other task goes on before this is over.
+        // SAFETY: the page is present and writable, and no other task runs before this block ends.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
     }
 
+    /// Uses a page in a system call for a while, and checks that it stays in its place.
     fn hold(&self, world: &World, page: u64, is_written: bool, us: u64) {
         let is_written = is_written && matches!(self.front, Front::Region(_));
         if page >= self.pages || !self.reach(world, page, is_written) {
@@ -420,7 +427,7 @@ impl PagedShared {
             self.write(page, us as usize % PARTS);
         }
         world.let_go(&[held]);
-        // A mapping reads it again.
+        // A mapping reads the page again.
         if !is_there
             && !self.given_up.borrow()[page as usize]
             && matches!(self.front, Front::Region(_))
@@ -429,6 +436,7 @@ impl PagedShared {
         }
     }
 
+    /// Discards pages of a region.
     fn discard(&self, world: &World, region: &RefCell<Region>, first: u64, count: u64) {
         let mut region = lent(world, || region.try_borrow_mut().ok());
         let (offset, bytes) = self.range(first, count);
@@ -449,6 +457,7 @@ impl PagedShared {
         }
     }
 
+    /// Reads bytes of a mapping and checks them.
     fn read_at(&self, world: &World, offset: u64, bytes: u64) {
         let Front::Mapping(mapping) = &self.front else { return };
         let offset = offset.min(self.bytes);
@@ -464,7 +473,7 @@ impl PagedShared {
         }
     }
 
-    /// What was asked of pages has come to this.
+    /// Checks the result of an operation on pages.
     fn judge(&self, world: &World, first: u64, count: u64, result: Result<(), ReadError>) {
         match result {
             Err(error) if !self.may_fail(world, first, count) => {
@@ -474,7 +483,8 @@ impl PagedShared {
         }
     }
 
-    /// Whether one of these pages may fail: the storage does, or the file was too short at some time.
+    /// True if one of these pages may fail: the storage fails, or the file was too short at some
+    /// time.
     fn may_fail(&self, world: &World, first: u64, count: u64) -> bool {
         let end = ((first + count) * PAGE_BYTES).min(self.bytes);
         let disk = world.disk.borrow();
@@ -484,7 +494,7 @@ impl PagedShared {
     }
 }
 
-/// What can be had after a while; asked for ever more seldom.
+/// Waits until `take` succeeds, with increasing pauses.
 fn lent<T>(world: &World, take: impl Fn() -> Option<T>) -> T {
     let mut ns = 1_000;
     loop {
@@ -496,7 +506,8 @@ fn lent<T>(world: &World, take: impl Fn() -> Option<T>) -> T {
     }
 }
 
-/// Holds bytes against a file that others change: each block is as it was at some time.
+/// Compares bytes with a file that other programs change: each block must show the file at some
+/// time.
 fn as_in_the_file(world: &World, offset: u64, bytes: &[u8]) -> Result<(), String> {
     let disk = world.disk.borrow();
     let file = &disk.inodes[0];
@@ -517,7 +528,7 @@ fn as_in_the_file(world: &World, offset: u64, bytes: &[u8]) -> Result<(), String
     Ok(())
 }
 
-/// Holds bytes of a window against the file: they are as it is now, and zeros past its end.
+/// Compares bytes of a window with the current file. Bytes beyond its end are zeros.
 fn as_now(world: &World, offset: u64, bytes: &[u8]) -> Result<(), String> {
     let disk = world.disk.borrow();
     let file = &disk.inodes[0];
@@ -530,6 +541,7 @@ fn as_now(world: &World, offset: u64, bytes: &[u8]) -> Result<(), String> {
     Ok(())
 }
 
+/// Ends the run after a failed check.
 fn right(world: &World, result: Result<(), String>) {
     if let Err(what) = result {
         world.wrong(what);

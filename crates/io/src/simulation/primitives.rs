@@ -1,5 +1,6 @@
-//! Locks, conditions and threads: the standard library's, and within a simulation those of its
-//! [world](super::world), in which the seed decides who goes on.
+//! Locks, condition variables and threads. Outside a simulation they are the standard library's. In
+//! a simulation they belong to its `world`, where the seed decides the next thread to
+//! run.
 
 use std::num::NonZero;
 use std::ops::{Deref, DerefMut};
@@ -8,16 +9,16 @@ use std::time::{Duration, Instant};
 
 use super::world::{TaskId, World, world};
 
-/// As `std::sync::Mutex`.
+/// See `std::sync::Mutex`.
 #[derive(Debug, Default)]
 pub(crate) struct Mutex<T> {
     inner: std::sync::Mutex<T>,
 }
 
-/// As `std::sync::MutexGuard`.
+/// See `std::sync::MutexGuard`.
 pub(crate) struct MutexGuard<'a, T> {
     mutex: &'a Mutex<T>,
-    /// Present until it is dropped.
+    /// Present until the drop.
     inner: Option<std::sync::MutexGuard<'a, T>>,
 }
 
@@ -49,7 +50,7 @@ impl<T> Mutex<T> {
         }
     }
 
-    /// What it has, if nobody has the lock.
+    /// Returns the value if the lock is free.
     pub(crate) fn peek(&self) -> Option<std::sync::MutexGuard<'_, T>> {
         self.inner.try_lock().ok()
     }
@@ -68,7 +69,7 @@ impl<T> Mutex<T> {
 }
 
 impl<T> MutexGuard<'_, T> {
-    /// Lets the lock go, and nobody else in.
+    /// Releases the lock without a switch to another task.
     fn unlock(&mut self, world: &World) {
         if self.inner.take().is_some() {
             world.locked(-1);
@@ -102,15 +103,15 @@ impl<T> Drop for MutexGuard<'_, T> {
     }
 }
 
-/// As `std::sync::Condvar`.
+/// See `std::sync::Condvar`.
 #[derive(Debug, Default)]
 pub(crate) struct Condvar {
     inner: std::sync::Condvar,
-    /// So that no two have one address.
+    /// Gives each condition variable its own address.
     _place: u8,
 }
 
-/// As `std::sync::WaitTimeoutResult`.
+/// See `std::sync::WaitTimeoutResult`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WaitTimeoutResult(bool);
 
@@ -140,6 +141,7 @@ impl Condvar {
         self.wait_until(guard, Some(span))
     }
 
+    /// Waits for a notification, at most for `span`. Returns true in the result after a timeout.
     fn wait_until<'a, T>(
         &self,
         mut guard: MutexGuard<'a, T>,
@@ -183,14 +185,14 @@ impl Condvar {
     }
 }
 
-/// As `std::thread::Thread`.
+/// See `std::thread::Thread`.
 #[derive(Clone, Debug)]
 pub(crate) enum Thread {
     Real(std::thread::Thread),
     Task(TaskId),
 }
 
-/// As `std::thread::ThreadId`.
+/// See `std::thread::ThreadId`.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ThreadId {
     Real(std::thread::ThreadId),
@@ -217,12 +219,12 @@ impl Thread {
     }
 }
 
-/// As `std::thread::current`.
+/// See `std::thread::current`.
 pub(crate) fn current() -> Thread {
     world().map_or_else(|| Thread::Real(std::thread::current()), |world| Thread::Task(world.task()))
 }
 
-/// As `std::thread::park_timeout`.
+/// See `std::thread::park_timeout`.
 pub(crate) fn park_timeout(span: Duration) {
     match world() {
         Some(world) => world.park(Some(world.now_ns() + span.as_nanos() as u64)),
@@ -230,7 +232,7 @@ pub(crate) fn park_timeout(span: Duration) {
     }
 }
 
-/// As `std::thread::JoinHandle`.
+/// See `std::thread::JoinHandle`.
 #[derive(Debug)]
 pub(crate) enum JoinHandle<T> {
     Real(std::thread::JoinHandle<T>),
@@ -259,7 +261,7 @@ impl JoinHandle<()> {
     }
 }
 
-/// As the crate's own `thread::spawn`.
+/// See the crate's own `thread::spawn`.
 pub(crate) fn spawn(
     name: &str,
     body: impl FnOnce() + Send + 'static,
@@ -273,17 +275,17 @@ pub(crate) fn spawn(
     }
 }
 
-/// The time now.
+/// The current time.
 pub(crate) fn now() -> Instant {
     world().map_or_else(Instant::now, |world| world.now())
 }
 
-/// A number that the seed of the simulation decides on, if one runs.
+/// A random number from the seed; `None` outside a simulation.
 pub(crate) fn any_number() -> Option<u32> {
     world().map(|world| world.below(1 << 32) as u32)
 }
 
-/// A place where other threads may come in between.
+/// A point at which other threads may run.
 #[inline]
 pub(crate) fn point() {
     if let Some(world) = world() {
@@ -291,7 +293,7 @@ pub(crate) fn point() {
     }
 }
 
-/// How many processors there are for this process; in a simulation the same everywhere.
+/// Number of processors of this process; constant in a simulation.
 pub(crate) fn processors() -> usize {
     match world() {
         Some(_) => 4,
@@ -299,7 +301,7 @@ pub(crate) fn processors() -> usize {
     }
 }
 
-/// The number of the calling thread, if it is one of a simulation.
+/// Number of the calling thread in a simulation; otherwise `None`.
 #[inline]
 pub(crate) fn thread_number() -> Option<usize> {
     world().map(|world| world.task().0 as usize)

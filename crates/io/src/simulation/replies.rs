@@ -1,4 +1,4 @@
-//! What one thread tells another: the standard library's channel, over the locks of the [world](super::world).
+//! The standard library's channel, over the locks of the `world`.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use super::primitives::{Condvar, Mutex, now};
 
-/// As `std::sync::mpsc::SyncSender`.
+/// See `std::sync::mpsc::SyncSender`.
 #[derive(Debug)]
 pub(crate) struct SyncSender<T>(Arc<RepliesShared<T>>);
 
-/// As `std::sync::mpsc::Receiver`.
+/// See `std::sync::mpsc::Receiver`.
 #[derive(Debug)]
 pub(crate) struct Receiver<T>(Arc<RepliesShared<T>>);
 
@@ -24,13 +24,13 @@ struct RepliesShared<T> {
 #[derive(Debug)]
 struct Messages<T> {
     sent: VecDeque<T>,
-    /// Nobody is there to send any.
+    /// True if the sender is gone.
     is_over: bool,
 }
 
 const POISON: &str = "nobody panics under it";
 
-/// As `std::sync::mpsc::sync_channel`, for one sender who never has more under way than there is room for.
+/// See `std::sync::mpsc::sync_channel`, for one sender that never exceeds the capacity.
 pub(crate) fn sync_channel<T>(_room: usize) -> (SyncSender<T>, Receiver<T>) {
     let messages = Mutex::new(Messages { sent: VecDeque::new(), is_over: false });
     let shared = Arc::new(RepliesShared { messages, has_come: Condvar::new() });

@@ -1,4 +1,4 @@
-//! A scenario as it runs: each thread does what is written for it, and all that it reads is held against the model.
+//! Execution of a scenario: each thread performs its actions, and the model checks each read.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -28,7 +28,7 @@ use crate::path::ReadPath;
 use crate::read_error::ReadError;
 
 impl Scenario {
-    /// Runs it to its end, or until something is wrong.
+    /// Runs the scenario to its end or to the first failure.
     pub fn run(&self) -> Report {
         let settings = &self.settings;
         let turns = Turns {
@@ -51,34 +51,34 @@ impl Scenario {
     }
 }
 
-/// What all threads of a run share.
+/// State shared by the threads of a run.
 struct RunShared {
     scenario: Rc<Scenario>,
     path: ReadPath,
-    /// The file, if it is one of a server.
+    /// The file, if it is on a server.
     served: Option<File>,
     model: RefCell<Model>,
-    /// How many guards there are, and how many there were after each change of that.
+    /// Number of guards now, and after each change.
     holding: Cell<u64>,
     holdings: RefCell<Vec<u64>>,
     /// Guards that outlive their threads.
     kept: RefCell<Vec<Guard>>,
 }
 
-/// A guard, and what it showed at first.
+/// A guard with its original bytes.
 struct Guard {
     guard: PageGuard,
     bytes: Vec<u8>,
 }
 
-/// Ends the run if something is wrong.
+/// Ends the run after a failed check.
 fn right(result: Result<(), String>) {
     if let Err(what) = result {
         world().expect("a task runs in its world").wrong(what);
     }
 }
 
-/// The thread that builds the path, starts the others, and looks what they leave.
+/// Main thread: builds the path, starts the other threads, and checks for leaks.
 fn main(scenario: &Rc<Scenario>) {
     let Some((path, served)) = front::build(scenario) else { return };
     let shared = Rc::new(RunShared {
@@ -113,7 +113,7 @@ fn main(scenario: &Rc<Scenario>) {
     kept.into_iter().for_each(Guard::let_go);
 }
 
-/// A file that a thread has open.
+/// An open file of a thread.
 struct SimulatedHandle {
     file: File,
     seen: VisibleVersions,
@@ -123,7 +123,7 @@ struct SimulatedHandle {
 struct Thread {
     shared: Rc<RunShared>,
     world: Rc<World>,
-    /// By the number of the name; none before it is used.
+    /// By name; `None` before its first use.
     open: Vec<Option<SimulatedHandle>>,
     guards: VecDeque<Guard>,
 }
@@ -135,13 +135,15 @@ impl Thread {
         Thread { shared, world, open, guards: VecDeque::new() }
     }
 
+    /// Performs the thread's actions, and drops its files and guards.
     fn run(mut self, number: usize) {
         let scenario = Rc::clone(&self.shared.scenario);
         for (nth, action) in scenario.threads[number].iter().enumerate() {
             self.world.does(nth + 1);
             self.act(action);
         }
-        // Every other guard goes with its thread, before or after its files; others stay to the end.
+        // A thread drops its files before or after its guards, in turn. One guard of three stays to
+        // the end of the run.
         if number.is_multiple_of(2) {
             self.open.clear();
         }
@@ -153,7 +155,7 @@ impl Thread {
         go.into_iter().for_each(|(_, guard)| self.let_go(guard));
     }
 
-    /// The file of that name, opened now if it isn't.
+    /// Returns the file of a name, and opens it on first use.
     fn file(&mut self, name: usize) -> (File, VisibleVersions) {
         if self.open[name].is_none() {
             self.open_anew(name);
@@ -162,11 +164,12 @@ impl Thread {
         (file.clone(), *seen)
     }
 
+    /// Opens the file of a name.
     fn open_anew(&mut self, name: usize) {
-        // What is opened is of some moment in between: the begin is the earliest.
+        // The opened state is from some moment after this one, which is the earliest.
         let now = self.seen_now(name);
         let (before, file) = match &self.shared.served {
-            // As it was found at first.
+            // The state of the first look-up.
             Some(file) => (front::as_found(now), file.reopen()),
             None => match self.shared.path.open(name.to_string()) {
                 Ok(file) => (now, file),
@@ -177,7 +180,7 @@ impl Thread {
         self.open[name] = Some(SimulatedHandle { file, seen });
     }
 
-    /// What a handle sees that was opened after `before` was asked.
+    /// State seen by a handle that was opened after `before` was recorded.
     fn seen(&self, before: VisibleVersions, file: &File) -> VisibleVersions {
         let identity = file.handle().file.identity;
         let (inode, since) = (identity.inode as u32, identity.modified.1 as u64);
@@ -187,6 +190,7 @@ impl Thread {
         VisibleVersions { inode, since, bytes: identity.bytes }
     }
 
+    /// Current state of the file of a name.
     fn seen_now(&self, name: usize) -> VisibleVersions {
         let disk = self.world.disk.borrow();
         let inode = disk.names[name];
@@ -223,7 +227,7 @@ impl Thread {
         }
     }
 
-    /// Gives what was read, or why not, to the model.
+    /// Checks the bytes or the error of a read.
     fn judge(&self, begun: &Begun, result: io::Result<&[u8]>) {
         match result {
             Ok(bytes) => self.check(begun, bytes),
@@ -231,6 +235,7 @@ impl Thread {
         }
     }
 
+    /// Performs an action.
     fn act(&mut self, action: &Action) {
         match *action {
             Action::Read(place) => self.read(place),
@@ -262,7 +267,7 @@ impl Thread {
                 let (file, seen) = self.file(name);
                 self.open[name] = Some(SimulatedHandle { file: file.reopen(), seen });
                 if self.shared.model.borrow().coherence != crate::path::Coherence::WhenOpened {
-                    // It is one of the newest state that the first has seen.
+                    // It has the newest state that the first handle has seen.
                     let file = &self.open[name].as_ref().expect("just opened").file;
                     let seen = self.seen(VisibleVersions { since: 0, ..seen }, file);
                     self.open[name].as_mut().expect("just opened").seen = seen;
@@ -299,6 +304,7 @@ impl Thread {
         }
     }
 
+    /// Reads a range and checks its bytes.
     fn read(&mut self, place: ScenarioRead) {
         let (file, seen) = self.file(place.0);
         let mut buffer = vec![0; place.2 as usize];
@@ -307,6 +313,7 @@ impl Thread {
         self.judge(&begun, result.map(|count| &buffer[..count]));
     }
 
+    /// Reads a range into three buffers and checks its bytes.
     fn read_vectored(&mut self, place: ScenarioRead) {
         let (file, seen) = self.file(place.0);
         let mut buffer = vec![0; place.2 as usize];
@@ -320,7 +327,7 @@ impl Thread {
         }
     }
 
-    /// Holds each of the parts that went to a buffer of its own against the model, and then all.
+    /// Checks each part that went to a separate buffer, and then the total length.
     fn check_parts(&self, begun: &Begun, bytes: &[u8], wanted: usize) {
         let (one, two) = (wanted / 3, wanted / 3 + (wanted - wanted / 3) / 2);
         for (start, end) in [(0, one), (one, two), (two, wanted)] {
@@ -334,11 +341,13 @@ impl Thread {
         self.check_length(begun, bytes.len());
     }
 
+    /// Records the number of guards.
     fn set_holding(&self, count: u64) {
         self.shared.holding.set(count);
         self.shared.holdings.borrow_mut().push(count);
     }
 
+    /// Takes a guard on a page, and checks its bytes or its error.
     fn hold(&mut self, name: usize, offset: u64) {
         let (file, seen) = self.file(name);
         let bytes = PAGE_BYTES - offset % PAGE_BYTES;
@@ -378,13 +387,14 @@ impl Thread {
         self.set_holding(self.shared.holding.get() - 1);
     }
 
-    /// Reads through a reader, which holds a page from its first line to its end.
+    /// Reads through a reader, which pins a page from its first line to its end.
     fn stream(&mut self, place: ScenarioRead, line: u64) {
         self.set_holding(self.shared.holding.get() + 1);
         self.stream_on(place, line);
         self.set_holding(self.shared.holding.get() - 1);
     }
 
+    /// Reads a range line by line through a reader.
     fn stream_on(&mut self, (name, offset, bytes): ScenarioRead, line: u64) {
         let (file, seen) = self.file(name);
         let mut reader = file.reader();
@@ -408,7 +418,7 @@ impl Thread {
                     return;
                 }
             };
-            // The rest of a page may have been lent some time ago.
+            // The rest of a page may have been pinned some time ago.
             let taken = (part.len() as u64).min(line);
             let is_fresh = at == offset || at.is_multiple_of(PAGE_BYTES);
             if is_fresh {
@@ -419,6 +429,7 @@ impl Thread {
         }
     }
 
+    /// Reads several ranges in a batch, and checks that shared bytes do not change.
     fn batch(&mut self, places: &[ScenarioRead], waits: usize, beside: Option<ScenarioRead>) {
         let mut batch = self.shared.path.batch();
         let mut begun = Vec::new();
@@ -459,6 +470,7 @@ impl Thread {
         }
     }
 
+    /// Polls several reads, with buffers and wakers that may panic.
     fn futures(&mut self, places: &[ScenarioRead], polls: u64, fuse: u64) {
         let bell = Arc::new(TaskWaker { task: self.world.task(), fuse: AtomicU64::new(fuse) });
         let waker = Waker::from(Arc::clone(&bell));
@@ -490,7 +502,7 @@ impl Thread {
                     Ok(Poll::Pending) => continue,
                     Ok(Poll::Ready((result, buffer))) => match result {
                         Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => {
-                            // There is no thread for the reactor.
+                            // The reactor's thread could not be started.
                             if self.shared.scenario.settings.refuse_thread_part == 0 {
                                 self.world.wrong(format!("{error} of {begun:?}"));
                             }
@@ -509,6 +521,7 @@ impl Thread {
         }
     }
 
+    /// Checks the statistics of the path.
     fn stats(&self) {
         let stats = self.shared.path.stats();
         let settings = &self.shared.scenario.settings;
@@ -524,6 +537,7 @@ impl Thread {
 }
 
 impl Guard {
+    /// Checks that the guard's bytes have not changed.
     fn let_go(self) {
         if *self.guard != self.bytes[..] {
             let world = world().expect("a guard goes in its world");
@@ -532,11 +546,11 @@ impl Guard {
     }
 }
 
-/// A read that is awaited.
+/// A future in progress.
 struct Demand {
     place: ScenarioRead,
     seen: VisibleVersions,
-    /// From the first poll on.
+    /// Set by the first poll.
     begun: Option<Begun>,
     read: ReadFuture<PanickingBuffer>,
 }

@@ -1,4 +1,5 @@
-//! What happens in a run, as plain data: settings of the path, files, and for each thread what it does. A seed draws it.
+//! A run as plain data: settings of the path, files, and the actions of each thread, drawn from a
+//! seed.
 
 use readpath_core::splitmix;
 use readpath_core::unit::PAGE_BYTES;
@@ -8,56 +9,56 @@ use super::paged::{MappingTouch, Paged};
 use super::server::SimulatedServer;
 use crate::path::Coherence;
 
-/// What a run is of.
+/// Description of a run.
 #[derive(Clone, Debug)]
 pub struct Scenario {
-    /// From which the schedule is drawn.
+    /// Seed of the schedule.
     pub seed: u64,
-    /// How the path is built, and how the threads take turns.
+    /// Options of the path, and of the schedule.
     pub settings: Settings,
-    /// The files' lengths in bytes.
+    /// Lengths of the files in bytes.
     pub files: Vec<u64>,
-    /// What goes wrong.
+    /// Faults.
     pub faults: Faults,
-    /// The server that the one file is on; none: it is one of this machine.
+    /// Server of the only file; `None` for files of this machine.
     pub server: Option<SimulatedServer>,
-    /// What each thread does, one after the other.
+    /// Actions of each thread, in order.
     pub threads: Vec<Vec<Action>>,
 }
 
-/// How the path is built, and how the threads take turns.
+/// Options of the path, and of the schedule.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Memory for pages, in pages.
     pub memory_pages: u64,
-    /// Those of them that guards may hold.
+    /// Number of these pages that guards may pin.
     pub held_pages: u64,
-    /// The readahead law.
+    /// Readahead policy.
     pub readahead: &'static str,
-    /// The scheduler.
+    /// Scheduler.
     pub scheduler: &'static str,
-    /// The reclaim law.
+    /// Eviction policy.
     pub eviction: &'static str,
-    /// Requests in the storage at once.
+    /// Queue depth of the storage.
     pub depth: u32,
-    /// Whether threads carry requests of their own by themselves.
+    /// True if threads may execute their own requests.
     pub lets_carry: bool,
-    /// When files are looked at.
+    /// Time at which files are checked for changes.
     pub coherence: Coherence,
-    /// One of so many steps hands on to another thread.
+    /// One step of this number switches to another thread.
     pub switch_part: u64,
-    /// One of so many stops a thread for a while; 0: none.
+    /// One step of this number stops a thread for a while; 0 for none.
     pub freeze_part: u64,
-    /// One of so many threads is refused by the system; 0: none.
+    /// One thread start of this number fails; 0 for none.
     pub refuse_thread_part: u64,
-    /// The memory that the threads touch; none: they read files.
+    /// Memory that the threads touch; `None` if they read files.
     pub paged: Option<Paged>,
 }
 
-/// A place to be read: file, offset, bytes.
+/// A range to read: file, offset, bytes.
 pub type ScenarioRead = (usize, u64, u64);
 
-/// Something that a thread does.
+/// An action of a thread.
 #[derive(Clone, Debug)]
 pub enum Action {
     /// Reads into one buffer.
@@ -66,41 +67,43 @@ pub enum Action {
     ReadVectored(ScenarioRead),
     /// Takes a guard on the page of a byte, and keeps it.
     Hold(usize, u64),
-    /// Gives the guard back that was taken first.
+    /// Drops the oldest guard.
     LetGo,
-    /// Has a range be read ahead.
+    /// Prefetches a range.
     Prefetch(ScenarioRead),
-    /// Gives advice of that number.
+    /// Gives advice by number.
     Advise(usize, u8),
-    /// Drops what is cached of a range.
+    /// Invalidates the cached pages of a range.
     Invalidate(ScenarioRead),
-    /// Takes a handle with a stream of its own.
+    /// Opens another handle with its own readahead state.
     Reopen(usize),
-    /// Opens the file by its name anew.
+    /// Opens the file again by its name.
     Open(usize),
-    /// Looks whether it has changed.
+    /// Checks the file for changes.
     Revalidate(usize),
-    /// Reads a stream of so many lines of so many bytes through a reader.
+    /// Reads a range through a reader, in lines of this number of bytes.
     Stream(ScenarioRead, u64),
-    /// Reads many together, waits for some of them, and gives the rest up; with a read beside while one is lent.
+    /// Reads several ranges in a batch, waits for this number of them, and abandons the rest. The
+    /// last range is read while a result is shared.
     Batch(Vec<ScenarioRead>, usize, Option<ScenarioRead>),
-    /// Awaits reads together; gives them up after so many polls, if not 0. The third number: after so many calls the
-    /// buffer panics, and wakers as well; 0: never.
+    /// Polls several reads as futures. Abandons them after the second number of polls, unless it is
+    /// 0. The buffers and wakers panic at the call given by the third number; 0 for never.
     Futures(Vec<ScenarioRead>, u64, u64),
-    /// Asks for what was counted.
+    /// Reads the counters.
     Stats,
-    /// Somebody else writes pages: file, first, count.
+    /// Another program writes pages: file, first page, number.
     Write(usize, u64, u64),
-    /// Somebody else cuts the file, or makes it longer.
+    /// Another program truncates or extends the file.
     Resize(usize, u64),
-    /// Somebody else puts another file in its place.
+    /// Another program replaces the file.
     Replace(usize, u64),
-    /// Does nothing for so many microseconds.
+    /// Waits for this number of microseconds.
     Pause(u64),
-    /// Touches memory whose faults are served.
+    /// Touches memory with served faults.
     Touch(MappingTouch),
 }
 
+/// Random numbers from a seed.
 pub(super) struct Draw(pub(super) u64);
 
 impl Draw {
@@ -112,23 +115,24 @@ impl Draw {
         all[self.below(all.len() as u64) as usize]
     }
 
-    /// A part of so many, in one of three scenarios.
+    /// Returns one of `parts` in one scenario of three, otherwise 0.
     pub(super) fn part(&mut self, parts: &[u64]) -> u64 {
         if self.below(3) == 0 { self.one_of(parts) } else { 0 }
     }
 }
 
 impl Scenario {
-    /// That of a seed, with about so many actions in all.
+    /// Draws a scenario from a seed, with about `actions` actions in all.
     pub fn of(seed: u64, actions: u64) -> Scenario {
         Scenario::drawn(seed, actions, false)
     }
 
-    /// The same with one file, of a server.
+    /// Draws a scenario with one file on a server.
     pub fn served(seed: u64, actions: u64) -> Scenario {
         Scenario::drawn(seed, actions, true)
     }
 
+    /// Draws a scenario over local files, or over one file on a server.
     fn drawn(seed: u64, actions: u64, is_served: bool) -> Scenario {
         let mut draw = Draw(splitmix::mixed(seed ^ 0x5ce4_a510));
         let memory_pages = draw.one_of(&[2, 3, 4, 6, 8, 12, 16, 24, 40, 64]);
@@ -177,7 +181,8 @@ impl Scenario {
         });
         let server = is_served.then(|| server(&mut draw, files[0], is_quiet, changes_files));
         if is_served {
-            // What others change of it is seen when it is looked for again, and the connection never dies for good.
+            // The file's changes are visible when it is looked up again, and the connection never
+            // dies permanently.
             settings.coherence = Coherence::WhenOpened;
             faults.dies_after = 0;
         }
@@ -194,13 +199,14 @@ fn length(draw: &mut Draw) -> u64 {
     }
 }
 
-/// The kinds of actions that there are in a run, of so many, a bit for each. Most runs are about some alone: what is drawn rarely
-/// would else be in no one's way.
+/// Draws the kinds of actions of a run, one bit for each of `of` kinds. Most runs use only a few
+/// kinds: otherwise rare actions would hardly interact.
 pub(super) fn kinds(draw: &mut Draw, of: u64) -> u64 {
     (0..3).map(|_| 1 << draw.below(of)).sum::<u64>() | draw.below(1 << of)
 }
 
-/// What a few threads do, that share so many actions; `thread` draws what one of them does, so many.
+/// Draws the actions of a few threads, `actions` in all. `thread` draws a number of actions of one
+/// thread.
 pub(super) fn threads(
     draw: &mut Draw,
     actions: u64,
@@ -210,6 +216,7 @@ pub(super) fn threads(
     (0..count).map(|_| thread(draw, 1 + actions / count)).collect()
 }
 
+/// Draws the faults of the storage.
 pub(super) fn faults(draw: &mut Draw, files: &[u64]) -> Faults {
     let mut bad = Vec::new();
     if draw.below(3) == 0 {
@@ -234,19 +241,20 @@ pub(super) fn faults(draw: &mut Draw, files: &[u64]) -> Faults {
     }
 }
 
+/// Draws a server with its faults.
 fn server(draw: &mut Draw, bytes: u64, is_quiet: bool, changes_files: bool) -> SimulatedServer {
     let (repeat_ms, timeouts) = match is_quiet {
-        // Nothing takes so long that it were repeated.
+        // No answer takes long enough for a repetition.
         true => (draw.one_of(&[1_000, 5_000]), draw.one_of(&[10, 12])),
         false => (draw.one_of(&[10, 30, 100, 300, 1_000]), draw.one_of(&[1, 2, 5])),
     };
     let read_bytes_max = match draw.below(4) {
-        // Blocks of several changes would else be in one page.
+        // Otherwise blocks of several changes could be in one page.
         0 if changes_files => 512,
         0 => 300 + draw.below(5_000),
         _ => 1 << (12 + draw.below(9)),
     };
-    // As many READs as are made in a moment, also where each is answered late.
+    // Limits the number of READs, so that a run ends soon even if each answer is late.
     let read_bytes_max = read_bytes_max.max((bytes / 50).next_multiple_of(BLOCK));
     let mut server = SimulatedServer {
         rsize: (1 + draw.below(40)) * PAGE_BYTES,
@@ -263,13 +271,14 @@ fn server(draw: &mut Draw, bytes: u64, is_quiet: bool, changes_files: bool) -> S
         for fault in server.faults() {
             *fault = draw.part(&[3, 10, 40, 150]);
         }
-        // Each costs a time-out, in which all who wait look after it again and again.
+        // Each costs a timeout, in which all waiting threads check for completions many times.
         server.silent *= 4;
         server.hangs *= 20;
     }
     server
 }
 
+/// Draws a range of a file.
 fn place(draw: &mut Draw, files: &[u64]) -> ScenarioRead {
     let file = draw.below(files.len() as u64) as usize;
     let offset = match draw.below(4) {
@@ -289,6 +298,7 @@ fn place(draw: &mut Draw, files: &[u64]) -> ScenarioRead {
     (file, offset, bytes)
 }
 
+/// Draws one action of the selected kinds.
 fn action(draw: &mut Draw, files: &[u64], kinds: u64, changes_files: bool) -> Action {
     loop {
         let kind = draw.below(20);

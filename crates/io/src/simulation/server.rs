@@ -1,9 +1,9 @@
-//! The NFS server of a simulated run: what it answers to a call, by the layouts of RFC 1813, RFC 5531 and RFC 4506; and
-//! what a bad one says.
+//! The NFS server of a simulated run: its answers by the layouts of RFC 1813, RFC 5531 and RFC
+//! 4506, and the answers of a faulty server.
 //!
-//! A file's bytes and attributes are those of the [disk](super::disk) when the server looks at the call, which may be
-//! long before the answer comes. A server that lies within a right answer is not among those that are simulated:
-//! nothing in the protocol lets a client know.
+//! A file's bytes and attributes are taken from the [disk](super::disk) when the server handles the
+//! call, possibly long before the answer arrives. Servers that lie within a valid answer are not
+//! simulated, because the protocol gives a client no means to detect this.
 
 use readpath_core::unit::PAGE_BYTES;
 
@@ -11,26 +11,27 @@ use super::disk::BLOCK;
 use super::network::LAST;
 use super::world::World;
 
-/// How a server is talked to, and what goes wrong there and on the way: each is one of so many, and never if it is 0.
+/// Options of the server, and frequencies of its faults. A value n means one event of n; 0 means
+/// never.
 #[derive(Clone, Debug, Default)]
 pub struct SimulatedServer {
-    /// The largest READ that is asked for, in bytes.
+    /// Largest READ that the client requests, in bytes.
     pub rsize: u64,
-    /// The largest READ that it takes, in bytes.
+    /// Largest READ that the server accepts, in bytes.
     pub read_bytes_max: u64,
-    /// Calls at once.
+    /// Number of simultaneous calls.
     pub slots: u64,
-    /// After how many milliseconds a call is repeated.
+    /// Milliseconds after which a call is repeated.
     pub repeat_ms: u64,
-    /// After how many it fails.
+    /// Milliseconds after which a call fails.
     pub timeout_ms: u64,
-    /// Whether calls come from a reserved port, if one is to be had.
+    /// True if calls come from a reserved port, if one is available.
     pub from_reserved: bool,
-    /// Whether the file's name is a symbolic link.
+    /// True if the file's name is a symbolic link.
     pub is_linked: bool,
-    /// Whether an answer that brings less than was asked for ends anywhere, and not between blocks.
+    /// True if a short answer may end at any byte, and not only between blocks.
     pub has_odd_parts: bool,
-    /// An answer comes in several fragments.
+    /// An answer has several fragments.
     pub fragments: u64,
     /// A connection is cut in the middle of an answer.
     pub cuts: u64,
@@ -38,18 +39,18 @@ pub struct SimulatedServer {
     pub refuses: u64,
     /// A call is never answered.
     pub silent: u64,
-    /// From a call on none is answered, and no connection made, for seconds.
+    /// From a call on, no call is answered and no connection made for seconds.
     pub hangs: u64,
     /// An answer comes twice.
     pub twice: u64,
-    /// An answer can't be understood.
+    /// An answer cannot be decoded.
     pub garbles: u64,
-    /// Bytes come that are no answer, or none to a call of ours.
+    /// Bytes arrive that are no answer, or no answer to a call of the client.
     pub strange: u64,
 }
 
 impl SimulatedServer {
-    /// The URL of the run's file.
+    /// URL of the run's file.
     pub(super) fn url(&self) -> String {
         let SimulatedServer { rsize, slots, repeat_ms, timeout_ms, .. } = self;
         let source = if self.from_reserved { "reserved" } else { "any" };
@@ -59,13 +60,13 @@ impl SimulatedServer {
         )
     }
 
-    /// Whether a call can be without an answer in the time that it has; one takes some tens of milliseconds.
+    /// True if a call may get no answer in time. A call normally takes some tens of milliseconds.
     pub(super) fn may_be_late(&self) -> bool {
         let parts = [self.cuts, self.refuses, self.silent, self.hangs, self.garbles, self.strange];
         self.repeat_ms < 1_000 || parts.iter().any(|&part| part > 0)
     }
 
-    /// All that goes wrong.
+    /// All fault frequencies.
     pub(super) fn faults(&mut self) -> [&mut u64; 8] {
         let SimulatedServer {
             fragments,
@@ -93,7 +94,7 @@ const REGULAR: u32 = 1;
 const DIRECTORY_KIND: u32 = 2;
 const LINK_KIND: u32 = 5;
 
-/// A call, taken apart.
+/// A decoded call.
 struct RpcCall<'a> {
     xid: u32,
     program: u32,
@@ -130,7 +131,7 @@ impl<'a> RpcCall<'a> {
     }
 }
 
-/// Writes what is answered.
+/// Encodes an answer.
 #[derive(Default)]
 struct AnswerWriter(Vec<u8>);
 
@@ -156,7 +157,7 @@ impl AnswerWriter {
     }
 }
 
-/// The handle of a file; those of some are longer.
+/// Handle of a file. Handles of some files are longer.
 fn handle(inode: u32) -> Vec<u8> {
     let mut handle = inode.to_be_bytes().to_vec();
     handle.resize(4 + 20 * (inode as usize % 4), 7);
@@ -164,7 +165,7 @@ fn handle(inode: u32) -> Vec<u8> {
 }
 
 impl World {
-    /// What the server answers to a call, as it goes out.
+    /// Answer of the server to a call, as it is sent.
     pub(super) fn answer(&self, server: &SimulatedServer, record: &[u8]) -> Vec<u8> {
         let mut call = RpcCall::of(record);
         let xid = call.xid;
@@ -173,7 +174,7 @@ impl World {
         let mut answer = AnswerWriter::of(&[xid, 1, 0, 0, 0, 0]);
         if self.one_of(faults.fails) {
             match self.below(4) {
-                // No such program; a fault of the system; denied.
+                // Unknown program; system error; denied.
                 0 => answer = AnswerWriter::of(&[xid, 1, 0, 0, 0, 1]),
                 1 => answer = AnswerWriter::of(&[xid, 1, 0, 0, 0, 5]),
                 2 => answer = AnswerWriter::of(&[xid, 1, 1, 1, 2]),
@@ -191,7 +192,7 @@ impl World {
         }
         let mut ends = vec![answer.len()];
         if self.one_of(server.fragments) {
-            // None is empty.
+            // No fragment is empty.
             ends.extend((0..self.below(4)).map(|_| 1 + self.below(answer.len() as u64) as usize));
             ends.sort_unstable();
             ends.dedup();
@@ -207,6 +208,7 @@ impl World {
         sent
     }
 
+    /// Results of a call without faults.
     fn results(&self, server: &SimulatedServer, call: &mut RpcCall<'_>) -> AnswerWriter {
         let mut results = AnswerWriter::default();
         match (call.program, call.procedure) {
@@ -269,6 +271,7 @@ impl World {
         results
     }
 
+    /// Results of a READ.
     fn read(
         &self,
         server: &SimulatedServer,
@@ -323,15 +326,16 @@ impl World {
                 (REGULAR, u64::from(inode), place.bytes, place.changes as u32)
             }
         };
-        // Kind, mode, links, owner, group; length, what it takes; device; file system and number; times.
+        // Kind, mode, links, owner, group; length, used bytes; device; file system and number;
+        // times.
         to.add(&[kind, 0o644, 1, 1, 1]).long(bytes).long(bytes).add(&[0, 0]).long(1).long(number);
         to.add(&[1_000_000, 0, 1_000_000, changes, 1_000_000, changes]);
     }
 
-    /// Makes an answer one that can't be understood.
+    /// Makes an answer undecodable.
     fn garble(&self, answer: &mut Vec<u8>, is_read: bool) {
         const RESULTS: usize = 24;
-        /// More than the largest READ that is asked for.
+        /// Larger than the largest READ that the client requests.
         const MORE_BYTES: u32 = 200_000;
         let put = |answer: &mut Vec<u8>, at: usize, word: u32| {
             answer.resize(answer.len().max(at + 4), 0);
@@ -342,16 +346,17 @@ impl World {
                 .get(at..at + 4)
                 .map_or(0, |word| u32::from_be_bytes(word.try_into().expect("four")))
         };
-        // Where the count stands, behind the attributes if there are any; then the end, and the count again.
+        // Offset of the count, behind the attributes if there are any; then the end flag, and the
+        // count again.
         let count_at = RESULTS + 8 + if word(answer, RESULTS + 4) == 1 { 84 } else { 0 };
         let has_data = is_read
             && word(answer, 8) == 0
             && answer.len() > count_at + 12
             && word(answer, RESULTS) == 0;
         match self.below(if has_data { 8 } else { 5 }) {
-            // A status that there isn't.
+            // An undefined status.
             0 => put(answer, RESULTS, 9_999),
-            // No reply; arguments that can't be understood.
+            // No reply; arguments that cannot be decoded.
             1 => put(answer, 4, 0),
             2 => {
                 put(answer, 8, 0);
@@ -360,11 +365,11 @@ impl World {
             // Cut off.
             3 => answer.truncate(answer.len() - 4),
             4 => answer.truncate(1 + self.below(RESULTS as u64) as usize),
-            // Counts that contradict each other, an end that is neither, more than was asked for.
+            // Contradictory counts, an invalid end flag, more bytes than requested.
             5 => put(answer, count_at, word(answer, count_at) ^ 4),
             6 => put(answer, count_at + 4, 2),
             _ => {
-                // Which is there as well, or isn't.
+                // The additional bytes are present, or not.
                 let count = word(answer, count_at) + MORE_BYTES;
                 put(answer, count_at, count);
                 put(answer, count_at + 8, count);
@@ -374,7 +379,7 @@ impl World {
         }
     }
 
-    /// Bytes that are no answer to a call, to come before or behind one.
+    /// Bytes that are no answer to a call, sent before an answer.
     pub(super) fn strange(&self, answer: &[u8]) -> Vec<u8> {
         let any = |count: u64| (0..count).map(|_| self.below(1 << 32) as u32).collect::<Vec<u32>>();
         let words = match self.below(5) {
@@ -386,7 +391,8 @@ impl World {
                 }
                 return other;
             }
-            // A record that is too long for any answer, one of nothing, one that swallows what comes.
+            // A record that is too long for any answer, one of zeros, one that swallows the
+            // following bytes.
             1 => vec![LAST | 5_000_000],
             2 => vec![0; 1 + self.below(5) as usize],
             3 => vec![self.below(200) as u32],
@@ -400,7 +406,7 @@ impl World {
     }
 }
 
-/// The file of a handle.
+/// File of a handle.
 fn inode(handle: &[u8]) -> u32 {
     u32::from_be_bytes(*handle.first_chunk().expect("a handle of ours"))
 }

@@ -1,24 +1,24 @@
-//! A scenario that fails, made shorter: threads, actions and faults are left out as long as it goes on failing.
+//! Shortens a scenario that fails: removes threads, actions and faults while it still fails.
 //!
-//! What is left out moves everything after it to another place in the schedule. So each shorter one is tried with some
-//! schedules, and is taken if one of them fails.
+//! A removal changes the schedule of everything after it. Each shorter scenario is therefore tried
+//! with several schedules, and accepted if one of them fails.
 
 use super::scenario::{Action, Scenario};
 use super::world::Report;
 
-/// With so many schedules each shorter scenario is tried.
+/// Number of schedules for each shorter scenario.
 const SCHEDULES: u64 = 40;
 
-/// What runs a scenario.
+/// Function that runs a scenario.
 type ScenarioRunner<'a> = &'a dyn Fn(&Scenario) -> Report;
 
 impl Scenario {
-    /// The shortest that was found to fail as this one does, and what it came to.
+    /// Returns the shortest scenario that was found to fail, with its report.
     pub fn shrunk(&self) -> (Scenario, Report) {
         self.shrunk_by(&Scenario::run)
     }
 
-    /// The same where `run` runs it, and says what is wrong.
+    /// Like [`shrunk`](Scenario::shrunk), with a separate function that runs a scenario.
     pub fn shrunk_by(&self, run: ScenarioRunner<'_>) -> (Scenario, Report) {
         let mut best = (self.clone(), run(self));
         loop {
@@ -32,7 +32,7 @@ impl Scenario {
         }
     }
 
-    /// How many actions and faults there are.
+    /// Number of actions, threads and faults.
     fn size(&self) -> usize {
         let faults = &self.faults;
         let parts = [
@@ -55,7 +55,7 @@ impl Scenario {
             + of_server
     }
 
-    /// The first of some schedules with which it fails.
+    /// Returns the first of several schedules with which it fails.
     fn fails(&self, run: ScenarioRunner<'_>) -> Option<(Scenario, Report)> {
         (0..SCHEDULES).find_map(|more| {
             let scenario = Scenario { seed: self.seed.wrapping_add(more), ..self.clone() };
@@ -64,6 +64,7 @@ impl Scenario {
         })
     }
 
+    /// Removes faults while the scenario still fails.
     fn without_faults(self, report: Report, run: ScenarioRunner<'_>) -> (Scenario, Report) {
         let mut best = (self.clone(), report);
         let changes: [fn(&mut Scenario); 13] = [
@@ -97,6 +98,7 @@ impl Scenario {
         best
     }
 
+    /// Removes threads and actions while the scenario still fails.
     fn without_actions(self, report: Report, run: ScenarioRunner<'_>) -> (Scenario, Report) {
         let mut best = (self, report);
         let mut thread = 0;
@@ -128,7 +130,7 @@ impl Scenario {
         best
     }
 
-    /// The same with fewer reads in each batch and each group of futures.
+    /// Removes reads from each batch and each group of futures.
     fn with_fewer_places(
         self,
         thread: usize,

@@ -1,9 +1,9 @@
-//! Some hundred runs, the rules that a run keeps, and what runs have found.
+//! Some hundred runs, the rules of a run, and the failures found by earlier runs.
 
 use super::world::{Turns, World};
 use super::*;
 
-/// Runs what takes a few milliseconds, and nothing is wrong.
+/// Runs a scenario for a few milliseconds, and asserts that it does not fail.
 fn run(scenario: Scenario) -> Report {
     let report = scenario.run();
     assert_eq!(report.failure, None, "seed {}", scenario.seed);
@@ -16,21 +16,22 @@ fn every_read_is_right_whoever_comes_in_between() {
     assert!((0..300).map(steps).sum::<u64>() > 300_000);
 }
 
-/// The same through the client of NFS, whose server is refused, slow, silent, cut off and hostile.
+/// Through the NFS client, with a server that refuses, delays, drops, cuts and lies.
 #[test]
 fn every_read_of_a_servers_file_is_right() {
     let steps = |seed| run(Scenario::served(seed, 60)).steps;
     assert!((0..300).map(steps).sum::<u64>() > 100_000);
 }
 
-/// Mappings and regions: every byte that is touched is right, whoever comes in between and whatever fails.
+/// Mappings and regions: each touched byte is right, for any order of threads and any failures.
 #[test]
 fn every_touch_of_memory_is_right() {
     let steps = |seed| run(Scenario::paged(seed, 40)).steps;
     assert!((0..120).map(steps).sum::<u64>() > 120_000);
 }
 
-/// Windows that are lent to the kernel's own mapping: they show the file, and so does what comes back; and enough are lent.
+/// Windows delegated to the kernel's own mapping show the file, as do the pages after their return.
+/// Enough windows are delegated.
 #[test]
 fn every_touch_of_what_is_lent_is_right() {
     let pages = |seed| run(Scenario::lent(seed, 40)).lent_pages;
@@ -66,12 +67,12 @@ fn what_was_found_is_right_with_other_schedules_too() {
     }
 }
 
-/// The alarm rings: errors that nobody has any reason to expect are found, and by few actions.
+/// Test of the model: unexpected errors are found, and few actions reproduce them.
 #[test]
 fn a_run_that_is_wrong_is_found_and_made_short() {
     let seen = (0..50).find_map(|seed| {
         let mut scenario = Scenario::of(seed, 60);
-        // Pages that can't be read, and that the model knows nothing of.
+        // Unreadable pages that the model does not know.
         scenario.faults.fails = 0;
         scenario.faults.bad.clear();
         scenario.faults.unknown = 3;
@@ -82,7 +83,7 @@ fn a_run_that_is_wrong_is_found_and_made_short() {
     assert!(report.failure.is_some() && actions <= 3, "{shorter}");
 }
 
-/// What a task does that isn't right, in a world without files.
+/// Failure of a task in a world without files.
 fn failure_of(main: impl FnOnce() + 'static) -> String {
     let turns = Turns { switch_part: 4, freeze_part: 0, refuse_thread_part: 0 };
     let disk = disk::Disk::new(&[], Faults::default());
@@ -105,7 +106,7 @@ fn whoever_never_comes_to_an_end_is_found() {
     assert!(failure_of(dozes).starts_with("it doesn't come to an end: 0 waits"));
 }
 
-/// By hand: 20 pages of 4 KiB are 81,920 bytes, and there are half as many.
+/// By hand: 20 pages of 4 KiB are 81,920 bytes, and the device has half of that.
 #[test]
 fn a_region_says_how_long_its_device_has_to_be() {
     let made = || {
@@ -119,9 +120,10 @@ fn a_region_says_how_long_its_device_has_to_be() {
     assert!(told.contains("40960") && told.contains("81920"), "{told}");
 }
 
-/// As long as the scenarios are drawn as they were then, these found something: 2,008,107 a batch that waited for its
-/// own lock, since the last handle of a file went with what it had asked for; the last two, among a million, a file that
-/// stayed open, for the scheduler kept the device for a process that had ended before its last request was back.
+/// Seeds that found a failure with the scenarios of that time. 2,008,107: a batch waited for its
+/// own lock, because it held the last handle of a file. The last two, among a million: a file
+/// stayed open, because the scheduler kept the device for a process that had ended before its last
+/// request returned.
 #[test]
 fn seeds_that_found_something() {
     for (seed, actions) in

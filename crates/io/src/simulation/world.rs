@@ -1,9 +1,11 @@
-//! The world of one simulated run: its tasks, of which one runs at a time, its time, and what is to come.
+//! The world of one simulated run: its tasks, of which one runs at a time, its time, and its future
+//! events.
 //!
-//! A *task* is what is a thread elsewhere, with a stack of its own; all tasks of a world run on one thread of the
-//! system. Wherever threads could come in each other's way (a lock, a condition, a sleep, an atomic access of what is
-//! shared) the seed decides who goes on: such a place is a *step*. Time is virtual: it moves on by less than a
-//! microsecond a turn, and, when everybody sleeps, to the next event. So a run depends on its seed alone.
+//! A *task* corresponds to a thread and has its own stack. All tasks of a world run on one thread
+//! of the system. At each point where threads could interact (a lock, a condition variable, a
+//! sleep, an atomic access of shared data) the seed decides the next task. Each such point is a
+//! *step*. Time is virtual: it advances by less than a microsecond per turn, and to the next event
+//! if all tasks sleep. A run therefore depends on its seed alone.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -20,43 +22,46 @@ use super::disk::{Answered, Disk};
 use super::memory::Memory;
 use super::network::{Network, NetworkMove};
 
-/// Names a task of a world.
+/// Identifies a task of a world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct TaskId(pub(crate) u32);
 
-/// How the seed decides.
+/// Frequencies of the seed's decisions.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Turns {
-    /// One of so many steps hands on to another task; 0: none that needn't.
+    /// One step of this number switches to another task; 0 for no voluntary switch.
     pub(crate) switch_part: u64,
-    /// One of so many steps stops the task for up to three seconds, as a debugger or a busy machine does; 0: none.
+    /// One step of this number stops the task for up to three seconds, as a debugger or a busy
+    /// machine does; 0 for none.
     pub(crate) freeze_part: u64,
-    /// One of so many threads is refused; 0: none.
+    /// One thread start of this number fails; 0 for none.
     pub(crate) refuse_thread_part: u64,
 }
 
-/// What a run came to.
+/// Result of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// How many steps it took.
+    /// Number of steps.
     pub steps: u64,
-    /// How long it took, in nanoseconds of its own time.
+    /// Duration in nanoseconds of virtual time.
     pub ns: u64,
-    /// How many pages were lent to the kernel's own mapping of the file, and how many taken back.
+    /// Number of pages delegated to the kernel's own mapping of the file, and of pages taken back.
     pub lent_pages: (u64, u64),
-    /// A hash of all that was decided and read: equal hashes, equal runs.
+    /// Hash of all decisions and bytes. Equal hashes mean equal runs.
     pub hash: u64,
-    /// What went wrong, if anything did.
+    /// Failure, if any.
     pub failure: Option<String>,
 }
 
-/// A run that takes longer hangs: its events are milliseconds apart, the latest some seconds.
+/// Longest virtual time of a run in nanoseconds, and maximum number of steps. A longer run hangs,
+/// because its events are milliseconds apart, and at most some seconds.
 const NS_MAX: u64 = 3_600 * 1_000_000_000;
 const STEPS_MAX: u64 = 2_000_000;
-/// Far more than a read takes, in a build without optimization.
+/// Size of a task's stack in bytes: far more than a read needs without optimization.
 const STACK_BYTES: usize = 256 << 10;
 
-/// What somebody sleeps for, beside addresses of locks and conditions.
+/// Wait keys of parked, joining and stopped tasks. Other keys are addresses of locks and condition
+/// variables.
 const PARKED: usize = 0x100;
 const JOINING: usize = 0x200;
 const FROZEN: usize = 0x300;
@@ -68,18 +73,19 @@ enum ThreadState {
     Done,
 }
 
+/// A task with its stack.
 struct WorldTask {
     state: ThreadState,
     coroutine: Option<Coroutine<(), (), ()>>,
-    /// Set by the task itself when it begins.
+    /// Set by the task itself when it starts.
     yielder: *const Yielder<(), ()>,
-    /// Of `unpark`, before the task parks.
+    /// True after `unpark` of a task that is not parked.
     has_token: bool,
-    /// Whether the last sleep was ended by somebody.
+    /// True if the last sleep ended by a wake-up and not by its timeout.
     is_woken: bool,
-    /// How many locks it has.
+    /// Number of locks that the task holds.
     locks: i32,
-    /// Which of its actions it does, from 1.
+    /// Number of its current action, from 1.
     action: usize,
 }
 
@@ -87,17 +93,19 @@ struct WorldTask {
 pub(crate) struct World {
     random: Cell<u64>,
     start: Instant,
+    /// Virtual time in nanoseconds.
     ns: Cell<u64>,
     steps: Cell<u64>,
     hash: Cell<u64>,
     turns: Turns,
+    /// Number of the running task.
     running: Cell<u32>,
     tasks: RefCell<Vec<WorldTask>>,
-    /// By the time at which they come.
+    /// By time, then by order of creation.
     events: RefCell<BTreeMap<(u64, u64), WorldEvent>>,
     events_made: Cell<u64>,
     failure: RefCell<Option<String>>,
-    /// Says more of a run that doesn't come to its end.
+    /// Describes the engine's state for a run that does not end.
     pub(super) witness: RefCell<Option<Box<dyn Fn() -> String>>>,
     pub(super) disk: RefCell<Disk>,
     pub(super) network: RefCell<Network>,
@@ -109,18 +117,18 @@ thread_local! {
     static STACKS: RefCell<Vec<DefaultStack>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The world of the calling thread, if it is a task of one.
+/// World of the calling thread, if it is a task of one.
 #[inline]
 pub(crate) fn world() -> Option<Rc<World>> {
     WORLD.with(|world| world.borrow().clone())
 }
 
-/// Something that comes by itself.
+/// A timed event.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum WorldEvent {
     /// A transfer is answered.
     Answered(Answered),
-    /// Something moves on a connection.
+    /// An event on a connection.
     Moved(NetworkMove),
 }
 
@@ -136,10 +144,10 @@ impl From<NetworkMove> for WorldEvent {
     }
 }
 
-/// Ends a task that has found something wrong.
+/// Panic payload that ends a task after a failure.
 struct Wrong;
 
-/// What a caller's code panics with, where a run wants that.
+/// Panic payload of a caller's code, for deliberate panics.
 pub(super) struct Deliberate;
 
 impl World {
@@ -166,7 +174,7 @@ impl World {
         assert!(before.is_none(), "one world at a time on a thread");
         world.spawn(main);
         let run = || while world.failure.borrow().is_none() && world.turn() {};
-        // What panics here is the world itself, not what it runs.
+        // A panic here comes from the world itself, and not from a task.
         if let Err(payload) = catch_unwind(AssertUnwindSafe(run)) {
             world.failed(format!("the simulation panicked: {}", told_by(&*payload)));
         }
@@ -182,7 +190,7 @@ impl World {
         }
     }
 
-    /// Lets one task go on; false once all have ended, or something is wrong.
+    /// Resumes one task. Returns false once all have ended, or after a failure.
     fn turn(&self) -> bool {
         self.pass_events();
         let mut ready = [0u32; 64];
@@ -218,7 +226,7 @@ impl World {
         self.resume(id)
     }
 
-    /// Nobody can go on before `next`.
+    /// Advances the time to `next`, if no task is ready. Returns false if the run does not end.
     fn pass_time(&self, next: u64) -> bool {
         let waits = if next == u64::MAX {
             "nobody can go on: "
@@ -232,7 +240,7 @@ impl World {
         false
     }
 
-    /// What each task does.
+    /// Describes the state of each task.
     fn told(&self) -> String {
         let tasks = self.tasks.borrow();
         let told = tasks.iter().enumerate().map(|(id, task)| match task.state {
@@ -253,6 +261,7 @@ impl World {
         told.collect::<Vec<String>>().join(", ") + "; " + &witness
     }
 
+    /// Runs a task until it suspends or ends.
     fn resume(&self, id: u32) -> bool {
         self.running.set(id);
         let coroutine = self.tasks.borrow_mut()[id as usize].coroutine.take();
@@ -272,7 +281,7 @@ impl World {
     /// Starts a task.
     ///
     /// # Panics
-    /// There are as many as there may be.
+    /// The limit of tasks is reached.
     pub(crate) fn spawn(&self, body: Box<dyn FnOnce()>) -> TaskId {
         let stack = STACKS.with(|stacks| stacks.borrow_mut().pop()).unwrap_or_else(|| {
             DefaultStack::new(STACK_BYTES).expect("there is memory for a stack")
@@ -300,60 +309,61 @@ impl World {
         TaskId(id as u32)
     }
 
-    /// The stacks of tasks that have not ended are not unwound: what they have stays in memory.
+    /// Takes back the stacks of tasks that have not ended. These are not unwound, and their values
+    /// leak.
     fn give_stacks_back(&self) {
         for task in &mut *self.tasks.borrow_mut() {
             if let Some(mut coroutine) = task.coroutine.take() {
-                // SAFETY: it is never resumed, and nothing on its stack is looked at any more: the world ends,
-                // and what the heap has of its pointers is leaked with it.
+                // SAFETY: the task is never resumed, and its stack is no longer used: the world
+                // ends, and heap values with pointers to it leak.
                 unsafe { coroutine.force_reset() };
                 STACKS.with(|stacks| stacks.borrow_mut().push(coroutine.into_stack()));
             }
         }
     }
 
-    /// Ends the run with what is wrong; the first word counts.
+    /// Ends the run with a failure. The first one counts.
     pub(super) fn failed(&self, what: String) {
         self.failure.borrow_mut().get_or_insert(what);
     }
 
-    /// Ends the run, and the task that calls.
+    /// Ends the run with a failure, and the calling task.
     pub(super) fn wrong(&self, what: String) -> ! {
         self.failed(what);
         resume_unwind(Box::new(Wrong))
     }
 
-    /// The task that runs.
+    /// The running task.
     pub(crate) fn task(&self) -> TaskId {
         TaskId(self.running.get())
     }
 
-    /// How many locks the task that runs has.
+    /// Number of locks that the running task holds.
     pub(super) fn locks(&self) -> i32 {
         self.tasks.borrow()[self.running.get() as usize].locks
     }
 
-    /// The task that runs does its action of that number, from 1.
+    /// Records the number of the running task's action, from 1.
     pub(super) fn does(&self, action: usize) {
         self.tasks.borrow_mut()[self.running.get() as usize].action = action;
     }
 
-    /// The task that runs has so many locks more.
+    /// Adds to the number of locks that the running task holds.
     pub(crate) fn locked(&self, more: i32) {
         self.tasks.borrow_mut()[self.running.get() as usize].locks += more;
     }
 
-    /// The time, for a clock.
+    /// Current virtual time as an instant.
     pub(crate) fn now(&self) -> Instant {
         self.start + Duration::from_nanos(self.ns.get())
     }
 
-    /// The time since the start.
+    /// Virtual time since the start, in nanoseconds.
     pub(crate) fn now_ns(&self) -> u64 {
         self.ns.get()
     }
 
-    /// A number below `end`, which is not 0.
+    /// A random number below `end`, which is not 0.
     pub(super) fn below(&self, end: u64) -> u64 {
         let mut state = self.random.get();
         let drawn = splitmix::next(&mut state);
@@ -361,22 +371,23 @@ impl World {
         drawn % end
     }
 
-    /// True one of `part` times; never if that is 0.
+    /// True once in `part` calls on average; never if `part` is 0.
     pub(super) fn one_of(&self, part: u64) -> bool {
         part > 0 && self.below(part) == 0
     }
 
-    /// Whether a thread is refused now.
+    /// True if the next thread start fails.
     pub(crate) fn refuses_thread(&self) -> bool {
         self.one_of(self.turns.refuse_thread_part)
     }
 
-    /// Takes something into the hash of the run.
+    /// Adds a value to the hash of the run.
     pub(super) fn note(&self, what: u64) {
         let mixed = splitmix::mixed(self.hash.get() ^ what.wrapping_add(self.ns.get() << 8));
         self.hash.set(mixed);
     }
 
+    /// Counts a step, and ends a run with too many.
     fn count_step(&self) {
         self.steps.set(self.steps.get() + 1);
         if self.steps.get() > STEPS_MAX {
@@ -385,10 +396,11 @@ impl World {
         }
     }
 
-    /// A place where another task may go on first.
+    /// A step: another task may run first.
     #[inline]
     pub(crate) fn point(&self) {
-        // What unwinds does so alone: whether somebody panics is known of the whole thread.
+        // No switch during unwinding: the flag of a panic belongs to the whole thread of the
+        // system.
         if std::thread::panicking() {
             return;
         }
@@ -401,7 +413,7 @@ impl World {
         }
     }
 
-    /// Sleeps until woken for `key`, which is true, or until that time.
+    /// Sleeps until woken for `key`, which returns true, or until a time.
     pub(crate) fn block(&self, key: usize, until: Option<u64>) -> bool {
         let id = self.running.get() as usize;
         {
@@ -413,9 +425,11 @@ impl World {
         self.tasks.borrow()[id].is_woken
     }
 
+    /// Returns control from the running task to the world.
     fn suspend(&self) {
         let yielder = self.tasks.borrow()[self.running.get() as usize].yielder;
-        // SAFETY: the task that runs has set it, on its own stack, where it lives as long as the task.
+        // SAFETY: the running task has set the pointer to its own stack, where the value lives as
+        // long as the task.
         unsafe { (*yielder).suspend(()) };
     }
 
@@ -424,13 +438,13 @@ impl World {
         task.is_woken = true;
     }
 
-    /// Wakes all that sleep for `key`.
+    /// Wakes all tasks that sleep for `key`.
     pub(crate) fn wake_all(&self, key: usize) {
         let is_key = |task: &&mut WorldTask| matches!(task.state, ThreadState::Blocked { key: of, .. } if of == key);
         self.tasks.borrow_mut().iter_mut().filter(is_key).for_each(World::wake);
     }
 
-    /// Wakes one of those that sleep for `key`.
+    /// Wakes one task that sleeps for `key`.
     pub(crate) fn wake_one(&self, key: usize) {
         let is_key = |task: &WorldTask| matches!(task.state, ThreadState::Blocked { key: of, .. } if of == key);
         let count = self.tasks.borrow().iter().filter(|task| is_key(task)).count();
@@ -441,7 +455,7 @@ impl World {
         }
     }
 
-    /// Sleeps until unparked, or until that time; seldom for nothing.
+    /// Sleeps until unparked, until a time, or rarely spuriously.
     pub(crate) fn park(&self, until: Option<u64>) {
         self.point();
         let id = self.running.get() as usize;
@@ -451,7 +465,7 @@ impl World {
         }
     }
 
-    /// Wakes a task that is parked, or spares it the next time.
+    /// Wakes a parked task, or lets its next park return at once.
     pub(crate) fn unpark(&self, id: TaskId) {
         let task = &mut self.tasks.borrow_mut()[id.0 as usize];
         match task.state {
@@ -467,19 +481,19 @@ impl World {
         }
     }
 
-    /// Sleeps for so long.
+    /// Sleeps for a time in nanoseconds.
     pub(crate) fn pause(&self, ns: u64) {
         self.block(FROZEN, Some(self.ns.get() + ns));
     }
 
-    /// Has something come in so many nanoseconds.
+    /// Schedules an event in `ns` nanoseconds.
     pub(super) fn expect(&self, ns: u64, event: impl Into<WorldEvent>) {
         let made = self.events_made.get();
         self.events_made.set(made + 1);
         self.events.borrow_mut().insert((self.ns.get() + ns, made), event.into());
     }
 
-    /// Has come what is due.
+    /// Handles the events that are due.
     fn pass_events(&self) {
         loop {
             let mut events = self.events.borrow_mut();
@@ -499,7 +513,7 @@ impl World {
     }
 }
 
-/// What a panic says.
+/// Message of a panic.
 pub(super) fn told_by(payload: &(dyn Any + Send)) -> String {
     let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| payload.downcast_ref::<String>().cloned())

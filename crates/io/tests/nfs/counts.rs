@@ -1,4 +1,4 @@
-//! How many READs, how large, and when: counted on the wire.
+//! Number, size and time of the READs, counted on the wire.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::support::system_calls::{calls_between_marks, mark};
 const FILE_BYTES: u64 = 16 * (1 << 20) + 1234;
 const RSIZE: u64 = 32_768;
 
-/// A held reply that never comes is an error soon.
+/// Options with short timeouts: a reply that is held forever becomes an error soon.
 const SOON: &str = "repeat=3s&timeout=6s";
 
 fn serve() -> (Server, Proxy, Vec<u8>) {
@@ -26,9 +26,8 @@ fn serve() -> (Server, Proxy, Vec<u8>) {
     (server, proxy, content)
 }
 
-/// The published case: 98,304 bytes with an rsize of 32 KiB are three READs of
-/// 32 KiB, and the server, which answers none before it has all three, is not
-/// kept waiting.
+/// The published case: 98,304 bytes with an rsize of 32 KiB are three READs of 32 KiB. The server,
+/// which answers none before it has all three, does not wait.
 #[test]
 fn a_read_of_three_rsizes_is_three_reads_all_sent_before_an_answer() {
     let (_server, proxy, content) = serve();
@@ -47,7 +46,7 @@ fn a_read_of_three_rsizes_is_three_reads_all_sent_before_an_answer() {
     }
 }
 
-/// Who waits for answers where none is due would wait for good.
+/// A wait for answers that are not due would never end.
 #[test]
 fn nobody_waits_where_nothing_is_on_its_way() {
     let (_server, proxy, content) = serve();
@@ -57,23 +56,22 @@ fn nobody_waits_where_nothing_is_on_its_way() {
     rig.wait_for_nothing();
 }
 
-/// READs that bring any byte of the range.
+/// Number of READs that contain any byte of the range.
 fn touching(reads: &[(u64, u32)], offset: u64, bytes: u64) -> u64 {
     let end = (offset + bytes).min(FILE_BYTES);
     let touches = |&&(at, size): &&(u64, u32)| at < end && offset < at + u64::from(size);
     reads.iter().filter(touches).count() as u64
 }
 
-/// Whatever the law and the advice: what was asked, at any offset and of any
-/// size, is in at most ⌈n ÷ rsize⌉ + 1 READs, and the server may wait for all of
-/// them before it answers the first.
+/// For any policy and advice, a request of n bytes at any offset is in at most ⌈n ÷ rsize⌉ + 1
+/// READs. The server may wait for all of them before it answers the first.
 #[test]
 fn a_read_is_as_few_reads_as_rsize_allows_under_every_policy_and_advice() {
     let (_server, proxy, content) = serve();
     let whole = PageRange::new(0, 1 << 20);
     let mut draw = Draw(11);
     for policy in readahead::POLICIES {
-        // The law of 2003 is kept because it splits what was asked.
+        // The policy of 2003 is kept because it splits requests.
         if policy.name == "window" {
             continue;
         }
@@ -81,7 +79,7 @@ fn a_read_is_as_few_reads_as_rsize_allows_under_every_policy_and_advice() {
             let mut rig = Rig::open(proxy.port, SOON, policy.name);
             rig.advise(advice, whole);
             for turn in 0..24 {
-                // Nothing is cached: a page that was would be asked for by nobody.
+                // Empties the cache, because cached pages are not requested.
                 rig.settle();
                 rig.advise(Advice::DontNeed, whole);
                 let bytes = 1 + draw.below([100, 5_000, 98_304, 400_000][turn % 4]);
@@ -92,7 +90,8 @@ fn a_read_is_as_few_reads_as_rsize_allows_under_every_policy_and_advice() {
                 };
                 let bytes = bytes.min(FILE_BYTES - offset);
                 let fewest = bytes.div_ceil(RSIZE);
-                // The page at either end may make it one more; as many must come unanswered.
+                // The partial pages at the ends may cause one more READ. The server waits for the
+                // fewest possible number.
                 proxy.weather(Weather { hold_until: fewest as usize, ..Weather::default() });
                 rig.read(ReadAccess::Buffered, offset, bytes, 0);
                 rig.check(&content);
@@ -107,8 +106,8 @@ fn a_read_is_as_few_reads_as_rsize_allows_under_every_policy_and_advice() {
     }
 }
 
-/// A direct read costs its READs: no GETATTR, no look-up, nothing else. The
-/// length is believed for as long as the options say.
+/// A direct read makes only READs: no GETATTR, no look-up and no other call. The length is used for
+/// the time that the options say.
 #[test]
 fn attributes_are_asked_for_when_they_are_old_and_not_with_each_read() {
     let (server, proxy, content) = serve();
@@ -134,8 +133,8 @@ fn attributes_are_asked_for_when_they_are_old_and_not_with_each_read() {
     assert_eq!(procedures, [1], "one GETATTR");
 }
 
-/// `rsize` is what the server prefers, or the option's, in whole pages; no READ
-/// is larger, and none of a large request is smaller without need.
+/// `rsize` is the server's preference or the option, in whole pages. No READ is larger, and no READ
+/// of a large request is smaller without need.
 #[test]
 fn rsize_is_the_servers_unless_the_option_says_otherwise() {
     let (_server, proxy, content) = serve();
@@ -149,7 +148,7 @@ fn rsize_is_the_servers_unless_the_option_says_otherwise() {
     }
 }
 
-/// No more calls are in flight than there are slots; the others follow.
+/// The number of calls in flight never exceeds the slots. The other calls follow.
 #[test]
 fn slots_bound_the_calls_in_flight() {
     let (_server, proxy, content) = serve();
@@ -164,7 +163,7 @@ fn slots_bound_the_calls_in_flight() {
     assert!(waited, "a fifth call went out before an answer: {calls:?}");
 }
 
-/// The law of 2003 with its readahead off: 24 READs of 4 KiB, each awaited.
+/// The policy of 2003 without readahead: 24 READs of 4 KiB, each awaited.
 #[test]
 fn the_policy_that_splits_makes_a_read_of_each_page() {
     let (_server, proxy, content) = serve();
@@ -178,8 +177,8 @@ fn the_policy_that_splits_makes_a_read_of_each_page() {
     assert!(calls.iter().enumerate().all(|(at, call)| call.answered_before == at));
 }
 
-/// A law is told between which times an answer came. Who slept until it did knows it; who looked at once knows that it
-/// came since the last look.
+/// The policy receives the earliest and latest time of an answer's arrival. After a sleep for the
+/// answer, the earliest is the start of the sleep. Without a sleep, it is the last receive.
 #[test]
 fn an_answer_that_was_slept_for_came_after_the_sleep_began() {
     let (_server, proxy, content) = serve();
@@ -194,7 +193,7 @@ fn an_answer_that_was_slept_for_came_after_the_sleep_began() {
         let is_known = |one: &Completion| asleep <= one.not_before && one.not_before <= one.at;
         assert!(came.len() == 1 && came.iter().all(is_known), "{came:?} after {asleep:?}");
     }
-    // On a busy machine one may take long; not each.
+    // On a busy machine one of them may take long, but not each.
     let mut has_found = false;
     for at in 0..5 {
         rig.read(ReadAccess::Direct, at * RSIZE, RSIZE, 0);
@@ -208,13 +207,13 @@ fn an_answer_that_was_slept_for_came_after_the_sleep_began() {
     assert!(has_found);
 }
 
-/// Of an answer that lies there whole, one readv(2) brings the head and one all of the data, and what it is behind needs no look:
-/// two system calls, and no sleep.
+/// For an answer that has arrived completely, one readv(2) reads the head and one the data, and no
+/// check follows: two system calls without a sleep.
 #[test]
 fn an_answer_that_is_there_is_taken_in_by_two_system_calls() {
     let (_server, proxy, content) = serve();
     let mut seen = Vec::new();
-    // On a busy machine it isn't there each time.
+    // On a busy machine the answer may be late.
     for _ in 0..5 {
         let calls = calls_between_marks(|| {
             let mut rig = Rig::open(proxy.port, SOON, "none");

@@ -1,5 +1,5 @@
-//! What networks and servers do, and what a reader sees of it: right bytes, or
-//! an error for exactly the reads concerned, in time.
+//! Faults of networks and servers, and their effect on a reader: right bytes, or an error for
+//! exactly the affected reads, in time.
 
 use std::time::{Duration, Instant};
 
@@ -15,10 +15,10 @@ use crate::support::content;
 
 const FILE_BYTES: u64 = 8 * (1 << 20) + 1234;
 
-/// Gives up a silent connection after 100 ms, a call after 10 s.
+/// Options: a silent connection is replaced after 100 ms, and a call fails after 10 s.
 const OPTIONS: &str = "rsize=32768&repeat=100ms&timeout=10s";
 
-/// No test is to take so long, were it even at a tenth of its speed.
+/// Liveness limit of a test, even at a tenth of its speed.
 const HANG: Duration = Duration::from_secs(120);
 
 fn serve() -> (Server, Proxy, Vec<u8>) {
@@ -28,7 +28,7 @@ fn serve() -> (Server, Proxy, Vec<u8>) {
     (server, proxy, content)
 }
 
-/// Reads of all sorts, several at once; every byte is the file's.
+/// Makes several reads of different kinds at once, and checks each byte.
 fn read_all_sorts(rig: &mut Rig, content: &[u8], turns: u32, seed: u64) {
     let begun = Instant::now();
     let mut draw = Draw(seed);
@@ -47,7 +47,7 @@ fn read_all_sorts(rig: &mut Rig, content: &[u8], turns: u32, seed: u64) {
     assert!(begun.elapsed() < HANG);
 }
 
-/// Whatever the network does to the replies, the bytes are right.
+/// The bytes are right after any treatment of the replies.
 #[test]
 fn bytes_are_right_in_every_weather() {
     let (_server, proxy, content) = serve();
@@ -91,14 +91,14 @@ fn replies_in_the_wrong_order_find_their_reads() {
     let mut rig = Rig::open(proxy.port, OPTIONS, "none");
     proxy.weather(Weather { reverse: 8, ..Weather::default() });
     for turn in 0..10 {
-        // Eight READs, answered the other way round.
+        // Eight READs, answered in reverse order.
         rig.read(ReadAccess::Buffered, turn * (512 << 10), 256 << 10, 0);
         rig.check(&content);
     }
     assert_eq!(proxy.reads().len(), 80, "none was asked for twice");
 }
 
-/// Killed with READs in flight, and restarted after a while: the run completes.
+/// The server is killed with READs in flight and restarted after a while: the run completes.
 #[test]
 fn a_server_that_is_killed_and_restarted_costs_time_and_nothing_else() {
     let content = content(FILE_BYTES as usize);
@@ -122,8 +122,8 @@ fn a_server_that_is_killed_and_restarted_costs_time_and_nothing_else() {
     assert!(traffic.connections > 1, "{traffic:?}");
 }
 
-/// A server that is gone for good: an error, after the time-out and not much
-/// later, also for the many reads that follow.
+/// A server that is gone permanently: an error soon after the timeout, also for the many reads that
+/// follow.
 #[test]
 fn a_server_that_stays_away_is_an_error_in_time() {
     let (mut server, proxy, _) = serve();
@@ -137,7 +137,8 @@ fn a_server_that_stays_away_is_an_error_in_time() {
     }
     let told = rig.one(0, 1).unwrap_err().to_string();
     assert!(told.contains("did not answer in time"), "{told}");
-    // Once the whole time-out, then each the short one; tried again in parts.
+    // The first read waits for the whole timeout, and later ones for the short one. Failed reads
+    // are repeated in parts.
     assert!(begun.elapsed() > Duration::from_millis(600));
     assert!(begun.elapsed() < HANG);
     server.restart();
@@ -188,7 +189,7 @@ fn stale_refused_and_shrunk_are_told_as_such() {
     rig.advise(Advice::DontNeed, whole);
     assert!(rig.one(900_000, 50_000).unwrap() == content[900_000..950_000]);
     assert!(matches!(rig.one(980_000, 50_000), Err(ReadError::Shrunk { .. })));
-    // And then all is well again.
+    // Without faults, reads succeed again.
     set(Faults::default());
     rig.advise(Advice::DontNeed, whole);
     assert!(rig.one(980_000, 50_000).unwrap() == content[980_000..1_030_000]);
@@ -200,7 +201,7 @@ fn a_server_that_asks_to_come_later_is_asked_later() {
     let mut rig = Rig::open(proxy.port, OPTIONS, "none");
     *server.faults.lock().unwrap() = Faults { jukebox: 5, ..Faults::default() };
     assert!(rig.one(0, 98_304).unwrap() == content[..98_304]);
-    // Each asks again under another transaction id.
+    // Each repetition has another transaction id.
     let mut xids: Vec<u32> = proxy.calls().iter().map(|call| call.xid).collect();
     xids.dedup();
     assert!(proxy.reads().len() >= 3 + 5);
@@ -216,7 +217,7 @@ fn a_server_that_brings_less_is_asked_for_the_rest() {
     assert!(rig.one(FILE_BYTES - 5, 100).unwrap() == content[content.len() - 5..]);
 }
 
-/// Reads that are withdrawn or abandoned leave nothing behind.
+/// Cancelled and abandoned reads leave nothing behind.
 #[test]
 fn a_storage_is_dropped_with_reads_in_flight() {
     let (_server, proxy, _) = serve();

@@ -1,4 +1,4 @@
-//! `File::open("nfs://…")`: the same file API, over the wire.
+//! `File::open("nfs://…")`: the same file API over the wire.
 
 use std::io::Read;
 use std::time::Duration;
@@ -28,7 +28,7 @@ fn a_file_on_a_server_is_read_as_one_here() {
     let mut all = Vec::new();
     file.reader().read_to_end(&mut all).unwrap();
     assert!(all == content);
-    // Once more: from memory.
+    // The second read comes from memory.
     proxy.weather(Weather::default());
     let mut buffer = vec![0; 100_000];
     file.read_exact_at(&mut buffer, 12_345).unwrap();
@@ -52,7 +52,7 @@ fn a_read_with_random_advice_is_three_reads_sent_before_an_answer() {
     assert_eq!(reads, [0, 1, 2].map(|at| ((4 << 20) + at * 32_768, 32_768)));
 }
 
-/// Threads share one connection; one of them sleeps for all.
+/// Threads share one connection, and one of them sleeps for all.
 #[test]
 fn threads_read_one_file_through_delays_and_broken_connections() {
     let (_server, proxy, content, url) = serve();
@@ -108,7 +108,7 @@ fn an_empty_file_is_opened_and_reads_as_empty() {
     assert_eq!(file.reader().read_to_end(&mut Vec::new()).unwrap(), 0);
     file.advise(Advice::WillNeed);
     assert!(!file.revalidate().unwrap());
-    // And what grows is found.
+    // A file that has grown is found.
     server.faults.lock().unwrap().grown_bytes = 70_000;
     assert!(file.revalidate().unwrap());
     let mut all = Vec::new();
@@ -148,7 +148,7 @@ fn a_file_that_changed_on_its_server_is_read_afresh_when_it_is_revalidated() {
     assert_eq!(first(&file), 0, "it goes on as it is");
 }
 
-/// While other threads read, and sleep for the same socket.
+/// Other threads read, and sleep for the same socket.
 #[test]
 fn a_file_is_revalidated_while_it_is_read() {
     let (_server, proxy, content, url) = serve();
@@ -175,7 +175,7 @@ fn a_file_is_revalidated_while_it_is_read() {
     assert!(begun.elapsed() < Duration::from_secs(60), "no answer was slept through");
 }
 
-/// A reader sees why by the kind of the error.
+/// The kind of the error shows the cause.
 #[test]
 fn a_failed_read_is_of_the_kind_that_std_io_has_for_it() {
     use std::io::ErrorKind;
@@ -187,7 +187,7 @@ fn a_failed_read_is_of_the_kind_that_std_io_has_for_it() {
         (Faults { is_refused: true, ..Faults::default() }, ErrorKind::PermissionDenied),
         (Faults { shrunk_bytes: Some(0), ..Faults::default() }, ErrorKind::UnexpectedEof),
         (Faults { broken: Some(0..FILE_BYTES), ..Faults::default() }, ErrorKind::Other),
-        // Later, and later again, until the time is over.
+        // Postponed repeatedly until the timeout.
         (Faults { jukebox: u32::MAX, ..Faults::default() }, ErrorKind::TimedOut),
     ] {
         *server.faults.lock().unwrap() = faults;

@@ -1,7 +1,7 @@
-//! Files of nfs-ganesha, a server that many run, beside what libnfs reads of it.
+//! Files of nfs-ganesha, a widely used server, compared with libnfs.
 //!
-//! The server wants a port mapper, whose port is the machine's only one: so all of it runs in
-//! namespaces of its own (network, mounts, processes), which end with the test.
+//! The server needs a port mapper, whose port exists only once per machine. Everything therefore
+//! runs in separate namespaces (network, mounts, processes), which end with the test.
 
 use std::io::{ErrorKind, Read};
 use std::os::unix::fs::symlink;
@@ -12,8 +12,8 @@ use readpath::{File, OpenFileError};
 
 use crate::support::content;
 
-/// Starts port mapper and server, and becomes the command behind `--` once the server listens.
-/// 77: it does not.
+/// Starts the port mapper and the server, and executes the command behind `--` once the server
+/// listens. Exit status 77: the server does not start.
 const SERVE: &str = r#"
 ip link set lo up && mount -t tmpfs tmpfs /run && mkdir /run/rpcbind && mount -t proc proc /proc || exit 77
 rpcbind -w || exit 77
@@ -29,7 +29,7 @@ shift
 
 const BYTES: usize = 20 * (1 << 20) + 777;
 
-/// A folder that goes when the test ends.
+/// A folder that is removed when the test ends.
 struct Export(PathBuf);
 
 impl Drop for Export {
@@ -131,7 +131,7 @@ fn beside_the_server() {
     let mut byte = [0];
     file.read_exact_at(&mut byte, 9_000).unwrap();
     assert!(!file.revalidate().unwrap());
-    // In place, and by another file of the name.
+    // Changed in place, and then replaced by another file.
     let other: Vec<u8> = whole.iter().map(|byte| !byte).collect();
     std::fs::write(export.join("file"), &other[..50_000]).unwrap();
     assert!(file.revalidate().unwrap());

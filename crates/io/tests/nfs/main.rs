@@ -1,4 +1,4 @@
-//! Files on a real NFS server, over a wire that is watched.
+//! Files on a real NFS server, through a proxy that observes the wire.
 
 #[path = "../support/mod.rs"]
 mod support;

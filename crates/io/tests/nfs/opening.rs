@@ -1,4 +1,4 @@
-//! What can't be opened, and what is said about it.
+//! Files that cannot be opened, and the error messages.
 
 use std::net::TcpListener;
 
@@ -62,7 +62,7 @@ fn links_are_followed_within_the_export() {
         assert_eq!(open(&format!("{at}/{path}")), Ok(5_000), "{path}");
     }
     assert_eq!(open(&format!("{at}/folder/up")), Ok(5_000));
-    // Linux follows forty.
+    // Linux follows forty links.
     assert_eq!(open(&format!("{at}/chain-39")), Ok(5_000));
     for (path, words, errno) in [
         ("chain-40", "more than 40 symbolic links (ELOOP)", libc::ELOOP),
@@ -81,7 +81,7 @@ fn links_are_followed_within_the_export() {
     }
 }
 
-/// As `std::fs` tells of a file here, so `std::io` tells of a server's.
+/// `std::io` error kinds of a server's file are the same as for a local file.
 #[test]
 fn an_error_is_of_the_kind_that_std_io_has_for_it() {
     use std::io::ErrorKind;
@@ -122,14 +122,14 @@ fn nobody_there_is_told_at_once() {
     assert_eq!(told, NfsError::Connect { address: free, errno: libc::ECONNREFUSED });
 }
 
-/// A server of something else, and one that says nothing: within the time-out.
+/// A server of another protocol, and a silent one: an error within the timeout.
 #[test]
 fn who_does_not_speak_nfs_is_told_within_the_timeout() {
     use std::io::{Read, Write};
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     let other = std::thread::spawn(move || {
-        // Each connection gets an answer of another protocol, until one asks for an end.
+        // Answers each connection with another protocol, until one sends "end".
         for client in listener.incoming() {
             let mut client = client.unwrap();
             let mut asked = [0; 3];

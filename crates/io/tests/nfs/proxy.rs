@@ -1,5 +1,5 @@
-//! A proxy between client and server that reads the wire with a parser of its
-//! own: it counts what is called, and does to the replies what networks do.
+//! A proxy between client and server with its own parser. It counts the calls, and treats the
+//! replies as networks do.
 
 use std::collections::HashSet;
 use std::io::{Read, Write};
@@ -15,20 +15,20 @@ pub struct Call {
     pub xid: u32,
     pub program: u32,
     pub procedure: u32,
-    /// Of a READ: its offset and its size.
+    /// Offset and size of a READ.
     pub read: Option<(u64, u32)>,
-    /// How many READs had been answered when it came.
+    /// Number of READs answered before it came.
     pub answered_before: usize,
 }
 
-/// What is done to replies; `every` counts replies to READs, 0: never.
+/// Treatment of replies. The `every` fields count replies to READs; 0 means never.
 #[derive(Clone, Debug, Default)]
 pub struct Weather {
-    /// Replies to READs wait until so many READs have come.
+    /// Number of READs that must arrive before any is answered.
     pub hold_until: usize,
-    /// Each reply arrives so much later.
+    /// Delay of each reply.
     pub delay: Duration,
-    /// Replies arrive the other way round, as many at a time.
+    /// Number of replies that are collected and sent in reverse order.
     pub reverse: usize,
     /// A reply comes twice.
     pub double_every: usize,
@@ -40,7 +40,7 @@ pub struct Weather {
     pub garble_every: usize,
     /// The connection breaks in the middle of a reply.
     pub cut_every: usize,
-    /// Records come in fragments of so many bytes.
+    /// Size of the fragments of a record in bytes.
     pub fragment_bytes: usize,
 }
 
@@ -62,7 +62,7 @@ struct Shared {
     streams: Mutex<Vec<TcpStream>>,
 }
 
-/// The proxy; it ends when this is dropped.
+/// The proxy. It ends when this is dropped.
 pub struct Proxy {
     pub port: u16,
     shared: Arc<Shared>,
@@ -70,7 +70,7 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// In front of a server on loopback.
+    /// Starts a proxy for a server on loopback.
     pub fn to(server_port: u16) -> Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -82,7 +82,7 @@ impl Proxy {
                     return;
                 }
                 let client = client.unwrap();
-                // A server that is down: the connection breaks.
+                // If the server is down, the connection breaks.
                 let Ok(server) = TcpStream::connect(("127.0.0.1", server_port)) else { continue };
                 carry(client, server, &theirs);
             }
@@ -90,23 +90,23 @@ impl Proxy {
         Proxy { port, shared, accepting: Some(accepting) }
     }
 
-    /// Changes the weather, and forgets what was seen.
+    /// Changes the treatment of replies, and resets the records.
     pub fn weather(&self, weather: Weather) {
         let mut wire = self.shared.wire.lock().unwrap();
         *wire = Wire { weather, ..Wire::default() };
     }
 
-    /// All calls since the weather was changed.
+    /// All calls since the last change of the weather.
     pub fn calls(&self) -> Vec<Call> {
         self.shared.wire.lock().unwrap().calls.clone()
     }
 
-    /// The READs among them: offset and size.
+    /// Offset and size of the READs among the calls.
     pub fn reads(&self) -> Vec<(u64, u32)> {
         self.calls().iter().filter_map(|call| call.read).collect()
     }
 
-    /// How many connections were made since the weather was changed.
+    /// Number of connections since the last change of the weather.
     pub fn connections(&self) -> usize {
         self.shared.wire.lock().unwrap().connections
     }
@@ -169,7 +169,7 @@ fn carry(client: TcpStream, server: TcpStream, shared: &Arc<Shared>) {
     std::thread::spawn(move || answer(server, &answered, &sender));
 }
 
-/// Takes the server's replies, and sends them on through the weather.
+/// Receives the server's replies, and forwards them through the weather.
 fn answer(mut server: TcpStream, shared: &Shared, out: &mpsc::Sender<(Instant, Vec<u8>, bool)>) {
     let mut turned: Vec<Vec<u8>> = Vec::new();
     while let Some(mut record) = record(&mut server) {
@@ -192,7 +192,7 @@ fn answer(mut server: TcpStream, shared: &Shared, out: &mpsc::Sender<(Instant, V
             continue;
         }
         if is_turn(weather.truncate_every) {
-            // Somewhere behind the transaction id, another place each time.
+            // At varying offsets behind the transaction id.
             let left = 4 + number * 101 % (record.len() - 4);
             record.truncate(left / 4 * 4);
         }
@@ -228,7 +228,7 @@ fn answer(mut server: TcpStream, shared: &Shared, out: &mpsc::Sender<(Instant, V
     }
 }
 
-/// Writes a call down.
+/// Records a call.
 fn note(shared: &Shared, record: &[u8]) {
     let mut wire = shared.wire.lock().unwrap();
     assert_eq!((word(record, 4), word(record, 8)), (0, 2), "a call of RPC version 2");
@@ -255,7 +255,7 @@ fn word(bytes: &[u8], at: usize) -> u32 {
     u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap())
 }
 
-/// The next record, its fragments joined; none when the stream ends.
+/// The next record with its fragments joined; `None` at the end of the stream.
 fn record(stream: &mut TcpStream) -> Option<Vec<u8>> {
     let mut whole = Vec::new();
     loop {
@@ -271,7 +271,7 @@ fn record(stream: &mut TcpStream) -> Option<Vec<u8>> {
     }
 }
 
-/// A record in fragments of so many bytes; 0: in one.
+/// A record in fragments of `fragment_bytes` bytes; 0 for one fragment.
 fn marked(record: &[u8], fragment_bytes: usize) -> Vec<u8> {
     let size = if fragment_bytes == 0 { record.len().max(1) } else { fragment_bytes };
     let count = record.len().div_ceil(size).max(1);

@@ -1,4 +1,4 @@
-//! A file on a server, under the machine: reads that are started together, and what they give.
+//! A machine over a file on a server: starts several reads at once, and collects their results.
 
 use std::collections::BTreeMap;
 
@@ -18,26 +18,27 @@ use crate::support::device::Device;
 const PAGE: usize = PAGE_BYTES as usize;
 const MEMORY_BYTES: u64 = 4 << 20;
 const CACHE_FRAMES: u32 = (MEMORY_BYTES / PAGE_BYTES) as u32;
-/// Behind the cache's frames, those of one direct read for each tag.
+/// Number of direct reads at once. Each tag has a buffer of this many frames behind the cache's
+/// frames.
 const BUFFERS: u32 = 16;
 const BUFFER_FRAMES: u32 = 256;
 
-/// Finds `data/file` behind this port; `options` as in a URL.
+/// Finds `data/file` on the server of this port, with the options of a URL.
 pub fn find(port: u16, options: &str) -> Result<NfsTarget, NfsError> {
     let url = NfsUrl::parse(&format!("nfs://127.0.0.1:{port}/data/file?{options}")).unwrap();
     NfsTarget::open(&url, Clock::start())
 }
 
-/// A file that is open, under a law.
+/// An open file with a machine and a readahead policy.
 pub struct Rig {
     machine: Machine,
     desk: Desk,
     handle: HandleId,
-    /// By tag: what was asked.
+    /// Offset and length of each read, by tag.
     asked: BTreeMap<u64, (u64, u64)>,
 }
 
-/// Has requests carried, and keeps what reads gave.
+/// Executes requests and collects the results of reads.
 struct Desk {
     device: Device<NfsStorage>,
     ended: Vec<(u64, Result<Vec<u8>, ReadError>)>,
@@ -90,7 +91,7 @@ impl Driver for Desk {
 }
 
 impl Rig {
-    /// Opens `data/file` behind this port, under a law.
+    /// Opens `data/file` on the server of this port, with a readahead policy.
     pub fn open(port: u16, options: &str, policy: &str) -> Rig {
         let url = NfsUrl::parse(&format!("nfs://127.0.0.1:{port}/data/file?{options}")).unwrap();
         let clock = Clock::start();
@@ -119,12 +120,12 @@ impl Rig {
         self.desk.device.now()
     }
 
-    /// What the storage has completed since this was last asked.
+    /// Completions of the storage since the last call.
     pub fn take_completions(&mut self) -> Vec<Completion> {
         std::mem::take(&mut self.desk.came)
     }
 
-    /// Starts a read; its tag is free until it is finished.
+    /// Starts a read. Its tag must not be in use.
     pub fn read(&mut self, access: ReadAccess, offset: u64, bytes: u64, tag: u64) {
         let transfer = Transfer { handle: self.handle, process: ProcessId(0), offset, bytes, tag };
         self.machine.read(self.desk.device.now(), access, transfer).unwrap();
@@ -139,7 +140,7 @@ impl Rig {
         while self.machine.turn(self.desk.device.now(), &mut self.desk) {}
     }
 
-    /// Takes in what comes.
+    /// Waits for completions, and processes them.
     fn wait(&mut self) {
         let until = self.machine.next_wake();
         let is_demand = until.is_some() || self.machine.meter().in_device() > 0;
@@ -147,13 +148,13 @@ impl Rig {
         self.desk.device.wait(until).unwrap();
     }
 
-    /// Has the requests of what was started on their way, and waits for none of them.
+    /// Sends the requests of started reads without waiting for them.
     pub fn send(&mut self) {
         self.turn();
         self.desk.device.flush().unwrap();
     }
 
-    /// Runs until all reads have ended; gives each result, with its bytes.
+    /// Runs until all reads have ended, and returns their results with their bytes.
     pub fn finish(&mut self) -> Vec<(u64, Result<Vec<u8>, ReadError>)> {
         loop {
             self.turn();
@@ -165,7 +166,7 @@ impl Rig {
         }
     }
 
-    /// Runs until nothing is on its way any more, read ahead or not.
+    /// Runs until no request is in flight, including prefetches.
     pub fn settle(&mut self) {
         self.turn();
         while self.machine.meter().in_device() > 0 {
@@ -174,13 +175,13 @@ impl Rig {
         }
     }
 
-    /// Waits without end, where nothing is on its way: comes back at once.
+    /// Waits without a limit while nothing is in flight: this returns at once.
     pub fn wait_for_nothing(&mut self) {
         self.settle();
         self.desk.device.wait(None).unwrap();
     }
 
-    /// All that was started ends with the file's bytes.
+    /// Finishes all reads and compares their bytes with the file.
     pub fn check(&mut self, content: &[u8]) {
         let asked = self.asked.clone();
         for (tag, result) in self.finish() {
@@ -192,14 +193,14 @@ impl Rig {
         }
     }
 
-    /// One read, buffered, alone.
+    /// One buffered read alone.
     pub fn one(&mut self, offset: u64, bytes: u64) -> Result<Vec<u8>, ReadError> {
         self.read(ReadAccess::Buffered, offset, bytes, 0);
         self.finish().remove(0).1
     }
 }
 
-/// Numbers below a bound, from a seed.
+/// Random numbers from a seed.
 pub struct Draw(pub u64);
 
 impl Draw {

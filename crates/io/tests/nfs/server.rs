@@ -1,5 +1,5 @@
-//! A real NFS server on loopback, of another project (`nfs3_server`), over files
-//! that the test makes and faults that it sets.
+//! A real NFS server of another project (`nfs3_server`) on loopback, over files and faults set by
+//! the test.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
@@ -15,7 +15,7 @@ use nfs3_types::nfs3::{
 };
 use nfs3_types::xdr_codec::Opaque;
 
-/// What goes wrong on the server, from when it is set.
+/// Faults of the server, from the time they are set.
 #[derive(Clone, Debug, Default)]
 pub struct Faults {
     /// The file's handle is stale.
@@ -24,24 +24,24 @@ pub struct Faults {
     pub is_refused: bool,
     /// READs that touch these bytes fail.
     pub broken: Option<Range<u64>>,
-    /// So many READs are told to come later.
+    /// Number of READs that are postponed.
     pub jukebox: u32,
-    /// A READ brings at most so many bytes, without being at the end.
+    /// Maximum number of bytes of a READ, without the end of the file.
     pub short_bytes: Option<u32>,
-    /// The file has shrunk to so many bytes.
+    /// Reduced length of the file in bytes.
     pub shrunk_bytes: Option<u64>,
-    /// So often the file has been changed: its times go on, and its first byte.
+    /// Number of changes of the file. They show in its times and its first byte.
     pub changes: u32,
-    /// The name `file` is another file's.
+    /// The name `file` refers to another file.
     pub is_replaced: bool,
-    /// No name is there any more.
+    /// All names are gone.
     pub is_removed: bool,
-    /// So many bytes of the file `empty`, which all are 5.
+    /// Length of the file `empty` in bytes. All its bytes are 5.
     pub grown_bytes: u64,
 }
 
-/// What the server serves as `/data`: `file` (given bytes), the same again as
-/// `folder/file`, `empty`, `secret`, and the symbolic links of [`LINKS`].
+/// Files of the server in `/data`: `file` (given bytes), the same file as `folder/file`, `empty`,
+/// `secret`, and the symbolic links of [`LINKS`].
 struct FrameCache {
     content: Arc<Vec<u8>>,
     faults: Arc<Mutex<Faults>>,
@@ -54,7 +54,7 @@ const FILE: u64 = 3;
 const EMPTY: u64 = 4;
 const SUCCESSOR: u64 = 5;
 
-/// Symbolic links of the root, and `folder/up`; the first has the number after `FIRST_LINK`.
+/// Symbolic links of the root, and `folder/up`. Their numbers start at `FIRST_LINK`.
 pub const LINKS: [(&str, &str); 13] = [
     ("to-file", "file"),
     ("to-folder", "./folder"),
@@ -72,7 +72,7 @@ pub const LINKS: [(&str, &str); 13] = [
 ];
 const FIRST_LINK: u64 = 100;
 
-/// How many links lead in a chain, from `chain-N` to `chain-0`, which is the file.
+/// First number of a chain of links, from `chain-N` to `chain-0`, which leads to the file.
 const CHAIN: u64 = 1000;
 
 impl FrameCache {
@@ -208,7 +208,7 @@ impl NfsReadFileSystem for FrameCache {
             rtmax: 1 << 20,
             rtpref: self.read_bytes,
             rtmult: 4096,
-            // libnfs refuses less, though it only reads.
+            // libnfs rejects smaller values, although it only reads.
             wtmax: 1 << 20,
             wtpref: 1 << 20,
             wtmult: 4096,
@@ -220,7 +220,7 @@ impl NfsReadFileSystem for FrameCache {
     }
 }
 
-/// Nothing is ever written; without this the server would not ask us for FSINFO.
+/// The tests write nothing. Without this implementation the server would not ask for FSINFO.
 impl NfsFileSystem for FrameCache {
     fn capabilities(&self) -> VFSCapabilities {
         VFSCapabilities::ReadOnly
@@ -295,7 +295,7 @@ impl NfsFileSystem for FrameCache {
     }
 }
 
-/// A running server; it and its connections end when this is dropped.
+/// A running server. It ends with its connections when this is dropped.
 pub struct Server {
     runtime: Option<tokio::runtime::Runtime>,
     pub port: u16,
@@ -304,11 +304,11 @@ pub struct Server {
     read_bytes: u32,
 }
 
-/// The generation of its handles, so that they outlive a restart.
+/// Generation of its handles, so that they outlive a restart.
 const GENERATION: u64 = 77;
 
 impl Server {
-    /// Serves `/data/file` with these bytes; prefers READs of `read_bytes`.
+    /// Serves `/data/file` with these bytes, and prefers READs of `read_bytes`.
     pub fn start(content: Vec<u8>, read_bytes: u32) -> Server {
         let mut server = Server {
             runtime: None,
@@ -321,14 +321,14 @@ impl Server {
         server
     }
 
-    /// Kills it: connections break, the port refuses.
+    /// Stops the server: connections break, and the port refuses new ones.
     pub fn kill(&mut self) {
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_timeout(std::time::Duration::from_secs(5));
         }
     }
 
-    /// Starts it again on the same port.
+    /// Starts the server again on the same port.
     pub fn restart(&mut self) {
         self.kill();
         self.run();

@@ -1,4 +1,4 @@
-//! Every order of events of a few threads, by `loom`.
+//! Runs a few threads through every order of events with `loom`.
 
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
@@ -12,8 +12,8 @@ impl Atomics for Loom {
     type Word = loom::sync::atomic::AtomicU32;
     type Key = loom::sync::atomic::AtomicU64;
 
-    /// `loom` takes sequentially consistent accesses for acquire and release ones,
-    /// and knows the one order of all only of fences.
+    /// `loom` treats sequentially consistent accesses as acquire and release, and models the total
+    /// order only for fences.
     fn fence() {
         loom::sync::atomic::fence(SeqCst);
     }
@@ -24,16 +24,16 @@ word!(loom::sync::atomic::AtomicU64, u64);
 
 const FILE: FileId = FileId(0);
 
-/// Every order in which threads are interrupted three times at the most: the
-/// faults of this kind that are known need two (Musuvathi and Qadeer, 2007).
+/// Runs `events` in every order with at most three preemptions. The known faults of this kind need
+/// two (Musuvathi and Qadeer, 2007).
 fn in_every_order(events: impl Fn() + Sync + Send + 'static) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(3);
     model.check(events);
 }
 
-/// One frame, whose content is the number of its page. `loom` finds it if
-/// anybody looks at the frame while it is written to.
+/// One frame whose content is the number of its page. `loom` detects a read of the frame during a
+/// write.
 struct Cache {
     index: PageIndex<Loom>,
     frame: UnsafeCell<u64>,
@@ -41,7 +41,7 @@ struct Cache {
 }
 
 impl Cache {
-    /// Page 1 is lent.
+    /// Page 1 is shared.
     fn new() -> Arc<Cache> {
         Cache::with_slots(2)
     }
@@ -53,11 +53,11 @@ impl Cache {
     }
 
     fn content(&self) -> u64 {
-        // SAFETY: `loom` checks it.
+        // SAFETY: `loom` checks the accesses.
         self.frame.with(|page| unsafe { *page })
     }
 
-    /// Copies a page; what it gives is that page or nothing.
+    /// Copies a page and asserts that a hit returns that page's content.
     fn copy(&self, page: u64) {
         let Some(reading) = self.index.sign_in(FILE, page, page as usize) else { return };
         if self.index.look_up(&reading, FILE, page, true).is_some() {
@@ -80,7 +80,7 @@ impl Cache {
         }
     }
 
-    /// Gives the frame to another page, if it can be had.
+    /// Gives the frame to another page, if it is not in use.
     fn evict(&self, page: u64) -> bool {
         let is_had = self.index.recall(0);
         if is_had {
@@ -90,14 +90,13 @@ impl Cache {
     }
 
     fn fill(&self, page: u64) {
-        // SAFETY: `loom` checks it.
+        // SAFETY: `loom` checks the accesses.
         self.frame.with_mut(|frame| unsafe { *frame = page });
         self.index.lend(FILE, page, &[FrameId(0)], 0);
     }
 }
 
-/// With one slot the second reader may find it taken, or sign in where the first
-/// was a moment ago.
+/// With one slot, the second reader may find it occupied, or sign in directly after the first.
 #[test]
 fn a_copy_is_of_the_page_that_was_asked_while_frames_change_hands() {
     for slots in [1, 2] {
@@ -109,13 +108,13 @@ fn a_copy_is_of_the_page_that_was_asked_while_frames_change_hands() {
             });
             cache.evict(2);
             readers.into_iter().for_each(|reader| reader.join().unwrap());
-            // Refused or not, it can be had now, and was not lost.
+            // After an attempt that failed or not, the frame is free and was not lost.
             assert!(cache.evict(3), "nobody is there any more");
         });
     }
 }
 
-/// Page 2 is in another frame: whoever is refused the one takes the other.
+/// Page 2 is in another frame, which a thread takes if the first frame is refused.
 #[test]
 fn who_is_refused_one_frame_takes_another_and_waits_for_nobody() {
     in_every_order(|| {
@@ -137,7 +136,7 @@ fn who_is_refused_one_frame_takes_another_and_waits_for_nobody() {
     });
 }
 
-/// Page 17 is of the next group: who moves on to it is seen there.
+/// Page 17 belongs to the next group. A reader that moves on to it is visible there.
 #[test]
 fn who_moves_on_to_another_group_is_seen_there() {
     in_every_order(|| {
@@ -158,8 +157,8 @@ fn who_moves_on_to_another_group_is_seen_there() {
     });
 }
 
-/// A page is forgotten while somebody copies it and somebody else holds it: its frame is
-/// filled when both are done with it.
+/// A page is invalidated while one thread copies it and another pins it. Its frame is filled when
+/// both have finished.
 #[test]
 fn what_is_forgotten_is_not_filled_while_somebody_copies() {
     in_every_order(|| {
@@ -169,7 +168,7 @@ fn what_is_forgotten_is_not_filled_while_somebody_copies() {
             loom::thread::spawn(move || take(&cache, 1))
         });
         let mut copies = cache.index.forget(0);
-        // One look, and another when the copy is over for sure.
+        // One check now, and another when the copy is certainly over.
         let is_over = cache.index.are_over(&mut copies);
         let is_free = is_over && cache.index.forgotten(0);
         if is_free {
@@ -216,20 +215,19 @@ fn a_forgotten_page_is_returned_exactly_once() {
         }
         holders.into_iter().for_each(|holder| holder.join().unwrap());
         assert_eq!(*cache.returned.lock().unwrap(), 1);
-        // Now it is free, and is filled again.
+        // The frame is free and is filled again.
         cache.fill(3);
         assert_eq!(cache.index.hold(FILE, 3, false), Hold::Held(0));
         assert!(!cache.index.release(0));
     });
 }
 
-/// Two frames in one chain: a reader of one is never led astray for good by
-/// the other's comings and goings.
+/// Two frames in one chain: changes of the other entry never mislead a reader permanently.
 #[test]
 fn a_chain_that_changes_gives_a_miss_at_the_worst() {
     in_every_order(|| {
         let index = Arc::new(PageIndex::<Loom>::of_words(2, 1));
-        // The same place in a group, in a table of one group.
+        // Both have the same position in a group, in a table of one group.
         index.lend(FILE, 0, &[FrameId(0)], 0);
         index.lend(FILE, 16, &[FrameId(1)], 0);
         let reader = {

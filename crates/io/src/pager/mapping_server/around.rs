@@ -1,10 +1,12 @@
-//! Which pages are mapped when one is touched, and how.
+//! Selection and mapping of the pages around a touched one.
 //!
-//! The law in words. A page with the readahead mark is left, for its touch is what the readahead law wants to hear of. With the
-//! first page of a run the others are mapped up to the mark, in the middle of what was read ahead; with one behind it as many as
-//! the program has touched on its other side. So a run takes a fault for each doubling at the most, and how far it went is
-//! known to a half. What the program has used before, or has said that it will use, is mapped as far as it is there. What is
-//! mapped is taken for used from then on: nobody will hear of its uses.
+//! Rules: a page with the readahead mark is never mapped early, because the readahead policy must
+//! learn of its touch. The first page of a run is mapped together with the prefetched pages up to
+//! the mark, which is in the middle of the prefetched range. A later page is mapped with as many
+//! pages as the program has touched on its other side. A run therefore causes at most one fault per
+//! doubling, and its length is known within a factor of two. Pages that the program has used
+//! before, or has announced with advice, are mapped as far as they are present. Mapped pages count
+//! as used, because their uses cannot be observed.
 
 use readpath_core::machine::Machine;
 use readpath_core::unit::{PAGE_BYTES, PageRange};
@@ -12,15 +14,15 @@ use rustix::io::Errno;
 
 use super::{Areas, PagePresence};
 
-/// How many pages are mapped at most to each side of one that was touched, 1 MiB:
-/// moving so many takes as long as a few faults (0.1 to 0.2 µs a page).
+/// Maximum number of pages mapped on each side of a touched one: 1 MiB. Moving this number takes as
+/// long as a few faults (0.1 to 0.2 µs per page).
 const AROUND_PAGES_MAX: usize = 256;
 
 impl Areas {
-    /// Maps a page that was touched, and its neighbours that are there.
+    /// Maps a touched page with its neighbours in the shadow.
     pub(super) fn map_around(&mut self, machine: &mut Machine, page: u64) {
         if !self.is_at(page, PagePresence::Shadow) || self.lending.has(page) {
-            // Another fault on the page was served first, or the kernel has it now.
+            // Another fault on the page was served first, or the kernel serves the page now.
             return self.wake(page);
         }
         self.cure(page);
@@ -36,26 +38,28 @@ impl Areas {
         machine.mapped(self.handle, around);
     }
 
-    /// What failed for another fault on the page has come in now.
+    /// Removes the poison of a page that has been read successfully since.
     pub(super) fn cure(&mut self, page: u64) {
         if self.poisoned.remove(&page) {
-            // SAFETY: no bytes are there.
+            // SAFETY: a poisoned page has no bytes.
             unsafe { self.user.release(PageRange::new(page, 1)) };
         }
     }
 
+    /// True if a page is in this state.
     pub(super) fn is_at(&self, page: u64, place: PagePresence) -> bool {
         self.resident.get(&page).is_some_and(|held| held.place == place)
     }
 
-    /// How many of the pages on one side of a page the program has.
+    /// Number of consecutive pages on one side that are mapped in the user area.
     fn used(&self, side: impl Iterator<Item = u64>) -> usize {
         let used =
             side.take(AROUND_PAGES_MAX).take_while(|&page| self.is_at(page, PagePresence::User));
         used.count()
     }
 
-    /// How many of the pages on one side of a page are to be mapped with it, `most` of those that nobody has used.
+    /// Number of consecutive pages on one side to map with a page. It includes at most `most`
+    /// unused pages.
     fn mappable(&self, machine: &Machine, side: impl Iterator<Item = u64>, most: usize) -> u64 {
         let is_mappable = |&(nth, page): &(usize, u64)| {
             self.is_at(page, PagePresence::Shadow)
@@ -67,17 +71,18 @@ impl Areas {
         side.take(AROUND_PAGES_MAX).enumerate().take_while(is_mappable).count() as u64
     }
 
+    /// Moves pages from the shadow to the user area, or copies a page that cannot be moved.
     fn map(&mut self, range: PageRange) {
         let mut first = range.first;
         while first < range.end {
             let (to, from) = (self.user.address(first), self.shadow.address(first));
             let bytes = ((range.end - first) * PAGE_BYTES) as usize;
-            // SAFETY: the pages are filled and in the shadow, to which nobody
-            // holds a reference, and the user's are absent (invariant 1).
+            // SAFETY: the pages are filled and in the shadow, which has no references. The user
+            // area's pages are absent (invariant 1).
             match unsafe { self.uffd.move_pages(to, from, bytes) } {
                 Ok(()) => break,
-                // The kernel lets go of a transfer's pages a moment after its end; and
-                // moves none to where the program has locked some.
+                // The kernel releases a transfer's pages shortly after its end. It also moves no
+                // pages to a range that the program has locked.
                 Err(error) if [Errno::BUSY, Errno::INVAL].contains(&error.errno) => {
                     first += error.bytes_done as u64 / PAGE_BYTES;
                     let is_copied = self.copy(first);
@@ -94,12 +99,12 @@ impl Areas {
         self.statistics.mapped_pages += range.count();
     }
 
-    /// Puts a page in its place by copying; false where one is there already.
+    /// Copies a page from the shadow to the user area. Returns false if a page is already there.
     pub(super) fn copy(&mut self, page: u64) -> bool {
         let (to, from) = (self.user.address(page), self.shadow.address(page));
-        // SAFETY: as in `map`; nobody changes what is in the shadow.
+        // SAFETY: as in `map`. No thread changes the shadow.
         let copied = unsafe { self.uffd.copy(to, from, PAGE_BYTES as usize, false) };
-        // SAFETY: its bytes are in the user's area now.
+        // SAFETY: the bytes are in the user area now.
         unsafe { self.shadow.release(PageRange::new(page, 1)) };
         match copied {
             Ok(()) => self.statistics.copied_pages += 1,

@@ -1,5 +1,5 @@
-//! Pages that the program has given up by itself (madvise(2)), where this thread is to look at them: it would wait for itself
-//! for ever.
+//! Pages that the program has dropped itself (madvise(2)). If this thread touched such a page, it
+//! would wait for itself forever.
 
 use readpath_core::machine::ReadError;
 use readpath_core::request::{Op, Outcome, RequestId};
@@ -9,8 +9,8 @@ use super::{Areas, PagePresence};
 use crate::transfers::{self, Progress, TransferStart};
 
 impl Areas {
-    /// Has a page be there if the user's area is to have it: where it isn't, it is read once more, on this thread, for a read
-    /// is done that has it pinned.
+    /// Restores a page of the user area if the program has dropped it. The page is read again on
+    /// this thread, because a completed read has it pinned.
     pub(super) fn bring_back(&mut self, page: u64) -> Result<(), ReadError> {
         while self.is_at(page, PagePresence::User) && !self.user.is_present(page) {
             if !self.read_again(page)? {
@@ -20,8 +20,8 @@ impl Areas {
         Ok(())
     }
 
-    /// False where it is there after all: the kernel has swapped it out, which looks the same (mincore(2)), and brings it back by
-    /// itself when it is looked at.
+    /// Reads a page again. Returns false if it is present after all: a page that the kernel has
+    /// swapped out looks the same (mincore(2)), and the kernel brings it back on access.
     fn read_again(&mut self, page: u64) -> Result<bool, ReadError> {
         let range = PageRange::new(page, 1);
         self.make_present(range);
@@ -37,7 +37,8 @@ impl Areas {
             iov_base: self.shadow.address(page) as *mut _,
             iov_len: PAGE_BYTES as usize,
         };
-        // SAFETY: a page of the shadow, of which nobody else knows, and which no transfer fills: it was in the user's area.
+        // SAFETY: a page of the shadow that no other thread uses and no transfer fills, because it
+        // was in the user area.
         let bytes = match unsafe { Progress::begun(start, vec![segment]).carry() } {
             Outcome::Done => Ok(PAGE_BYTES),
             Outcome::Short { bytes } => Ok(bytes),
@@ -50,7 +51,7 @@ impl Areas {
                 Ok(self.copy(page))
             }
             failed => {
-                // SAFETY: nobody holds a page of the shadow.
+                // SAFETY: there are no references into the shadow.
                 unsafe { self.shadow.release(range) };
                 Err(failed.map_or_else(
                     |error| error,

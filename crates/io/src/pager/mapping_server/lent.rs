@@ -1,23 +1,27 @@
-//! Windows of long runs that are lent to the kernel's own mapping of the file.
+//! Windows of long runs that are delegated to the kernel's own mapping of the file.
 //!
-//! A page that we serve is cleared, filled and moved. The kernel's own mapping of a stream spares all three, and the faults: it
-//! reads into large pages of its cache, far ahead, and maps them. What it lacks is knowing where that is worth it, and an end to
-//! the memory that it takes. So the law, in words: a run of pages that has been touched for 2 MiB will go on. Where the device is
-//! [swift](left_to_kernel), what comes next of it is the kernel's: as much as the run is long, a sixteenth of the memory
-//! or 8 MiB at the most. A fault tells when a run has come to the end of that, and is lent the next. Windows that
-//! runs have left are taken back, the oldest first, when there is no room for another.
+//! A page that readpath serves is cleared, filled and moved. For a stream, the kernel's own mapping
+//! avoids these steps and the faults: it reads far ahead into large pages of its cache, and maps
+//! them. It does not know where this pays off, and its memory has no limit.
 //!
-//! The room is what the kernel reads ahead of a run, and four windows; the machine has so much less memory from the first
-//! window on. Where that is more than two thirds of all, nothing is lent. What the kernel has brought in of a run stays in its
-//! cache, which gives way by itself; but where the file is larger than what is free, it is dropped with the window, for what is
-//! read next would drive it out before anybody comes back.
+//! Rules: a run of pages that was touched for 2 MiB is expected to continue. On a
+//! [fast](left_to_kernel) device, its next part is delegated to the kernel. This window is as long
+//! as the run, and at most a sixteenth of the memory or 8 MiB. A fault shows that a run has come to
+//! the end of its window, and the next window is delegated. Windows that their runs have left are
+//! taken back, the oldest first, when the budget is exhausted.
 //!
-//! A run comes up to a page in steps, too: to copy a mebibyte backwards touches its last page first. So it may lie
-//! as far ahead as a quarter of the run is long.
+//! The budget is the kernel's readahead for a run plus four windows. From the first window on, the
+//! machine's memory is smaller by this amount. If the budget exceeds two thirds of the memory, no
+//! window is delegated. The kernel's pages of a run stay in its cache, which is reclaimable. If the
+//! file is larger than the free memory, they are dropped with the window instead, because later
+//! reads would evict them before any reuse.
 //!
-//! A window is the kernel's whole: the server sees neither its touches nor its faults, a page that can't be read is a bus error as ever, and
-//! its pages are no frames of the machine. Nothing of a mapping is lent while the program has memory locked,
-//! for the new windows would not be.
+//! A run may also approach a page in steps: a backward copy of 1 MiB touches its last page first.
+//! The touched page may therefore lie a quarter of the run's length ahead of the run.
+//!
+//! The kernel serves a window completely. The server sees neither touches nor faults, an unreadable
+//! page is a bus error as usual, and the pages occupy no frames of the machine. No window is
+//! delegated while the program has locked memory, because the new windows would not be locked.
 
 use std::collections::VecDeque;
 use std::os::fd::AsFd;
@@ -33,45 +37,48 @@ use crate::pager::runs::PageRanges;
 use crate::pager::take_back::TakeBack;
 use crate::target::Target;
 
-/// A run may be this part of its length away from the page that is touched next.
+/// Divisor of a run's length. The next touched page may lie this part of the length away from the
+/// run.
 const GAP_SHARE: u64 = 4;
-/// The part of the memory that a window has at the most, and where that is less, the largest page.
+/// Divisor of the memory. A window takes at most this part of it, or one of the kernel's largest
+/// pages if that is more.
 const WINDOW_SHARE: u64 = 16;
-/// The kernel's largest page of a file, 2 MiB. It drops none of which a part is asked for, so windows end between two where they
-/// can; and the shortest run that is expected to go on is as long.
+/// The kernel's largest page of a file: 2 MiB. A partial drop does not free such a page, so windows
+/// end at its borders if possible. It is also the shortest run that is expected to continue.
 const LARGE_PAGES: u64 = 512;
-/// The longest window has so many of the largest pages, 8 MiB: a fault and a move for each 3 ms of a fast stream.
+/// Length of the longest window in largest pages: 8 MiB, one fault and one move for 3 ms of a fast
+/// stream.
 const WINDOW_LARGE_PAGES_MAX: u64 = 4;
-/// How many of the largest windows there is room for.
+/// Number of largest windows in the budget.
 const WINDOWS: u64 = 4;
-/// A run that hasn't come to the end of its window for so long is taken to have ended there.
+/// Time after which a run that has not reached the end of its window is considered ended.
 const ABANDONED: Time = Time::from_s(1);
 
-/// What is lent of one mapping.
+/// Delegated windows of one mapping.
 #[derive(Debug)]
 pub(super) struct Lending {
-    /// None where nothing is, or not any more.
+    /// `None` if windows are not delegated, or not any more.
     room: Option<ShareBudget>,
-    /// What the kernel has brought in of a window is dropped with it.
+    /// True if the kernel page cache of a window is dropped with it.
     drops_behind: bool,
     windows: VecDeque<SharedWindow>,
-    /// Windows that the system didn't let us take back: the kernel's for good.
+    /// Windows that could not be taken back. The kernel serves them permanently.
     kept: Vec<PageRange>,
-    /// There once something is lent.
+    /// Thread that takes windows back, started before the first window is delegated.
     back: Option<TakeBack>,
 }
 
-/// How much may be lent, in pages.
+/// Budget of delegated windows, in pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct ShareBudget {
     window_pages_max: u64,
-    /// Of all windows.
+    /// Limit of all windows together.
     pages: u64,
-    /// What the kernel reads ahead of a run.
+    /// The kernel's readahead for a run.
     ahead_pages: u64,
-    /// What is left to the machine.
+    /// Memory left for the machine.
     machine_pages: u64,
-    /// Whether the device was found to be swift; looked up for the first run.
+    /// True after the device was measured as fast enough. It is measured for the first run.
     is_known: bool,
 }
 
@@ -79,22 +86,25 @@ struct ShareBudget {
 #[derive(Clone, Copy, Debug)]
 struct SharedWindow {
     range: PageRange,
+    /// Time of the delegation.
     lent: Time,
-    /// The next one has been lent.
+    /// True if the next window of the run was delegated.
     is_left: bool,
-    /// What the kernel's cache drops with it: nothing where that held some of its run before, or keeps it.
+    /// Range of the page cache that is dropped with the window. Empty if the cache contained part
+    /// of the run before, or keeps it.
     drops: PageRange,
 }
 
 impl Lending {
-    /// Of a mapping with so many pages of memory; nothing where it is too small for what the kernel reads ahead.
+    /// Creates the state for a mapping with `memory_pages` pages of memory. No window is delegated
+    /// if the memory is too small for the kernel's readahead.
     pub(super) fn of(target: &Target, memory_pages: u64, drops_behind: bool) -> Lending {
         let ahead = target.queue().map_or(0, |queue| queue.read_ahead_bytes / PAGE_BYTES);
         let room = ShareBudget::of(memory_pages, ahead);
         Lending { room, drops_behind, ..Lending::none() }
     }
 
-    /// Nothing is lent.
+    /// Creates a state that delegates no windows.
     pub(super) fn none() -> Lending {
         Lending {
             room: None,
@@ -105,23 +115,25 @@ impl Lending {
         }
     }
 
-    /// Whether a page is the kernel's now.
+    /// True if the kernel serves the page now.
     pub(super) fn has(&self, page: u64) -> bool {
         let mut kept = self.kept.iter();
         self.windows.iter().any(|window| window.range.contains(page))
             || kept.any(|range| range.contains(page))
     }
 
+    /// Number of pages of the windows that `counts` selects.
     fn pages(&self, counts: impl Fn(&SharedWindow) -> bool) -> u64 {
         self.windows.iter().filter(|window| counts(window)).map(|window| window.range.count()).sum()
     }
 
-    /// The next window to be taken back where room is short: the oldest that its run has left, or has not gone on in for long.
+    /// Returns the next window to take back: the oldest that its run has left or abandoned.
     fn first_left(&self, now: Time) -> Option<usize> {
         self.windows.iter().position(|window| window.is_left || now.since(window.lent) >= ABANDONED)
     }
 
-    /// What may be lent, if so much more has room once the windows that were left are back.
+    /// Returns the budget if `pages` more fit into it after abandoned windows are taken back.
+    /// Measures the device on the first call.
     fn room_for(&mut self, target: &Target, now: Time, pages: u64) -> Option<ShareBudget> {
         let room = self.room.as_mut()?;
         if !room.is_known {
@@ -137,6 +149,7 @@ impl Lending {
 }
 
 impl ShareBudget {
+    /// Computes the budget for this memory; `None` if it is too small.
     fn of(memory_pages: u64, ahead_pages: u64) -> Option<ShareBudget> {
         let (share, large) = (memory_pages / WINDOW_SHARE, large_pages());
         let window_pages_max = (share - share % large).clamp(large, WINDOW_LARGE_PAGES_MAX * large);
@@ -154,7 +167,8 @@ impl ShareBudget {
     }
 }
 
-/// What is to be lent of a file of so many pages when a page is touched that isn't mapped.
+/// Window to delegate in a file of `file_pages` pages when the unmapped page `page` is touched, at
+/// most `most` pages.
 fn next_window(runs: &PageRanges, page: u64, most: u64, file_pages: u64) -> Option<PageRange> {
     let (below, above, large) = (runs.below(page), runs.above(page), large_pages());
     let is_long = |run: &PageRange| run.count() >= large;
@@ -176,8 +190,8 @@ fn next_window(runs: &PageRanges, page: u64, most: u64, file_pages: u64) -> Opti
 }
 
 impl Areas {
-    /// Lends the kernel what comes next of the run that has come to this page, if it is one. True if the page is the
-    /// kernel's now.
+    /// Delegates the next part of the run that has reached this page. Returns true if the kernel
+    /// serves the page now.
     pub(super) fn lend(&mut self, machine: &mut Machine, page: u64) -> bool {
         let Some(ShareBudget { window_pages_max, .. }) = self.lending.room else { return false };
         let file_pages = self.file_bytes.div_ceil(PAGE_BYTES);
@@ -190,7 +204,7 @@ impl Areas {
         };
         let adjoins =
             |other: &SharedWindow| other.range.end == range.first || other.range.first == range.end;
-        // A run that goes on was looked at when it began.
+        // The memory locks were checked when the run began.
         let before = self.lending.windows.iter().find(|&other| adjoins(other)).copied();
         let is_locked = before.is_none() && has_locked_memory();
         if is_locked || self.poisoned.range(range.pages()).next().is_some() {
@@ -200,7 +214,7 @@ impl Areas {
             return false;
         }
         if range.pages().any(|page| self.resident.contains_key(&page)) {
-            // It will be used, if not from here.
+            // The pages will be used, but through the kernel's mapping.
             machine.mapped(self.handle, range);
             self.advise(machine, Advice::DontNeed, range);
         }
@@ -209,7 +223,7 @@ impl Areas {
             None => self.lending.drops_behind && cached_pages(&self.target, range) == Some(0),
         };
         if self.user.lend(range, self.target.as_fd()).is_err() {
-            // The system has no room for so many parts of memory, or the file system doesn't let it.
+            // The system has too many mappings, or the file system rejects the mapping.
             self.lending.room = None;
             return false;
         }
@@ -219,7 +233,7 @@ impl Areas {
         let drops = match before {
             _ if !is_dropped => PageRange::default(),
             Some(_) => range,
-            // The kernel begins with what lies around the page that is touched.
+            // The kernel starts with the pages around the touched one.
             None => PageRange { first: range.first.saturating_sub(room.ahead_pages), ..range },
         };
         self.lending.windows.push_back(SharedWindow { range, lent: now, is_left: false, drops });
@@ -229,7 +243,7 @@ impl Areas {
         true
     }
 
-    /// Takes windows back until the others have room.
+    /// Takes windows back until the others fit into the budget.
     pub(super) fn take_surplus_back(&mut self) {
         let room = self.lending.room.map_or(0, |room| room.pages);
         while self.lending.pages(|_| true) > room {
@@ -238,7 +252,7 @@ impl Areas {
         }
     }
 
-    /// Takes every window back that has pages of a range.
+    /// Takes back each window that overlaps a range.
     pub(super) fn take_range_back(&mut self, range: PageRange) {
         let overlaps = |window: &SharedWindow| {
             window.range.first < range.end && range.first < window.range.end
@@ -248,7 +262,7 @@ impl Areas {
         }
     }
 
-    /// Whether what is lent can be taken back: where the system gives no thread for that, nothing is lent.
+    /// Starts the thread that takes windows back. If that fails, no window is delegated.
     fn can_take_back(&mut self) -> bool {
         if self.lending.back.is_none() {
             match TakeBack::start(&self.uffd, &self.user) {
@@ -259,7 +273,8 @@ impl Areas {
         self.lending.back.is_some()
     }
 
-    /// Has a window's place taken by absent pages that we serve. Faults that are told meanwhile are among `self.faults`.
+    /// Replaces a window by absent pages that this server fills. Faults that are read meanwhile are
+    /// added to `self.faults`.
     fn take_back(&mut self, nth: usize) {
         let Some(window) = self.lending.windows.remove(nth) else { return };
         let back = self.lending.back.as_ref().expect("it was there before anything was lent");
@@ -268,13 +283,13 @@ impl Areas {
         if is_back {
             self.runs.remove(window.range);
         } else {
-            // So would be any other that is lent.
+            // Any further window could not be taken back either.
             self.lending.kept.push(window.range);
             self.lending.room = None;
         }
     }
 
-    /// Leaves the machine so much memory at the most; false if more of it is in use now.
+    /// Reduces the machine's memory to `pages`. Returns false if more is in use now.
     fn leave_machine(&mut self, machine: &mut Machine, pages: u64) -> bool {
         if machine.memory_bytes()[0] <= pages * PAGE_BYTES {
             return true;
@@ -301,7 +316,7 @@ fn large_pages() -> u64 {
     LARGE_PAGES
 }
 
-/// Whether the program has locked any of its memory (`mlock(2)`), or it can't be told.
+/// True if the program has locked any of its memory (`mlock(2)`), or if that is unknown.
 fn has_locked_memory() -> bool {
     #[cfg(any(test, feature = "simulation"))]
     if let Some(has) = crate::simulation::memory::has_locked() {
@@ -330,7 +345,8 @@ mod tests {
         next_window(&runs(ranges), page, 1024, 10_240).map(|window| (window.first, window.end))
     }
 
-    /// Memory as a file (tmpfs(5)) has no device that could be swift; of one that was found to be, it is not asked again.
+    /// A file in memory (tmpfs(5)) has no device that could be fast. A device that was measured as
+    /// fast is not measured again.
     #[test]
     fn nothing_is_lent_of_a_file_whose_device_is_not_found_to_be_swift() {
         let path = format!("/dev/shm/readpath-lent-{}", std::process::id());
@@ -353,7 +369,7 @@ mod tests {
         assert_eq!(window(&[(0, 511)], 511), None);
         assert_eq!(window(&[(0, 512)], 512), Some((512, 1024)));
         assert_eq!(window(&[(1024, 4096)], 4096), Some((4096, 5120)));
-        // Where the file ends, or another run begins, it ends.
+        // The window ends at the end of the file and at the start of another run.
         assert_eq!(window(&[(9_000, 10_000)], 10_000), Some((10_000, 10_240)));
         assert_eq!(window(&[(0, 600), (700, 701)], 600), Some((600, 700)));
     }
@@ -362,7 +378,7 @@ mod tests {
     fn windows_end_where_large_pages_meet() {
         assert_eq!(window(&[(100, 700)], 700), Some((700, 1024)));
         assert_eq!(window(&[(100, 3100)], 3100), Some((3100, 4096)));
-        // None do between the page and the end.
+        // There is no border of large pages between the page and the end.
         assert_eq!(window(&[(1524, 2036)], 2164), Some((2036, 2548)));
         assert_eq!(window(&[(2000, 2600)], 1999), Some((1536, 2000)));
     }
@@ -371,7 +387,7 @@ mod tests {
     fn a_page_a_quarter_of_the_run_ahead_belongs_to_it() {
         assert_eq!(window(&[(0, 800)], 1000), Some((800, 1536)));
         assert_eq!(window(&[(0, 800)], 1001), None);
-        // Further ahead than a window reaches, it doesn't.
+        // A page beyond the reach of a window does not belong to the run.
         assert_eq!(window(&[(0, 5000)], 6100), None);
     }
 
@@ -383,7 +399,7 @@ mod tests {
         assert_eq!(window(&[(100, 101), (300, 900)], 299), Some((101, 300)));
     }
 
-    /// 64 MiB, and 8 MiB ahead: windows of 4 MiB, 16 of them together, and 40 for the machine.
+    /// 64 MiB with 8 MiB of readahead: windows of 4 MiB, together 16, and 40 for the machine.
     #[test]
     fn the_room_is_what_is_read_ahead_and_four_windows_of_at_most_two_thirds_of_the_memory() {
         const MIB: u64 = 256;
@@ -393,7 +409,7 @@ mod tests {
             (4 * MIB, 16 * MIB, 40 * MIB)
         );
         assert_eq!(ShareBudget::of(1024 * MIB, 8 * MIB).unwrap().window_pages_max, 8 * MIB);
-        // Windows of 2 MiB take 16 of 24 MiB, and of 23 more than two thirds.
+        // Windows of 2 MiB and the readahead take 16 of 24 MiB, and more than two thirds of 23 MiB.
         assert!(ShareBudget::of(24 * MIB, 8 * MIB).is_some());
         assert_eq!(ShareBudget::of(23 * MIB, 8 * MIB), None);
         assert_eq!(ShareBudget::of(64 * MIB, 0), None);

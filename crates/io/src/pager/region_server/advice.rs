@@ -1,12 +1,11 @@
-//! What the program says of its memory beyond touching it: what it will need,
-//! and what it needs no more.
+//! Advice of the program: pages that it will need, and pages whose content it drops.
 
 use std::collections::VecDeque;
 
 use super::*;
 use crate::pager::area::for_each_run;
 
-/// Ranges that will be needed, oldest first, as far as they are not read yet.
+/// Ranges to prefetch, oldest first, without the parts already read.
 #[derive(Debug)]
 pub(super) struct Advised {
     ranges: VecDeque<PageRange>,
@@ -15,13 +14,14 @@ pub(super) struct Advised {
 }
 
 impl Advised {
-    /// None yet, and never more than `pages_max` pages: what is read for hints
-    /// must not push itself out, nor the list of them grow.
+    /// Creates an empty list of at most `pages_max` pages. The limit prevents prefetched pages from
+    /// evicting each other, and bounds the list.
     pub(super) fn of_at_most(pages_max: u64) -> Advised {
         Advised { ranges: VecDeque::new(), pages: 0, pages_max }
     }
 
-    /// Adds a range, its first part if it is too long; the oldest are forgotten for it.
+    /// Adds a range, or its first part if it is too long. Drops the oldest ranges to stay within
+    /// the limit.
     pub(super) fn add(&mut self, range: PageRange) {
         let range = PageRange::new(range.first, range.count().min(self.pages_max));
         if range.is_empty() {
@@ -39,7 +39,7 @@ impl Advised {
         self.ranges.front().copied()
     }
 
-    /// The oldest range was dealt with up to this page.
+    /// Removes the pages before `page` from the oldest range.
     fn note_reached(&mut self, page: u64) {
         let range = self.ranges.front_mut().expect("what was dealt with was there");
         self.pages -= page - range.first;
@@ -50,7 +50,7 @@ impl Advised {
     }
 }
 
-/// Pages that are to be forgotten, and who waits until they are.
+/// Pages to drop, and the caller that waits for it.
 #[derive(Debug)]
 pub(super) struct Discard {
     pub(super) pages: Vec<u64>,
@@ -58,8 +58,8 @@ pub(super) struct Discard {
 }
 
 impl Areas {
-    /// Reads what will be needed as far as memory is ready; gives whether
-    /// there was anything to do. What is left goes on when more is.
+    /// Prefetches advised pages as far as free memory permits. The rest follows later. Returns true
+    /// if any page was handled.
     pub(super) fn read_advised(&mut self, machine: &mut Machine) -> bool {
         let mut did_any = false;
         while let Some(range) = self.advised.first() {
@@ -74,8 +74,8 @@ impl Areas {
         did_any
     }
 
-    /// Forgets pages that are to be discarded; gives whether there were any.
-    /// Those that are on their way somewhere wait until they have come there.
+    /// Drops the pages to discard. Pages in a transfer wait for its end. Returns true if any page
+    /// was dropped.
     pub(super) fn discard(&mut self, machine: &mut Machine) -> bool {
         let mut did_any = false;
         let mut discards = std::mem::take(&mut self.discards);
@@ -84,13 +84,13 @@ impl Areas {
             let mut seen = Vec::new();
             discard.pages.retain(|&page| !self.forget(machine, page, &mut seen));
             for_each_run(&mut seen, |run| {
-                // SAFETY: the owner gave the bytes up, and borrows the region
-                // for writing while it waits: nobody holds a reference.
+                // SAFETY: the owner dropped these bytes, and borrows the region mutably while it
+                // waits. There are no references.
                 unsafe { self.user.release(run) };
             });
             did_any |= discard.pages.len() < before;
             if discard.pages.is_empty() {
-                // Who gave up waiting needs no answer.
+                // A caller that no longer waits needs no answer.
                 let _ = discard.reply.send(());
             }
             !discard.pages.is_empty()
@@ -99,8 +99,8 @@ impl Areas {
         did_any
     }
 
-    /// Forgets a page; false when a transfer is under way for it. Adds it to
-    /// `seen` if the program has it before its eyes, or its poison.
+    /// Drops a page. Returns false if it is in a transfer. Adds the page to `seen` if it is mapped
+    /// or poisoned in the user area.
     fn forget(&mut self, machine: &mut Machine, page: u64, seen: &mut Vec<u64>) -> bool {
         let range = PageRange::new(page, 1);
         if machine.discard(self.clock.now(), self.memory, range) > 0 {
@@ -129,10 +129,10 @@ mod tests {
         advised.add(PageRange::new(200, 4));
         advised.note_reached(103);
         assert_eq!(advised.first(), Some(PageRange::new(103, 1)));
-        // 1 + 4 + 6 are one too many.
+        // 1 + 4 + 6 exceeds the limit by one.
         advised.add(PageRange::new(300, 6));
         assert_eq!(advised.first(), Some(PageRange::new(200, 4)));
-        // Of a range that is too long the first part, and nothing else.
+        // A range that is too long is cut to its first part and replaces all others.
         advised.add(PageRange::new(400, 99));
         assert_eq!((advised.first(), advised.pages), (Some(PageRange::new(400, 10)), 10));
         advised.note_reached(410);

@@ -1,14 +1,13 @@
-//! Where pages are: putting them where the program sees them, and taking them away.
+//! Mapping pages at the program's addresses, and unmapping them.
 
 use super::*;
 use crate::pager::uffd::CallError;
 
 impl Areas {
-    /// Puts a frame's page where the program sees it.
+    /// Puts a frame's page at the program's address.
     pub(super) fn map(&mut self, page: u64, frame: u32, is_zero: bool, is_writable: bool) {
         if self.poisoned.remove(&page) {
-            // What failed then has come in now.
-            // SAFETY: no bytes are there.
+            // The page could be read this time. SAFETY: a poisoned page has no bytes.
             unsafe { self.user.release(PageRange::new(page, 1)) };
         }
         match self.frames[frame as usize].place {
@@ -27,8 +26,8 @@ impl Areas {
             }
             FramePresence::Here => {
                 if is_zero {
-                    // SAFETY: the frame's own page is here, and only this thread
-                    // touches it: a page that was never written is in no transfer.
+                    // SAFETY: the frame's own page is here, and only this thread touches it. A page
+                    // that was never written is in no transfer.
                     unsafe {
                         std::ptr::write_bytes(
                             self.area.address(u64::from(frame)) as *mut u8,
@@ -37,7 +36,7 @@ impl Areas {
                         );
                     }
                 }
-                // A write that was queued, and has not come to the kernel yet, needs it here.
+                // A queued write that has not reached the kernel needs the page here.
                 let is_written = self.frames[frame as usize].writes > 0;
                 if !is_writable || is_written || !self.move_in(page, frame) {
                     self.copy_in(page, frame, !is_writable);
@@ -49,8 +48,8 @@ impl Areas {
         self.mapped[page as usize] = frame;
     }
 
-    /// Whether a page that is mapped isn't there any more: the program has given it up
-    /// by itself (madvise(2)). It has zeros then, which are to be kept as if it had written them.
+    /// Returns true if a mapped page is absent because the program has dropped it itself
+    /// (madvise(2)). The page becomes a zero page, as if the program had written zeros.
     pub(super) fn give_up_lost(&mut self, machine: &mut Machine, page: u64) -> bool {
         let is_lost = self.put_zeros_if_lost(page);
         if is_lost {
@@ -59,9 +58,10 @@ impl Areas {
         is_lost
     }
 
+    /// Fills a mapped page with zeros if it is absent. Returns true if it was.
     fn put_zeros_if_lost(&mut self, page: u64) -> bool {
         let zeros = self.zeros.address();
-        // SAFETY: `zeros` is ours; where a page is present nothing is done.
+        // SAFETY: this server owns `zeros`. If a page is present, nothing is changed.
         let put = unsafe { self.uffd.copy(self.user.address(page), zeros, PAGE, true) };
         if put.is_ok() {
             self.frames[self.mapped[page as usize] as usize].place =
@@ -70,12 +70,11 @@ impl Areas {
         put.is_ok()
     }
 
-    /// Moves a frame's page to its place; false when a transfer still holds it, or the program
-    /// has locked the place in memory.
+    /// Moves a frame's page to the program's address. Returns false if a transfer still uses it, or
+    /// if the program has locked that address in memory.
     fn move_in(&mut self, page: u64, frame: u32) -> bool {
         let (to, from) = (self.user.address(page), self.area.address(u64::from(frame)));
-        // SAFETY: the frame's page is here, to which nobody holds a reference, and the
-        // program's is absent.
+        // SAFETY: the frame's page is here and has no references, and the program's page is absent.
         match unsafe { self.uffd.move_pages(to, from, PAGE) } {
             Ok(()) => true,
             Err(error) if [Errno::BUSY, Errno::INVAL].contains(&error.errno) => false,
@@ -83,6 +82,7 @@ impl Areas {
         }
     }
 
+    /// Copies a frame's page to the program's address, because it cannot be moved.
     fn copy_in(&mut self, page: u64, frame: u32, is_protected: bool) {
         self.put_copy(page, self.area.address(u64::from(frame)), is_protected);
         self.count_present(1);
@@ -93,12 +93,15 @@ impl Areas {
         }
     }
 
+    /// Copies a page to the program's absent page.
     fn put_copy(&mut self, page: u64, from: usize, is_protected: bool) {
-        // SAFETY: `from` is a page of ours that nobody changes, and the program's is absent.
+        // SAFETY: `from` is a page of this server that no thread changes, and the program's page is
+        // absent.
         let put = unsafe { self.uffd.copy(self.user.address(page), from, PAGE, is_protected) };
         put.expect("an absent page of a registered area takes a copy");
     }
 
+    /// Removes the write protection of a mapped page.
     fn allow_writes(&mut self, page: u64, frame: u32) {
         // SAFETY: a page of the registered area.
         let allowed = unsafe { self.uffd.unprotect(self.user.address(page), PAGE) };
@@ -106,10 +109,10 @@ impl Areas {
         self.frames[frame as usize].place = FramePresence::Mapped { page, is_protected: false };
     }
 
-    /// Takes the pages of `self.unmaps` out of the program's sight.
+    /// Unmaps the pages of `self.unmaps`.
     pub(super) fn move_all_out(&mut self, machine: &mut Machine, now: Time) {
         let mut unmaps = std::mem::take(&mut self.unmaps);
-        // Neighbours that lie side by side in frames too go with one call.
+        // Adjacent pages in adjacent frames are moved by one call.
         let mut first = 0;
         while first < unmaps.len() {
             let follows = |pair: &[Unmap]| {
@@ -121,11 +124,11 @@ impl Areas {
         let is_stuck =
             |all: &[Frame], unmap: &Unmap| all[unmap.frame.0 as usize].place != FramePresence::Here;
         for &unmap in &unmaps {
-            // Every write to a clean page was told by a fault. One that is stuck
-            // may be written to by whoever holds it.
+            // Each write to a clean page was reported by a fault. The system call that uses a stuck
+            // page may still write to it.
             machine.handle_unmapped(now, unmap, is_stuck(&self.frames, &unmap));
         }
-        // All are answered for: now the machine may be asked again.
+        // All answers are in, so the machine accepts faults again.
         for unmap in unmaps.drain(..) {
             if is_stuck(&self.frames, &unmap) {
                 self.statistics.busy_pages += 1;
@@ -135,29 +138,30 @@ impl Areas {
         self.unmaps = unmaps;
     }
 
-    /// Moves neighbours out, as far as one call comes; gives how many were dealt with.
+    /// Unmaps adjacent pages as far as one call gets. Returns the number of pages handled.
     fn move_out(&mut self, run: &[Unmap]) -> usize {
         let mut moved = self.try_move_out(run);
         if is_refused(moved) && run.len() > 1 {
-            // Some of them may be locked and others not: one by one.
+            // Some of the pages may be locked and others not, so each is moved alone.
             return self.move_out(&run[..1]);
         }
         if is_refused(moved) {
-            // A page that has to leave can't stay locked. All are unlocked together: page by
-            // page the kernel would be left with a mapping for each, of which it gives few.
+            // A page that must be evicted cannot stay locked. All pages are unlocked together:
+            // unlocking page by page would leave the kernel with a mapping for each page, and their
+            // number is limited.
             self.user.unlock();
             self.area.unlock();
             moved = self.try_move_out(run);
         }
         let count = match moved {
             Ok(()) => run.len(),
-            // Where it stopped is found out by the next call.
+            // The next call finds out the reason for the stop.
             Err(error) if error.bytes_done > 0 => error.bytes_done / PAGE,
-            // In use by the kernel.
+            // The kernel uses the page.
             Err(error) if error.errno == Errno::BUSY => return 1,
-            // The program has taken its own right to it away (mprotect(2)).
+            // The program has removed its own access to the page (mprotect(2)).
             Err(_) if is_refused(moved) => return 1,
-            // Or has given it up by itself: it stays for now, as one of zeros.
+            // The program has dropped the page itself: it stays for now as a zero page.
             Err(error) if error.errno == Errno::NOENT && self.put_zeros_if_lost(run[0].page) => {
                 return 1;
             }
@@ -170,34 +174,38 @@ impl Areas {
         count
     }
 
+    /// Moves adjacent pages to adjacent frames by one call.
     fn try_move_out(&self, run: &[Unmap]) -> Result<(), CallError> {
         let first = &run[0];
         let (to, from) =
             (self.area.address(u64::from(first.frame.0)), self.user.address(first.page));
-        // SAFETY: pages of the registered areas; the frames' own are absent, as
-        // every mapped frame's that is not being written. A reference of the
-        // program sees the same bytes when it touches the page again.
+        // SAFETY: pages of the registered areas. The frames' own pages are absent, as for each
+        // mapped frame that is not being written. A reference of the program sees the same bytes on
+        // the next touch.
         unsafe { self.area_uffd.move_pages(to, from, run.len() * PAGE) }
     }
 
+    /// Makes each touch of an absent page a bus error.
     pub(super) fn poison(&mut self, page: u64) {
         self.statistics.poisoned_pages += u64::from(self.poisoned.insert(page));
         // SAFETY: the page is absent.
         match unsafe { self.uffd.poison(self.user.address(page), PAGE) } {
             Ok(()) => {}
-            // Another thread's fault on it has failed before.
+            // An earlier fault of another thread has poisoned the page.
             Err(error) if error.errno == Errno::EXIST => self.wake(page),
             Err(error) => panic!("page {page} can't be poisoned: {error}"),
         }
     }
 
+    /// Wakes the threads that wait for a page.
     pub(super) fn wake(&self, page: u64) {
         let woken = self.uffd.wake(self.user.address(page), PAGE);
         woken.expect("a page of a registered area can be waited for");
     }
 }
 
-/// Whether the kernel moves no page between the two places, as the program has treated them.
+/// True if the kernel cannot move pages between the two addresses, because the program has locked
+/// or protected one of them.
 fn is_refused(moved: Result<(), CallError>) -> bool {
     moved.is_err_and(|error| error.errno == Errno::INVAL && error.bytes_done == 0)
 }

@@ -1,4 +1,4 @@
-//! What runs have found in the servers of mappings and regions.
+//! Failures that runs have found in the servers of mappings and regions.
 
 use super::{Faults, Scenario, Settings, quiet};
 use crate::simulation::memory::Kernel;
@@ -36,7 +36,7 @@ fn mapping(readahead: &'static str, memory_pages: u64) -> Settings {
     Settings { memory_pages, readahead, paged: Some(Paged::Mapping), ..quiet() }
 }
 
-/// A mapping of which windows are lent.
+/// Settings of a mapping with delegated windows.
 fn lent(large_pages: u64, ahead_pages: u64, memory_pages: u64) -> Settings {
     let kernel = Kernel { large_pages, ahead_pages, is_tight: true, cached_part: 0 };
     Settings {
@@ -52,39 +52,40 @@ fn of(settings: Settings, bytes: u64, faults: Faults, threads: Vec<Vec<MappingTo
     Scenario { seed: 1, settings, files: vec![bytes], faults, server: None, threads }
 }
 
-/// The rest of it was queued and not handed over, and the server slept: who had touched the page waited for ever.
+/// The rest of the transfer was queued and not submitted, and the server slept: the faulting thread
+/// waited forever.
 fn a_transfer_that_stops_half_way() -> Scenario {
     let faults = Faults { stops: 2, ..Faults::default() };
     of(mapping("none", 64), 285_720, faults, vec![vec![Read(18, 59)]])
 }
 
-/// It ended the process.
+/// The missing memory ended the process.
 fn no_memory_for_a_page() -> Scenario {
     let faults = Faults { no_memory: 10, ..Faults::default() };
     let touches = vec![Write(0, 70, 4), Read(0, 70)];
     of(region(70, "none", 64), 70 << 12, faults, vec![touches])
 }
 
-/// There was nothing to be moved, which ended the process.
+/// The missing page could not be moved, which ended the process.
 fn a_page_given_up_that_has_to_leave() -> Scenario {
     let touches = vec![Write(16, 64, 6), GiveUp(16, 54), Write(0, 16, 0), Write(5, 65, 0)];
     of(region(70, "cluster", 64), 290_816, Faults::default(), vec![touches])
 }
 
-/// The server touched the page itself, and so waited for itself.
+/// The server touched the missing page itself, and waited for itself.
 fn a_copy_of_a_page_given_up() -> Scenario {
     let touches = vec![Hold(2, false, 16_768), GiveUp(2, 1), ReadAt(11_636, 6_000)];
     of(mapping("none", 64), 28_673, Faults::default(), vec![touches])
 }
 
-/// The server believed it to be poisoned still: its touch failed, and was tried again, without end.
+/// The server treated the dropped page as poisoned: its touch failed and was repeated without end.
 fn a_bad_page_given_up() -> Scenario {
     let faults = Faults { bad: vec![(0, 4), (0, 6)], ..Faults::default() };
     let touches = vec![Read(3, 62), GiveUp(4, 2), Read(4, 3)];
     of(mapping("adaptive", 64), 32_768, faults, vec![touches])
 }
 
-/// It was mapped where the poison was, which ended the process.
+/// The page was mapped over its poison, which ended the process.
 fn a_page_that_failed_for_one_and_came_in_for_another() -> Scenario {
     let faults = Faults { fails: 2, ..Faults::default() };
     let touches = || vec![Read(0, 8), Read(0, 8), Read(0, 8)];
@@ -92,7 +93,7 @@ fn a_page_that_failed_for_one_and_came_in_for_another() -> Scenario {
     of(settings, 32_768, faults, vec![touches(), touches(), touches(), touches()])
 }
 
-/// Its touch was tried again and again until the load was over.
+/// The touch was repeated until the load was over.
 fn a_page_given_up_beside_a_slow_load() -> Scenario {
     let faults = Faults { late: 10, ..Faults::default() };
     let one = vec![GiveUp(7, 8), Load(71, 87)];
@@ -101,7 +102,8 @@ fn a_page_given_up_beside_a_slow_load() -> Scenario {
     of(settings, 528_385, faults, vec![one, two])
 }
 
-/// Its touch failed; the load, whose page it was still, read it well, and found poison in its place.
+/// The touch failed. The load, which had the page pinned, read it successfully and found poison in
+/// its place.
 fn a_page_given_up_that_failed_beside_a_load() -> Scenario {
     let faults = Faults { fails: 5, ..Faults::default() };
     let one = vec![Read(6, 44), ReadAt(218_925, 57_000)];
@@ -110,7 +112,7 @@ fn a_page_given_up_that_failed_beside_a_load() -> Scenario {
     of(settings, 282_625, faults, vec![one, two])
 }
 
-/// The kernel would have waited for it in the server's own call.
+/// The kernel would have waited for the page in the server's own call.
 fn a_page_given_up_while_it_waits_to_be_written() -> Scenario {
     let one = vec![Load(197, 91), GiveUp(190, 8), GiveUp(167, 8)];
     let two = vec![Write(167, 18, 7), Write(99, 34, 6), Load(0, 75), GiveUp(194, 8)];
@@ -118,8 +120,8 @@ fn a_page_given_up_while_it_waits_to_be_written() -> Scenario {
     of(settings, 819_200, Faults::default(), vec![one.clone(), two, one])
 }
 
-/// It was written from where the program had it, since a system call held it there: given up as well, the kernel would have
-/// waited for it in the server's own call.
+/// A page that a system call used was written from the program's address. After the program dropped
+/// it too, the kernel would have waited for it in the server's own call.
 fn a_page_held_and_given_up_while_it_waits_to_be_written() -> Scenario {
     let faults = Faults { bad: vec![(0, 48), (0, 3)], ..Faults::default() };
     let one = vec![Read(0, 7), Write(49, 69, 7), Lock(25, 38, true), Hold(22, true, 2645)];
@@ -142,7 +144,8 @@ fn a_page_held_and_given_up_while_it_waits_to_be_written() -> Scenario {
     Scenario { seed: 70_007_794, ..scenario }
 }
 
-/// A move that had come half-way was begun anew, and a page that was out already taken for one that was lost.
+/// A move that had stopped early was started again, and a page that was already moved was treated
+/// as lost.
 fn pages_locked_while_they_leave() -> Scenario {
     let faults = Faults { calls_stop: 3, ..Faults::default() };
     let one = vec![Load(61, 55), Write(29, 11, 2), Read(42, 3)];
@@ -150,28 +153,30 @@ fn pages_locked_while_they_leave() -> Scenario {
     of(region(130, "hits", 80), 1_761_280, faults, vec![one, two])
 }
 
-/// They were taken for pages that the program had given up, and brought in once more where they still were, which ended the process.
+/// The pages were treated as dropped by the program, and read again while they were present, which
+/// ended the process.
 fn pages_that_the_kernel_swapped_out() -> Scenario {
     let faults = Faults { swapped: 1, ..Faults::default() };
     let touches = vec![Write(22, 36, 6), ReadAt(146_830, 19_000)];
     of(mapping("ondemand", 128), 282_625, faults, vec![touches])
 }
 
-/// They were taken for pages that are served, and what was mapped there ended the process.
+/// The windows were treated as served pages, and mapping pages there ended the process.
 fn windows_that_stay_the_kernels() -> Scenario {
     let faults = Faults { no_parts: 2, ..Faults::default() };
     let touches = vec![Read(73, 20), Read(51, 16), Read(68, 13)];
     of(lent(4, 32, 89), 1_085_439, faults, vec![touches])
 }
 
-/// The machine could not give its memory up at once, and the window was lent all the same: together they had more than there was.
+/// The machine could not give up its memory at once, and the window was delegated anyway. Together
+/// they exceeded the budget.
 fn a_window_beside_pages_on_their_way() -> Scenario {
     let settings = Settings { switch_part: 64, ..lent(8, 48, 249) };
     let threads = vec![vec![WillNeed(608, 468)], vec![ReadDown(390, 29)]];
     of(settings, 3_342_336, Faults::default(), threads)
 }
 
-/// It stayed the kernel's for good, beside those that there was room for.
+/// The window stayed with the kernel permanently, in addition to the budgeted ones.
 fn a_window_that_no_thread_could_take_back() -> Scenario {
     let settings = Settings { switch_part: 64, refuse_thread_part: 8, ..lent(8, 16, 89) };
     let touches = vec![Load(86, 101), Read(12, 5), Read(17, 44)];

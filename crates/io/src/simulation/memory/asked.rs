@@ -1,4 +1,5 @@
-//! What the pager asks the system for about its memory, and what a simulation answers. Each is nothing where none runs.
+//! Replacements of the pager's requests to the system about its memory. Outside a simulation each
+//! returns `None` or does nothing.
 
 use std::fs::File;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -13,18 +14,18 @@ use crate::simulation::world::{told_by, world};
 use crate::spare_memory::SpareMemory;
 use crate::sysfs::QueueLimits;
 
-/// The size of a message (`struct uffd_msg`).
+/// Size of a message in bytes (`struct uffd_msg`).
 const MESSAGE_BYTES: usize = 32;
 
-/// A userfaultfd of the simulation that runs; `None` where none does.
+/// Opens a simulated userfaultfd; `None` outside a simulation.
 pub(crate) fn open() -> Option<OwnedFd> {
     world().map(|_| File::open("/dev/null").expect("there is always nothing to be opened").into())
 }
 
-/// A call on a userfaultfd of the simulation that runs; `None` where none does.
+/// Makes a call on a simulated userfaultfd; `None` outside a simulation.
 ///
 /// # Safety
-/// `argument` is the struct that the call of that number takes.
+/// `argument` is the struct that the call takes.
 pub(crate) unsafe fn call(
     uffd: BorrowedFd<'_>,
     call: rustix::ioctl::Opcode,
@@ -32,8 +33,8 @@ pub(crate) unsafe fn call(
 ) -> Option<Result<(), Errno>> {
     let (world, uffd) = (world()?, uffd.as_raw_fd());
     world.point();
-    // The number of a call is its low byte (ioctl(2)).
-    // SAFETY: the caller's promise, in each.
+    // The number of a call is its low byte (ioctl(2)). SAFETY: the caller guarantees the type of
+    // each argument.
     let answer = unsafe {
         match u32::from(call.to_le_bytes()[0]) {
             raw::_UFFDIO_COPY
@@ -64,7 +65,7 @@ pub(crate) unsafe fn call(
     Some(answer)
 }
 
-/// Reads the messages that wait; `None` where no simulation runs.
+/// Reads pending messages; `None` outside a simulation.
 pub(crate) fn messages(uffd: BorrowedFd<'_>, to: &mut [u8]) -> Option<Result<usize, Errno>> {
     let world = world()?;
     let mut memory = world.memory();
@@ -90,7 +91,8 @@ pub(crate) fn messages(uffd: BorrowedFd<'_>, to: &mut [u8]) -> Option<Result<usi
     Some(if count == 0 { Err(Errno::AGAIN) } else { Ok(count) })
 }
 
-/// Sleeps until a touch waits, the bell rings, or the time is over, and says which; `None` where no simulation runs.
+/// Sleeps until a touch waits, the eventfd is signalled, or `most` has passed. Returns the first
+/// two as flags; `None` outside a simulation.
 pub(crate) fn sleep(
     uffd: BorrowedFd<'_>,
     bell: BorrowedFd<'_>,
@@ -117,7 +119,7 @@ pub(crate) fn sleep(
     }
 }
 
-/// Sleeps until a userfaultfd has something to be read, or the time is over; false where no simulation runs.
+/// Sleeps until a userfaultfd is readable, or `most` has passed; false outside a simulation.
 pub(crate) fn look(uffd: BorrowedFd<'_>, most: Duration) -> bool {
     let Some(world) = world() else { return false };
     world.point();
@@ -127,7 +129,7 @@ pub(crate) fn look(uffd: BorrowedFd<'_>, most: Duration) -> bool {
     true
 }
 
-/// Rings a bell; false where no simulation runs.
+/// Signals an eventfd; false outside a simulation.
 pub(crate) fn ring(bell: RawFd) -> bool {
     let Some(world) = world() else { return false };
     world.ring(bell);
@@ -135,21 +137,21 @@ pub(crate) fn ring(bell: RawFd) -> bool {
     true
 }
 
-/// Makes a bell quiet; false where no simulation runs.
+/// Resets an eventfd; false outside a simulation.
 pub(crate) fn quieten(bell: RawFd) -> bool {
     let Some(world) = world() else { return false };
     world.memory().bells.retain(|&rings| rings != bell);
     true
 }
 
-/// Whether a page is present; `None` where no simulation runs.
+/// True if a page is present; `None` outside a simulation.
 pub(crate) fn is_present(address: usize) -> Option<bool> {
     let world = world()?;
-    // What the kernel has swapped out is not in memory, it says (mincore(2)).
+    // The kernel reports swapped-out pages as not in memory (mincore(2)).
     let is_swapped = world.one_of(world.disk.borrow().faults().swapped);
     let mut memory = world.memory();
     let page = memory.page(address);
-    // Of a lent page the kernel says whether it has it.
+    // For a delegated page, the kernel reports if it is mapped.
     Some(page.is_some_and(|page| match page.state {
         PageState::Present { .. } => !is_swapped,
         PageState::Lent { is_mapped, .. } => is_mapped,
@@ -157,7 +159,7 @@ pub(crate) fn is_present(address: usize) -> Option<bool> {
     }))
 }
 
-/// The pager looks at the bytes of a page: it has to be there, and its own.
+/// Checks that a page that the pager reads is present and belongs to it.
 pub(crate) fn looked_at(address: usize) {
     let Some(world) = world() else { return };
     let state = world.memory().page(address).map(|page| page.state);
@@ -167,7 +169,7 @@ pub(crate) fn looked_at(address: usize) {
     );
 }
 
-/// The pages of a range are given up; false where no simulation runs.
+/// Drops the pages of a range; false outside a simulation.
 pub(crate) fn release(address: usize, range: PageRange) -> bool {
     let Some(world) = world() else { return false };
     world.give_up(address, range.count() as usize, true);
@@ -175,14 +177,14 @@ pub(crate) fn release(address: usize, range: PageRange) -> bool {
     true
 }
 
-/// The program has no page of the range locked any more.
+/// Unlocks the pages of a range.
 pub(crate) fn unlock(address: usize, bytes: usize) {
     if let Some(world) = world() {
         world.lock(address, bytes as u64 / PAGE_BYTES, false);
     }
 }
 
-/// A range is no longer mapped: who waits for a page of it finds none.
+/// Unmaps a range: touches that wait for its pages fail.
 pub(crate) fn unmap(address: usize, bytes: usize) {
     if let Some(world) = world() {
         world.give_up(address, bytes / PAGE, true);
@@ -194,14 +196,15 @@ pub(crate) fn unmap(address: usize, bytes: usize) {
     }
 }
 
-/// A pager's thread has panicked, in a simulation: the run ends with what it said, in place of the process. False where none runs.
+/// Ends the run with the panic of a pager's thread, instead of the process; false outside a
+/// simulation.
 pub(crate) fn is_lost(payload: &(dyn std::any::Any + Send)) -> bool {
     let Some(world) = world() else { return false };
     world.failed(format!("a pager's thread panicked: {}", told_by(payload)));
     true
 }
 
-/// What the kernel is like to which a run lends windows of its file; `None` where none does.
+/// Properties of the kernel for a run with delegated windows; otherwise `None`.
 fn kernel() -> Option<Kernel> {
     world()?.memory().kernel().cloned()
 }
@@ -211,7 +214,7 @@ pub(crate) fn large_pages() -> Option<u64> {
     kernel().map(|kernel| kernel.large_pages)
 }
 
-/// What the kernel says of the device below the file.
+/// Properties of the device below the file.
 pub(crate) fn queue() -> Option<QueueLimits> {
     kernel().map(|kernel| QueueLimits {
         request_bytes_max: 1 << 20,
@@ -222,13 +225,13 @@ pub(crate) fn queue() -> Option<QueueLimits> {
     })
 }
 
-/// How much memory is free.
+/// Free memory.
 pub(crate) fn spare() -> Option<SpareMemory> {
     let bytes = if kernel()?.is_tight { PAGE_BYTES } else { 1 << 40 };
     Some(SpareMemory { total: 1 << 40, available: bytes, stalled_us: 0 })
 }
 
-/// Whether the program has locked any of its memory.
+/// True if the program has locked any of its memory.
 pub(crate) fn has_locked() -> Option<bool> {
     kernel()?;
     let world = world()?;
@@ -236,7 +239,7 @@ pub(crate) fn has_locked() -> Option<bool> {
     Some(memory.areas.values().any(|area| area.pages.iter().any(|page| page.is_locked)))
 }
 
-/// How many of these pages of the file the kernel's cache has, as it says: an old kernel doesn't.
+/// Number of these pages of the file in the kernel page cache. An old kernel does not report it.
 pub(crate) fn cached_pages(range: PageRange) -> Option<Option<u64>> {
     kernel()?;
     let world = world()?;
@@ -245,7 +248,7 @@ pub(crate) fn cached_pages(range: PageRange) -> Option<Option<u64>> {
     Some((!world.one_of(20)).then_some(counted))
 }
 
-/// The kernel's cache drops what it can of these pages; false where there is none.
+/// Drops these pages from the kernel page cache as far as possible; false without such a kernel.
 pub(crate) fn drop_cached(range: PageRange) -> bool {
     let (Some(_), Some(world)) = (kernel(), world()) else { return false };
     world.memory().drop_cached(range);
@@ -253,7 +256,7 @@ pub(crate) fn drop_cached(range: PageRange) -> bool {
     true
 }
 
-/// The kernel maps pages of the file in the place of a range.
+/// Maps pages of the file by the kernel in place of a range.
 pub(crate) fn lend(address: usize, range: PageRange, offset: u64) -> Option<Result<(), Errno>> {
     let world = world()?;
     world.point();
@@ -262,7 +265,7 @@ pub(crate) fn lend(address: usize, range: PageRange, offset: u64) -> Option<Resu
     Some(lent)
 }
 
-/// A range is moved into the place of another, and told of.
+/// Moves a range to the place of another, with a report.
 pub(crate) fn move_into(from: usize, bytes: usize, to: usize) -> Option<Result<(), Errno>> {
     let world = world()?;
     world.point();

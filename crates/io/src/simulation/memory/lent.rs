@@ -1,8 +1,11 @@
-//! The kernel's own mapping of the file, in a simulation: the windows that are lent to it, its cache, and how they are taken back.
+//! The kernel's own mapping of the file in a simulation: delegated windows, the page cache, and the
+//! return of windows.
 //!
-//! A window shows the file as it is when it is touched: what the cache has not is read first, with what lies around it, and a page past
-//! the end is a bus error. A move of watched memory into its place is whole at once, and then waits until it is read of the
-//! userfaultfd; meanwhile the calls on that are to be tried again (mremap(2), ioctl_userfaultfd(2)).
+//! A window shows the file at the time of the touch. Pages that are not in the cache are read first
+//! together with their neighbours, and a page beyond the end is a bus error. A move of registered
+//! memory into a window's place happens in one step and then waits until its report is read from
+//! the userfaultfd. Until then, calls on that userfaultfd fail with EAGAIN (mremap(2),
+//! ioctl_userfaultfd(2)).
 
 use std::collections::BTreeSet;
 use std::os::fd::RawFd;
@@ -13,41 +16,41 @@ use rustix::io::Errno;
 use super::{Bus, Memory, PAGE, Page, PageState, SERVING};
 use crate::simulation::world::World;
 
-/// What the kernel of a run is like, to which windows of the file are lent.
+/// Properties of the kernel of a run with delegated windows.
 #[derive(Clone, Debug)]
 pub struct Kernel {
-    /// Its largest page of a file, in pages.
+    /// Largest page of a file, in pages.
     pub large_pages: u64,
-    /// How far it reads ahead, in pages.
+    /// Readahead window, in pages.
     pub ahead_pages: u64,
-    /// Whether less memory is free than the file has.
+    /// True if less memory is free than the file has.
     pub is_tight: bool,
-    /// One of so many pages is in its cache from the beginning; 0: none.
+    /// One page of this number is in the cache at the start; 0 for none.
     pub cached_part: u64,
 }
 
-/// The file of a run has this number, whatever has its name.
+/// Number of the run's file. Another file may get its name.
 const INODE: u32 = 0;
 
 /// The kernel's part of the [memory](Memory) of a run.
 #[derive(Default)]
 pub(in crate::simulation) struct KernelMemory {
-    /// None where nothing is lent.
+    /// `None` if no windows are delegated.
     kernel: Option<Kernel>,
-    /// The pages of the file in its cache.
+    /// Pages of the file in the cache.
     cached: BTreeSet<u64>,
-    /// Pages that are lent now.
+    /// Number of pages delegated now.
     pages: u64,
-    /// Pages that were not taken back, since the system had no room.
+    /// Number of pages that could not be taken back because the system has too many mappings.
     kept: u64,
-    /// Parts of memory that there were so far, the first apart.
+    /// Number of mappings made so far, without the first.
     parts: u32,
     moves: Vec<Move>,
-    /// Pages that were lent, and pages that were taken back.
+    /// Number of pages delegated, and of pages taken back.
     pub(in crate::simulation) counted: (u64, u64),
 }
 
-/// A move of watched memory that waits to be told.
+/// A move of registered memory that waits for its report.
 #[derive(Clone, Copy, Debug)]
 struct Move {
     uffd: RawFd,
@@ -56,7 +59,7 @@ struct Move {
 }
 
 impl Memory {
-    /// Windows are lent to this kernel, which has these pages of the file.
+    /// Sets the kernel, with these pages of the file in its cache.
     pub(in crate::simulation) fn lends(&mut self, kernel: &Kernel, cached: BTreeSet<u64>) {
         (self.lent.kernel, self.lent.cached) = (Some(kernel.clone()), cached);
     }
@@ -65,18 +68,18 @@ impl Memory {
         self.lent.kernel.as_ref()
     }
 
-    /// How many pages of memory are the kernel's, with what it reads ahead of them.
+    /// Number of pages of memory that the kernel uses, with its readahead.
     pub(super) fn taken_by_kernel(&self) -> u64 {
         let ahead = self.kernel().map_or(0, |kernel| kernel.ahead_pages);
         self.lent.pages + if self.lent.pages > 0 { ahead } else { 0 }
     }
 
-    /// Whether the page at an address is lent.
+    /// True if the page at an address is delegated.
     pub(in crate::simulation) fn is_lent(&mut self, address: usize) -> bool {
         self.lent_page(address).is_some()
     }
 
-    /// The page of the file that the kernel shows at an address.
+    /// Page of the file that the kernel shows at an address.
     fn lent_page(&mut self, address: usize) -> Option<u64> {
         match self.page(address)?.state {
             PageState::Lent { page, .. } => Some(page),
@@ -84,7 +87,7 @@ impl Memory {
         }
     }
 
-    /// The next move to be told, which is told by that.
+    /// Returns the next move to report, and marks it as reported.
     pub(super) fn tell_move(&mut self, uffd: RawFd) -> Option<usize> {
         let mut moves = self.lent.moves.iter_mut();
         let waiting = moves.find(|waiting| waiting.uffd == uffd && !waiting.is_told)?;
@@ -96,19 +99,19 @@ impl Memory {
         self.lent.moves.iter().any(|waiting| waiting.uffd == uffd && !waiting.is_told)
     }
 
-    /// Whether memory of the userfaultfd is being moved.
+    /// True while memory of the userfaultfd is being moved.
     pub(super) fn is_moving(&self, uffd: RawFd) -> bool {
         self.lent.moves.iter().any(|waiting| waiting.uffd == uffd)
     }
 
-    /// What is in the place of a page from now on is another part of memory.
+    /// Replaces a page by one of another mapping.
     fn replace(&mut self, address: usize, state: PageState, part: u32) {
         let page = self.page(address).expect("of an area");
         let generation = page.generation + 1;
         *page = Page { state, generation, part, ..Page::absent() };
     }
 
-    /// Drops what can be of the cache: what nobody has touched since it was lent.
+    /// Drops the pages of the cache that were not touched since they were delegated.
     pub(super) fn drop_cached(&mut self, range: PageRange) {
         let mut mapped = BTreeSet::new();
         for area in self.areas.values() {
@@ -124,17 +127,17 @@ impl Memory {
         self.lent.cached.range(range.first..range.end).count() as u64
     }
 
-    /// A window that is to be taken back stays where it is.
+    /// Counts a window that could not be taken back.
     pub(super) fn keep(&mut self, bytes: usize) {
         self.lent.kept += (bytes / PAGE) as u64;
     }
 
-    /// So many pages may be in memory beyond what was given, since the system has failed.
+    /// Number of pages that may be in memory beyond the budget, because the system has failed.
     pub(super) fn kept(&self) -> u64 {
         self.lent.kept
     }
 
-    /// An area goes.
+    /// Accounts for the end of an area.
     pub(super) fn forget_lent(&mut self, pages: &[Page]) {
         let lent = pages.iter().filter(|page| matches!(page.state, PageState::Lent { .. }));
         self.lent.pages -= lent.count() as u64;
@@ -142,7 +145,8 @@ impl Memory {
 }
 
 impl World {
-    /// The calling task touches a page that is lent. None if it has to look again; else it may use its bytes, or there are none.
+    /// The calling task touches a delegated page. Returns `None` if the touch must be repeated.
+    /// Otherwise the task may use the page's bytes, or gets a bus error.
     pub(super) fn touch_lent(&self, address: usize) -> Option<Result<(), Bus>> {
         let page = self.memory().lent_page(address)?;
         let faults = self.disk.borrow().faults().clone();
@@ -168,14 +172,14 @@ impl World {
         let disk = self.disk.borrow();
         let file = &disk.inodes[INODE as usize];
         let there = (file.bytes - page * PAGE_BYTES).min(PAGE_BYTES) as usize;
-        // SAFETY: the pager's mapping of memory that can be written to, at which no task looks before this one is handed it.
+        // SAFETY: the pager's writable mapping. No task reads it before this one receives it.
         let bytes = unsafe { std::slice::from_raw_parts_mut(address as *mut u8, PAGE) };
         file.show(INODE, page * PAGE_BYTES, &mut bytes[..there]);
         bytes[there..].fill(0);
         Some(Ok(()))
     }
 
-    /// The kernel has read a page, and what lies around it as far as that can be read.
+    /// Reads a page and its readable neighbours into the cache.
     fn read_around(&self, page: u64) {
         let mut memory = self.memory();
         let ahead = memory.kernel().map_or(0, |kernel| kernel.ahead_pages);
@@ -187,7 +191,7 @@ impl World {
         memory.lent.cached.insert(page);
     }
 
-    /// Maps pages of the file, from that offset on, in the place of a range (mmap(2)).
+    /// Maps pages of the file from `offset` on in place of a range (mmap(2)).
     pub(super) fn lend(&self, address: usize, pages: u64, offset: u64) -> Result<(), Errno> {
         let no_parts = self.disk.borrow().faults().no_parts;
         if self.one_of(no_parts) {
@@ -209,7 +213,8 @@ impl World {
         Ok(())
     }
 
-    /// Moves a watched range into the place of another (mremap(2)), and waits until that is told.
+    /// Moves a registered range to the place of another (mremap(2)), and waits until its report is
+    /// read.
     pub(super) fn move_into(&self, from: usize, bytes: usize, to: usize) -> Result<(), Errno> {
         let no_parts = self.disk.borrow().faults().no_parts;
         if self.one_of(no_parts) {
@@ -223,7 +228,7 @@ impl World {
             self.failed("memory is moved to where another userfaultfd has it".to_owned());
         }
         memory.lent.parts += 1;
-        // The kernel may make one part of it and of what lies before it.
+        // The kernel may merge it with the mapping before it.
         let is_alike = memory.uffd_of(to - PAGE) == Some(uffd) && !memory.is_lent(to - PAGE);
         let before = memory.page(to - PAGE).filter(|_| is_alike && is_merged).map(|page| page.part);
         let part = before.unwrap_or(memory.lent.parts);
@@ -238,7 +243,7 @@ impl World {
         memory.lent.counted.1 += pages;
         memory.lent.moves.push(Move { uffd, from, is_told: false });
         drop(memory);
-        // SAFETY: the pager's own range, which it has given up with this call.
+        // SAFETY: the pager's own range, which it gives up with this call.
         unsafe { libc::munmap(from as *mut _, bytes) };
         self.wake_all(SERVING);
         let is_told = |waiting: &Move| waiting.from == from && waiting.is_told;

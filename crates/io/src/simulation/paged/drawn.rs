@@ -1,4 +1,4 @@
-//! Scenarios of memory whose faults are served, drawn from a seed.
+//! Random scenarios of memory with served faults.
 
 use readpath_core::splitmix;
 use readpath_core::unit::PAGE_BYTES;
@@ -8,20 +8,20 @@ use crate::path::Coherence;
 use crate::simulation::memory::Kernel;
 use crate::simulation::scenario::{Action, Draw, Scenario, Settings, faults, kinds, threads};
 
-/// Neither a region nor a mapping has less memory.
+/// Least memory of regions and mappings in pages.
 const MEMORY_PAGES_MIN: u64 = 64;
-/// The largest page of a file of Linux, 2 MiB.
+/// Largest page of a file in Linux: 2 MiB.
 const REAL_LARGE_PAGES: u64 = 512;
 
 impl Scenario {
-    /// One of memory whose faults are served, with about so many actions in all.
+    /// Draws a scenario of memory with served faults and about `actions` actions in all.
     pub fn paged(seed: u64, actions: u64) -> Scenario {
         let mut draw = Draw(splitmix::mixed(seed ^ 0x9a6e_d000));
         let memory_pages = MEMORY_PAGES_MIN + draw.one_of(&[0, 0, 1, 16, 64]);
         let pages = draw.one_of(&[8, 66, 70, 90, 130, 200, 300]);
         let is_region = draw.below(2) == 0;
         let bytes = match is_region {
-            // There are slots to spare, or hardly any.
+            // With many spare slots, or almost none.
             true => (pages + draw.one_of(&[0, 1, 8, 300])) * PAGE_BYTES,
             false => pages * PAGE_BYTES - draw.one_of(&[0, 1, 1_000, 4_095]),
         };
@@ -32,7 +32,7 @@ impl Scenario {
         (faults.dies_after, faults.unknown) = (0, 0);
         faults.calls_stop = draw.part(&[3, 20, 100]);
         faults.no_memory = draw.part(&[10, 100]);
-        // Drawn apart: what follows is as it was for each seed.
+        // Drawn from a separate state, so that the other values of each seed do not change.
         faults.swapped = Draw(splitmix::mixed(seed ^ 0x5a44_0000)).part(&[1, 2, 10]);
         let settings = Settings {
             memory_pages,
@@ -56,11 +56,12 @@ impl Scenario {
         Scenario { seed, settings, files: vec![bytes], faults, server: None, threads }
     }
 
-    /// One of a mapping whose long runs are lent to the kernel's own, with about so many actions in all.
+    /// Draws a scenario of a mapping with windows delegated to the kernel, and about `actions`
+    /// actions in all.
     pub fn lent(seed: u64, actions: u64) -> Scenario {
         let mut draw = Draw(splitmix::mixed(seed ^ 0x1e47_0000));
         let kernel = Kernel {
-            // With those of Linux a run has some 100,000 steps.
+            // With Linux's large pages, a run has some 100,000 steps.
             large_pages: match draw.below(64) {
                 0 => REAL_LARGE_PAGES,
                 _ => draw.one_of(&[1, 2, 4, 4, 8, 8, 16]),
@@ -70,7 +71,7 @@ impl Scenario {
             cached_part: draw.part(&[2, 20]),
         };
         let Kernel { large_pages, ahead_pages, .. } = kernel;
-        // Of less nothing is lent.
+        // With less memory no window is delegated.
         let least = (4 * large_pages + ahead_pages) * 3 / 2 + 1;
         let memory_pages = match draw.below(16) {
             0 => MEMORY_PAGES_MIN,
@@ -83,7 +84,7 @@ impl Scenario {
         faults.bad.iter_mut().for_each(|(_, page)| *page = draw.below(pages));
         faults.no_parts = draw.part(&[2, 10, 100]);
         if large_pages == REAL_LARGE_PAGES {
-            // Of thousands of pages that are seconds late each a run takes hours.
+            // With thousands of pages that are seconds late, a run would take hours.
             faults.late = 0;
         }
         let settings = Settings {
@@ -107,18 +108,19 @@ impl Scenario {
     }
 }
 
-/// A run of pages that a thread reads bit by bit.
+/// A run of pages that a thread reads step by step.
 struct DrawnRun {
     at: u64,
     is_down: bool,
 }
 
 impl DrawnRun {
+    /// Draws the next part of the run.
     fn next(&mut self, draw: &mut Draw, pages: u64, large_pages: u64) -> MappingTouch {
         match draw.below(12) {
             0 => self.at = draw.below(pages),
             1 => self.is_down = !self.is_down,
-            // It steps over some.
+            // Skips some pages.
             2 => self.at += draw.below(1 + large_pages / 2),
             _ => {}
         }
@@ -135,6 +137,7 @@ impl DrawnRun {
     }
 }
 
+/// Draws one action of the selected kinds.
 fn action(draw: &mut Draw, pages: u64, kinds: u64, changes_file: bool) -> Action {
     loop {
         let kind = draw.below(16);
