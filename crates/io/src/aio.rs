@@ -1,28 +1,25 @@
-//! Linux AIO: requests are handed over by `io_submit(2)`, and answers come into
-//! a queue that the kernel shares with us.
+//! Linux AIO: `io_submit(2)` submits requests, and answers arrive in a queue shared with the
+//! kernel.
 //!
-//! What sets it apart from io_uring: the end of a request is done by the device's
-//! interrupt, and belongs to no thread. So a thread that has handed requests over
-//! may then sit in `vfork`, get no processor, or sleep in a call of its own: whoever
-//! waits finds the answers all the same, and nobody's sleep is interrupted for
-//! them. It takes no locked memory either, and the profiles of containers allow it.
-//! 4 KiB random direct reads cost it less processor time than io_uring without
-//! `DEFER_TASKRUN` (fio, one job: depth 1 55.1 for 58.4 us, depth 32 12.3 for 14.2).
+//! The difference to io_uring: the device's interrupt completes a request, and no thread owns it. A
+//! thread that has submitted requests may sit in `vfork`, get no processor, or sleep in another
+//! call. Waiting threads get the answers all the same, and no sleep is interrupted for them. AIO
+//! needs no locked memory, and container profiles allow it. Random direct reads of 4 KiB need less
+//! processor time than with io_uring without `DEFER_TASKRUN`. In fio with one job: depth 1 55.1
+//! instead of 58.4 us, depth 32 12.3 instead of 14.2 us.
 //!
-//! - Each answer rings the *bell*, an eventfd (`IOCB_FLAG_RESFD`). One sleeps in
-//!   `poll(2)` of it, and takes nothing out by that: any thread may sleep, any
-//!   may wake up late, and no answer is lost with it.
-//! - Answers are taken out of the shared queue without a system call, and so even
-//!   where a sandbox has come to forbid those of AIO.
-//! - Requests are handed over without any lock, since `io_submit` may wait: for a
-//!   tag of the device, or for a block of the file's map.
-//! - AIO of a file that goes through the kernel's cache would be done, with all
-//!   its waiting, in `io_submit`. Such a transfer goes to [threads](crate::threads),
-//!   whose answers ring the same bell. So does one that `io_submit` refuses, for
-//!   whatever reason: the plain call has the last word on it.
+//! - Each answer signals an eventfd (`IOCB_FLAG_RESFD`). Threads sleep in `poll(2)` on it, which
+//!   takes no answer: any thread may sleep or wake up late without losing one.
+//! - Answers are taken from the shared queue without a system call, also after a sandbox forbids
+//!   AIO calls.
+//! - Requests are submitted without a lock, because `io_submit` may block: for a tag of the device,
+//!   or for a block of the file's map.
+//! - Buffered AIO would do all its waiting in `io_submit`. [Threads](crate::threads) execute
+//!   buffered transfers and signal the same eventfd. They also execute a transfer that `io_submit`
+//!   rejects for any reason: the plain call decides.
 //!
-//! Sources: io_submit(2), io_setup(2), `linux/aio_abi.h`; the shared queue is
-//! `struct aio_ring` of the kernel's `fs/aio.c`.
+//! Sources: io_submit(2), io_setup(2), `linux/aio_abi.h`; the shared queue is `struct aio_ring` of
+//! the kernel's `fs/aio.c`.
 
 use std::mem::size_of;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -39,10 +36,10 @@ use crate::threads::{Pool, Threads};
 
 pub(crate) mod share;
 
-/// As many requests are handed over by one call at most.
+/// Largest number of requests per `io_submit` call.
 const BATCH: usize = 32;
 
-/// `struct iocb`: one request. All that isn't named is zero.
+/// `struct iocb`: one request. Unused fields are zero.
 #[derive(Clone, Copy, Default)]
 #[repr(C)]
 struct Iocb {
@@ -51,9 +48,9 @@ struct Iocb {
     opcode: u16,
     priority: i16,
     fd: u32,
-    /// The memory, or the list of its pieces.
+    /// Address of the memory, or of the segment list.
     address: u64,
-    /// How many bytes, or pieces.
+    /// Number of bytes, or of segments.
     count: u64,
     offset: i64,
     reserved: u64,
@@ -65,17 +62,17 @@ const PREAD: u16 = 0; // IOCB_CMD_PREAD
 const PWRITE: u16 = 1;
 const PREADV: u16 = 7;
 const PWRITEV: u16 = 8;
-/// `IOCB_FLAG_RESFD`: write to an eventfd when the request ends.
+/// `IOCB_FLAG_RESFD`: signal an eventfd when the request ends.
 const RINGS: u32 = 1;
 
-/// `struct aio_ring`: the head of the queue that the kernel shares; the answers follow.
+/// `struct aio_ring`: header of the queue shared with the kernel; the answers follow.
 #[repr(C)]
 struct AioRing {
     id: u32,
     count: u32,
-    /// Where we take out.
+    /// Read position, ours.
     head: AtomicU32,
-    /// Where the kernel puts in.
+    /// Write position, the kernel's.
     tail: AtomicU32,
     magic: u32,
     compatible_features: u32,
@@ -98,29 +95,30 @@ struct AioEvent {
 const _: () = assert!(size_of::<Iocb>() == 64 && size_of::<AioRing>() == 32);
 const _: () = assert!(size_of::<AioEvent>() == 32);
 
-/// A context of this process that nobody uses any more.
+/// An unused AIO context of this process.
 struct IdleContext {
     process: ProcessName,
+    /// Context id of the kernel.
     id: usize,
     depth: u32,
 }
 
-/// Kept for the next backend: to give a context back to the kernel takes one of its grace periods, 20 to 40 ms.
+/// Contexts for reuse: `io_destroy` takes an RCU grace period, 20 to 40 ms.
 static IDLE: Mutex<Vec<IdleContext>> = Mutex::new(Vec::new());
-/// So many are kept at most.
+/// Largest number of contexts kept for reuse.
 const IDLE_MAX: usize = 4;
 
-/// Takes a kept context for `depth` requests. A lock that another thread holds, or held when this child was
-/// made by `fork`, is not waited for.
+/// Takes a kept context for `depth` requests. Never waits for the lock: another thread may have
+/// held it when this child was forked.
 fn take_idle(depth: u32) -> Option<usize> {
     let mut idle = IDLE.try_lock().ok()?;
-    // What was kept before a `fork` is the parent's.
+    // Contexts kept before a `fork` belong to the parent.
     idle.retain(|context| context.process.is_this());
     let at = idle.iter().position(|context| context.depth == depth)?;
     Some(idle.swap_remove(at).id)
 }
 
-/// Keeps a context; false if there is no room.
+/// Keeps a context for reuse; false if there is no room.
 fn keep_idle(context: &Context) -> bool {
     let Ok(mut idle) = IDLE.try_lock() else { return false };
     let has_room = idle.len() < IDLE_MAX;
@@ -131,45 +129,48 @@ fn keep_idle(context: &Context) -> bool {
     has_room
 }
 
-/// The AIO backend.
+/// I/O backend over Linux AIO.
 pub(crate) struct Aio {
     context: Arc<Context>,
     threads: Threads,
-    /// Requests queued for the kernel, and not answered.
+    /// Number of queued requests without an answer.
     unanswered: u32,
 }
 
-/// What the owner shares with those who sleep.
+/// State shared by the owner and its sleepers.
 struct Context {
     id: usize,
     depth: u32,
     process: ProcessName,
-    /// Nothing is under way, and all answers were taken.
+    /// True if no request is in flight and all answers were taken.
     is_empty: AtomicBool,
+    /// Answer queue, mapped by the kernel.
     shared: NonNull<AioRing>,
+    /// Eventfd signalled for each answer.
     bell: OwnedFd,
-    /// The bell is heard by somebody else too, who quietens it.
+    /// True if the eventfd belongs to another owner, who also clears it.
     is_bell_lent: bool,
-    /// Not handed over yet.
+    /// Requests not submitted yet.
     queued: Mutex<Vec<Iocb>>,
-    /// How many these are, to be looked at without the lock.
+    /// Length of `queued`, readable without the lock.
     queued_count: AtomicU32,
+    /// Threads for transfers that AIO cannot execute.
     pool: Arc<Pool>,
-    /// Why `io_submit` is not to be had any more, as in `errno(3)`; 0 as long as it is.
+    /// Error of `io_submit`, as in `errno(3)`, once a sandbox forbids it; 0 before.
     refused: AtomicI32,
 }
 
-// SAFETY: the shared queue is reached through atomics; its answers are read by who has
-// the `Aio` to himself. The addresses in `queued` are for the kernel alone.
+// SAFETY: the shared queue is accessed through atomics; only the exclusive user of the `Aio` reads
+// its answers. The addresses in `queued` are for the kernel alone.
 unsafe impl Send for Context {}
 // SAFETY: as above.
 unsafe impl Sync for Context {}
 
 impl Aio {
-    /// AIO for `depth` transfers at once.
+    /// Creates an AIO context for up to `depth` transfers.
     ///
     /// # Errors
-    /// The kernel has none, or no more, or a sandbox forbids it.
+    /// The kernel has no AIO, its limit is reached, or a sandbox forbids it.
     pub(crate) fn new(depth: u32) -> Result<Aio, BackendError> {
         let no_bell =
             |errno: rustix::io::Errno| BackendError::NoBell { errno: errno.raw_os_error() };
@@ -177,7 +178,7 @@ impl Aio {
         Aio::over(depth, bell, false)
     }
 
-    /// The same, with the eventfd `bell` of an owner who sleeps elsewhere.
+    /// Like [`new`](Aio::new), with the eventfd `bell` of an owner who sleeps elsewhere.
     ///
     /// # Errors
     /// As [`new`](Aio::new).
@@ -188,6 +189,7 @@ impl Aio {
         Aio::over(depth, bell, true)
     }
 
+    /// Sets up a context, reused or new, and maps its answer queue.
     fn over(depth: u32, bell: OwnedFd, is_bell_lent: bool) -> Result<Aio, BackendError> {
         let threads = Threads::new(depth);
         threads.set_bell(bell.as_fd())?;
@@ -195,7 +197,7 @@ impl Aio {
             Some(id) => id,
             None => {
                 let mut id = 0usize;
-                // SAFETY: the kernel writes the context's name to `id`.
+                // SAFETY: the kernel writes the context's id to `id`.
                 let made = unsafe { libc::syscall(libc::SYS_io_setup, depth, &mut id) };
                 if made < 0 {
                     let errno = last_errno();
@@ -210,7 +212,7 @@ impl Aio {
             depth,
             process: ProcessName::this(),
             is_empty: AtomicBool::new(true),
-            // The name of a context is the address of its queue.
+            // The id of a context is the address of its queue.
             shared: NonNull::new(id as *mut AioRing).expect("a mapping is never at address zero"),
             bell,
             is_bell_lent,
@@ -221,31 +223,31 @@ impl Aio {
         };
         let queue = context.shared();
         if queue.magic != MAGIC || queue.header_bytes as usize != size_of::<AioRing>() {
-            // A kernel that isn't Linux, and shares no queue.
+            // Not a Linux kernel: it shares no queue.
             return Err(BackendError::NoAio { errno: libc::ENOSYS });
         }
         let queue_bytes = size_of::<AioRing>() + queue.count as usize * size_of::<AioEvent>();
         let address = context.shared.as_ptr().cast();
-        // A child made by `fork` has no part in it: were it there, it could take answers away.
-        // SAFETY: the whole of the kernel's mapping, whose bytes that doesn't change.
+        // Excluded from forked children, which could take answers away. SAFETY: the kernel's whole
+        // mapping; the advice changes no bytes.
         unsafe { libc::madvise(address, queue_bytes.next_multiple_of(4096), libc::MADV_DONTFORK) };
         Ok(Aio { context: Arc::new(context), threads, unanswered: 0 })
     }
 
-    /// What one of several threads sleeps on.
+    /// Sleeper for threads that share this backend.
     pub(crate) fn sleeper(&self) -> AioSleeper {
         AioSleeper(Arc::clone(&self.context))
     }
 
-    /// Takes the answers that there are.
+    /// Takes all available answers.
     fn take_answers(&mut self, answers: &mut Vec<KernelAnswer>) {
         let (context, before) = (&self.context, answers.len());
         let queue = context.shared();
         let mut head = queue.head.load(Ordering::Relaxed);
         let tail = queue.tail.load(Ordering::Acquire);
         while head != tail {
-            // SAFETY: the kernel has written the answers before the tail, of which there
-            // are `count` places behind the header; `&mut self` makes this the only reader.
+            // SAFETY: the kernel has written the answers before the tail. The header is followed by
+            // `count` slots. `&mut self` makes this the only reader.
             let event = unsafe {
                 let events = context.shared.as_ptr().add(1).cast::<AioEvent>();
                 events.add(head as usize).read()
@@ -261,7 +263,7 @@ impl Aio {
 
 impl Context {
     fn shared(&self) -> &AioRing {
-        // SAFETY: the kernel maps it as long as the context is there.
+        // SAFETY: the kernel maps it as long as the context exists.
         unsafe { self.shared.as_ref() }
     }
 
@@ -275,7 +277,7 @@ impl Context {
             || self.pool.has_answers()
     }
 
-    /// Hands over what is queued.
+    /// Submits all queued requests.
     fn hand_over(&self) {
         while self.queued_count.load(Ordering::Acquire) > 0 {
             let mut batch = [Iocb::default(); BATCH];
@@ -292,14 +294,15 @@ impl Context {
         self.pool.hand_over();
     }
 
+    /// Submits a batch by `io_submit`. Rejected requests go to the threads.
     fn submit(&self, batch: &[Iocb]) {
         let mut requests = [std::ptr::null(); BATCH];
         requests.iter_mut().zip(batch).for_each(|(place, request)| *place = &raw const *request);
         let mut done = 0;
         while done < batch.len() {
             let (count, list) = (batch.len() - done, &raw const requests[done]);
-            // SAFETY: the memory of each transfer is valid until its answer (the contract
-            // of `Backend::queue`); the requests themselves are copied by the call.
+            // SAFETY: the memory of each transfer is valid until its answer (the contract of
+            // `Backend::queue`). The call copies the requests themselves.
             let accepted = unsafe { libc::syscall(libc::SYS_io_submit, self.id, count, list) };
             if accepted > 0 {
                 done += accepted as usize;
@@ -313,7 +316,7 @@ impl Context {
         }
     }
 
-    /// Gives the first of what `io_submit` refuses to the threads.
+    /// Passes a request that `io_submit` rejects to the threads.
     fn carry_plainly(&self, request: &Iocb) {
         let whole =
             [libc::iovec { iov_base: request.address as *mut _, iov_len: request.count as usize }];
@@ -323,7 +326,7 @@ impl Context {
             opcode => {
                 let op = if opcode == PREADV { Op::Read } else { Op::Write };
                 let list = request.address as *const libc::iovec;
-                // SAFETY: the list stays where it is until the answer, by the same contract.
+                // SAFETY: the list stays in place until the answer, by the same contract.
                 (op, unsafe { std::slice::from_raw_parts(list, request.count as usize) })
             }
         };
@@ -335,11 +338,11 @@ impl Context {
             segments,
             is_direct: true,
         };
-        // SAFETY: what was promised for the request holds for the job.
+        // SAFETY: the contract of the request holds for the job.
         unsafe { self.pool.queue(transfer) };
     }
 
-    /// Sleeps until the bell rings, as long as `sleep` allows.
+    /// Sleeps until the eventfd is signalled, as long as `sleep` allows.
     fn sleep(&self, sleep: Sleep) {
         let span = match sleep {
             Sleep::Never => return,
@@ -349,12 +352,13 @@ impl Context {
             }),
             Sleep::UntilAnswered => None,
         };
-        // That a signal ends it is no error: whoever sleeps looks, and sleeps again.
+        // A signal handler may end it early: the caller checks and sleeps again.
         let _ = poll(&mut [PollFd::new(&self.bell, PollFlags::IN)], span.as_ref());
     }
 
+    /// Clears the eventfd.
     fn quieten(&self) {
-        // Refused where it is quiet already.
+        // Fails if the eventfd is already clear.
         let _ = rustix::io::read(&self.bell, &mut [0; 8]);
     }
 }
@@ -364,7 +368,7 @@ impl Drop for Context {
         if *self.is_empty.get_mut() && keep_idle(self) {
             return;
         }
-        // SAFETY: nothing is in flight, and the queue is looked at by nobody any more.
+        // SAFETY: no request is in flight, and the queue has no readers left.
         unsafe { libc::syscall(libc::SYS_io_destroy, self.id) };
         share::remove(self.depth);
     }
@@ -380,7 +384,8 @@ impl Sleeper for AioSleeper {
             return Ok(false);
         }
         self.0.sleep(sleep);
-        // By who has slept alone: taken from a sleeper by somebody else, a call to wake up would be lost.
+        // Only a thread that has slept clears the eventfd. A clear by another thread could lose a
+        // wake-up.
         self.0.quieten();
         Ok(true)
     }
@@ -390,7 +395,7 @@ impl Sleeper for AioSleeper {
     }
 
     fn wake(&self) {
-        // It can only fail when the count is full: then the bell rings already.
+        // Fails only if the counter is full; the eventfd is then already signalled.
         let _ = rustix::io::write(&self.0.bell, &1u64.to_ne_bytes());
     }
 
@@ -408,12 +413,12 @@ impl Backend for Aio {
         self.unanswered += 1;
         let context = &self.context;
         if !transfer.is_direct {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller's contract.
             unsafe { context.pool.queue(transfer) };
             return;
         }
         let Transfer { token, fd, op, offset, segments, .. } = transfer;
-        // One piece needs no list: that spares the kernel copying and walking it.
+        // A single segment needs no list, which saves the kernel copying and walking it.
         let (opcode, address, count) = match (op, segments) {
             (Op::Read, [one]) => (PREAD, one.iov_base as usize, one.iov_len),
             (Op::Write, [one]) => (PWRITE, one.iov_base as usize, one.iov_len),
@@ -444,7 +449,7 @@ impl Backend for Aio {
         Ok(false)
     }
 
-    /// What the kernel has is not to be had back from it.
+    /// Cancels queued requests only. The kernel does not cancel submitted ones.
     fn cancel(&mut self, token: u64) {
         let mut queued = self.context.queued();
         if let Some(at) = queued.iter().position(|request| request.token == token) {
@@ -473,7 +478,7 @@ impl Backend for Aio {
         }
         self.context.hand_over();
         if sleep != Sleep::Never && !self.context.is_bell_lent {
-            // Before looking, so that what comes meanwhile rings again.
+            // Cleared before the check, so that later answers signal it again.
             self.context.quieten();
         }
         self.take_answers(answers);
@@ -495,7 +500,7 @@ impl Drop for Aio {
         };
         self.unanswered -= withdrawn;
         let mut answers = Vec::new();
-        // Answers are looked for without a call that could be forbidden by now.
+        // Answers are taken without a system call that could be forbidden by now.
         while self.unanswered > 0 && self.exchange(Sleep::UntilAnswered, &mut answers).is_ok() {}
         self.context.is_empty.store(self.unanswered == 0, Ordering::Relaxed);
     }

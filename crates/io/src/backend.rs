@@ -1,9 +1,8 @@
-//! What carries bytes: AIO, a ring or threads, behind one small interface.
+//! I/O backends: AIO, io_uring or threads, behind one small interface.
 //!
-//! A backend knows pieces of memory, offsets and the kernel's raw answers. It
-//! decides nothing: what an answer means is for `outcome.rs`, and what to
-//! do about it for `transfers.rs`. All backends give the same answers to
-//! the same transfers; the contract tests hold them to that.
+//! A backend knows memory segments, offsets and the kernel's raw answers. `outcome.rs` decides on
+//! the meaning of an answer, and `transfers.rs` on the next step. All backends return the same
+//! answers to the same transfers; the contract tests check this.
 
 use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::Arc;
@@ -16,9 +15,9 @@ use crate::outcome::raw_result;
 use crate::ring::UringBackend;
 use crate::threads::{Threads, ThreadsSleeper};
 
-/// Which backend carries the bytes.
+/// Kind of I/O backend.
 ///
-/// Its name, as the command and Python take it, is one of `auto`, `aio`, `io_uring`, `threads`.
+/// The command and Python use the names `auto`, `aio`, `io_uring` and `threads`.
 ///
 /// ```
 /// use readpath::BackendKind;
@@ -29,34 +28,34 @@ use crate::threads::{Threads, ThreadsSleeper};
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BackendKind {
-    /// The first of those that suit, among what the kernel gives here; [`BackendInUse`] says which,
-    /// and why not an earlier one. Where threads share it, or take turns: AIO, then threads. Where
-    /// one thread has it to itself: io_uring, then AIO, then threads.
+    /// First suitable kind that the kernel provides; [`BackendInUse`] reports it and the reason. If
+    /// threads share the backend or take turns: AIO, then threads. For one exclusive thread:
+    /// io_uring, then AIO, then threads.
     #[default]
     Auto,
-    /// Linux AIO: requests end in the interrupt of the device, on nobody's thread. What goes through the
-    /// kernel's cache is carried by threads, for AIO would wait for it as it is handed over.
+    /// Linux AIO: the device's interrupt completes requests, on no particular thread. Threads
+    /// execute buffered I/O, for which AIO would block at submission.
     Aio,
-    /// io_uring: one system call hands over and sleeps. The end of a request is done by the
-    /// thread that handed it over, so where threads share it, one that is held up
-    /// (in `vfork`, by the scheduler, in a system call) holds up them all.
+    /// io_uring: one system call submits and sleeps. The submitting thread completes a request. If
+    /// threads share the ring, one stalled thread (in `vfork`, by the scheduler, in a system call)
+    /// therefore stalls all.
     Ring,
-    /// A pool of threads, each in `preadv(2)` or `pwritev(2)`: the reference,
-    /// and the way where the others are forbidden.
+    /// A pool of threads, each in `preadv(2)` or `pwritev(2)`: the reference, and the fallback
+    /// where the others are forbidden.
     Threads,
 }
 
-/// What carries the bytes, and why not what suits better.
+/// I/O backend in use, and the reason why no faster one is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BackendInUse {
-    /// Which; never [`BackendKind::Auto`].
+    /// Kind; never [`BackendKind::Auto`].
     pub kind: BackendKind,
-    /// Why the one that comes first in [`BackendKind::Auto`] doesn't.
+    /// Error of the first choice of [`BackendKind::Auto`].
     pub because: Option<BackendError>,
 }
 
 impl BackendInUse {
-    /// Threads in its place, where it was `refused` since.
+    /// Replaces it by threads if it was `refused` since.
     pub(crate) fn unless(self, refused: Option<BackendError>) -> BackendInUse {
         match refused {
             Some(_) => BackendInUse { kind: BackendKind::Threads, because: refused },
@@ -66,7 +65,7 @@ impl BackendInUse {
 }
 
 impl BackendKind {
-    /// All of them, with their names.
+    /// All kinds with their names.
     pub const NAMES: [(BackendKind, &'static str); 4] = [
         (BackendKind::Auto, "auto"),
         (BackendKind::Aio, "aio"),
@@ -74,10 +73,10 @@ impl BackendKind {
         (BackendKind::Threads, "threads"),
     ];
 
-    /// Builds it for `depth` transfers at once, for one thread alone.
+    /// Builds a backend for `depth` transfers and one exclusive thread.
     ///
     /// # Errors
-    /// The kernel gives none of its kind.
+    /// The kernel provides none of this kind.
     pub(crate) fn build(self, depth: u32) -> Result<Built, BackendError> {
         self.first_of(depth, &BESIDE_NOBODY, |kind| {
             Ok::<Box<dyn Backend>, _>(match kind {
@@ -88,8 +87,8 @@ impl BackendKind {
         })
     }
 
-    /// Builds it for `depth` transfers at once, for threads that take turns,
-    /// with what one of them sleeps on while another queues.
+    /// Builds a backend for `depth` transfers and threads that take turns, with the sleeper for one
+    /// of them while another queues.
     ///
     /// # Errors
     /// As [`build`](BackendKind::build).
@@ -124,12 +123,12 @@ impl BackendKind {
         })
     }
 
-    /// As `build`, and has `bell`, an eventfd(2), written to whenever answers
-    /// come, for an owner that sleeps elsewhere than in [`Backend::exchange`].
-    /// It may ring without an answer, and never misses one.
+    /// Like `build`, and signals `bell`, an eventfd(2), for each answer, for an owner that sleeps
+    /// elsewhere than in [`Backend::exchange`]. It may be signalled without an answer, but never
+    /// misses one.
     ///
     /// # Errors
-    /// As `build`; the kernel refuses the bell.
+    /// As `build`, or the kernel rejects the eventfd.
     pub(crate) fn build_with_bell(
         self,
         depth: u32,
@@ -156,8 +155,8 @@ impl BackendKind {
         })
     }
 
-    /// Builds the kind that was asked for, or the first of `order` that there is; of AIO, which has
-    /// `depth` requests, only as much as others [can spare](share::look).
+    /// Builds the named kind, or the first available one of `order`. `Auto` takes AIO only within
+    /// [its share](share::look) of the system's requests.
     pub(crate) fn first_of<B>(
         self,
         depth: u32,
@@ -172,7 +171,7 @@ impl BackendKind {
             let is_spared = if kind == BackendKind::Aio { share::look(depth) } else { Ok(()) };
             match is_spared.and_then(|()| build(kind)) {
                 Ok(built) => return Ok((built, BackendInUse { kind, because })),
-                // With another one it would be the same.
+                // Another kind would have the same limit.
                 Err(error @ BackendError::Depth { .. }) => return Err(error),
                 Err(error) => because = because.or(Some(error)),
             }
@@ -181,11 +180,12 @@ impl BackendKind {
     }
 }
 
-/// What a ring has room for, and its bell; the same for all, so that a program doesn't find out elsewhere.
+/// Largest depth of a shared ring with its eventfd poll. It applies to all kinds, so that programs
+/// do not fail on other machines.
 const SHARED_DEPTH_MAX: u32 = 16_383;
-/// What is tried where one thread has a backend to itself, in this order.
+/// Order of kinds for one exclusive thread.
 const BESIDE_NOBODY: [BackendKind; 3] = [BackendKind::Ring, BackendKind::Aio, BackendKind::Threads];
-/// What is tried where threads share one, or use it one after the other.
+/// Order of kinds for threads that share a backend or take turns.
 pub(crate) const BESIDE_OTHERS: [BackendKind; 2] = [BackendKind::Aio, BackendKind::Threads];
 
 impl std::fmt::Display for BackendKind {
@@ -213,10 +213,10 @@ impl std::fmt::Display for BackendInUse {
     }
 }
 
-/// There is no backend of that name.
+/// Error for an unknown backend name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownBackend {
-    /// What was given.
+    /// Given name.
     pub name: String,
 }
 
@@ -229,118 +229,118 @@ impl std::fmt::Display for UnknownBackend {
 
 impl std::error::Error for UnknownBackend {}
 
-/// A backend of one thread, and which one it is.
+/// A backend of one thread, with its kind.
 pub(crate) type Built = (Box<dyn Backend>, BackendInUse);
 
-/// A backend of several threads, and what one of them sleeps on.
+/// A backend of several threads, with its sleeper.
 pub(crate) type SharedBackend = (Box<dyn Backend>, Arc<dyn Sleeper>);
 
-/// One transfer between pieces of memory and consecutive bytes of the file.
+/// One transfer between memory segments and consecutive bytes of a file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Transfer<'a> {
-    /// The name under which the answer comes back; any number but `u64::MAX`.
+    /// Identifies the answer; any number below `u64::MAX`.
     pub token: u64,
-    /// The open file.
+    /// Descriptor of the open file.
     pub fd: RawFd,
-    /// The direction.
+    /// Direction.
     pub op: Op,
-    /// The first byte in the file.
+    /// Offset of the first byte in the file.
     pub offset: u64,
-    /// The memory, in the order of the file; 1 to 1024 pieces.
+    /// Memory in file order; 1 to 1024 segments.
     pub segments: &'a [libc::iovec],
-    /// Whether the file is open for direct I/O.
+    /// True if the file is open for direct I/O.
     pub is_direct: bool,
 }
 
 /// The kernel's answer to a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct KernelAnswer {
-    /// Which transfer.
+    /// Token of the transfer.
     pub token: u64,
     /// Bytes moved, or a negative `errno`.
     pub raw: i32,
 }
 
-/// How long one may sleep for an answer.
+/// Limit of a sleep for an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sleep {
-    /// Not at all.
+    /// No sleep.
     Never,
-    /// Until one comes, or for so long.
+    /// Until an answer arrives, or this time has passed.
     AtMost(Duration),
-    /// Until one comes.
+    /// Until an answer arrives.
     UntilAnswered,
 }
 
-/// Sleeps for the answers of a storage, on one thread, while others hand in requests.
+/// Sleeps for the answers of a storage on one thread, while other threads queue requests.
 ///
-/// It takes nothing out. So another thread may take answers out (`exchange`) while one sleeps here, and
-/// then [wakes](Sleeper::wake) it if there is nothing left for it to sleep for.
+/// It takes no answers. Another thread may take them (`exchange`) and then [wakes](Sleeper::wake)
+/// the sleeper if it has no answer left to wait for.
 pub trait Sleeper: Send + Sync {
-    /// Hands over what was queued, and sleeps as long as `sleep` allows until
-    /// there is an answer, or until [`wake`](Sleeper::wake). May come back early
-    /// with nothing. With nothing in flight only `wake` ends it. True when it slept for
-    /// answers and none lay there at the begin: those that there are now have just come.
+    /// Submits queued requests, and sleeps until an answer arrives or until
+    /// [`wake`](Sleeper::wake), as long as `sleep` allows. May return early without an answer. Only
+    /// `wake` ends it if no request is in flight. Returns true if it slept and no answer was there
+    /// at the start: all present answers have then just arrived.
     ///
     /// # Errors
-    /// The kernel refuses the exchange as such.
+    /// The kernel rejected the submission as a whole.
     fn sleep(&self, sleep: Sleep) -> Result<bool, BackendError>;
 
-    /// Hands over what was queued. What hinders it is told by the next [`sleep`](Sleeper::sleep).
+    /// Submits queued requests. The next [`sleep`](Sleeper::sleep) reports errors.
     fn hand_over(&self) {
         let _ = self.sleep(Sleep::Never);
     }
 
-    /// Takes in what lies in the kernel for one who sleeps and doesn't come for it. Nothing to do where answers lie in
-    /// memory that is shared with the kernel.
+    /// Takes answers out of the kernel for a sleeper that does not come for them. No operation if
+    /// answers lie in memory shared with the kernel.
     fn look(&self) {}
 
-    /// Ends the sleep of whoever sleeps, or else the next one. From any thread.
+    /// Ends the present sleep, or else the next one. From any thread.
     fn wake(&self);
 
-    /// Whether there are transfers that take a thread of their own, and that nobody has begun.
+    /// True if transfers that need a thread of their own wait to be begun.
     fn has_work(&self) -> bool {
         false
     }
 
-    /// Carries one of them on this thread, which has to wait for an answer anyway; nothing if there is
-    /// none. Otherwise says, as [`sleep`](Sleeper::sleep) does, whether the answer was awaited.
+    /// Executes one of these transfers on this thread, which must wait for an answer anyway. `None`
+    /// if there is none; otherwise true, like [`sleep`](Sleeper::sleep), if no answer was there at
+    /// the start.
     fn work(&self) -> Option<bool> {
         None
     }
 }
 
-/// Carries transfers on open files.
+/// Executes transfers on open files.
 ///
-/// Every transfer that was queued is answered exactly once. Dropping a backend
-/// waits until none is in flight, withdrawing what it can.
+/// Every queued transfer is answered exactly once. Dropping a backend cancels transfers if possible
+/// and waits for the rest.
 pub(crate) trait Backend: Send {
-    /// Takes a transfer in; it starts with the next `exchange` at the latest.
+    /// Queues a transfer, which starts at the latest with the next `exchange`.
     ///
     /// # Safety
-    /// The segments and the memory that they describe stay where they are, and
-    /// are used by nobody else (for a write: changed by nobody), until the
-    /// answer has come out of `exchange`, or the backend has been dropped. The
-    /// file stays open until then.
+    /// The segments and their memory stay in place until the answer comes out of `exchange` or the
+    /// backend is dropped. Until then no other code uses them (for a write: changes them), and the
+    /// file stays open.
     unsafe fn queue(&mut self, transfer: Transfer<'_>);
 
-    /// Whether answers lie there that came unseen, before an `exchange` that could have slept for
-    /// them. False where a transfer is answered only in `exchange`.
+    /// True if answers arrived before an `exchange` that could have slept for them. False for
+    /// backends that answer only in `exchange`.
     fn has_answers(&mut self) -> bool {
         false
     }
 
-    /// Why what was built no longer carries, and something else does in its place.
+    /// Reason if the backend has been replaced by another one since it was built.
     fn refused(&self) -> Option<BackendError> {
         None
     }
 
-    /// Asks the kernel to withdraw a transfer. It is answered all the same: with
-    /// `-ECANCELED` if that came in time.
+    /// Asks the kernel to cancel a transfer. It is answered in any case, with `-ECANCELED` if the
+    /// cancellation succeeded.
     fn cancel(&mut self, token: u64);
 
-    /// Adds the answers that there are to `answers`, without a system call where somebody else sleeps
-    /// for them. True if something is to be handed over for that.
+    /// Adds available answers, without a system call if another thread sleeps for them. True if
+    /// requests must be submitted as a result.
     ///
     /// # Errors
     /// As [`exchange`](Backend::exchange).
@@ -348,12 +348,11 @@ pub(crate) trait Backend: Send {
         self.exchange(Sleep::Never, answers).map(|()| false)
     }
 
-    /// Hands over what was queued, and adds the answers that there are to
-    /// `answers`, sleeping in the kernel for the first one as long as `sleep`
-    /// allows. May come back early with none when a signal interrupts it.
+    /// Submits queued transfers and adds available answers. Sleeps in the kernel for the first
+    /// answer as long as `sleep` allows. A signal may end it early without an answer.
     ///
     /// # Errors
-    /// The kernel refuses the exchange as such; no answer is lost by that.
+    /// The kernel rejected the submission as a whole; no answer is lost.
     fn exchange(
         &mut self,
         sleep: Sleep,
@@ -361,10 +360,10 @@ pub(crate) trait Backend: Send {
     ) -> Result<(), BackendError>;
 }
 
-/// Carries one transfer with one system call, and gives the kernel's raw answer.
+/// Executes one transfer with one system call and returns the kernel's raw answer.
 ///
 /// # Safety
-/// The pieces of memory are valid, and nobody else uses them; the file is open.
+/// The segments are valid and have no other users; the file is open.
 pub(crate) unsafe fn carry(fd: RawFd, op: Op, offset: u64, segments: &[libc::iovec]) -> i32 {
     #[cfg(any(test, feature = "simulation"))]
     if let Some(raw) = crate::simulation::disk::carry(fd, op, offset, segments) {
@@ -372,7 +371,7 @@ pub(crate) unsafe fn carry(fd: RawFd, op: Op, offset: u64, segments: &[libc::iov
     }
     let count = segments.len() as i32;
     let offset = offset as i64;
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's contract.
     let moved = unsafe {
         match op {
             Op::Read => libc::preadv64(fd, segments.as_ptr(), count, offset),
@@ -382,43 +381,43 @@ pub(crate) unsafe fn carry(fd: RawFd, op: Op, offset: u64, segments: &[libc::iov
     raw_result(moved)
 }
 
-/// Why a backend can't carry.
+/// Error of an I/O backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BackendError {
-    /// The kernel gives no ring.
+    /// The kernel provides no io_uring.
     NoRing {
-        /// Its answer, as in `errno(3)`.
+        /// Error of the kernel, as in `errno(3)`.
         errno: i32,
     },
-    /// More transfers at once than there is room for.
+    /// The depth exceeds the backend's limit.
     Depth {
-        /// How many were asked for.
+        /// Requested depth.
         depth: u32,
-        /// How many there can be.
+        /// Largest depth.
         depth_max: u32,
     },
-    /// The kernel is older than 5.11: its ring can't sleep for a limited time.
+    /// The kernel is older than 5.11: its io_uring has no timed sleep.
     OldRing,
-    /// The kernel gives no AIO.
+    /// The kernel provides no AIO.
     NoAio {
-        /// Its answer, as in `errno(3)`.
+        /// Error of the kernel, as in `errno(3)`.
         errno: i32,
     },
-    /// The AIO requests that are left of the system's limit are for other programs.
+    /// The remaining AIO requests of the system are left to other programs.
     AioShare {
-        /// Number of requests that this process has.
+        /// Number of requests of this process.
         taken: u32,
-        /// Most that all processes may have (`fs.aio-max-nr`).
+        /// Limit for all processes (`fs.aio-max-nr`).
         system_max: u32,
     },
-    /// The kernel gives no eventfd.
+    /// The kernel provides no eventfd.
     NoBell {
-        /// Its answer, as in `errno(3)`.
+        /// Error of the kernel, as in `errno(3)`.
         errno: i32,
     },
-    /// The kernel refused to exchange requests and answers over the ring.
+    /// The kernel rejected the submission to io_uring.
     Exchange {
-        /// Its answer, as in `errno(3)`.
+        /// Error of the kernel, as in `errno(3)`.
         errno: i32,
     },
 }
@@ -526,7 +525,7 @@ mod tests {
         assert_eq!(auto(&all[2..]), built(BackendKind::Threads, Some(no_ring)));
         let shared = BackendKind::Auto.first_of(0, &BESIDE_OTHERS, there(&all[2..]));
         assert_eq!(shared, built(BackendKind::Threads, Some(no_aio)));
-        // What is asked for by name is that or nothing.
+        // A named kind is used or is an error.
         let named = BackendKind::Aio.first_of(0, &BESIDE_NOBODY, there(&all[2..]));
         assert_eq!(named, Err(no_aio));
     }

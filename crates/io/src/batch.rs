@@ -1,4 +1,4 @@
-//! Many reads at once from one thread.
+//! Batches: many reads at once from one thread.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,22 +19,20 @@ mod begun;
 
 use begun::Begun;
 
-/// Reads that are given one after the other start together, so many at once: a group
-/// spares locks, looks at the clock and system calls; while it is put together the
-/// device has as many fewer, of the 32 or more that make it busy.
+/// Number of reads that start together. A group shares a lock, a clock reading and a system call.
+/// While it fills, the device has up to 8 fewer of the 32 or more requests that keep it busy.
 const GROUP: usize = 8;
 
-/// Most bytes of a read that is copied from a copy: to ask first whether it is there costs a system
-/// call, 0.3 us, as much as to copy 16 KiB within the processor's caches.
+/// Largest read in bytes that `wait_into` takes as a copy of a copy. A residency check costs a
+/// system call (0.3 us), as much as a copy of 16 KiB within the processor's caches.
 const PUT_COPIED_MAX: u64 = 16 << 10;
 
-/// Reads that are under way together, of any files of one path: start many, wait
-/// for any.
+/// Reads of any files of one path, in flight together: start many, wait for any.
 ///
-/// Whoever waits drives the storage: one thread keeps any number of reads in
-/// flight without a wake-up between threads. Reads start in groups of 8 as they are
-/// given; the last ones with [`start`](Batch::start), or when [`wait`](Batch::wait)
-/// finds nothing done. Dropped, a batch gives up what is under way.
+/// The waiting thread drives the storage itself, so one thread keeps any number of reads in flight
+/// without wake-ups between threads. Reads start in groups of 8. An incomplete group starts with
+/// [`start`](Batch::start), or when [`wait`](Batch::wait) finds no completed read. Dropping a batch
+/// abandons its reads.
 ///
 /// ```
 /// # let name = std::env::temp_dir().join(format!("readpath-doc-batch-{}", std::process::id()));
@@ -56,26 +54,26 @@ const PUT_COPIED_MAX: u64 = 16 << 10;
 /// ```
 pub struct Batch {
     engine: Arc<LazyEngine>,
-    /// Its reads of the machine, once there were some.
+    /// Completion queue of this batch in the engine, from its first read there.
     queue: Option<QueueId>,
-    /// Begun by the kernel, which keeps the pages; taken as they come.
+    /// Reads submitted to the kernel page cache and not yet copied out.
     kept: VecDeque<Begun>,
-    /// Not started yet.
+    /// Reads for the engine that have not started.
     asked: Vec<UnstartedRead>,
-    /// Done, and to be lent.
+    /// Completed reads, not yet returned by `wait`.
     ready: VecDeque<SharedRead>,
-    /// What the caller looks at.
+    /// Read whose bytes the caller borrows at present.
     lent: Option<SharedRead>,
-    /// What he has looked at, to be given back.
+    /// Reads that the caller has finished with; their pages are released with the next lock.
     returned: Vec<SharedRead>,
-    /// Memory of copies that he has looked at.
+    /// Memory of earlier copies, for reuse.
     spare: Vec<Copied>,
 }
 
 impl ReadPath {
-    /// A batch with nothing in it.
+    /// Creates an empty batch.
     pub fn batch(&self) -> Batch {
-        // Where there is none in this child, each use of the batch says so.
+        // A child without an engine keeps the parent's: each use of the batch returns the error.
         let engine = self.engine().here().unwrap_or_else(|_| Arc::clone(self.engine()));
         Batch {
             engine,
@@ -91,13 +89,13 @@ impl ReadPath {
 }
 
 impl Batch {
-    /// Has `bytes` bytes of `file` at `offset` be read; `ticket` comes back with
-    /// them. The handle may be dropped meanwhile. What the path refuses once it
-    /// starts (too many reads are under way) is told by [`BatchRead`].
+    /// Adds a read of `bytes` bytes of `file` at `offset`. `ticket` is returned with the result.
+    /// The handle may be dropped before. Errors of the start (such as too many reads in flight) are
+    /// reported by [`BatchRead`].
     ///
     /// # Errors
-    /// It asks for more than there is memory for ([`ReadError::TooLarge`]); or the batch was
-    /// made before a `fork`, and this is the child ([`ReadError::Forked`]).
+    /// The read is larger than the memory allows ([`ReadError::TooLarge`]). Or the batch was
+    /// created before a `fork`, and this is the child ([`ReadError::Forked`]).
     ///
     /// # Panics
     /// The file belongs to another path.
@@ -120,7 +118,7 @@ impl Batch {
         let within = bytes.min(handle.file.bytes.saturating_sub(offset));
         if within > 0 {
             if let Some(was_held) = handle.begin_in_kernel(offset, within) {
-                // Copied when it has come, into memory that the last one was lent in.
+                // The bytes are copied when they are resident, into memory of an earlier copy.
                 let asked = UnstartedRead { handle, offset, bytes: within, ticket };
                 self.kept.push_back(Begun { asked, was_held, wish: None });
                 return Ok(());
@@ -138,7 +136,7 @@ impl Batch {
         Ok(())
     }
 
-    /// Hands over what was not started yet.
+    /// Submits all reads that have not started.
     pub fn start(&mut self) {
         if !self.engine.is_ours() || self.asked.is_empty() && self.returned.is_empty() {
             return;
@@ -148,7 +146,8 @@ impl Batch {
         self.asked.clear();
     }
 
-    /// Gives back what the caller has looked at, and starts what he has asked for; the engine, which is there by now, is the batch's.
+    /// Releases the reads that the caller has finished with and submits the pending ones, under one
+    /// lock. Requires a built engine.
     fn turn<'e>(&mut self, engine: &'e LazyEngine) -> (Locked<'e>, QueueId) {
         self.asked.iter().for_each(|asked| _ = asked.handle.in_machine());
         let mut state = engine.lock();
@@ -157,7 +156,7 @@ impl Batch {
         (state, queue)
     }
 
-    /// How many reads are under way, or done and not yet waited for.
+    /// Number of reads in flight, or completed and not yet returned by `wait`.
     pub fn len(&self) -> usize {
         let queue_len = match (self.engine.built(), self.queue) {
             (Some(engine), Some(queue)) => engine.lock().in_flight.queue_len(queue),
@@ -166,22 +165,20 @@ impl Batch {
         self.kept.len() + self.asked.len() + queue_len + self.ready.len()
     }
 
-    /// Whether there is nothing to wait for.
+    /// True if `wait` would return `None`.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Waits until any of the reads is done, and lends its bytes; `None` when there
-    /// is none.
+    /// Waits for any read to complete and returns it with its bytes. `None` if the batch is empty.
     ///
-    /// They are lent until the batch is used again. Meanwhile the thread may read
-    /// what it likes from the same path: all batches together keep at most a
-    /// quarter of the memory from others, and what is more is lent as a copy.
+    /// The bytes stay valid until the next use of the batch. Meanwhile the thread may read from the
+    /// same path. All batches together pin at most a quarter of the memory; further bytes are
+    /// returned as copies.
     ///
     /// # Errors
-    /// The storage carries nothing any more; or the batch was made before a `fork`, and this is
-    /// the child. (That one read failed is told by
-    /// [`BatchRead`].)
+    /// The storage has failed as a whole. Or the batch was created before a `fork`, and this is the
+    /// child. An error of one read is reported by [`BatchRead`].
     pub fn wait(&mut self) -> Result<Option<BatchRead<'_>>, ReadError> {
         self.check_process()?;
         self.take_back();
@@ -196,8 +193,9 @@ impl Batch {
         Ok(self.lent.as_ref().map(|SharedRead { completed, .. }| BatchRead { engine, completed }))
     }
 
-    /// As [`wait`](Batch::wait), for who has a place for each read: its bytes are put to the start of what `place` gives for its
-    /// ticket and their number. What the kernel's cache has is copied there at once, where `wait` copies it to lend it.
+    /// Like [`wait`](Batch::wait), but copies the bytes to the start of the buffer that `place`
+    /// returns for the ticket and the number of bytes. Bytes in the kernel page cache are copied
+    /// there directly, without the intermediate copy of `wait`.
     ///
     /// ```
     /// # let name = std::env::temp_dir().join(format!("readpath-doc-wait-into-{}", std::process::id()));
@@ -220,7 +218,7 @@ impl Batch {
     /// As [`wait`](Batch::wait).
     ///
     /// # Panics
-    /// The place is too small.
+    /// The buffer is too small.
     pub fn wait_into<'p>(
         &mut self,
         place: impl FnOnce(u64, usize) -> &'p mut [u8],
@@ -251,7 +249,7 @@ impl Batch {
         Ok(self.wait()?.map(put))
     }
 
-    /// Takes back what the caller has looked at.
+    /// Ends the caller's borrow of the last read, and keeps its memory or its pages for release.
     fn take_back(&mut self) {
         let Some(lent) = self.lent.take() else { return };
         match lent.into_copy() {
@@ -260,8 +258,10 @@ impl Batch {
         }
     }
 
+    /// Checks that this process created the batch.
+    ///
     /// # Errors
-    /// It was made by another process.
+    /// Another process did.
     fn check_process(&self) -> Result<(), ReadError> {
         match self.engine.is_ours() {
             true => Ok(()),
@@ -269,8 +269,8 @@ impl Batch {
         }
     }
 
-    /// Takes the next that comes of the reads that the kernel has begun; one that it can't give is
-    /// read past its cache.
+    /// Waits for the next read from the kernel page cache. A read that fails there is read again
+    /// without it.
     fn wait_for_kept(&mut self) -> Result<(), ReadError> {
         let Some((asked, came)) = self.next_begun(u64::MAX) else { return Ok(()) };
         let UnstartedRead { handle, offset, bytes, ticket } = &asked;
@@ -289,8 +289,8 @@ impl Batch {
         Ok(())
     }
 
-    /// Waits for the next read to be done, and has all that are done lent; none if
-    /// there are none to wait for.
+    /// Waits for the next read of the engine, and moves all completed reads to `ready`. Returns at
+    /// once if none is in flight.
     fn wait_for_some(&mut self) -> Result<(), ReadError> {
         let engine = Arc::clone(&self.engine);
         let (state, queue) = self.turn(&engine);
@@ -308,7 +308,7 @@ impl Batch {
             drop(state);
             Ok(())
         };
-        // Without the lock, which the last handle of a file takes when it goes.
+        // Without the lock: dropping the last handle of a file takes it.
         self.asked.clear();
         result
     }
@@ -325,32 +325,34 @@ impl Drop for Batch {
     }
 }
 
-/// A read of a [`Batch`] that is done, and whose bytes are [where they belong](Batch::wait_into).
+/// Completed read of a [`Batch`] whose bytes were copied to the [caller's
+/// buffer](Batch::wait_into).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PutRead {
-    /// The name that was given at the start.
+    /// Ticket given to [`Batch::read`].
     pub ticket: u64,
-    /// How many bytes there are, fewer than asked only at the end of the file; or why there are none.
+    /// Number of bytes, less than requested only at the end of the file; or the error.
     pub bytes: Result<usize, ReadError>,
 }
 
-/// A read of a [`Batch`] that is done, with its bytes, until the batch is used again.
+/// Completed read of a [`Batch`] with its bytes, valid until the next use of the batch.
 pub struct BatchRead<'a> {
     engine: &'a LazyEngine,
+    /// Result, with the frames or the copy of its bytes.
     completed: &'a CompletedRead,
 }
 
 impl BatchRead<'_> {
-    /// The name that was given at the start.
+    /// Ticket given to [`Batch::read`].
     pub fn ticket(&self) -> u64 {
         self.completed.ticket
     }
 
-    /// How many bytes there are: fewer than asked only at the end of the file.
+    /// Number of bytes, less than requested only at the end of the file.
     ///
     /// # Errors
-    /// Why there are none.
+    /// The read failed.
     pub fn bytes(&self) -> Result<u64, ReadError> {
         if !self.engine.is_ours() {
             return Err(ReadError::Forked { why: Forked::UnderWay });
@@ -358,23 +360,23 @@ impl BatchRead<'_> {
         self.completed.result.expect("a read that is done has a result").map_err(ReadError::of)
     }
 
-    /// The bytes, as they lie in the cache: a page or less each.
+    /// The bytes in place, in slices of at most a page.
     ///
     /// # Errors
-    /// Why there are none.
+    /// The read failed.
     pub fn slices(&self) -> Result<impl Iterator<Item = &[u8]>, ReadError> {
         self.bytes()?;
-        // A copy is no affair of the engine, which may not be there.
+        // A copy needs no engine, which may not exist.
         let copy = self.completed.copied.as_deref();
         let engine = self.engine.built().filter(|_| copy.is_none());
         let cached = engine.map(|engine| slices(&engine.frame_cache, self.completed));
         Ok(copy.into_iter().chain(cached.into_iter().flatten()))
     }
 
-    /// Copies the bytes to the start of `buffer`; gives how many.
+    /// Copies the bytes to the start of `buffer` and returns their number.
     ///
     /// # Errors
-    /// Why there are none.
+    /// The read failed.
     ///
     /// # Panics
     /// The buffer is too small.

@@ -1,5 +1,5 @@
-//! A bell that wakes whoever sleeps on it beside other descriptors: a pager's thread, which its commands
-//! and the answers of its backend wake, or who sleeps for a server's answers.
+//! eventfd(2) that wakes a thread in poll(2): a pager's thread (for its commands and its backend's
+//! answers), or a thread that waits for an NFS server.
 
 #[cfg(any(test, feature = "simulation"))]
 use std::os::fd::AsRawFd;
@@ -7,12 +7,12 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{EventfdFlags, eventfd};
 
-/// An eventfd(2): rung any number of times, heard once.
+/// eventfd(2): any number of signals cause one wake-up.
 #[derive(Debug)]
 pub(crate) struct EventFd(OwnedFd);
 
 impl EventFd {
-    /// A bell that is quiet.
+    /// Creates an eventfd without a signal.
     ///
     /// # Errors
     /// The process has no descriptor left.
@@ -20,23 +20,23 @@ impl EventFd {
         Ok(EventFd(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
     }
 
-    /// Rings it.
+    /// Signals the eventfd.
     pub(crate) fn ring(&self) {
         #[cfg(any(test, feature = "simulation"))]
         if crate::simulation::memory::ring(self.0.as_raw_fd()) {
             return;
         }
-        // It refuses only after 2^64 rings that nobody heard, and is then ringing.
+        // Fails only after 2^64 unread signals, and is then readable anyway.
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 
-    /// Makes it quiet until it is rung again.
+    /// Clears the signal.
     pub(crate) fn quieten(&self) {
         #[cfg(any(test, feature = "simulation"))]
         if crate::simulation::memory::quieten(self.0.as_raw_fd()) {
             return;
         }
-        // It refuses only when it is quiet already.
+        // Fails only if no signal is pending.
         let _ = rustix::io::read(&self.0, &mut [0; 8]);
     }
 }

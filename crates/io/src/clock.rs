@@ -1,8 +1,8 @@
-//! The wall clock, as the core's [`Time`].
+//! Wall clock with the core's [`Time`].
 //!
-//! The core counts nanoseconds from the start of the run. Here that start is
-//! the moment when the clock was made, and the count is `CLOCK_MONOTONIC`: it
-//! never goes backwards, and does not run while the machine is suspended.
+//! The core counts nanoseconds from the start of the run. Here zero is the creation of the clock,
+//! and the count is `CLOCK_MONOTONIC`: it never goes backwards and stops while the machine is
+//! suspended.
 
 use std::time::{Duration, Instant};
 
@@ -10,25 +10,25 @@ use readpath_core::unit::Time;
 
 use crate::sync::now;
 
-/// A monotonic clock whose zero is the moment it was made. Copies share that zero.
+/// Monotonic clock whose zero is its creation. Copies share the zero.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     start: Instant,
 }
 
 impl Clock {
-    /// A clock that starts now.
+    /// Starts a clock.
     pub fn start() -> Clock {
         Clock { start: now() }
     }
 
-    /// The time since the start.
+    /// Time since the start.
     pub fn now(&self) -> Time {
         // 2^64 ns are 584 years.
         Time(now().duration_since(self.start).as_nanos() as u64)
     }
 
-    /// How long it is until `deadline`; zero when that has passed.
+    /// Time left until `deadline`; zero once it has passed.
     pub fn until(&self, deadline: Time) -> Duration {
         Duration::from_nanos(deadline.since(self.now()).ns())
     }

@@ -1,12 +1,13 @@
-//! Memory for a copy of what the kernel's cache holds.
+//! Memory for copies from the kernel page cache.
 
 use std::ops::{Deref, DerefMut};
 
-/// Bytes of its own, from the begin of a line of the processor's cache on.
+/// Owned bytes that begin at a cache line.
 ///
-/// What the allocator gives begins 16 bytes into a line, and for large ones 16 bytes into a page. Copied there from a page, each load
-/// looks to the processor as if it were of the bytes that were stored just before, of which it compares the place within a page alone:
-/// that takes an eighth to a quarter longer (256 MiB by `pread` of 128 KiB: 42 to 47 ms for 37).
+/// Large blocks of the usual allocator begin 16 bytes into a page. A copy from a page to there
+/// makes each load alias the previous store, because the processor compares only the offset in a
+/// page. The copy then takes an eighth to a quarter longer: 42 to 47 ms instead of 37 ms for 256
+/// MiB by `pread` of 128 KiB.
 #[derive(Debug, Default)]
 pub(crate) struct Copied {
     lines: Box<[AlignedLine]>,
@@ -20,7 +21,7 @@ const LINE_BYTES: usize = 64;
 struct AlignedLine([u8; LINE_BYTES]);
 
 impl Copied {
-    /// Room for so many bytes, in the memory of `spare` where that is large enough, with what is in there.
+    /// Allocates `bytes` bytes, or reuses `spare`, with its old content, if it is large enough.
     pub(crate) fn room(bytes: usize, spare: Option<Copied>) -> Copied {
         let count = bytes.div_ceil(LINE_BYTES);
         let lines = match spare {
@@ -44,7 +45,8 @@ impl Deref for Copied {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        // SAFETY: lines are bytes, side by side and without gaps, and there are as many (`Copied::room`).
+        // SAFETY: lines are contiguous bytes without padding, and `Copied::room` made enough of
+        // them.
         unsafe { std::slice::from_raw_parts(self.lines.as_ptr().cast(), self.bytes) }
     }
 }
@@ -52,7 +54,7 @@ impl Deref for Copied {
 impl DerefMut for Copied {
     #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as above, and nobody else has them.
+        // SAFETY: as above, and borrowed exclusively.
         unsafe { std::slice::from_raw_parts_mut(self.lines.as_mut_ptr().cast(), self.bytes) }
     }
 }

@@ -1,63 +1,60 @@
-//! The frames of the page cache: one anonymous mapping, cut into pages of 4 KiB.
+//! Frames of the page cache: one anonymous mapping in pages of 4 KiB.
 //!
-//! The core names a frame by its number and never sees an address. Here the
-//! number becomes one. Neighbouring frames are neighbours in memory, so a
-//! request over frames 7, 8, 9 needs one piece of memory, not three.
+//! The core identifies a frame by its number, never by an address. Adjacent frames are adjacent in
+//! memory, so a request over frames 7, 8, 9 needs one segment.
 //!
-//! From the first large request on the kernel is asked for huge pages. Then neighbours are neighbours in the
-//! machine's memory too, and a request over them reaches the device as one
-//! piece: random direct reads of 64 KiB at depth 32 ran at 2.1 times the speed
-//! on a virtual disk (2,270 against 1,090 MiB/s, with
-//! contiguous and with scattered frames). The price is that memory is taken
-//! 2 MiB at a time, which small reads at random places don't gain by: on a virtual machine whose host takes free memory
-//! back, to clear huge pages was two fifths of the processor time of 4 KiB reads by eight threads, and without them a
-//! read took 15.7 us in place of 24.6.
+//! From the first large request on, the mapping asks for huge pages. Adjacent frames are then also
+//! adjacent in physical memory and reach the device as one segment. Random direct reads of 64 KiB
+//! at depth 32 ran 2.1 times as fast on a virtual disk: 2,270 instead of 1,090 MiB/s. The cost:
+//! memory is taken 2 MiB at a time, which small random reads do not need. On a virtual machine
+//! whose host reclaims free memory, clearing huge pages took two fifths of the processor time of 4
+//! KiB reads by eight threads. The reads took 24.6 us with huge pages and 15.7 us without.
 
 use std::ptr::NonNull;
 
 use readpath_core::unit::PAGE_BYTES;
 use rustix::mm;
 
-/// The size of a huge page on x86-64, and on 64-bit Arm with pages of 4 KiB.
+/// Size of a huge page on x86-64, and on 64-bit Arm with 4 KiB pages, in bytes.
 pub(crate) const HUGE_PAGE_BYTES: usize = 2 << 20;
 
-/// Of each page books are kept, in tables of which none takes more than so many bytes a page.
+/// Size of the largest per-page table, in bytes per page.
 const TABLE_BYTES: u64 = 128;
 
-/// The tables of so many pages, 16 GiB, find room wherever a path does.
+/// Number of pages (16 GiB) whose tables are allocated without a check.
 const PAGES_ASSURED: u64 = 1 << 22;
 
-/// Whether the system has room for the tables of so many pages: they are asked for where a refusal ends the process.
+/// True if the system can provide the tables of `pages` pages. A failure at their real allocation
+/// would abort the process.
 pub(crate) fn has_room_for_tables(pages: u64) -> bool {
     let bytes = usize::try_from(pages.saturating_mul(TABLE_BYTES)).unwrap_or(usize::MAX);
     pages <= PAGES_ASSURED || Vec::<u8>::new().try_reserve_exact(bytes).is_ok()
 }
 
-/// The memory of a fixed number of frames, in one piece, aligned to a page; who
-/// may use which frame when is its owner's affair.
+/// Memory of a fixed number of frames, contiguous and page-aligned. The owner decides on the use of
+/// each frame.
 ///
-/// Memory is taken from the system when a frame is first touched, and given
-/// back on drop.
+/// The system provides memory at the first touch of a frame and takes it back on drop.
 ///
-/// A child made by `fork` has nothing there: so its parent's pages stay what a device fills,
-/// where the kernel would else give one of the two a copy (open(2), `O_DIRECT`), and a fork costs
-/// no more for them. In a child it must not be dropped.
+/// A child made by `fork` does not inherit the mapping. The device thus keeps writing to the
+/// parent's pages, where copy-on-write could give the parent a copy (open(2), `O_DIRECT`), and
+/// forks cost no more. A child must not drop it.
 pub(crate) struct FrameMemory {
     base: NonNull<u8>,
     frames: u32,
 }
 
-// SAFETY: the mapping belongs to this value alone; nothing in it depends on the
-// thread. Through `&self` it gives addresses only.
+// SAFETY: the mapping belongs to this value alone and does not depend on the thread. `&self` only
+// computes addresses.
 unsafe impl Send for FrameMemory {}
 // SAFETY: as above.
 unsafe impl Sync for FrameMemory {}
 
 impl FrameMemory {
-    /// Memory for `frames` frames of [`PAGE_BYTES`] each, all zero.
+    /// Maps `frames` frames of [`PAGE_BYTES`] each, all zero.
     ///
     /// # Errors
-    /// The system has no room for that much memory, or `frames` is 0.
+    /// The system cannot provide the memory, or `frames` is 0.
     pub(crate) fn new(frames: u32) -> Result<FrameMemory, FrameMemoryError> {
         if frames == 0 {
             return Err(FrameMemoryError::Empty);
@@ -69,7 +66,7 @@ impl FrameMemory {
         Ok(FrameMemory { base, frames })
     }
 
-    /// Where a frame starts. Frame after frame, the addresses follow each other.
+    /// Address of a frame; consecutive frames are adjacent.
     ///
     /// # Panics
     /// There is no such frame.
@@ -81,18 +78,18 @@ impl FrameMemory {
 }
 
 impl FrameMemory {
-    /// Has memory that is touched from now on be taken in huge pages.
+    /// Requests huge pages for memory touched from now on.
     pub(crate) fn use_huge_pages(&self) {
         advise_huge_pages(self.base, self.frames as usize * PAGE_BYTES as usize);
     }
 
-    /// Gives the memory of `count` frames from `first` on, whose bytes nobody needs, back to the system.
+    /// Returns the memory of `count` unused frames from `first` on to the system.
     pub(crate) fn give_back(&self, first: u32, count: usize) {
         let (start, last) = (self.address(first), self.address(first + count as u32 - 1));
         debug_assert!(start <= last);
         let bytes = count * PAGE_BYTES as usize;
-        // SAFETY: frames of the mapping, which hold nothing. Refused where the program has locked them: then they
-        // stay, and are used again as they are.
+        // SAFETY: frames of the mapping without content. The call fails if the program has locked
+        // them; they then stay and are reused as they are.
         let _ = unsafe { mm::madvise(start.cast(), bytes, mm::Advice::LinuxDontNeed) };
     }
 }
@@ -100,25 +97,23 @@ impl FrameMemory {
 impl Drop for FrameMemory {
     fn drop(&mut self) {
         let bytes = self.frames as usize * PAGE_BYTES as usize;
-        // SAFETY: the mapping was made by `new` with this size, and nothing
-        // refers to it any more, by the owner's promise.
+        // SAFETY: mapped by `new` with this size; by the owner's contract no reference is left.
         let _ = unsafe { mm::munmap(self.base.as_ptr().cast(), bytes) };
     }
 }
 
-/// Maps `bytes` bytes of empty memory that starts, if it is large enough to
-/// gain by it, where a huge page can.
+/// Maps `bytes` bytes, all zero, aligned to a huge page if at least that large.
 pub(crate) fn map(bytes: usize) -> rustix::io::Result<NonNull<u8>> {
     let alignment = if bytes < HUGE_PAGE_BYTES { PAGE_BYTES as usize } else { HUGE_PAGE_BYTES };
     let more = alignment - PAGE_BYTES as usize;
     let protection = mm::ProtFlags::READ | mm::ProtFlags::WRITE;
     let null = std::ptr::null_mut();
     let flags = mm::MapFlags::PRIVATE | mm::MapFlags::NORESERVE;
-    // SAFETY: a new private mapping at an address that the kernel chooses.
+    // SAFETY: a new private mapping at an address of the kernel's choice.
     let start = unsafe { mm::mmap_anonymous(null, bytes + more, protection, flags)? };
     let before = (start as usize).next_multiple_of(alignment) - start as usize;
     let base = start.wrapping_byte_add(before);
-    // SAFETY: what lies around the aligned part was just mapped, and nobody knows of it.
+    // SAFETY: the excess around the aligned part was just mapped and has no users.
     unsafe {
         if before > 0 {
             mm::munmap(start, before)?;
@@ -130,22 +125,23 @@ pub(crate) fn map(bytes: usize) -> rustix::io::Result<NonNull<u8>> {
     Ok(NonNull::new(base.cast()).expect("a mapping is never at address zero"))
 }
 
-/// As [`map`], in huge pages.
+/// Like [`map`], with huge pages.
 pub(crate) fn map_huge(bytes: usize) -> rustix::io::Result<NonNull<u8>> {
     map(bytes).inspect(|&base| advise_huge_pages(base, bytes))
 }
 
+/// Asks the kernel for huge pages in a mapping.
 fn advise_huge_pages(base: NonNull<u8>, bytes: usize) {
-    // SAFETY: a mapping of the caller's; the advice changes no bytes. A kernel
-    // without huge pages refuses it, and it is memory all the same.
+    // SAFETY: the caller's mapping; the advice changes no bytes. A kernel without huge pages
+    // rejects it, and the memory still works.
     let _ = unsafe { mm::madvise(base.as_ptr().cast(), bytes, mm::Advice::LinuxHugepage) };
 }
 
-/// Whether what a program maps is brought into memory at once, all of it: `MCL_FUTURE` of mlockall(2).
+/// True if the program has all new mappings locked in memory: `MCL_FUTURE` of mlockall(2).
 pub(crate) fn locks_what_is_mapped() -> bool {
     let Ok(base) = map(PAGE_BYTES as usize) else { return false };
     let mut is_there = 0u8;
-    // SAFETY: the page was mapped just now, and nobody else knows of it; the answer is one byte.
+    // SAFETY: the page was just mapped and has no users; the answer is one byte.
     unsafe {
         let asked = libc::mincore(base.as_ptr().cast(), PAGE_BYTES as usize, &mut is_there);
         let _ = mm::munmap(base.as_ptr().cast(), PAGE_BYTES as usize);
@@ -153,23 +149,23 @@ pub(crate) fn locks_what_is_mapped() -> bool {
     }
 }
 
-/// Has children made by `fork` not inherit a mapping.
+/// Excludes a mapping from children made by `fork`.
 pub(crate) fn keep_from_children(base: NonNull<u8>, bytes: usize) {
-    // SAFETY: the advice changes no bytes, and in a child nobody looks at a mapping of ours. Refused
-    // by no kernel that has O_DIRECT; if it is, a child has a copy that it doesn't use.
+    // SAFETY: the advice changes no bytes, and a child never uses our mappings. Every kernel with
+    // O_DIRECT accepts it; otherwise a child has an unused copy.
     let _ = unsafe { mm::madvise(base.as_ptr().cast(), bytes, mm::Advice::LinuxDontFork) };
 }
 
-/// Why there is no pool.
+/// Error of allocating frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameMemoryError {
-    /// A pool of no frames holds no page.
+    /// A cache of 0 frames holds no page.
     Empty,
-    /// The system refused the memory.
+    /// The system rejected the mapping.
     Memory {
-        /// How much was asked for.
+        /// Requested bytes.
         bytes: usize,
-        /// Its answer, as in `errno(3)`.
+        /// Error of the system, as in `errno(3)`.
         errno: i32,
     },
 }
@@ -203,9 +199,9 @@ mod tests {
             let (first, last) = (memory.address(0), memory.address(frames - 1));
             assert_eq!(first as usize % alignment, 0, "{frames} frames");
             assert_eq!(last as usize - first as usize, (frames as usize - 1) * 4096);
-            // Both ends are there, and empty.
+            // Both ends are mapped and zero.
             let last_byte = last.wrapping_add(4095);
-            // SAFETY: bytes of the mapping, which nobody else knows of.
+            // SAFETY: bytes of the mapping, without other users.
             unsafe {
                 assert_eq!((first.read(), last_byte.read()), (0, 0));
                 last_byte.write(2);
@@ -217,7 +213,7 @@ mod tests {
     #[test]
     fn memory_that_is_not_there_is_an_error_with_a_next_step() {
         assert_eq!(FrameMemory::new(0).err(), Some(FrameMemoryError::Empty));
-        // 16 TiB: more than this machine, under any setting of overcommit but "always".
+        // 16 TiB: more than this machine has, under any overcommit setting except "always".
         if let Err(error) = FrameMemory::new(u32::MAX) {
             assert!(error.to_string().contains("ask for less memory"), "{error}");
             assert!(error.to_string().contains("16777215 MiB"), "{error}");

@@ -13,35 +13,37 @@ use crate::file::{File, cut};
 use crate::kernel_pages::waiter::Wish;
 use crate::read_error::{Forked, ReadError};
 
-/// A read that is awaited; gives how many bytes were read, and the buffer.
+/// Future of a read. Its output is the number of bytes and the buffer.
 ///
-/// What is cached is there at the first poll. For the rest the device fills the cache, the kernel's or
-/// the path's own, never the buffer: the bytes are copied when the future is polled
-/// after they have come. So it may be dropped at any time.
+/// Cached bytes are ready at the first poll. Other bytes are read into the cache (the kernel's or
+/// the path's), never into the buffer, and copied by a later poll. The future may therefore be
+/// dropped at any time.
 ///
-/// It wakes its task from whatever thread takes the completion in: a thread that
-/// reads from the same path, or else one that the path's first waiting future starts and that sleeps when
-/// none waits.
+/// The task is woken by the thread that processes the completion: one that reads from the same
+/// path, or the reactor. The first waiting future of a path starts the reactor, which sleeps while
+/// no future waits.
 pub struct ReadFuture<B> {
     handle: Arc<Handle>,
-    /// Given back with the result.
+    /// Returned with the result.
     buffer: Option<B>,
     offset: u64,
-    /// How many bytes are to be read, once it has begun; and how many are there.
+    /// Number of bytes to read, from the first poll on, and number of bytes copied.
     bytes: usize,
     done: usize,
-    /// From the first poll that finds something absent: what is waited for in the kernel's cache, or read past it.
+    /// Read in progress after a miss: of the kernel page cache (`wish`), or of the engine
+    /// (`pending`).
     wish: Option<Arc<Wish>>,
+    /// Read of the engine in progress.
     pending: Option<PendingRead<Arc<Handle>>>,
 }
 
 impl File {
-    /// Reads bytes from `offset` on into `buffer`, as [`read_at`](File::read_at) does,
-    /// as a future. The buffer may be borrowed (`&mut [u8]`) or owned (`Vec<u8>`).
+    /// Reads bytes from `offset` on into `buffer` like [`read_at`](File::read_at), as a future. The
+    /// buffer may be borrowed (`&mut [u8]`) or owned (`Vec<u8>`).
     ///
     /// # Errors
-    /// The future gives those of [`read_at`](File::read_at), and what the system says when it
-    /// gives no thread for the reactor.
+    /// The future returns the errors of [`read_at`](File::read_at), and the system's error if it
+    /// provides no thread for the reactor.
     ///
     /// ```
     /// # let name = std::env::temp_dir().join(format!("readpath-doc-future-{}", std::process::id()));
@@ -65,7 +67,7 @@ impl<B: AsMut<[u8]> + Unpin> Future for ReadFuture<B> {
     type Output = (io::Result<usize>, B);
 
     /// # Panics
-    /// It has given its result already.
+    /// The future has already returned its result.
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
         let result = match this.go_on(context) {
@@ -79,7 +81,7 @@ impl<B: AsMut<[u8]> + Unpin> Future for ReadFuture<B> {
 }
 
 impl<B: AsMut<[u8]>> ReadFuture<B> {
-    /// Reads until something has to be waited for.
+    /// Continues the read until it completes or has to wait.
     fn go_on(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let buffer = self.buffer.as_mut().expect("a future is not polled after its result");
         let is_begun = self.pending.is_some() || self.wish.is_some();

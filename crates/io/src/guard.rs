@@ -1,4 +1,4 @@
-//! Bytes of a cached page, lent without a copy.
+//! Bytes of a cached page, without a copy.
 
 use std::ops::Deref;
 
@@ -7,13 +7,13 @@ use crate::engine::frame_cache::PinnedPage;
 use crate::process::Own;
 use crate::read_error::Forked;
 
-/// Bytes of one cached page, which stays where it is as long as this lives; or a copy: of what the kernel's
-/// cache had of it, or of a page that had to go as soon as it was there, since others wait for its memory.
+/// Bytes of one cached page, which stays pinned as long as the guard lives. The guard has a copy
+/// instead if the bytes came from the kernel page cache, or if the page was evicted at once for a
+/// waiting read.
 ///
-/// At most [`held_memory`](crate::Builder::held_memory) is held at once, so hold a guard for
-/// as long as you look at the bytes. It may outlive its file and its path, and go
-/// to another thread, but not into a child made by `fork(2)`: to look at it there panics,
-/// and bytes of it that were borrowed before are not mapped there.
+/// Guards pin at most [`held_memory`](crate::Builder::held_memory) at once, so keep them short. A
+/// guard may outlive its file and its path and may move to another thread. In a child made by
+/// `fork(2)` a dereference panics, and slices borrowed before the fork are unmapped.
 ///
 /// ```
 /// # let name = std::env::temp_dir().join(format!("readpath-doc-guard-{}", std::process::id()));
@@ -29,37 +29,37 @@ pub struct PageGuard {
     bytes: Bytes,
 }
 
-/// Where the bytes of a guard are.
+/// Location of a guard's bytes.
 enum Bytes {
-    /// In a part of a page that is held.
+    /// Range of a pinned page.
     Held { held: Own<PinnedPage>, start: usize, end: usize },
-    /// In memory of their own; perhaps there are none.
+    /// Memory owned by the guard; possibly empty.
     Copied(Copied),
 }
 
 impl PageGuard {
-    /// Bytes `start` up to, and without, `end` of a page.
+    /// Guard of the bytes `start..end` of a pinned page.
     pub(crate) fn of(held: PinnedPage, start: usize, end: usize) -> PageGuard {
         PageGuard { bytes: Bytes::Held { held: Own::new(held), start, end } }
     }
 
-    /// No bytes.
+    /// Guard without bytes.
     pub(crate) fn empty() -> PageGuard {
         PageGuard::of_copy(Copied::default())
     }
 
-    /// Whether it holds a page.
+    /// True if it pins a page.
     #[cfg(any(test, feature = "simulation"))]
     pub(crate) fn holds(&self) -> bool {
         matches!(self.bytes, Bytes::Held { .. })
     }
 
-    /// Bytes of which it has a copy.
+    /// Guard of a copy.
     pub(crate) fn of_copy(bytes: Copied) -> PageGuard {
         PageGuard { bytes: Bytes::Copied(bytes) }
     }
 
-    /// The memory of a copy.
+    /// Returns the memory of a copy, for reuse.
     pub(crate) fn into_copy(self) -> Option<Copied> {
         match self.bytes {
             Bytes::Copied(bytes) => Some(bytes),
@@ -83,6 +83,7 @@ impl Deref for PageGuard {
     }
 }
 
+/// Panics: the guard belongs to the parent process.
 #[cold]
 fn inherited() -> ! {
     panic!("a page guard: {}", Forked::UnderWay)

@@ -1,4 +1,4 @@
-//! What must be the same for a file to be served from what is cached of it.
+//! Identity of a file's version: cached pages are valid for one version.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -7,8 +7,8 @@ use rustix::fs::Statx;
 use crate::path::Coherence;
 use crate::target::Target;
 
-/// What must be the same for a file to be served from what is cached of it. Ordered so that
-/// the states of one file lie side by side.
+/// Version of a file for which cached pages are valid. The order keeps versions of one file
+/// adjacent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Identity {
     pub(crate) device: u64,
@@ -17,16 +17,18 @@ pub(crate) struct Identity {
     /// Seconds and nanoseconds.
     pub(crate) modified: (i64, i64),
     pub(crate) changed: (i64, i64),
-    /// Unlike that of any other, where the file may change and show the same times; else 0.
+    /// A number unique to this value if the file may still change without a change of its times;
+    /// else 0.
     pub(crate) unsettled: u64,
 }
 
-/// A file that was changed less than so many seconds ago may change once more and show the same
-/// times: they are those of the begin of a write, and some file systems count in seconds, FAT in twos.
+/// Age of a change in seconds after which the times are reliable. Until then another change may
+/// have the same times: they show the start of a write, and file systems have resolutions of up to
+/// 1 s, FAT of 2 s.
 const SETTLED_SECONDS: i64 = 2;
 
 impl Identity {
-    /// Of what statx(2) tells.
+    /// Identity from statx(2).
     pub(crate) fn of(stat: &Statx) -> Identity {
         let time = |time: rustix::fs::StatxTimestamp| (time.tv_sec, i64::from(time.tv_nsec));
         Identity {
@@ -39,10 +41,11 @@ impl Identity {
         }
     }
 
-    /// Of an open file, as it is now, to be [marked](Identity::marked) with a time from before.
+    /// Present identity of an open file. The caller [marks](Identity::marked) it with a time taken
+    /// before this call.
     ///
     /// # Errors
-    /// What fstat(2) answered.
+    /// The error of fstat(2).
     pub(crate) fn now_of(target: &Target) -> rustix::io::Result<Identity> {
         #[cfg(any(test, feature = "simulation"))]
         if let Some(identity) = target.simulated_identity() {
@@ -52,7 +55,7 @@ impl Identity {
         Ok(Identity {
             device: stat.st_dev,
             inode: stat.st_ino,
-            // A block device has no length there.
+            // For a block device `st_size` is 0.
             bytes: if target.is_block_device() { target.bytes() } else { stat.st_size as u64 },
             modified: (stat.st_mtime, stat.st_mtime_nsec as i64),
             changed: (stat.st_ctime, stat.st_ctime_nsec as i64),
@@ -60,7 +63,8 @@ impl Identity {
         })
     }
 
-    /// For [`Coherence::EachRead`], unlike any other where it was learned at `time`, too soon after a change.
+    /// With [`Coherence::EachRead`]: makes the identity unique if the last change was less than 2 s
+    /// before `time`, when the identity was read.
     pub(crate) fn marked(self, time: (i64, i64), coherence: Coherence) -> Identity {
         static LAST: AtomicU64 = AtomicU64::new(0);
         let is_settled = self.changed < (time.0 - SETTLED_SECONDS, time.1);
@@ -70,17 +74,17 @@ impl Identity {
         }
     }
 
-    /// Whether it is the same file, in whatever state.
+    /// True if both belong to the same file, in any version.
     pub(crate) fn is_same(&self, other: &Identity) -> bool {
         (self.device, self.inode) == (other.device, other.inode)
     }
 
-    /// Whether what was read of the file as it was `before` is what it has now.
+    /// True if bytes read at version `before` are still valid.
     pub(crate) fn is_still(&self, before: &Identity) -> bool {
         before.unsettled == 0 && Identity { unsettled: 0, ..*self } == *before
     }
 
-    /// From the least to the greatest identity of the file.
+    /// Range of all identities of this file.
     pub(crate) fn all_states(&self) -> std::ops::RangeInclusive<Identity> {
         let least = Identity {
             bytes: 0,
@@ -101,14 +105,14 @@ impl Identity {
     }
 }
 
-/// The clock that files are stamped with, one tick of the system exact: seconds and nanoseconds.
+/// Clock of file time stamps (resolution: one tick of the system), in seconds and nanoseconds.
 pub(crate) fn file_time() -> (i64, i64) {
     #[cfg(any(test, feature = "simulation"))]
     if let Some(time) = crate::simulation::file_time() {
         return time;
     }
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: a struct of ours. It can't fail: every kernel has this clock.
+    // SAFETY: the struct is local. The call cannot fail: every kernel has this clock.
     unsafe { libc::clock_gettime(libc::CLOCK_REALTIME_COARSE, &raw mut time) };
     (time.tv_sec, time.tv_nsec)
 }

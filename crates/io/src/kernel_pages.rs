@@ -1,28 +1,36 @@
-//! The pages of a file that are in the kernel's page cache.
+//! Reads through the kernel page cache.
 //!
-//! A file that was just written, or that another program reads, lies in memory already; to bring it in from its device once
-//! more takes tens of times as long as to copy it. And what is read through that cache stays there for whoever comes
-//! next, in memory that gives way by itself, and that nobody had to clear. So, of a path that
-//! - has nothing set, **the kernel keeps the pages**: what nobody holds is read through its cache, straight into the caller's
-//!   memory, and our readahead law, which sees these reads, has it [advised](kernel_readahead) of what they will need;
-//! - keeps its pages itself (memory, a law or a depth is named), a read of which it has nothing asks the kernel first
-//!   (`cachestat(2)`, Linux 6.5, which reads nothing and marks nothing), and takes what is held whole. What is held in part, or by
-//!   nobody, goes past the kernel's cache, and no copy of what it holds comes into ours;
-//! - is told so takes nothing from there.
+//! A file that was just written, or that another program reads, is already in memory. Reading it
+//! from the device again takes tens of times as long as a copy. Bytes read through that cache also
+//! stay there for later readers, in memory that the kernel evicts by itself. A path uses that cache
+//! in one of three modes ([`KernelCache`]):
 //!
-//! Where the kernel keeps the pages nothing is asked: a read itself [tells](residency_sampling), now and then, whether it was held.
+//! - `Keeps`, the default: **the kernel caches the pages**. A read goes through its cache into the
+//!   caller's memory. The readahead policy sees these reads and [advises](kernel_readahead) the kernel of
+//!   future ones.
+//! - `Taken`, if memory, a policy or a depth is set: the path caches pages itself. A read that
+//!   finds none of its pages there checks residency in the kernel first (`cachestat(2)`, Linux 6.5,
+//!   which neither reads nor marks pages). It reads completely resident ranges from there. Partly
+//!   resident ranges bypass the kernel page cache, so no page is cached twice.
+//! - `Unused`, by option.
 //!
-//! Where the path keeps them, to ask costs a system call, as the read itself does. So a read that is held asks about the 2 MiB around
-//! it, and while these are known to be held, the reads in them ask no more. Should the kernel have let them go meanwhile, `RWF_NOWAIT` tells, which one
-//! small read of eight sets (it costs a tenth of the read), and each large one. Reads that ask in vain one after the other
-//! ask ever more rarely, one in 64 in the end; large ones, of 64 KiB or more, that would else go to a device, always
-//! do: beside what they cost there it is nothing.
+//! In mode `Keeps` there is no residency check: reads themselves [sample](residency_sampling) residency now and
+//! then.
 //!
-//! The bytes are those that any `read(2)` would give: pages that a writer has dirtied included. A page that
-//! is in *our* cache is always given from there, so that no reader sees a page's new bytes and then its old ones.
+//! In mode `Taken` a check costs a system call, as much as the read. A read that finds its pages
+//! resident therefore also checks the 2 MiB window around them, and later reads in that window
+//! check nothing. Pages evicted meanwhile are detected by `RWF_NOWAIT`, which one small read of
+//! eight sets (it costs a tenth of the read), and every large read. Checks without success become
+//! rarer, down to one read in 64. Large reads (64 KiB or more) always check, because the check is
+//! cheap compared with a device read.
 //!
-//! Where it can't be asked (an older kernel, a file of somebody else's that we may not write), all is taken as not held;
-//! where a file can't be opened once more (no `/proc`), all goes past it. Block devices always do.
+//! The bytes are the same as for any `read(2)`, including dirty pages of writers. A page in the
+//! *path's* cache is always returned from there, so a reader never sees new bytes and then old
+//! ones.
+//!
+//! If residency cannot be checked (older kernel, or another user's file without write permission),
+//! pages count as absent. If the file cannot be opened a second time (no `/proc`), all reads bypass
+//! the kernel page cache, as for block devices.
 
 use std::io::IoSliceMut;
 use std::num::NonZero;
@@ -54,55 +62,57 @@ use kernel_readahead::{HandlePolicy, KernelReadahead, Steered, ThroughKernel};
 use residency_sampling::ResidencySampling;
 use through::{Through, windows_of};
 
-/// Reads of so many bytes ask about themselves, where they would else go to a device.
+/// Smallest read in bytes that always checks residency, because it would otherwise go to the
+/// device.
 const LARGE_BYTES: u64 = 64 << 10;
-/// After so many times in vain, one after the other, half as many reads ask; and so on.
+/// Number of consecutive failed checks after which the check rate halves with each further failure.
 const VAIN_MAX: u32 = 4;
-/// One of so many asks still, in the end.
+/// Lowest check rate: one of 2^6 reads.
 const ASKS_EACH_MAX_LOG2: u32 = 6;
 
-/// What a path does with the kernel's cache.
+/// Use of the kernel page cache by a path.
 #[derive(Clone)]
 pub(crate) enum KernelCache {
-    /// It passes it by.
+    /// Bypassed.
     Unused,
-    /// It takes what is held.
+    /// Read from if pages are resident; the path caches pages itself.
     Taken,
-    /// It has it keep the pages.
+    /// The kernel caches the pages; the path only advises it.
     Keeps(Arc<KernelReadahead>),
 }
 
-/// The pages of one open file in the kernel's cache.
+/// Kernel page cache state of one open file.
 pub(crate) struct KernelPages {
-    /// The file, if there is anything to ask.
+    /// The file, if its pages can be read through the kernel page cache.
     target: Option<Target>,
     bytes: u64,
-    /// Whether reads ask about themselves, and then about what lies around them.
+    /// Rates of residency checks: of reads, and of the windows around them.
     pages: Asks,
     windows: Asks,
-    /// Opened when it is first needed; `None` where that can't be.
+    /// Second open file without O_DIRECT, opened at first use; `None` if that fails.
     through: OnceLock<Option<Through>>,
-    /// What our law says of it, where the kernel keeps its pages.
+    /// Kernel readahead state, if the kernel caches the pages.
     steered: Option<Steered>,
 }
 
-/// Questions of which each that was in vain makes the next ones rarer.
+/// Rate of residency checks, which falls with consecutive failures.
 #[derive(Default)]
 struct Asks {
-    /// How many were in vain, one after the other.
+    /// Number of consecutive failed checks.
     vain: AtomicU32,
-    /// How often it was looked whether to ask.
+    /// Number of calls of `is_to_ask`.
     looks: AtomicU32,
 }
 
 impl Asks {
+    /// Decides on a check: always at first, then one of 2^k calls, with k rising per failure.
     fn is_to_ask(&self) -> bool {
         let vain = self.vain.load(Ordering::Relaxed);
         let each_log2 = vain.saturating_sub(VAIN_MAX).min(ASKS_EACH_MAX_LOG2);
         self.looks.fetch_add(1, Ordering::Relaxed) & ((1 << each_log2) - 1) == 0
     }
 
-    /// Gives what the answer was.
+    /// Records the result of a check and returns it.
     fn answered(&self, is_held: bool) -> bool {
         match is_held {
             true => self.vain.store(0, Ordering::Relaxed),
@@ -113,7 +123,7 @@ impl Asks {
 }
 
 impl KernelCache {
-    /// When a file is to be opened past it.
+    /// Time at which files are opened with O_DIRECT.
     pub(crate) fn direct(&self) -> Direct {
         match self {
             KernelCache::Keeps(_) => Direct::Late,
@@ -121,7 +131,7 @@ impl KernelCache {
         }
     }
 
-    /// What was read through it, where it keeps the pages.
+    /// Counters of reads through the kernel page cache, if the kernel caches the pages.
     pub(crate) fn counted(&self) -> ThroughKernel {
         match self {
             KernelCache::Keeps(kernel_readahead) => kernel_readahead.counted(),
@@ -129,7 +139,7 @@ impl KernelCache {
         }
     }
 
-    /// What the law decided of these reads since this was last asked.
+    /// Appends the policy's decisions on these reads since the last call.
     pub(crate) fn take_decisions(&self, all: &mut Vec<LoggedDecision>) {
         if let KernelCache::Keeps(kernel_readahead) = self {
             kernel_readahead.take_decisions(all);
@@ -138,7 +148,7 @@ impl KernelCache {
 }
 
 impl KernelPages {
-    /// Those of a file that is about to be opened as number `number`.
+    /// State of a file that is about to be opened as number `number`.
     pub(crate) fn of(opening: &Opening, number: u32, cache: &KernelCache) -> KernelPages {
         let target = match (opening, cache) {
             (Opening::Local(target), KernelCache::Taken) => {
@@ -165,17 +175,18 @@ impl KernelPages {
         }
     }
 
-    /// Whether the kernel keeps the pages of the file.
+    /// True if the kernel caches the pages of the file.
     pub(crate) fn are_kept(&self) -> bool {
         self.steered.is_some()
     }
 
-    /// What is believed of the file, where the kernel keeps its pages.
+    /// Readahead estimate, if the kernel caches the pages.
     pub(crate) fn readahead_state(&self) -> Option<readahead::ReadaheadState> {
         self.steered.as_ref().map(Steered::readahead_state)
     }
 
-    /// A hint on how the handle of that law will read, where the kernel keeps the pages: true then.
+    /// Passes a hint of the handle with this policy to the kernel readahead. False if the kernel
+    /// does not cache the pages.
     pub(crate) fn advise(
         &self,
         policy: &Mutex<HandlePolicy>,
@@ -187,32 +198,32 @@ impl KernelPages {
         true
     }
 
-    /// Has the kernel drop what is clean of these pages, where it keeps them.
+    /// Drops clean pages of the range from the kernel page cache, if the kernel caches the pages.
     pub(crate) fn drop_kept(&self, range: PageRange) {
         if let (Some(steered), Some(target)) = (&self.steered, &self.target) {
             steered.drop(target, range);
         }
     }
 
-    /// The handle of that law is closed.
+    /// Ends the streams of the closed handle with this policy.
     pub(crate) fn closed(&self, policy: &Mutex<HandlePolicy>) {
         if let (Some(steered), Some(target)) = (&self.steered, &self.target) {
             steered.closed(policy, target);
         }
     }
 
-    /// The file, to be read through the kernel's cache.
+    /// The second open file, opened at first use.
     fn through(&self) -> Option<&Through> {
         let open = || Through::open(self.target.as_ref()?, self.are_kept());
         self.through.get_or_init(open).as_ref()
     }
 
-    /// Whether the kernel holds all of these pages now.
+    /// True if all these pages are resident in the kernel now.
     fn has(&self, pages: PageRange) -> bool {
         self.target.as_ref().is_some_and(|target| holds(target, pages))
     }
 
-    /// The file, where the kernel is known to hold all of `bytes` bytes at `offset`, or is asked and does.
+    /// The second open file, if the range is known to be resident or a check finds it so.
     fn holding_for_read(&self, offset: u64, bytes: u64) -> Option<&Through> {
         if bytes >= LARGE_BYTES {
             return self.holding(offset, bytes);
@@ -224,7 +235,7 @@ impl KernelPages {
         }
     }
 
-    /// The file, where the kernel is asked, and holds all of `bytes` bytes at `offset`.
+    /// The second open file, if a check finds the range resident.
     fn holding(&self, offset: u64, bytes: u64) -> Option<&Through> {
         let pages = PageRange::covering(offset, bytes);
         if !self.has(pages) {
@@ -232,8 +243,8 @@ impl KernelPages {
             return None;
         }
         let through = self.through()?;
-        // Asked only now, and ever more rarely in vain: of pages that were evicted the kernel finds out, at 0.2 us each, how
-        // long ago that was.
+        // The window check comes last and becomes rarer: for evicted pages the kernel computes the
+        // age of the eviction, at 0.2 us each.
         let windows = windows_of(pages).clipped(self.bytes.div_ceil(PAGE_BYTES));
         let are_known = bytes < LARGE_BYTES
             && self.windows.is_to_ask()
@@ -245,7 +256,7 @@ impl KernelPages {
         Some(through)
     }
 
-    /// Fills a buffer, if the kernel is known or trusted to hold all of it.
+    /// Fills a buffer if its pages are known or trusted to be resident.
     #[inline]
     fn read_known(
         &self,
@@ -268,36 +279,38 @@ impl KernelPages {
     }
 }
 
-/// Whether what the kernel holds of a file may be other than what we read of it.
+/// True if the file is read with O_DIRECT, so that the kernel page cache may have other pages than
+/// the path.
 fn can_be_asked(target: &Target) -> bool {
     target.mode() == Mode::Direct && !target.is_block_device()
 }
 
-/// To count the pages of a large file takes a while (1.8 ms for 256 MiB in single pages), so of one that has more than
-/// so many stretches of so many pages, 16 MiB, as many are counted, from its first page to its last.
+/// Sampling of large files. Counting all pages takes long (1.8 ms for 256 MiB in single pages). A
+/// file larger than 64 stretches of 64 pages (16 MiB in total) is sampled by that number of
+/// stretches, spread from the first page to the last.
 const COUNTED_STRETCHES: u64 = 64;
 const STRETCH_PAGES: u64 = 64;
 
-/// Whether the kernel's cache holds all of a file that is read past it, as far as one can tell now.
+/// True if a file opened with O_DIRECT appears to be completely resident in the kernel page cache.
 pub(crate) fn holds_all(target: &Target) -> bool {
     let pages = target.bytes().div_ceil(PAGE_BYTES);
     pages > 0 && can_be_asked(target) && stretches_of(pages).all(|range| holds(target, range))
 }
 
-/// The stretches of a file of so many pages that are counted.
+/// Page ranges to count in a file of `pages` pages.
 fn stretches_of(pages: u64) -> impl Iterator<Item = PageRange> {
     let whole = pages <= COUNTED_STRETCHES * STRETCH_PAGES;
     let (count, each) = if whole { (1, pages) } else { (COUNTED_STRETCHES, STRETCH_PAGES) };
     let last = u128::from(pages - each);
     let first = move |nth: u64| (last * u128::from(nth) / u128::from(COUNTED_STRETCHES - 1)) as u64;
-    // Both ends first: they tell most often.
+    // Both ends first: they are absent most often.
     let order = (0..count).map(move |nth| if nth == 0 { 0 } else { count - nth });
     order.map(move |nth| PageRange::new(first(nth), each))
 }
 
 impl Handle {
-    /// Reads what the kernel's cache holds into `buffer`, all of it or nothing and without waiting, past the machine and past
-    /// our own cache, which must have none of it.
+    /// Reads resident pages from the kernel page cache into `buffer`, completely or not at all,
+    /// without waiting. The path's cache must have none of them.
     pub(crate) fn read_held(&self, offset: u64, buffer: &mut [u8]) -> bool {
         let bytes = buffer.len() as u64;
         let Some(through) = self.held_by_kernel(offset, bytes) else { return false };
@@ -305,8 +318,8 @@ impl Handle {
         is_read && self.counted(bytes, 0, offset)
     }
 
-    /// As [`read_held`](Handle::read_held), past the door, of a read of which the kernel is known or trusted to hold
-    /// all, and of whose file our own cache has nothing.
+    /// Like [`read_held`](Handle::read_held) without the engine, for ranges known or trusted to be
+    /// resident, if the path's cache has no page of the file.
     #[inline]
     pub(crate) fn read_known_held(&self, offset: u64, buffer: &mut [u8]) -> bool {
         if self.has_pages() || !self.lends() {
@@ -321,8 +334,9 @@ impl Handle {
         is_read
     }
 
-    /// Reads what the kernel's cache holds, and, where it keeps the pages of the file, what it doesn't, into buffers of
-    /// `bytes` bytes together: all of it, or it is to be read past that cache. Waits for the device if it must.
+    /// Reads through the kernel page cache into buffers of `bytes` bytes in total. Waits for the
+    /// device only if the kernel caches the pages. Returns false if the read must bypass that
+    /// cache.
     #[inline]
     pub(crate) fn read_from_kernel(
         &self,
@@ -344,7 +358,8 @@ impl Handle {
         demand.is_some_and(|demand| self.counted(bytes, demand, offset))
     }
 
-    /// What the kernel holds of these bytes, all or nothing, in memory of their own: `spare` if that is as long. Doesn't wait.
+    /// Copies the range if it is resident in the kernel, into `spare` if large enough. Does not
+    /// wait.
     pub(crate) fn copied_held(
         &self,
         offset: u64,
@@ -357,7 +372,8 @@ impl Handle {
         (is_read && self.counted(bytes, 0, offset)).then_some(copy)
     }
 
-    /// As [`read_from_kernel`](Handle::read_from_kernel), into memory of their own: `spare` if that is large enough.
+    /// Like [`read_from_kernel`](Handle::read_from_kernel), into owned memory: `spare` if large
+    /// enough.
     pub(crate) fn copied_from_kernel(
         &self,
         offset: u64,
@@ -371,20 +387,21 @@ impl Handle {
         self.read_from_kernel(offset, bytes, &mut [IoSliceMut::new(&mut copy)]).then_some(copy)
     }
 
-    /// Counts a read of bytes, `demand` of which were not there. True, always.
+    /// Counts a read, of which `demand` bytes were not resident. Returns true.
     fn counted(&self, bytes: u64, demand: u64, offset: u64) -> bool {
         self.read_counters.kernel_reads().counted(bytes, demand, offset + bytes);
         true
     }
 
-    /// The file, if the kernel holds all of these bytes, and our own cache has none of them.
+    /// The second open file, if the range is resident in the kernel and the path's cache has none
+    /// of it.
     fn held_by_kernel(&self, offset: u64, bytes: u64) -> Option<&Through> {
         let pages = &self.file.kernel_pages;
         let is_to_take = pages.target.is_some() && !self.has_own(offset, bytes);
         is_to_take.then(|| pages.holding_for_read(offset, bytes)).flatten()
     }
 
-    /// Whether our own cache has any of these bytes.
+    /// True if the path's cache has any page of the range.
     fn has_own(&self, offset: u64, bytes: u64) -> bool {
         self.has_pages()
             && self
@@ -395,8 +412,8 @@ impl Handle {
 }
 
 impl File {
-    /// Whether a read of `bytes` bytes at `offset` would now find all of them in memory, in this path's
-    /// cache or in the kernel's. Then there is nothing to [`prefetch`](File::prefetch).
+    /// True if a read of the range would now find all bytes in memory, in this path's cache or in
+    /// the kernel page cache. A [`prefetch`](File::prefetch) would then have no effect.
     pub fn is_cached(&self, offset: u64, bytes: u64) -> bool {
         let Ok(handle) = self.handle().here_as_seen() else { return false };
         let (engine, file) = (&handle.engine, &handle.file);
@@ -407,12 +424,12 @@ impl File {
     }
 }
 
-/// Whether the kernel's cache has all of these pages, as far as it says.
+/// True if the kernel reports all these pages as resident.
 pub(crate) fn holds(file: &impl AsRawFd, pages: PageRange) -> bool {
     cached_pages(file, pages) == Some(pages.count())
 }
 
-/// How many pages of a range the kernel's cache has: `cachestat(2)`; `None` where it doesn't say.
+/// Number of resident pages in a range: `cachestat(2)`; `None` if the kernel does not report it.
 pub(crate) fn cached_pages(file: &impl AsRawFd, pages: PageRange) -> Option<u64> {
     #[cfg(any(test, feature = "simulation"))]
     if let Some(counted) = crate::simulation::memory::cached_pages(pages) {
@@ -427,30 +444,30 @@ pub(crate) fn cached_pages(file: &impl AsRawFd, pages: PageRange) -> Option<u64>
         nr_evicted: 0,
         nr_recently_evicted: 0,
     };
-    // SAFETY: the kernel reads the one and writes to the other, and both live.
+    // SAFETY: the kernel reads one local struct and writes to the other.
     let result = unsafe {
         libc::syscall(raw::__NR_cachestat.into(), file.as_raw_fd(), &range, &mut counted, 0)
     };
     (result == 0).then_some(counted.nr_cache)
 }
 
-/// Has the kernel begin to read these pages into its cache; true unless it refuses. What it can't do is
-/// not done: the read finds out.
+/// Starts the kernel's readahead of these pages; false if the kernel rejects it. Pages that it
+/// cannot read are found out by the later read.
 pub(crate) fn read_ahead(file: &impl AsRawFd, pages: PageRange) -> bool {
     let (offset, bytes) = (pages.first * PAGE_BYTES, pages.count() * PAGE_BYTES);
-    // SAFETY: it touches no memory of ours.
+    // SAFETY: the call accesses no memory of the process.
     let result =
         unsafe { libc::readahead(file.as_raw_fd(), offset as libc::off64_t, bytes as usize) };
     result == 0
 }
 
-/// Has the kernel's cache drop what it can of these pages; what it can't stays, and gives way by itself.
+/// Drops the pages from the kernel page cache as far as possible (clean and unused ones).
 pub(crate) fn drop_cached(target: &Target, pages: PageRange) {
     #[cfg(any(test, feature = "simulation"))]
     if crate::simulation::memory::drop_cached(pages) {
         return;
     }
-    // A length of 0 would mean the rest of the file.
+    // Length 0 would mean the rest of the file.
     if let Some(bytes) = NonZero::new(pages.count().saturating_mul(PAGE_BYTES)) {
         let _ = fadvise(target, pages.first * PAGE_BYTES, Some(bytes), Advice::DontNeed);
     }
@@ -470,7 +487,7 @@ mod tests {
             let all: Vec<PageRange> = stretches_of(pages).collect();
             assert_eq!(all[..2], [PageRange::new(0, 64), PageRange::new(pages - 64, 64)]);
             assert_eq!(all.iter().map(|stretch| stretch.count()).sum::<u64>(), 4_096);
-            // None is further from the next than the others are, but for a page.
+            // Distances between stretches differ by at most a page.
             let mut firsts: Vec<u64> = all.iter().map(|stretch| stretch.first).collect();
             firsts.sort();
             let ways: Vec<u64> = firsts.windows(2).map(|pair| pair[1] - pair[0]).collect();

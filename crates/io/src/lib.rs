@@ -1,4 +1,5 @@
-//! The read path in user space: page cache, readahead and scheduling over real storage.
+//! Read path in user space for Linux: page cache, readahead, I/O scheduling and direct I/O over
+//! real files, and an NFS client.
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -15,28 +16,32 @@
 //! # }
 //! ```
 //!
-//! For programs: [`ReadPath`] has the memory and the laws, [`File`] is read at any
-//! place by any number of threads; [`Reader`], [`Batch`], [`ReadFuture`] and
-//! [`PageGuard`] are other ways to the same bytes.
+//! A [`ReadPath`] has the memory and the policies. Every type is created by a builder:
+//! `T::builder()`, then options, then `build` or `open`.
 //!
-//! [`RawFile`] moves large transfers past every cache. [`Mapping`] is a file as memory,
-//! [`Region`] memory larger than its budget. Each comes from a builder: `T::builder()`, what is
-//! to be said, and the last word, `build` or `open`; laws are named as `readpath policies` lists
-//! them, `ondemand,read_ahead_kb=1024`. Every type that is met on the way is in this crate:
+//! | need | type |
+//! |---|---|
+//! | read a file at any offset, from any number of threads | [`File`] |
+//! | read a file in order, as [`std::io::Read`] and `BufRead` | [`Reader`] |
+//! | many small reads at once | [`Batch`] |
+//! | reads in async code, with any executor | [`ReadFuture`] |
+//! | a cached page without a copy | [`PageGuard`] |
+//! | large transfers that bypass every cache, reads and writes | [`RawFile`], [`raw`] |
+//! | a file as memory, with faults served by this crate | [`Mapping`], [`pager`] |
+//! | memory larger than its budget of frames | [`Region`] |
+//! | a file on an NFS server, without a mount | [`NfsUrl`], [`nfs`] |
 //!
-//! - here: what is used, what a builder takes, and errors;
-//! - [`raw`]: large transfers in chunks;
-//! - [`pager`]: memory whose pages are brought in by us;
-//! - [`nfs`]: a file on an NFS server.
+//! Policies are named as `readpath policies` lists them, with parameters:
+//! `ondemand,read_ahead_kb=1024`. The book has [one page for each policy][book], with figures and
+//! limits.
 //!
-//! With the feature `tracing` a path tells spans and events to the crate of that name, with `usdt` it has
-//! points for `bpftrace`; [`Stats::prometheus`] is what was counted in Prometheus' text format.
+//! The feature `tracing` sends spans and events to the crate of that name. The feature `usdt` adds
+//! probes for `bpftrace`. [`Stats::prometheus`] formats the counters as Prometheus text.
 //!
-//! Which of them a program wants, each law in words and in a picture, figures and limits are in
-//! [the book](https://github.com/readpath/readpath/blob/main/book/src/introduction.md).
+//! `readpath-core` makes the decisions and does no I/O. This crate executes them with memory,
+//! files, Linux AIO, io_uring and the wall clock.
 //!
-//! The decisions are made by the pure core, `readpath-core`. This crate carries them out:
-//! memory, files, AIO and io_uring, the wall clock.
+//! [book]: https://github.com/readpath/readpath/blob/main/book/src/introduction.md
 
 mod aio;
 mod backend;
@@ -93,7 +98,7 @@ pub use readahead_state::{ReadaheadState, ReadaheadWindow};
 pub use reader::Reader;
 pub use target::{BufferedBecause, Direct, Mode, OpenError};
 
-// The core's, as far as a program meets them: what it says, errors, and the log of decisions.
+// Types of the core that a program meets: hints, errors and the decision log.
 pub use readpath_core::decision::{Decision, LoggedDecision};
 pub use readpath_core::machine::ReadError as MemoryError;
 pub use readpath_core::machine::{BeyondDevice, ConfigError, SwapError};
@@ -102,8 +107,8 @@ pub use readpath_core::readahead::Advice;
 pub use readpath_core::request::{Class, DeviceError, Op, ProcessId, RequestId};
 pub use readpath_core::unit::Time;
 
-/// What stands under the library, for this repository's own tests and benchmarks: a machine is held
-/// on it against the modelled one, and a fault served without a pager. It is no part of the interface.
+/// Storage layers below the public API, for this repository's tests and benchmarks. Not part of the
+/// interface.
 #[doc(hidden)]
 pub mod inside {
     pub use crate::clock::Clock;
@@ -113,7 +118,7 @@ pub mod inside {
     #[cfg(feature = "simulation")]
     pub use crate::simulation;
 
-    /// Has every decoder of what an NFS server sends read these bytes.
+    /// Passes `bytes` to every decoder of NFS replies, for fuzzing.
     #[cfg(feature = "simulation")]
     pub fn nfs_replies(bytes: &[u8]) {
         crate::nfs::garbage::receive(bytes);

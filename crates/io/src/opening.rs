@@ -1,4 +1,4 @@
-//! A file by its name alone: of this machine, or of an NFS server.
+//! Opening a file by name: local, or of an NFS server.
 
 use std::io;
 use std::path::Path;
@@ -24,10 +24,10 @@ use crate::read_error::{Forked, kind_of};
 use crate::target::OpenError;
 
 impl File {
-    /// Opens one file with a read path of its own, whose every knob has its
-    /// default: a path of this machine, or `nfs://HOST[:PORT]/EXPORT/PATH`, which
-    /// is read from the server, past this machine's kernel and without a mount.
-    /// [`ReadPath::open`] has many files share one memory; [`Builder::open`] has knobs.
+    /// Opens one file with a read path of its own and default options. The name is a local path, or
+    /// `nfs://HOST[:PORT]/EXPORT/PATH`, which is read from the server without a mount and without
+    /// this machine's kernel cache. [`ReadPath::open`] shares one cache among many files;
+    /// [`Builder::open`] has options.
     ///
     /// ```no_run
     /// let file = readpath::File::open("nfs://server/export/weights.bin?rsize=1048576")?;
@@ -42,8 +42,8 @@ impl File {
         ReadPath::builder().open(name)
     }
 
-    /// How a server's file is read, and what went over the wire so far; `None` of a file of this
-    /// machine, and in a child made by `fork`, which has no connection.
+    /// Parameters and traffic of the NFS connection. `None` for a local file, and in a child made
+    /// by `fork`, which has no connection.
     pub fn connection(&self) -> Option<Connection> {
         let engine = &self.handle().engine;
         let finder = engine.built().and_then(|engine| engine.lock().in_flight.files.finder());
@@ -52,15 +52,15 @@ impl File {
 }
 
 impl Builder {
-    /// Opens one file with a read path like this of its own; a name that begins
-    /// with `nfs://` is a file of a server.
+    /// Opens one file with a read path of its own that has these options. A name that begins with
+    /// `nfs://` is a file of an NFS server.
     ///
-    /// A server's file takes as many requests at once as its `slots`, and no more
-    /// than [`depth`](Builder::depth); the backend is not used. Symbolic links are followed within
-    /// its export.
+    /// The queue depth of an NFS file is the smaller of the URL option `slots` and
+    /// [`depth`](Builder::depth). The backend option is not used. Symbolic links are followed
+    /// within the export.
     ///
     /// # Errors
-    /// The path can't be built, or the file can't be opened.
+    /// The path cannot be built, or the file cannot be opened.
     pub fn open(self, name: impl AsRef<Path>) -> Result<File, OpenFileError> {
         let name = name.as_ref();
         match name.to_str().filter(|name| NfsUrl::is_meant(name)) {
@@ -69,11 +69,13 @@ impl Builder {
         }
     }
 
+    /// Connects to the server of `url`, looks the file up, and builds an engine over the
+    /// connection.
     fn open_nfs(self, name: &Path, url: &str) -> Result<File, OpenFileError> {
         let url = NfsUrl::parse(url).map_err(NfsError::Url)?;
         let clock = Clock::start();
         let target = NfsTarget::open(&url, clock)?;
-        // A file that is found to have changed later has sectors of its own.
+        // A later version of the file gets sectors of its own, so the device has no size limit.
         let (found, caps) = (target.found, DeviceCaps { sectors: u64::MAX, ..target.caps() });
         let (storage, sleeper) = NfsStorage::shared(target).map_err(OpenFileError::Backend)?;
         let engine = self.build_over(Below::Server(Box::new(storage)), sleeper, caps, clock)?;
@@ -84,11 +86,11 @@ impl Builder {
     }
 }
 
-/// The server's file of a handle, looked for again by its name; `None` for a file of this machine.
-/// Reads of other threads go on meanwhile.
+/// Looks up the NFS file of a handle again by name, while other threads continue to read. `None`
+/// for a local file.
 ///
 /// # Errors
-/// It can't be found any more; or this is a child, and the connection is its parent's.
+/// The file is not found, or this is a child and the connection belongs to the parent.
 pub(crate) fn find_again(handle: &Handle) -> Result<Option<Handle>, OpenFileError> {
     let Opening::Server(_) = handle.file.opening else { return Ok(None) };
     let engine = &handle.engine;
@@ -101,7 +103,7 @@ pub(crate) fn find_again(handle: &Handle) -> Result<Option<Handle>, OpenFileErro
     Ok(Some(Handle::open(engine, Opening::Server(found), identity(&found))))
 }
 
-/// What must be the same for a server's file to be served from what is cached of it.
+/// Identity of an NFS file's version, from its attributes.
 fn identity(found: &RegularFile) -> Identity {
     let Attributes { fsid, fileid, bytes, modified, changed, .. } = found.attributes;
     let time = |(seconds, nanoseconds): (u32, u32)| (seconds.into(), nanoseconds.into());
@@ -115,27 +117,27 @@ fn identity(found: &RegularFile) -> Identity {
     }
 }
 
-/// Why a file can't be opened by its name.
+/// Error of opening a file by name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OpenFileError {
-    /// Its read path can't be built.
+    /// The read path cannot be built.
     Build(BuildError),
-    /// It can't be opened on this machine.
+    /// The local file cannot be opened.
     Open(OpenError),
-    /// It can't be opened on its server.
+    /// The NFS file cannot be opened.
     Nfs(NfsError),
-    /// The kernel gives nothing to sleep on.
+    /// The kernel provides no event file descriptor to sleep on.
     Backend(BackendError),
-    /// This is a child made by `fork`, and the file is its parent's.
+    /// This is a child made by `fork`, and the file belongs to the parent.
     Forked {
-        /// Why it does not go on here, and what to do.
+        /// Reason, and remedy.
         why: Forked,
     },
 }
 
 impl OpenFileError {
-    /// The kind of error that it is to `std::io`: of a server's file as of one here.
+    /// Kind of the error for `std::io`, the same for local and NFS files.
     pub fn kind(&self) -> io::ErrorKind {
         match self {
             OpenFileError::Build(_) => io::ErrorKind::InvalidInput,

@@ -1,60 +1,58 @@
-//! What a raw result of the kernel means: the one place where it is decided.
+//! Meaning of a raw transfer result of the kernel, decided here for all backends.
 //!
-//! A transfer ends with a number: bytes moved, or a negative `errno`. A number
-//! of bytes smaller than what was asked is not an error and not yet an answer:
-//! either the file ends there, or the kernel stopped early and wants to be
-//! asked for the rest. The rule:
+//! A transfer returns a number of bytes or a negative `errno`. A short count is no error: either
+//! the file ends there, or the kernel stopped early and must be asked for the rest. The rules:
 //!
-//! - 0 bytes: the file ends here;
-//! - some bytes, and they reach the end of the file as it was opened: it ends there;
-//! - some bytes, and their end is not aligned, under direct I/O: direct I/O
-//!   moves whole blocks except at the end of the file, so it ends there (the
-//!   file has shrunk), and the rest couldn't be asked for anyway;
-//! - some bytes otherwise: ask for the rest, until one of the rules above holds.
+//! - 0 bytes: end of file.
+//! - A short count that reaches the length at opening: end of file.
+//! - A short count with an unaligned end, under direct I/O: end of file. Direct I/O moves whole
+//!   blocks except at the end of the file, so the file has shrunk. A request for the rest would be
+//!   misaligned anyway.
+//! - Any other short count: request the rest, until one of the rules above applies.
 //!
-//! A file that shrinks while it is read is therefore `Short` at a place where
-//! its reader did not expect it; what to make of that is the reader's decision.
+//! A file that shrinks while it is read is thus `Short` before its expected end. The reader decides
+//! how to handle that.
 
 use readpath_core::request::{DeviceError, Op, Outcome};
 
-/// A transfer that the kernel has answered, and what is known of it.
+/// A transfer that the kernel has answered.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AnsweredTransfer {
-    /// The direction.
+    /// Direction.
     pub op: Op,
-    /// Where it starts, in bytes from the start of the file.
+    /// Start in bytes from the beginning of the file.
     pub offset: u64,
-    /// How many bytes it is to move in all.
+    /// Total number of bytes to move.
     pub bytes: u64,
-    /// How many bytes earlier answers moved already.
+    /// Bytes moved by earlier answers.
     pub bytes_before: u64,
-    /// How often in a row the kernel has answered "again".
+    /// Number of consecutive `EAGAIN` and `EINTR` answers.
     pub agains: u32,
-    /// The length of the file when it was opened.
+    /// Length of the file at opening.
     pub file_bytes: u64,
-    /// What sizes and offsets must be multiples of; 1 for buffered I/O.
+    /// Required alignment of sizes and offsets; 1 for buffered I/O.
     pub alignment_bytes: u64,
 }
 
-/// What to do about an answer.
+/// Next step after an answer of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// The transfer is over.
+    /// The transfer has ended.
     Over(Outcome),
-    /// It moved so many bytes; ask for those after them.
+    /// Request the bytes after the moved ones.
     Continue {
         /// Bytes moved by this answer; at least 1.
         bytes: u64,
     },
-    /// It moved nothing, through nobody's fault; ask the same again.
+    /// No bytes moved, and no error: repeat the request.
     Again,
 }
 
-/// How often "again" is believed before it is reported: a file whose driver
-/// never has room would otherwise keep a loop busy for ever.
+/// Largest number of consecutive `EAGAIN` answers before the error is reported. A driver that never
+/// has room would otherwise cause an endless loop.
 pub(crate) const AGAIN_MAX: u32 = 64;
 
-/// Decides what the raw result of a transfer means.
+/// Decides the next step from the raw result of a transfer.
 pub(crate) fn verdict(raw: i32, asked: &AnsweredTransfer) -> Verdict {
     if raw < 0 {
         return match -raw {
@@ -78,11 +76,11 @@ pub(crate) fn verdict(raw: i32, asked: &AnsweredTransfer) -> Verdict {
     Verdict::Continue { bytes: bytes_moved }
 }
 
-/// The error that a positive `errno` stands for.
+/// Maps a positive `errno` to a device error.
 pub(crate) fn device_error(errno: i32) -> DeviceError {
     match errno {
-        // EILSEQ: the block layer's name for a failed integrity check;
-        // ENODATA: for a medium error on some drivers; EREMOTEIO: of a target.
+        // EILSEQ: failed integrity check of the block layer. ENODATA: medium error of some drivers.
+        // EREMOTEIO: error of a target.
         libc::EIO | libc::EILSEQ | libc::ENODATA | libc::EREMOTEIO => DeviceError::Medium,
         libc::ENODEV | libc::ENXIO | libc::ESHUTDOWN => DeviceError::Gone,
         libc::ENOSPC | libc::EDQUOT => DeviceError::Full,
@@ -91,16 +89,16 @@ pub(crate) fn device_error(errno: i32) -> DeviceError {
         libc::ESTALE => DeviceError::Stale,
         libc::ETIMEDOUT => DeviceError::TimedOut,
         libc::EBADMSG => DeviceError::Garbled,
-        // EINVAL (misaligned), EBADF (not opened for that), EFAULT, ENOMEM,
-        // EFBIG, EOPNOTSUPP and the rest keep their numbers.
+        // EINVAL (misaligned), EBADF (wrong open mode), EFAULT, ENOMEM, EFBIG, EOPNOTSUPP and
+        // others keep their numbers.
         errno => DeviceError::Other(errno),
     }
 }
 
-/// A libc call's result as the kernel gave it: the count, or the negative `errno`.
+/// Converts the result of a libc call to the kernel's form: the count, or the negative `errno`.
 pub(crate) fn raw_result(count: isize) -> i32 {
     if count >= 0 {
-        // A transfer never moves more than 0x7ffff000 bytes (read(2)).
+        // A transfer moves at most 0x7ffff000 bytes (read(2)).
         return count as i32;
     }
     -std::io::Error::last_os_error().raw_os_error().expect("a failed call sets errno")
@@ -110,7 +108,7 @@ pub(crate) fn raw_result(count: isize) -> i32 {
 mod tests {
     use super::*;
 
-    /// 64 KiB at 1 MiB of a file of 1 MiB + 10,000 bytes, direct.
+    /// 64 KiB at 1 MiB of a file of 1 MiB + 10,000 bytes, direct I/O.
     fn asked() -> AnsweredTransfer {
         AnsweredTransfer {
             op: Op::Read,
@@ -130,21 +128,21 @@ mod tests {
             (asked(), 65_536, Verdict::Over(Outcome::Done)),
             (asked(), 10_000, Verdict::Over(Outcome::Short { bytes: 10_000 })),
             (asked(), 0, Verdict::Over(Outcome::Short { bytes: 0 })),
-            // In the middle of the file: the rest is asked for.
+            // In the middle of the file: request the rest.
             (whole, 4_096, Verdict::Continue { bytes: 4_096 }),
             (
                 AnsweredTransfer { bytes_before: 61_440, ..whole },
                 4_096,
                 Verdict::Over(Outcome::Done),
             ),
-            // The file has shrunk: to an odd length, then to an even one.
+            // The file has shrunk: to an unaligned length, then to an aligned one.
             (whole, 5_000, Verdict::Over(Outcome::Short { bytes: 5_000 })),
             (
                 AnsweredTransfer { bytes_before: 4_096, ..whole },
                 0,
                 Verdict::Over(Outcome::Short { bytes: 4_096 }),
             ),
-            // Buffered I/O may stop anywhere.
+            // Buffered I/O may stop at any byte.
             (
                 AnsweredTransfer { alignment_bytes: 1, ..whole },
                 5_000,

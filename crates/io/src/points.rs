@@ -1,30 +1,30 @@
-//! Points at which a path can be looked at from outside while it runs.
+//! Probes for tracing a path while it runs.
 //!
-//! | point | when | what it tells |
+//! | probe | event | arguments |
 //! |---|---|---|
-//! | `read` | a read that isn't answered by a copy alone begins, and ends | offset in the file, bytes |
-//! | `submitted` | the storage is given a request | its name, first sector, sectors, whether it writes |
-//! | `completed` | and is done with it | its name, whether all bytes were moved |
+//! | `read` | a read that is more than a copy begins, and ends | offset in the file, bytes |
+//! | `submitted` | a request is submitted to the storage | id, first sector, sectors, write flag |
+//! | `completed` | the request is completed | id, true if all bytes were moved |
 //! | `advised` | the kernel is advised to read ahead | offset in the file, bytes |
 //!
-//! With the feature `tracing` each is an event of the crate of that name (`read` a span), at the level
-//! `TRACE`, under the target `readpath`. With `usdt` each is a USDT probe of the provider `readpath`, `read` two
-//! of them, `read_begin` and `read_end`: a single `nop` until somebody attaches. With neither there is no code.
+//! With the feature `tracing` each is an event of that crate (`read` a span), at level `TRACE` with
+//! target `readpath`. With `usdt` each is a USDT probe of the provider `readpath`, and `read` is
+//! two: `read_begin` and `read_end`. A USDT probe is a single `nop` until a tracer attaches.
+//! Without both features there is no code.
 //!
-//! The first three are also told of reads of servers' files. `submitted`, `completed` and `advised` are
-//! told while the path is locked: who hears of them must not read through the same path. A panic of a
-//! subscriber there is contained.
-//! A read that is answered by a copy passes no point: that is what makes it cheap.
+//! The first three also report reads of NFS files. `submitted`, `completed` and `advised` fire
+//! while the path is locked: a subscriber must not read through the same path. A panic of a
+//! subscriber is contained. Reads of cached bytes fire no probe, to stay cheap.
 
 use readpath_core::request::{Completion, DeviceRequest, Op, Outcome};
 
 #[cfg(feature = "tracing")]
 use crate::thread::contain;
 
-/// Whether anybody can hear of a point: what only leads to one is left out where nobody can.
+/// True if any probe is compiled in. Code that only serves a probe is left out otherwise.
 pub(crate) const ARE_TOLD: bool = cfg!(any(feature = "tracing", feature = "usdt"));
 
-/// Is there while a read goes on.
+/// Span of a read in progress.
 pub(crate) struct ReadPoint {
     #[cfg(feature = "tracing")]
     _span: tracing::span::EnteredSpan,
@@ -32,7 +32,7 @@ pub(crate) struct ReadPoint {
     offset: u64,
 }
 
-/// A read begins; it ends when what is given is dropped.
+/// Begins the span of a read; dropping the result ends it.
 #[inline(always)]
 #[cfg_attr(not(any(feature = "tracing", feature = "usdt")), allow(unused_variables))]
 pub(crate) fn read(offset: u64, bytes: u64) -> ReadPoint {
@@ -54,7 +54,7 @@ impl Drop for ReadPoint {
     }
 }
 
-/// The storage is given a request.
+/// Reports a request submitted to the storage.
 #[inline(always)]
 #[cfg_attr(not(any(feature = "tracing", feature = "usdt")), allow(unused_variables))]
 pub(crate) fn submitted(request: &DeviceRequest) {
@@ -68,7 +68,7 @@ pub(crate) fn submitted(request: &DeviceRequest) {
     probe::probe!(readpath, submitted, id.0, start, sectors, u32::from(is_write));
 }
 
-/// The storage is done with a request.
+/// Reports a completed request.
 #[inline(always)]
 #[cfg_attr(not(any(feature = "tracing", feature = "usdt")), allow(unused_variables))]
 pub(crate) fn completed(completion: &Completion) {
@@ -79,7 +79,7 @@ pub(crate) fn completed(completion: &Completion) {
     probe::probe!(readpath, completed, id.0, u32::from(is_whole));
 }
 
-/// The kernel is advised to read ahead.
+/// Reports advice to the kernel to read ahead.
 #[inline(always)]
 #[cfg_attr(not(any(feature = "tracing", feature = "usdt")), allow(unused_variables))]
 pub(crate) fn advised(offset: u64, bytes: u64) {

@@ -1,18 +1,16 @@
-//! Which process this is, and what belongs to one process alone.
+//! Identity of the process, and values that belong to one process.
 //!
-//! A child made by `fork(2)` has a copy of its parent's memory, none of its other threads, and
-//! shares with it what the kernel keeps for it: the rings, above all. What a parent has made
-//! must be neither used nor dropped in the child; nor may the child wait for a lock that a
-//! thread had at that moment, which will never be let go there. So what belongs to a
-//! process is marked with its [`ProcessName`], and each operation asks [`ProcessName::is_this`] before it
-//! touches anything.
+//! A child made by `fork(2)` has a copy of its parent's memory but none of its other threads, and
+//! shares kernel objects with it, above all the rings. The child must neither use nor drop such
+//! objects. It must also never wait for a lock that another thread held at the fork, because no
+//! thread would release it. Values of one process are therefore marked with its [`ProcessName`], and
+//! each operation checks [`ProcessName::is_this`] before it touches them.
 //!
-//! To ask is two loads. The number of the process lies in a page that the kernel empties in
-//! every child (`MADV_WIPEONFORK`, Linux 4.14): by `fork`, and by `clone(2)` as well, where no handler is
-//! called. A child finds 0 there, is nobody's process, and takes the next number. Where the
-//! kernel has no such pages a handler of `pthread_atfork(3)` empties the word: then a child made
-//! by a bare `clone` isn't known. A child of `vfork`, or of `clone` with `CLONE_VM`, has no memory
-//! of its own, and must not use the path: to it applies what vfork(2) says.
+//! The check is two loads. The process number lies in a page that the kernel zeroes in every child
+//! (`MADV_WIPEONFORK`, Linux 4.14), also after `clone(2)`, which calls no handlers. A child reads 0
+//! there and takes the next number. Without `MADV_WIPEONFORK` a handler of `pthread_atfork(3)`
+//! zeroes the word, and a child of a bare `clone` is not detected. A child of `vfork`, or of
+//! `clone` with `CLONE_VM`, shares the parent's memory and must not use the path (see vfork(2)).
 
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
@@ -22,21 +20,21 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use readpath_core::unit::PAGE_BYTES;
 use rustix::mm;
 
-/// Names a process among its ancestors.
+/// Number that identifies a process among its ancestors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ProcessName(u32);
 
 impl ProcessName {
-    /// No process at all.
+    /// Number of no process.
     pub(crate) const NONE: ProcessName = ProcessName(u32::MAX);
 
-    /// The process that asks.
+    /// The calling process; assigns its number at first use.
     pub(crate) fn this() -> ProcessName {
         let word = word();
         loop {
             match word.load(Ordering::Relaxed) {
                 0 => {
-                    // Larger than that of any ancestor, from whom the count is inherited.
+                    // Larger than the number of any ancestor, since the counter is inherited.
                     let next = LAST.fetch_add(1, Ordering::Relaxed) + 1;
                     let _ = word.compare_exchange(0, next, Ordering::Relaxed, Ordering::Relaxed);
                 }
@@ -45,59 +43,58 @@ impl ProcessName {
         }
     }
 
-    /// Its number, for an atomic word.
+    /// The number, for storage in an atomic word.
     pub(crate) const fn number(self) -> u32 {
         self.0
     }
 
-    /// That of a number.
+    /// Process of a stored number.
     #[inline]
     pub(crate) const fn of(number: u32) -> ProcessName {
         ProcessName(number)
     }
 
-    /// Whether it is the one that asks.
+    /// True for the calling process.
     #[inline]
     pub(crate) fn is_this(self) -> bool {
-        // SAFETY: `UNSET` or the word that `word` made; neither ever goes.
+        // SAFETY: the pointer is `UNSET` or the word made by `word`; neither is ever freed.
         let word = unsafe { &*WORD.load(Ordering::Relaxed) };
         word.load(Ordering::Relaxed) == self.0
     }
 }
 
-/// Where the number of this process is; 0 as long as it has none.
+/// Address of the word with this process's number; 0 there means not assigned.
 static WORD: AtomicPtr<AtomicU32> = AtomicPtr::new((&raw const UNSET).cast_mut());
-/// The word before there is one.
+/// Initial target of `WORD`.
 static UNSET: AtomicU32 = AtomicU32::new(0);
-/// The word where the kernel empties no pages.
+/// Word zeroed by the fork handler, for kernels without `MADV_WIPEONFORK`.
 static WATCHED: AtomicU32 = AtomicU32::new(0);
-/// The last number that was given.
+/// Last assigned number.
 static LAST: AtomicU32 = AtomicU32::new(0);
 
-/// The word of this process, which is 0 in a child. Without a lock: a child may come here
-/// after a fork in the middle of it.
+/// Returns the word of this process, which is 0 in a new child. Lock-free: the fork may have
+/// happened in the middle of this function.
 fn word() -> &'static AtomicU32 {
     let known = WORD.load(Ordering::Acquire);
     if !ptr::eq(known, &UNSET) {
-        // SAFETY: it was made below, and never goes.
+        // SAFETY: made below, never freed.
         return unsafe { &*known };
     }
     let made = wiped_word().unwrap_or_else(watched_word);
     let made_address = ptr::from_ref(made).cast_mut();
     match WORD.compare_exchange(known, made_address, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => made,
-        // Another thread was faster; a page is lost.
-        // SAFETY: as above.
+        // Another thread won the race; one page is leaked. SAFETY: as above.
         Err(other) => unsafe { &*other },
     }
 }
 
-/// A word in a page that is empty in children.
+/// Maps a word in a page that the kernel zeroes in children.
 fn wiped_word() -> Option<&'static AtomicU32> {
     let (protection, flags) = (mm::ProtFlags::READ | mm::ProtFlags::WRITE, mm::MapFlags::PRIVATE);
     let bytes = PAGE_BYTES as usize;
-    // SAFETY: a new private mapping at an address of the kernel's choice, aligned to a page, all
-    // zero, which is never unmapped once it is given out.
+    // SAFETY: a new private mapping at an address of the kernel's choice, page-aligned, all zero,
+    // and never unmapped once returned.
     unsafe {
         let page = mm::mmap_anonymous(ptr::null_mut(), bytes, protection, flags).ok()?;
         if mm::madvise(page, bytes, mm::Advice::LinuxWipeOnFork).is_err() {
@@ -108,47 +105,48 @@ fn wiped_word() -> Option<&'static AtomicU32> {
     }
 }
 
-/// A word that a handler empties in children.
+/// Installs a handler that zeroes the word in children.
 fn watched_word() -> &'static AtomicU32 {
     extern "C" fn in_child() {
         WATCHED.store(0, Ordering::Relaxed);
     }
-    // SAFETY: a handler that lives as long as the program, and does no more than a store.
+    // SAFETY: the handler is a static function that performs one store.
     let errno = unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
     assert!(errno == 0, "no memory for a handler of forks");
     &WATCHED
 }
 
-/// Something that only the process that made it has: in a child it is neither used nor dropped.
+/// Value of the process that created it. A child neither uses nor drops it.
 pub(crate) struct Own<T> {
     value: ManuallyDrop<T>,
+    /// Process that created the value.
     process: ProcessName,
 }
 
 impl<T> Own<T> {
-    /// Made in this process.
+    /// Marks a value as this process's.
     pub(crate) fn new(value: T) -> Own<T> {
         Own { value: ManuallyDrop::new(value), process: ProcessName::this() }
     }
 
-    /// Whether this process made it.
+    /// True if this process created the value.
     #[inline]
     pub(crate) fn is_ours(&self) -> bool {
         self.process.is_this()
     }
 
-    /// It, where this process made it.
+    /// The value, if this process created it.
     #[inline]
     pub(crate) fn get(&self) -> Option<&T> {
         self.is_ours().then_some(&*self.value)
     }
 
-    /// As [`get`](Own::get), to be changed.
+    /// Like [`get`](Own::get), mutable.
     pub(crate) fn get_mut(&mut self) -> Option<&mut T> {
         if self.is_ours() { Some(&mut self.value) } else { None }
     }
 
-    /// It, in whatever process: for what is never changed in it.
+    /// The value in any process. Only for parts that never change after creation.
     #[inline]
     pub(crate) fn inherited(&self) -> &T {
         &self.value
@@ -164,10 +162,11 @@ impl<T> Drop for Own<T> {
     }
 }
 
-/// What is made when it is first needed: an engine; or what takes the place of something in a child.
+/// Lazily created value: an engine, or a child's replacement of an inherited object.
 ///
-/// Without a lock, which a grandchild could inherit. Once made it stays as long as this does.
+/// Lock-free, because a grandchild could inherit a held lock. The value lives as long as its owner.
 pub(crate) struct ForkLocal<T: Send + Sync> {
+    /// Leaked box with the value; null before its creation.
     made: AtomicPtr<T>,
     owns: PhantomData<T>,
 }
@@ -177,22 +176,22 @@ impl<T: Send + Sync> ForkLocal<T> {
         ForkLocal { made: AtomicPtr::new(ptr::null_mut()), owns: PhantomData }
     }
 
-    /// One that is there from the start.
+    /// Starts with a value.
     pub(crate) fn of(made: T) -> ForkLocal<T> {
         ForkLocal { made: AtomicPtr::new(Box::into_raw(Box::new(made))), owns: PhantomData }
     }
 
-    /// It, if it was made.
+    /// The value, if created.
     #[inline]
     pub(crate) fn get(&self) -> Option<&T> {
-        // SAFETY: null, or a box that `get_or_make` gave away, and that goes with `self`.
+        // SAFETY: null, or a box leaked by `get_or_make` that lives as long as `self`.
         unsafe { self.made.load(Ordering::Acquire).as_ref() }
     }
 
-    /// It; made now if it is not there.
+    /// Returns the value and creates it if necessary.
     ///
     /// # Errors
-    /// Those of `make`; then the next call tries again.
+    /// The error of `make`; the next call tries again.
     #[inline]
     pub(crate) fn get_or_make<E>(&self, make: impl FnOnce() -> Result<T, E>) -> Result<&T, E> {
         match self.get() {
@@ -201,28 +200,30 @@ impl<T: Send + Sync> ForkLocal<T> {
         }
     }
 
+    /// Creates the value. If several threads do so at once, the first one wins and the others are
+    /// dropped.
     #[cold]
     fn make<E>(&self, make: impl FnOnce() -> Result<T, E>) -> Result<&T, E> {
         let new = Box::into_raw(Box::new(make()?));
         let none = ptr::null_mut();
         let before = self.made.compare_exchange(none, new, Ordering::AcqRel, Ordering::Acquire);
         if before.is_err() {
-            // SAFETY: another thread was faster, and nobody has seen this one.
+            // SAFETY: another thread won the race, and no reference to this box exists.
             drop(unsafe { Box::from_raw(new) });
         }
         Ok(self.get().expect("it is there from now on"))
     }
 
-    /// As [`get_or_make`](ForkLocal::get_or_make), to be changed.
+    /// Like [`get_or_make`](ForkLocal::get_or_make), mutable.
     ///
     /// # Errors
-    /// As there.
+    /// The error of `make`.
     pub(crate) fn get_mut_or_make<E>(
         &mut self,
         make: impl FnOnce() -> Result<T, E>,
     ) -> Result<&mut T, E> {
         self.get_or_make(make)?;
-        // SAFETY: it is there, and `&mut self` makes this the only access.
+        // SAFETY: created above; `&mut self` makes this the only access.
         Ok(unsafe { &mut **self.made.get_mut() })
     }
 }
@@ -237,7 +238,7 @@ impl<T: Send + Sync> Drop for ForkLocal<T> {
     fn drop(&mut self) {
         let made = *self.made.get_mut();
         if !made.is_null() {
-            // SAFETY: a box that was given away to this, and that nobody borrows any more.
+            // SAFETY: the box was leaked into `self`, and no borrow is left.
             drop(unsafe { Box::from_raw(made) });
         }
     }
@@ -247,9 +248,9 @@ impl<T: Send + Sync> Drop for ForkLocal<T> {
 mod tests {
     use super::*;
 
-    /// Forks; whether `is_right` says so in the child.
+    /// Runs `is_right` in a forked child and returns its answer.
     fn in_child(is_right: impl FnOnce() -> bool) -> bool {
-        // SAFETY: the child calls what is tested, and ends.
+        // SAFETY: the child runs the tested code and exits.
         unsafe {
             match libc::fork() {
                 0 => libc::_exit(i32::from(!is_right())),
@@ -290,7 +291,7 @@ mod tests {
         };
         word.store(7, Ordering::Relaxed);
         let mut status = -1;
-        // SAFETY: a child with a copy of this memory, which looks at a word and ends.
+        // SAFETY: the child has a copy of this memory, reads a word and exits.
         unsafe {
             let child = libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0);
             if child == 0 {

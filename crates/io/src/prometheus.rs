@@ -1,13 +1,13 @@
-//! What a path has counted, in Prometheus' text format.
+//! Counters of a path in Prometheus' text format.
 //!
-//! Names end in the unit, and in `_total` where a number only grows, as Prometheus' own guide to naming has it.
-//! What was never measured has no line.
+//! Names end in the unit, and counters in `_total`, by Prometheus' naming guide. Values that were
+//! never measured have no line.
 
 use std::fmt::Write;
 
 use crate::path::Stats;
 
-/// A label whose name is none.
+/// A label name that Prometheus or this crate does not allow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LabelError {
     name: String,
@@ -27,8 +27,9 @@ impl std::fmt::Display for LabelError {
 impl std::error::Error for LabelError {}
 
 impl Stats {
-    /// The numbers in Prometheus' text format (version 0.0.4), each with these labels: what tells several paths
-    /// of a program apart. To be served as it is under the type `text/plain; version=0.0.4`.
+    /// Formats the counters in Prometheus' text format (version 0.0.4), each with the given labels.
+    /// Labels distinguish several paths of a program. Serve the text as `text/plain;
+    /// version=0.0.4`.
     ///
     /// ```
     /// let path = readpath::ReadPath::builder().memory(16 << 20).build()?;
@@ -38,7 +39,7 @@ impl Stats {
     /// ```
     ///
     /// # Errors
-    /// A label's name is none that Prometheus takes, or one that is used here.
+    /// A label name is not valid in Prometheus, or is used by this crate.
     pub fn prometheus(&self, labels: &[(&str, &str)]) -> Result<String, LabelError> {
         let mut common = String::new();
         for &(name, value) in labels {
@@ -108,6 +109,7 @@ impl Stats {
     }
 }
 
+/// Appends one metric with its help and type lines.
 fn push_metric(text: &mut String, name: &str, help: &str, kind: &str, labels: &str, value: &str) {
     const TAKEN: &str = "memory takes what is written";
     writeln!(text, "# HELP readpath_{name} {help}\n# TYPE readpath_{name} {kind}").expect(TAKEN);
@@ -117,13 +119,14 @@ fn push_metric(text: &mut String, name: &str, help: &str, kind: &str, labels: &s
     }
 }
 
-/// Adds a label; in its value backslashes, quotes and ends of lines are escaped.
+/// Appends a label; escapes backslashes, quotes and line ends in its value.
 fn push_label(labels: &mut String, name: &str, value: &str) {
     let value = value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
     let comma = if labels.is_empty() { "" } else { "," };
     write!(labels, "{comma}{name}=\"{value}\"").expect("memory takes what is written");
 }
 
+/// True for a label name that Prometheus allows and this crate does not use.
 fn is_label(name: &str) -> bool {
     let is_letter = |letter: char| letter.is_ascii_alphabetic() || letter == '_';
     name.starts_with(is_letter)
@@ -136,8 +139,8 @@ fn is_label(name: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// Prometheus' own example of escaping (its page on exposition formats): a path with backslashes, quotes
-    /// within, an end of line.
+    /// Example of escaping from Prometheus' page on exposition formats: a path with backslashes,
+    /// inner quotes and a line end.
     #[test]
     fn values_of_labels_are_escaped_as_prometheus_wants() {
         let mut labels = String::new();
@@ -157,7 +160,7 @@ mod tests {
         }
     }
 
-    /// What was never measured has no line; what was is told once, with its kind.
+    /// Unmeasured values have no line; measured values have one line with their type.
     #[test]
     fn what_was_not_measured_is_not_told() {
         let none = Stats::default().prometheus(&[]).unwrap();

@@ -1,50 +1,42 @@
-//! Raw files: large transfers past every cache, in chunks, reads and writes.
+//! Raw files: large transfers that bypass every cache, in chunks, reads and writes.
 //!
-//! A [`RawFile`] is for data that is moved once and in bulk: backups, model
-//! weights, column chunks, sort runs. Each call is cut into chunks, and the next
-//! is submitted while the last is in flight, so that the device always has
-//! work, and several disks of an array have it at once. The cutting is the
-//! core's law `ring` ([`readpath_core::raw`]), the same that the modelled world runs.
+//! A [`RawFile`] is for data that is moved once and in bulk: backups, model weights, column chunks,
+//! sort runs. Each call is split into chunks. The next chunk is submitted while the last is in
+//! flight, so the device and all disks of an array stay busy. The chunking policy `ring` of the
+//! core ([`readpath_core::raw`]) splits calls, here and in the simulator.
 //!
-//! **Memory.** Where your memory is aligned as the file is (its address and the
-//! offset have the same remainder in blocks of
-//! [`alignment_bytes`](RawFile::alignment_bytes)) the device reads and writes it
-//! directly; nothing is copied but a block at each end that is asked for in
-//! part. [`RawMemory`] is aligned so, and lies in huge pages, which is worth a lot:
-//! see there. Otherwise each chunk goes through a buffer of the ring, which the kernel
-//! holds from the opening on where io_uring carries and it may
-//! ([`buffers_are_registered`](RawFile::buffers_are_registered)). Offsets and lengths may
-//! be anything either way. Depth × chunk bytes are mapped at the opening (2 MiB
-//! by default; of 256 KiB or more, 2 MiB at least, for they lie in huge pages), and nothing
-//! is allocated afterwards. Who needs the bytes just once, in order, reads them in these
-//! buffers: a [`RawReader`] lends them chunk after chunk, the next ones always in flight.
+//! **Memory.** The device reads and writes the caller's memory directly if it is aligned like the
+//! file. Its address and the offset must have the same remainder in blocks of
+//! [`alignment_bytes`](RawFile::alignment_bytes). Only partial blocks at both ends are copied then.
+//! [`RawMemory`] is aligned and lies in huge pages. Unaligned chunks go through a buffer of the
+//! ring; offsets and lengths are arbitrary. With io_uring the kernel registers these buffers at
+//! opening if allowed ([`buffers_are_registered`](RawFile::buffers_are_registered)). Depth × chunk
+//! bytes are mapped at opening: 2 MiB by default, and at least 2 MiB for chunks of 256 KiB or more
+//! (huge pages). Later calls allocate no memory. A [`RawReader`] passes the buffers to the caller
+//! in order, for bytes that are needed once.
 //!
-//! **Partial blocks.** A device writes whole blocks. A write that begins or
-//! ends within one reads that block first and writes it back with your bytes in
-//! it. So:
-//! - calls on one `RawFile` take turns, and never lose each other's bytes;
-//! - others that write to the *same block* at the same time, through another
-//!   `RawFile`, descriptor or process, may lose theirs. Keep to whole blocks where
-//!   several write, or to one writer;
-//! - a write that ends within the last block of a regular file makes it longer, up
-//!   to the end of that block, and then gives it its length back. Somebody who looks in
-//!   between sees the longer one, and after a crash it may stay, filled with
-//!   zeros. A regular file that others extend at the same time wants whole blocks.
+//! **Partial blocks.** A device writes whole blocks. A write that begins or ends inside a block
+//! reads that block first and writes it back with the new bytes. Consequences:
+//! - Calls on one `RawFile` run one after another and never lose each other's bytes.
+//! - Concurrent writers of the *same block* through another `RawFile`, descriptor or process may
+//!   lose their bytes. Use whole blocks, or one writer.
+//! - A write that ends inside the last block of a regular file extends the file to the end of that
+//!   block and then truncates it. Other processes may see the longer file in between, and after a
+//!   crash it may stay, filled with zeros. Use whole blocks if others extend the file at the same
+//!   time.
 //!
-//! **Beside a cache.** A raw file passes by every cache of this process too. One
-//! that was opened by [`File::raw`](crate::File::raw) has the read path of that file
-//! drop what it overwrites.
+//! **Next to a cache.** A raw file also bypasses the caches of this process. A raw file from
+//! [`File::raw`](crate::File::raw) makes the read path drop overwritten pages.
 //!
-//! **What lasts.** A write that has returned is with the device, or with its
-//! cache. After [`sync_data`](RawFile::sync_data) has succeeded it outlives a
-//! loss of power.
+//! **Durability.** A write that has returned is in the device or in its volatile cache. After
+//! [`sync_data`](RawFile::sync_data) it survives a loss of power.
 //!
-//! **In a child** made by `fork(2)` a raw file goes on over the same open file, with a ring and buffers
-//! of the child's own, made when they are first needed. A [`RawReader`] is its parent's, and says so.
+//! **In a child** made by `fork(2)` a raw file continues over the same open file description, with
+//! a ring and buffers of the child's own, created at first use. A [`RawReader`] belongs to the
+//! parent and returns an error in the child.
 //!
-//! **Where there is no direct I/O** (tmpfs, some network file systems) the same
-//! calls go through the kernel's cache; [`RawFile::mode`] says so, and why, and
-//! [`RawFileBuilder::direct`] can make it an error.
+//! **Without direct I/O** (tmpfs, some network file systems) the calls go through the kernel page
+//! cache. [`RawFile::mode`] reports the reason. [`RawFileBuilder::direct`] can make it an error.
 //!
 //! ```
 //! use readpath::RawFile;
@@ -93,13 +85,15 @@ pub use memory::RawMemory;
 pub use reader::{RawChunk, RawReader};
 use spare::{Channels, Spare};
 
-/// A regular file or a block device, moved in large chunks past every cache.
+/// A regular file or block device for large chunked transfers that bypass every cache.
 ///
-/// It may be shared between threads. Calls take turns: one large transfer
-/// keeps the device busy by itself; for transfers side by side, open it again.
-/// See the [module](self) for memory, partial blocks and what lasts.
+/// Threads may share it. Calls run one after another, since one large transfer keeps the device
+/// busy. Open the file again for parallel transfers. The [module](self) describes memory, partial
+/// blocks and durability.
 pub struct RawFile {
+    /// Channel of each process.
     channels: Channels,
+    /// Parameters for the channel of a forked child.
     spare: Spare,
     path: PathBuf,
     mode: Mode,
@@ -108,25 +102,25 @@ pub struct RawFile {
     depth: u32,
     is_writable: bool,
     buffers_are_registered: bool,
-    /// What carried the bytes when it was opened.
+    /// I/O backend at opening.
     in_use: BackendInUse,
-    /// The read path that takes notice of writes.
+    /// Read path whose cached pages are dropped by writes; `None` for a file opened alone.
     beside: Option<Beside>,
 }
 
-/// What a raw file has moved since it was opened.
+/// Counters of a raw file since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RawCounters {
-    /// Chunks read, with the blocks that writes had to read first.
+    /// Chunks read, including blocks read for partial writes.
     pub reads: u64,
-    /// Bytes in them, whole blocks.
+    /// Bytes of these chunks, in whole blocks.
     pub read_bytes: u64,
     /// Chunks written.
     pub writes: u64,
-    /// Bytes in them, whole blocks.
+    /// Bytes of these chunks, in whole blocks.
     pub written_bytes: u64,
-    /// Bytes copied between the caller's memory and buffers, since they could
-    /// not be moved directly. The blocks at the ends of writes don't count.
+    /// Bytes copied between the caller's memory and buffers, because they could not be moved
+    /// directly. Partial blocks of writes are not included.
     pub copied_bytes: u64,
 }
 
@@ -162,8 +156,8 @@ impl RawFile {
         }
     }
 
-    /// Reads from byte `offset` on into `memory`; gives how many bytes there
-    /// were: fewer than asked for only at the end of the file.
+    /// Reads from byte `offset` on into `memory` and returns the number of bytes. It is less than
+    /// the length only at the end of the file.
     ///
     /// ```
     /// # let path = std::env::temp_dir().join(format!("readpath-doc-read-{}", std::process::id()));
@@ -178,19 +172,17 @@ impl RawFile {
     /// ```
     ///
     /// # Errors
-    /// The device failed on bytes that were asked for; the error says how many
-    /// before them were read, and these are in `memory`. What is after them there
-    /// is unspecified.
+    /// The device failed on requested bytes. The error reports the number of bytes before them,
+    /// which are valid in `memory`. The content after them is unspecified.
     pub fn read_at(&self, memory: &mut [u8], offset: u64) -> Result<usize, RawError> {
         self.check_range(memory.len(), offset)?;
         let read = self.channel()?.read(memory, offset);
         read.map(|bytes| bytes as usize).map_err(|fault| self.error(fault))
     }
 
-    /// Reads up to `bytes` bytes from `offset` on, to the end of the file at the most, in
-    /// order and in place: the [`RawReader`] lends the ring's buffers, chunk after chunk,
-    /// while the next chunks are in flight. For who goes through a file once, and doesn't
-    /// need its bytes in memory of their own, nothing is faster.
+    /// Reads up to `bytes` bytes from `offset` on, or to the end of the file, in order and without
+    /// a copy. The [`RawReader`] returns the ring's buffers chunk after chunk while the next chunks
+    /// are in flight. This is the fastest way to pass over a file once.
     ///
     /// ```
     /// # let path = std::env::temp_dir().join(format!("readpath-doc-reader-{}", std::process::id()));
@@ -204,7 +196,7 @@ impl RawFile {
     /// ```
     ///
     /// # Errors
-    /// The length of the file can't be learned.
+    /// The length of the file cannot be read.
     pub fn reader(&mut self, offset: u64, bytes: u64) -> Result<RawReader<'_>, RawError> {
         let path = &self.path;
         let error = |fault| RawError { path: path.clone(), fault };
@@ -216,7 +208,7 @@ impl RawFile {
         Ok(RawReader::new(channel, path, offset..end))
     }
 
-    /// Reads exactly as many bytes as `memory` has.
+    /// Reads exactly `memory.len()` bytes.
     ///
     /// ```
     /// # use readpath::raw::RawFault;
@@ -230,7 +222,7 @@ impl RawFile {
     /// ```
     ///
     /// # Errors
-    /// As [`read_at`](RawFile::read_at), and when the file ends before.
+    /// As [`read_at`](RawFile::read_at), and if the file ends before.
     pub fn read_exact_at(&self, memory: &mut [u8], offset: u64) -> Result<(), RawError> {
         match self.read_at(memory, offset)? {
             bytes if bytes == memory.len() => Ok(()),
@@ -241,9 +233,9 @@ impl RawFile {
         }
     }
 
-    /// Writes `memory` from byte `offset` on; gives how many bytes were written:
-    /// fewer only where the kernel stops without a reason. A regular file becomes as long
-    /// as is needed; what lies between its end and `offset` reads as zeros.
+    /// Writes `memory` at byte `offset` and returns the number of bytes written, which is less only
+    /// if the kernel stops without an error. A regular file is extended as needed. Bytes between
+    /// its old end and `offset` read as zeros.
     ///
     /// ```
     /// # use readpath::RawFile;
@@ -257,10 +249,9 @@ impl RawFile {
     /// ```
     ///
     /// # Errors
-    /// The device failed; the error says how many bytes before were written. Of
-    /// what comes after, any part may have been written as well, but not past what
-    /// was the end of the file. A block device that would have to be longer is not
-    /// written to at all.
+    /// The device failed. The error reports the number of bytes written before the failure. Any
+    /// part of the rest may have been written too, but not past the old end of the file. A block
+    /// device that is too short is not written at all.
     pub fn write_at(&self, memory: &[u8], offset: u64) -> Result<usize, RawError> {
         self.check_range(memory.len(), offset)?;
         if !self.is_writable {
@@ -286,7 +277,7 @@ impl RawFile {
     /// ```
     ///
     /// # Errors
-    /// As [`write_at`](RawFile::write_at), and when the kernel takes no more bytes.
+    /// As [`write_at`](RawFile::write_at), and if the kernel accepts no more bytes.
     pub fn write_all_at(&self, memory: &[u8], offset: u64) -> Result<(), RawError> {
         let mut done = 0;
         while done < memory.len() {
@@ -301,9 +292,8 @@ impl RawFile {
         Ok(())
     }
 
-    /// Has the device keep what was written, and what is needed to read it back (its
-    /// length above all), through a loss of power: `fdatasync(2)`. What another
-    /// thread is writing meanwhile may be kept or not.
+    /// Makes written data durable, with the metadata needed to read it back (above all the length):
+    /// `fdatasync(2)`. Concurrent writes of other threads may or may not be included.
     ///
     /// ```
     /// # use readpath::RawFile;
@@ -316,15 +306,15 @@ impl RawFile {
     /// ```
     ///
     /// # Errors
-    /// The device failed; what was written since the last success may be lost, and
-    /// the next call may succeed all the same: write it again.
+    /// The device failed. Data written since the last success may be lost, and the next call may
+    /// succeed all the same: write it again.
     pub fn sync_data(&self) -> Result<(), RawError> {
         self.channel()?.sync(false).map_err(|fault| self.error(fault))
     }
 
-    /// As [`sync_data`](RawFile::sync_data), with the rest of what is known of
-    /// the file, such as its times: `fsync(2)`. The name of a file that was made
-    /// lasts when its directory has been synced, which is not done here.
+    /// Like [`sync_data`](RawFile::sync_data), with all other metadata such as times: `fsync(2)`.
+    /// The directory entry of a new file needs a sync of its directory, which this call does not
+    /// do.
     ///
     /// ```
     /// # use readpath::RawFile;
@@ -335,12 +325,12 @@ impl RawFile {
     /// ```
     ///
     /// # Errors
-    /// As there.
+    /// As [`sync_data`](RawFile::sync_data).
     pub fn sync_all(&self) -> Result<(), RawError> {
         self.channel()?.sync(true).map_err(|fault| self.error(fault))
     }
 
-    /// The length of the file now, in bytes.
+    /// Present length of the file in bytes.
     ///
     /// ```
     /// # let path = std::env::current_exe()?;
@@ -349,12 +339,12 @@ impl RawFile {
     /// ```
     ///
     /// # Errors
-    /// The kernel does not tell.
+    /// The kernel reports no length.
     pub fn bytes(&self) -> Result<u64, RawError> {
         self.channel()?.bytes().map_err(|fault| self.error(fault))
     }
 
-    /// What carries the bytes, and why not what suits better.
+    /// I/O backend, with the reason why no faster one is used.
     ///
     /// ```
     /// # let path = std::env::current_exe()?;
@@ -366,7 +356,7 @@ impl RawFile {
         self.channel().map_or(self.in_use, |channel| channel.backend())
     }
 
-    /// The way that bytes take: directly, or through the kernel's cache, and why.
+    /// Direct I/O, or the kernel page cache and the reason.
     ///
     /// ```
     /// use readpath::{BufferedBecause, Mode};
@@ -382,8 +372,8 @@ impl RawFile {
         self.mode
     }
 
-    /// Bytes in a block: what address and offset must agree in for the device to
-    /// move the caller's memory directly; 1 when it goes through the kernel's cache.
+    /// Block size in bytes. Address and offset must agree modulo it for direct transfers of the
+    /// caller's memory. It is 1 if reads go through the kernel page cache.
     ///
     /// ```
     /// # let path = std::env::current_exe()?;
@@ -394,7 +384,7 @@ impl RawFile {
         self.alignment_bytes
     }
 
-    /// The largest chunk in bytes.
+    /// Largest chunk in bytes.
     ///
     /// ```
     /// # use readpath::RawFile;
@@ -406,7 +396,7 @@ impl RawFile {
         self.chunk_bytes
     }
 
-    /// The most chunks in flight.
+    /// Largest number of chunks in flight.
     ///
     /// ```
     /// # use readpath::RawFile;
@@ -418,13 +408,12 @@ impl RawFile {
         self.depth
     }
 
-    /// Whether the kernel holds the ring's buffers for good, so that a chunk that goes
-    /// through one needs no pinning of its own. Over io_uring alone, and not where the
-    /// limit of locked memory (`ulimit -l`) forbids it: everything works as well
-    /// then. What is moved directly, in memory of the caller's, has nothing to do with it.
+    /// True if the kernel has the ring's buffers registered, so that a chunk needs no pinning per
+    /// request. Only with io_uring, and only within the limit of locked memory (`ulimit -l`).
+    /// Everything also works without. Direct transfers of the caller's memory are not affected.
     ///
-    /// Chunks of 64 KiB through buffers cost 0.77 of the processor time with it;
-    /// of those of 512 KiB it makes no difference that could be measured.
+    /// Chunks of 64 KiB through registered buffers need 0.77 of the processor time. Chunks of 512
+    /// KiB show no measurable difference.
     ///
     /// ```
     /// use readpath::RawFile;
@@ -439,7 +428,7 @@ impl RawFile {
         self.buffers_are_registered
     }
 
-    /// Where it was found.
+    /// Path given at opening.
     ///
     /// ```
     /// # let path = std::env::current_exe()?;
@@ -450,7 +439,7 @@ impl RawFile {
         &self.path
     }
 
-    /// What was moved so far, by this process.
+    /// Counters of this process since the opening.
     ///
     /// ```
     /// # let path = std::env::current_exe()?;
@@ -463,13 +452,14 @@ impl RawFile {
         self.channel().map_or_else(|_| RawCounters::default(), |channel| channel.counters())
     }
 
-    /// The channel of this process.
+    /// Channel of this process.
     ///
     /// # Errors
-    /// This is a child, and there is none.
+    /// This is a forked child that cannot have a channel.
     fn channel(&self) -> Result<MutexGuard<'_, Channel>, RawError> {
         let channel = self.channels.here(&self.spare).map_err(|fault| self.error(fault))?;
-        // A panic leaves nothing in flight, and the books are begun anew by each call.
+        // A panic leaves no request in flight, and each call resets the counts of the channel: a
+        // poisoned lock is safe.
         Ok(channel.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
     }
 
@@ -477,7 +467,8 @@ impl RawFile {
         RawError { path: self.path.clone(), fault }
     }
 
-    /// Offsets are signed in the kernel, and the last block must end below the largest.
+    /// Checks a range. Kernel offsets are signed, and the last block must end at or below the
+    /// largest.
     fn check_range(&self, bytes: usize, offset: u64) -> Result<(), RawError> {
         let most = i64::MAX as u64 - u64::from(self.alignment_bytes);
         match offset.checked_add(bytes as u64) {

@@ -1,4 +1,4 @@
-//! What can go wrong when a file is read.
+//! Errors of reads.
 
 use std::io;
 
@@ -9,76 +9,75 @@ use crate::backend::BackendError;
 use crate::engine::frame_cache::HeldMax;
 use crate::frames::FrameMemoryError;
 
-/// Why bytes could not be read.
+/// Error of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReadError {
-    /// The storage failed on bytes that were needed.
+    /// The storage failed on requested bytes.
     Device {
-        /// The first byte of the file that could not be read.
+        /// Offset of the first byte that could not be read.
         offset: u64,
-        /// What the storage said.
+        /// Error of the storage.
         error: DeviceError,
     },
-    /// The file has become shorter than it was when it was opened.
+    /// The file is shorter than at opening.
     Shrunk {
-        /// The first byte that is no longer there.
+        /// Offset of the first missing byte.
         offset: u64,
     },
-    /// One read of a batch asks for more than there is memory for at once.
+    /// One read of a batch is larger than the memory allows.
     TooLarge {
-        /// How many bytes were asked for.
+        /// Requested bytes.
         bytes: u64,
-        /// How many a read may ask for, from the start of a page.
+        /// Largest read in bytes, from the start of a page.
         bytes_max: u64,
     },
-    /// As much is held by guards as may be.
+    /// Guards pin as much memory as allowed.
     HeldMax {
-        /// How many bytes that is.
+        /// Limit in bytes.
         held_bytes_max: u64,
     },
-    /// Too many reads are under way.
+    /// Too many reads are in progress.
     TooManyReads {
-        /// How many there may be.
+        /// Limit of concurrent reads.
         reads_max: u32,
     },
-    /// The path takes memory of its own only now that the kernel, which keeps the pages, has failed a read; and the system has no
-    /// room for it.
+    /// The kernel caches the pages and has failed a read, so the path needs memory of its own. The
+    /// system cannot provide it.
     Memory {
-        /// Why not.
+        /// Error of the system.
         error: FrameMemoryError,
     },
-    /// The storage carries nothing any more.
+    /// The storage has failed as a whole.
     Storage {
-        /// Why.
+        /// Error of the backend.
         error: BackendError,
     },
-    /// The path looks whether the file has changed ([`Coherence`](crate::Coherence)), and can't.
+    /// The check for changes of the file ([`Coherence`](crate::Coherence)) failed.
     Look {
-        /// The kernel's answer, as in `errno(3)`.
+        /// Error of the kernel, as in `errno(3)`.
         errno: i32,
     },
-    /// It was made before a `fork(2)`, and can't be used in the child.
+    /// The object was created before a `fork(2)` and cannot be used in the child.
     Forked {
-        /// Why not.
+        /// Reason.
         why: Forked,
     },
 }
 
-/// Why something that was made before a `fork(2)` can't be used in the child.
+/// Reason why an object created before a `fork(2)` cannot be used in the child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Forked {
-    /// It is in the middle of something that goes on in the parent: a batch, a future that was
-    /// polled, a page guard.
+    /// An operation that continues in the parent: a batch, a polled future, a page guard.
     UnderWay,
-    /// It is a file of a server, whose connection is the parent's.
+    /// A file of an NFS server, whose connection belongs to the parent.
     Server,
-    /// The child has closed the descriptor of the file.
+    /// The child has closed the file descriptor.
     Closed,
-    /// The system has no room for a memory of the child's own.
+    /// The system cannot provide memory for the child.
     Memory(FrameMemoryError),
-    /// The kernel gives nothing that would carry the child's reads.
+    /// The kernel provides no I/O backend for the child.
     Backend(BackendError),
 }
 
@@ -96,7 +95,7 @@ impl std::fmt::Display for Forked {
 }
 
 impl ReadError {
-    /// What the machine's error is to a program.
+    /// Converts an error of the core's machine.
     pub(crate) fn of(error: machine::ReadError) -> ReadError {
         match error {
             machine::ReadError::Device { offset, error } => ReadError::Device { offset, error },
@@ -107,7 +106,7 @@ impl ReadError {
             machine::ReadError::NotEnoughMemory { needed_bytes, memory_bytes } => {
                 ReadError::TooLarge { bytes: needed_bytes, bytes_max: memory_bytes }
             }
-            // Direct transfers and writes are not made here.
+            // This crate's machine does no direct transfers and no writes.
             other => unreachable!("{other}"),
         }
     }
@@ -144,13 +143,14 @@ impl From<ReadError> for io::Error {
     }
 }
 
-/// The kind of error that a number of `errno(3)` stands for: the standard library's, and
-/// where that has none, the one that says the same of what a server answers.
+/// Kind of an `errno(3)` number: the standard library's, and for errors of servers that it does not
+/// know, the nearest kind.
 pub(crate) fn kind_of(errno: i32) -> io::ErrorKind {
     match errno {
         libc::EBADMSG => io::ErrorKind::InvalidData,
         libc::EPROTONOSUPPORT => io::ErrorKind::Unsupported,
-        // No call was interrupted: who looks for that would try again for ever.
+        // No system call was interrupted: callers that check for `Interrupted` would retry for
+        // ever.
         libc::EIO | libc::EREMOTEIO | libc::ECANCELED | libc::EINTR => io::ErrorKind::Other,
         errno => io::Error::from_raw_os_error(errno).kind(),
     }

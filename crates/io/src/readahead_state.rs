@@ -1,4 +1,4 @@
-//! What the readahead law believes of a file at the moment, in a program's units.
+//! Readahead estimate of a file, in bytes and seconds.
 
 use std::fmt;
 use std::ops::Range;
@@ -7,45 +7,48 @@ use std::time::Duration;
 use readpath_core::readahead;
 use readpath_core::unit::PAGE_BYTES;
 
-/// What the readahead law believes of a file, and of the device that it is on.
+/// Present estimate of the readahead policy for a file and its device.
 ///
-/// Before anything was measured these are the beliefs to begin with: a request costs 1 ms.
+/// Before any measurement it has the initial values: 1 ms per request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ReadaheadState {
-    /// What a request costs beside its bytes.
+    /// Cost of a request, without its bytes.
     pub request: Duration,
-    /// Bytes that the device moves in a second at its best.
+    /// Peak throughput of the device in bytes per second.
     pub bytes_per_s: u64,
-    /// The price: so many bytes cost as much as one more request would now. Shared by those who wait.
+    /// Marginal cost of a request: the number of bytes that cost as much as one more request now.
+    /// Waiting readers share it.
     pub marginal_cost_bytes: u64,
-    /// The chance: of what was read ahead of the file, and of which it is known, so much was used, in percent. `None`
-    /// while nothing is known, and where the kernel keeps the pages, which tells nobody.
+    /// Percentage of the file's prefetched bytes that were used, among those whose fate is known.
+    /// `None` without data, and if the kernel caches the pages, because it does not report their
+    /// use.
     pub used_percent: Option<u64>,
-    /// Bytes that were read ahead of the file and are not used yet; `None` where the kernel keeps the pages.
+    /// Prefetched bytes of the file that are not used yet; `None` if the kernel caches the pages.
     pub unused_bytes: Option<u64>,
-    /// The newest window; `None` while nothing was read ahead.
+    /// Newest prefetch window; `None` before the first.
     pub window: Option<ReadaheadWindow>,
 }
 
-/// What was read ahead, and why.
+/// A prefetch window and its reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ReadaheadWindow {
-    /// The bytes of the file; of a stride, with the gaps among them.
+    /// Byte range of the file; for a stride including its gaps.
     pub bytes: Range<u64>,
-    /// What they are ahead of: `forward`, `backward`, `strided`; or a `sweep` of what is used up at
-    /// random.
+    /// Access pattern: `forward`, `backward`, `strided`, or `sweep` (whole-file prefetch after
+    /// random access).
     pub shape: &'static str,
-    /// What made it as large as it is, and no larger: what a reader `waits` for a request, what
-    /// a request `service_time` of the device; `memory`, pages that were `evicted`; pages that were `asked` for
-    /// at random, in the file or in a `region` of it.
+    /// Reason for the size of the window. `waits`: wait of a reader for a request. `service_time`:
+    /// device time of a request. `memory`: free memory. `evicted`: evicted pages. `asked`: pages
+    /// requested at random in the file, or in a `region` of it.
     pub why: &'static str,
-    /// Bytes that the stream has behind it; of a sweep, what its requests have cost.
+    /// Bytes of the stream so far; for a sweep, the cost of its requests in bytes.
     pub behind_bytes: u64,
 }
 
 impl ReadaheadState {
+    /// Converts the core's estimate from pages to bytes.
     pub(crate) fn of(readahead_state: readahead::ReadaheadState) -> ReadaheadState {
         let readahead::ReadaheadState { request_ns, page_ps, marginal_cost_pages, credit, newest } =
             readahead_state;
@@ -67,7 +70,8 @@ impl ReadaheadState {
     }
 }
 
-/// In a line: `a request costs 1.2ms or 480 KiB; 97 % of what was read ahead was used; the newest window: …`.
+/// One line, such as `a request costs 1.2ms or 480 KiB; 97 % of what was read ahead was used; the
+/// newest window: …`.
 impl fmt::Display for ReadaheadState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "a request costs {:?} or {} KiB", self.request, self.marginal_cost_bytes / 1024)?;

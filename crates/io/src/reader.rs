@@ -1,4 +1,4 @@
-//! A file with a place of its own: `std::io`'s traits.
+//! Sequential reader of a file, with the traits of `std::io`.
 
 use std::io::{self, BufRead, Read, Seek, SeekFrom};
 
@@ -8,15 +8,16 @@ use crate::file::{COPIED_BYTES, File};
 use crate::guard::PageGuard;
 use crate::path::Coherence;
 
-/// Reads a [`File`] from a place that moves on.
+/// Reads a [`File`] from a position that advances.
 ///
-/// As a [`BufRead`] it lends the cached pages themselves, one at a time, and so
-/// holds one page; what the kernel's cache has it copies from there, 128 KiB at a time.
+/// As a [`BufRead`] it returns cached pages in place and pins one page at a time. Pages of the
+/// kernel page cache are copied, 128 KiB at a time.
 ///
-/// Where the kernel [keeps the pages](File::kernel_keeps), small reads that go on from each other are given out of such a copy too,
-/// as a [`BufReader`](io::BufReader) does it: no longer than what was read in a row before it, and given up by a seek elsewhere. What is
-/// written to the bytes of a copy after it was made is seen by [`File::read_at`], and by the reader once it has passed
-/// them; where a path [looks for changes](Coherence) after it was opened, no read is given so.
+/// If [the kernel caches the pages](File::kernel_keeps), small sequential reads are also served
+/// from such a copy, as by a [`BufReader`](io::BufReader). The copy is at most as long as the
+/// sequential run before it, and a seek elsewhere drops it. Bytes written after the copy was made
+/// are visible to [`File::read_at`], and to the reader past the end of the copy. A path that
+/// [checks for changes](Coherence) after opening uses no such copies.
 ///
 /// ```
 /// use std::io::{BufRead, Seek, SeekFrom};
@@ -33,18 +34,19 @@ use crate::path::Coherence;
 pub struct Reader {
     file: File,
     offset: u64,
-    /// The bytes from `offset` on, as far as they were lent.
+    /// Page or copy that begins at `offset`, if any.
     page: Option<PageGuard>,
-    /// How many of them were consumed.
+    /// Number of bytes of `page` that were consumed.
     consumed: usize,
-    /// How many bytes were read since it went to another place.
+    /// Length of the present sequential run in bytes.
     in_a_row: u64,
-    /// Whether small reads may be given out of a copy of more.
+    /// True if small reads may be served from a larger copy.
     copies_ahead: bool,
 }
 
-/// Reads of more bytes are made straight into the caller's memory: to copy twice costs more than the calls that it spares (256 MiB held, by
-/// 8, 16 and 32 KiB: 56, 51 and 49 ms straight, 49, 49 and 51 out of copies).
+/// Largest read in bytes that is served from a copy. For larger ones the second copy costs more
+/// than the system calls saved. 256 MiB resident, by 8, 16 and 32 KiB: 56, 51 and 49 ms direct; 49,
+/// 49 and 51 ms from copies.
 const SMALL_BYTES: usize = 16 << 10;
 
 impl Reader {
@@ -56,38 +58,40 @@ impl Reader {
         Reader { file, offset: 0, page: None, consumed: 0, in_a_row: 0, copies_ahead }
     }
 
-    /// The file that is read.
+    /// The file of this reader.
     pub fn file(&self) -> &File {
         &self.file
     }
 
-    /// Where the next byte comes from.
+    /// Offset of the next byte.
     fn place(&self) -> u64 {
         self.offset + self.consumed as u64
     }
 
+    /// Moves to an offset and drops the present page or copy.
     fn go_to(&mut self, place: u64) {
         self.offset = place;
         self.consumed = 0;
         self.page = None;
     }
 
-    /// What was lent and not consumed.
+    /// Bytes of the present page or copy that were not consumed.
     fn lent(&self) -> &[u8] {
         self.page.as_ref().map_or(&[], |page| &page[self.consumed..])
     }
 
-    /// Has bytes to lend from its place on, up to so many where they are copied.
+    /// Fetches the page at the present position, or a copy of up to `bytes` bytes from the kernel
+    /// page cache.
     fn lend(&mut self, bytes: u64) -> io::Result<()> {
         let place = self.place();
-        // A copy is made in the memory of the last one.
+        // Reuse the memory of the last copy.
         let spare = self.page.take().and_then(PageGuard::into_copy);
         self.go_to(place);
         self.page = Some(self.file.page_and_on(place, bytes, spare)?);
         Ok(())
     }
 
-    /// Copies what was lent; gives how many bytes.
+    /// Consumes bytes of the present page or copy into `buffer` and returns their number.
     fn take_lent(&mut self, buffer: &mut [u8]) -> usize {
         let lent = self.lent();
         let bytes = lent.len().min(buffer.len());
@@ -96,6 +100,7 @@ impl Reader {
         bytes
     }
 
+    /// Reads from the file into `buffer`, without a copy in between.
     fn read_straight(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let place = self.place();
         let bytes = self.file.read_at(buffer, place)?;
@@ -103,15 +108,16 @@ impl Reader {
         Ok(bytes)
     }
 
-    /// Reads what goes on from the reads before it: first what is left of a copy, then, of small ones, out of a copy of as much
-    /// as was read in a row.
+    /// Continues a sequential run: first the rest of the copy. Small reads then come from a new
+    /// copy as long as the run so far, larger ones go directly to the file.
     fn read_on(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let mut done = self.take_lent(buffer);
         while done < buffer.len() {
             let rest = &mut buffer[done..];
             let read = match rest.len() <= SMALL_BYTES {
                 true => {
-                    // A copy begins at its place, and is measured from the begin of that page.
+                    // `bytes` counts from the start of the page, and the copy begins at the
+                    // position.
                     let asked = self.place() % PAGE_BYTES + rest.len() as u64;
                     let bytes = self.in_a_row.min(COPIED_BYTES).max(asked);
                     self.lend(bytes).map(|()| self.take_lent(rest))
@@ -121,7 +127,7 @@ impl Reader {
             match read {
                 Ok(0) => break,
                 Ok(bytes) => done += bytes,
-                // What there is is given first: who goes on from there is told.
+                // Return the bytes read so far. A read that continues from there returns the error.
                 Err(_) if done > 0 => break,
                 Err(error) => return Err(error),
             }
@@ -150,7 +156,7 @@ impl BufRead for Reader {
     }
 
     fn consume(&mut self, amount: usize) {
-        // As much as was lent: more was never there.
+        // Not more than the present page or copy holds.
         let lent = self.page.as_ref().map_or(0, |page| page.len());
         self.consumed = self.consumed.saturating_add(amount).min(lent);
     }

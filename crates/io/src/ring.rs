@@ -1,15 +1,15 @@
-//! io_uring: requests go to the kernel in one shared queue, answers come back
-//! in another, and one system call hands over a batch and sleeps for the answers.
+//! io_uring: requests and answers pass through two queues shared with the kernel. One system call
+//! submits a batch and sleeps for answers.
 //!
-//! A ring of one thread: told so (`SINGLE_ISSUER`), the kernel does the end of
-//! each request when that thread enters it (`DEFER_TASKRUN`, 6.1) in place of
-//! interrupting it at any time; older kernels get a plain ring.
+//! A ring of one thread sets `SINGLE_ISSUER` and `DEFER_TASKRUN` (Linux 6.1): the kernel completes
+//! requests when that thread enters it, instead of interrupting the thread at any time. Older
+//! kernels get a plain ring.
 //!
-//! A ring of several threads is a plain one. The kernel does the end of a
-//! request on the thread that handed it over, and interrupts it for that:
-//! to defer it would have one thread wait until another happens to enter the
-//! kernel. 4 KiB random direct reads at depth 32 cost it 0.7 us of processor
-//! time each and 8 % of throughput (4.5 for 3.8 us, 0.93 for 1.01 of fio's).
+//! A ring of several threads is a plain one. The kernel completes a request on the thread that
+//! submitted it, and interrupts that thread. Deferred completion would make one thread wait until
+//! another happens to enter the kernel. The interrupts cost 4 KiB random direct reads at depth 32
+//! 0.7 us of processor time each and 8 % of throughput (4.5 instead of 3.8 us; 0.93 instead of 1.01
+//! of fio's).
 
 use std::collections::VecDeque;
 use std::mem::ManuallyDrop;
@@ -23,43 +23,42 @@ use readpath_core::request::Op;
 
 use crate::backend::{Backend, BackendError, KernelAnswer, Sleep, Sleeper, Transfer};
 
-/// The token of a cancellation's own answer, which nobody waits for.
+/// Token of a cancellation's own answer, which is ignored.
 const NOBODY: u64 = u64::MAX;
-/// The token of the answer that ends a sleep.
+/// Token of the answer that ends a sleep.
 const WAKE: u64 = u64::MAX - 1;
 
-/// The kernel's rings have so many entries at most (`IORING_MAX_ENTRIES`).
+/// Largest number of queue entries of the kernel (`IORING_MAX_ENTRIES`).
 const ENTRIES_MAX: u32 = 32_768;
 
-/// How many transfers are queued before the kernel gets them without being asked to.
+/// Number of queued transfers that are submitted without an explicit call.
 ///
-/// A larger batch spares system calls, but the device stands idle while it is
-/// put together. Measured with 4 KiB random direct reads at depth 32, against
-/// fio (one call each) in the same run, throughput and CPU a read: each at once
-/// 0.97 and 4.7 us (fio 4.8), in fours 0.98 and 3.7, in eights 1.00 and 3.5,
-/// only when about to sleep 0.80 to 0.88 and 4.0. Four also suits small depths.
+/// A larger batch saves system calls, but the device idles while it fills. Measured with 4 KiB
+/// random direct reads at depth 32: throughput relative to fio (one call each) in the same run, and
+/// CPU per read. Single: 0.97 and 4.7 us (fio 4.8). In fours: 0.98 and 3.7 us. In eights: 1.00 and
+/// 3.5 us. Only before a sleep: 0.80 to 0.88 and 4.0 us. Four also suits small depths.
 const BATCH: usize = 4;
 
-/// The ring backend.
+/// I/O backend over io_uring.
 pub(crate) struct UringBackend {
     ring: Arc<IoUring>,
-    /// The addresses of the memory that the kernel holds for this ring.
+    /// Address range of the memory registered with this ring.
     registered: Range<usize>,
-    /// Polled by the ring, so that writing to it ends a sleep; none on a ring of one thread.
+    /// Eventfd polled by the ring; a write to it ends a sleep. `None` on a ring of one thread.
     bell: Option<Arc<OwnedFd>>,
-    /// Transfers queued and not yet answered.
+    /// Number of queued transfers without an answer.
     unanswered: u32,
-    /// What was put into the shared queue last, some of it not handed over.
+    /// Tokens of the newest queue entries, including all that were not submitted.
     pushed: VecDeque<u64>,
-    /// The kernel is not entered any more, for this reason, as in `errno(3)`.
+    /// Error, as in `errno(3)`, after which the kernel is not entered any more.
     refused: Option<i32>,
 }
 
 impl UringBackend {
-    /// A ring of one thread with room for `depth` transfers at once.
+    /// Creates a ring of one thread for up to `depth` transfers.
     ///
     /// # Errors
-    /// The kernel gives none, or one that can't sleep for a limited time.
+    /// The kernel provides none, or one without timed sleep.
     pub(crate) fn new(depth: u32) -> Result<UringBackend, BackendError> {
         let ring = build(depth, 0, |entries| {
             IoUring::builder()
@@ -72,8 +71,8 @@ impl UringBackend {
         Ok(UringBackend::over(Arc::new(ring)))
     }
 
-    /// A ring that different threads use one after the other, without a bell: the
-    /// end of a request is done by whichever thread enters it.
+    /// Creates a ring that different threads use in turn, without an eventfd. Any thread that
+    /// enters the kernel completes requests.
     ///
     /// # Errors
     /// As [`new`](UringBackend::new).
@@ -88,6 +87,7 @@ impl UringBackend {
         Ok(UringBackend::over(Arc::new(ring)))
     }
 
+    /// Wraps a built ring, without an eventfd and registered buffers.
     fn over(ring: Arc<IoUring>) -> UringBackend {
         let entries = ring.params().sq_entries() as usize;
         UringBackend {
@@ -100,13 +100,13 @@ impl UringBackend {
         }
     }
 
-    /// A ring of several threads, which take turns, and what one of them sleeps on.
+    /// Creates a ring of several threads that take turns, with its sleeper.
     ///
     /// # Errors
     /// As [`new`](UringBackend::new).
     pub(crate) fn shared(depth: u32) -> Result<(UringBackend, RingSleeper), BackendError> {
         let ring = build(depth, 1, |entries| IoUring::builder().setup_submit_all().build(entries))?;
-        // SAFETY: makes a new descriptor, which nobody else owns.
+        // SAFETY: creates a new descriptor without another owner.
         let bell = unsafe {
             let fd = libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK);
             if fd < 0 {
@@ -123,32 +123,31 @@ impl UringBackend {
         Ok((ring, sleeper))
     }
 
-    /// Has the ring answer, once, as soon as somebody writes to the bell.
+    /// Queues a one-shot poll of the eventfd, which answers at its next signal.
     fn listen(&mut self) {
         let Some(bell) = &self.bell else { return };
         let fd = types::Fd(bell.as_raw_fd());
         self.push(&opcode::PollAdd::new(fd, libc::POLLIN as u32).build().user_data(WAKE));
     }
 
-    /// Silences the bell, and listens for the next time.
+    /// Clears the eventfd and polls it again.
     fn listen_again(&mut self) {
         let Some(bell) = &self.bell else { return };
         let mut count = [0u8; 8];
-        // Empty when it was silenced already: then there is nothing to do.
+        // Empty if it was already cleared; there is nothing to do then.
         let _ = rustix::io::read(bell, &mut count);
         self.listen();
     }
 
-    /// Has the kernel hold `bytes` bytes of memory from `address` on, so that
-    /// transfers of one piece within it need not pin it each time. False where
-    /// it refuses (above all by the limit of locked memory); transfers then work
-    /// as before.
+    /// Registers `bytes` bytes of memory from `address` on with the kernel, so that transfers of
+    /// one segment within it need no pinning. Returns false if the kernel rejects it (above all by
+    /// the limit of locked memory); transfers then work without it.
     ///
     /// # Safety
-    /// The memory is mapped, and stays so for as long as the ring.
+    /// The memory is mapped, and stays so as long as the ring.
     pub(crate) unsafe fn register(&mut self, address: *mut u8, bytes: usize) -> bool {
         let memory = [libc::iovec { iov_base: address.cast(), iov_len: bytes }];
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's contract.
         let is_held = unsafe { self.ring.submitter().register_buffers(&memory) }.is_ok();
         if is_held {
             self.registered = address as usize..address as usize + bytes;
@@ -156,15 +155,16 @@ impl UringBackend {
         is_held
     }
 
+    /// True if the segment lies in the registered memory.
     fn is_registered(&self, segment: &libc::iovec) -> bool {
         let start = segment.iov_base as usize;
         self.registered.start <= start && start + segment.iov_len <= self.registered.end
     }
 
-    /// Has the eventfd `bell` written to whenever an answer comes.
+    /// Makes the kernel signal the eventfd `bell` for each answer.
     ///
     /// # Errors
-    /// The kernel refuses it.
+    /// The kernel rejects it.
     pub(crate) fn set_bell(&self, bell: BorrowedFd<'_>) -> Result<(), BackendError> {
         let refused = |error: std::io::Error| BackendError::Exchange {
             errno: error.raw_os_error().unwrap_or(0),
@@ -172,11 +172,10 @@ impl UringBackend {
         self.ring.submitter().register_eventfd(bell.as_raw_fd()).map_err(refused)
     }
 
-    /// Puts an entry into the shared queue.
+    /// Adds an entry to the submission queue.
     fn push(&mut self, entry: &squeue::Entry) {
-        // SAFETY: the memory that the entry names is valid until its answer
-        // comes, by the contract of `queue`; the others name none. `&mut self`
-        // makes this the only access to the queue's end.
+        // SAFETY: the entry's memory is valid until its answer, by the contract of `queue`; other
+        // entries name none. `&mut self` makes this the only access to the queue's end.
         unsafe { self.ring.submission_shared().push(entry) }
             .expect("the queue has room for each transfer and for one cancellation of each");
         self.pushed.push_back(entry.get_user_data());
@@ -184,11 +183,11 @@ impl UringBackend {
         self.pushed.drain(..handed_over);
     }
 
-    /// Takes the answers that lie in the shared queue. True if the bell has rung, and is to be listened for
-    /// again.
+    /// Takes the answers of the completion queue. True if the eventfd was signalled and its new
+    /// poll must be submitted.
     fn take_answers(&mut self, answers: &mut Vec<KernelAnswer>) -> bool {
         let mut is_woken = false;
-        // SAFETY: `&mut self` makes this the only access to the queue of answers.
+        // SAFETY: `&mut self` makes this the only access to the completion queue.
         for entry in unsafe { self.ring.completion_shared() } {
             match entry.user_data() {
                 NOBODY => {}
@@ -205,21 +204,20 @@ impl UringBackend {
         is_woken
     }
 
-    /// Whether transfers are with the kernel, and not only in the queue.
+    /// True if the kernel has transfers that are not only queued.
     fn kernel_has_some(&self) -> bool {
         self.unanswered as usize > self.submission().len()
     }
 
-    /// Whether entering the kernel with no wish to sleep would do anything.
+    /// True if entering the kernel without a sleep would have an effect.
     fn is_enter_due(&self) -> bool {
         let queue = self.submission();
         !queue.is_empty() || queue.taskrun() || queue.cq_overflow()
     }
 
-    /// The queue, to be looked at.
+    /// The submission queue, read-only.
     fn submission(&self) -> squeue::SubmissionQueue<'_> {
-        // SAFETY: the ring is `&mut` wherever the queue grows, so that this view
-        // is the only one.
+        // SAFETY: the ring is `&mut` wherever the queue grows, so this view is the only one.
         unsafe { self.ring.submission_shared() }
     }
 }
@@ -234,15 +232,15 @@ impl Sleeper for RingSleeper {
     fn sleep(&self, sleep: Sleep) -> Result<bool, BackendError> {
         let is_demand = sleep != Sleep::Never && !self.has_answers();
         match enter(&self.ring, sleep) {
-            // No memory for more requests, or for more answers: earlier ones
-            // give some back as they end. The bell is always with the kernel,
-            // so that there is something to sleep for; but not for ever.
+            // The kernel is short of memory for requests or answers; earlier requests free some as
+            // they end. The eventfd poll is always in flight, so the sleep has an end, but it is
+            // limited anyway.
             Err(libc::EAGAIN | libc::EBUSY | libc::ENOMEM) => {
                 let span = types::Timespec::from(Duration::from_millis(1));
                 let args = types::SubmitArgs::new().timespec(&span);
                 const GETEVENTS: u32 = 1; // IORING_ENTER_GETEVENTS, io_uring_enter(2)
                 const EXT_ARG: u32 = 8; // IORING_ENTER_EXT_ARG
-                // SAFETY: nothing is submitted, and the argument outlives the call.
+                // SAFETY: no entry is submitted, and the argument outlives the call.
                 let _ =
                     unsafe { self.ring.submitter().enter(0, 1, GETEVENTS | EXT_ARG, Some(&args)) };
                 Ok(is_demand)
@@ -253,23 +251,22 @@ impl Sleeper for RingSleeper {
     }
 
     fn wake(&self) {
-        // It can only fail when the count is full: then the bell rings already.
+        // Fails only if the counter is full; the eventfd is then already signalled.
         let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
     }
 }
 
 impl RingSleeper {
-    /// Whether answers lie there; another may be taking them out.
+    /// True if there are answers, which another thread may be taking.
     fn has_answers(&self) -> bool {
-        // SAFETY: a view that is only looked at. Dropped, it would set the queue's head to where it
-        // saw it, and answers that were taken out meanwhile would be there again.
+        // SAFETY: a read-only view. Its drop would reset the queue's head to the value seen here,
+        // and answers taken meanwhile would reappear.
         let view = ManuallyDrop::new(unsafe { self.ring.completion_shared() });
         !view.is_empty()
     }
 }
 
-/// Builds a ring with room for `depth` transfers, for one cancellation of each,
-/// and for `bells` more.
+/// Builds a ring for `depth` transfers, one cancellation of each, and `bells` polls.
 fn build(
     depth: u32,
     bells: u32,
@@ -282,7 +279,7 @@ fn build(
     let entries = (2 * depth + bells).next_power_of_two();
     let ring = with_flags(entries)
         .or_else(|error| match error.raw_os_error() {
-            // A kernel before 6.1 doesn't know some of these flags.
+            // Kernels before 6.1 reject some of these flags.
             Some(libc::EINVAL) => IoUring::new(entries),
             _ => Err(error),
         })
@@ -293,10 +290,10 @@ fn build(
     Ok(ring)
 }
 
-/// Sleeps for one answer and hands nothing over.
+/// Sleeps for one answer without submitting.
 fn wait_for_one(ring: &IoUring) -> Result<(), BackendError> {
     const GETEVENTS: u32 = 1; // IORING_ENTER_GETEVENTS, io_uring_enter(2)
-    // SAFETY: no argument is passed, and nothing is submitted.
+    // SAFETY: no argument is passed, and no entry is submitted.
     let entered = unsafe { ring.submitter().enter::<libc::sigset_t>(0, 1, GETEVENTS, None) };
     match entered.map_err(|error| error.raw_os_error().unwrap_or(0)) {
         Ok(_) | Err(libc::EINTR) => Ok(()),
@@ -304,8 +301,8 @@ fn wait_for_one(ring: &IoUring) -> Result<(), BackendError> {
     }
 }
 
-/// Enters the kernel: hands over, and sleeps for one answer as `sleep` allows.
-/// That the time is up, or that a signal came, is no error; others are given by `errno`.
+/// Submits queued entries and sleeps for one answer as `sleep` allows. A timeout or a signal is no
+/// error; others are returned as `errno`.
 fn enter(ring: &IoUring, sleep: Sleep) -> Result<(), i32> {
     let entered = match sleep {
         Sleep::Never => ring.submit(),
@@ -326,7 +323,7 @@ impl Backend for UringBackend {
     unsafe fn queue(&mut self, transfer: Transfer<'_>) {
         let Transfer { token, fd, op, offset, segments, .. } = transfer;
         let file = types::Fd(fd);
-        // One piece needs no list: that spares the kernel copying and walking it.
+        // A single segment needs no list, which saves the kernel copying and walking it.
         let entry = match (op, segments) {
             (Op::Read, [one]) if self.is_registered(one) => {
                 opcode::ReadFixed::new(file, one.iov_base.cast(), length(one), 0)
@@ -355,8 +352,8 @@ impl Backend for UringBackend {
         self.unanswered += 1;
         self.push(&entry.user_data(token));
         if self.submission().len() >= BATCH {
-            // If the kernel has no room now, they stay queued, and `exchange`
-            // tries again and reports what hinders it.
+            // If the kernel has no room now, the entries stay queued. `exchange` tries again and
+            // reports the error.
             if self.refused.is_none() {
                 let _ = self.ring.submit();
             }
@@ -364,7 +361,7 @@ impl Backend for UringBackend {
     }
 
     fn has_answers(&mut self) -> bool {
-        // SAFETY: `&mut self` makes this the only access to the queue of answers.
+        // SAFETY: `&mut self` makes this the only access to the completion queue.
         !unsafe { self.ring.completion_shared() }.is_empty()
     }
 
@@ -396,8 +393,8 @@ impl Backend for UringBackend {
         }
         match enter(&self.ring, sleep) {
             Ok(()) => {}
-            // No memory for more requests, or for more answers: earlier
-            // requests give some back as they end.
+            // The kernel is short of memory for requests or answers; earlier requests free some as
+            // they end.
             Err(libc::EAGAIN | libc::EBUSY | libc::ENOMEM) if self.kernel_has_some() => {
                 wait_for_one(&self.ring)?;
             }
@@ -409,10 +406,10 @@ impl Backend for UringBackend {
 }
 
 impl UringBackend {
-    /// The kernel refuses to be entered: a sandbox has come to forbid it. It isn't entered any
-    /// more, so what it has not been given it never gets, and that is answered with `errno`. What it
-    /// has ends as ever, and its answers come by themselves, but for a ring that defers them until it
-    /// is entered: their memory stays the kernel's.
+    /// Stops using the ring because the kernel rejects the system call (a sandbox now forbids it).
+    /// Entries that were never submitted are answered with `errno`. Submitted ones end as usual and
+    /// their answers arrive by themselves. The exception is a ring with deferred completion: there
+    /// the kernel keeps their memory.
     fn give_up(&mut self, errno: i32, answers: &mut Vec<KernelAnswer>) -> Result<(), BackendError> {
         const NAP: Duration = Duration::from_millis(1);
         self.refused = Some(errno);
@@ -439,7 +436,7 @@ impl Drop for UringBackend {
     }
 }
 
-/// The length of a piece; a transfer is at most 4 MiB.
+/// Length of a segment; a transfer is at most 4 MiB.
 fn length(segment: &libc::iovec) -> u32 {
     segment.iov_len as u32
 }
@@ -452,7 +449,7 @@ mod tests {
 
     use super::*;
 
-    /// Queues a read of up to 8 bytes from a pipe, which doesn't answer by itself.
+    /// Queues a read of up to 8 bytes from a pipe, which stays pending until it is written.
     fn queue_read(
         ring: &mut UringBackend,
         fd: i32,
@@ -463,7 +460,7 @@ mod tests {
         list[0] = libc::iovec { iov_base: memory.as_mut_ptr().cast(), iov_len: memory.len() };
         let transfer =
             Transfer { token, fd, op: Op::Read, offset: 0, segments: list, is_direct: false };
-        // SAFETY: each test keeps `memory` and `list` past the ring.
+        // SAFETY: each test keeps `memory` and `list` longer than the ring.
         unsafe { ring.queue(transfer) };
     }
 
@@ -483,7 +480,7 @@ mod tests {
             ring.exchange(Sleep::UntilAnswered, &mut answers).unwrap();
         }
         assert_eq!(answers, [KernelAnswer { token: 7, raw: 3 }]);
-        // Nothing is in flight: there is nothing to sleep for.
+        // No request is in flight, so this returns at once.
         ring.exchange(Sleep::UntilAnswered, &mut answers).unwrap();
         drop(ring);
         assert_eq!(&memory[..3], b"abc");
@@ -494,7 +491,7 @@ mod tests {
         let (reader, mut writer) = std::io::pipe().unwrap();
         let (mut memory, mut list, mut answers) = ([0; 8], NO_PIECE, Vec::new());
         let (mut ring, sleeper) = UringBackend::shared(4).unwrap();
-        // Nothing is in flight: only the bell ends this, rung before or after.
+        // No request is in flight: only the eventfd ends this sleep, signalled before or after.
         for _ in 0..3 {
             std::thread::scope(|threads| {
                 threads.spawn(|| sleeper.wake());

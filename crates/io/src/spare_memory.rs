@@ -1,25 +1,27 @@
-//! How much memory this process could still take: of the machine, and of the control groups that it is in.
+//! Memory that this process could still take, by the limits of the machine and of its control
+//! groups.
 //!
-//! Sources: proc(5), `MemAvailable`: what can be had without swapping; `memory.max`, `memory.high`, `memory.current`,
-//! `memory.stat`, `memory.pressure` of the kernel's `admin-guide/cgroup-v2`; `memory.limit_in_bytes` and the like of
-//! `cgroup-v1/memory`. Pages of files that were not used lately count as free in a group, as they do in the machine.
+//! Sources: `MemAvailable` of proc(5), the memory available without swapping; `memory.max`,
+//! `memory.high`, `memory.current`, `memory.stat` and `memory.pressure` of the kernel's
+//! `admin-guide/cgroup-v2`; `memory.limit_in_bytes` and others of `cgroup-v1/memory`. Inactive file
+//! pages count as free in a group, as they do for the machine.
 
 use std::fs::read_to_string;
 use std::path::{Path, PathBuf};
 
-/// What there is, in bytes.
+/// Memory figures in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SpareMemory {
-    /// All that this process may ever have.
+    /// Total memory that this process may ever have.
     pub(crate) total: u64,
-    /// What it could take now, beside what it has.
+    /// Memory that it could take now, in addition to the memory it has.
     pub(crate) available: u64,
-    /// For how long tasks have waited for memory altogether, in microseconds; 0 where it isn't told.
+    /// Total time in microseconds that tasks have stalled on memory; 0 if not reported.
     pub(crate) stalled_us: u64,
 }
 
-/// All memory that this process may ever have, in bytes; `None` where the system doesn't say. Costs less than to ask what
-/// is [available](SpareMemory::now).
+/// Total memory that this process may ever have, in bytes; `None` if the system does not report it.
+/// Cheaper than [`SpareMemory::now`].
 pub(crate) fn total_memory() -> Option<u64> {
     let system = rustix::system::sysinfo();
     let machine = system.totalram as u64 * u64::from(system.mem_unit);
@@ -28,7 +30,7 @@ pub(crate) fn total_memory() -> Option<u64> {
 }
 
 impl SpareMemory {
-    /// What there is now; `None` where the system doesn't say.
+    /// Present figures; `None` if the system does not report them.
     pub(crate) fn now() -> Option<SpareMemory> {
         #[cfg(any(test, feature = "simulation"))]
         if let Some(spare) = crate::simulation::memory::spare() {
@@ -37,7 +39,7 @@ impl SpareMemory {
         SpareMemory::below(Path::new("/"))
     }
 
-    /// As [`now`](SpareMemory::now), by the files below `root`.
+    /// Like [`now`](SpareMemory::now), from the files below `root`.
     fn below(root: &Path) -> Option<SpareMemory> {
         let info = read_to_string(root.join("proc/meminfo")).ok()?;
         let machine = SpareMemory {
@@ -54,10 +56,12 @@ impl SpareMemory {
     }
 }
 
-/// What the files of a group are called.
+/// File names of a control group version.
 struct CgroupFileNames {
+    /// Files with a limit of the group, in bytes.
     limits: &'static [&'static str],
     usage: &'static str,
+    /// Field of `memory.stat` with the inactive file pages, in bytes.
     idle_files: &'static str,
 }
 
@@ -73,12 +77,13 @@ const V1: CgroupFileNames = CgroupFileNames {
 };
 
 impl CgroupFileNames {
-    /// How much a group may have; `None` for one without limit.
+    /// Limit of a group in bytes; `None` without a limit.
     fn limit(&self, group: &Path) -> Option<u64> {
         self.limits.iter().filter_map(|name| number(&group.join(name))).min()
     }
 
-    /// What a group leaves of a machine of so much memory; `None` for one without limit.
+    /// Figures of a group on a machine with `machine` bytes of memory; `None` for a group without a
+    /// limit.
     fn read(&self, group: &Path, machine: u64) -> Option<SpareMemory> {
         let total = self.limit(group).filter(|&limit| limit < machine)?;
         let usage = number(&group.join(self.usage))?;
@@ -90,19 +95,19 @@ impl CgroupFileNames {
     }
 }
 
-/// The groups that this process is in, as far as they bound memory.
+/// Control groups of this process that limit memory.
 fn groups(root: &Path) -> impl Iterator<Item = (PathBuf, &'static CgroupFileNames)> {
     let of = read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
     let groups: Vec<_> = of.lines().flat_map(|line| groups_of(root, line)).collect();
     groups.into_iter()
 }
 
-/// The number that is all that a file holds.
+/// Number in a file that contains only that.
 fn number(path: &Path) -> Option<u64> {
     read_to_string(path).ok()?.trim().parse().ok()
 }
 
-/// The groups that a line of `/proc/self/cgroup` stands for, the innermost first, as far as they bound memory.
+/// Control groups of a line of `/proc/self/cgroup` that limit memory, innermost first.
 fn groups_of(root: &Path, line: &str) -> Vec<(PathBuf, &'static CgroupFileNames)> {
     let mut parts = line.splitn(3, ':');
     let (Some(_), Some(controllers), Some(path)) = (parts.next(), parts.next(), parts.next())
@@ -116,20 +121,20 @@ fn groups_of(root: &Path, line: &str) -> Vec<(PathBuf, &'static CgroupFileNames)
         }
         _ => return Vec::new(),
     };
-    // In a container the path may be that of the host, and the mount the group itself.
+    // In a container the path may be the host's, and the mount the group itself.
     let own = mount.join(path.trim_start_matches('/'));
     let innermost = if own.is_dir() { own } else { mount.clone() };
     let groups = innermost.ancestors().take_while(|group| group.starts_with(&mount));
     groups.map(|group| (group.to_path_buf(), names)).collect()
 }
 
-/// The number behind a name at the start of a line.
+/// Number after a name at the start of a line.
 fn field(text: &str, name: &str) -> Option<u64> {
     let of = |line: &str| line.strip_prefix(name)?.split_whitespace().next()?.parse().ok();
     text.lines().find_map(of)
 }
 
-/// The `total` of the first line, `some`, of a file of pressure stall information.
+/// The `total` of the first line (`some`) of a pressure stall information file.
 fn stalled_us(path: &Path) -> u64 {
     let text = read_to_string(path).unwrap_or_default();
     let total = text.lines().next().and_then(|line| line.split("total=").nth(1));
@@ -140,7 +145,7 @@ fn stalled_us(path: &Path) -> u64 {
 mod tests {
     use super::*;
 
-    /// A folder with these files, that is gone with the test.
+    /// A directory with the given files, deleted on drop.
     struct Root(PathBuf);
 
     impl Root {
@@ -174,7 +179,7 @@ mod tests {
         assert_eq!(SpareMemory::below(Path::new("/nowhere")), None);
     }
 
-    /// Of nested groups each has its own limit, and the least counts; idle pages of files make room.
+    /// The smallest limit of nested groups counts, and inactive file pages count as free.
     #[test]
     fn the_tightest_group_counts() {
         let root = Root::with(&[

@@ -1,10 +1,8 @@
-//! What carries requests: the seam between whoever drives a machine and the
-//! world below it.
+//! Storage interface between the driver of a machine and real I/O.
 //!
-//! A [`Storage`] takes requests with the memory that they fill, and gives each
-//! back completed, once. It decides nothing and owns no memory of the cache.
-//! [`FileStorage`] is the storage of this machine's files and
-//! block devices, many at once; an NFS connection is another.
+//! A [`Storage`] takes requests together with their memory and completes each one exactly once. It
+//! decides nothing and owns no memory of the cache. [`FileStorage`] serves any number of local files and
+//! block devices; an NFS connection is the other implementation.
 
 use std::sync::Arc;
 
@@ -17,38 +15,36 @@ use crate::clock::Clock;
 use crate::target::{TRANSFER_BYTES_MAX, Target};
 use crate::transfers::{Progress, TransferFile, TransferStart, Transfers};
 
-/// Carries requests between memory and what is stored.
+/// Executes requests between memory and storage.
 ///
-/// A machine knows its [`IoBackend`](readpath_core::machine::IoBackend), which asks it where a
-/// request's memory is; a storage knows no machine and is told the addresses, and it can be
-/// slept in: so whoever drives a machine in real time is the carrier, over a storage.
+/// The core's machine knows a [`IoBackend`](readpath_core::machine::IoBackend), which asks the machine
+/// for a request's memory. A storage knows no machine, gets addresses, and can be slept in. The
+/// real-time driver of a machine is therefore the carrier, over a storage.
 ///
-/// Order of calls: `submit` while fewer than the depth are in flight;
-/// `exchange` to hand over and to take in. A storage that several threads share
-/// comes with a [`Sleeper`]: then one of them sleeps there, and `collect` takes in what that brings. Each request that was submitted is
-/// completed exactly once. Dropped with requests in flight, a storage withdraws
-/// them and returns only when nobody touches their memory any more.
+/// Order of calls: `submit` while fewer requests than the depth are in flight, then `exchange` to
+/// submit them to the kernel and to collect completions. A storage shared by several threads comes
+/// with a [`Sleeper`]: one thread sleeps there, and `collect` takes the completions. Each submitted
+/// request is completed exactly once. A storage dropped with requests in flight cancels them and
+/// returns only when none of them accesses memory any more.
 pub trait Storage: Send {
-    /// What it can do; constant over its life.
+    /// Capabilities; constant.
     fn caps(&self) -> DeviceCaps;
 
-    /// Takes a request in; it starts with the next `exchange`, or the next sleep,
-    /// at the latest. A read that reaches past the end comes back `Short`; what the rest
-    /// of its memory then holds is not said.
+    /// Accepts a request, which starts at the latest with the next `exchange` or sleep. A read that
+    /// reaches past the end completes as `Short`, and the rest of its memory is unspecified.
     ///
     /// # Safety
-    /// `memory` has as many bytes as the request, in order, in 1 to 1024 pieces.
-    /// They are valid, and used by nobody else (for a write: changed by nobody),
-    /// until the completion has come out of `exchange`, or the storage has been
-    /// dropped.
+    /// `memory` has as many bytes as the request, in order, in 1 to 1024 segments. They are valid
+    /// until the completion comes out of `exchange` or the storage is dropped. Until then no other
+    /// code uses them (for a write: changes them).
     unsafe fn submit(&mut self, request: DeviceRequest, memory: &[libc::iovec]);
 
-    /// Withdraws a request if that is still possible. It is completed all the
-    /// same: with `Cancelled` if it was.
+    /// Cancels a request if possible. It is completed in any case, with `Cancelled` if the
+    /// cancellation succeeded.
     fn cancel(&mut self, id: RequestId);
 
-    /// Adds what is completed to `completions`, without a system call, where a [`Sleeper`] sleeps for it. True if
-    /// something of it is to be handed over again.
+    /// Adds completions without a system call, for a storage with a [`Sleeper`]. Returns true if
+    /// requests must be submitted again.
     ///
     /// # Errors
     /// As [`exchange`](Storage::exchange).
@@ -56,13 +52,12 @@ pub trait Storage: Send {
         self.exchange(Sleep::Never, completions).map(|()| false)
     }
 
-    /// Hands over what was submitted and adds what is completed to
-    /// `completions`, stamped with the time of the clock that the storage was
-    /// built with; sleeps for the first one as long as `sleep` allows. May come
-    /// back early with nothing; comes back at once when nothing is in flight.
+    /// Submits accepted requests and adds completions, stamped with the time of the storage's
+    /// clock. Sleeps for the first completion as long as `sleep` allows. May return early without
+    /// completions; returns at once if no request is in flight.
     ///
     /// # Errors
-    /// It carries nothing any more; no completion is lost by that.
+    /// The storage has failed as a whole; no completion is lost.
     fn exchange(
         &mut self,
         sleep: Sleep,
@@ -70,29 +65,31 @@ pub trait Storage: Send {
     ) -> Result<(), BackendError>;
 }
 
-/// Bits of a sector's number within its file: 4 PiB of file, and so 2 million files.
+/// Number of bits of a sector number within its file: 4 PiB per file, and so 2 million files.
 pub(crate) const FILE_SECTORS_LOG2: u32 = 43;
-/// The most bytes that a file may have, so that no sector of it has the number of another's.
+/// Largest file in bytes, so that sector numbers of files do not overlap.
 pub(crate) const FILE_BYTES_MAX: u64 = SECTOR_BYTES << FILE_SECTORS_LOG2;
 
-/// Files and block devices, as one storage: each has a range of sectors of its
-/// own, so that requests on two of them are never neighbours.
+/// Files and block devices as one storage. Each has a sector range of its own, so requests of two
+/// files are never adjacent.
 pub struct FileStorage {
     // Dropped before the targets, which its transfers read.
     transfers: Transfers<()>,
+    /// Open files by slot; the slot number is the upper part of the sector number.
     targets: Vec<Option<Target>>,
-    /// Places in `targets` that are free.
+    /// Free slots in `targets`.
     free: Vec<usize>,
     caps: DeviceCaps,
     in_use: BackendInUse,
+    /// True if waiting threads may execute requests themselves.
     lets_carry: bool,
 }
 
 impl FileStorage {
-    /// The storage of one file, for one thread: its sectors are those of the file.
+    /// Storage of one file, for one thread. Sector numbers are relative to the file.
     ///
     /// # Errors
-    /// The backend isn't to be had here.
+    /// The backend is not available here.
     pub fn one(
         target: Target,
         backend: BackendKind,
@@ -105,8 +102,8 @@ impl FileStorage {
         Ok(FileStorage { transfers, targets, free: Vec::new(), caps, in_use, lets_carry: false })
     }
 
-    /// The storage of any number of files, for several threads, with what one
-    /// of them sleeps on; `depth` requests at once.
+    /// Storage of any number of files for several threads, with the sleeper of its `depth`
+    /// requests.
     ///
     /// # Errors
     /// As [`one`](FileStorage::one).
@@ -121,7 +118,7 @@ impl FileStorage {
         Ok((files, sleeper))
     }
 
-    /// The storage of any number of files, carried by `backend`.
+    /// Storage of any number of files over the given backend.
     pub(crate) fn over(
         backend: Box<dyn Backend>,
         in_use: BackendInUse,
@@ -133,7 +130,7 @@ impl FileStorage {
             request_sectors_max: (TRANSFER_BYTES_MAX / SECTOR_BYTES) as u32,
             depth_max: depth,
             is_rotational: false,
-            // Whole pages, which suit every target.
+            // Whole pages suit every target.
             alignment_sectors: PAGE_SECTORS as u32,
         };
         let transfers = Transfers::over(backend, depth, clock);
@@ -141,12 +138,12 @@ impl FileStorage {
         FileStorage { transfers, targets, free, caps, in_use, lets_carry: false }
     }
 
-    /// What carries the bytes now.
+    /// I/O backend at present.
     pub fn backend(&self) -> BackendInUse {
         self.in_use.unless(self.transfers.refused())
     }
 
-    /// Adds a file; gives its first sector, under which it is known until it is removed.
+    /// Adds a file and returns its first sector, which identifies it until it is removed.
     pub(crate) fn add(&mut self, target: Target) -> u64 {
         debug_assert!(target.bytes() <= FILE_BYTES_MAX, "larger ones are refused when opened");
         let at = self.free.pop().unwrap_or_else(|| {
@@ -157,7 +154,7 @@ impl FileStorage {
         (at as u64) << FILE_SECTORS_LOG2
     }
 
-    /// Removes the file whose first sector is `start`. None of its requests is in flight.
+    /// Removes the file whose first sector is `start`. It must have no request in flight.
     pub(crate) fn remove(&mut self, start: u64) {
         let at = (start >> FILE_SECTORS_LOG2) as usize;
         if self.targets[at].take().is_some() {
@@ -165,24 +162,25 @@ impl FileStorage {
         }
     }
 
-    /// The file whose first sector is `start`.
+    /// File whose first sector is `start`.
     pub(crate) fn target(&self, start: u64) -> &Target {
         self.targets[(start >> FILE_SECTORS_LOG2) as usize]
             .as_ref()
             .expect("a request is for a file that is there")
     }
 
-    /// Whether a thread that waits for a request may [carry](FileStorage::progress) it by itself: where nobody asked for
-    /// something else.
+    /// True if a waiting thread may [execute](FileStorage::progress) its request by itself: the backend
+    /// was chosen automatically.
     pub(crate) fn lets_carry(&self) -> bool {
         self.lets_carry
     }
 
-    /// A request at its begin, to be carried by the caller; nothing of it is known here.
+    /// Start of a request that the caller executes; the storage does not track it.
     pub(crate) fn progress(&self, request: DeviceRequest, segments: Vec<libc::iovec>) -> Progress {
         Progress::begun(self.start_of(request), segments)
     }
 
+    /// Converts a request from sectors of the storage to bytes of its file.
     fn start_of(&self, request: DeviceRequest) -> TransferStart {
         let sector = request.start & ((1 << FILE_SECTORS_LOG2) - 1);
         TransferStart {
@@ -194,6 +192,7 @@ impl FileStorage {
         }
     }
 
+    /// Moves the completions of ended transfers to the caller's list.
     fn take_ended(&mut self, completions: &mut Vec<Completion>) {
         let ended = std::iter::from_fn(|| self.transfers.next_ended());
         completions.extend(ended.map(|ended| ended.completion));
@@ -213,8 +212,8 @@ impl Storage for FileStorage {
 
     unsafe fn submit(&mut self, request: DeviceRequest, memory: &[libc::iovec]) {
         let start = self.start_of(request);
-        // SAFETY: the caller's promise for the memory; a target is removed only
-        // when none of its requests is in flight, and dropped after the transfers.
+        // SAFETY: the caller's contract for the memory. A target is removed only when none of its
+        // requests is in flight, and dropped after the transfers.
         unsafe {
             self.transfers.start(start, (), |(), segments| segments.extend_from_slice(memory));
         }

@@ -1,8 +1,8 @@
-//! The engine's locks, conditions, sleeping threads and clock: those of the standard library.
+//! Locks, condition variables, threads and clock of the engine: the standard library's.
 //!
-//! In tests, and with the feature `simulation`, they are those of the [simulation](crate::simulation), which
-//! are the standard library's as long as no simulation runs on the thread. Elsewhere this file is a list of
-//! names, and costs nothing.
+//! Tests, and builds with the feature `simulation`, use the [simulation](crate::simulation)'s. They
+//! fall back to the standard library on threads without a simulation. In other builds this file is
+//! a list of names without cost.
 
 #[cfg(any(test, feature = "simulation"))]
 pub(crate) use crate::simulation::primitives::{
@@ -26,24 +26,24 @@ mod real {
 
     pub(crate) use crate::thread::spawn;
 
-    /// The time now.
+    /// Present time.
     #[inline(always)]
     pub(crate) fn now() -> Instant {
         Instant::now()
     }
 
-    /// A number that somebody decides on: nobody does.
+    /// Choice of the simulation's scheduler; none outside it.
     #[inline(always)]
     pub(crate) fn any_number() -> Option<u32> {
         None
     }
 
-    /// A place where other threads may come in between. Nothing needs to be done for that.
+    /// Preemption point of the simulation; no operation outside it.
     #[inline(always)]
     pub(crate) fn point() {}
 
-    /// How many processors the thread that asked first may run on, as far as the system tells. By one system call: the standard
-    /// library looks for quotas too, in a dozen.
+    /// Number of processors that the first calling thread may run on, by one system call. The
+    /// standard library would also check quotas, in a dozen calls.
     pub(crate) fn processors() -> usize {
         static KNOWN: AtomicUsize = AtomicUsize::new(0);
         if KNOWN.load(Ordering::Relaxed) == 0 {
@@ -53,7 +53,7 @@ mod real {
         KNOWN.load(Ordering::Relaxed)
     }
 
-    /// A number for the calling thread that is not counted by threads as such: none.
+    /// Simulated thread number; none outside the simulation.
     #[inline(always)]
     pub(crate) fn thread_number() -> Option<usize> {
         None

@@ -1,4 +1,4 @@
-//! What the kernel says of a block device in `/sys/dev/block/*/queue`.
+//! Request queue of a block device, as `/sys/dev/block/*/queue` reports it.
 
 use std::fs::Metadata;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -6,24 +6,24 @@ use std::path::PathBuf;
 
 use rustix::fs::{major, minor};
 
-/// The limits of a device's request queue, as the kernel states them.
+/// Limits of a device's request queue, as reported by the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueueLimits {
-    /// The largest request that the kernel makes, in bytes (`max_sectors_kb`).
+    /// Largest request of the kernel in bytes (`max_sectors_kb`).
     pub request_bytes_max: u64,
-    /// How many requests can be in it at once (`nr_requests`).
+    /// Number of requests that the queue holds (`nr_requests`).
     pub requests_max: u32,
-    /// How far the kernel reads ahead on it, in bytes (`read_ahead_kb`).
+    /// Readahead window of the kernel in bytes (`read_ahead_kb`).
     pub read_ahead_bytes: u64,
-    /// Whether it has a head that must travel (`rotational`).
+    /// True for a device with a moving head (`rotational`).
     pub is_rotational: bool,
-    /// The kernel's scheduler on it (`scheduler`, the one in brackets).
+    /// Kernel's I/O scheduler of the device (`scheduler`, the entry in brackets).
     pub scheduler: Option<String>,
 }
 
 impl QueueLimits {
-    /// The queue below an open file: of the device that it is, or that holds
-    /// its file system. `None` where there is no such device, or sysfs doesn't show it.
+    /// Queue of the device below an open file, or of the device itself. `None` without a device or
+    /// an entry in sysfs.
     pub fn of(metadata: &Metadata) -> Option<QueueLimits> {
         let device = match metadata.file_type().is_block_device() {
             true => metadata.rdev(),
@@ -32,7 +32,7 @@ impl QueueLimits {
         QueueLimits::of_device(device)
     }
 
-    /// The queue of a device, by its number.
+    /// Queue of the device with this number.
     pub(crate) fn of_device(device: u64) -> Option<QueueLimits> {
         let directory = queue_directory(device)?;
         let number = |name: &str| -> Option<u64> {
@@ -50,12 +50,12 @@ impl QueueLimits {
     }
 }
 
-/// The word in brackets of a line such as `none [mq-deadline] kyber`.
+/// The entry in brackets of a line such as `none [mq-deadline] kyber`.
 fn chosen(line: &str) -> Option<&str> {
     line.split_once('[')?.1.split_once(']').map(|(name, _)| name)
 }
 
-/// Where the queue of a device is described; a partition shares its disk's.
+/// Directory of a device's queue; a partition uses its disk's.
 fn queue_directory(device: u64) -> Option<PathBuf> {
     let node = PathBuf::from(format!("/sys/dev/block/{}:{}", major(device), minor(device)));
     [node.join("queue"), node.join("../queue")].into_iter().find(|path| path.is_dir())

@@ -1,9 +1,8 @@
-//! What is read: a file or a block device, opened once, with all that is known of it.
+//! An open file or block device, with its properties.
 //!
-//! Direct I/O is tried first, since the read path brings a cache of its own
-//! and a page should not be held twice. Where the file system refuses it, the
-//! file is read through the kernel's cache instead; that is never silent:
-//! [`Target::mode`] says so, and why.
+//! Direct I/O is tried first: the read path has a cache of its own, and caching a page twice wastes
+//! memory. If the file system rejects it, reads go through the kernel page cache. [`Target::mode`]
+//! reports this and the reason.
 
 use std::convert::Infallible;
 use std::fs::File;
@@ -27,72 +26,71 @@ mod open_error;
 
 pub use open_error::OpenError;
 
-/// The largest transfer of a regular file: `IOV_MAX` (1024) separate frames of
-/// one page each. The kernel cuts it up for the device below without a system
-/// call for each piece.
+/// Largest transfer of a regular file in bytes: `IOV_MAX` (1024) separate frames of a page each.
+/// The kernel splits it for the device without further system calls.
 pub(crate) const TRANSFER_BYTES_MAX: u64 = 1024 * PAGE_BYTES;
-/// The number of requests that we keep in flight at most. Above it the kernel's
-/// request tags run out first on every device (`queue/nr_requests`).
+/// Largest queue depth that is used. Above it the kernel's request tags run out on every device
+/// (`queue/nr_requests`).
 const DEPTH_MAX: u32 = 1024;
-/// The depth when sysfs says nothing: the kernel's default for `nr_requests`
-/// on a device with hardware queues of that size.
+/// Queue depth without data in sysfs: the kernel's default of `nr_requests` for a device with
+/// hardware queues of that size.
 const DEPTH_UNKNOWN: u32 = 128;
-/// `f_type` of tmpfs and ramfs (statfs(2)): the kernel's cache *is* the storage.
+/// `f_type` of tmpfs and ramfs (statfs(2)), whose storage *is* the kernel page cache.
 const MEMORY_FILE_SYSTEMS: [i64; 2] = [0x0102_1994, 0x8584_58f6];
 
-/// `f_type` of file systems whose files are made as they are read, and have no
-/// length, or one that says nothing (linux/magic.h): proc, sysfs, tracefs, debugfs,
-/// cgroup, cgroup2, securityfs.
+/// `f_type` of file systems whose files are generated at each read and have no useful length
+/// (linux/magic.h): proc, sysfs, tracefs, debugfs, cgroup, cgroup2, securityfs.
 const GENERATED_FILE_SYSTEMS: [i64; 7] =
     [0x9fa0, 0x6265_6572, 0x7472_6163, 0x6462_6720, 0x0027_e0eb, 0x6367_7270, 0x7363_6673];
 
-/// How a target is to be opened.
+/// Options for opening a target.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OpenOptions {
-    /// Whether it will be written to; default no.
+    /// Opens the file for writing too; default no.
     pub is_writable: bool,
-    /// Whether to pass by the kernel's cache; default [`Direct::Preferred`].
+    /// Use of direct I/O; default [`Direct::Preferred`].
     pub direct: Direct,
 }
 
-/// Whether to pass by the kernel's cache (`O_DIRECT`).
+/// Use of direct I/O (`O_DIRECT`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Direct {
-    /// Where the file system can; [`Target::mode`] says what came of it.
+    /// Direct I/O if the file system supports it; [`Target::mode`] reports the result.
     #[default]
     Preferred,
-    /// Or it is an error.
+    /// Direct I/O, or an error.
     Required,
-    /// Never.
+    /// No direct I/O.
     Never,
-    /// Where the file system can, but not before it is transferred from: until then the file is open through the kernel's cache.
+    /// Direct I/O if the file system supports it, but opened only for the first transfer. Until
+    /// then the file is open through the kernel page cache.
     Late,
 }
 
-/// The way that bytes take between the device and our frames.
+/// Path of the bytes between the device and our frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// Straight into the frames.
+    /// Directly into the frames.
     Direct,
-    /// Through the kernel's page cache.
+    /// Through the kernel page cache.
     Buffered(BufferedBecause),
 }
 
-/// Why a target is read through the kernel's cache.
+/// Reason why a target is read through the kernel page cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BufferedBecause {
-    /// It was asked for.
+    /// By option.
     Asked,
-    /// The file system, or this file, takes no direct I/O.
+    /// The file system, or this file, does not support direct I/O.
     Refused,
-    /// The file lives in the kernel's cache (tmpfs, ramfs): there is nothing to pass by.
+    /// The file lives in the kernel page cache (tmpfs, ramfs), so there is no device.
     InMemory,
-    /// The kernel keeps the pages, since the path has nothing set
+    /// The kernel caches the pages, because the path has default options
     /// ([`Builder::kernel_cache`](crate::Builder::kernel_cache)).
     Kept,
-    /// Direct I/O asks for blocks of so many bytes, more than a page.
+    /// Direct I/O needs blocks larger than a page.
     Alignment {
-        /// What offsets and sizes would have to be multiples of.
+        /// Required alignment of offsets and sizes in bytes.
         bytes: u32,
     },
 }
@@ -125,25 +123,25 @@ pub(crate) struct KeptOpen {
     late: Option<Arc<ForkLocal<Option<File>>>>,
 }
 
-/// A file or block device, open for reading. A clone is the same open file.
+/// A file or block device, open for reading. Clones share the open file description.
 #[derive(Clone, Debug)]
 pub struct Target {
     file: Arc<File>,
-    /// The same file, to be transferred from, where that is opened [late](Direct::Late).
+    /// Second open file for transfers with direct I/O, for [`Direct::Late`].
     late: Option<Arc<ForkLocal<Option<File>>>>,
     path: Arc<Path>,
     bytes: u64,
     is_block_device: bool,
     mode: Mode,
     alignment_bytes: u32,
-    /// What it was when it was opened.
+    /// Version of the file at opening.
     identity: Identity,
-    /// The device that it is, or that its file system lies on.
+    /// Number of the device itself, or of the device below its file system.
     device: u64,
-    /// The file of a simulation that it is.
+    /// Number of the file in a simulation.
     #[cfg(any(test, feature = "simulation"))]
     simulated: Option<u32>,
-    /// Looked up when somebody asks.
+    /// Queue limits, looked up at first use.
     queue: OnceLock<Option<QueueLimits>>,
 }
 
@@ -151,8 +149,8 @@ impl Target {
     /// Opens the regular file or block device at `path`.
     ///
     /// # Errors
-    /// It isn't there, can't be opened, is neither of the two, or is empty; or
-    /// direct I/O is required and not to be had.
+    /// It does not exist, cannot be opened, is neither of the two, or is empty; or direct I/O is
+    /// required and not available.
     pub fn open(path: &Path, options: OpenOptions) -> Result<Target, OpenError> {
         let target = Target::open_to_fill(path, options, false)?;
         match target.bytes {
@@ -161,8 +159,8 @@ impl Target {
         }
     }
 
-    /// As [`open`](Target::open), but it may be empty; and with `creates`, a
-    /// file that is not there is made.
+    /// Like [`open`](Target::open), but the file may be empty, and `creates` creates a missing
+    /// file.
     pub(crate) fn open_to_fill(
         path: &Path,
         options: OpenOptions,
@@ -178,7 +176,7 @@ impl Target {
         let (file, is_direct) = match opened {
             Some(file) => (file, false),
             None => {
-                // Looked at before it is opened: to open a pipe would wait for its other end.
+                // Checked before the open, because opening a pipe would wait for its other end.
                 match std::fs::metadata(path) {
                     Ok(metadata) => {
                         kind_of(path, FileType::from_raw_mode(metadata.mode()))?;
@@ -194,8 +192,8 @@ impl Target {
         let kind = kind_of(path, FileType::from_raw_mode(u32::from(stat.stx_mode)))?;
         let is_block_device = kind == FileType::BlockDevice;
         let known = alignment_known(&stat);
-        // Where there is direct I/O, files are neither made as they are read nor in memory. (A
-        // device's node lives in a file system in memory; the device doesn't.)
+        // Files with direct I/O are neither generated nor in memory. (A device node lies in a
+        // memory file system, but the device does not.)
         let system = match known {
             _ if is_block_device => 0,
             Some(1..) if is_direct || options.direct == Direct::Late => 0,
@@ -207,7 +205,7 @@ impl Target {
         let alignment = match options.direct {
             Direct::Never => Err(BufferedBecause::Asked),
             Direct::Late if known.is_none() => {
-                // Only who has it open that way finds out.
+                // Only an open with O_DIRECT finds out.
                 drop(file);
                 let direct = OpenOptions { direct: Direct::Preferred, ..options };
                 return Target::open_to_fill(path, direct, creates);
@@ -227,7 +225,7 @@ impl Target {
             let flags = rustix::fs::fcntl_getfl(&file).map_err(refused)?;
             rustix::fs::fcntl_setfl(&file, flags - OFlags::DIRECT).map_err(refused)?;
         }
-        // A block device has no length of its own in statx(2); its end is where seeking ends.
+        // statx(2) has no length for a block device; a seek to the end finds it.
         let bytes = match is_block_device {
             true => rustix::fs::seek(&file, rustix::fs::SeekFrom::End(0)).map_err(refused)?,
             false => stat.stx_size,
@@ -260,7 +258,7 @@ impl Target {
         })
     }
 
-    /// A file of the simulation that runs.
+    /// A file of the running simulation.
     #[cfg(any(test, feature = "simulation"))]
     pub(crate) fn simulated(path: &Path, inode: u32, identity: Identity) -> Target {
         let file = File::open("/dev/null").expect("there is always nothing to be opened");
@@ -279,43 +277,43 @@ impl Target {
         }
     }
 
-    /// What is known now of the file of a simulation.
+    /// Present version of a simulated file.
     #[cfg(any(test, feature = "simulation"))]
     pub(crate) fn simulated_identity(&self) -> Option<Identity> {
         self.simulated.map(crate::simulation::identity)
     }
 
-    /// The same open file, which now has so many bytes.
+    /// This open file with length `bytes`.
     pub(crate) fn with_bytes(self, bytes: u64) -> Target {
         Target { bytes, ..self }
     }
 
-    /// What it was when it was opened.
+    /// Version of the file at opening.
     pub(crate) fn identity(&self) -> Identity {
         self.identity
     }
 
-    /// Whether its descriptor is still that of this file.
+    /// True if the descriptor still belongs to this file.
     pub(crate) fn is_still_open(&self) -> bool {
         Identity::now_of(self).is_ok_and(|now| now.is_same(&self.identity))
     }
 
-    /// Where it was found.
+    /// Path given at opening.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The same, to be kept.
+    /// Path given at opening, shared.
     pub(crate) fn name(&self) -> Arc<Path> {
         Arc::clone(&self.path)
     }
 
-    /// Its length when it was opened.
+    /// Length at opening in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// The descriptor for transfers, past the kernel's cache if it is in that [mode](Target::mode).
+    /// Descriptor for transfers, with O_DIRECT in that [mode](Target::mode).
     pub(crate) fn transfer_fd(&self) -> RawFd {
         #[cfg(any(test, feature = "simulation"))]
         if let Some(inode) = self.simulated {
@@ -328,18 +326,18 @@ impl Target {
         late.unwrap_or(&self.file).as_raw_fd()
     }
 
-    /// Keeps [`transfer_fd`](Target::transfer_fd) open for as long as the returned value lives.
+    /// Keeps [`transfer_fd`](Target::transfer_fd) open as long as the returned value lives.
     pub(crate) fn keep_open(&self) -> KeptOpen {
         KeptOpen { file: Arc::clone(&self.file), late: self.late.clone() }
     }
 
-    /// The descriptor through the kernel's cache, where there is one.
+    /// The open file without O_DIRECT, if there is one.
     pub(crate) fn cached_file(&self) -> Option<&Arc<File>> {
         (self.late.is_some() || self.mode != Mode::Direct).then_some(&self.file)
     }
 
-    /// The open file through the kernel's cache, once more where it passes by that. `None` where that can't be had (no `/proc`, or
-    /// no descriptor is free).
+    /// The open file without O_DIRECT, opened again if necessary. `None` without `/proc` or a free
+    /// descriptor.
     pub(crate) fn through_cache(&self) -> Option<Arc<File>> {
         if let Some(file) = self.cached_file() {
             return Some(Arc::clone(file));
@@ -350,8 +348,8 @@ impl Target {
         is_same.then(|| Arc::new(file))
     }
 
-    /// The open file once more, past the kernel's cache. `None` where that can't be had (no `/proc`, or no descriptor is free):
-    /// then the same bytes come through it.
+    /// Opens the file again with O_DIRECT. `None` without `/proc` or a free descriptor; transfers
+    /// then go through the kernel page cache.
     fn opened_direct(&self) -> Option<File> {
         let name = format!("/proc/self/fd/{}", self.file.as_raw_fd());
         let opened = File::options().read(true).custom_flags(libc::O_DIRECT).open(name).ok();
@@ -361,38 +359,37 @@ impl Target {
         opened
     }
 
-    /// Whether it is a block device rather than a regular file.
+    /// True for a block device, false for a regular file.
     pub fn is_block_device(&self) -> bool {
         self.is_block_device
     }
 
-    /// The number of the device that it is, or that its file system lies on.
+    /// Number of the device itself, or of the device below its file system.
     pub(crate) fn device(&self) -> u64 {
         self.device
     }
 
-    /// The way that bytes take.
+    /// Path of the bytes.
     pub fn mode(&self) -> Mode {
         self.mode
     }
 
-    /// What offsets and sizes must be multiples of; 1 when it is read through
-    /// the kernel's cache.
+    /// Required alignment of offsets and sizes in bytes; 1 through the kernel page cache.
     pub fn alignment_bytes(&self) -> u32 {
         self.alignment_bytes
     }
 
-    /// What the kernel says of the device below; `None` where sysfs doesn't
-    /// show it (network and stacked file systems, tmpfs).
+    /// Limits of the device's request queue; `None` if sysfs does not show it (network and stacked
+    /// file systems, tmpfs).
     pub fn queue(&self) -> Option<&QueueLimits> {
         self.queue.get_or_init(|| QueueLimits::of_device(self.device)).as_ref()
     }
 
-    /// What it can do.
+    /// Capabilities of the target.
     ///
-    /// The largest request of a block device is the kernel's own for it
-    /// (`queue/max_sectors_kb`). Of a regular file it is 4 MiB: its extents may
-    /// lie anywhere, so only the kernel can cut along the device's limits.
+    /// The largest request of a block device is the kernel's limit (`queue/max_sectors_kb`). For a
+    /// regular file it is 4 MiB: its extents may lie anywhere, so only the kernel can split along
+    /// the device's limits.
     pub fn caps(&self) -> DeviceCaps {
         let request_bytes_max = match self.queue() {
             Some(queue) if self.is_block_device => {
@@ -404,7 +401,8 @@ impl Target {
         let depth = self.queue().map_or(DEPTH_UNKNOWN, |queue| queue.requests_max);
         let is_sector_aligned = self.alignment_bytes as u64 <= SECTOR_BYTES;
         DeviceCaps {
-            // Whole pages: the last one may reach past the end, and then comes short.
+            // Whole pages: a request for the last one may reach past the end and then completes
+            // short.
             sectors: self.bytes.div_ceil(PAGE_BYTES) * (PAGE_BYTES / SECTOR_BYTES),
             request_sectors_max: (whole_pages / SECTOR_BYTES) as u32,
             depth_max: depth.clamp(1, DEPTH_MAX),
@@ -426,7 +424,7 @@ impl AsRawFd for Target {
     }
 }
 
-/// Says whether it is a file or a block device.
+/// Returns the type of a regular file or block device; others are errors.
 fn kind_of(path: &Path, kind: FileType) -> Result<FileType, OpenError> {
     match kind {
         FileType::RegularFile | FileType::BlockDevice => Ok(kind),
@@ -435,23 +433,26 @@ fn kind_of(path: &Path, kind: FileType) -> Result<FileType, OpenError> {
     }
 }
 
-/// Opens what is to be read through the kernel's cache, and is mostly a file, by one system call, which waits neither for the other
-/// end of a pipe nor for somebody's lease. `None` where something else is wanted, or it can't be opened so.
+/// Opens a file for reading through the kernel page cache by one system call. `O_NONBLOCK` avoids
+/// waiting for the other end of a pipe or for a lease. `None` if the options need more, or if the
+/// open fails.
 ///
-/// `read(2)` of a file waits for its bytes however it was opened. What is transferred from by io_uring [must be told to](clear_nonblock).
+/// `read(2)` of a file waits for its bytes in any case. For io_uring the flag [must be
+/// cleared](clear_nonblock).
 fn opened_at_once(path: &Path, options: OpenOptions, creates: bool) -> Option<File> {
     let is_plain = options.direct == Direct::Late && !options.is_writable && !creates;
     let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
     is_plain.then(|| File::options().read(true).custom_flags(flags).open(path).ok()).flatten()
 }
 
-/// Takes back what [`opened_at_once`] was given: io_uring fails a transfer that would have to wait of what is open with `O_NONBLOCK`.
+/// Clears the `O_NONBLOCK` of [`opened_at_once`]: with it, io_uring fails transfers that would have
+/// to wait.
 fn clear_nonblock(file: &File) -> rustix::io::Result<()> {
-    // None of the flags that can be set is wanted any more.
+    // No settable flag is needed any more.
     rustix::fs::fcntl_setfl(file, OFlags::empty())
 }
 
-/// Opens the file; past the kernel's cache if that is wanted, and the file system can. True if so.
+/// Opens the file, with O_DIRECT if requested and supported; true in that case.
 fn open_file(path: &Path, options: OpenOptions, creates: bool) -> Result<(File, bool), OpenError> {
     let open = |flags: i32| {
         let mut open = File::options();
@@ -460,7 +461,7 @@ fn open_file(path: &Path, options: OpenOptions, creates: bool) -> Result<(File, 
     let opened = match options.direct {
         Direct::Never | Direct::Late => open(0).map(|file| (file, false)),
         Direct::Preferred | Direct::Required => match open(libc::O_DIRECT) {
-            // How a file system says that it has no direct I/O.
+            // Error of a file system without direct I/O.
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
                 open(0).map(|file| (file, false))
             }
@@ -470,14 +471,16 @@ fn open_file(path: &Path, options: OpenOptions, creates: bool) -> Result<(File, 
     opened.map_err(|error| OpenError::of(path, &error))
 }
 
-/// The alignment of direct I/O, where the kernel tells (`STATX_DIOALIGN`, Linux 6.1); 0: there is none.
+/// Alignment of direct I/O, if the kernel reports it (`STATX_DIOALIGN`, Linux 6.1); 0 without
+/// direct I/O.
 fn alignment_known(stat: &Statx) -> Option<u32> {
     let is_told = stat.stx_mask & StatxFlags::DIOALIGN.bits() != 0;
-    // Our memory is aligned to a page; memory may have to be aligned to more than the file.
+    // Our memory is page-aligned. The alignment of memory may be larger than the alignment of
+    // offsets.
     is_told.then(|| stat.stx_dio_offset_align.max(stat.stx_dio_mem_align))
 }
 
-/// The alignment that a file asks for that passes by the kernel's cache, at most a page.
+/// Alignment that direct I/O on the file needs, at most a page.
 fn alignment(file: &File, known: Option<u32>) -> Result<u32, BufferedBecause> {
     let bytes = match known.or_else(|| rustix::fs::ioctl_blksszget(file).ok()) {
         Some(bytes) => bytes,
@@ -491,7 +494,7 @@ fn alignment(file: &File, known: Option<u32>) -> Result<u32, BufferedBecause> {
     }
 }
 
-/// Tries direct I/O, on a file system that can't be asked whether it has it.
+/// Tries direct I/O, for file systems that do not report it.
 fn first_page_can_be_read(file: &File) -> bool {
     let Ok(mut memory) = RawMemory::new(PAGE_BYTES as usize) else { return false };
     rustix::io::pread(file, &mut memory[..], 0).is_ok()
@@ -503,7 +506,7 @@ mod tests {
 
     use super::*;
 
-    /// What waits for another thread there waits for ever: that thread isn't in the child.
+    /// A child that waited for a thread of the parent would wait for ever.
     #[test]
     fn a_child_opens_by_itself_what_its_parent_was_about_to() {
         let path = std::env::current_exe().expect("this program has a file");
@@ -523,7 +526,7 @@ mod tests {
         });
         begins.recv().unwrap();
         let mut status = -1;
-        // SAFETY: the child calls what is tested, and ends, by a signal if it must.
+        // SAFETY: the child runs the tested code and ends, by a signal if necessary.
         unsafe {
             let child = libc::fork();
             if child == 0 {

@@ -1,24 +1,23 @@
-//! The threads that this crate starts for itself.
+//! Threads started by this crate.
 
 use std::mem::MaybeUninit;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread::{Builder, JoinHandle};
 
-/// Starts a thread on which no signal handler of the program ever runs.
+/// Starts a thread that never runs a signal handler of the program.
 ///
-/// A signal for the process is delivered to any thread that doesn't block it. A handler may wait
-/// for what only this thread can give, such as a page of a mapping; and what it
-/// interrupts here is not the program's.
+/// A signal for the process goes to any thread that does not block it. A handler may wait for
+/// something that only this thread provides, such as a page of a mapping.
 ///
 /// # Errors
-/// The system gives no thread.
+/// The system provides no thread.
 pub(crate) fn spawn<T: Send + 'static>(
     name: &str,
     body: impl FnOnce() -> T + Send + 'static,
 ) -> std::io::Result<JoinHandle<T>> {
     let (mut all, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
-    // SAFETY: both sets are written before they are read. A thread begins with the mask
-    // of the one that starts it, so it never runs with another.
+    // SAFETY: both sets are written before they are read. A thread inherits the mask of its
+    // creator, so it never runs with another one.
     unsafe {
         libc::sigfillset(all.as_mut_ptr());
         libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
@@ -29,11 +28,11 @@ pub(crate) fn spawn<T: Send + 'static>(
     thread
 }
 
-/// Runs code of others on a thread that has nothing to do with it. Should it panic, the panic hook
-/// has reported that, and the thread goes on.
+/// Runs foreign code (wakers, subscribers) and stops its panics. The panic hook has reported the
+/// panic, and the thread continues.
 pub(crate) fn contain(act: impl FnOnce()) {
     if let Err(payload) = catch_unwind(AssertUnwindSafe(act)) {
-        // Its drop might panic as well.
+        // Dropping the payload might panic as well.
         std::mem::forget(payload);
     }
 }

@@ -1,10 +1,9 @@
-//! A pool of threads, each of which carries one transfer at a time with
-//! `preadv(2)` or `pwritev(2)`.
+//! Thread pool backend: each thread executes one transfer at a time with `preadv(2)` or
+//! `pwritev(2)`.
 //!
-//! It needs nothing that a sandbox forbids, and is the reference for the others.
-//! Its threads are started as they are needed. And who is going to wait for an
-//! answer anyway carries a transfer itself: a read that is alone costs what a
-//! plain call costs, and no thread is woken for it.
+//! It needs no system call that a sandbox forbids, and is the reference for the other backends.
+//! Threads start on demand. A thread that will wait for an answer anyway executes a transfer
+//! itself: a single read costs as much as a plain call and wakes no thread.
 
 use std::collections::VecDeque;
 use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
@@ -17,43 +16,46 @@ use readpath_core::request::Op;
 use crate::backend::{Backend, BackendError, KernelAnswer, Sleep, Sleeper, Transfer, carry};
 use crate::thread;
 
-/// More threads than this don't carry more: each is a sleeping system call.
+/// Largest number of threads. More do not raise the throughput: each is a sleeping system call.
 const THREADS_MAX: u32 = 64;
 
-/// A transfer of more pieces than this makes its list longer, once.
+/// Initial capacity of a segment list. Larger transfers grow it once.
 const PIECES: usize = 4;
 
-/// The thread backend.
+/// I/O backend over a thread pool.
 pub(crate) struct Threads {
     pool: Arc<Pool>,
 }
 
-/// What the owner and the workers share. Who holds it may hand in jobs, and carry them.
+/// State shared by the owner and the workers. Any holder may queue and execute jobs.
 pub(crate) struct Pool {
     state: Mutex<PoolState>,
-    /// There is a job, or the pool closes; the workers wait for it.
+    /// Signals a job, or the shutdown, to the workers.
     work: Condvar,
-    /// There is an answer; the owner waits for it.
+    /// Signals an answer to the owner.
     answered: Condvar,
-    /// How many jobs nobody has begun, to be looked at without the lock.
+    /// Number of jobs not begun, readable without the lock.
     jobs: AtomicU32,
+    /// Largest number of workers.
     workers_max: u32,
 }
 
 #[derive(Default)]
 struct PoolState {
     jobs: VecDeque<PoolJob>,
+    /// Answers that the owner has not taken.
     answers: Vec<KernelAnswer>,
-    /// Lists of pieces for the next jobs, so that none is allocated for a transfer.
+    /// Segment lists for reuse, to avoid an allocation per transfer.
     lists: Vec<Vec<libc::iovec>>,
-    /// Transfers queued whose answers have not been taken.
+    /// Number of queued transfers whose answers were not taken.
     unanswered: u32,
-    /// Somebody has called `wake`, and nobody has woken up by it yet.
+    /// True after `wake`, until a sleeper has woken up.
     is_woken: bool,
     is_closing: bool,
+    /// Eventfd to signal for each answer.
     bell: Option<OwnedFd>,
     workers: Vec<JoinHandle<()>>,
-    /// Workers that carry nothing, and will look for a job.
+    /// Number of idle workers.
     workers_free: u32,
 }
 
@@ -65,16 +67,15 @@ struct PoolJob {
     segments: Vec<libc::iovec>,
 }
 
-// SAFETY: the addresses in the lists are not looked at between jobs; for those in
-// jobs, as below.
+// SAFETY: the addresses in unused lists are never read; for jobs see below.
 unsafe impl Send for PoolState {}
 
-// SAFETY: the pieces of memory stay valid, and nobody else uses them, until
-// the job is answered (the contract of `Backend::queue`), on whatever thread.
+// SAFETY: the segments stay valid without other users until the job is answered (the contract of
+// `Backend::queue`), on any thread.
 unsafe impl Send for PoolJob {}
 
 impl Threads {
-    /// A pool for `depth` transfers at once.
+    /// Creates a pool for up to `depth` transfers, without threads.
     pub(crate) fn new(depth: u32) -> Threads {
         let room = depth as usize;
         let state = PoolState {
@@ -92,7 +93,8 @@ impl Threads {
         Threads { pool: Arc::new(pool) }
     }
 
-    /// The same with all that it will need there already, as far as the system gives it.
+    /// Like [`new`](Threads::new), with all threads and lists allocated, as far as the system
+    /// provides them.
     pub(crate) fn started(depth: u32) -> Threads {
         let threads = Threads::new(depth);
         let lists = (0..depth).map(|_| Vec::with_capacity(PIECES));
@@ -101,7 +103,7 @@ impl Threads {
         threads
     }
 
-    /// Has the eventfd `bell` written to whenever an answer comes.
+    /// Signals the eventfd `bell` for each answer.
     ///
     /// # Errors
     /// The process has no descriptor left.
@@ -113,12 +115,12 @@ impl Threads {
         Ok(())
     }
 
-    /// What others share of it.
+    /// The shared state.
     pub(crate) fn pool(&self) -> &Arc<Pool> {
         &self.pool
     }
 
-    /// Takes the answers that there are.
+    /// Takes all available answers.
     pub(crate) fn take_answers(&mut self, answers: &mut Vec<KernelAnswer>) {
         self.pool.lock().take_answers(answers);
     }
@@ -132,7 +134,7 @@ impl PoolState {
 }
 
 impl Pool {
-    /// Takes a job in. It begins when somebody hands over, or carries.
+    /// Queues a job, which begins with the next `hand_over` or `carry_one`.
     ///
     /// # Safety
     /// As for [`Backend::queue`].
@@ -146,7 +148,7 @@ impl Pool {
         self.jobs.fetch_add(1, Ordering::Release);
     }
 
-    /// Gives an answer to a transfer that is carried by nobody any more.
+    /// Adds an answer for a transfer that is not executed.
     pub(crate) fn give(&self, answer: KernelAnswer) {
         let mut state = self.lock();
         state.unanswered += 1;
@@ -157,12 +159,12 @@ impl Pool {
         !self.lock().answers.is_empty()
     }
 
-    /// Whether there are jobs that nobody has begun.
+    /// True if jobs wait to be begun.
     pub(crate) fn has_jobs(&self) -> bool {
         self.jobs.load(Ordering::Acquire) > 0
     }
 
-    /// Has workers begin what is queued. Where the system gives none, the caller does it.
+    /// Makes workers begin the queued jobs. Without workers the caller executes them.
     pub(crate) fn hand_over(self: &Arc<Pool>) {
         if self.has_jobs() && !self.call_workers(0) {
             while let Some((job, _)) = self.next_job() {
@@ -171,8 +173,8 @@ impl Pool {
         }
     }
 
-    /// Carries one job here and now, and has workers begin the others; nothing if there
-    /// is none. Otherwise says whether no answer lay there at the begin.
+    /// Executes one job on this thread and makes workers begin the others. `None` without a job;
+    /// otherwise true if there was no answer at the start.
     pub(crate) fn carry_one(self: &Arc<Pool>) -> Option<bool> {
         let (job, is_demand) = self.next_job()?;
         if self.has_jobs() {
@@ -182,8 +184,8 @@ impl Pool {
         Some(is_demand)
     }
 
-    /// Wakes or starts as many workers as there are jobs, or jobs `to_come`; false if there are no
-    /// workers at all.
+    /// Wakes or starts workers for all jobs, or for `to_come` future ones; false if there is no
+    /// worker at all.
     fn call_workers(self: &Arc<Pool>, to_come: u32) -> bool {
         let mut state = self.lock();
         while to_come.max(state.jobs.len() as u32) > state.workers_free
@@ -196,7 +198,7 @@ impl Pool {
                     state.workers.push(worker);
                     state.workers_free += 1;
                 }
-                // The system has no more: those that there are do it.
+                // The system provides no more threads; the existing ones do the work.
                 Err(_) => break,
             }
         }
@@ -204,22 +206,23 @@ impl Pool {
         !state.workers.is_empty()
     }
 
-    /// A job for the caller, and whether no answer lies there.
+    /// Takes a job for the caller, and whether there is no answer yet.
     fn next_job(&self) -> Option<(PoolJob, bool)> {
         let mut state = self.lock();
         let is_demand = state.answers.is_empty();
         Some((self.pop(&mut state)?, is_demand))
     }
 
+    /// Takes the oldest job from the queue.
     fn pop(&self, state: &mut PoolState) -> Option<PoolJob> {
         let job = state.jobs.pop_front()?;
         self.jobs.fetch_sub(1, Ordering::Release);
         Some(job)
     }
 
-    /// Carries a job, and gives its answer.
+    /// Executes a job and adds its answer.
     fn carry(&self, job: PoolJob) -> MutexGuard<'_, PoolState> {
-        // SAFETY: by the contract of `queue`, until the answer.
+        // SAFETY: valid until the answer, by the contract of `queue`.
         let raw = unsafe { carry(job.fd, job.op, job.offset, &job.segments) };
         let PoolJob { token, segments: mut list, .. } = job;
         list.clear();
@@ -229,16 +232,17 @@ impl Pool {
         state
     }
 
+    /// Adds an answer and wakes the owner.
     fn answer(&self, state: &mut PoolState, answer: KernelAnswer) {
         state.answers.push(answer);
         self.answered.notify_one();
         if let Some(bell) = &state.bell {
-            // It is full only if nobody has heard it for 2^64 answers.
+            // Full only after 2^64 unread answers.
             let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
         }
     }
 
-    /// The life of a worker: takes a job, carries it, answers; ends when the pool closes.
+    /// Main loop of a worker: takes jobs, executes and answers them; ends when the pool closes.
     fn work(&self) {
         let mut state = self.lock();
         loop {
@@ -259,7 +263,7 @@ impl Pool {
         self.state.lock().expect(POISON)
     }
 
-    /// Waits for the workers as long as `is_to_wait` and `sleep` say.
+    /// Waits for the workers while `is_to_wait` holds, as long as `sleep` allows.
     fn sleep(
         &self,
         sleep: Sleep,
@@ -311,7 +315,7 @@ impl Sleeper for ThreadsSleeper {
 
 impl Backend for Threads {
     unsafe fn queue(&mut self, transfer: Transfer<'_>) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's contract.
         unsafe { self.pool.queue(transfer) };
     }
 
@@ -327,7 +331,7 @@ impl Backend for Threads {
     fn cancel(&mut self, token: u64) {
         let pool = &self.pool;
         let mut state = pool.lock();
-        // What a worker has begun can't be withdrawn.
+        // A job that a worker has begun cannot be cancelled.
         let index = state.jobs.iter().position(|job| job.token == token);
         if index.and_then(|index| state.jobs.remove(index)).is_some() {
             pool.jobs.fetch_sub(1, Ordering::Release);
@@ -359,7 +363,7 @@ impl Drop for Threads {
         drop(state);
         self.pool.work.notify_all();
         for worker in workers {
-            // A worker that panicked is past touching memory; there is nothing to add.
+            // A worker that panicked no longer accesses memory; the error adds nothing.
             let _ = worker.join();
         }
     }

@@ -1,14 +1,14 @@
-//! Transfers in flight: each is carried to its end, however often the kernel
-//! stops in the middle, and then reported once.
+//! Transfers in flight: each is continued after early stops of the kernel until it ends, and then
+//! reported once.
 //!
-//! A transfer lives in a slot from its start until it is reported. It is named by its request everywhere, and
-//! so is the backend's token. There are as many slots as transfers may be in flight, however many requests have
-//! names. Invariants:
+//! A transfer occupies a slot from its start until its report. Its request id identifies it
+//! everywhere and is also the backend's token. The number of slots is the depth, however many ids
+//! requests have. Invariants:
 //!
-//! 1. A slot that is taken has exactly one transfer with the backend.
-//! 2. Its segments describe the memory that is still to be moved.
-//! 3. A transfer that was withdrawn is not continued: it ends as `Cancelled`,
-//!    unless the kernel had finished it by then.
+//! 1. An occupied slot has exactly one transfer with the backend.
+//! 2. Its segments describe the memory still to be moved.
+//! 3. A cancelled transfer is not continued: it ends as `Cancelled`, unless the kernel had finished
+//!    it before.
 
 use std::collections::VecDeque;
 use std::os::fd::RawFd;
@@ -21,9 +21,10 @@ use crate::clock::Clock;
 use crate::outcome::{AGAIN_MAX, AnsweredTransfer, Verdict, verdict};
 use crate::target::{KeptOpen, Mode, Target};
 
-/// An open file, and what there is to know of it to judge an answer.
+/// An open file with the data needed to judge an answer.
 ///
-/// Keeps the file open: threads name it by its number, which the next file to be opened would get.
+/// Keeps the file open: backends refer to it by descriptor number, which the next opened file would
+/// reuse.
 #[derive(Clone, Debug)]
 pub(crate) struct TransferFile {
     fd: RawFd,
@@ -34,7 +35,7 @@ pub(crate) struct TransferFile {
 }
 
 impl TransferFile {
-    /// The place for transfers on `target`, which they keep open until they have ended.
+    /// Describes `target`, which stays open until its transfers have ended.
     pub(crate) fn of(target: &Target) -> TransferFile {
         TransferFile {
             fd: target.transfer_fd(),
@@ -45,7 +46,6 @@ impl TransferFile {
         }
     }
 
-    /// Notes the length that the file has now.
     pub(crate) fn set_bytes(&mut self, file_bytes: u64) {
         self.file_bytes = file_bytes;
     }
@@ -54,38 +54,37 @@ impl TransferFile {
 /// Arguments of [`Transfers::start`].
 #[derive(Clone, Debug)]
 pub(crate) struct TransferStart {
-    /// The name under which the end is reported; no other transfer in flight has it.
+    /// Id for the report; unique among transfers in flight.
     pub id: RequestId,
-    /// On which file.
     pub place: TransferFile,
-    /// The direction.
     pub op: Op,
-    /// The first byte in the file.
+    /// Offset of the first byte in the file.
     pub offset: u64,
-    /// How many bytes; as many as the segments hold.
+    /// Number of bytes; equal to the total of the segments.
     pub bytes: u64,
 }
 
-/// A transfer as far as it has come: what the kernel is to be asked for next, and what its answers
-/// have come to.
+/// State of a transfer: the next request to the kernel, and the results so far.
 #[derive(Debug)]
 pub(crate) struct Progress {
     fd: RawFd,
-    /// The file of `fd`, from the start of the transfer to its end.
+    /// Keeps `fd` open from the start of the transfer to its end.
     open: Option<KeptOpen>,
     is_direct: bool,
+    /// The transfer and the kernel's answers so far.
     asked: AnsweredTransfer,
-    /// The memory that is still to be moved, in the order of the file.
+    /// Memory still to be moved, in file order.
     segments: Vec<libc::iovec>,
+    /// True after a cancellation.
     is_withdrawn: bool,
 }
 
-// SAFETY: the addresses in the segments are for the kernel alone; that they are
-// valid until the transfer ends is its starter's promise, on whatever thread.
+// SAFETY: the addresses in the segments are for the kernel alone. The starter guarantees their
+// validity until the transfer ends, on any thread.
 unsafe impl Send for Progress {}
 
 impl Progress {
-    /// Nothing is asked for.
+    /// State of an unused slot.
     fn idle() -> Progress {
         let asked = AnsweredTransfer {
             op: Op::Read,
@@ -96,18 +95,19 @@ impl Progress {
             file_bytes: 0,
             alignment_bytes: 1,
         };
-        // Room for the pieces of most, so that it is not asked for later.
+        // Enough for most transfers, to avoid a later allocation.
         let segments = Vec::with_capacity(4);
         Progress { fd: -1, open: None, is_direct: false, asked, segments, is_withdrawn: false }
     }
 
-    /// At its begin, over the memory of `segments`.
+    /// Starts a transfer over the memory of `segments`.
     pub(crate) fn begun(start: TransferStart, segments: Vec<libc::iovec>) -> Progress {
         let mut progress = Progress { segments, ..Progress::idle() };
         progress.begin(start);
         progress
     }
 
+    /// Resets the state for a new transfer; `segments` must already describe its memory.
     fn begin(&mut self, start: TransferStart) {
         debug_assert_eq!(
             self.segments.iter().map(|segment| segment.iov_len as u64).sum::<u64>(),
@@ -128,7 +128,7 @@ impl Progress {
         };
     }
 
-    /// What is to be asked for under the name `token`.
+    /// The next request to the kernel, identified by `token`.
     fn next(&self, token: u64) -> Transfer<'_> {
         Transfer {
             token,
@@ -140,13 +140,12 @@ impl Progress {
         }
     }
 
-    /// Takes the kernel's answer in; gives how the transfer has ended, or nothing while there is more to
-    /// be asked for.
+    /// Processes an answer of the kernel. Returns the outcome, or `None` if another request must
+    /// follow.
     fn answered(&mut self, raw: i32) -> Option<Outcome> {
         match verdict(raw, &self.asked) {
-            // A thread that ends while a request of its own waits for a worker
-            // of the kernel takes it along; whoever is here now asks again.
-            // A device that answers so itself is not asked for ever.
+            // A thread that exits takes its requests that wait for a kernel worker with it: repeat
+            // such a request. Limited, for a device that itself answers so.
             Verdict::Over(Outcome::Failed(DeviceError::Cancelled))
                 if !self.is_withdrawn && self.asked.agains < AGAIN_MAX =>
             {
@@ -170,14 +169,14 @@ impl Progress {
         }
     }
 
-    /// Carries it to its end on the calling thread.
+    /// Executes it to its end on the calling thread.
     ///
     /// # Safety
-    /// As [`Transfers::start`], for as long as this lasts.
+    /// As [`Transfers::start`], for the duration of the call.
     pub(crate) unsafe fn carry(&mut self) -> Outcome {
         loop {
             let Transfer { fd, op, offset, segments, .. } = self.next(0);
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller's contract.
             let raw = unsafe { carry(fd, op, offset, segments) };
             if let Some(outcome) = self.answered(raw) {
                 return outcome;
@@ -185,52 +184,52 @@ impl Progress {
         }
     }
 
-    /// The list of its memory, for its room.
+    /// Returns the segment list for reuse.
     pub(crate) fn into_segments(self) -> Vec<libc::iovec> {
         self.segments
     }
 }
 
-/// A transfer that has ended, with what was kept for it.
+/// A transfer that has ended, with the value kept for it.
 #[derive(Debug)]
 pub(crate) struct EndedTransfer<K> {
-    /// The end, for the core.
     pub completion: Completion,
-    /// The direction.
     pub op: Op,
-    /// How many bytes were moved; 0 if it failed.
+    /// Number of bytes moved; 0 after a failure.
     pub bytes: u64,
-    /// What was given to `start`, back to its owner.
+    /// Value given to `start`.
     pub kept: K,
 }
 
-/// All transfers in flight; `K` is what is kept for each until it ends.
+/// All transfers in flight; `K` is the value kept for each until it ends.
 pub(crate) struct Transfers<K> {
     // Dropped before the slots, whose segments the kernel may refer to.
     backend: Box<dyn Backend>,
     slots: Vec<TransferSlot<K>>,
-    /// Those that are not taken.
+    /// Indices of free slots.
     free: Vec<u32>,
-    /// The slot of each request that is in flight, by its name; grows where names go beyond the depth.
+    /// Slot of each request in flight, by its id; grows if ids exceed the depth.
     slot_of: Vec<u32>,
+    /// Scratch list of answers, kept for its capacity.
     answers: Vec<KernelAnswer>,
+    /// Ended transfers that were not taken by `next_ended`.
     ended: VecDeque<EndedTransfer<K>>,
     clock: Clock,
-    /// No answer was there that has not been taken in.
+    /// Time of the last check for answers: all earlier answers were taken.
     looked: Time,
-    /// A transfer has been queued again since this was last cleared.
+    /// True if a transfer was queued again since the last reset.
     is_again: bool,
 }
 
 struct TransferSlot<K> {
     id: RequestId,
     progress: Progress,
-    /// Present while the slot is taken.
+    /// Present while the slot is occupied.
     kept: Option<K>,
 }
 
 impl<K> Transfers<K> {
-    /// Room for `depth` transfers at once, carried by `backend`.
+    /// Creates slots for `depth` transfers over `backend`.
     pub(crate) fn over(backend: Box<dyn Backend>, depth: u32, clock: Clock) -> Transfers<K> {
         let slot = |_| TransferSlot { id: RequestId(0), progress: Progress::idle(), kept: None };
         Transfers {
@@ -246,30 +245,30 @@ impl<K> Transfers<K> {
         }
     }
 
-    /// Why what carries them is no longer what was built.
+    /// Reason if the backend was replaced since it was built.
     pub(crate) fn refused(&self) -> Option<BackendError> {
         self.backend.refused()
     }
 
-    /// How many transfers are in flight.
+    /// Number of transfers in flight.
     pub(crate) fn in_flight(&self) -> u32 {
         (self.slots.len() - self.free.len()) as u32
     }
 
-    /// How many more can be started.
+    /// Number of further transfers that can start.
     pub(crate) fn room(&self) -> u32 {
         self.free.len() as u32
     }
 
-    /// Starts a transfer; `describe` fills in the memory, in the order of the file.
+    /// Starts a transfer; `describe` fills in its segments, in file order.
     ///
     /// # Safety
-    /// The memory stays valid, and is used by nobody else (for a write: changed
-    /// by nobody), until the transfer has come out of `next_ended`, or `self`
-    /// has been dropped. The transfer itself keeps the file open as long.
+    /// The memory stays valid until the transfer comes out of `next_ended` or `self` is dropped.
+    /// Until then no other code uses it (for a write: changes it). The transfer itself keeps the
+    /// file open.
     ///
     /// # Panics
-    /// As many transfers as there is room for are in flight.
+    /// The maximum of transfers is in flight.
     pub(crate) unsafe fn start(
         &mut self,
         start: TransferStart,
@@ -292,7 +291,7 @@ impl<K> Transfers<K> {
         self.queue(id);
     }
 
-    /// Withdraws a transfer if the kernel lets it; it is reported all the same.
+    /// Cancels a transfer if the kernel allows it; it is reported in any case.
     pub(crate) fn cancel(&mut self, id: RequestId) {
         let Some(&index) = self.slot_of.get(id.0 as usize) else { return };
         let slot = &mut self.slots[index as usize];
@@ -302,9 +301,8 @@ impl<K> Transfers<K> {
         }
     }
 
-    /// Hands over what was started and takes in what has ended; sleeps until
-    /// something has, or until `deadline`. Comes back at once when something
-    /// waits in `next_ended`, or nothing is in flight.
+    /// Submits started transfers and processes answers. Sleeps until a transfer ends or until
+    /// `deadline`. Returns at once if `next_ended` has a result or no transfer is in flight.
     pub(crate) fn wait(&mut self, deadline: Option<Time>) -> Result<(), BackendError> {
         let sleep = match deadline {
             _ if !self.ended.is_empty() => Sleep::Never,
@@ -314,31 +312,32 @@ impl<K> Transfers<K> {
         self.exchange(sleep)
     }
 
-    /// The next transfer that has ended, among those taken in.
+    /// Next transfer that has ended, among the processed ones.
     pub(crate) fn next_ended(&mut self) -> Option<EndedTransfer<K>> {
         self.ended.pop_front()
     }
 
-    /// Withdraws everything in flight and waits until all of it has ended.
+    /// Cancels all transfers in flight and waits until they have ended.
     pub(crate) fn drain(&mut self) {
         for index in 0..self.slots.len() {
             self.cancel(self.slots[index].id);
         }
         while self.in_flight() > 0 {
-            // On an error nothing more will end.
+            // After an error no further transfer ends.
             if self.exchange(Sleep::UntilAnswered).is_err() {
                 return;
             }
         }
     }
 
-    /// The owner has slept for answers until now: each that is there has just come.
+    /// Records that the owner has slept for answers until now: all answers found next have just
+    /// arrived.
     pub(crate) fn watched(&mut self) {
         self.looked = self.clock.now();
     }
 
-    /// Hands over what was started, and takes in what has ended. What is to be asked again is handed over too: its owner
-    /// may sleep elsewhere from here on.
+    /// Submits started transfers and processes answers. Repeated requests are submitted too,
+    /// because the owner may sleep elsewhere from now on.
     pub(crate) fn exchange(&mut self, sleep: Sleep) -> Result<(), BackendError> {
         let is_demand = sleep != Sleep::Never && !self.backend.has_answers();
         self.is_again = false;
@@ -349,8 +348,7 @@ impl<K> Transfers<K> {
         Ok(())
     }
 
-    /// Takes in what has ended, without a system call. True if something of it is to be asked again, and
-    /// waits to be handed over.
+    /// Processes answers without a system call. True if repeated requests must be submitted.
     pub(crate) fn collect(&mut self) -> Result<bool, BackendError> {
         self.is_again = false;
         let mut has_queued = false;
@@ -361,6 +359,8 @@ impl<K> Transfers<K> {
         Ok(has_queued || self.is_again)
     }
 
+    /// Takes answers from the backend and processes them. An awaited answer has just arrived;
+    /// others arrived after the last check.
     fn take_in(
         &mut self,
         is_demand: bool,
@@ -378,6 +378,7 @@ impl<K> Transfers<K> {
         result
     }
 
+    /// Completes the answered transfer, or queues its next request.
     fn handle_answer(&mut self, now: Time, not_before: Time, answer: KernelAnswer) {
         let id = RequestId(answer.token as u32);
         let index = self.slot_of[id.0 as usize];
@@ -399,13 +400,12 @@ impl<K> Transfers<K> {
         self.free.push(index);
     }
 
-    /// Gives what is still to be moved of a transfer to the backend.
+    /// Passes the rest of a transfer to the backend.
     fn queue(&mut self, id: RequestId) {
         let index = self.slot_of[id.0 as usize];
         let transfer = self.slots[index as usize].progress.next(id.0.into());
-        // SAFETY: the memory is valid until the transfer ends (the contract of
-        // `start`), the slot keeps the file open as long, and the segments belong to the
-        // slot and don't move until then.
+        // SAFETY: the memory is valid until the transfer ends (the contract of `start`). The slot
+        // keeps the file open as long, and its segments do not move until then.
         unsafe { self.backend.queue(transfer) };
     }
 }
@@ -414,14 +414,14 @@ impl<K> Drop for Transfers<K> {
     fn drop(&mut self) {
         self.drain();
         if self.in_flight() > 0 {
-            // The backend can't find out when the kernel is done with them: what is
-            // kept for them stays for good.
+            // The backend cannot find out when the kernel has finished with them: leak the kept
+            // values.
             std::mem::forget(std::mem::take(&mut self.slots));
         }
     }
 }
 
-/// Takes the first `bytes` bytes off a list of pieces.
+/// Removes the first `bytes` bytes from a segment list.
 fn skip(segments: &mut Vec<libc::iovec>, bytes: usize) {
     let mut left = bytes;
     let whole = segments.iter().take_while(|segment| {
@@ -445,8 +445,7 @@ mod tests {
     use super::*;
     use crate::target::{Direct, OpenOptions};
 
-    /// A backend that gives prepared answers, one for each transfer that is
-    /// queued, and writes down what it was asked.
+    /// A backend with prepared answers, one for each queued transfer. It records its requests.
     struct Scripted {
         raws: VecDeque<i32>,
         asked: Arc<Mutex<Vec<(u64, u64)>>>,
@@ -477,8 +476,8 @@ mod tests {
     const AGAIN: i32 = -11; // EAGAIN
     const IO_ERROR: i32 = -5; // EIO
 
-    /// Reads 16 KiB at 4 KiB with a backend that answers `raws`; gives the
-    /// outcome, and the offsets and sizes that the backend was asked for.
+    /// Reads 16 KiB at 4 KiB with a backend that answers `raws`. Returns the outcome, and the
+    /// offsets and sizes of the backend's requests.
     fn read(raws: &[i32], is_withdrawn: bool) -> (Outcome, u64, Vec<(u64, u64)>) {
         let path = std::env::current_exe().expect("this program has a file");
         let options = OpenOptions { direct: Direct::Never, is_writable: false };
@@ -491,7 +490,7 @@ mod tests {
         let place = TransferFile::of(&target);
         let start =
             TransferStart { id: RequestId(9), place, op: Op::Read, offset: 4_096, bytes: 16_384 };
-        // SAFETY: the scripted backend touches no memory.
+        // SAFETY: the scripted backend accesses no memory.
         unsafe { transfers.start(start, (), |(), list| *list = pieces(&[4_096, 12_288])) };
         assert_eq!((transfers.in_flight(), transfers.room()), (1, 0));
         if is_withdrawn {
@@ -509,8 +508,8 @@ mod tests {
         (ended.completion.outcome, ended.bytes, asked)
     }
 
-    /// A read that is answered at once, and looked for 2 ms later; gives what is known of when, with the
-    /// time of the last look before and of the one that found it.
+    /// A read that is answered at once and found 2 ms later. Returns its completion, with the times
+    /// of the last check before it and of the check that found it.
     fn looked_at(sleep: Sleep) -> (Time, Completion, Time) {
         let path = std::env::current_exe().expect("this program has a file");
         let options = OpenOptions { direct: Direct::Never, is_writable: false };
@@ -524,7 +523,7 @@ mod tests {
             TransferStart { id: RequestId(9), place, op: Op::Read, offset: 0, bytes: 16_384 };
         transfers.watched();
         let before = clock.now();
-        // SAFETY: the scripted backend touches no memory.
+        // SAFETY: the scripted backend accesses no memory.
         unsafe { transfers.start(start, (), |(), list| *list = pieces(&[16_384])) };
         std::thread::sleep(std::time::Duration::from_millis(2));
         transfers.exchange(sleep).unwrap();
@@ -566,7 +565,7 @@ mod tests {
         const CANCELLED: i32 = -125; // ECANCELED
         let (outcome, _, asked) = read(&[CANCELLED, 16_384], false);
         assert_eq!((outcome, asked.len()), (Outcome::Done, 2));
-        // A device that always answers so is believed in the end: 1 and 64 times more.
+        // A device that always answers so is believed after 1 + 64 requests.
         let (outcome, _, asked) = read(&[CANCELLED; 65], false);
         assert_eq!((outcome, asked.len()), (Outcome::Failed(DeviceError::Cancelled), 65));
         let (outcome, _, asked) = read(&[CANCELLED], true);

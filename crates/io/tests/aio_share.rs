@@ -1,11 +1,11 @@
-//! AIO requests are few in a system: a program with many paths leaves most of them to others.
+//! AIO requests are scarce in a system: a program with many paths leaves most of them to others.
 
 mod support;
 
 use readpath::{BackendError, BackendKind, ReadPath};
 use support::TempFile;
 
-/// Number of AIO requests, by name of the file of `/proc/sys/fs`.
+/// Number in a file of `/proc/sys/fs`.
 fn number(name: &str) -> Option<u64> {
     std::fs::read_to_string(format!("/proc/sys/fs/{name}")).ok()?.trim().parse().ok()
 }
@@ -23,7 +23,7 @@ fn many_paths_leave_the_systems_aio_requests_to_others() {
     let build = || ReadPath::builder().memory(1 << 20).kernel_cache(false).build().unwrap();
     let paths: Vec<ReadPath> = (0..512).map(|_| build()).collect();
     let after = number("aio-nr").unwrap();
-    // Tests beside this one, and other programs, take and give back some meanwhile.
+    // Concurrent tests and other programs take and return some meanwhile.
     assert!(after - before.min(after) <= most / 4, "{before}, then {after} of {most}");
     for path in [&paths[0], &paths[200], &paths[511]] {
         let mut all = vec![0; 1 << 20];
@@ -34,7 +34,7 @@ fn many_paths_leave_the_systems_aio_requests_to_others() {
     assert_eq!(last.kind, BackendKind::Threads);
     let because = last.because.unwrap();
     assert!(matches!(because, BackendError::AioShare { .. }), "{because}");
-    // By name it is to be had still; and what is given back is there for the next path.
+    // AIO by name is still available, and returned requests are available to the next path.
     let named = ReadPath::builder().memory(1 << 20).backend(BackendKind::Aio).build().unwrap();
     assert_eq!(named.stats().backend.unwrap().kind, BackendKind::Aio);
     drop(paths);

@@ -1,5 +1,5 @@
-//! Files that another process writes to, truncates and makes longer while they are read: what
-//! [`Coherence`] promises.
+//! Files that another process overwrites, truncates and extends while they are read, for each
+//! option of [`Coherence`].
 
 mod support;
 
@@ -19,15 +19,15 @@ fn path(coherence: Coherence) -> ReadPath {
     ReadPath::builder().kernel_cache(false).readahead("none").coherence(coherence).build().unwrap()
 }
 
-/// A file whose every byte is `byte`.
+/// A file filled with `byte`.
 fn filled(byte: u8) -> TempFile {
     let temp = TempFile::new(0);
     std::fs::write(&temp.path, vec![byte; PAGES * PAGE]).unwrap();
     temp
 }
 
-/// Has another process do something to the file, and waits for its end. Before that, the clock that
-/// files are stamped with goes on.
+/// Runs `act` on the file in another process. First waits until the clock of file time stamps has
+/// advanced.
 fn by_another(name: &Path, act: impl Fn(&std::fs::File)) {
     std::thread::sleep(Duration::from_millis(25));
     let written = std::fs::File::options().write(true).open(name).unwrap();
@@ -38,7 +38,7 @@ fn by_another(name: &Path, act: impl Fn(&std::fs::File)) {
     assert_eq!(child.code(), 0);
 }
 
-/// The first bytes of what is read in each way there is, at `offset`.
+/// First byte at `offset`, by every kind of read.
 fn bytes_in_every_way(path: &ReadPath, file: &File, offset: u64) -> Vec<u8> {
     use std::io::{BufRead, IoSliceMut, Read, Seek, SeekFrom};
     let mut byte = [0];
@@ -86,7 +86,7 @@ fn each_read_sees_what_was_written_truncated_and_added_before_it() {
     assert!(file.stats().bytes > 4 * (PAGES * PAGE) as u64, "what every state has read");
 }
 
-/// A writer that never rests: each read has at least the version that was told before it.
+/// A continuous writer: each read returns at least the version published before it.
 #[test]
 fn no_read_is_behind_a_writer_that_never_rests() {
     let temp = filled(0);
@@ -97,7 +97,7 @@ fn no_read_is_behind_a_writer_that_never_rests() {
         for version in 1..=400u64 {
             written.write_all_at(&version.to_le_bytes().repeat(PAGES * PAGE / 8), 0).unwrap();
             told.word().store(version, Ordering::Release);
-            // A tick of the clock that files are stamped with is 1 to 10 ms.
+            // The clock of file time stamps has a tick of 1 to 10 ms.
             std::thread::sleep(Duration::from_micros(version * 37 % 5_000));
         }
         true
@@ -121,7 +121,7 @@ fn no_read_is_behind_a_writer_that_never_rests() {
     assert_eq!(writer.code(), 0);
 }
 
-/// What was cached is given as it was; a read that misses a page gives no byte of it.
+/// A hit returns cached bytes; a read that misses a page returns no byte older than the change.
 #[test]
 fn a_read_that_misses_has_nothing_of_before_the_change() {
     let temp = filled(1);
@@ -137,7 +137,7 @@ fn a_read_that_misses_has_nothing_of_before_the_change() {
     assert_eq!(one, [2; PAGE]);
 }
 
-/// The default, as it is documented: what was cached as it was, the rest as it is.
+/// The documented default: cached bytes stay as they were, other bytes are as they are.
 #[test]
 fn without_the_option_a_handle_has_what_it_cached_until_it_is_revalidated() {
     let temp = filled(1);
@@ -156,11 +156,11 @@ fn without_the_option_a_handle_has_what_it_cached_until_it_is_revalidated() {
     assert_eq!(byte, [2]);
 }
 
-/// Looking costs nothing of what was cached, as long as nothing changes.
+/// Checks cost no cached page as long as the file does not change.
 #[test]
 fn what_has_not_changed_is_read_from_the_device_once() {
     let temp = filled(1);
-    // What the kernel's cache holds would be taken from there.
+    // Resident pages would be read from the kernel page cache.
     readpath_peers::cold::drop_pages(&temp.path).unwrap();
     std::thread::sleep(Duration::from_millis(2_100));
     for coherence in [Coherence::EachMiss, Coherence::EachRead] {
@@ -174,14 +174,14 @@ fn what_has_not_changed_is_read_from_the_device_once() {
     }
 }
 
-/// A state of the file that nobody can read any more takes no memory from the one that is read: there is room for one of
-/// them and an eighth, and nothing has to leave.
+/// Pages of an unreachable version give way to the present one: there is room for one version and
+/// an eighth, and no eviction is needed.
 #[test]
 fn what_was_cached_of_an_older_state_makes_room() {
     const CACHED: usize = 256;
     let temp = TempFile::new(0);
     std::fs::write(&temp.path, vec![1; CACHED * PAGE]).unwrap();
-    // The state in which it is opened is read: of a file that was just written it would not be known.
+    // The version at opening is read. It would not be recognised for a file written just now.
     std::thread::sleep(Duration::from_millis(2_100));
     let path = ReadPath::builder()
         .kernel_cache(false)
@@ -204,10 +204,10 @@ fn what_was_cached_of_an_older_state_makes_room() {
     assert_eq!(file.stats().bytes, (3 * CACHED * PAGE) as u64, "of each state its own");
 }
 
-/// A word that this process and its children share.
+/// A word shared by this process and its children.
 struct Shared(*mut AtomicU64);
 
-// SAFETY: an atomic word in a mapping that lives as long as this.
+// SAFETY: an atomic word in a mapping that lives as long as this value.
 unsafe impl Sync for Shared {}
 
 impl Shared {
@@ -221,7 +221,7 @@ impl Shared {
     }
 
     fn word(&self) -> &AtomicU64 {
-        // SAFETY: mapped, aligned, and zero at first.
+        // SAFETY: mapped, aligned, and initially zero.
         unsafe { &*self.0 }
     }
 }

@@ -1,5 +1,5 @@
-//! Many readers of one path at once: threads, tasks, both; dropped futures, and
-//! the end with reads under way.
+//! Concurrent readers of one path: threads, tasks and both; dropped futures, and shutdown with
+//! reads in flight.
 
 mod support;
 
@@ -33,8 +33,8 @@ fn expected(content: &[u8], offset: u64, bytes: usize) -> &[u8] {
     &content[start..(start + bytes).min(content.len())]
 }
 
-/// Threads that read, hold, drop and batch, beside one that awaits: on one file,
-/// with little memory and with enough.
+/// Threads read, pin, invalidate, batch and await the same file, with little and with enough
+/// memory.
 #[test]
 fn every_byte_is_the_files_for_many_readers_at_once() {
     let temp = TempFile::new(FILE_BYTES);
@@ -95,7 +95,7 @@ fn reader(path: &ReadPath, file: &File, content: &[u8], rounds: u32, thread: u64
     }
 }
 
-/// An executor of a few lines: a task that was woken is polled again.
+/// Minimal executor: a woken task is polled again.
 struct Bell(AtomicU32);
 
 impl Wake for Bell {
@@ -129,7 +129,7 @@ fn futures_are_woken_once_they_can_go_on_and_may_be_dropped_at_any_time() {
                     future.as_mut().unwrap().as_mut().poll(&mut Context::from_waker(&waker));
                 assert!(first.is_pending());
             }
-            // Every third is dropped under way.
+            // Every third future is dropped in flight.
             for future in futures.iter_mut().step_by(3) {
                 *future = None;
                 left -= 1;
@@ -181,7 +181,7 @@ fn the_end_comes_with_reads_under_way() {
             drop((file.clone(), batch, path, file));
         }
     }
-    // The drivers have ended, and with them their threads.
+    // The driver threads end.
     let is_driver = |task: std::fs::DirEntry| {
         std::fs::read_to_string(task.path().join("comm"))
             .is_ok_and(|name| name.trim() == "readpath-react")
@@ -193,7 +193,7 @@ fn the_end_comes_with_reads_under_way() {
     }
 }
 
-/// A thread that ends takes nothing along that others wait for.
+/// Reads started by a thread complete after that thread has exited.
 #[test]
 fn what_a_thread_started_is_read_though_it_ends() {
     let temp = TempFile::new(FILE_BYTES);

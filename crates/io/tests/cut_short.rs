@@ -1,5 +1,5 @@
-//! A read that meets a truncation reports it, and leaves no old page behind: afterwards each byte is
-//! the one that the file has.
+//! A read that meets a truncation reports an error and leaves no old page in the cache: later reads
+//! return the file's present bytes.
 
 mod support;
 
@@ -13,7 +13,7 @@ use support::TempFile;
 const PAGE: usize = 4096;
 const PAGES: usize = 64;
 
-/// Gives the file one byte, over and over.
+/// Fills the file with one byte value.
 fn rewrite(temp: &TempFile, byte: u8) {
     let file = std::fs::File::options().write(true).open(&temp.path).unwrap();
     file.write_all_at(&vec![byte; PAGES * PAGE], 0).unwrap();
@@ -24,7 +24,7 @@ fn cut(temp: &TempFile, pages: usize) {
     file.set_len((pages * PAGE) as u64).unwrap();
 }
 
-/// The first byte of each page, by single reads, by one read and by guards.
+/// First byte of each page, by single reads, by one read and by guards.
 fn first_bytes(file: &File) -> [Vec<u8>; 3] {
     let mut all = vec![0; PAGES * PAGE];
     file.read_exact_at(&mut all, 0).unwrap();
@@ -43,7 +43,7 @@ fn first_bytes(file: &File) -> [Vec<u8>; 3] {
 
 type Way = fn(&ReadPath, &File);
 
-/// Reads that meet the cut in each of the ways that a file can be read.
+/// Reads that meet the truncation, by every kind of read.
 const WAYS: [(&str, Way); 6] = [
     ("read_at", |_, file| {
         file.read_exact_at(&mut vec![0; PAGES * PAGE], 0).unwrap_err();
@@ -99,7 +99,7 @@ fn pages_brought_in_by_a_read_that_met_a_cut_go_when_it_ends() {
             read(&path, &file);
             for byte in [7, 8] {
                 rewrite(&temp, byte);
-                // A read that was given up may be on its way still.
+                // An abandoned read may still be in flight.
                 let is_fresh = || first_bytes(&file).iter().flatten().all(|&found| found == byte);
                 let found = (0..200).any(|_| {
                     let is_fresh = is_fresh();
@@ -114,7 +114,7 @@ fn pages_brought_in_by_a_read_that_met_a_cut_go_when_it_ends() {
     }
 }
 
-/// Two threads read while the file is cut and made whole again; in the end all of it is new.
+/// Concurrent reads while the file is truncated and restored; at the end all bytes are new.
 #[test]
 fn reads_side_by_side_that_meet_cuts_leave_nothing_old() {
     let temp = TempFile::new(0);

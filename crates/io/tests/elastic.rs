@@ -1,5 +1,5 @@
-//! Memory that goes by what there is: a second pass is read from it, a control group is never exceeded, and what
-//! others need is given back.
+//! Elastic memory: a second pass hits the cache, a control group is never exceeded, and memory that
+//! others need is returned.
 
 mod support;
 
@@ -13,7 +13,7 @@ use support::child::Child;
 
 const MIB: u64 = 1 << 20;
 
-/// A file of zeros that takes no room on its device, and of which the kernel's cache has nothing.
+/// A file of zeros without blocks on its device and without pages in the kernel page cache.
 fn sparse(bytes: u64) -> TempFile {
     let temp = TempFile::new(0);
     StdFile::options().write(true).open(&temp.path).unwrap().set_len(bytes).unwrap();
@@ -27,7 +27,8 @@ fn read_whole(file: &File) {
     }
 }
 
-/// Runs `act` in a child, in a group of `bytes` of memory; skipped, and said, where there can be none.
+/// Runs `act` in a child in a control group of `bytes` of memory. Prints a skip message if there
+/// can be none.
 fn in_group(bytes: u64, act: impl Fn() -> bool) {
     let (group, _) = match MemoryGroup::new(bytes) {
         Ok(made) => made,
@@ -47,7 +48,7 @@ fn what_is_read_again_and_fits_into_free_memory_stays_there() {
     let path = ReadPath::builder().kernel_cache(false).build().unwrap();
     assert_eq!(path.stats().used_memory_bytes, 0);
     let file = path.open(&temp.path).unwrap();
-    // What comes by once has no more than 256 MiB, and what is read anew as much as it needs.
+    // Bytes read once get at most 256 MiB; repeated reads get as much as they need.
     read_whole(&file);
     let first = path.stats();
     assert_eq!(first.device_bytes, 400 * MIB);
@@ -75,7 +76,7 @@ fn memory_that_is_named_is_kept_to() {
     assert_eq!((stats.memory_bytes, stats.used_memory_bytes), (32 * MIB, 32 * MIB));
 }
 
-/// The whole file, four times, in a group of two thirds of it.
+/// Reads the whole file four times in a group of two thirds of its size.
 #[test]
 fn a_group_that_is_smaller_than_the_file_is_never_exceeded() {
     let temp = sparse(300 * MIB);
@@ -89,7 +90,7 @@ fn a_group_that_is_smaller_than_the_file_is_never_exceeded() {
     });
 }
 
-/// With nothing set, a file by reads and the same by a mapping: neither is the reason for an OOM kill.
+/// Default options: a file by reads and by a mapping. Neither causes an OOM kill.
 #[test]
 fn nothing_set_goes_well_in_a_small_group() {
     let temp = sparse(300 * MIB);
@@ -97,14 +98,15 @@ fn nothing_set_goes_well_in_a_small_group() {
         let path = ReadPath::builder().build().unwrap();
         let file = path.open(&temp.path).unwrap();
         (0..2).for_each(|_| read_whole(&file));
-        // SAFETY: nobody changes the file.
+        // SAFETY: the file does not change.
         let mapping = unsafe { Mapping::builder().open(&temp.path) }.unwrap();
         let pages = mapping.as_slice().iter().step_by(4096);
         pages.map(|&byte| u64::from(byte)).sum::<u64>() == 0
     });
 }
 
-/// A backend, a policy or a depth is named, and so the path has pages of its own; but no memory is.
+/// A backend, a policy or a depth is set, so the path caches pages itself; its memory size is not
+/// set.
 #[test]
 fn path_without_a_memory_named_fits_into_a_small_group() {
     let temp = sparse(200 * MIB);
@@ -123,7 +125,7 @@ fn path_without_a_memory_named_fits_into_a_small_group() {
                 let path = path().build().unwrap();
                 let file = path.open(&temp.path).unwrap();
                 (0..2).for_each(|_| read_whole(&file));
-                // Many reads at once, and a large one.
+                // Many concurrent reads, and a large one.
                 let mut batch = path.batch();
                 for nth in 0..40 {
                     batch.read(&file, nth * 5 * MIB, 64 << 10, nth).unwrap();
@@ -139,7 +141,7 @@ fn path_without_a_memory_named_fits_into_a_small_group() {
     }
 }
 
-/// A region for which no memory is named, four times as large as the group.
+/// A region without a memory option, four times as large as the group.
 #[test]
 fn region_without_a_memory_named_fits_into_a_small_group() {
     if !support::can_serve() {
@@ -156,7 +158,7 @@ fn region_without_a_memory_named_fits_into_a_small_group() {
     });
 }
 
-/// The program itself comes to need two fifths of its group, a little at a time.
+/// The program itself gradually allocates two fifths of its group.
 #[test]
 fn what_others_need_is_given_back() {
     let temp = sparse(400 * MIB);
@@ -177,7 +179,7 @@ fn what_others_need_is_given_back() {
         }
         std::hint::black_box(&needed);
         let left = path.stats();
-        // What it still has is good, and so is what it reads anew.
+        // The remaining cached bytes are right, and so are bytes read again.
         read_whole(&file);
         full > 240 * MIB && left.used_memory_bytes < 200 * MIB
     });

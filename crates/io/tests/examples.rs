@@ -1,9 +1,9 @@
-//! The examples do what they say, on small files.
+//! The examples print the documented results, on small files.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A folder below the build directory, removed when the test ends.
+/// A folder in the build directory, deleted on drop.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -14,7 +14,7 @@ impl Folder {
         Folder(path)
     }
 
-    /// A file in it, and what it is called.
+    /// Creates a file in the folder and returns its path.
     fn file(&self, name: &str, content: &[u8]) -> String {
         let path = self.0.join(name);
         std::fs::write(&path, content).unwrap();
@@ -28,9 +28,9 @@ impl Drop for Folder {
     }
 }
 
-/// What an example prints; `None` where it isn't built, or the system has not what it takes.
+/// Output of an example; `None` if it is not built, or the system lacks a feature.
 fn told(example: &str, words: &[&str]) -> Option<String> {
-    // Where cargo puts the examples, which it builds with the tests unless one alone is named.
+    // Cargo builds the examples with the tests, except when a single test program is named.
     let tests = std::env::current_exe().expect("this program has a file");
     let program = tests.parent().unwrap().with_file_name("examples").join(example);
     if !program.exists() {
@@ -52,7 +52,7 @@ fn random_reads_adds_up_what_it_was_asked_to_read() {
     let folder = Folder::new("random");
     let file = folder.file("records", &[3; 100 * 4096 + 17]);
     let Some(told) = told("random_reads", &[&file, "500"]) else { return };
-    // 500 records of 4,096 bytes, each a 3.
+    // 500 records of 4,096 bytes of value 3.
     assert!(told.starts_with("500 records, sum 6144000, "), "{told}");
 }
 
@@ -67,7 +67,8 @@ fn stream_counts_every_line() {
 #[test]
 fn mapped_vectors_finds_the_nearest() {
     let folder = Folder::new("vectors");
-    // Vectors of two: (0, 0), then (n, 100) for n = 50, 49, …: the nearest is (3, 4), put in the midst.
+    // Vectors of dimension two: (0, 0), then (n, 100) for n = 50, 49, …. The nearest is (3, 4), in
+    // the middle.
     let mut vectors = vec![[0.0f32, 0.0]];
     vectors.extend((1..=50).rev().map(|n| [n as f32, 100.0]));
     vectors[20] = [3.0, 4.0];

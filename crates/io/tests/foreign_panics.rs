@@ -1,5 +1,5 @@
-//! Code of the program that panics in our hands: wakers, buffers and closures. The path lives on,
-//! and no memory of it stays taken.
+//! Foreign code that panics inside the library: wakers, buffers and closures. The path stays usable
+//! and leaks no memory.
 
 mod support;
 
@@ -15,7 +15,7 @@ use readpath::{File, ReadPath};
 use support::*;
 
 const FILE_BYTES: usize = 8 << 20;
-/// Limit for something to come about; reached only by a fault.
+/// Liveness limit, reached only by a fault.
 const LIVENESS: Duration = Duration::from_secs(120);
 
 fn own() -> ReadPath {
@@ -26,7 +26,7 @@ fn kept() -> ReadPath {
     ReadPath::builder().build().unwrap()
 }
 
-/// Runs `act` on a thread of its own; fails when it does not end.
+/// Runs `act` on its own thread; fails if it does not end.
 fn ends(act: impl FnOnce() + Send + 'static) {
     let (ended, has_ended) = channel();
     let thread = std::thread::spawn(move || {
@@ -39,7 +39,7 @@ fn ends(act: impl FnOnce() + Send + 'static) {
     }
 }
 
-/// A waker whose methods panic as they are asked to.
+/// A waker whose methods panic as configured.
 #[derive(Default)]
 struct Panicking {
     wakes: AtomicU32,
@@ -61,14 +61,14 @@ impl Drop for Panicking {
     }
 }
 
-/// Reads a place of the file as a future, on this thread.
+/// Reads a range of the file as a future on this thread, and checks its bytes.
 fn read_right(file: &File, content: &[u8], at: usize) {
     let (bytes, buffer) = pollster::block_on(file.read_at_async(vec![0; 20_000], at as u64));
     assert_eq!(bytes.unwrap(), 20_000);
     assert!(buffer == content[at..at + 20_000]);
 }
 
-/// Polls reads with wakers that panic, until some had to wait; gives how many.
+/// Polls reads with wakers that panic, and returns the number of pending ones.
 fn poll_with_panics(file: &File, panics_in_drop: bool, keeps_futures: bool) -> u32 {
     let mut waiting = 0;
     let mut futures = Vec::new();
@@ -125,7 +125,7 @@ fn wakers_that_panic_end_no_other_future_of_the_path() {
     }
 }
 
-/// A buffer that is as long as it says at first, and shorter from some call on.
+/// A buffer that becomes shorter, or panics, after a number of calls.
 struct Shrinking {
     bytes: Vec<u8>,
     calls_left: u32,
@@ -144,7 +144,7 @@ impl AsMut<[u8]> for Shrinking {
     }
 }
 
-/// Polls a read into such a buffer until it gives a result, or panics; true if that.
+/// Polls a read into such a buffer until it completes or panics; true for a panic.
 fn panics(file: &File, at: u64, buffer: Shrinking) -> bool {
     let mut read = Box::pin(file.read_at_async(buffer, at));
     let begun = Instant::now();
@@ -152,7 +152,7 @@ fn panics(file: &File, at: u64, buffer: Shrinking) -> bool {
         let mut context = Context::from_waker(Waker::noop());
         match catch_unwind(AssertUnwindSafe(|| read.as_mut().poll(&mut context).is_ready())) {
             Err(_) => {
-                // Dropped after the panic, as an executor would.
+                // Dropped after the panic, as by an executor.
                 return true;
             }
             Ok(true) => return false,
@@ -179,7 +179,7 @@ fn buffers_that_shrink_or_panic_between_polls_take_no_memory_from_the_path() {
                 count += u32::from(panics(&file, u64::from(nth) * 30_000 + 7, buffer));
             }
             assert!(count > 0, "no buffer has panicked: the test shows nothing");
-            // As much as the path has memory for is read at once, several times over.
+            // Reads several times the path's memory at once.
             let mut all = vec![0; FILE_BYTES];
             file.read_exact_at(&mut all, 0).unwrap();
             assert!(all == content);
@@ -236,7 +236,7 @@ fn places_that_panic_leave_the_batch_and_the_path_usable() {
     }
 }
 
-/// A future whose buffer's drop panics gives up its read all the same.
+/// A future whose buffer panics on drop releases its read anyway.
 #[test]
 fn buffers_whose_drop_panics_take_no_memory_from_the_path() {
     struct Bomb(Vec<u8>);

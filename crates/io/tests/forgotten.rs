@@ -1,5 +1,5 @@
-//! Transfers that are under way when their owner is forgotten (`std::mem::forget`) touch neither a
-//! file that was opened since, nor memory that was given to somebody else.
+//! Transfers in flight whose owner was forgotten (`std::mem::forget`) access neither files opened
+//! later nor memory allocated later.
 
 mod support;
 
@@ -16,16 +16,16 @@ use support::*;
 
 const BLOCK: usize = 128 << 10;
 const BLOCKS: u64 = 1024;
-/// Limit for something to come about; reached only by a fault.
+/// Liveness limit, reached only by a fault.
 const LIVENESS: Duration = Duration::from_secs(120);
 
-/// Copies of the same file, open for writing under as many descriptor numbers as are free below
-/// the highest one in use, and some more.
+/// Opens the file for writing under all free descriptor numbers below the highest one in use, and
+/// some more.
 fn fill_free_descriptors(path: &Path) -> Vec<std::fs::File> {
     (0..32).map(|_| std::fs::File::options().read(true).write(true).open(path).unwrap()).collect()
 }
 
-/// Reads the file until `is_right` holds for its bytes.
+/// Reads the file until `is_right` holds for its bytes; false on timeout.
 fn comes_about(path: &Path, is_right: impl Fn(&[u8]) -> bool) -> bool {
     let begun = Instant::now();
     loop {
@@ -39,7 +39,7 @@ fn comes_about(path: &Path, is_right: impl Fn(&[u8]) -> bool) -> bool {
     }
 }
 
-/// Begins writes of a batch, forgets it, drops the file, and opens another file under the same
+/// Starts writes of a batch, forgets it, drops the file, and opens another file under the same
 /// descriptor number.
 fn forget_writes(backend: BackendKind) {
     let (ours, theirs) = (TempFile::new(0), TempFile::new(BLOCK * 8));
@@ -56,7 +56,7 @@ fn forget_writes(backend: BackendKind) {
     std::mem::forget(batch);
     drop(file);
     let mut strangers = fill_free_descriptors(&theirs.path);
-    // Each write that was handed over ends, and in its own file.
+    // Each submitted write completes, in its own file.
     let is_whole = |bytes: &[u8]| bytes.iter().all(|&byte| byte == 0xa5);
     let is_written = comes_about(&ours.path, is_whole);
     let mut now = Vec::new();
@@ -66,7 +66,7 @@ fn forget_writes(backend: BackendKind) {
         let changed = now.iter().zip(&content).filter(|(now, before)| now != before).count();
         changed + now.len().abs_diff(content.len())
     });
-    // Requests in a queue that only its owner enters are never begun once it is forgotten.
+    // Requests in a queue that only the forgotten owner would enter never start.
     assert!(is_written || backend != BackendKind::Threads, "{backend}: the writes do not end");
 }
 
@@ -75,7 +75,7 @@ fn forgotten_batch_of_writes_touches_no_file_but_its_own() {
     forget_writes(BackendKind::Threads);
 }
 
-/// Rings and AIO hold the file of each request that they were given; their threads carry the rest.
+/// The kernel's queues keep the file of each submitted request open; threads execute the rest.
 #[test]
 fn forgotten_batch_over_a_kernel_queue_touches_no_file_but_its_own() {
     for backend in [BackendKind::Ring, BackendKind::Aio] {
@@ -115,7 +115,7 @@ fn forgotten_batch_of_reads_fills_no_memory_but_its_own() {
         let _ = batch.wait_for(Duration::ZERO).unwrap();
         std::mem::forget(batch);
         drop(file);
-        // As large as the forgotten memory, whose addresses it would get.
+        // As large as the forgotten memory, whose addresses it would reuse.
         let fresh: Vec<RawMemory> = (0..64).map(|_| RawMemory::new(BLOCK).unwrap()).collect();
         std::thread::sleep(Duration::from_millis(200));
         assert!(fresh.iter().all(|memory| memory.iter().all(|&byte| byte == 0)), "{backend}");
@@ -142,15 +142,14 @@ fn forgotten_reader_leaves_the_file_usable_and_its_descriptor_closed_with_it() {
     }
 }
 
-/// Number of descriptors of this process that are open on the file.
+/// Number of this process's descriptors of the file.
 fn descriptors_of(path: &Path) -> usize {
     let name = std::fs::canonicalize(path).unwrap();
     let all = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
     all.filter(|one| std::fs::read_link(one.path()).is_ok_and(|to| to == name)).count()
 }
 
-/// A page that is lent for good keeps its bytes when its file and its path are gone, whatever is
-/// read in between.
+/// A leaked guard keeps its bytes after its file and path are dropped, whatever is read meanwhile.
 #[test]
 fn forgotten_guard_keeps_its_bytes() {
     let temp = TempFile::new(8 << 20);
@@ -167,8 +166,7 @@ fn forgotten_guard_keeps_its_bytes() {
     assert!(guard[..] == content[5 * 4096..6 * 4096]);
 }
 
-/// Batches and futures that are forgotten with reads under way; the path goes on, and so does one
-/// whose kernel keeps the pages.
+/// Batches and futures forgotten with reads in flight: the path continues, in both cache modes.
 #[test]
 fn forgotten_reads_keep_their_file_open_and_the_path_goes_on() {
     let own = || ReadPath::builder().memory(4 << 20).kernel_cache(false).build().unwrap();

@@ -1,5 +1,5 @@
-//! Forks beside reads: a child reads, drops, polls or just ends, and its parent's reads
-//! give the right bytes, and come to an end. The child's reads do too, or fail by name.
+//! Forks during reads: a child reads, drops, polls or exits. The parent's reads return the right
+//! bytes and end; the child's do too, or return a named error.
 
 mod support;
 
@@ -22,10 +22,10 @@ const FILE_BYTES: usize = 4 << 20;
 /// An eighth of the file, so that most reads miss.
 const MEMORY_BYTES: u64 = 512 << 10;
 const ROUNDS: u64 = 40;
-/// What hangs is told after so long; nothing here takes more than a part of it.
+/// Timeout after which a test counts as stuck. Tests need only a part of it.
 const STUCK: Duration = Duration::from_secs(100);
 
-/// Does it on a thread of its own, and fails if that hangs.
+/// Runs `act` on its own thread, and fails if it hangs.
 fn unless_stuck(act: impl FnOnce() + Send + 'static) {
     let (done, is_done) = mpsc::channel();
     let thread = std::thread::spawn(move || {
@@ -38,7 +38,7 @@ fn unless_stuck(act: impl FnOnce() + Send + 'static) {
     }
 }
 
-/// Reads `count` places of the file, drawn from `seed`; whether every byte is right.
+/// Reads `count` random ranges of the file, drawn from `seed`; true if every byte is right.
 fn reads_well(file: &File, content: &[u8], seed: u64, count: usize) -> bool {
     let mut state = seed;
     let mut buffer = vec![0; 20_000];
@@ -50,16 +50,16 @@ fn reads_well(file: &File, content: &[u8], seed: u64, count: usize) -> bool {
     })
 }
 
-/// What a child inherits.
+/// Objects that a child inherits.
 struct Inherited<'a> {
     path: &'a ReadPath,
     file: &'a File,
-    /// Where the file is, and what it has.
+    /// Path and content of the file.
     name: &'a Path,
     content: &'a [u8],
 }
 
-/// A parent whose threads read without a pause, and check, while children do `act`.
+/// Runs a parent whose threads continuously read and check, while children run `act`.
 fn beside_children(act: fn(Inherited) -> bool) {
     unless_stuck(move || {
         for backend in BACKENDS {
@@ -113,7 +113,7 @@ fn a_child_reads_beside_its_parent() {
 #[test]
 fn a_child_drops_what_it_has_inherited() {
     beside_children(|had| {
-        // SAFETY: each is dropped once here; this process ends without looking at it again.
+        // SAFETY: each is dropped once here; the process exits without using it again.
         unsafe {
             drop(std::ptr::read(had.file));
             drop(std::ptr::read(had.path));
@@ -124,11 +124,11 @@ fn a_child_drops_what_it_has_inherited() {
 
 #[test]
 fn a_child_exits_with_its_handlers() {
-    // SAFETY: ends the child, by way of what `atexit` knows.
+    // SAFETY: ends the child with its `atexit` handlers.
     beside_children(|_| unsafe { libc::exit(0) });
 }
 
-/// Opens, reads ahead, invalidates, and asks for counts; and so does its own child.
+/// A child and its own child open, prefetch, invalidate and read counters.
 #[test]
 fn a_child_and_its_child_use_the_path() {
     beside_children(|Inherited { path, file, name, content }| {
@@ -151,7 +151,7 @@ fn a_child_and_its_child_use_the_path() {
     });
 }
 
-/// What was begun before the fork ends in the parent; in the child it says so.
+/// Operations begun before the fork end in the parent; in the child they return a named error.
 #[test]
 fn what_is_in_the_middle_fails_by_name_in_a_child() {
     unless_stuck(|| {
@@ -203,7 +203,7 @@ fn what_is_in_the_middle_fails_by_name_in_a_child() {
                         std::task::Poll::Ready((Err(error), _)) => told(&error),
                         _ => false,
                     };
-                    // Not begun before: it begins here.
+                    // A future not polled before the fork works in the child.
                     let (count, buffer) = pollster::block_on(&mut **untouched.borrow_mut());
                     let anew = count.is_ok_and(|count| count == 5_000) && buffer == *right;
                     if !(refused && said && future_told && anew) {
@@ -240,14 +240,14 @@ fn a_raw_file_is_read_and_written_by_parent_and_child() {
             let mut file = builder.open(&temp.path).unwrap();
             let mut content = content(FILE_BYTES);
             for round in 0..ROUNDS {
-                // Halves of their own, in whole blocks.
+                // Parent and child write disjoint halves, in whole blocks.
                 let (low, high) = (4096 * round, (2 << 20) + 4096 * round);
                 let child = Child::forked(&|| {
                     let mut content = content.clone();
                     content[high as usize..][..4096].fill(round as u8);
                     file.write_all_at(&[round as u8; 4096], high).unwrap();
                     let is_right = reads_raw(&file, &content[2 << 20..], 2 << 20, round);
-                    // SAFETY: dropped once here; this process ends without looking at it again.
+                    // SAFETY: dropped once here; the process exits without using it again.
                     drop(unsafe { std::ptr::read(&raw const file) });
                     is_right
                 });
@@ -258,7 +258,7 @@ fn a_raw_file_is_read_and_written_by_parent_and_child() {
                 assert_eq!(child.code(), 0, "{backend:?}");
                 assert!(reads_raw(&file, &content, 0, round + 2));
             }
-            // A reader is in the middle: it goes on here alone.
+            // A reader in progress continues in the parent only.
             let mut reader = file.reader(0, FILE_BYTES as u64).unwrap();
             let first = reader.next_chunk().unwrap().expect("a chunk").to_vec();
             let reader = AssertUnwindSafe(std::cell::RefCell::new(reader));
@@ -278,8 +278,8 @@ fn a_raw_file_is_read_and_written_by_parent_and_child() {
     });
 }
 
-/// Reads up to 100,000 bytes at ten places of `content`, which lies at `start`; whether every
-/// byte is right.
+/// Reads up to 100,000 bytes at ten random offsets of `content`, which begins at file offset
+/// `start`; true if every byte is right.
 fn reads_raw(file: &RawFile, content: &[u8], start: u64, seed: u64) -> bool {
     let mut state = seed;
     let mut buffer = vec![0; 100_000];
@@ -292,7 +292,7 @@ fn reads_raw(file: &RawFile, content: &[u8], start: u64, seed: u64) -> bool {
     })
 }
 
-/// The descriptor may be gone in a child that closed all it had: no other file is read instead.
+/// A child may have closed all descriptors: no other file must be read instead.
 #[test]
 fn a_child_that_closed_the_file_is_told() {
     let temp = TempFile::new(100_000);
@@ -300,7 +300,7 @@ fn a_child_that_closed_the_file_is_told() {
     let path = ReadPath::builder().kernel_cache(false).build().unwrap();
     let file = path.open(&temp.path).unwrap();
     let child = Child::forked(&|| {
-        // SAFETY: what is closed is the child's own, and of nobody who looks.
+        // SAFETY: closes the child's own descriptors, which have no other users.
         unsafe { libc::close_range(3, libc::c_uint::MAX, 0) };
         let others: Vec<_> =
             (0..20).map(|_| std::fs::File::open(&other.path).expect("it is there")).collect();

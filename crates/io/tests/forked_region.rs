@@ -1,5 +1,5 @@
-//! A region in a child made by `fork`, which doesn't have it: to touch it is told by name, its calls
-//! are errors, and the parent's is as it was.
+//! A region in a child made by `fork`, which does not inherit it: an access prints a named message,
+//! calls return errors, and the parent's region is unchanged.
 
 mod support;
 
@@ -9,7 +9,7 @@ use support::{can_serve, in_child, told_by_child};
 
 const PAGE: usize = 4096;
 const BYTES: u64 = 4 << 20;
-/// The end by `SIGSEGV` (11 in signal(7)), as waitpid(2) tells it.
+/// Termination by `SIGSEGV` (11 in signal(7)), as reported by waitpid(2).
 const SEGMENTATION_FAULT: libc::c_int = 11;
 
 fn region() -> Region {
@@ -29,9 +29,9 @@ fn says_what_it_is(told: &str) -> bool {
     told.contains("readpath::Region") && told.contains("fork") && told.contains("in the child")
 }
 
-/// Reads a byte though nothing is known of the memory.
+/// Reads a byte at an arbitrary address.
 fn touch(address: *const u8) -> bool {
-    // SAFETY: none: the test is of what happens then.
+    // SAFETY: none; the test checks the resulting fault.
     let byte = unsafe { address.read_volatile() };
     byte == 0
 }
@@ -52,11 +52,11 @@ fn a_touch_in_a_child_is_told_by_name_before_it_ends_the_child() {
         true
     });
     assert!(status & 0x7f == SEGMENTATION_FAULT && says_what_it_is(&told), "{told}");
-    // In a child of a child too.
+    // In a grandchild too.
     let (_, told) = told_by_child(|| in_child(|| touch(region.as_slice().as_ptr())));
     assert!(says_what_it_is(&told), "{told}");
     assert!(is_whole(&region));
-    // Other memory is not ours to speak of, nor is what was a region's.
+    // No message for other memory, or for the address of a dropped region.
     let was = region.as_slice().as_ptr() as usize;
     let (status, told) = told_by_child(|| touch(std::ptr::without_provenance(8)));
     assert!(status & 0x7f == SEGMENTATION_FAULT && told.is_empty(), "{told}");
@@ -66,7 +66,7 @@ fn a_touch_in_a_child_is_told_by_name_before_it_ends_the_child() {
 }
 
 extern "C" fn exit_with_7(_: libc::c_int) {
-    // SAFETY: ends the process, as a handler may.
+    // SAFETY: ends the process, which a handler may do.
     unsafe { libc::_exit(7) }
 }
 
@@ -80,7 +80,7 @@ fn a_handler_that_the_program_has_runs_after_it_is_told() {
         // SAFETY: the handler ends the process.
         unsafe { libc::signal(libc::SIGSEGV, exit_with_7 as *const () as usize) };
         let status = support::status_of_child(|| touch(region.as_slice().as_ptr()));
-        // SAFETY: ends the child; nothing of the parent's runs again.
+        // SAFETY: ends the child without running the parent's code.
         unsafe { libc::_exit(libc::WEXITSTATUS(status)) }
     });
     assert_eq!((libc::WEXITSTATUS(status), says_what_it_is(&told)), (7, true), "{told}");
@@ -101,7 +101,7 @@ fn its_calls_in_a_child_are_errors_and_leave_the_parents_alone() {
         ours.will_need(0, BYTES);
         assert_eq!(ours.statistics(), Default::default());
         drop(region.take());
-        // It can have one of its own.
+        // The child can have a region of its own.
         is_whole(&self::region())
     };
     assert!(in_child(|| child(&mut region)));

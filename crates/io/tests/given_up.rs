@@ -1,5 +1,5 @@
-//! Reads that nobody comes for, handles that go while they are read, and what is lent for
-//! long: none of it takes memory, or a byte, from who comes after it.
+//! Abandoned reads, handles dropped during reads, and pages pinned for long: none of them takes
+//! memory or bytes from later readers.
 
 mod support;
 
@@ -13,8 +13,8 @@ fn path() -> ReadPath {
     ReadPath::builder().kernel_cache(false).memory(MEMORY_BYTES).readahead("none").build().unwrap()
 }
 
-/// A batch that is dropped leaves reads under way. They give their memory back when they are
-/// done, and those of the next batch, which stands where it stood, are its own.
+/// A dropped batch leaves reads in flight, which release their memory on completion. The next
+/// batch, in the same slot, gets only its own reads.
 #[test]
 fn what_a_dropped_batch_had_asked_for_comes_to_nobody() {
     let temp = TempFile::new(FILE_BYTES);
@@ -37,14 +37,13 @@ fn what_a_dropped_batch_had_asked_for_comes_to_nobody() {
         assert!(bytes[..] == content[place as usize..][..5000]);
         assert!(batch.wait().unwrap().is_none());
     }
-    // All memory is there for a read of half of it, and of another half.
+    // All memory is available for reads of half of it each.
     let mut all = vec![0; FILE_BYTES];
     file.read_exact_at(&mut all, 0).unwrap();
     assert!(all == content);
 }
 
-/// What batches lend while they look elsewhere is bounded: who reads as much as one read may
-/// have needn't wait for them.
+/// Pages pinned by idle batches are bounded: a read of the largest size need not wait for them.
 #[test]
 fn a_batch_that_stays_away_keeps_no_memory_that_others_need() {
     let temp = TempFile::new(FILE_BYTES);
@@ -52,7 +51,7 @@ fn a_batch_that_stays_away_keeps_no_memory_that_others_need() {
     let file = path.open(&temp.path).unwrap();
     for _ in 0..5 {
         let mut batch = path.batch();
-        // Reads have 192 KiB of the memory; these ten have 160 of it when they are done.
+        // Reads have 192 KiB of the memory; these ten pin 160 KiB on completion.
         for nth in 0..10u64 {
             batch.read(&file, nth * 16_384, 16_384, nth).unwrap();
         }
@@ -73,7 +72,7 @@ fn a_batch_that_stays_away_keeps_no_memory_that_others_need() {
     }
 }
 
-/// Guards may hold a quarter, 64 KiB. A read takes half of the rest at a time: 96, 96 and 64 KiB.
+/// Guards may pin a quarter, 64 KiB. A read takes half of the rest at a time: 96, 96 and 64 KiB.
 #[test]
 fn a_read_as_large_as_the_memory_is_several() {
     let temp = TempFile::new(FILE_BYTES);
@@ -84,7 +83,7 @@ fn a_read_as_large_as_the_memory_is_several() {
     assert_eq!(path.stats().device_reads, 3);
 }
 
-/// The file is closed when the last of its reads is done, though its handles went before.
+/// The file is closed when the last of its reads has ended, after its handles.
 #[test]
 fn a_handle_may_go_while_it_is_read() {
     let temp = TempFile::new(FILE_BYTES);
@@ -110,8 +109,8 @@ fn a_handle_may_go_while_it_is_read() {
     }
 }
 
-/// As many reads as a path may have under way, which nobody comes for, keep the next reader out until the device
-/// has answered for some, and no longer.
+/// The maximum number of abandoned reads blocks the next reader only until the device has answered
+/// some of them.
 #[test]
 fn reads_that_were_given_up_keep_nobody_out_for_good() {
     let temp = TempFile::new(FILE_BYTES);

@@ -1,6 +1,6 @@
-//! Guards near their limit beside everything else that wants memory: reads, prefetch,
-//! batches, invalidation, on threads of their own. A read always finds its frames, a guard
-//! is had or refused by name, and every byte is the file's.
+//! Guards near their limit, with concurrent users of memory on other threads: reads, prefetch,
+//! batches and invalidation. A read always finds frames, a guard is granted or refused with a named
+//! error, and every byte is the file's.
 
 mod support;
 
@@ -13,23 +13,23 @@ use readpath::{File, PageGuard, ReadError, ReadPath};
 use support::TempFile;
 
 const PAGE: u64 = 4096;
-/// Pages that are looked at one after the other.
+/// Number of consecutive pages in a run.
 const RUN: u64 = 64;
-/// One page of so many is stamped.
+/// Distance of stamped pages.
 const STAMPED: u64 = 61;
 
-/// How long each memory is tried: a second, or `READPATH_SECONDS`.
+/// Duration per memory size: a second, or `READPATH_SECONDS`.
 fn time_each() -> Duration {
     let seconds = std::env::var("READPATH_SECONDS").map_or(1, |text| text.parse().unwrap());
     Duration::from_secs(seconds)
 }
 
-/// A sparse file of so many pages, each of which starts with its number.
+/// A sparse file of `pages` pages, whose stamped pages begin with their number.
 fn stamped(pages: u64) -> TempFile {
     let temp = TempFile::in_directory(Path::new(env!("CARGO_TARGET_TMPDIR")), 0);
     let file = std::fs::File::create(&temp.path).unwrap();
     file.set_len(pages * PAGE).unwrap();
-    // The others are holes, and read as zeros.
+    // The others are holes and read as zeros.
     for page in (0..pages).step_by(STAMPED as usize) {
         file.write_all_at(&(page + 1).to_le_bytes(), page * PAGE).unwrap();
     }
@@ -46,8 +46,8 @@ fn next(state: &mut u64, below: u64) -> u64 {
     (*state >> 33) % below
 }
 
-/// Looks at pages and holds on to as many as it may; looks again at what it holds, so that
-/// the rest of the memory is used again too.
+/// Pins as many pages as allowed and reads pinned pages again, so that other memory is reused
+/// meanwhile. Returns the number of refusals.
 fn hold(file: &File, pages: u64, end: Instant, mut state: u64) -> u64 {
     let mut guards: VecDeque<(u64, PageGuard)> = VecDeque::new();
     let mut refused = 0;
@@ -73,7 +73,7 @@ fn hold(file: &File, pages: u64, end: Instant, mut state: u64) -> u64 {
         if let Some((page, guard)) = guards.get(next(&mut state, pages) as usize) {
             check(guard, *page);
         }
-        // It comes to the limit, and begins anew now and then.
+        // Reaches the limit, and sometimes releases most guards.
         if next(&mut state, 4 * pages) == 0 {
             let keep = next(&mut state, 1 + guards.len() as u64) as usize;
             guards.truncate(keep);
@@ -90,7 +90,7 @@ fn read(path: &ReadPath, file: &File, pages: u64, end: Instant, mut state: u64) 
         let page = next(&mut state, pages - count);
         match next(&mut state, 8) {
             0 => file.prefetch(page * PAGE, count * PAGE),
-            // As much as there is memory for.
+            // More than the memory holds.
             1 => file.prefetch(page * PAGE, pages * PAGE),
             2 => file.invalidate(page * PAGE, PAGE),
             3 => {
@@ -101,7 +101,7 @@ fn read(path: &ReadPath, file: &File, pages: u64, end: Instant, mut state: u64) 
                 }
             }
             _ => {
-                // Twice, so that it becomes active.
+                // Twice, so that the pages become active.
                 for _ in 0..2 {
                     let buffer = &mut buffer[..(count * PAGE) as usize];
                     file.read_exact_at(buffer, page * PAGE).unwrap();
@@ -130,7 +130,7 @@ fn stress(memory: u64, holders: u64, readers: u64) {
             scope.spawn(move || read(&path, &file, pages, end, seed + 100));
         }
     });
-    // All guards are gone: as much can be held as at the start.
+    // All guards are dropped: as many pages can be pinned as at the start.
     let held: Vec<PageGuard> =
         (0..memory / PAGE / 4).map(|page| file.page(page * PAGE).unwrap()).collect();
     assert!(file.page(0).is_err());

@@ -1,5 +1,5 @@
-//! A thread that has started reads and is then held up, in the kernel or by the
-//! scheduler, holds up nobody else.
+//! A thread that has started reads and then stalls, in the kernel or by the scheduler, stalls no
+//! other thread.
 
 mod support;
 
@@ -10,13 +10,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use readpath::{BackendKind, File, ReadPath};
 use support::*;
 
-/// How long a thread is held up where it holds up others too: a test that passes
-/// ends it after a few milliseconds.
+/// Duration of a stall in milliseconds if it affects others; a passing test ends it after a few.
 const HELD_MS: i32 = 20_000;
 
 const FILE_BYTES: u64 = 32 << 20;
 
-/// A file that is read past the kernel's cache, open in a path that reads nothing ahead.
+/// A file with direct I/O, open in a path without readahead.
 fn opened(backend: BackendKind) -> Option<(TempFile, ReadPath, File)> {
     let temp = TempFile::new(FILE_BYTES as usize);
     if !takes_direct(&temp.path) {
@@ -27,7 +26,8 @@ fn opened(backend: BackendKind) -> Option<(TempFile, ReadPath, File)> {
     Some((temp, path, file))
 }
 
-/// Waits, on a stack of its own in the memory of its parent, until `pipe` is closed, or too long.
+/// Waits, on a separate stack in the parent's memory, until `pipe` is closed or the timeout has
+/// passed.
 extern "C" fn wait_for_end(pipe: *mut libc::c_void) -> i32 {
     let mut poll = libc::pollfd { fd: pipe as usize as i32, events: libc::POLLIN, revents: 0 };
     // SAFETY: one descriptor, which the parent keeps open.
@@ -35,14 +35,14 @@ extern "C" fn wait_for_end(pipe: *mut libc::c_void) -> i32 {
     i32::from(ready != 1)
 }
 
-/// Sits in `vfork` until `pipe` can be read; false if that took too long.
+/// Sits in `vfork` until `pipe` is readable; false on timeout.
 fn sit_in_vfork(pipe: &PipeReader) -> bool {
     let mut stack = vec![0u64; 8192];
     let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
     let argument = pipe.as_raw_fd() as usize as *mut libc::c_void;
     let mut status = 0;
-    // SAFETY: the child runs on a stack of its own, calls poll(2) alone and ends
-    // before this thread goes on; no other thread waits for it.
+    // SAFETY: the child runs on its own stack, calls only poll(2) and ends before this thread
+    // continues. No other thread waits for it.
     unsafe {
         let top = stack.as_mut_ptr_range().end.cast();
         let child = libc::clone(wait_for_end, top, flags, argument);
@@ -52,7 +52,8 @@ fn sit_in_vfork(pipe: &PipeReader) -> bool {
     libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0
 }
 
-/// Has a thread ask for all odd MiB and then sit in `vfork`, while this one reads these and others.
+/// Makes a thread prefetch all odd MiB and then sit in `vfork`, while this thread reads these and
+/// others.
 fn reads_beside_vfork(backend: BackendKind) {
     let Some((temp, _path, file)) = opened(backend) else { return };
     let expected = std::fs::read(&temp.path).unwrap();
@@ -86,11 +87,11 @@ fn a_thread_in_vfork_holds_up_no_read() {
     reads_beside_vfork(BackendKind::Threads);
 }
 
-/// What ends in the kernel for a thread's sake interrupts no sleep of its own.
+/// Completions for a thread do not interrupt its own sleeps.
 #[test]
 fn a_thread_that_has_asked_for_pages_sleeps_undisturbed() {
     let Some((_temp, path, file)) = opened(BackendKind::default()) else { return };
-    // SAFETY: makes a descriptor, closed below.
+    // SAFETY: creates a descriptor, closed below.
     let epoll = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
     let mut event = libc::epoll_event { events: 0, u64: 0 };
     let mut interrupted = 0;
@@ -100,13 +101,13 @@ fn a_thread_that_has_asked_for_pages_sleeps_undisturbed() {
         let woken = unsafe { libc::epoll_wait(epoll, &mut event, 1, 5) };
         interrupted += u32::from(woken < 0);
     }
-    // SAFETY: made above.
+    // SAFETY: created above.
     unsafe { libc::close(epoll) };
     assert!(path.stats().device_reads > 0, "nothing was read, so nothing was tried");
     assert_eq!(interrupted, 0, "of {} sleeps", FILE_BYTES >> 20);
 }
 
-/// Others read what a thread has asked for while it sits in a long system call.
+/// Other threads read the pages that a thread has requested while it sits in a long system call.
 #[test]
 fn a_thread_in_a_system_call_holds_up_no_read() {
     let Some((temp, _path, file)) = opened(BackendKind::default()) else { return };

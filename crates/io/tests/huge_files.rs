@@ -1,5 +1,5 @@
-//! What a path allocates depends on its memory, not on how large files say that they are nor on
-//! how far apart they are read: counted by an allocator of the test's own.
+//! Allocations of a path depend on its memory size, not on file lengths or offsets. Counted by the
+//! test's own allocator.
 
 mod support;
 
@@ -13,7 +13,7 @@ use readpath::raw::RawFile;
 use readpath::{Advice, BuildError, Mapping, OpenError, PagerError, ReadPath};
 use support::TempFile;
 
-/// Bytes that are allocated now, and the most that ever were since `most` was last called.
+/// Bytes allocated now, and their maximum since `MOST` was last reset.
 static NOW: AtomicI64 = AtomicI64::new(0);
 static MOST: AtomicI64 = AtomicI64::new(0);
 
@@ -24,17 +24,17 @@ fn count(bytes: i64) {
     MOST.fetch_max(now, Ordering::Relaxed);
 }
 
-// SAFETY: everything is the system allocator's.
+// SAFETY: passes all calls to the system allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size() as i64);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's contract.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, address: *mut u8, layout: Layout) {
         count(-(layout.size() as i64));
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's contract.
         unsafe { System.dealloc(address, layout) }
     }
 }
@@ -42,7 +42,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Held by the test that runs: whatever another allocated meanwhile would be counted too.
+/// Held by the running test, since concurrent allocations would be counted too.
 static TURN: Mutex<()> = Mutex::new(());
 
 fn turn() -> MutexGuard<'static, ()> {
@@ -52,7 +52,7 @@ fn turn() -> MutexGuard<'static, ()> {
 const PAGE: u64 = 4096;
 const MEMORY: u64 = 16 << 20;
 
-/// A sparse file, where files may be that large: in memory.
+/// A sparse file in a memory file system, which allows large lengths.
 fn sparse(bytes: u64) -> Option<TempFile> {
     let directory = Path::new("/dev/shm");
     let temp = directory.is_dir().then(|| TempFile::in_directory(directory, 0))?;
@@ -65,8 +65,8 @@ fn sparse(bytes: u64) -> Option<TempFile> {
     }
 }
 
-/// The most that was allocated while a path of 16 MiB read a page at each of `offsets`, and its
-/// handle was asked for the whole file and closed.
+/// Largest allocation while a path of 16 MiB reads a page at each of `offsets`, then gets hints for
+/// the whole file and is closed.
 fn allocated(temp: &TempFile, offsets: impl Iterator<Item = u64>) -> i64 {
     let mut page = vec![1; PAGE as usize];
     let before = NOW.load(Ordering::Relaxed);
@@ -95,7 +95,7 @@ fn metadata_is_bounded_by_the_memory_and_not_by_offsets() {
     let far =
         allocated(&temp, (0..READS).map(|at| bytes - PAGE - at * (bytes / READS) / PAGE * PAGE));
     println!("{dense} bytes dense, {near} 2 MiB apart, {far} over 512 TiB");
-    // What `Builder::memory` promises: 160 bytes a page, and 1.3 MiB.
+    // Limit documented by `Builder::memory`: 160 bytes per page and 1.3 MiB.
     let promised = (MEMORY / PAGE * 160 + (1 << 20) + (310 << 10)) as i64;
     assert!(dense <= promised && near <= promised && far <= promised, "{promised} promised");
 }
@@ -123,7 +123,8 @@ fn what_can_not_be_addressed_is_refused_by_name() {
     drop(path);
     assert!(MOST.load(Ordering::Relaxed) - before < 8 << 20);
 
-    // The largest that can is read at both ends, and so is its neighbour: each has its own bytes.
+    // The largest supported file is read at both ends, next to another file: each returns its own
+    // bytes.
     File::options().write(true).open(&temp.path).unwrap().set_len(most).unwrap();
     let other = TempFile::new(1 << 20);
     let path = ReadPath::builder().memory(MEMORY).build().unwrap();
@@ -134,7 +135,8 @@ fn what_can_not_be_addressed_is_refused_by_name() {
     assert!(last.iter().all(|&byte| byte == 0) && first == support::content(PAGE as usize));
 }
 
-/// The tables of so much memory alone take hundreds of gibibytes: where there is no room for them, that is an error.
+/// The tables of that much memory take hundreds of GiB; without room for them the result is an
+/// error.
 #[test]
 fn memory_that_no_machine_has_is_an_error() {
     let _turn = turn();
@@ -152,7 +154,7 @@ fn memory_that_no_machine_has_is_an_error() {
         return eprintln!("skipped: the file system has no files of 8 TiB");
     }
     let builder = Mapping::builder().kernel_cache(false).memory(long);
-    // SAFETY: nobody changes the file.
+    // SAFETY: the file does not change.
     if let Err(no_mapping) = unsafe { builder.open(&file.path) } {
         assert!(matches!(no_mapping, PagerError::AddressSpace { .. }), "{no_mapping}");
     }

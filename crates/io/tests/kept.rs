@@ -1,5 +1,5 @@
-//! A path with nothing set has the kernel keep the pages: what is read stays in its cache, what our law wants is advised,
-//! and our own machine carries nothing.
+//! A path with default options leaves its pages to the kernel. Read pages stay in the kernel page
+//! cache, the policy's windows are advised, and our own machine makes no request.
 
 mod support;
 
@@ -16,7 +16,8 @@ use support::*;
 const FILE_BYTES: usize = 8 << 20;
 const PAGE: usize = 4096;
 
-/// A file of which the kernel has nothing, its content, and a path with nothing set; `None`, said, where it keeps the pages.
+/// A file without resident pages, its content, and a path with default options. `None`, with a skip
+/// message, if the kernel keeps the pages.
 fn cold() -> Option<(TempFile, Vec<u8>, ReadPath, File)> {
     let temp = TempFile::new(FILE_BYTES);
     let content = std::fs::read(&temp.path).unwrap();
@@ -30,7 +31,7 @@ fn cold() -> Option<(TempFile, Vec<u8>, ReadPath, File)> {
     Some((temp, content, path, file))
 }
 
-/// How many of these pages the kernel has.
+/// Number of resident pages in the range.
 fn resident(temp: &TempFile, pages: std::ops::Range<usize>) -> usize {
     let file = std::fs::File::open(&temp.path).unwrap();
     let range = PageRange { first: pages.start as u64, end: pages.end as u64 };
@@ -38,7 +39,7 @@ fn resident(temp: &TempFile, pages: std::ops::Range<usize>) -> usize {
     held.into_iter().filter(|&is_held| is_held).count()
 }
 
-/// Waits until the kernel has all of these pages; it was advised of them, and reads them by itself.
+/// Waits until all pages of the range are resident, after advice to the kernel; false on timeout.
 fn comes_in(temp: &TempFile, pages: std::ops::Range<usize>) -> bool {
     let begun = Instant::now();
     while resident(temp, pages.clone()) < pages.len() {
@@ -58,7 +59,7 @@ fn whatever_is_read_is_right_and_stays_with_the_kernel() {
     file.read_exact_at(&mut all, 0).unwrap();
     assert!(all == content);
     assert_eq!(resident(&temp, 0..FILE_BYTES / PAGE), FILE_BYTES / PAGE);
-    // Past the end, at it, and over it.
+    // Past the end, at it, and across it.
     let mut tail = [0; 100];
     assert_eq!(file.read_at(&mut tail, FILE_BYTES as u64).unwrap(), 0);
     assert_eq!(file.read_at(&mut tail, FILE_BYTES as u64 - 10).unwrap(), 10);
@@ -80,7 +81,7 @@ fn whatever_is_read_is_right_and_stays_with_the_kernel() {
 const PIECES: u64 = 120;
 const APART: u64 = 250_007;
 
-/// A piece's place, in no order and at no stride, and its length, from 4 to 48 KiB.
+/// Offset of a piece (random, without a stride) and its length, 4 to 48 KiB.
 fn piece(nth: u64) -> (u64, usize) {
     (
         nth * 77 % PIECES * APART + nth * 7_919 % 190_000,
@@ -88,7 +89,8 @@ fn piece(nth: u64) -> (u64, usize) {
     )
 }
 
-/// What is brought in behind headers is for the modelled device (`kernel_pages/kernel_readahead/tests.rs`).
+/// The number of pages brought in is tested on the modelled device
+/// (`kernel_pages/kernel_readahead/tests.rs`).
 #[test]
 fn pieces_behind_headers_are_right_and_stay_with_the_kernel() {
     let temp = TempFile::new((PIECES * APART) as usize);
@@ -108,7 +110,7 @@ fn pieces_behind_headers_are_right_and_stay_with_the_kernel() {
     assert_eq!((path.stats().device_reads, path.stats().used_memory_bytes), (0, 0));
 }
 
-/// By the kernel's cache, cold and held, and by memory of the path's own, where what was read is lent.
+/// Through the kernel page cache, cold and resident, and through the path's own memory.
 #[test]
 fn many_reads_at_once_are_put_each_where_it_belongs() {
     let Some((temp, content, kept, _)) = cold() else { return };
@@ -144,7 +146,7 @@ fn many_reads_at_once_are_begun_together_and_each_is_right() {
     for (ticket, &at) in places.iter().enumerate() {
         batch.read(&file, at, 9_000, ticket as u64).unwrap();
     }
-    // Past the end of the file, and nothing at all.
+    // Across the end of the file, and past it.
     batch.read(&file, FILE_BYTES as u64 - 7, 100, 40).unwrap();
     batch.read(&file, FILE_BYTES as u64, 100, 41).unwrap();
     assert_eq!(batch.len(), 42);
@@ -165,7 +167,7 @@ fn many_reads_at_once_are_begun_together_and_each_is_right() {
     assert_eq!(path.stats().device_reads, 0);
 }
 
-/// Which pages are advised ahead of these is for the modelled device.
+/// The advised pages are tested on the modelled device.
 #[test]
 fn strides_and_streams_that_go_down_are_right() {
     let Some((_temp, content, path, file)) = cold() else { return };
@@ -211,11 +213,12 @@ fn a_file_that_has_become_shorter_is_told() {
     assert!(error.to_string().contains("shorter"), "{error}");
 }
 
-/// A mapping for which something is named is served wherever that can be; one with nothing set may be left to the kernel, and says so.
+/// A mapping with any option set is served if possible; one with default options may be left to the
+/// kernel, and reports it.
 #[test]
 fn a_mapping_is_left_to_the_kernel_only_where_nothing_is_set() {
     let Some((temp, content, ..)) = cold() else { return };
-    // SAFETY: nobody changes the file.
+    // SAFETY: the file does not change.
     let map = |builder: readpath::pager::MappingBuilder| unsafe { builder.open(&temp.path) };
     let left = MappingMode::Kernel { because: KernelMapping::Swift };
     let mapping = map(Mapping::builder()).unwrap();
@@ -229,7 +232,7 @@ fn a_mapping_is_left_to_the_kernel_only_where_nothing_is_set() {
     }
 }
 
-/// To name what a path would keep pages by itself with is to have it keep them.
+/// Any option for a cache of the path's own makes it cache pages itself.
 #[test]
 fn who_names_a_memory_a_policy_or_a_depth_has_pages_of_his_own() {
     let Some((temp, ..)) = cold() else { return };
@@ -252,8 +255,7 @@ fn who_names_a_memory_a_policy_or_a_depth_has_pages_of_his_own() {
     assert!(!own.into_iter().any(is_kept));
 }
 
-/// Decisions are logged where that was asked for, and nowhere else. Which they are is for the modelled
-/// device.
+/// Decisions are logged only by option. Their content is tested on the modelled device.
 #[test]
 fn decisions_are_logged_only_where_that_was_asked_for() {
     for is_on in [false, true] {
@@ -269,7 +271,7 @@ fn decisions_are_logged_only_where_that_was_asked_for() {
     }
 }
 
-/// Thirty-two tasks, and more reads than tasks; each is right, and our own machine carries none.
+/// 64 concurrent reads of tasks: each is right, and our own machine makes no request.
 #[test]
 fn what_tasks_await_comes_through_the_kernel() {
     let Some((temp, content, path, file)) = cold() else { return };
@@ -279,7 +281,7 @@ fn what_tasks_await_comes_through_the_kernel() {
         (place, read)
     });
     let mut under_way: Vec<_> = reads.map(|(place, read)| (place, Box::pin(read))).collect();
-    // All are begun before any is waited for.
+    // All are begun before any is awaited.
     let waker = std::task::Waker::noop();
     let mut context = std::task::Context::from_waker(waker);
     under_way.retain_mut(|(place, read)| match read.as_mut().poll(&mut context) {
@@ -290,7 +292,7 @@ fn what_tasks_await_comes_through_the_kernel() {
             false
         }
     });
-    // Some are dropped, and nothing comes of it.
+    // Some are dropped without an effect.
     under_way.truncate(40);
     let last = (FILE_BYTES / PAGE) - 1;
     for (place, read) in under_way {
@@ -303,13 +305,14 @@ fn what_tasks_await_comes_through_the_kernel() {
     assert_eq!((bytes.unwrap(), &buffer[..96]), (96, &content[last * PAGE + 4_000..]));
     assert_eq!(path.stats().device_reads, 0);
     assert_eq!(file.stats().cached_bytes + file.stats().kernel_read_bytes, file.stats().bytes);
-    // The last file goes while nothing waits; one whose file is gone, and shorter, says so.
+    // A read of a truncated file returns a named error.
     std::fs::File::options().write(true).open(&temp.path).unwrap().set_len(8192).unwrap();
     let (bytes, _) = pollster::block_on(file.read_at_async(vec![0; 4096], 6_000));
     assert!(bytes.unwrap_err().to_string().contains("shorter"));
 }
 
-/// What the kernel is advised of in a stream of the file; `None` where it has pages of it that it doesn't drop.
+/// Bytes advised to the kernel during a stream; `None` if the kernel does not drop the file's
+/// pages.
 fn advised_of_stream(read: impl Fn(&File, u64) -> Vec<u8>) -> Option<u64> {
     let (_temp, content, path, file) = cold()?;
     for (nth, expected) in content.chunks(64 << 10).enumerate() {
@@ -318,8 +321,8 @@ fn advised_of_stream(read: impl Fn(&File, u64) -> Vec<u8>) -> Option<u64> {
     Some(path.stats().kernel_advised_bytes)
 }
 
-/// Where the kernel reads far enough ahead by itself, a stream is its own, whoever reads: what it is advised of comes in by single
-/// pages.
+/// If the kernel's own window is large enough, a stream is left to it, for threads and tasks:
+/// advised pages would come in singly.
 #[test]
 fn a_stream_of_tasks_is_left_to_the_kernel_as_that_of_a_thread_is() {
     let by_thread = advised_of_stream(|file, place| {
@@ -341,7 +344,8 @@ fn a_stream_of_tasks_is_left_to_the_kernel_as_that_of_a_thread_is() {
     assert!(by_tasks <= FILE_BYTES as u64 / 8, "{by_tasks} bytes, {by_thread} by a thread");
 }
 
-/// A task's read of which the kernel has let go by the time that the task comes for it, as where memory is short.
+/// A task's read whose pages the kernel evicts before the task is polled again, as under memory
+/// pressure.
 fn read_and_let_go(temp: &TempFile, file: &File, page: usize, pages: usize) -> Vec<u8> {
     let context = &mut std::task::Context::from_waker(std::task::Waker::noop());
     let begin = || {
@@ -349,7 +353,7 @@ fn read_and_let_go(temp: &TempFile, file: &File, page: usize, pages: usize) -> V
         if read.as_mut().poll(context).is_pending() {
             return Some(read);
         }
-        // The machine is so busy that it came within the call.
+        // On a busy machine it may complete within the call.
         readpath_peers::cold::drop_pages(&temp.path).unwrap();
         None
     };
@@ -362,8 +366,8 @@ fn read_and_let_go(temp: &TempFile, file: &File, page: usize, pages: usize) -> V
     bytes
 }
 
-/// Whether the thread that reads for the task was there before the pages went, the bytes are right. (That
-/// it keeps up to 64 KiB for the task is for the unit tests of `kernel_pages/wish.rs`.)
+/// The bytes are right whether or not the waiter thread ran before the eviction. (The unit tests of
+/// `kernel_pages/wish.rs` check that it keeps up to 64 KiB for the task.)
 #[test]
 fn a_small_read_that_is_let_go_before_its_task_comes_is_right() {
     let Some((temp, content, _path, file)) = cold() else { return };
@@ -373,7 +377,7 @@ fn a_small_read_that_is_let_go_before_its_task_comes_is_right() {
     }
 }
 
-/// A larger one may have to be read past the kernel. Another handle of the file reads the same, and
+/// A larger read may have to bypass the kernel page cache. Another handle reads the same bytes, and
 /// both see later changes: none of these pages stays in the path's own cache.
 #[test]
 fn a_large_read_that_is_let_go_before_its_task_comes_is_right() {
@@ -387,7 +391,7 @@ fn a_large_read_that_is_let_go_before_its_task_comes_is_right() {
         assert!(again == bytes);
     }
     let fresh = vec![0x5a; FILE_BYTES];
-    // In place: the handles have this file open.
+    // In place, because the handles have this file open.
     let mut written = std::fs::File::options().write(true).open(&temp.path).unwrap();
     written.write_all(&fresh).unwrap();
     for handle in [&file, &other] {

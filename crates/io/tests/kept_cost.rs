@@ -1,4 +1,4 @@
-//! What a file costs whose pages the kernel keeps, beside what it would cost without us: counted in system calls.
+//! Cost in system calls of a file whose pages the kernel caches, compared with plain calls.
 
 mod support;
 
@@ -11,8 +11,8 @@ use support::{TempFile, takes_direct};
 const FILE_BYTES: usize = 4 << 20;
 const PAGE: usize = 4096;
 
-/// How often each was made; without what belongs to the allocator, and the look at a descriptor that the standard library
-/// closes where debug assertions are on.
+/// Number of calls by system call number. Excludes the allocator's, and the descriptor check of the
+/// standard library at close with debug assertions.
 fn counted(calls: &[i64]) -> BTreeMap<i64, usize> {
     let others = [libc::SYS_brk, libc::SYS_mmap, libc::SYS_munmap, libc::SYS_mprotect];
     let mut counted = BTreeMap::new();
@@ -22,7 +22,7 @@ fn counted(calls: &[i64]) -> BTreeMap<i64, usize> {
     counted
 }
 
-/// A file that the kernel's cache holds, where direct I/O is told of without opening it for that.
+/// A resident file on a file system that reports its direct I/O alignment.
 fn held() -> Option<TempFile> {
     let temp = TempFile::new(FILE_BYTES);
     std::fs::read(&temp.path).unwrap();
@@ -33,8 +33,8 @@ fn held() -> Option<TempFile> {
     is_usual.then_some(temp)
 }
 
-/// One system call a read. The 1st, 3rd, 7th, 15th, 31st read is looked at, and then one of 32: of 640 in all 24, of the last 600
-/// nineteen.
+/// One system call per read. Checked reads are the 1st, 3rd, 7th, 15th, 31st, and then one of 32:
+/// 24 of 640, and 19 of the last 600.
 #[test]
 fn a_read_of_what_the_kernel_holds_is_one_system_call() {
     let Some(temp) = held() else { return };
@@ -57,12 +57,12 @@ fn a_read_of_what_the_kernel_holds_is_one_system_call() {
     }
 }
 
-/// To open is open(2), and to look at what was opened: no queue to the device, no memory and no thread of our own.
+/// Opening is open(2) and statx(2): no device queue, memory or thread of our own.
 #[test]
 fn an_open_a_read_and_a_close_are_four_system_calls() {
     let Some(temp) = held() else { return };
     let calls = calls_between_marks(|| {
-        // What is asked once in a process: which it is, and how many processors there are.
+        // Warm-up for values that are read once per process: its number and the processor count.
         drop(File::open(&temp.path).unwrap());
         mark();
         File::open(&temp.path).unwrap().read_exact_at(&mut [0; PAGE], 5).unwrap();
@@ -83,7 +83,7 @@ fn an_open_a_read_and_a_close_are_four_system_calls() {
     assert_eq!(calls.iter().map(|calls| counted(calls)).collect::<Vec<_>>(), [with_read, open]);
 }
 
-/// What is the same for the kernel is the same for us: a pipe nobody writes to is no file, and nobody waits for its other end.
+/// A pipe without a writer is refused at once: the open does not wait for its other end.
 #[test]
 fn a_pipe_is_refused_at_once() {
     let Some(temp) = held() else { return };
@@ -95,8 +95,8 @@ fn a_pipe_is_refused_at_once() {
     assert!(error.contains("neither a regular file nor a block device"), "{error}");
 }
 
-/// Of a file that nobody holds the kernel begins with each read of a batch when that is asked for, also after those before came
-/// and were found held: none waits for its turn.
+/// The I/O of each batch read of a cold file is started when the read is added, also after earlier
+/// ones were resident. No read waits for its turn.
 #[test]
 fn each_read_of_a_batch_is_begun_before_it_is_waited_for() {
     let temp = TempFile::new(64 << 20);

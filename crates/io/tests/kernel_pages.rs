@@ -1,5 +1,5 @@
-//! What the kernel's cache holds is taken from there, by whatever reads: no request reaches the device,
-//! and nothing that nobody holds is brought into that cache.
+//! Resident pages are read from the kernel page cache by every kind of read: no request reaches the
+//! device, and no absent page is brought into that cache.
 
 mod support;
 
@@ -17,7 +17,8 @@ use support::*;
 const FILE_BYTES: usize = 2 << 20;
 const LARGE: usize = 256 << 10;
 
-/// A file on a device, past whose cache we read; `None`, said, where that can't be had or asked for.
+/// A file on a device with direct I/O. `None`, with a skip message, if that or the residency check
+/// is not available.
 fn on_a_device() -> Option<(TempFile, ReadPath, File)> {
     let temp = TempFile::new(FILE_BYTES);
     let path = ReadPath::builder().memory(16 << 20).readahead("none").build().unwrap();
@@ -100,8 +101,8 @@ fn whatever_reads_what_the_kernel_holds_asks_the_device_for_nothing() {
     assert_eq!(path.stats().device_reads, 0);
 }
 
-/// What a file loses from the kernel's cache is asked for again, and comes from the device; what comes back there
-/// is found again before long.
+/// Pages evicted by the kernel are read from the device. Pages that become resident again are found
+/// before long.
 #[test]
 fn what_the_kernel_lets_go_comes_from_the_device() {
     let Some((temp, path, file)) = on_a_device() else { return };
@@ -117,7 +118,7 @@ fn what_the_kernel_lets_go_comes_from_the_device() {
         file.read_exact_at(&mut page, at * 4096).unwrap();
         assert_eq!(page[..], content[at as usize * 4096..][..4096]);
     }
-    // One read of eight looks whether what was held is held still, by its place: here the twelfth is the first.
+    // One read of eight, selected by its offset, checks for evictions; here it is the twelfth.
     let device_reads = path.stats().device_reads;
     assert!((180..=199).contains(&device_reads), "{device_reads}");
     std::fs::read(&temp.path).unwrap();
@@ -125,7 +126,7 @@ fn what_the_kernel_lets_go_comes_from_the_device() {
         file.read_exact_at(&mut page, at * 4096).unwrap();
         assert_eq!(page[..], content[at as usize * 4096..][..4096]);
     }
-    // One in 64 asks, at the worst.
+    // At the lowest rate one read in 64 checks residency.
     let device_reads = path.stats().device_reads;
     assert!(device_reads <= 199 + 64, "{device_reads}");
 }
@@ -144,21 +145,21 @@ fn it_is_not_asked_where_that_is_not_wanted() {
 fn a_mapping_of_what_the_kernel_holds_is_the_kernels_and_says_so() {
     let Some((temp, ..)) = on_a_device() else { return };
     let content = std::fs::read(&temp.path).unwrap();
-    // SAFETY: nobody changes the file.
+    // SAFETY: the file does not change.
     let map = |builder: readpath::pager::MappingBuilder| unsafe { builder.open(&temp.path) };
     let mapping = map(Mapping::builder()).unwrap();
     assert_eq!(mapping.mode(), MappingMode::Kernel { because: KernelMapping::Held });
     assert!(mapping.mode().to_string().contains("its cache holds"), "{}", mapping.mode());
     assert!(mapping.as_slice() == content);
     assert_eq!(mapping.statistics().device_reads, 0);
-    // Of what lies past its end nothing is to be done.
+    // Hints past the end have no effect.
     for (offset, bytes) in [(0, u64::MAX), (u64::MAX - 10, 100), (1 << 40, 1 << 30)] {
         mapping.advise(Advice::WillNeed, offset, bytes);
         mapping.advise(Advice::DontNeed, offset, bytes);
     }
-    // What would be refused is refused there too.
+    // Invalid options are refused here too.
     map(Mapping::builder().readahead("psychic")).unwrap_err();
-    // A page less, and it is served.
+    // With one page absent the mapping is served.
     let file = std::fs::File::open(&temp.path).unwrap();
     file.sync_all().unwrap();
     let third = Some(std::num::NonZero::new(4096).unwrap());
@@ -168,11 +169,12 @@ fn a_mapping_of_what_the_kernel_holds_is_the_kernels_and_says_so() {
     }
 }
 
-/// Another process cuts the file and makes it longer again, all the time: what is gone is an error, and no bus error.
+/// Another thread truncates and extends the file all the time: missing bytes are an error, not a
+/// bus error.
 #[test]
 fn what_is_cut_off_while_it_is_copied_out_of_the_kernels_mapping_is_an_error() {
     let Some((temp, ..)) = on_a_device() else { return };
-    // SAFETY: its bytes are looked at through `read_at` alone.
+    // SAFETY: its bytes are read only by `read_at`.
     let mapping = unsafe { Mapping::builder().open(&temp.path) }.unwrap();
     assert_eq!(mapping.mode(), MappingMode::Kernel { because: KernelMapping::Held });
     let file = std::fs::File::options().write(true).open(&temp.path).unwrap();
@@ -212,11 +214,11 @@ fn a_read_of_what_the_kernel_does_not_hold_goes_past_it_and_leaves_nothing_there
     assert!(buffer == content[..LARGE]);
     assert_eq!(path.stats().device_bytes, LARGE as u64);
     assert_eq!(held_pages(&temp), 0);
-    // From our own cache now.
+    // Now from our own cache.
     assert!(file.is_cached(0, LARGE as u64));
 }
 
-/// What was written and not yet carried to the device is read as any `read` gives it.
+/// Dirty pages are read as by any `read`.
 #[test]
 fn dirty_pages_are_given_as_they_are_and_a_page_never_goes_back() {
     let Some((temp, path, file)) = on_a_device() else { return };
@@ -237,7 +239,7 @@ fn dirty_pages_are_given_as_they_are_and_a_page_never_goes_back() {
     assert!(buffer == new[1 << 20..(1 << 20) + LARGE]);
     assert_eq!(path.stats().device_reads, 1, "the small read alone");
 
-    // Our cache has the third page: all reads of it give what is there, until it is invalidated.
+    // The third page is in our cache: all reads return that version until it is invalidated.
     file.read_exact_at(&mut buffer, 0).unwrap();
     assert_eq!(buffer[8192..12_288], old);
     file.read_exact_at(&mut small, 8192).unwrap();

@@ -1,7 +1,7 @@
-//! Memory that a program locks or populates (`mlock(2)`, `mlockall(2)`, `madvise(2)`), before it is
-//! made and after: every byte is right, the budget holds, nothing hangs.
+//! Memory that the program locks or populates (`mlock(2)`, `mlockall(2)`, `madvise(2)`), before and
+//! after its creation. Every byte is right, the memory limit holds, and no access hangs.
 //!
-//! Locks are a matter of the whole process, so each test has one of its own.
+//! Locks apply to the whole process, so each test forks a process of its own.
 
 mod support;
 
@@ -16,10 +16,10 @@ use support::{TempFile, can_serve, in_child, resident_bytes, splitmix};
 const PAGE: usize = 4096;
 const FILE_BYTES: usize = 4 * (1 << 20) + 1234;
 const MEMORY_BYTES: u64 = 1 << 20;
-/// A new thread's stack (std's default), all of it resident where future memory is locked. One that an
-/// ended thread left behind is taken first.
+/// Stack of a new thread (std's default) in bytes, completely resident if future memory is locked.
+/// A stack left by an ended thread is reused first.
 const STACK_BYTES: u64 = 2 << 20;
-/// `MCL_CURRENT`, `MCL_FUTURE` and `MCL_ONFAULT`, as programs combine them.
+/// Usual combinations of `MCL_CURRENT`, `MCL_FUTURE` and `MCL_ONFAULT`.
 const FUTURES: [libc::c_int; 4] = [
     libc::MCL_FUTURE,
     libc::MCL_CURRENT | libc::MCL_FUTURE,
@@ -28,7 +28,7 @@ const FUTURES: [libc::c_int; 4] = [
 ];
 
 fn map(file: &TempFile, options: MappingBuilder) -> Mapping {
-    // SAFETY: the file belongs to the test, which doesn't change it.
+    // SAFETY: the file belongs to the test, which does not change it.
     unsafe { options.open(&file.path) }.unwrap()
 }
 
@@ -37,24 +37,24 @@ fn small() -> MappingBuilder {
 }
 
 fn lock_all(flags: libc::c_int) {
-    // SAFETY: it changes no bytes.
+    // SAFETY: the call changes no bytes.
     assert_eq!(unsafe { libc::mlockall(flags) }, 0, "{}", std::io::Error::last_os_error());
 }
 
-/// The number of the error, 0 when it went well.
+/// Locks memory; returns the `errno`, 0 on success.
 fn lock(memory: &[u8]) -> i32 {
-    // SAFETY: it changes no bytes.
+    // SAFETY: the call changes no bytes.
     errno_of(unsafe { libc::mlock(memory.as_ptr().cast(), memory.len()) })
 }
 
 fn unlock(memory: &[u8]) {
-    // SAFETY: it changes no bytes.
+    // SAFETY: the call changes no bytes.
     assert_eq!(unsafe { libc::munlock(memory.as_ptr().cast(), memory.len()) }, 0);
 }
 
-/// As `lock`, for whole pages.
+/// Like `lock`, with the given advice, for whole pages.
 fn populate(memory: &[u8], advice: libc::c_int) -> i32 {
-    // SAFETY: it brings pages in, and changes no bytes.
+    // SAFETY: the call brings pages in and changes no bytes.
     errno_of(unsafe { libc::madvise(memory.as_ptr() as *mut _, memory.len(), advice) })
 }
 
@@ -62,8 +62,8 @@ fn errno_of(answer: libc::c_int) -> i32 {
     if answer == 0 { 0 } else { std::io::Error::last_os_error().raw_os_error().unwrap() }
 }
 
-/// Resident bytes of this process's own memory (proc(5)). A file's pages don't count: the program's code comes in
-/// as it first runs.
+/// Resident bytes of this process's anonymous and shared memory (proc(5)). File pages are excluded,
+/// because program code comes in at its first run.
 fn process_bytes() -> u64 {
     let text = std::fs::read_to_string("/proc/self/status").unwrap();
     let kib = |name: &str| -> u64 {
@@ -73,7 +73,7 @@ fn process_bytes() -> u64 {
     (kib("RssAnon:") + kib("RssShmem:")) * 1024
 }
 
-/// All of it is right, forwards, backwards and at random; and within its budget.
+/// Checks all bytes forwards, backwards and at random, and the memory limit.
 fn is_whole(mapping: &Mapping, content: &[u8]) -> bool {
     let slice = mapping.as_slice();
     assert!(slice == content, "forwards");
@@ -127,7 +127,7 @@ fn a_mapping_outlives_all_of_memory_being_locked_and_unlocked() {
             let resident = process_bytes();
             assert!(is_whole(&mapping, &content));
             assert!(process_bytes() < resident + 2 * MEMORY_BYTES);
-            // SAFETY: it changes no bytes.
+            // SAFETY: the call changes no bytes.
             assert_eq!(unsafe { libc::munlockall() }, 0);
             assert!(is_whole(&mapping, &content));
         }
@@ -135,7 +135,7 @@ fn a_mapping_outlives_all_of_memory_being_locked_and_unlocked() {
     }));
 }
 
-/// What lies out of the program's sight takes no memory when all is locked.
+/// Hidden mappings of the library take no memory when all memory is locked.
 #[test]
 fn locking_all_of_memory_takes_no_more_than_the_budget() {
     if !can_serve() {
@@ -163,14 +163,14 @@ fn slices_may_be_locked_whole_in_part_and_beyond_the_budget() {
     assert!(in_child(|| {
         let mapping = map(&file, small());
         let slice = mapping.as_slice();
-        // Within the budget, across the ends of pages, on what is there and on what is not.
+        // Within the limit, at unaligned ranges, resident and absent.
         assert!(slice[..300_000] == content[..300_000]);
         for range in [100_000..200_000, 1_000_000..1_500_000, 1_400_000..1_700_000] {
             assert_eq!(lock(&slice[range.clone()]), 0);
             assert!(slice[range.clone()] == content[range]);
         }
         assert!(is_whole(&mapping, &content));
-        // What was on its way ahead of the last touches when the hint came may come in after it.
+        // Prefetched pages in flight at the hint may arrive after it.
         let is_empty = |_| {
             mapping.advise(Advice::DontNeed, 0, FILE_BYTES as u64);
             mapping.statistics().resident_pages == 0
@@ -178,7 +178,7 @@ fn slices_may_be_locked_whole_in_part_and_beyond_the_budget() {
         assert!((0..1000).any(is_empty), "{:?}", mapping.statistics());
         assert_eq!(resident_bytes(slice.as_ptr() as usize), Some(0));
         assert!(is_whole(&mapping, &content));
-        // All of it, four times the budget.
+        // All of it, four times the limit.
         assert_eq!(lock(slice), 0);
         assert!(is_whole(&mapping, &content));
         unlock(&slice[2_000_000..2_500_000]);
@@ -210,8 +210,8 @@ fn slices_may_be_populated() {
     }));
 }
 
-/// Four times its memory, page by page written anew in random order and read back, with something
-/// done to its locks before each round.
+/// A region of four times its memory: pages are rewritten in random order and read back, with
+/// `lock_anew` called before each round.
 fn torture(mut region: Region, mut lock_anew: impl FnMut(usize, &[u8])) -> bool {
     let pages = region.len() / PAGE;
     let mut versions = vec![0u64; pages];
@@ -269,7 +269,7 @@ fn a_region_keeps_what_is_written_while_all_is_locked_and_unlocked() {
     assert!(in_child(|| {
         torture(region(), |round, _| match round % 2 {
             0 => lock_all(libc::MCL_CURRENT),
-            // SAFETY: it changes no bytes.
+            // SAFETY: the call changes no bytes.
             _ => assert_eq!(unsafe { libc::munlockall() }, 0),
         })
     }));
@@ -284,7 +284,7 @@ fn a_region_keeps_what_is_written_while_parts_of_it_are_locked_and_populated() {
         torture(region(), |round, memory| match round {
             0 => assert_eq!(lock(&memory[100_000..500_000]), 0),
             1 => unlock(&memory[200_000..300_000]),
-            // All of it, four times the budget.
+            // All of it, four times the limit.
             2 => assert_eq!(lock(memory), 0),
             3 => {
                 lock_all(libc::MCL_CURRENT);
@@ -296,7 +296,7 @@ fn a_region_keeps_what_is_written_while_parts_of_it_are_locked_and_populated() {
     }));
 }
 
-/// What a program does to memory of its own that is mapped: no touch waits for ever.
+/// Effects of a program's own calls on its mapping: no access waits for ever.
 #[test]
 fn pages_that_the_program_gave_up_or_protected_by_itself_are_there_again() {
     if !can_serve() {
@@ -311,20 +311,21 @@ fn pages_that_the_program_gave_up_or_protected_by_itself_are_there_again() {
             assert!(*part == content[..64 * PAGE]);
             assert_eq!(populate(part, libc::MADV_DONTNEED), 0);
         }
-        // Not touched by anybody but the thread that copies it.
+        // Not accessed by any thread except the copying one.
         assert_eq!(populate(part, libc::MADV_DONTNEED), 0);
         let mut copied = vec![0; part.len()];
         mapping.read_at(0, &mut copied).unwrap();
         assert!(copied == content[..64 * PAGE]);
-        // SAFETY: it changes no bytes, and nobody writes to a mapping.
+        // SAFETY: the call changes no bytes, and a mapping is never written to.
         unsafe { libc::mprotect(part.as_ptr() as *mut _, part.len(), libc::PROT_READ) };
         assert!(is_whole(&mapping, &content));
-        // Made longer in its place, if nothing is behind it: a bus error there, and no hang.
+        // Extended in place if the addresses behind are free: an access there is a bus error, not a
+        // hang.
         let (start, bytes) = (mapping.as_slice().as_ptr(), FILE_BYTES.next_multiple_of(PAGE));
-        // SAFETY: the new page belongs to nobody.
+        // SAFETY: the new page has no other users.
         let longer = unsafe { libc::mremap(start as *mut _, bytes, bytes + PAGE, 0) };
         if longer != libc::MAP_FAILED {
-            // SAFETY: a page of this process, of which nothing is read here.
+            // SAFETY: a page of this process, of which no byte is read here.
             let behind = unsafe { std::slice::from_raw_parts(start.wrapping_add(bytes), PAGE) };
             assert_ne!(populate(behind, libc::MADV_POPULATE_READ), 0);
         }
@@ -335,14 +336,14 @@ fn pages_that_the_program_gave_up_or_protected_by_itself_are_there_again() {
         for round in 1..4 {
             region.as_mut_slice()[..64 * PAGE].fill(round);
             assert_eq!(populate(&region.as_slice()[..64 * PAGE], libc::MADV_DONTNEED), 0);
-            // Those that had left already weren't there to be given up.
+            // Swapped-out pages are not affected by the call.
             let first = region.as_slice()[..64 * PAGE].to_vec();
             let is_kept = |page: &[u8]| page == [0; PAGE] || page == [round; PAGE];
             assert!(first.chunks(PAGE).all(is_kept) && first.contains(&0));
             region.as_mut_slice()[64 * PAGE..].fill(round);
             assert!(region.as_slice()[..64 * PAGE] == first);
             assert!(region.as_slice()[64 * PAGE..].iter().all(|&byte| byte == round));
-            // Those that are there have to leave, though they aren't there any more.
+            // The eviction meets pages that the program has already dropped.
             let last = region.len() - 64 * PAGE;
             assert_eq!(populate(&region.as_slice()[last..], libc::MADV_DONTNEED), 0);
             region.as_mut_slice()[..last].fill(round);
@@ -353,8 +354,8 @@ fn pages_that_the_program_gave_up_or_protected_by_itself_are_there_again() {
     }));
 }
 
-/// An ordinary user's userfaultfd doesn't serve the kernel's own accesses: a lock of absent pages
-/// is refused (`ENOMEM`, 12 in errno(3), as mlock(2) has it), and touches go on as ever.
+/// An ordinary user's userfaultfd does not serve kernel accesses: locking absent pages fails
+/// (`ENOMEM`, 12 in errno(3), as in mlock(2)), and other accesses continue.
 #[test]
 fn an_ordinary_users_lock_of_absent_pages_is_refused_by_name() {
     if !can_serve() {
@@ -363,9 +364,9 @@ fn an_ordinary_users_lock_of_absent_pages_is_refused_by_name() {
     let file = TempFile::new(FILE_BYTES);
     let content = std::fs::read(&file.path).unwrap();
     assert!(in_child(|| {
-        // SAFETY: of this process alone.
+        // SAFETY: affects this process alone.
         let is_ordinary = unsafe { libc::seteuid(65_534) } == 0;
-        // SAFETY: nobody changes the file.
+        // SAFETY: the file does not change.
         let mapping = unsafe { small().open(&file.path) };
         let (true, Ok(mapping)) = (is_ordinary, mapping) else {
             eprintln!("skipped: not root, or others can't reach {}", file.path.display());

@@ -1,5 +1,5 @@
-//! A mapped file: every byte is the file's, whatever the law, the memory and the
-//! number of threads; and what it costs the device.
+//! A mapped file: every byte is the file's for all policies, memory sizes and numbers of threads;
+//! and the number of device requests.
 
 mod support;
 
@@ -16,12 +16,12 @@ use support::{BACKENDS, TempFile, can_serve, has_swap, in_child, resident_bytes,
 const PAGE: usize = 4096;
 
 fn map(file: &TempFile, options: MappingBuilder) -> Mapping {
-    // SAFETY: the file belongs to the test, which changes it only where it
-    // says so, with no slice alive.
+    // SAFETY: the file belongs to the test, which changes it only where stated, without a live
+    // slice.
     unsafe { options.open(&file.path) }.unwrap()
 }
 
-/// Random pieces by several threads at once, with memory for a fifth of the file.
+/// Random ranges by several concurrent threads, with memory for a fifth of the file.
 #[test]
 fn every_byte_is_the_files_for_several_threads_under_every_policy_and_backend() {
     if !can_serve() {
@@ -71,7 +71,7 @@ fn memory_stays_within_the_budget_and_all_of_it_comes_back() {
         if at % 256 == 255 {
             let resident = resident_bytes(address).unwrap();
             assert!(resident <= 1 << 20, "{resident} bytes resident after {at} pages");
-            // Up to half of the memory has what is read ahead, which isn't mapped yet.
+            // Up to half of the memory holds prefetched pages that are not mapped yet.
             assert!(resident > 1 << 18, "{resident} bytes resident after {at} pages");
         }
     }
@@ -80,10 +80,9 @@ fn memory_stays_within_the_budget_and_all_of_it_comes_back() {
     assert_eq!(resident_bytes(address), None, "its addresses are free");
 }
 
-/// Slices of 64 KiB at random places, page by page, each page in its turn. Each
-/// takes two faults, at its first page and at the marked one in the middle, and one request that
-/// somebody waits for. The dearer the device's requests are, the longer it takes until none is made beside it in case the
-/// slice goes on, of as much again at the most.
+/// Slices of 64 KiB at random offsets, touched page by page in order. Each takes two faults (the
+/// first page and the marked one in the middle) and one awaited request. At first the policy also
+/// prefetches as much again beyond the slice; costly requests delay the end of that.
 #[test]
 fn random_slices_wait_for_one_request_each() {
     if !can_serve() {
@@ -91,7 +90,7 @@ fn random_slices_wait_for_one_request_each() {
     }
     let file = TempFile::of(&support::content(64 << 20), 16);
     let mapping = map(&file, Mapping::builder().kernel_cache(false));
-    // Each of the 16,384 places once, in an order that is drawn.
+    // Each of the 16,384 slices once, in random order.
     let mut order: Vec<usize> = (0..16384).collect();
     let mut state = 7;
     for at in (1..order.len()).rev() {
@@ -161,8 +160,7 @@ fn read_at_gives_the_bytes_wherever_they_are() {
     assert_eq!(mapping.load(u64::MAX, 2), Err(LoadError::PastEnd { bytes: bytes as u64 }));
 }
 
-/// A system call that is given absent pages has them brought in, where this
-/// process may serve the kernel's own accesses.
+/// A system call with absent pages brings them in, if this process may serve kernel accesses.
 #[test]
 fn system_calls_may_be_given_its_memory() {
     if !can_serve() {
@@ -206,8 +204,8 @@ fn bytes_that_can_not_be_read_are_an_error_of_the_checked_calls() {
     assert!(buffer == start, "what is there can still be read");
 }
 
-/// To touch bytes that can't be read is a bus error, in a process of its own;
-/// SIGBUS is 7 in signal(7).
+/// An access to unreadable bytes is a bus error, tested in a separate process; SIGBUS is 7 in
+/// signal(7).
 #[test]
 fn touching_bytes_that_can_not_be_read_is_a_bus_error() {
     use std::os::unix::process::ExitStatusExt;
@@ -242,7 +240,7 @@ fn an_unknown_policy_and_an_empty_file_are_refused_by_name() {
         return;
     }
     let open = |file: &TempFile, policy| {
-        // SAFETY: nothing is mapped.
+        // SAFETY: the open fails, so no memory is mapped.
         let opened =
             unsafe { Mapping::builder().kernel_cache(false).readahead(policy).open(&file.path) };
         opened.unwrap_err().to_string()
@@ -251,8 +249,8 @@ fn an_unknown_policy_and_an_empty_file_are_refused_by_name() {
     assert!(open(&TempFile::new(0), "runs").contains("empty"));
 }
 
-/// Slices that were made before go on in a child, and in a child of that, through
-/// the kernel; with the mapping, the place is gone from children too.
+/// In a child and a grandchild, existing slices are read through the kernel. After the mapping is
+/// dropped, children no longer have its addresses.
 #[test]
 fn a_child_made_by_fork_reads_the_same_bytes_through_the_kernel() {
     if !can_serve() {
@@ -277,13 +275,13 @@ fn a_child_made_by_fork_reads_the_same_bytes_through_the_kernel() {
     assert!(is_whole() && mapping.statistics().faults > 0);
     assert!(in_child(|| is_mapped(&file)));
     drop(mapping);
-    // Opened often enough to have the number of the mapping's descriptor.
+    // Opened often enough to reuse the mapping's descriptor number.
     let next = TempFile::new(4096);
     let _opened: Vec<_> = (0..64).map(|_| std::fs::File::open(&next.path).unwrap()).collect();
     assert!(in_child(|| !is_mapped(&file) && !is_mapped(&next)));
 }
 
-/// What was made before a fork can be dropped in the child, where its thread is not.
+/// A child can drop an inherited mapping, whose thread it does not have.
 #[test]
 fn a_child_made_by_fork_can_drop_what_it_was_given() {
     if !can_serve() {
@@ -295,13 +293,13 @@ fn a_child_made_by_fork_can_drop_what_it_was_given() {
     assert!(mapping.unwrap().as_slice() == std::fs::read(&file.path).unwrap());
 }
 
-/// Whether the kernel maps the file for this process.
+/// True if the kernel maps the file in this process.
 fn is_mapped(file: &TempFile) -> bool {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     maps.lines().any(|line| line.ends_with(file.path.to_str().unwrap()))
 }
 
-/// Where there is swap (`swapon(8)`), the kernel may take what we have put there, as any memory.
+/// With active swap (`swapon(8)`), the kernel may swap out our pages like any memory.
 #[test]
 fn what_the_kernel_has_swapped_out_is_the_files_as_before() {
     if !can_serve() || !has_swap() {
@@ -312,7 +310,7 @@ fn what_the_kernel_has_swapped_out_is_the_files_as_before() {
     let mapping = map(&file, Mapping::builder().kernel_cache(false).memory(4 << 20));
     assert!(mapping.as_slice() == content);
     let address = mapping.as_slice().as_ptr().cast_mut().cast();
-    // SAFETY: memory of the mapping, whose bytes stay as they are (madvise(2)).
+    // SAFETY: memory of the mapping, whose bytes do not change (madvise(2)).
     assert_eq!(unsafe { libc::madvise(address, mapping.len(), libc::MADV_PAGEOUT) }, 0);
     let mut copied = vec![0; 1 << 20];
     mapping.read_at(0, &mut copied).unwrap();

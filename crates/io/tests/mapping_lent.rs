@@ -1,5 +1,5 @@
-//! Windows of long runs that a mapping lends to the kernel's own: every byte is the file's before, while and after, the memory
-//! holds, and they cost next to no faults.
+//! Windows of long runs that a mapping delegates to the kernel mapping: every byte is the file's
+//! before, during and after, the memory limit holds, and faults are rare.
 
 mod support;
 
@@ -10,11 +10,12 @@ use support::{TempFile, can_serve, in_child, splitmix};
 
 const PAGE: usize = 4096;
 const MIB: usize = 1 << 20;
-/// As little as has room for what the kernel reads ahead on a device whose window is 8 MiB.
+/// Smallest memory in bytes with room for the kernel's readahead on a device with a window of 8
+/// MiB.
 const MEMORY: u64 = 32 << 20;
 const FILE_MIB: usize = 48;
 
-/// A file of [`FILE_MIB`] MiB of which the kernel holds nothing.
+/// A file of [`FILE_MIB`] MiB without resident pages.
 fn cold_file() -> (TempFile, Vec<u8>) {
     let part = support::content(8 * MIB);
     let file = TempFile::of(&part, FILE_MIB / 8);
@@ -29,12 +30,13 @@ fn drop_cache(file: &TempFile) {
 }
 
 fn map(file: &TempFile, options: MappingBuilder) -> Mapping {
-    // SAFETY: the file belongs to the test, which doesn't change it.
+    // SAFETY: the file belongs to the test, which does not change it.
     unsafe { options.memory(MEMORY).open(&file.path) }.unwrap()
 }
 
-/// Runs a test over a fresh mapping of a cold file until something of it was lent: whether the device is fast enough is looked at
-/// once a mapping, and beside other load it isn't always. Where it never is, says so.
+/// Runs a test on a new mapping of a cold file once a window was delegated. The speed of the device
+/// is measured once per mapping and may be too low under other load. Prints a skip message if it
+/// always is.
 fn lending(run: impl Fn(&Mapping, &[u8])) {
     if !can_serve() {
         return;
@@ -53,7 +55,7 @@ fn lending(run: impl Fn(&Mapping, &[u8])) {
     eprintln!("skipped: the device isn't so fast that the kernel is lent long runs of it");
 }
 
-/// Resident bytes of all that lies in a slice, from smaps (proc(5)).
+/// Resident bytes of all mappings within a slice, from smaps (proc(5)).
 fn resident_in(slice: &[u8]) -> u64 {
     let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
     let range = slice.as_ptr_range();
@@ -71,7 +73,8 @@ fn resident_in(slice: &[u8]) -> u64 {
     bytes
 }
 
-/// Two passes upwards: what is lent is most of them, each window costs a fault, and no more is in memory than was given.
+/// Two ascending passes: most pages are delegated, each window costs one fault, and resident memory
+/// stays within the limit.
 #[test]
 fn a_stream_is_lent_window_by_window_within_the_memory() {
     lending(|mapping, content| {
@@ -86,14 +89,15 @@ fn a_stream_is_lent_window_by_window_within_the_memory() {
             }
             let now = mapping.statistics();
             let lent = now.lent_pages - before.lent_pages;
-            // A run is two MiB long before any of it is lent; windows have two MiB here, a sixteenth of the memory.
+            // A run must be two MiB long before delegation; windows are two MiB here, a sixteenth
+            // of the memory.
             assert!(lent >= ((FILE_MIB - 8) * MIB / PAGE) as u64, "{now:?}");
             assert!(now.faults - before.faults <= 100, "{now:?} after {before:?}");
         }
     });
 }
 
-/// As the GNU C library copies a mebibyte between places that lie alike: each from its end down.
+/// Like copies of the GNU C library between equally aligned buffers: each MiB in descending order.
 #[test]
 fn blocks_that_are_each_copied_downwards_are_a_run_too() {
     lending(|mapping, content| {
@@ -122,8 +126,8 @@ fn a_run_that_goes_down_is_lent_as_one_that_goes_up() {
     });
 }
 
-/// Threads that stream, jump, copy by the checked call and give memory back, in the same pages: whoever touches a
-/// page while its window comes or goes finds the file's bytes.
+/// Threads stream, access at random, copy by the checked call and drop pages in the same range. An
+/// access during a change of its window sees the file's bytes.
 #[test]
 fn every_byte_is_the_files_while_windows_come_and_go() {
     lending(|mapping, content| {
@@ -176,14 +180,15 @@ fn what_is_given_up_leaves_no_window_behind() {
         assert!(mapping.as_slice() == content);
         assert!(resident_in(mapping.as_slice()) > 0);
         mapping.advise(Advice::DontNeed, 0, (FILE_MIB * MIB) as u64);
-        // Answered in turn.
+        // The answer comes after the earlier hint was processed.
         mapping.statistics();
         assert_eq!(resident_in(mapping.as_slice()), 0);
         assert!(mapping.as_slice() == content);
     });
 }
 
-/// The kernel's windows would not be locked. In a process of its own, since locks are a matter of all of it.
+/// Windows of the kernel mapping would not be locked. Runs in a separate process, since locks apply
+/// to the whole process.
 #[test]
 fn nothing_is_lent_while_the_program_has_memory_locked() {
     if !can_serve() {
@@ -192,7 +197,7 @@ fn nothing_is_lent_while_the_program_has_memory_locked() {
     let (file, content) = cold_file();
     assert!(in_child(|| {
         let locked = vec![1u8; PAGE];
-        // SAFETY: it changes no bytes.
+        // SAFETY: the call changes no bytes.
         assert_eq!(unsafe { libc::mlock(locked.as_ptr().cast(), PAGE) }, 0);
         let mapping = map(&file, Mapping::builder());
         mapping.as_slice() == content && mapping.statistics().lent_pages == 0
@@ -215,8 +220,8 @@ fn a_policy_that_is_named_or_a_cache_that_is_forbidden_keeps_every_page() {
     }
 }
 
-/// A program that moves pages of the mapping away while others are brought in (`mremap(2)`): the moves wait until they are
-/// told, and what is brought in waits for the moves.
+/// The program moves pages of the mapping away (`mremap(2)`) while others are brought in. Moves
+/// wait for the pager to read the event, and the pager waits for the moves.
 #[test]
 fn memory_may_be_moved_while_pages_come_in() {
     if !can_serve() {
@@ -245,9 +250,9 @@ fn memory_may_be_moved_while_pages_come_in() {
     }));
 }
 
-/// Moves a page to a place of its own, and gives that back.
+/// Moves a page elsewhere and unmaps it.
 fn move_away(page: usize) {
-    // SAFETY: nobody looks at the page, at either place.
+    // SAFETY: the page has no users, at either address.
     unsafe {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         let to = libc::mmap(std::ptr::null_mut(), PAGE, libc::PROT_NONE, flags, -1, 0);

@@ -1,5 +1,5 @@
-//! What a mapping costs the device by the order in which it is touched: up, down, both ends first,
-//! and at random; counted, and the same on every machine but for when pages come in.
+//! Device requests of a mapping by access order: ascending, descending, both ends first, and
+//! random. The counts are the same on every machine, except for the arrival times of pages.
 
 mod support;
 
@@ -12,7 +12,7 @@ const SLICE: usize = 1 << 20;
 const SLICES: usize = 32;
 
 fn map(file: &TempFile, memory_bytes: u64) -> Mapping {
-    // SAFETY: the file belongs to the test, which doesn't change it.
+    // SAFETY: the file belongs to the test, which does not change it.
     unsafe { Mapping::builder().kernel_cache(false).memory(memory_bytes).open(&file.path) }.unwrap()
 }
 
@@ -21,8 +21,8 @@ fn touch(mapping: &Mapping, pages: impl Iterator<Item = usize>) {
     std::hint::black_box(touched);
 }
 
-/// Copies slice after slice, in order, to memory that lies alike within a page: so that
-/// the GNU C library copies each backwards.
+/// Copies slice after slice, in order, to memory with the same offset in a page, which the GNU C
+/// library copies backwards.
 fn copy_slices(mapping: &Mapping, content: &[u8], slices: std::ops::Range<usize>) {
     let mut room = vec![0u8; SLICE + PAGE];
     let source = &mapping.as_slice()[slices.start * SLICE..slices.end * SLICE];
@@ -43,16 +43,16 @@ fn since(mapping: &Mapping, before: MappingStatistics) -> Counts {
 
 type Counts = (u64, u64, u64);
 
-/// How much is read at once depends on what a request is seen to cost, and beside other load that is
-/// anything: the least and the most of three.
+/// Smallest and largest counts of three runs. Window sizes depend on the measured request cost,
+/// which varies under other load.
 fn of_three(run: impl Fn() -> Counts) -> (Counts, Counts) {
     let mut all = [run(), run(), run()];
     all.sort();
     (all[0], all[2])
 }
 
-/// A slice of 256 pages costs a few requests and faults, and next to nothing is read twice or
-/// in vain, with memory for all of the file and for a quarter.
+/// A slice of 256 pages costs few requests and faults, and hardly any page is read twice or wasted,
+/// with memory for the whole file and for a quarter.
 #[test]
 fn copies_of_whole_slices_cost_a_few_requests_each() {
     if !can_serve() {
@@ -61,7 +61,8 @@ fn copies_of_whole_slices_cost_a_few_requests_each() {
     let file = TempFile::new(SLICES * SLICE);
     let content = std::fs::read(&file.path).unwrap();
     let slices = SLICES as u64 - 2;
-    // No window has more than an eighth of what is left of the memory: of eight slices that is less than one.
+    // A window is at most an eighth of the remaining memory: with eight slices of memory less than
+    // one slice.
     for (memory_bytes, most) in [(256 << 20, 4), (8 << 20, 6)] {
         let ((requests, pages, faults), _) = of_three(|| {
             let mapping = map(&file, memory_bytes);
@@ -95,15 +96,15 @@ fn every_page_downwards_costs_the_device_no_more_than_upwards() {
             })
         };
         let ((_, up), (down, _)) = (counts(false), counts(true));
-        // While it finds out: the run that is turned around, and the pages above.
+        // Allowance for the detection of the direction: the first run, and the pages above.
         assert!(down.0 <= up.0 + up.0 / 4 + 8, "{down:?} after {up:?} requests");
         assert!(down.1 <= pages_of_file as u64 + 16, "{down:?} pages");
         assert!(down.2 <= up.2 + up.2 / 4 + 32, "{down:?} after {up:?} faults");
     }
 }
 
-/// Random pages: each is a read of its own, and hardly a page more. (At the start 4 each,
-/// until it is known that one is enough.)
+/// Random pages: each is a read of its own, with hardly any further page. (At the start 4 each,
+/// until the policy has learned that one is enough.)
 #[test]
 fn random_pages_are_read_alone() {
     if !can_serve() {

@@ -1,4 +1,4 @@
-//! What an open costs, in system calls and in memory, however many files are open.
+//! Cost of an open in system calls and memory, with many files open.
 
 mod support;
 
@@ -9,7 +9,7 @@ use readpath::ReadPath;
 use support::system_calls::{calls_between_marks, mark};
 use support::takes_direct;
 
-/// Many small files in a folder, which goes with them.
+/// A folder of small files, deleted on drop.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -34,10 +34,10 @@ impl Drop for Folder {
     }
 }
 
-/// Allows so many descriptors; says so if that is not to be had.
+/// Raises the descriptor limit; prints a skip message if it cannot.
 fn can_open(descriptors: u64) -> bool {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: a struct of ours.
+    // SAFETY: the struct is local.
     unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
     limit.rlim_cur = limit.rlim_cur.max(descriptors);
     // SAFETY: as above.
@@ -70,7 +70,7 @@ fn the_thousandth_open_takes_as_few_system_calls_as_the_second() {
                 open.push(file);
             }
         }
-        // One that is open already.
+        // A file that is already open.
         let name = folder.file(7);
         mark();
         drop(path.open(&name).unwrap());
@@ -78,12 +78,13 @@ fn the_thousandth_open_takes_as_few_system_calls_as_the_second() {
     });
     let Some(mut calls) = calls else { return };
     eprintln!("system calls of open and close: {calls:?}");
-    // The allocator's are its own.
+    // Exclude the allocator's calls.
     let is_ours =
         |&number: &i64| ![libc::SYS_brk, libc::SYS_mmap, libc::SYS_mprotect].contains(&number);
     calls.iter_mut().for_each(|calls| calls.retain(is_ours));
-    // openat, statx, close; where direct I/O is not told of, all that once more, past the kernel's cache, and fstatfs, and to
-    // have it off again. The standard library checks a descriptor that it closes, where debug assertions are on.
+    // openat, statx, close. Without a reported direct I/O alignment also a second open with
+    // O_DIRECT, its fstatfs, and the reset of the flag. With debug assertions the standard library
+    // checks each closed descriptor.
     let most = if takes_direct(&folder.file(0)) { 3 } else { 11 };
     let most = most + usize::from(cfg!(debug_assertions));
     assert!(calls.len() == 3 && calls.iter().all(|calls| calls.len() <= most), "{calls:?}");

@@ -1,5 +1,5 @@
-//! Opening: what is known of a file or device, the named fall-back from direct
-//! I/O, and each thing that can't be opened.
+//! Opening: properties of a file or device, the reported fallback from direct I/O, and every open
+//! error.
 
 mod support;
 
@@ -45,7 +45,7 @@ fn memory_is_read_through_the_cache_and_says_so() {
     assert!(error.to_string().contains("no direct I/O"), "{error}");
 }
 
-/// Opens what can't be, and gives the error.
+/// Error of opening a path that must fail.
 fn refused(path: impl AsRef<Path>) -> OpenError {
     Target::open(path.as_ref(), OpenOptions::default()).unwrap_err()
 }
@@ -107,7 +107,7 @@ fn a_cold_start_is_checked() {
     let warm = resident(&handle, PageRange::new(0, 101)).unwrap();
     assert_eq!(warm.iter().filter(|&&is_resident| is_resident).count(), 101);
     assert_eq!(drop_pages(&file.path).unwrap(), Residency { pages: 101, resident: 0 });
-    // A page that is mapped and touched stays: the kernel doesn't take it away.
+    // A mapped and touched page stays: the kernel does not drop it.
     let Some(mapping) = Mapping::of(&handle, 101 * 4096) else { return };
     mapping.touch(50);
     let stayed = drop_pages(&file.path).unwrap();
@@ -134,7 +134,7 @@ impl Mapping {
 
     fn touch(&self, page: usize) -> u8 {
         assert!(page * 4096 < self.bytes);
-        // SAFETY: within the mapping, of a file that keeps its length.
+        // SAFETY: within the mapping of a file that keeps its length.
         unsafe { self.address.cast::<u8>().add(page * 4096).read_volatile() }
     }
 }

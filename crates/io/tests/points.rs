@@ -1,4 +1,4 @@
-//! What a path tells of itself while it runs: spans and events of `tracing`, and the probes that are in the program.
+//! Probes of a running path: spans and events of `tracing`, and USDT probes in the program.
 
 use std::path::Path;
 use std::process::Command;
@@ -9,7 +9,7 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
-/// Writes down what it hears, a line each.
+/// A subscriber that records one line per span or event.
 #[derive(Clone, Default)]
 struct Listener(Arc<Mutex<Vec<String>>>);
 
@@ -55,8 +55,8 @@ impl Subscriber for Listener {
     }
 }
 
-/// One read of 8 KiB that nobody has is a span with one request in it, of 16 sectors; the same read again, which
-/// is a copy, tells nothing.
+/// A read of 8 KiB that misses is a span with one request of 16 sectors. A repeated read is a copy
+/// and reports no event.
 #[test]
 fn a_read_that_misses_is_told_and_a_copy_is_not() {
     let name = std::env::temp_dir().join(format!("readpath-points-{}", std::process::id()));
@@ -87,41 +87,41 @@ fn a_read_that_misses_is_told_and_a_copy_is_not() {
     assert_eq!((&lines[1][..], &lines[lines.len() - 1][..]), ("enter", "exit"));
 }
 
-/// The probes are in the note that `bpftrace` and `readelf -n` look for (`.note.stapsdt`).
+/// The probes are in the ELF note that `bpftrace` and `readelf -n` read (`.note.stapsdt`).
 #[test]
 fn the_probes_are_in_the_program() {
     let program = std::fs::read(std::env::current_exe().unwrap()).unwrap();
     for name in ["read_begin", "read_end", "submitted", "completed", "advised"] {
-        // Provider and name, each with its end.
+        // Provider and name, each with its terminator.
         let note = [b"readpath\0", name.as_bytes(), b"\0"].concat();
         assert!(program.windows(note.len()).any(|bytes| bytes == note), "{name}");
     }
 }
 
-/// A probe as its note describes it.
+/// A probe as described by its note.
 struct Probe {
     name: &'static str,
-    /// Where its `nop` is in the program's file.
+    /// Offset of its `nop` in the program file.
     place: u64,
-    /// Where its arguments are, in the words of the assembler: `8@%rdi 4@-16(%rbp)`.
+    /// Locations of its arguments in assembler syntax: `8@%rdi 4@-16(%rbp)`.
     arguments: String,
 }
 
-/// The probe of this name in a program for this machine (an ELF file of 64 bits).
+/// Finds a probe by name in a program for this machine (a 64-bit ELF file).
 fn probe(program: &[u8], name: &'static str) -> Probe {
     let number = |at: u64, bytes: usize| -> u64 {
         let bytes = &program[at as usize..][..bytes];
         bytes.iter().rev().fold(0, |number, &byte| number << 8 | u64::from(byte))
     };
-    // Before provider and name the note has three addresses: the probe, a fixed point, a counter.
+    // Before provider and name, the note has three addresses: the probe, a base and a semaphore.
     let names = [b"readpath\0", name.as_bytes(), b"\0"].concat();
     let at = program.windows(names.len()).position(|bytes| bytes == names).expect(name);
     assert_eq!(&program[at - 32..at - 24], b"stapsdt\0");
     let address = number(at as u64 - 24, 8);
     let arguments = program[at + names.len()..].split(|&byte| byte == 0).next().unwrap();
     let arguments = String::from_utf8(arguments.to_vec()).unwrap();
-    // The header says where the table of segments is, how long an entry is and how many there are; an entry what
-    // kind it is (1: loaded), where it lies in the file and in memory, and how long it is.
+    // The header has offset, entry size and count of the segment table. An entry has a type (1:
+    // loaded), the offsets in the file and in memory, and a length.
     let (table, length, count) = (number(32, 8), number(54, 2), number(56, 2));
     let segments = (0..count).map(|nth| table + nth * length);
     let mut places = segments.filter(|&at| number(at, 4) == 1).filter_map(|at| {
@@ -134,7 +134,7 @@ fn probe(program: &[u8], name: &'static str) -> Probe {
 }
 
 impl Probe {
-    /// Argument `nth` in the words of the kernel's uprobes, called `arg`; none where it is written otherwise.
+    /// Argument `nth` as a kernel uprobe argument named `arg`; `None` for an unsupported syntax.
     fn argument(&self, nth: usize) -> Option<String> {
         let (size, place) = self.arguments.split(' ').nth(nth)?.split_once('@')?;
         let bits = size.trim_start_matches('-').parse::<u32>().ok()? * 8;
@@ -155,15 +155,15 @@ impl Probe {
     }
 }
 
-/// Somebody attaches to `submitted` from outside, as `bpftrace` does (by a uprobe of the kernel's, at the place that the
-/// note names), while a program makes one read of 8 KiB: one request of 16 sectors is seen, with its arguments.
+/// Attaches to `submitted` from outside, like `bpftrace`: a kernel uprobe at the location in the
+/// note. During one read of 8 KiB it sees one request of 16 sectors, with its arguments.
 #[test]
 fn a_probe_tells_who_attaches_to_it() {
     let program = std::env::current_exe().unwrap();
     let probe = probe(&std::fs::read(&program).unwrap(), "submitted");
     let sectors = probe.argument(2).unwrap_or_else(|| panic!("{}", probe.arguments));
     let group = format!("readpath_test_{}", std::process::id());
-    // Mounted where nobody else sees it; what is set up in it goes with the shell.
+    // Mounted in a private namespace; the probe is removed when the shell exits.
     let script = r#"
         set -e
         mount -t tracefs tracefs /sys/kernel/tracing

@@ -1,4 +1,4 @@
-//! Nothing is allocated for a transfer: counted by an allocator of the test's own.
+//! Transfers allocate no memory, counted by the test's own allocator.
 
 mod support;
 
@@ -15,26 +15,26 @@ thread_local! {
 struct Counting;
 
 fn count() {
-    // Not there any more when a thread ends.
+    // The counter is gone while a thread exits.
     let _ = COUNT.try_with(|count| count.set(count.get() + 1));
 }
 
-// SAFETY: everything is the system allocator's.
+// SAFETY: passes all calls to the system allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count();
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's contract.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, address: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's contract.
         unsafe { System.dealloc(address, layout) }
     }
 
     unsafe fn realloc(&self, address: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
         count();
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's contract.
         unsafe { System.realloc(address, layout, bytes) }
     }
 }
@@ -60,10 +60,10 @@ fn none_allocates_over(backend: BackendKind) {
     let builder = RawFile::builder().write(true).chunk_bytes(16 << 10).depth(4).backend(backend);
     let mut raw = builder.open(&file.path).unwrap();
     let mut memory = vec![0; 500_000];
-    // The counter counts.
+    // The counter works.
     assert_eq!(allocations(|| drop(std::hint::black_box(Box::new(1)))), 1);
     for round in 0..3 {
-        // Whole blocks, edges, memory that fits and memory that doesn't, the end of the file.
+        // Whole blocks, edges, aligned and unaligned memory, the end of the file.
         for (offset, start) in [(0, 0), (700, 0), (8_192, 3), (1_000_000, 5)] {
             let read = allocations(|| {
                 raw.read_at(&mut memory[start..], offset).unwrap();
@@ -76,7 +76,7 @@ fn none_allocates_over(backend: BackendKind) {
         }
         assert_eq!(allocations(|| raw.sync_data().unwrap()), 0);
     }
-    // A reader takes its list of chunks, once.
+    // A reader allocates its list of chunks, once.
     let mut chunks = 0;
     let counted = allocations(|| {
         let mut reader = raw.reader(700, 900_000).unwrap();

@@ -1,21 +1,21 @@
-//! Whether the kernel holds a raw file's buffers is told, and nothing else
-//! depends on it. Alone in its process, whose limit of locked memory it changes.
+//! A raw file reports whether the kernel has registered its buffers, and works either way. Alone in
+//! its process, whose limit of locked memory it changes.
 
 mod support;
 
 use readpath::{BackendKind, RawFile};
 use support::*;
 
-/// `CAP_IPC_LOCK` of capabilities(7): with it no limit of locked memory counts.
+/// `CAP_IPC_LOCK` of capabilities(7), which lifts the limit of locked memory.
 const IPC_LOCK: u32 = 1 << 14;
 
-/// Takes `CAP_IPC_LOCK` off the calling thread's effective capabilities, by capset(2).
+/// Removes `CAP_IPC_LOCK` from the calling thread's effective capabilities, by capset(2).
 fn forgo_locking() {
     const VERSION_3: u32 = 0x2008_0522;
     let header = [VERSION_3, 0];
-    // Two times effective, permitted, inheritable.
+    // Two sets of effective, permitted, inheritable.
     let mut sets = [0u32; 6];
-    // SAFETY: header and sets have the layout of the third version.
+    // SAFETY: header and sets have the layout of version 3.
     unsafe {
         assert_eq!(libc::syscall(libc::SYS_capget, header.as_ptr(), sets.as_mut_ptr()), 0);
         sets[0] &= !IPC_LOCK;
@@ -27,18 +27,18 @@ fn forgo_locking() {
 fn a_refusal_to_hold_the_buffers_is_told() {
     let file = TempFile::new(1 << 20);
     let content = std::fs::read(&file.path).unwrap();
-    // Others than the ring hold none.
+    // Only io_uring registers buffers.
     let options = RawFile::builder().chunk_bytes(256 << 10).depth(4).backend(BackendKind::Ring);
-    // SAFETY: asks for no memory of ours.
+    // SAFETY: the call accesses no memory.
     if unsafe { libc::geteuid() } == 0 {
         assert!(options.clone().open(&file.path).unwrap().buffers_are_registered());
     } else {
         eprintln!("skipped in part: only root is never refused");
     }
-    // Room for the ring itself, and not for 1 MiB of buffers.
+    // Enough for the ring itself, but not for 1 MiB of buffers.
     let limit = libc::rlimit { rlim_cur: 256 << 10, rlim_max: libc::RLIM_INFINITY };
     let mut before = limit;
-    // SAFETY: both are of the type that is asked for.
+    // SAFETY: both pointers have the required type.
     unsafe {
         assert_eq!(libc::getrlimit(libc::RLIMIT_MEMLOCK, &mut before), 0);
         let limit = libc::rlimit { rlim_max: before.rlim_max, ..limit };

@@ -1,7 +1,8 @@
-//! Every front beside a copy in memory: random operations of several threads, and what each gives is what the copy says.
+//! Every public type compared with a copy in memory: random operations by several threads must
+//! return the bytes of the copy.
 //!
-//! What the simulation has under a seed's schedule (`src/simulation.rs`) is here on real storage, with forks beside; and what
-//! it doesn't have: raw files, mappings and regions.
+//! The simulation (`src/simulation.rs`) tests the same under a schedule from a seed. This test runs
+//! on real storage, with forks, and also covers raw files, mappings and regions.
 //!
 //! ```text
 //! READPATH_ROUNDS=200000 READPATH_SEED=9 cargo test --release -p readpath --test reference -- --nocapture
@@ -28,7 +29,7 @@ fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |text| text.parse().unwrap())
 }
 
-/// What a thread draws.
+/// Random choices of a thread.
 struct Draw(u64);
 
 impl Draw {
@@ -40,7 +41,7 @@ impl Draw {
         splitmix(&mut self.0) as usize % end
     }
 
-    /// A place of up to `most` bytes within so many; a third of them whole pages.
+    /// A random range of up to `most` bytes within `bytes`; a third of the ranges are whole pages.
     fn place(&mut self, bytes: usize, most: usize) -> (usize, usize) {
         let offset = self.below(bytes);
         let most = [10, PAGE, most][self.below(3)];
@@ -58,14 +59,14 @@ impl Draw {
     }
 }
 
-/// One thread's reads of a file that doesn't change, by each way that there is.
+/// Reads of an unchanging file by one thread, of every kind.
 struct Reads<'a> {
     path: &'a ReadPath,
     file: File,
     content: &'a [u8],
     draw: Draw,
     guards: VecDeque<(PageGuard, usize)>,
-    /// How often a guard was refused.
+    /// Number of refused guards.
     refused: u32,
 }
 
@@ -120,7 +121,7 @@ impl Reads<'_> {
         }
     }
 
-    /// Many reads, deeper than the queue is; some of them are waited for, and the rest given up.
+    /// More reads than the queue depth; some are awaited, the rest abandoned.
     fn batch(&mut self) {
         let mut batch = self.path.batch();
         let count = 1 + self.draw.below(200);
@@ -141,7 +142,7 @@ impl Reads<'_> {
         }
     }
 
-    /// A few at once, polled some times and dropped, or awaited.
+    /// Several futures, polled a few times and then dropped or awaited.
     fn futures(&mut self) {
         let places: Vec<_> = (0..1 + self.draw.below(8))
             .map(|_| self.draw.place(self.content.len(), 40_000))
@@ -166,7 +167,7 @@ impl Reads<'_> {
     }
 
     fn stream(&mut self, offset: usize) {
-        // A reader holds a page, which guards may have left none of.
+        // A reader pins a page; guards may have left none.
         self.guards.clear();
         let mut reader = self.file.reader();
         reader.seek(SeekFrom::Start(offset as u64)).unwrap();
@@ -227,7 +228,7 @@ fn read_all_ways(memory_pages: u64, depth: u32, backend: BackendKind, forks: boo
                         guards: VecDeque::new(),
                         refused: 0,
                     };
-                    // A batch and a guard belong to the process whose path it is: the others are had anew.
+                    // Batches and guards belong to the parent: the child creates its own.
                     let (offset, bytes) = mine.draw.place(BYTES, 60_000);
                     let mut buffer = vec![0; bytes];
                     for _ in 0..5 {
@@ -262,7 +263,7 @@ fn a_file_by_all_ways_beside_forks() {
     }
 }
 
-/// A thread's share of a file that is read and written past every cache, with its copy.
+/// A thread's part of a raw file, with its copy.
 struct Share<'a> {
     file: &'a RawFile,
     cached: File,
@@ -294,7 +295,7 @@ impl Share<'_> {
         }
     }
 
-    /// Reads and writes of blocks of their own, at once; reads alone may be given up.
+    /// Concurrent reads and writes of separate blocks; only batches of reads are abandoned.
     fn batch(&mut self) {
         const BLOCK: usize = 8 << 10;
         let file = self.file;
@@ -303,7 +304,7 @@ impl Share<'_> {
         let mut taken = vec![false; blocks];
         let is_given_up = self.draw.below(4) == 0;
         for _ in 0..self.draw.below(60) {
-            // What has ended before has left its place already.
+            // A completed transfer has freed its slot.
             while batch.room() == 0 {
                 self.take(&mut batch);
             }
@@ -318,7 +319,7 @@ impl Share<'_> {
                 taken[block] = true;
             } else if !taken[block] {
                 batch.read(memory, BLOCK, at, (block * BLOCK) as u64).unwrap();
-                // What is read is not written beside.
+                // A block that is read is not written at the same time.
                 taken[block] = true;
             }
         }
@@ -338,7 +339,7 @@ impl Share<'_> {
 
 #[test]
 fn a_raw_file_read_and_written_by_several() {
-    // Shares are whole pages: what two threads write is in no block together.
+    // Parts are whole pages, so that no block is written by two threads.
     const SHARE: usize = 100 * PAGE;
     for backend in BACKENDS {
         for direct in DIRECTS {
@@ -380,7 +381,7 @@ fn a_mapping_by_all_ways() {
         let temp = TempFile::new(BYTES);
         let content = content(BYTES);
         let options = Mapping::builder().kernel_cache(false).backend(backend).memory(64 << 12);
-        // SAFETY: nobody changes the file.
+        // SAFETY: the file does not change.
         let mapping = unsafe { options.open(&temp.path) }.unwrap();
         std::thread::scope(|scope| {
             for thread in 0..3 {
@@ -451,7 +452,7 @@ fn a_region_by_all_ways() {
         assert!(region.as_slice() == copy);
         let statistics = region.statistics();
         assert!(statistics.swap_out_pages > 0, "{statistics:?}");
-        // Pages that are mapped again while they are written out are there twice.
+        // Pages mapped again while they are written out are in memory twice.
         assert!(statistics.memory_pages_max <= 24 + 64, "{statistics:?}");
     }
 }

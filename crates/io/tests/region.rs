@@ -1,5 +1,5 @@
-//! Memory larger than its budget: what was written is what is read, whatever
-//! the law, the backend and the number of threads, with evictions all the time.
+//! Memory larger than its budget: reads return the written bytes for every policy, backend and
+//! number of threads, with continuous evictions.
 
 mod support;
 
@@ -19,8 +19,7 @@ fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_TARGET_TMPDIR"))
 }
 
-/// What a page holds after so many writes: known from its number and the count,
-/// 512 words that differ from each other's.
+/// Content of a page after `version` writes: 512 words, unique for page and version.
 fn fill(page: u64, version: u64, bytes: &mut [u8]) {
     let mut state = page << 32 | version;
     bytes
@@ -38,8 +37,8 @@ fn check(page: u64, version: u64, bytes: &[u8]) {
     assert!(bytes == expected, "page {page} does not hold its version {version}");
 }
 
-/// Several threads, each with pages of its own, touch them in random order:
-/// read and compare, or write anew; then everything is read back.
+/// Several threads touch separate pages in random order (read and compare, or rewrite). Then all
+/// pages are read back.
 fn torture(mut region: Region, pages: usize, threads: usize, touches: usize, seed: u64) -> Region {
     let mut versions = vec![0u64; pages];
     let share = pages.div_ceil(threads);
@@ -54,7 +53,7 @@ fn torture(mut region: Region, pages: usize, threads: usize, touches: usize, see
                     let bytes = &mut memory[at * PAGE..(at + 1) * PAGE];
                     match splitmix(&mut state) % 4 {
                         0 | 1 => check(page, versions[at], bytes),
-                        // A page that was read before is written to.
+                        // Write to a page that was just read.
                         2 => {
                             check(page, versions[at], bytes);
                             versions[at] += 1;
@@ -78,7 +77,7 @@ fn torture(mut region: Region, pages: usize, threads: usize, touches: usize, see
 fn settled(region: &Region, budget_pages: u64) {
     let statistics = region.statistics();
     assert!(statistics.swap_out_pages > 0 && statistics.swap_in_pages > 0, "{statistics:?}");
-    // Pages that are mapped again while they are written out are there twice.
+    // Pages mapped again while they are written out are in memory twice.
     assert!(statistics.memory_pages_max <= budget_pages + 64, "{statistics:?}");
     assert_eq!(statistics.poisoned_pages, 0);
     region.check().unwrap();
@@ -138,9 +137,9 @@ fn what_was_written_is_read_back_under_every_eviction_policy() {
     assert!(unknown.unwrap_err().to_string().contains("`guess`"));
 }
 
-/// Of a sweep over three times the memory `lru` has nothing of what comes; `lirs` keeps what came
-/// first, a third of the pages less what is kept ready: of 8 rounds of 3,072 pages it reads back less by
-/// 7 rounds of half of the memory at least.
+/// A cyclic sweep over three times the memory. `lru` never has the next page; `lirs` keeps the
+/// first ones, a third of the pages less the reserve. Over 8 rounds of 3,072 pages it must read
+/// back less by at least half of the memory in 7 rounds.
 #[test]
 fn the_eviction_policy_says_which_pages_of_a_sweep_stay() {
     if !can_serve() {
@@ -160,7 +159,8 @@ fn the_eviction_policy_says_which_pages_of_a_sweep_stay() {
     assert!(lirs + 7 * memory_pages / 2 < lru, "{lirs} pages, under lru {lru}");
 }
 
-/// `READPATH_MINUTES=10 READPATH_SEED=1 cargo test --release -p readpath --test region -- --ignored --nocapture for_minutes`
+/// `READPATH_MINUTES=10 READPATH_SEED=1 cargo test --release -p readpath --test region -- --ignored
+/// --nocapture for_minutes`
 #[test]
 #[ignore = "takes the minutes that READPATH_MINUTES says (1)"]
 fn what_was_written_is_read_back_for_minutes() {
@@ -247,7 +247,7 @@ fn memory_that_was_never_written_costs_the_storage_nothing() {
     assert_eq!((statistics.device_reads, statistics.device_writes), (0, 0), "{statistics:?}");
 }
 
-/// `read(2)` into it and `write(2)` from it, past its budget.
+/// `read(2)` into it and `write(2)` from it, larger than its budget.
 #[test]
 fn system_calls_may_be_given_its_memory() {
     if !can_serve() {
@@ -275,7 +275,7 @@ fn what_can_not_be_had_is_an_error_with_a_next_step() {
     }
     let error = Region::builder().in_folder(1 << 20, "/nowhere").unwrap_err().to_string();
     assert!(error.contains("/nowhere") && error.contains("name a folder"), "{error}");
-    // More than any disk: refused now, and not when it is full.
+    // Larger than any disk: refused at creation, not once the disk is full.
     let error = Region::builder().in_folder(1 << 55, folder()).unwrap_err();
     assert!(matches!(error, PagerError::Space { .. }), "{error}");
     let error = Region::builder().in_folder(u64::MAX, folder()).unwrap_err();
@@ -283,7 +283,7 @@ fn what_can_not_be_had_is_an_error_with_a_next_step() {
     let policy = Region::builder().swapin("guess");
     let error = policy.in_folder(1 << 20, folder()).unwrap_err().to_string();
     assert!(error.contains("`guess`"), "{error}");
-    // What is no block device is not overwritten.
+    // A path that is no block device is not overwritten.
     let file = support::TempFile::new(4 << 20);
     let before = std::fs::read(&file.path).unwrap();
     for path in [&file.path, Path::new("/dev/null")] {
@@ -294,7 +294,7 @@ fn what_can_not_be_had_is_an_error_with_a_next_step() {
     assert!(std::fs::read(&file.path).unwrap() == before);
 }
 
-/// It costs no more than the region can use, and nothing has to leave.
+/// The memory is limited to the region's size, and no page is evicted.
 #[test]
 fn a_budget_beyond_any_memory_is_what_the_region_can_use() {
     if !can_serve() {
@@ -309,7 +309,7 @@ fn a_budget_beyond_any_memory_is_what_the_region_can_use() {
     assert_eq!((statistics.memory_pages, statistics.device_writes), (1024, 0), "{statistics:?}");
 }
 
-/// Where there is swap (`swapon(8)`), the kernel may take what we have put there, as any memory.
+/// With active swap (`swapon(8)`), the kernel may swap out our pages like any memory.
 #[test]
 fn what_the_kernel_has_swapped_out_leaves_and_comes_back_as_the_rest() {
     if !can_serve() || !has_swap() {
@@ -318,7 +318,7 @@ fn what_the_kernel_has_swapped_out_leaves_and_comes_back_as_the_rest() {
     let mut region = filled(1024, "hits");
     for round in 1..4 {
         let address = region.as_slice().as_ptr().cast_mut().cast();
-        // SAFETY: memory of the region, whose bytes stay as they are (madvise(2)).
+        // SAFETY: memory of the region, whose bytes do not change (madvise(2)).
         assert_eq!(unsafe { libc::madvise(address, region.len(), libc::MADV_PAGEOUT) }, 0);
         for (at, page) in region.as_mut_slice().chunks_mut(PAGE).enumerate() {
             check(at as u64, round, page);
@@ -328,7 +328,7 @@ fn what_the_kernel_has_swapped_out_leaves_and_comes_back_as_the_rest() {
     settled(&region, 256);
 }
 
-/// Whether the kernel may merge the page at an address with others of the same content.
+/// True if the kernel may merge the page at an address with equal pages (KSM).
 fn is_mergeable(address: usize) -> bool {
     let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
     let mut is_here = false;
@@ -346,11 +346,11 @@ fn is_mergeable(address: usize) -> bool {
     panic!("{address:x} is not mapped");
 }
 
-/// A page that the kernel has merged can't be moved, and so would never leave.
+/// A merged page cannot be moved and would never be evicted.
 #[test]
 fn pages_are_merged_with_no_others() {
     const SET_MEMORY_MERGE: i32 = 67; // PR_SET_MEMORY_MERGE in linux/prctl.h
-    // SAFETY: concerns no memory that is looked at here; each page keeps its bytes.
+    // SAFETY: affects no memory read here; each page keeps its bytes.
     let set = |is: libc::c_ulong| unsafe { libc::prctl(SET_MEMORY_MERGE, is, 0, 0, 0) };
     if !can_serve() || set(1) != 0 {
         return eprintln!("skipped: the kernel merges no pages");
@@ -375,8 +375,8 @@ fn what_is_loaded_is_there_without_a_fault() {
     assert_eq!(region.statistics().faults, before.faults);
 }
 
-/// Version 1 in every page of a region of four times its memory, of which the last quarter is in memory: the oldest
-/// leave first.
+/// A region of four times its memory with version 1 in every page. The last quarter is in memory,
+/// because the oldest pages are evicted first.
 fn filled(pages: usize, policy: &str) -> Region {
     let options = Region::builder().memory((pages / 4 * PAGE) as u64);
     let options = options.swapin(policy).eviction("two-lists");
@@ -386,8 +386,8 @@ fn filled(pages: usize, policy: &str) -> Region {
     region
 }
 
-/// The law `none` reads one page a fault; what was said before is there, and came in
-/// requests of many pages.
+/// The policy `none` reads one page per fault. Announced pages are present and came in requests of
+/// many pages.
 #[test]
 fn what_will_be_needed_comes_in_large_requests_before_it_is_touched() {
     if !can_serve() {
@@ -396,7 +396,7 @@ fn what_will_be_needed_comes_in_large_requests_before_it_is_touched() {
     let region = filled(2048, "none");
     let before = region.statistics();
     region.will_need(0, 128 * PAGE as u64);
-    // A minute at most: the machine may be busy.
+    // Up to a minute, for a busy machine.
     let is_there = |region: &Region| {
         let now = region.statistics();
         now.swap_in_pages - before.swap_in_pages >= 128
@@ -423,7 +423,7 @@ fn what_is_discarded_is_zeros_and_takes_neither_memory_nor_storage() {
         return;
     }
     let mut region = filled(1024, "hits");
-    // All but a part of the first page and of the last two.
+    // All except a part of the first page and of the last two.
     let (from, to) = (100, 1022 * PAGE + 7);
     region.will_need(0, 64 * PAGE as u64);
     region.discard(from as u64, (to - from) as u64);
@@ -435,16 +435,17 @@ fn what_is_discarded_is_zeros_and_takes_neither_memory_nor_storage() {
     expected[from..to].fill(0);
     assert!(region.as_slice() == expected);
     let after = region.statistics();
-    // The pages at the edges alone may have been swapped out.
+    // Only the pages at the edges may have been swapped out.
     assert!(after.swap_in_pages - before.swap_in_pages <= 3, "{after:?}");
-    // A range within one page, and one of nothing.
+    // A range within one page, and an empty one.
     region.discard(1022 * PAGE as u64 + 10, 5);
     region.discard(1024 * PAGE as u64, 0);
     expected[1022 * PAGE + 10..1022 * PAGE + 15].fill(0);
     assert!(region.as_slice() == expected);
 }
 
-/// A page that is to leave and isn't there stays once, as one of zeros, and is in nobody's way after that.
+/// A page that is chosen for eviction but absent counts once as a busy page of zeros, and does not
+/// block later evictions.
 #[test]
 fn what_the_program_gave_up_by_itself_is_in_use_once_and_leaves() {
     if !can_serve() {
@@ -455,7 +456,7 @@ fn what_the_program_gave_up_by_itself_is_in_use_once_and_leaves() {
     region.as_mut_slice().fill(1);
     let (last, bytes) = (1024 - 32, 32 * PAGE);
     let given_up = region.as_slice()[last * PAGE..].as_ptr();
-    // SAFETY: whole pages of the region, which are zeros, or as they were, from then on.
+    // SAFETY: whole pages of the region, which afterwards are zeros or unchanged.
     assert_eq!(unsafe { libc::madvise(given_up.cast_mut().cast(), bytes, libc::MADV_DONTNEED) }, 0);
     let before = region.statistics();
     for version in 2..8 {
@@ -464,13 +465,13 @@ fn what_the_program_gave_up_by_itself_is_in_use_once_and_leaves() {
         }
     }
     let busy = region.statistics().busy_pages - before.busy_pages;
-    // A page more or less is in use by the kernel, which writes it out.
+    // The kernel may use a page more or less while writing it out.
     assert!((32..64).contains(&busy), "{:?}", region.statistics());
     assert!(region.as_slice()[last * PAGE..].iter().all(|&byte| byte == 0));
     settled(&region, 256);
 }
 
-/// The storage has room for the region and an eighth: without slots given up, the rounds would fill it.
+/// The storage has room for the region and an eighth: without freed slots the rounds would fill it.
 #[test]
 fn discarded_memory_is_written_anew_round_after_round() {
     if !can_serve() {

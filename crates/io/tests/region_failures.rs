@@ -1,8 +1,8 @@
-//! A region whose storage fails: what can't be had is an error, and never other
-//! bytes than were written. And one whose process is killed: nothing stays behind.
+//! A region with failing storage: unavailable bytes are an error, and never differ from the written
+//! ones. A killed process leaves no file.
 //!
-//! Its memory is filled and read by system calls, which end with `EFAULT` where a
-//! program's own touch would end in a bus error.
+//! Its memory is filled and read by system calls, which fail with `EFAULT` where a program's own
+//! access would be a bus error.
 
 mod support;
 
@@ -23,7 +23,7 @@ const PAGE: usize = 4096;
 /// EFAULT in errno(3).
 const BAD_ADDRESS: i32 = 14;
 
-/// Whether system calls may be given a region's memory here; says so if not.
+/// True if system calls may access a region's memory here; prints a skip message otherwise.
 fn can_serve_system_calls() -> bool {
     match Uffd::open().map(|uffd| uffd.scope()) {
         Ok(FaultScope::All) => true,
@@ -38,7 +38,7 @@ fn can_serve_system_calls() -> bool {
     }
 }
 
-/// Runs a command; its output, or none and the reason on standard error.
+/// Runs a command and returns its output; `None`, with the reason on standard error, on failure.
 fn output_of(program: &str, args: &[&str]) -> Option<String> {
     match Command::new(program).args(args).output() {
         Ok(output) if output.status.success() => {
@@ -55,7 +55,7 @@ fn output_of(program: &str, args: &[&str]) -> Option<String> {
     }
 }
 
-/// A loop device; gone when the test ends.
+/// A loop device, removed on drop.
 struct Loop(PathBuf);
 
 impl Loop {
@@ -70,7 +70,7 @@ impl Drop for Loop {
     }
 }
 
-/// A file system in memory with room for `bytes`; gone when the test ends.
+/// A file system in memory with room for `bytes`, removed on drop.
 struct SmallFileSystem(PathBuf);
 
 impl SmallFileSystem {
@@ -92,7 +92,7 @@ impl Drop for SmallFileSystem {
     }
 }
 
-/// Fills page after page from `content`; how many took it.
+/// Fills page after page from `content`; returns the number of filled pages.
 fn fill(region: &mut Region, content: &TempFile) -> usize {
     let content = File::open(&content.path).unwrap();
     for (page, bytes) in region.as_mut_slice().chunks_exact_mut(PAGE).enumerate() {
@@ -104,7 +104,8 @@ fn fill(region: &mut Region, content: &TempFile) -> usize {
     region.len() / PAGE
 }
 
-/// Reads the first `pages` pages back; how many could be. Each of them must be as it was filled.
+/// Reads the first `pages` pages back and returns the number of readable ones, which must have the
+/// filled content.
 fn read_back(region: &Region, content: &TempFile, pages: usize) -> usize {
     let expected = std::fs::read(&content.path).unwrap();
     let out = TempFile::new(PAGE);
@@ -123,8 +124,8 @@ fn read_back(region: &Region, content: &TempFile, pages: usize) -> usize {
     good
 }
 
-/// 64 pages of memory over a device that takes no more than some 16 pages: at
-/// about 80 the next one finds no room.
+/// 64 pages of memory over a device with room for about 16 pages: at about 80 pages there is no
+/// more room.
 #[test]
 fn a_device_that_takes_no_writes_is_an_error_before_anything_is_lost() {
     if !can_serve_system_calls() {
@@ -141,13 +142,13 @@ fn a_device_that_takes_no_writes_is_an_error_before_anything_is_lost() {
     assert!((64..=96).contains(&filled), "{filled} pages");
     assert!(matches!(region.check(), Err(ReadError::SwapWrite { .. })), "{:?}", region.check());
     assert!(region.statistics().failed_writes > 0);
-    // What is in memory is whole; what was written out can be read only with room for it.
+    // Pages in memory are intact; pages written out are readable only if memory has room.
     let good = read_back(&region, &content, filled);
     assert!(good >= 48, "{good} of {filled} pages");
     drop(region);
 }
 
-/// The device forgets what was written: its backing file is cut off.
+/// The device loses its content: its backing file is truncated.
 #[test]
 fn pages_that_can_not_be_read_back_are_errors_and_the_others_are_whole() {
     if !can_serve_system_calls() {
@@ -155,13 +156,13 @@ fn pages_that_can_not_be_read_back_are_errors_and_the_others_are_whole() {
     }
     let backing = TempFile::new(8 << 20);
     let Some(device) = Loop::over(&backing.path) else { return };
-    // The oldest leave first.
+    // The oldest pages are evicted first.
     let options = Region::builder().memory(64 * PAGE as u64).eviction("two-lists");
     let mut region = options.on_device(2 << 20, &device.0).unwrap();
     let content = TempFile::new(2 << 20);
     assert_eq!(fill(&mut region, &content), 512);
-    // Read back once, memory holds nothing that is still to be written: a write
-    // would make the backing file longer again, and the device forget in silence.
+    // After reading back once, memory has no dirty page. A write would extend the backing file, and
+    // the device would return zeros without an error.
     assert_eq!(read_back(&region, &content, 512), 512);
     region.check().unwrap();
     File::options().write(true).open(&backing.path).unwrap().set_len(0).unwrap();
@@ -173,7 +174,7 @@ fn pages_that_can_not_be_read_back_are_errors_and_the_others_are_whole() {
     assert!((1..=64).contains(&good), "{good} of 512 pages");
     assert!(matches!(region.check(), Err(ReadError::Device { .. })));
     assert_eq!(region.statistics().poisoned_pages, 512 - good as u64);
-    // Given up, the pages that were lost can be used again.
+    // Lost pages can be used again after a discard.
     region.discard(0, 2 << 20);
     let zeros = TempFile::new(PAGE);
     let out = File::options().read(true).write(true).open(&zeros.path).unwrap();

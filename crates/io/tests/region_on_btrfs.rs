@@ -1,5 +1,5 @@
-//! A region in a folder of btrfs, which by default writes each block to fresh space: what was taken
-//! for the region at its start is there when the file system is full.
+//! A region in a folder of btrfs, which by default writes each block to new space. The space
+//! allocated at creation must remain available when the file system is full.
 
 mod support;
 
@@ -12,7 +12,7 @@ use support::{can_serve, in_child};
 const IMAGE_BYTES: u64 = 256 << 20;
 const REGION_BYTES: u64 = 16 << 20;
 
-/// A mounted file system; dropped, the mount, its loop device and the image go.
+/// A mounted file system. Drop removes the mount, its loop device and the image.
 struct Mounted {
     folder: PathBuf,
     image: PathBuf,
@@ -36,12 +36,12 @@ impl Mounted {
         let mounted = Mounted { folder, image };
         let (image, folder) = (mounted.image.to_str().unwrap(), mounted.folder.to_str().unwrap());
         run("mkfs.btrfs", &["-q", "-f", image])?;
-        // The loop device goes with the mount.
+        // The loop device is removed with the mount.
         run("mount", &["-o", "loop", image, folder])?;
         Ok(mounted)
     }
 
-    /// Takes room until there is none left.
+    /// Allocates all free space.
     fn fill(&self) {
         let filler = std::fs::File::create(self.folder.join("filler")).unwrap();
         let (mut bytes, mut piece) = (0, 64 << 20);
@@ -78,7 +78,7 @@ fn region_keeps_its_space_when_the_file_system_fills() {
         let made = Region::builder().memory(1 << 20).in_folder(REGION_BYTES, &mounted.folder);
         let mut region = made.unwrap();
         mounted.fill();
-        // Each page is written and swapped out several times over.
+        // Each page is written and swapped out several times.
         for round in 0..4u64 {
             for (nth, page) in region.as_mut_slice().chunks_exact_mut(4096).enumerate() {
                 page.fill((nth as u64 * 7 + round) as u8);

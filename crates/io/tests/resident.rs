@@ -1,5 +1,5 @@
-//! The process takes no more memory than the budget and what is said to go beside it.
-//! The only test of its program, since the whole process is watched.
+//! The process takes no more memory than the limit and the documented overhead. The only test of
+//! its program, since it measures the whole process.
 
 mod support;
 
@@ -9,7 +9,7 @@ use support::TempFile;
 const FILE_BYTES: usize = 96 << 20;
 const MEMORY_BYTES: u64 = 24 << 20;
 
-/// Memory of this process that is there, in bytes (proc_pid_statm(5)).
+/// Resident memory of this process in bytes (proc_pid_statm(5)).
 fn resident() -> u64 {
     let text = std::fs::read_to_string("/proc/self/statm").unwrap();
     text.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 4096
@@ -38,7 +38,7 @@ fn memory_stays_within_the_budget() {
         most = most.max(resident());
     }
     let grown = most.saturating_sub(before);
-    // 160 bytes a page and 1.3 MiB, as `Builder::memory` says; the last huge page may
+    // 160 bytes per page and 1.3 MiB, as documented by `Builder::memory`. The last huge page may
     // reach 2 MiB further.
     let allowed = MEMORY_BYTES + MEMORY_BYTES / 4096 * 160 + (1 << 20) + (310 << 10) + (2 << 20);
     println!("grown by {} KiB of {} KiB", grown >> 10, allowed >> 10);

@@ -1,6 +1,5 @@
-//! Where things are forbidden: under a filter like that of a container's default profile, as an
-//! ordinary user with little locked memory, and where they come to be forbidden later. Each test
-//! runs in a process of its own.
+//! Denied system calls: under a filter like a container's default profile, as an ordinary user with
+//! little locked memory, and with calls denied later. Each test runs in a separate process.
 
 mod support;
 
@@ -14,10 +13,10 @@ use readpath::{
 };
 use support::*;
 
-/// Set in the process of a test's own.
+/// Environment variable set in a test's separate process.
 const INSIDE: &str = "READPATH_TEST_INSIDE";
 
-/// What the default profiles of containers refuse of what we use.
+/// System calls of ours that default profiles of containers deny.
 const RING: [i64; 3] =
     [libc::SYS_io_uring_setup, libc::SYS_io_uring_enter, libc::SYS_io_uring_register];
 const AIO: [i64; 2] = [libc::SYS_io_setup, libc::SYS_io_submit];
@@ -27,12 +26,12 @@ const IF_EQUAL: u16 = 0x15; // BPF_JMP | BPF_JEQ | BPF_K
 const RETURN: u16 = 0x06; // BPF_RET | BPF_K
 const NUMBER: u32 = 0; // of `struct seccomp_data`: which call it is
 
-/// An instruction of a filter: with `k`, and where it goes on if that holds and if not.
+/// A filter instruction with operand `k`, and the jumps if its condition holds and if not.
 fn code(code: u16, k: u32, jt: u8, jf: u8) -> libc::sock_filter {
     libc::sock_filter { code, jt, jf, k }
 }
 
-/// Runs `body` in a process of its own, and fails as it does.
+/// Runs `body` in a separate process, and fails if that fails.
 fn alone(name: &str, body: impl FnOnce()) {
     if std::env::var_os(INSIDE).is_some() {
         return body();
@@ -45,8 +44,8 @@ fn alone(name: &str, body: impl FnOnce()) {
     assert!(run.status.success(), "{:?}, signal {:?}: {told}", run.status, run.status.signal());
 }
 
-/// Has the system calls `refused` fail with EPERM from now on, and userfaultfd with them, for this
-/// thread and those that it starts (seccomp(2)).
+/// Makes the system calls `refused` and userfaultfd fail with EPERM from now on, for this thread
+/// and its future threads (seccomp(2)).
 fn forbid(refused: &[i64]) {
     const SECOND: u32 = 24; // of `struct seccomp_data`: its second argument
     const NEW_USERFAULTFD: u32 = 0xaa00; // USERFAULTFD_IOC_NEW, of /dev/userfaultfd
@@ -65,7 +64,7 @@ fn forbid(refused: &[i64]) {
     set(filter);
 }
 
-/// Has `madvise(2)` not know how to bring pages in, as before Linux 5.14.
+/// Makes `madvise(2)` reject MADV_POPULATE_READ, as before Linux 5.14.
 fn forbid_populating() {
     const THIRD: u32 = 32; // of `struct seccomp_data`: its third argument
     set(vec![
@@ -78,17 +77,17 @@ fn forbid_populating() {
     ]);
 }
 
-/// Has each system call go through the filter from now on, as `forbid` says.
+/// Installs a seccomp filter for this thread and its future threads.
 fn set(mut filter: Vec<libc::sock_filter>) {
     let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
-    // SAFETY: the program outlives the calls, and concerns this test's process alone.
+    // SAFETY: the program outlives the calls and affects this test's process alone.
     unsafe {
         assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
         assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &program), 0);
     }
 }
 
-/// Files, raw files and mappings give every byte; gives what carries the first two.
+/// Checks every byte of files, raw files and mappings; returns the backends of the first two.
 fn everything_is_read(file: &TempFile) -> (BackendKind, BackendKind) {
     let expected = std::fs::read(&file.path).unwrap();
     let path = ReadPath::builder().kernel_cache(false).memory(1 << 20).build().unwrap();
@@ -111,7 +110,7 @@ fn everything_is_read(file: &TempFile) -> (BackendKind, BackendKind) {
     assert!(all == expected);
     raw.write_all_at(&expected[100..300_000], 100).unwrap();
     assert!(std::fs::read(&file.path).unwrap() == expected);
-    // SAFETY: nobody changes the file any more.
+    // SAFETY: the file does not change any more.
     let mapping =
         unsafe { Mapping::builder().kernel_cache(false).memory(1 << 20).open(&file.path) }.unwrap();
     assert!(mapping.as_slice() == expected);
@@ -131,16 +130,16 @@ fn under_a_containers_profile_all_is_read_and_says_by_what() {
         assert_eq!(shared, BackendKind::Aio);
         let is_direct = RawFile::open(&file.path).unwrap().mode() == Mode::Direct;
         assert_eq!(raw, if is_direct { BackendKind::Aio } else { BackendKind::Threads });
-        // SAFETY: nobody changes the file.
+        // SAFETY: the file does not change.
         let mapping = unsafe { Mapping::builder().kernel_cache(false).open(&file.path) }.unwrap();
         let because = KernelMapping::Unserved(UffdError::Forbidden { errno: libc::EPERM });
         assert_eq!(mapping.mode(), MappingMode::Kernel { because });
         assert!(mapping.mode().to_string().contains("seccomp"), "{}", mapping.mode());
-        // What a region promises the kernel's mapping of a file doesn't keep: a page that could not be
-        // written would come back as it was before.
+        // A region has no fallback to the kernel mapping: a page whose write failed would come back
+        // with older content.
         let error = Region::builder().in_folder(1 << 20, env!("CARGO_TARGET_TMPDIR")).unwrap_err();
         assert!(matches!(error, PagerError::Uffd(UffdError::Forbidden { .. })), "{error}");
-        // A backend that is asked for by name is that or an error.
+        // A named backend is used or is an error.
         let error = ReadPath::builder()
             .kernel_cache(false)
             .backend(BackendKind::Ring)
@@ -155,7 +154,7 @@ fn under_a_containers_profile_all_is_read_and_says_by_what() {
     });
 }
 
-/// Where the kernel brings pages in, and is too old to be told so.
+/// A kernel mapping on a kernel without MADV_POPULATE_READ.
 #[test]
 fn a_mapping_of_an_older_kernel_is_loaded_and_read() {
     alone("a_mapping_of_an_older_kernel_is_loaded_and_read", || {
@@ -163,7 +162,7 @@ fn a_mapping_of_an_older_kernel_is_loaded_and_read() {
         let expected = std::fs::read(&file.path).unwrap();
         forbid(&[]);
         forbid_populating();
-        // SAFETY: nobody changes the file.
+        // SAFETY: the file does not change.
         let mapping = unsafe { Mapping::builder().kernel_cache(false).open(&file.path) }.unwrap();
         assert!(matches!(mapping.mode(), MappingMode::Kernel { .. }), "{}", mapping.mode());
         mapping.load(5_000, 2_995_001).unwrap();
@@ -185,7 +184,7 @@ fn where_aio_is_forbidden_too_threads_carry() {
     });
 }
 
-/// What was asked for before, and what is asked for afterwards, is read or an error with the reason.
+/// Requests from before and after the denial are read, or return an error with the reason.
 #[test]
 fn what_comes_to_be_forbidden_ends_no_process() {
     alone("what_comes_to_be_forbidden_ends_no_process", || {
@@ -230,17 +229,17 @@ fn what_comes_to_be_forbidden_ends_no_process() {
     });
 }
 
-/// Each open of a file takes nothing of the limit of locked memory.
+/// Opening a file needs no locked memory.
 #[test]
 fn an_ordinary_user_opens_as_many_files_as_he_likes() {
     alone("an_ordinary_user_opens_as_many_files_as_he_likes", || {
         let file = TempFile::in_directory(&std::env::temp_dir(), 1 << 20);
         let limit = libc::rlimit { rlim_cur: 64 << 10, rlim_max: 64 << 10 };
-        // SAFETY: plain numbers; of this test's own process.
+        // SAFETY: plain numbers; affects this test's process only.
         unsafe {
             assert_eq!(libc::setrlimit(libc::RLIMIT_MEMLOCK, &limit), 0);
             if libc::geteuid() == 0 {
-                // Who owns the file may remove it from among the temporary ones.
+                // The owner of the file may delete it from the temporary folder.
                 std::os::unix::fs::chown(&file.path, Some(65_534), None).unwrap();
                 assert_eq!(libc::setuid(65_534), 0);
             }
@@ -260,7 +259,7 @@ fn an_ordinary_user_opens_as_many_files_as_he_likes() {
         assert_eq!(opened.len(), 200);
         let raws: Vec<_> = (0..20).map(|_| RawFile::open(&file.path).unwrap()).collect();
         raws.iter().for_each(|raw| raw.read_exact_at(&mut [0; 5_000], 77).unwrap());
-        // A ring of one thread takes of it; where there is none left, something else carries.
+        // A ring of one thread needs locked memory; without any left, another backend is used.
         let devices: Vec<_> = (0..20)
             .map(|_| device(open(&file.path, Direct::Preferred), BackendKind::Auto, 8))
             .collect();

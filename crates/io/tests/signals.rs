@@ -1,4 +1,4 @@
-//! Signal handlers of the program: none runs on a thread of this crate, where one that touches a
+//! Signal handlers of the program: none runs on a thread of this crate, where an access to a
 //! mapping would wait for itself.
 
 mod support;
@@ -16,7 +16,7 @@ static ADDRESS: AtomicUsize = AtomicUsize::new(0);
 static HANDLED: AtomicUsize = AtomicUsize::new(0);
 static SUM: AtomicUsize = AtomicUsize::new(0);
 
-/// Touches a page of the mapping, each time another, most of them absent.
+/// Handler that touches a different, mostly absent page of the mapping each time.
 extern "C" fn touch_a_page(_: libc::c_int) {
     let page = HANDLED.fetch_add(1, Ordering::Relaxed) * 397 % (FILE_BYTES / PAGE);
     // SAFETY: the mapping lives as long as signals are sent.
@@ -27,7 +27,7 @@ extern "C" fn touch_a_page(_: libc::c_int) {
 
 fn set_blocked(is_blocked: bool) {
     let how = if is_blocked { libc::SIG_BLOCK } else { libc::SIG_UNBLOCK };
-    // SAFETY: a set of this function's own, written before it is read.
+    // SAFETY: a local set, written before it is read.
     unsafe {
         let mut set = std::mem::zeroed();
         libc::sigemptyset(&mut set);
@@ -36,7 +36,7 @@ fn set_blocked(is_blocked: bool) {
     }
 }
 
-/// A handler that would wait for itself hangs the child, which is then killed.
+/// A handler that waits for itself hangs the child, which is then killed.
 #[test]
 fn a_handler_may_touch_a_mapping_whoever_blocks_its_signal() {
     if !can_serve() {
@@ -49,7 +49,7 @@ fn a_handler_may_touch_a_mapping_whoever_blocks_its_signal() {
         .flat_map(|backend| [(backend, true), (backend, false)])
     {
         assert!(in_child(|| {
-            // SAFETY: nobody changes the file; the handler does what any handler may.
+            // SAFETY: the file does not change; the handler is async-signal-safe.
             let mapping = unsafe {
                 libc::signal(libc::SIGUSR1, touch_a_page as *const () as usize);
                 let options =
@@ -60,20 +60,20 @@ fn a_handler_may_touch_a_mapping_whoever_blocks_its_signal() {
             set_blocked(is_blocked);
             let mut state = 1;
             for _ in 0..2_000 {
-                // SAFETY: of this process, to itself, whose handler is there.
+                // SAFETY: a signal to this process, whose handler is installed.
                 unsafe { libc::kill(libc::getpid(), libc::SIGUSR1) };
                 let first = splitmix(&mut state) as usize % (FILE_BYTES - PAGE);
                 assert!(mapping.as_slice()[first..first + PAGE] == content[first..first + PAGE]);
             }
             assert_eq!(HANDLED.load(Ordering::Relaxed) == 0, is_blocked, "nobody else takes it");
             set_blocked(false);
-            // What is pending is delivered before the call returns.
+            // A pending signal is delivered before the call returns.
             HANDLED.load(Ordering::Relaxed) > 0
         }));
     }
 }
 
-/// Name and blocked signals of the crate's threads in this process (proc(5)).
+/// Names and blocked signals of the crate's threads in this process (proc(5)).
 fn threads_of_ours() -> Vec<(String, u64)> {
     let of = |path: &Path| {
         let text = std::fs::read_to_string(path.join("status")).ok()?;
@@ -92,7 +92,7 @@ fn every_thread_of_the_crate_blocks_every_signal() {
     }
     let file = TempFile::new(FILE_BYTES);
     assert!(in_child(|| {
-        // SAFETY: nobody changes the file.
+        // SAFETY: the file does not change.
         let mapping = unsafe {
             Mapping::builder().kernel_cache(false).backend(BackendKind::Threads).open(&file.path)
         };
@@ -102,14 +102,14 @@ fn every_thread_of_the_crate_blocks_every_signal() {
         let opened = path.open(&file.path).unwrap();
         let (count, _) = pollster::block_on(opened.read_at_async(vec![0; 10], 0));
         assert_eq!(count.unwrap(), 10);
-        // A pool starts its threads when more is asked for than one carries who waits.
+        // A pool starts its threads once there are more requests than the waiting thread executes.
         let threads =
             ReadPath::builder().kernel_cache(false).backend(BackendKind::Threads).build().unwrap();
         let pooled = threads.open(&file.path).unwrap();
         let mut batch = threads.batch();
         (0..16).for_each(|at| batch.read(&pooled, at * 8192, 10, at).unwrap());
         while batch.wait().unwrap().is_some() {}
-        // A thread has its name once it runs; a child that waits in vain is killed.
+        // A thread has its name only once it runs. The child is killed if it waits too long.
         let names = ["readpath-map", "readpath-swap", "readpath-io-0", "readpath-react"];
         let threads = loop {
             let threads = threads_of_ours();
@@ -118,7 +118,7 @@ fn every_thread_of_the_crate_blocks_every_signal() {
             }
             std::thread::yield_now();
         };
-        // The bit of signal n is n - 1; KILL and STOP can't be blocked (signal(7)).
+        // The bit of signal n is n - 1; KILL and STOP cannot be blocked (signal(7)).
         let blockable = 0x7fff_ffff & !(1 << (9 - 1)) & !(1 << (19 - 1));
         for (name, blocked) in threads {
             assert_eq!(blocked & blockable, blockable, "{name}");

@@ -1,4 +1,4 @@
-//! A read into memory that is brought in late holds up nobody but its own caller.
+//! A read into memory that is brought in late stalls only its own caller.
 
 mod support;
 
@@ -13,7 +13,7 @@ use support::*;
 const PAGE: usize = 4096;
 const FILE_PAGES: usize = 1024;
 
-/// Memory that is absent until it is served, and unmapped at the end.
+/// Memory that is absent until it is served, unmapped on drop.
 struct Absent {
     uffd: Uffd,
     address: usize,
@@ -25,7 +25,7 @@ impl Absent {
         let uffd = Uffd::open().unwrap();
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         let null = std::ptr::null_mut();
-        // SAFETY: a new mapping, which nobody else knows of.
+        // SAFETY: a new mapping without other users.
         let address = unsafe {
             rustix::mm::mmap_anonymous(null, bytes, protection, MapFlags::PRIVATE).unwrap() as usize
         };
@@ -34,7 +34,7 @@ impl Absent {
         Absent { uffd, address, bytes }
     }
 
-    /// Waits until somebody touches it.
+    /// Waits for the first access to it.
     fn wait_for_touch(&self) {
         let mut faults = Vec::new();
         within_20_s("the destination is touched", || {
@@ -51,12 +51,12 @@ impl Absent {
 
 impl Drop for Absent {
     fn drop(&mut self) {
-        // SAFETY: mapped in `new`, and used by nobody any more.
+        // SAFETY: mapped in `new`, without users left.
         let _ = unsafe { rustix::mm::munmap(self.address as *mut _, self.bytes) };
     }
 }
 
-/// Serves the memory though an assertion fails meanwhile: its reader could not end else.
+/// Serves the memory on drop, also after a failed assertion: its reader could not end otherwise.
 struct Serve<'a>(&'a Absent);
 
 impl Drop for Serve<'_> {
@@ -73,8 +73,8 @@ fn within_20_s(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Has page 0, which is cached, be read into memory that is absent; does `meanwhile`, beside
-/// it, and only then serves the memory.
+/// Starts a read of the cached page 0 into absent memory, runs `meanwhile`, and only then serves
+/// the memory.
 fn stalled(memory: u64, meanwhile: impl Fn(&ReadPath, &File, &[u8]) + Sync) {
     if !can_serve() {
         return;
@@ -90,7 +90,7 @@ fn stalled(memory: u64, meanwhile: impl Fn(&ReadPath, &File, &[u8]) + Sync) {
     let is_done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            // SAFETY: the mapping, which nobody else looks at while this thread lives.
+            // SAFETY: the mapping, which has no other users while this thread lives.
             let to = unsafe { std::slice::from_raw_parts_mut(absent.address as *mut u8, PAGE) };
             file.read_exact_at(to, 0).unwrap();
             assert!(*to == content[..PAGE], "the bytes that were asked for, however late");
@@ -144,8 +144,8 @@ fn another_file_is_opened_read_and_closed() {
     });
 }
 
-/// Two frames, one for guards and one for reads, and neither can go: the read waits, and the
-/// copy's end lets it begin.
+/// Two frames, one for guards and one for reads, both in use by copies: a third read waits until a
+/// copy ends.
 #[test]
 fn where_everything_is_copied_from_a_read_waits_until_a_copy_is_over() {
     if !can_serve() {
@@ -166,7 +166,7 @@ fn where_everything_is_copied_from_a_read_waits_until_a_copy_is_over() {
     std::thread::scope(|scope| {
         let serves = absents.each_ref().map(Serve);
         for (at, absent) in absents.iter().enumerate() {
-            // Sixteen pages apart, so that each is a group of its own.
+            // Sixteen pages apart, so that each is in a separate group.
             let offset = at * 16 * PAGE;
             file.read_exact_at(&mut page, offset as u64).unwrap();
             let (file, content) = (&file, &content);

@@ -1,5 +1,5 @@
-//! A file whose reads do not come back holds up neither another file of its path, nor reads of the
-//! same file that have come.
+//! A file with stalled reads delays neither another file of its path nor completed reads of the
+//! same file.
 
 #[path = "support/stuck.rs"]
 mod stuck;
@@ -16,11 +16,11 @@ use readpath::{Batch, File, ReadPath};
 use stuck::{BYTES, Stuck, byte};
 use support::*;
 
-/// Limit for something to come about; reached only by a fault. The stuck file is let go after it.
+/// Liveness limit, reached only by a fault. The stuck file is released after it.
 const LIVENESS: Duration = Duration::from_secs(60);
 const READ: usize = 9_000;
 
-/// Runs `act` on a thread of its own while the file is stuck; fails when it does not end by then.
+/// Runs `act` on its own thread while the file is stuck; fails if it does not end in time.
 fn ends_while_stuck<T: Send + 'static>(
     stuck: &Stuck,
     act: impl FnOnce() -> T + Send + 'static,
@@ -42,7 +42,7 @@ fn ends_while_stuck<T: Send + 'static>(
 
 type Read = Pin<Box<dyn Future<Output = (std::io::Result<usize>, Vec<u8>)> + Send>>;
 
-/// A read that has begun and waits.
+/// Starts a read that stays pending.
 fn waiting(file: &File, offset: u64) -> Read {
     let mut read: Read = Box::pin(file.read_at_async(vec![0; READ], offset));
     let mut context = Context::from_waker(Waker::noop());
@@ -61,7 +61,7 @@ fn is_right(bytes: &[u8], offset: u64) -> bool {
     bytes.iter().zip(offset..).all(|(&found, at)| found == byte(at))
 }
 
-/// Reads a cold file of a disk, and files of the mount that are not stuck, as futures.
+/// Reads a cold file on a disk as futures, several times.
 fn read_others(path: ReadPath) {
     let temp = TempFile::new(1 << 20);
     let content = std::fs::read(&temp.path).unwrap();
@@ -81,7 +81,7 @@ fn future_of_a_fast_file_ends_while_another_file_is_stuck() {
     let read = waiting(&file, 100_000);
     let others = path.clone();
     ends_while_stuck(&stuck, move || read_others(others));
-    // Also of the same mount, and when the stuck future was dropped, or never polled again.
+    // Also on the same mount, and after the stuck future was dropped or never polled again.
     drop(waiting(&file, 5 << 20));
     std::mem::forget(waiting(&file, 6 << 20));
     let (others, name) = (path.clone(), stuck.name(1));
@@ -125,7 +125,7 @@ fn future_of_a_fast_file_ends_while_many_reads_are_stuck() {
     }
 }
 
-/// Of a file whose second half is stuck, the first is read.
+/// The first half of a file is readable while its second half is stuck.
 #[test]
 fn future_ends_while_another_part_of_its_file_is_stuck() {
     let Some(stuck) = Stuck::mount("part") else { return };
@@ -142,7 +142,7 @@ fn future_ends_while_another_part_of_its_file_is_stuck() {
     drop(reads);
 }
 
-/// A path that is dropped while a read of it is stuck does not wait for that.
+/// Dropping a path does not wait for its stalled reads.
 #[test]
 fn path_can_be_dropped_while_a_file_is_stuck() {
     let Some(stuck) = Stuck::mount("dropped") else { return };
@@ -156,7 +156,7 @@ fn path_can_be_dropped_while_a_file_is_stuck() {
     });
 }
 
-/// Takes `count` reads of the batch, each with its bytes.
+/// Takes `count` completed reads of the batch, with their bytes.
 fn take(batch: &mut Batch, count: usize, into: bool) -> Vec<(u64, Vec<u8>)> {
     let mut all = Vec::new();
     for _ in 0..count {
@@ -235,6 +235,6 @@ fn batch_gives_what_is_finished_while_another_part_of_the_file_is_stuck() {
     for (ticket, bytes) in finished {
         assert!(ticket >= 3 && is_right(&bytes, ticket * 300_000), "{ticket}");
     }
-    // Dropped with reads that are stuck: it does not wait for them.
+    // Dropping a batch does not wait for its stalled reads.
     ends_while_stuck(&stuck, move || drop(batch));
 }

@@ -1,4 +1,4 @@
-//! What a wait costs, in system calls.
+//! Cost of a wait in system calls.
 
 mod support;
 
@@ -10,8 +10,8 @@ use support::system_calls::{calls_between_marks, mark};
 const PAGE: usize = 4096;
 const READS: usize = 32;
 
-/// io_uring_enter(2) takes requests and sleeps for their answers in one call: who waits for what was just asked for makes no
-/// other.
+/// io_uring_enter(2) submits requests and sleeps for their answers in one call: a read that submits
+/// and waits needs no other.
 #[test]
 fn who_goes_to_sleep_hands_over_as_well() {
     let temp = TempFile::new(READS * PAGE);

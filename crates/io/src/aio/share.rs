@@ -1,10 +1,10 @@
-//! Share of the system's AIO requests that a process takes.
+//! Share of the system's AIO requests that one process may take.
 //!
 //! All processes together have `fs.aio-max-nr` requests (65,536 by default), and a context reserves
-//! its depth for as long as it lives. 512 paths of depth 128 would take them all, and a database that
-//! is started next would get none. A path without a
-//! named backend uses AIO only while this process has no more than a sixteenth of the limit, and all
-//! processes no more than half of it. Beyond that, threads carry the requests.
+//! its depth for its lifetime. Without a limit, 512 paths of depth 128 would take them all and
+//! leave none to a database that starts later. A path without a named backend therefore uses AIO
+//! only within two limits: a sixteenth of the total for this process, and half of it for all
+//! processes. Beyond them, threads execute the requests.
 
 use std::fs::read_to_string;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,42 +12,43 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::backend::BackendError;
 use crate::process::ProcessName;
 
-/// Part of the limit that one process takes.
+/// Divisor of the system limit: share of one process.
 const OF_PROCESS: u32 = 16;
-/// Part of the limit up to which all processes have come before it is left to others.
+/// Divisor of the system limit: use by all processes at which this one stops taking more.
 const OF_ALL: u32 = 2;
 
-/// Number of requests reserved, below, and of the process that has them, above: a child made by
-/// `fork` has none of its parent's contexts.
+/// Number of requests reserved (low half) and the process that has them (high half). A forked child
+/// has none of its parent's contexts.
 static TAKEN: AtomicU64 = AtomicU64::new(0);
 
-/// Requests of this process, of a word.
+/// Number of requests of this process in a value of `TAKEN`.
 fn of_this(word: u64) -> u32 {
     let is_this = (word >> 32) as u32 == ProcessName::this().number();
     if is_this { word as u32 } else { 0 }
 }
 
+/// Changes the count of this process atomically.
 fn change(by: impl Fn(u32) -> u32) {
     let process = u64::from(ProcessName::this().number()) << 32;
     let next = |word| Some(process | u64::from(by(of_this(word))));
     let _ = TAKEN.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
 }
 
-/// A context of so many requests was made.
+/// Records a new context of `depth` requests.
 pub(super) fn add(depth: u32) {
     change(|taken| taken.saturating_add(depth));
 }
 
-/// A context of so many requests was given back.
+/// Records the end of a context of `depth` requests.
 pub(super) fn remove(depth: u32) {
     change(|taken| taken.saturating_sub(depth));
 }
 
-/// Checks that a context of `depth` requests leaves enough to others. A system that doesn't report
-/// its limit has no limit here.
+/// Checks that a context of `depth` requests leaves enough to others. Without a reported system
+/// limit there is no limit here.
 ///
 /// # Errors
-/// It leaves too few.
+/// It would exceed the share.
 pub(crate) fn look(depth: u32) -> Result<(), BackendError> {
     let number = |name: &str| read_to_string(name).ok()?.trim().parse::<u32>().ok();
     let limits = number("/proc/sys/fs/aio-max-nr").zip(number("/proc/sys/fs/aio-nr"));
@@ -57,7 +58,8 @@ pub(crate) fn look(depth: u32) -> Result<(), BackendError> {
     }
 }
 
-/// The same, of `taken` requests of this process and `all` that are reserved, of `most`.
+/// Like [`look`], with `taken` requests of this process and `all` reserved ones, of a limit of
+/// `most`.
 fn judge(depth: u32, taken: u32, all: u32, most: u32) -> Result<(), BackendError> {
     let is_within = taken.saturating_add(depth) <= most / OF_PROCESS
         && all.saturating_add(depth) <= most / OF_ALL;
@@ -68,7 +70,8 @@ fn judge(depth: u32, taken: u32, all: u32, most: u32) -> Result<(), BackendError
 mod tests {
     use super::*;
 
-    /// Of 65,536 a process takes 4,096, 32 paths of depth 128, while all have no more than 32,768.
+    /// With 65,536 in the system, a process takes 4,096 (32 paths of depth 128) while all processes
+    /// have at most 32,768.
     #[test]
     fn process_takes_a_sixteenth_and_leaves_half_to_others() {
         assert!(judge(128, 3_968, 3_968, 65_536).is_ok());

@@ -1,4 +1,4 @@
-//! The reads of a batch that the kernel has begun: the first that has come is taken.
+//! Batch reads that were submitted to the kernel page cache, taken in order of completion.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,22 +11,22 @@ use crate::engine::batches::UnstartedRead;
 use crate::kernel_pages::begun::Came;
 use crate::kernel_pages::wish::Wish;
 
-/// Number of reads that are looked at by a system call each, oldest first, before one is waited for.
+/// Number of reads checked by one system call each, oldest first, before the batch waits for one.
 const LOOKS_MAX: u32 = 8;
-/// Most reads of one file, and of all, that threads wait for on behalf of one batch.
+/// Limits of reads that helper threads await for one batch: per file, and in total.
 const WISHES_OF_FILE_MAX: u32 = 16;
 const WISHES_MAX: u32 = 64;
 
-/// A read that the kernel has begun.
+/// A batch read submitted to the kernel page cache.
 pub(super) struct Begun {
     pub(super) asked: UnstartedRead,
-    /// Whether the kernel held all of it before.
+    /// True if all its pages were resident at submission.
     pub(super) was_held: bool,
-    /// From the time that a thread waits for it.
+    /// Request to a helper thread that waits for the read; `None` until the batch has to wait.
     pub(super) wish: Option<Arc<Wish>>,
 }
 
-/// Wakes the thread of a batch.
+/// Waker that unparks the batch's thread.
 struct Unpark(Thread);
 
 impl Wake for Unpark {
@@ -36,21 +36,23 @@ impl Wake for Unpark {
 }
 
 impl Batch {
-    /// The next read that has come, of those that the kernel has begun; waits for one if none has.
-    /// Reads of no more than `copied_max` bytes come as copies where that is as cheap.
+    /// Returns the next completed read of the kernel page cache, and waits if there is none. Reads
+    /// of up to `copied_max` bytes are returned as copies where that is as cheap. `None` if no read
+    /// is in flight.
     pub(super) fn next_begun(&mut self, copied_max: u64) -> Option<(UnstartedRead, Came)> {
         while !self.kept.is_empty() {
             if let Some(found) = self.find_come(copied_max) {
                 return Some(found);
             }
             if !self.await_begun() {
-                // There is no thread to wait for it: this one does.
+                // No helper thread is available: this thread blocks in the read itself.
                 return self.kept.pop_front().map(|begun| (begun.asked, Came::There));
             }
         }
         None
     }
 
+    /// Polls the oldest reads once and removes the first completed one.
     fn find_come(&mut self, copied_max: u64) -> Option<(UnstartedRead, Came)> {
         let mut looks = 0;
         for at in 0..self.kept.len() {
@@ -75,8 +77,8 @@ impl Batch {
         None
     }
 
-    /// Has threads wait for the oldest reads of each file, and sleeps until one has come; false
-    /// where the system gives no thread.
+    /// Starts helper threads for the oldest reads of each file, and sleeps until one completes.
+    /// Returns false if the system provides no thread.
     fn await_begun(&mut self) -> bool {
         let waker = Waker::from(Arc::new(Unpark(current())));
         let mut of_files: BTreeMap<*const OpenFile, u32> = BTreeMap::new();
@@ -84,7 +86,7 @@ impl Batch {
         for begun in &mut self.kept {
             let UnstartedRead { handle, offset, bytes, .. } = &begun.asked;
             let of_file = of_files.entry(Arc::as_ptr(&handle.file)).or_default();
-            // Of a file that has none, one goes beyond the limit of all.
+            // The first read of a file may exceed the total limit, so every file progresses.
             if *of_file >= WISHES_OF_FILE_MAX || *of_file > 0 && count >= WISHES_MAX {
                 continue;
             }
@@ -93,7 +95,8 @@ impl Batch {
             if begun.wish.is_none() {
                 match handle.wish_for_begun(*offset, *bytes) {
                     Ok(Some(wish)) => begun.wish = Some(wish),
-                    // It is found to be none of the kernel's at the next look.
+                    // The read does not go through the kernel page cache. The next check finds that
+                    // out.
                     Ok(None) => return true,
                     Err(_) => return false,
                 }
@@ -101,7 +104,7 @@ impl Batch {
             has_come |= begun.wish.as_ref().is_some_and(|wish| wish.poll(&waker));
         }
         if !has_come {
-            // Woken for something else, the batch looks and sleeps again.
+            // After a spurious wake-up the caller checks again and parks again.
             park();
         }
         true

@@ -1,10 +1,10 @@
-//! Reads of a batch whose pages the kernel keeps: begun together, and taken as they come.
+//! Batch reads through the kernel page cache: submitted together, taken in order of completion.
 //!
-//! A read is looked at with `RWF_NOWAIT`. If none of the reads has come, threads of the
-//! [waiter](super::waiter) wait for some reads of each file, and the batch takes the first that ends.
-//! A read that does not come back so holds up none of the others. Some file systems don't support
-//! the look. There a read is made at once if the kernel held its pages before, unless a thread waits
-//! for another read of the file.
+//! Each read is polled with `RWF_NOWAIT`. If none has completed, threads of the
+//! [waiter](super::waiter) wait for some reads of each file, and the batch takes the first that
+//! ends. A stalled read thus delays no other. Some file systems do not support `RWF_NOWAIT`. There
+//! a read is made at once if its pages were resident at submission, unless a thread waits for
+//! another read of the file.
 
 use std::io::{self, IoSliceMut};
 use std::sync::Arc;
@@ -13,22 +13,23 @@ use super::wish::Wish;
 use crate::copied::Copied;
 use crate::engine::Handle;
 
-/// Most bytes of a read that a thread of the waiter keeps for a batch: 16 MiB in 64 reads.
+/// Largest read in bytes whose content a waiter thread keeps for a batch: 16 MiB in 64 reads.
 const KEPT_BYTES_MAX: u64 = 256 << 10;
 
-/// Outcome of a read that has come.
+/// Result of a completed read.
 pub(crate) enum Came {
-    /// Its bytes.
+    /// The bytes.
     Copied(Copied),
-    /// The kernel has them, as far as is known.
+    /// The pages are resident, as far as known; the caller reads them.
     There,
-    /// The kernel can't give them: they are to be read past its cache.
+    /// The kernel cannot provide them: the read must bypass its page cache.
     Past,
 }
 
 impl Handle {
-    /// Looks whether a read has come that [was begun](Handle::begin_in_kernel). A read of no more
-    /// than `copied_max` bytes is copied at once, into memory of `spare`.
+    /// Polls a read submitted by [`begin_in_kernel`](Handle::begin_in_kernel). A read of up to
+    /// `copied_max` bytes is copied at once, into memory of `spare`. `None` if it has not
+    /// completed.
     pub(crate) fn look_at_begun(
         &self,
         offset: u64,
@@ -63,10 +64,11 @@ impl Handle {
         None
     }
 
-    /// Has a thread wait for a read that was begun; `None` where it is to be read past the kernel.
+    /// Starts a waiter thread for a submitted read; `None` if the read must bypass the kernel page
+    /// cache.
     ///
     /// # Errors
-    /// The system gives no thread.
+    /// The system provides no thread.
     pub(crate) fn wish_for_begun(&self, offset: u64, bytes: u64) -> io::Result<Option<Arc<Wish>>> {
         let pages = &self.file.kernel_pages;
         let (Some(steered), Some(through)) = (&pages.steered, pages.through()) else {
@@ -79,7 +81,7 @@ impl Handle {
         Ok(Some(wish))
     }
 
-    /// Outcome of a read that a thread has waited for.
+    /// Result of a read for which a thread has waited.
     pub(crate) fn came(
         &self,
         wish: &Wish,

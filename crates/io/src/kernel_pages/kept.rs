@@ -1,21 +1,29 @@
-//! Reads of files whose pages the kernel keeps.
+//! Reads of files whose pages the kernel caches.
 //!
-//! A read is made with one system call where it is [trusted](super::residency_sampling) to be held. Else it is looked at: what is held is
-//! taken with `RWF_NOWAIT`, and was that all of it, the read is done. Otherwise
-//! our law sees it, the kernel is advised of what that wants, and the rest is read and waited for.
+//! A read whose pages are [trusted](super::residency_sampling) to be resident is one system call. Any other read
+//! is checked: `RWF_NOWAIT` returns its resident bytes, and if that is all, the read is complete.
+//! Otherwise the policy sees it, the kernel is advised of the policy's windows, and the rest is
+//! read with waiting.
 //!
-//! A run that began at a place of which nothing was known, a header and what follows it, is read *alone*: through the file opened once more, of
-//! which the kernel reads what is asked for and nothing ahead, as long as the law wants less ahead of it than the kernel would read
-//! by itself (up to four times what was asked for). What the law wants is advised. Whether a run goes on alone is decided when the law sees
-//! a read of it that is not held; the law sees then what of the run it has not seen. A read that is longer than all of the run before it, a piece
-//! behind a header that was trusted to be held, is looked at alone too: the kernel would begin with its window at the look. (A zip file's
-//! entries of 4 to 200 KiB at random, headers first: the kernel by itself reads 111 MiB for 26; ours 84 before that, 35 with it.)
+//! *Reads without kernel readahead.* A run that begins at a new offset (a header and its content)
+//! is read *alone*, through a second open file with `POSIX_FADV_RANDOM`. It stays so while the
+//! policy's window is smaller than the kernel's own (up to four times the request). The policy's
+//! window is advised. The mode is decided again when a read of the run misses and reaches the
+//! policy; the policy then also sees the skipped reads of the run. A read longer than the run
+//! before it (content after a trusted header) is also checked alone, because the check itself would
+//! start the kernel's window. Example: entries of 4 to 200 KiB of a zip file at random, headers
+//! first, 26 MiB. The kernel alone reads 111 MiB, advice without this mode 84 MiB, and this mode
+//! 35 MiB.
 //!
-//! A read is not looked at while something that was advised waits for its reader, where it is expected not to be held, and where the
-//! file system doesn't tell what it holds. Then the law sees it before it is made, and the time that it takes tells. (What the kernel reads ahead
-//! of a read that may not wait it reads into single pages.) A stream that goes upwards on a device where the kernel's own window is large is the kernel's as soon as one of its reads was
-//! held: to advise it of what lies beyond that window took three times the processor time (256 MiB by 64 KiB: 236 MiB advised), and a
-//! law that saw one read of thirty would take them for reads at random places.
+//! *Reads without a check.* The check is skipped while advised pages wait for their reader, if a
+//! miss is expected, and if the file system does not support `RWF_NOWAIT`. The policy then sees the
+//! read first, and its duration shows a miss. (The kernel's readahead of a `RWF_NOWAIT` read uses
+//! single pages.)
+//!
+//! *Streams of the kernel.* An ascending stream on a device with a large kernel window is left to
+//! the kernel after its first resident read. Advising pages beyond that window took three times the
+//! processor time (256 MiB by 64 KiB: 236 MiB advised). A policy that saw one read of thirty would
+//! take the stream for random access.
 
 use std::io::{self, IoSliceMut};
 use std::sync::Arc;
@@ -30,8 +38,8 @@ use crate::engine::Handle;
 use crate::target::Target;
 
 impl Handle {
-    /// Reads through the kernel's cache; gives how many of the bytes had to be waited for. `None`: they are to be read past
-    /// that cache.
+    /// Reads through the kernel page cache and returns the number of bytes that had to be awaited.
+    /// `None` if the read must bypass that cache.
     pub(super) fn read_kept(
         &self,
         steered: &Steered,
@@ -46,9 +54,9 @@ impl Handle {
             return through.read_all(offset, bytes, buffers).then_some(0);
         }
         let residency_sampling = reads.residency_sampling();
-        // From here on: what is not held the kernel begins with as soon as it is looked at.
+        // The clock starts here: the check below makes the kernel start its I/O.
         let reading = steered.reads();
-        // Behind a header that was trusted to be held the kernel reads ahead as of a stream, as soon as it is looked.
+        // Behind a trusted header the check would start the kernel's window as for a stream.
         let alone_from = reads.alone_from(offset).or_else(|| reads.header_from(offset, bytes));
         if reads.last_end() == Some(offset)
             && alone_from.is_none()
@@ -73,7 +81,7 @@ impl Handle {
             let shown = self.shown(offset, bytes, alone_from, false, missed);
             let seen = steered.read(&self.policy, target, shown);
             reads.goes_on_alone(seen.goes_on_alone);
-            // Of a read that continues none the kernel reads nothing ahead.
+            // The kernel reads nothing ahead of a read that continues no run.
             is_alone = seen.goes_on_alone && shown.goes_on;
             was_advised = seen.was_advised;
         }
@@ -89,16 +97,16 @@ impl Handle {
         Some(demand)
     }
 
-    /// Has the kernel begin with what it doesn't hold of a read that is to be
-    /// [taken](Handle::look_at_begun) later; gives whether it held all of it, as far as is known.
-    /// `None` where it doesn't keep the pages of the file, or our own cache has some of these.
+    /// Starts the kernel's I/O for a read that will be [taken](Handle::look_at_begun) later.
+    /// Returns true if the range was resident, as far as known. `None` if the kernel does not cache
+    /// the pages, or the path's cache has some of them.
     pub(crate) fn begin_in_kernel(&self, offset: u64, bytes: u64) -> Option<bool> {
         let pages = &self.file.kernel_pages;
         let (steered, target) = (pages.steered.as_ref()?, pages.target.as_ref()?);
         if self.has_own(offset, bytes) {
             return None;
         }
-        // Before anything is under way: some file systems have an open wait for that.
+        // Before any I/O is in flight: on some file systems an open waits for it.
         pages.through()?;
         let reads = self.read_counters.kernel_reads();
         if steered.trusts(reads.begun()) {
@@ -109,7 +117,8 @@ impl Handle {
         Some(is_held)
     }
 
-    /// Has the kernel begin with a read, unless it holds all of it and the law needn't know; gives whether it does.
+    /// Starts the I/O of a read, unless it is resident and the policy need not see it. Returns true
+    /// if it is resident.
     fn begin(&self, steered: &Steered, target: &Target, offset: u64, bytes: u64) -> bool {
         let request = PageRange::covering(offset, bytes);
         let is_held = holds(target, request);
@@ -124,11 +133,12 @@ impl Handle {
         is_held
     }
 
-    /// Reads for a task into `buffer`, as [`read_from_kernel`](Handle::read_from_kernel) does for a thread; false: it is to be
-    /// read past that cache. `wish` is the task's own, none before the first call, and `waker` is called once there is more to be had.
+    /// Reads into `buffer` for a task, like [`read_from_kernel`](Handle::read_from_kernel) for a
+    /// thread. Returns false if the read must bypass the kernel page cache. `wish` belongs to the
+    /// task and is `None` before the first call. `waker` is called when the read has progressed.
     ///
     /// # Errors
-    /// The system gives no thread to wait on.
+    /// The system provides no thread to wait on.
     pub(crate) fn poll_kernel(
         &self,
         offset: u64,
@@ -150,7 +160,8 @@ impl Handle {
             if !wish.poll(waker) {
                 return Poll::Pending;
             }
-            // What is gone again by now, or could not be read, is read past the cache, which says why.
+            // Bytes that were evicted again or could not be read are read without the kernel page
+            // cache, which reports the error.
             let is_read = match wish.take_copy() {
                 Some(copy) => {
                     buffers[0].copy_from_slice(&copy);
@@ -163,7 +174,8 @@ impl Handle {
             }
             return Poll::Ready(Ok(is_read && self.counted(bytes, bytes, offset)));
         }
-        // The thread that waits reads on through the kernel, as the look does: so a stream is the kernel's here too.
+        // The waiting thread reads through the kernel with its readahead, like the check. Streams
+        // are therefore left to the kernel here too.
         let is_kernels = steered.leaves_streams(target) && self.read_counters.has_end_at(offset);
         if is_kernels {
             steered.disengage();
@@ -189,7 +201,8 @@ impl Handle {
         }
     }
 
-    /// What the law is shown of a read: of a run that is read alone also what it has not seen of that.
+    /// Access to show to the policy. For a run that is read alone it includes the skipped reads of
+    /// the run.
     fn shown(
         &self,
         offset: u64,

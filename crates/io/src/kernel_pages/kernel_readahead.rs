@@ -1,13 +1,13 @@
-//! What the kernel is advised to bring into its cache, where it keeps the pages.
+//! Kernel readahead: advice to the kernel where it caches the pages.
 //!
-//! Our readahead law sees the reads that the kernel is not known to hold, and says what is to be read ahead of them.
-//! `readahead(2)` has the kernel begin with that and returns; the read itself waits for no more than its own bytes. What the law
-//! learns a request to cost comes from the reads that wait while no other does.
+//! The readahead policy sees reads that are not known to be resident and returns windows.
+//! `readahead(2)` starts their I/O and returns. The read itself waits only for its own bytes. Reads
+//! that wait while no other does teach the policy the cost of a request.
 //!
-//! The kernel reads ahead by itself too, of what goes on upwards, in large pieces of memory, which costs it a third of what
-//! it costs to be advised (256 MiB by 64 KiB: 0.026 s of processor time, advised 0.081). So what the law wants of such a
-//! stream is left to it as far as its own window goes (`read_ahead_kb`), and advised beyond. Of what goes
-//! downwards, in strides, in pieces and to and fro it knows nothing: that is advised.
+//! The kernel also reads ahead of ascending streams by itself, in large folios, with a third of the
+//! processor time (256 MiB by 64 KiB: 0.026 s, advised 0.081 s). The policy's windows of such
+//! streams are therefore advised only beyond the kernel's own window (`read_ahead_kb`). The kernel
+//! does not detect descending, strided and record access: these windows are advised completely.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -30,100 +30,106 @@ use crate::spare_memory::{SpareMemory, total_memory};
 use crate::sysfs::QueueLimits;
 use crate::target::Target;
 
-/// What is in memory is copied within so many nanoseconds, and so many more for each KiB (1 GiB a second): what takes longer
-/// has waited for the device. (Copies of 4 KiB took 0.4 to 1.2 us, reads of 4 KiB from an idle virtual disk 45 us and more.)
+/// Threshold of a read that has waited for the device: 10 us plus 1 us per KiB (1 GiB/s). Copies of
+/// 4 KiB took 0.4 to 1.2 us, reads of 4 KiB from an idle virtual disk 45 us and more.
 const COPY_NS: u64 = 10_000;
 const COPY_KIB_NS: u64 = 1_000;
 
-/// The memory that the law counts on: what is advised ahead of all readers together is no more than half of it; a quarter of
-/// all that the process may have, where that is less. (With 256 MiB,
-/// random reads of 16 KiB of a file as large, on eight threads, had all of it advised once an eighth was read: three
-/// times the bytes, and 0.4 of the rate of `pread`.)
+/// Memory in bytes that the policy assumes, at most a quarter of the process's total. Advice for
+/// all readers together is limited to half of it. With 256 MiB the limit was too high: random reads
+/// of 16 KiB by eight threads in a file of that size had all of it advised once an eighth was read.
+/// They read three times the bytes, at 0.4 of the rate of `pread`.
 const MEMORY_BYTES: u64 = 64 << 20;
 
-/// Where the kernel reads so many pages ahead by itself, 2 MiB, its streams gain nothing by our law.
+/// Kernel readahead window in pages (2 MiB) from which its streams gain nothing by our policy.
 const OWN_WINDOW_PAGES: u64 = 512;
 
 const POISON: &str = "what is learned is written by our own code, which doesn't panic";
 
-/// What a path has learned of what lies below the kernel's cache, and what it has asked of it.
+/// Device knowledge and advice of one path whose pages the kernel caches.
 pub(crate) struct KernelReadahead {
     clock: Clock,
+    /// Measured costs of the device, shared by all handles.
     evidence: Mutex<DeviceEvidence>,
-    /// Reads under way now, and those that have ended.
+    /// Number of reads in progress, and of reads that have ended.
     reading: AtomicU64,
     read: AtomicU64,
-    /// Those that waited for the device, and their bytes.
+    /// Number of reads that waited for the device, and their bytes.
     waits: AtomicU64,
     waited_bytes: AtomicU64,
     advised_bytes: AtomicU64,
-    /// By the number of the device, what the kernel reads ahead on it.
+    /// Kernel readahead windows, by device number.
     windows: Mutex<BTreeMap<u64, KernelWindow>>,
+    /// Memory that the policy assumes, in pages.
     memory_pages: OnceLock<u64>,
+    /// Threads that wait for reads of tasks and batches.
     waiter: Waiter,
-    /// Gives advice where that may wait; on its own, so that the reads are under way side by side.
+    /// Threads that give advice where the call may block. Separate from `waiter`, so reads continue
+    /// meanwhile.
     adviser: Waiter,
 }
 
-/// What the kernel reads ahead on a device, in pages.
+/// Kernel readahead of a device, in pages.
 #[derive(Clone, Copy, Debug)]
 struct KernelWindow {
-    /// Of a stream that goes upwards.
+    /// Largest window for an ascending stream.
     ahead: u64,
-    /// At the most where it is advised, in one call.
+    /// Largest advice per call.
     call: u64,
-    /// Whether no block device is known below: a server, or FUSE. There advice waits while as many
-    /// requests are under way as the file system takes (12, of FUSE).
+    /// True without a block device below: a server, or FUSE. Advice there blocks while the file
+    /// system has its maximum of requests in flight (12 for FUSE).
     is_remote: bool,
 }
 
-/// What one open file has to say to its law; see [`KernelReadahead`].
+/// Kernel readahead state of one open file; see [`KernelReadahead`].
 pub(crate) struct Steered {
     kernel_readahead: Arc<KernelReadahead>,
+    /// Advised page ranges that were not read yet.
     advised: Mutex<KernelCachedPages>,
-    /// Whether something was advised to which a reader is expected to come: then the law sees each read.
+    /// True while advised pages wait for a reader: the policy then sees every read.
     is_engaged: AtomicBool,
+    /// True if the kernel's window is large enough for ascending streams.
     leaves_streams: OnceLock<bool>,
 }
 
-/// A read through the kernel's cache, until it is dropped.
+/// A read through the kernel page cache, in progress until dropped.
 pub(super) struct KernelRead<'a> {
     kernel_readahead: &'a KernelReadahead,
-    /// How many were under way when it began, and how many had ended.
+    /// Numbers of reads in progress, and of ended reads, at its start.
     beside: u64,
     before: u64,
     begun: Time,
 }
 
-/// The law of one handle.
+/// Policy state of one handle.
 pub(crate) type HandlePolicy = AdaptiveReadahead;
 
-/// A read that a law is shown.
+/// A read as shown to the policy.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shown {
-    /// From where on the law is shown it.
+    /// Start of the shown range; earlier than the read for skipped reads of a run.
     pub(super) offset: u64,
     pub(super) bytes: u64,
-    /// Whether it begins where the thread's last one ended: then the kernel reads ahead of it.
+    /// True if it begins at the end of the thread's last read: the kernel then reads ahead of it.
     pub(super) goes_on: bool,
-    /// Whether the run that it goes on from is read without the kernel's readahead.
+    /// True if the run before it was read without the kernel's readahead.
     pub(super) was_alone: bool,
-    /// Whether the kernel is to begin with the read itself.
+    /// True if the advice must include the read itself.
     pub(super) is_begun: bool,
-    /// From which byte on it is known not to be held, if so.
+    /// First byte known to be absent, if any.
     pub(super) missed: Option<u64>,
 }
 
-/// What came of a read that a law was shown.
+/// Answer of the policy to a read.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct KernelReadOutcome {
-    /// Whether the law wants less than the kernel would read ahead by itself of what goes on from there.
+    /// True if the policy wants less than the kernel would read ahead of the run.
     pub(super) goes_on_alone: bool,
-    /// Whether a part of it had been advised before.
+    /// True if a part of the read was advised before.
     pub(super) was_advised: bool,
 }
 
-/// What was read through the kernel's cache, and what it was advised of.
+/// Counters of reads through the kernel page cache, and of advice.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ThroughKernel {
     pub(crate) waits: u64,
@@ -131,14 +137,14 @@ pub(crate) struct ThroughKernel {
     pub(crate) advised_bytes: u64,
 }
 
-/// Answer to a read that a law was shown, and the pages that the kernel is to be advised of.
+/// Answer of the policy, and the page ranges to advise.
 struct Wanted {
     seen: KernelReadOutcome,
     runs: Vec<PageRange>,
 }
 
 impl KernelReadahead {
-    /// Nothing is known yet.
+    /// Starts without knowledge.
     pub(crate) fn new(clock: Clock, logs_decisions: bool) -> KernelReadahead {
         let mut evidence = DeviceEvidence::default();
         evidence.log.turn(logs_decisions);
@@ -157,7 +163,7 @@ impl KernelReadahead {
         }
     }
 
-    /// What was counted so far.
+    /// Counters so far.
     pub(crate) fn counted(&self) -> ThroughKernel {
         ThroughKernel {
             waits: self.waits.load(Ordering::Relaxed),
@@ -166,13 +172,13 @@ impl KernelReadahead {
         }
     }
 
-    /// What the law has decided since this was last asked.
+    /// Appends the policy's decisions since the last call.
     pub(crate) fn take_decisions(&self, all: &mut Vec<LoggedDecision>) {
         let mut evidence = self.evidence();
         all.extend(std::iter::from_fn(|| evidence.log.poll()));
     }
 
-    /// The memory that the law counts on, which is looked up when it is first asked.
+    /// Memory that the policy assumes, in pages; looked up at first use.
     fn memory_pages(&self) -> u64 {
         *self.memory_pages.get_or_init(|| {
             total_memory().map_or(MEMORY_BYTES, |total| MEMORY_BYTES.min(total / 4)) / PAGE_BYTES
@@ -183,12 +189,13 @@ impl KernelReadahead {
         self.evidence.lock().expect(POISON)
     }
 
+    /// The kernel's readahead window for the target's device, cached per device.
     fn window_of(&self, target: &Target) -> KernelWindow {
         let mut windows = self.windows.lock().expect(POISON);
         *windows.entry(target.device()).or_insert_with(|| KernelWindow::of(target.queue()))
     }
 
-    /// A read begins that may wait.
+    /// Begins a read that may wait.
     fn reads(&self) -> KernelRead<'_> {
         KernelRead {
             kernel_readahead: self,
@@ -198,15 +205,15 @@ impl KernelReadahead {
         }
     }
 
-    /// A read had the device to itself, as far as is known.
+    /// Learns the cost of a request from a read that had the device to itself, as far as known.
     fn learn(&self, begun: Time, ended: Time, bytes: u64) {
         let estimate = &mut self.evidence().estimate;
         estimate.dispatched(begun, RequestId(0), None);
         estimate.completed(ended, ended, RequestId(0), bytes);
     }
 
-    /// Has the kernel bring in these pages; returns before they are there. A caller that `must_not_wait`
-    /// leaves it to threads where the file system itself may have it wait.
+    /// Starts the kernel's readahead of these ranges, without waiting for the pages. With
+    /// `must_not_wait`, threads make the call on file systems where it may block.
     fn advise(&self, target: &Target, runs: &[PageRange], must_not_wait: bool) {
         let KernelWindow { call, is_remote, .. } = self.window_of(target);
         for run in runs {
@@ -232,9 +239,10 @@ impl KernelReadahead {
 }
 
 impl KernelRead<'_> {
-    /// It has read so many bytes. Gives how many of them it waited for: all or none, as the time tells that it took, if it
-    /// isn't known that it `has_missed`. What a request costs is learned from it where no other was under way, and where nothing of it was
-    /// `advised` before: that may have been on its way already.
+    /// Ends a read of `bytes` bytes and returns the number of awaited bytes: all or none. A read
+    /// that did not certainly miss (`has_missed`) is classified by its duration. The cost of a
+    /// request is learned if no other read was in progress and no part was advised before, since
+    /// that part may have been in flight already.
     pub(super) fn has_read(self, bytes: u64, has_missed: bool, was_advised: bool) -> u64 {
         let KernelRead { kernel_readahead, beside, before, begun } = &self;
         let (beside, before, begun) = (*beside, *before, *begun);
@@ -260,13 +268,14 @@ impl Drop for KernelRead<'_> {
     }
 }
 
-/// Has what goes on from a request come in together with it, by one request of the device's; gives whether anything does.
+/// Extends the range that follows `request` to include it, so the device gets one request. Returns
+/// true if there is one.
 fn join(request: PageRange, runs: &mut [PageRange]) -> bool {
     let next = runs.iter_mut().find(|run| run.first == request.end);
     next.map(|run| run.first = request.first).is_some()
 }
 
-/// Takes out what the kernel reads by itself of a stream that goes upwards.
+/// Removes ranges that the kernel reads ahead of an ascending stream by itself.
 fn leave_to_kernel(
     runs: &mut Vec<PageRange>,
     window: impl Fn() -> KernelWindow,
@@ -282,26 +291,27 @@ fn leave_to_kernel(
     }
 }
 
-/// How much of a range that a program says it will need is advised: as far as half of the memory goes that is free, which is
-/// looked up where it may matter.
+/// Largest number of pages to advise for a program's hint: half of the free memory, which is looked
+/// up only for large ranges.
 fn wanted_pages_max(range: PageRange) -> u64 {
     let bytes = range.count() * PAGE_BYTES;
     let free = || SpareMemory::now().map_or(MEMORY_BYTES, |memory| memory.available / 2);
     if bytes <= MEMORY_BYTES / 2 { range.count() } else { free() / PAGE_BYTES }
 }
 
-/// Whether a read of so many bytes that took so long has waited for the device.
+/// True if a read of this size and duration has waited for the device.
 pub(super) fn has_waited(bytes: u64, took_ns: u64) -> bool {
     took_ns >= COPY_NS + bytes * COPY_KIB_NS / 1024
 }
 
 impl KernelWindow {
-    /// How many pages the kernel reads ahead by itself of a request that goes on and finds nothing.
+    /// Number of pages that the kernel would read ahead of a request that continues a run and
+    /// misses.
     fn kernels(&self, request: PageRange) -> u64 {
         first_window_pages(request.count(), self.ahead).saturating_sub(request.count())
     }
 
-    /// Of a device's queue; the kernel's defaults where it has none.
+    /// Window of a device's queue; without a queue, the kernel's defaults.
     fn of(queue: Option<&QueueLimits>) -> KernelWindow {
         let least = ReadaheadLimits::default().window_pages_max;
         let [ahead, request] = queue
@@ -312,37 +322,37 @@ impl KernelWindow {
 }
 
 impl Steered {
-    /// Of the file of that number nothing is known.
+    /// State of file number `number`, without knowledge.
     pub(super) fn new(kernel_readahead: Arc<KernelReadahead>, number: u32) -> Steered {
         let advised = Mutex::new(KernelCachedPages::new(number));
         let is_engaged = AtomicBool::new(false);
         Steered { kernel_readahead, advised, is_engaged, leaves_streams: OnceLock::new() }
     }
 
-    /// Whether the law is to see each read, whatever the kernel has of it.
+    /// True if the policy must see every read, resident or not.
     #[inline]
     pub(super) fn is_engaged(&self) -> bool {
         self.is_engaged.load(Ordering::Relaxed)
     }
 
-    /// Whether streams that go upwards are the kernel's alone: it reads far enough ahead of them by itself.
+    /// True if ascending streams are left to the kernel, whose window is large enough.
     pub(super) fn leaves_streams(&self, target: &Target) -> bool {
         let is_large = || self.kernel_readahead.window_of(target).ahead >= OWN_WINDOW_PAGES;
         *self.leaves_streams.get_or_init(is_large)
     }
 
-    /// What was advised is not for who reads now.
+    /// Stops showing every read to the policy: the advised pages belong to another reader.
     pub(super) fn disengage(&self) {
         self.is_engaged.store(false, Ordering::Relaxed);
     }
 
-    /// Whether the read that is about to be made is neither looked at nor shown to the law.
+    /// True if the next read needs neither a check nor the policy. Consumes one unit of trust.
     #[inline]
     pub(super) fn trusts(&self, residency_sampling: &ResidencySampling) -> bool {
         !self.is_engaged() && residency_sampling.take()
     }
 
-    /// The law of the handle sees a read, and the kernel is advised of what it wants.
+    /// Shows a read to the handle's policy, and advises the kernel of its windows.
     pub(super) fn read(
         &self,
         policy: &Mutex<HandlePolicy>,
@@ -358,8 +368,8 @@ impl Steered {
         seen
     }
 
-    /// The law of the handle sees a read at `now` of a file of so many bytes, on a device with that
-    /// window of the kernel's, which is looked up where it matters.
+    /// Shows a read at time `now` to the handle's policy. `window` returns the kernel's window of
+    /// the device and is called only if needed.
     fn decide(
         &self,
         policy: &Mutex<HandlePolicy>,
@@ -402,20 +412,22 @@ impl Steered {
             self.is_engaged.store(advised.awaits_reader(), Ordering::Relaxed);
         }
         let goes_on_alone = match wanted {
-            // Of a read that continues none the kernel reads nothing ahead; of the next one it will.
+            // The kernel reads nothing ahead of a read that continues no run, but it will for the
+            // next one.
             Some(wanted) => {
                 wanted.is_some_and(|pages| !goes_on || pages < window().kernels(request))
             }
             None => was_alone,
         };
         if goes_on_alone && !is_begun {
-            // What was looked at the kernel has begun with.
+            // The check has already started the kernel's I/O.
             if missed.is_none() {
                 join(request, &mut runs);
             }
             return Wanted { seen: KernelReadOutcome { goes_on_alone, was_advised }, runs };
         }
-        // Who has it begun doesn't read through the kernel right now, which so reads nothing ahead.
+        // A submitted read does not go through `read(2)` now, so the kernel reads nothing ahead of
+        // it.
         if goes_on && !is_begun {
             leave_to_kernel(&mut runs, window, request);
         }
@@ -425,27 +437,27 @@ impl Steered {
         Wanted { seen: KernelReadOutcome { goes_on_alone: false, was_advised }, runs }
     }
 
-    /// Has a task's wish be waited for.
+    /// Starts a waiter thread for a task's read.
     ///
     /// # Errors
-    /// The system gives no thread.
+    /// The system provides no thread.
     pub(super) fn wait_for(&self, wish: Arc<Wish>) -> std::io::Result<()> {
         self.kernel_readahead.waits.fetch_add(1, Ordering::Relaxed);
         self.kernel_readahead.waited_bytes.fetch_add(wish.bytes, Ordering::Relaxed);
         self.kernel_readahead.waiter.hand_over(Task::Read(wish))
     }
 
-    /// Whether a thread waits for a read of the file now.
+    /// True if a thread waits for a read of the file now.
     pub(super) fn waits_for(&self, key: FileKey) -> bool {
         self.kernel_readahead.waiter.waits_for(key)
     }
 
-    /// A read begins that may wait.
+    /// Begins a read that may wait.
     pub(super) fn reads(&self) -> KernelRead<'_> {
         self.kernel_readahead.reads()
     }
 
-    /// Has the kernel drop what is clean of these pages, whole or in part; what it can't drop stays.
+    /// Drops clean pages of the range from the kernel page cache; the others stay.
     pub(super) fn drop(&self, target: &Target, range: PageRange) {
         if range.is_empty() {
             return;
@@ -454,13 +466,13 @@ impl Steered {
         drop_cached(target, range);
     }
 
-    /// What is believed of the file.
+    /// Readahead estimate of the file.
     pub(super) fn readahead_state(&self) -> ReadaheadState {
         let advised = self.advised.lock().expect(POISON);
         advised.readahead_state(&self.kernel_readahead.evidence())
     }
 
-    /// The handle is closed: its streams have ended.
+    /// Ends the streams of a closed handle.
     pub(super) fn closed(&self, policy: &Mutex<HandlePolicy>, target: &Target) {
         let file_pages = target.bytes().div_ceil(PAGE_BYTES);
         policy.lock().expect(POISON).closed(
@@ -470,8 +482,8 @@ impl Steered {
         );
     }
 
-    /// A hint on how the handle will read: `WillNeed` has the kernel begin to read the range, as far as memory allows;
-    /// `DontNeed` has it drop what is clean of it.
+    /// Applies a hint of a handle. `WillNeed` starts the kernel's readahead of the range, as far as
+    /// memory allows. `DontNeed` drops its clean pages.
     pub(super) fn advised(
         &self,
         policy: &Mutex<HandlePolicy>,

@@ -1,40 +1,43 @@
-//! Which reads are taken on trust to be held by the kernel's cache, where it keeps the pages.
+//! Residency sampling: reads that skip the residency check where the kernel caches the pages.
 //!
-//! A read with `RWF_NOWAIT` gives what is held and nothing else, and so tells whether our law has anything to do. But it costs
-//! more than `pread(2)` does (of 4 KiB that are held a tenth), and mostly one read is as the ones before it. The law in words:
-//! a read that was looked at and was held has the thread's next one made by `pread` alone; the next that is looked at and
-//! held, the next three; then 7, 15, 31 and no more, so that in the end one of 32 is looked at. A read that was looked at and was not
-//! held ends that: the next two are looked at, for what follows a header of which the page came in with it is held, and
-//! tells nothing of what comes after. After eight in a row that were not held the next ones are read at once, for to look
-//! would cost a system call of them more; each is timed instead, until one was so fast that it must have been held. But for that no
-//! clock is read, and no memory shared between threads is written to.
+//! A read with `RWF_NOWAIT` returns resident bytes only and so shows whether the policy is needed.
+//! It costs a tenth more than `pread(2)` of 4 resident KiB, and most reads behave like the ones
+//! before.
 //!
-//! While pages that the kernel was advised of wait for their reader, nobody trusts: the law is to see him come to them. And nobody
-//! has reason to trust right afterwards.
+//! After a checked read that hits, the thread's next read is a plain `pread`. After the next
+//! checked hit it is the next three, then 7, 15 and 31, so finally one read of 32 is checked. A
+//! checked miss resets this. The next two reads are then checked, because content after a header
+//! often lies in the header's page and says nothing about later reads. After eight consecutive
+//! misses, reads go without a check, which would cost another system call. Each is timed instead,
+//! until one is fast enough to be a hit. Other reads read no clock and write no memory shared
+//! between threads.
+//!
+//! While advised pages wait for their reader, and right afterwards, no read is trusted: the policy
+//! must see the reader reach them.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// The most reads in a row that are not looked at.
+/// Largest number of consecutive reads without a check.
 const TRUSTED_MAX: u8 = 31;
 
-/// After so many reads in a row that were not held the next one is expected not to be.
+/// Number of consecutive misses after which a miss is expected.
 const MISSED_MAX: u8 = 8;
 
-/// What one thread trusts of one file.
+/// Residency sampling state of one thread for one file.
 ///
-/// Threads that share it lose a count now and then, which makes a read more or less be looked at.
+/// Threads that share it may lose a count, which changes the checks by one read.
 #[derive(Debug, Default)]
 pub(crate) struct ResidencySampling {
-    /// How many of the next reads are trusted.
+    /// Number of further reads without a check.
     left: AtomicU8,
-    /// How many were when the last one was looked at; 0 where that one was not held.
+    /// Value of `left` after the last checked read; 0 after a miss.
     run: AtomicU8,
-    /// How many in a row were not held.
+    /// Number of consecutive misses.
     missed: AtomicU8,
 }
 
 impl ResidencySampling {
-    /// Whether the read that is about to be made is trusted.
+    /// Consumes one unit of trust; true if the next read needs no check.
     #[inline]
     pub(crate) fn take(&self) -> bool {
         let left = self.left.load(Ordering::Relaxed);
@@ -44,18 +47,19 @@ impl ResidencySampling {
         left > 0
     }
 
-    /// Whether the read that is about to be made will hardly be held.
+    /// True if the next read is expected to miss.
     pub(crate) fn expects_miss(&self) -> bool {
         self.missed.load(Ordering::Relaxed) >= MISSED_MAX
     }
 
-    /// The law has seen a read, whatever came of it: the next one that it needn't see is looked at.
+    /// Resets the trust after a read that the policy has seen: the next read is checked.
     pub(crate) fn ends(&self) {
         self.run.store(0, Ordering::Relaxed);
         self.left.store(0, Ordering::Relaxed);
     }
 
-    /// A read was looked at, or timed.
+    /// Records the result of a checked or timed read. A hit without a miss before it lengthens the
+    /// run of unchecked reads to 2n + 1, at most 31. A miss, and the first hit after one, end it.
     pub(crate) fn looked(&self, is_held: bool) {
         let missed = self.missed.load(Ordering::Relaxed).saturating_add(1);
         self.missed.store(if is_held { 0 } else { missed }, Ordering::Relaxed);
@@ -70,7 +74,7 @@ impl ResidencySampling {
 mod tests {
     use super::*;
 
-    /// Of held reads the 1st, 3rd, 7th, 15th, 31st and each 32nd after it are looked at.
+    /// Checked reads in a run of resident ones: the 1st, 3rd, 7th, 15th, 31st, and then each 32nd.
     #[test]
     fn what_is_held_is_looked_at_ever_more_rarely_and_then_once_in_thirty_two() {
         let residency_sampling = ResidencySampling::default();

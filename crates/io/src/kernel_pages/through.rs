@@ -1,4 +1,4 @@
-//! A file that is read through the kernel's cache, and what of it was seen to be held there.
+//! A file opened without O_DIRECT, and the windows of it that are known to be resident.
 
 use std::fs::File as StdFile;
 use std::io::IoSliceMut;
@@ -14,37 +14,39 @@ use rustix::io::{Errno, ReadWriteFlags, pread, preadv, preadv2, retry_on_intr};
 use super::waiter::{FileKey, Wish};
 use crate::target::Target;
 
-/// What is held is known of so many pages together, 2 MiB.
+/// Size of a residency window in pages (2 MiB).
 const WINDOW_PAGES: u64 = 512;
-/// The most windows of a file that are remembered: 2 GiB of it.
+/// Largest number of remembered windows of a file: 2 GiB.
 const WINDOWS_MAX: u64 = 1024;
-/// One of eight small reads looks whether the kernel has let pages go that were held.
+/// Rate of small reads that check for evictions: one of 2^3.
 const LOOKED_AT_LOG2: u32 = 3;
 
-/// A file, to be read through the kernel's cache.
+/// A file opened for reads through the kernel page cache.
 pub(super) struct Through {
     pub(super) file: Arc<StdFile>,
+    /// Identifies the file in the waiter's queue.
     pub(super) key: FileKey,
-    /// The same file, of which the kernel reads what is asked for and no more; opened when it is first needed, and `None` where it
-    /// can't be.
+    /// Second open file with `POSIX_FADV_RANDOM`, opened at first use; `None` if that fails.
     alone: OnceLock<Option<Arc<StdFile>>>,
-    /// What was brought in was gone before it was copied: memory is short, and nothing but what is asked for is to be brought in.
+    /// True once prefetched bytes were evicted before their copy: memory is short, so reads then go
+    /// without kernel readahead.
     is_short: AtomicBool,
-    /// The file system doesn't tell what it holds (`RWF_NOWAIT`).
+    /// True if the file system does not support `RWF_NOWAIT`.
     is_blind: AtomicBool,
-    /// The windows that were seen to be held, each at its number modulo their count, as one more than its number; none of a
-    /// file that `is_kept`.
+    /// Resident windows: window number plus 1, at index number modulo length. Empty if the kernel
+    /// caches the pages.
     held: Box<[AtomicU64]>,
 }
 
 impl Through {
-    /// The file of a descriptor once more, through the kernel's cache; without its readahead, unless it `is_kept` there.
+    /// Opens the file of a descriptor again without O_DIRECT. Without kernel readahead, unless the
+    /// kernel caches the pages (`is_kept`).
     pub(super) fn open(target: &Target, is_kept: bool) -> Option<Through> {
         let file = target.through_cache()?;
         if !is_kept {
             fadvise(&*file, 0, None, Advice::Random).ok()?;
         }
-        // What the kernel keeps is not asked for, and so not remembered.
+        // Residency is not checked if the kernel caches the pages, and so not remembered.
         let windows = match is_kept {
             true => 0,
             false => target.bytes().div_ceil(PAGE_BYTES * WINDOW_PAGES).clamp(1, WINDOWS_MAX),
@@ -56,7 +58,8 @@ impl Through {
         Some(Through { file, key, alone, is_short, is_blind, held })
     }
 
-    /// Fills the buffers, of `bytes` bytes together, if all of it is there still; otherwise their content is undefined.
+    /// Fills the buffers, `bytes` bytes in total, if all pages are still resident. Otherwise their
+    /// content is unspecified.
     pub(super) fn read_held(
         &self,
         offset: u64,
@@ -66,7 +69,8 @@ impl Through {
         self.read_now(offset, buffers) == bytes || self.forget(offset, bytes)
     }
 
-    /// Fills a small buffer that is known to be held. One read of eight looks whether it is, by its place; the others read on.
+    /// Fills a small buffer whose pages are known to be resident. One read of eight, selected by a
+    /// hash of its offset, checks for evictions.
     pub(super) fn read_known(&self, offset: u64, buffer: &mut [u8]) -> bool {
         let bytes = buffer.len() as u64;
         let spread = offset.wrapping_mul(splitmix::STEP);
@@ -76,12 +80,12 @@ impl Through {
         self.read_held(offset, bytes, &mut [IoSliceMut::new(buffer)])
     }
 
-    /// Reads what is there without waiting for more; gives how many bytes from the first on.
+    /// Reads the resident bytes from the start on without waiting and returns their number.
     fn read_now(&self, offset: u64, buffers: &mut [IoSliceMut<'_>]) -> u64 {
         self.read_seen(offset, false, buffers).unwrap_or(0)
     }
 
-    /// As `read_now`; `None` where the file system doesn't tell.
+    /// Like `read_now`; `None` if the file system does not support the check.
     pub(super) fn read_seen(
         &self,
         offset: u64,
@@ -101,20 +105,21 @@ impl Through {
         }
     }
 
-    /// Fills a buffer; false where the file ends before, or the device fails.
+    /// Fills a buffer, and waits if needed; false if the file ends before or the device fails.
     #[inline]
     pub(super) fn read_whole(&self, offset: u64, buffer: &mut [u8]) -> bool {
         pread(&self.file, &mut *buffer, offset) == Ok(buffer.len())
             || self.read_rest(offset, 0, false, &mut [IoSliceMut::new(buffer)])
     }
 
-    /// Fills the buffers, which have room for `bytes` bytes together; false where the file ends before, or the device fails.
+    /// Fills buffers of `bytes` bytes in total; false if the file ends before or the device fails.
     pub(super) fn read_all(&self, offset: u64, bytes: u64, buffers: &mut [IoSliceMut<'_>]) -> bool {
         preadv(&self.file, &mut *buffers, offset) == Ok(bytes as usize)
             || self.read_rest(offset, 0, false, buffers)
     }
 
-    /// Fills the buffers, whose first `done` bytes are there; false as [`read_all`](Through::read_all).
+    /// Fills the buffers after their first `done` bytes; false as for
+    /// [`read_all`](Through::read_all).
     pub(super) fn read_rest(
         &self,
         offset: u64,
@@ -141,7 +146,7 @@ impl Through {
         true
     }
 
-    /// The file; where a read `is_alone` the one that the kernel reads nothing ahead of, if there may be such.
+    /// The open file; for `is_alone` the one without kernel readahead, if it can be opened.
     fn file(&self, is_alone: bool) -> &Arc<StdFile> {
         let open = || {
             let file = StdFile::open(format!("/proc/self/fd/{}", self.file.as_raw_fd())).ok()?;
@@ -151,41 +156,42 @@ impl Through {
         apart.unwrap_or(&self.file)
     }
 
-    /// A read that a thread makes for a task.
+    /// A read to be made by a waiter thread.
     pub(super) fn wish(&self, offset: u64, bytes: u64) -> Wish {
         let file = Arc::clone(self.file(self.is_short.load(Ordering::Relaxed)));
         Wish::new(file, self.key, offset, bytes)
     }
 
-    /// Whether the file system doesn't tell what it holds.
+    /// True if the file system does not support `RWF_NOWAIT`.
     pub(super) fn is_blind(&self) -> bool {
         self.is_blind.load(Ordering::Relaxed)
     }
 
-    /// What was brought in is gone again.
+    /// Records that prefetched bytes were evicted before their copy.
     pub(super) fn was_gone(&self) {
         self.is_short.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the pages lie in windows that were seen to be held.
+    /// True if the pages lie in windows known to be resident.
     #[inline]
     pub(super) fn knows(&self, pages: PageRange) -> bool {
         !self.held.is_empty()
             && self.places(pages).all(|(place, window)| place.load(Ordering::Relaxed) == window + 1)
     }
 
+    /// Marks the windows of these pages as resident.
     pub(super) fn remember(&self, pages: PageRange) {
         self.places(pages).for_each(|(place, window)| place.store(window + 1, Ordering::Relaxed));
     }
 
-    /// Nothing is known of these bytes any more. False, always.
+    /// Forgets the residency of a range. Returns false.
     pub(super) fn forget(&self, offset: u64, bytes: u64) -> bool {
         let pages = PageRange::covering(offset, bytes);
         self.places(pages).for_each(|(place, _)| place.store(0, Ordering::Relaxed));
         false
     }
 
-    /// Where it stands which windows of these pages are held; nowhere, of a file that is kept.
+    /// Entries of the windows of these pages; none if the kernel caches the pages.
     fn places(&self, pages: PageRange) -> impl Iterator<Item = (&AtomicU64, u64)> {
         let windows = match self.held.is_empty() {
             true => 0..0,
@@ -195,7 +201,7 @@ impl Through {
     }
 }
 
-/// The windows around a range of pages.
+/// Extends a page range to whole windows.
 pub(super) fn windows_of(pages: PageRange) -> PageRange {
     PageRange {
         first: pages.first / WINDOW_PAGES * WINDOW_PAGES,

@@ -1,23 +1,23 @@
-//! Threads that wait, in the place of tasks and batches, until the kernel has read their bytes.
+//! Threads that wait for reads through the kernel page cache, on behalf of tasks and batches.
 //!
-//! The kernel reports to nobody that pages have come which it was advised to read: to read them is
-//! to wait for them. A future whose bytes are not there has the kernel begin with them and leaves
-//! the wait to a thread of this pool, which reads the bytes and wakes the task. Small reads are kept
-//! for the task: where memory is short, the kernel may have dropped the pages by the time that the
-//! task comes. (32 tasks of 64 KiB in a quarter of their memory read 390 to 420 MiB for 215 so.)
+//! The kernel does not report when advised pages have arrived: the only way to wait for them is to
+//! read them. A future that misses starts the kernel's I/O and passes the wait to a thread of this
+//! pool, which reads the bytes and wakes the task. Bytes of small reads are kept for the task,
+//! because the kernel may evict the pages before the task runs. (Without this, 32 tasks of 64 KiB
+//! with a quarter of their memory read 390 to 420 MiB for 215.)
 //!
-//! All reads are under way before anything waits for them, so one thread is enough, and the oldest
-//! read is waited for first. The exception is a read that does not come back: a server that does not
-//! answer, a disk that retries. Invariants:
+//! All I/O is in flight before a thread waits, so one thread is enough and takes the oldest read
+//! first. The exception is a stalled read: a server that does not answer, a disk that retries.
+//! Invariants:
 //!
-//! 1. While reads are queued and a thread is in a read, another thread *watches*: it sleeps for
-//!    [`IDLE_TIMEOUT`], and takes a read by itself if none has ended meanwhile. So a queue whose reads
-//!    end is served by one thread, and one that is stuck by one more thread each 4 ms.
-//! 2. A file in which fewer threads are stuck comes first; the older read among equals.
-//! 3. No more than [`FILE_THREADS_MAX`] threads are in one file, and [`DEVICE_FILES_MAX`] on one
-//!    device. Stuck reads take no thread from the others.
+//! 1. While reads are queued and a thread is in a read, another thread *watches*. It sleeps for
+//!    [`IDLE_TIMEOUT`] and takes a read itself if none has ended meanwhile. A queue that progresses is
+//!    thus served by one thread, and a stalled one gains a thread each 4 ms.
+//! 2. A file with fewer threads in reads comes first; among equals, the older read.
+//! 3. At most [`FILE_THREADS_MAX`] threads are in one file and [`DEVICE_FILES_MAX`] on one device.
+//!    Stalled reads take no thread from others.
 //!
-//! Code of others, the wakers, runs without a lock and contained: a panic of it ends no thread.
+//! Wakers are foreign code: they run without a lock, and a panic is contained.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
@@ -36,20 +36,21 @@ use crate::process::ProcessName;
 use crate::target::Target;
 use crate::thread::{self, contain};
 
-/// Time without an end of any read after which one more thread takes a read.
+/// Time without any completed read after which another thread takes a read.
 const IDLE_TIMEOUT: Duration = Duration::from_millis(4);
-/// Time after which an idle thread ends, where another one is idle as well.
+/// Idle timeout of a thread, if another one is idle too.
 const IDLE: Duration = Duration::from_secs(2);
-/// Most threads that are in reads of one file.
+/// Largest number of threads in reads of one file.
 const FILE_THREADS_MAX: u32 = 8;
-/// Most threads on one device where another one is in the file.
+/// Limit of threads on one device for a further thread in the same file.
 const DEVICE_THREADS_MAX: u32 = 64;
-/// Most threads on one device, each but these in a file of its own: a mount that hangs as a whole.
+/// Limit of threads on one device for the first thread in a file. It covers a mount that hangs as a
+/// whole.
 const DEVICE_FILES_MAX: u32 = 192;
-/// Most threads of one path: those of one device that hangs, and some for the others.
+/// Largest number of threads of one path: a whole hanging device, and some for the others.
 const THREADS_MAX: usize = 256;
 
-/// Names a file among all.
+/// Device and inode of a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct FileKey {
     pub(super) device: u64,
@@ -63,37 +64,39 @@ impl FileKey {
     }
 }
 
-/// The threads, once there are some, and the reads that they are to make.
+/// Thread pool with its queue of reads.
 pub(super) struct Waiter {
     shared: Arc<WaiterShared>,
-    /// The one that has the threads.
+    /// Process that owns the threads.
     process: ProcessName,
 }
 
 #[derive(Default)]
 struct WaiterShared {
     pool: Mutex<Pool>,
-    /// There is a read to take or to watch over, or the end.
+    /// Signals a read to take or to watch, or the shutdown.
     called: Condvar,
 }
 
 #[derive(Default)]
 struct Pool {
+    /// Files with queued tasks or threads in reads.
     files: BTreeMap<FileKey, OfFile>,
-    /// Files of which a read may be taken: by the number of threads in them, and by age.
+    /// Files with a read that may be taken: number of threads in reads, age of the oldest read,
+    /// key.
     order: BTreeSet<(u32, u64, FileKey)>,
     /// Number of threads in reads, by device.
     devices: BTreeMap<u64, u32>,
-    /// Number of reads queued since the start: the age of the next.
+    /// Number of reads queued since the start; the age of the next read.
     age: u64,
     /// Number of reads that have ended since the start.
     ended: u64,
     threads: Vec<Worker>,
     /// Number of threads in reads.
     reading: u32,
-    /// Number of threads that sleep.
+    /// Number of sleeping threads.
     idle: u32,
-    /// Whether one of them watches.
+    /// True if a thread watches.
     has_length_marks: bool,
     is_closing: bool,
 }
@@ -101,16 +104,16 @@ struct Pool {
 /// A thread of the pool.
 struct Worker {
     handle: JoinHandle<()>,
-    /// Whether it is in a read, or in code of others; changed under the lock.
+    /// True while it is in a read or in foreign code; changed under the lock.
     is_reading: Arc<AtomicBool>,
 }
 
-/// Something for a thread to do that may take as long as the file has it take.
+/// A possibly blocking operation for a thread.
 pub(super) enum Task {
-    /// A read, and its report.
+    /// A read and its completion report.
     Read(Arc<Wish>),
-    /// Advice to read ahead. It waits where the file system has as many requests under way as it
-    /// takes, as FUSE does.
+    /// Advice to read ahead, which blocks if the file system has its maximum of requests in flight
+    /// (FUSE).
     Advise { target: Box<Target>, pages: PageRange },
 }
 
@@ -123,16 +126,17 @@ impl Task {
     }
 }
 
-/// Tasks of one file.
+/// Queue of one file.
 #[derive(Default)]
 struct OfFile {
-    /// Each with its age.
+    /// Tasks, each with its age.
     queue: VecDeque<(u64, Task)>,
+    /// Number of threads in reads of the file.
     reading: u32,
 }
 
 impl OfFile {
-    /// Where the file stands in the order.
+    /// Entry of the file in the order of the pool, if a thread may take a task.
     fn turn(&self, key: FileKey) -> Option<(u32, u64, FileKey)> {
         let &(age, _) = self.queue.front()?;
         (self.reading < FILE_THREADS_MAX).then_some((self.reading, age, key))
@@ -140,7 +144,7 @@ impl OfFile {
 }
 
 impl Pool {
-    /// Changes the entry of a file, and its position in the order with it.
+    /// Changes the entry of a file and updates its position in the order.
     fn with_file<T>(&mut self, key: FileKey, change: impl FnOnce(&mut OfFile) -> T) -> T {
         let file = self.files.entry(key).or_default();
         if let Some(turn) = file.turn(key) {
@@ -156,13 +160,14 @@ impl Pool {
         result
     }
 
+    /// Adds a task to the queue of its file.
     fn queue(&mut self, task: Task) {
         self.age += 1;
         let age = self.age;
         self.with_file(task.key(), |file| file.queue.push_back((age, task)));
     }
 
-    /// The next task, for the calling thread to do.
+    /// Takes the next task for the calling thread.
     fn take(&mut self) -> Option<Task> {
         let is_free = |in_file: u32, key: &FileKey| {
             let most = if in_file == 0 { DEVICE_FILES_MAX } else { DEVICE_THREADS_MAX };
@@ -179,7 +184,7 @@ impl Pool {
         Some(task)
     }
 
-    /// A read of the file has ended.
+    /// Records the end of a task of the file.
     fn ended(&mut self, key: FileKey) {
         self.ended += 1;
         self.reading -= 1;
@@ -194,15 +199,15 @@ impl Pool {
 }
 
 impl Waiter {
-    /// One without threads.
+    /// Creates a pool without threads.
     pub(super) fn new() -> Waiter {
         Waiter { shared: Arc::default(), process: ProcessName::this() }
     }
 
-    /// Has a thread do the task.
+    /// Queues a task for a thread.
     ///
     /// # Errors
-    /// The system gives no thread, and there is none yet.
+    /// The system provides no thread, and the pool has none.
     pub(super) fn hand_over(&self, task: Task) -> io::Result<()> {
         let mut pool = self.shared.lock();
         pool.queue(task);
@@ -216,7 +221,7 @@ impl Waiter {
         }
     }
 
-    /// Whether a thread is in a read of the file now.
+    /// True if a thread is in a read of the file now.
     pub(super) fn waits_for(&self, key: FileKey) -> bool {
         self.shared.lock().files.get(&key).is_some_and(|file| file.reading > 0)
     }
@@ -234,11 +239,11 @@ impl Drop for Waiter {
         pool.order.clear();
         drop(pool);
         self.shared.called.notify_all();
-        // No future waits for these any more; wakers in them are code of others.
+        // No future waits for these any more. Their wakers are foreign code.
         contain(|| drop(files));
         for Worker { handle, is_reading } in threads {
-            // One that is in a read, which may be stuck, ends after it; this may be that thread: a
-            // task that it woke may have dropped the last file of the path.
+            // A thread in a (possibly stalled) read ends after it. It may also be the current
+            // thread: a task that it woke may have dropped the last file of the path.
             if !is_reading.load(Ordering::Relaxed) {
                 let _ = handle.join();
             }
@@ -251,10 +256,10 @@ impl WaiterShared {
         self.pool.lock().expect(POISON)
     }
 
-    /// Starts a thread where none sleeps: to take a read, or to watch over those that are queued.
+    /// Starts a thread if none sleeps, to take a read or to watch.
     ///
     /// # Errors
-    /// The system gives no thread.
+    /// The system provides no thread.
     fn start_if_needed(self: &Arc<WaiterShared>, pool: &mut Pool) -> io::Result<()> {
         if pool.idle > 0 || pool.is_closing {
             return Ok(());
@@ -267,12 +272,12 @@ impl WaiterShared {
         let of_thread = Arc::clone(&is_reading);
         let handle = thread::spawn("readpath-wait", move || shared.run(&of_thread))?;
         pool.threads.push(Worker { handle, is_reading });
-        // Counted from here on, so that no more are started until it runs.
+        // Counted as idle already, so that no more threads start before it runs.
         pool.idle += 1;
         Ok(())
     }
 
-    /// The life of a thread.
+    /// Main loop of a thread.
     fn run(self: &Arc<WaiterShared>, is_reading: &AtomicBool) {
         let mut pool = self.lock();
         pool.idle -= 1;
@@ -282,7 +287,7 @@ impl WaiterShared {
             if let Some(task) = task {
                 is_reading.store(true, Ordering::Relaxed);
                 if !pool.order.is_empty() && !pool.has_length_marks {
-                    // Where no thread can be started, this one goes on after the read.
+                    // Without another thread, this one continues after the read.
                     let _ = self.start_if_needed(&mut pool);
                     self.called.notify_one();
                 }
@@ -308,9 +313,9 @@ impl WaiterShared {
         }
     }
 
-    /// Sleeps until called. A thread that watches sleeps for no longer than its patience, and then may
-    /// take a read if none has ended meanwhile. The last is true of a thread that has idled for long
-    /// while others did.
+    /// Sleeps until signalled. A watching thread sleeps at most for `IDLE_TIMEOUT`. The first flag
+    /// returned is true if it may take a read, because none has ended meanwhile. The second is true
+    /// if the thread was idle too long while others were idle.
     fn sleep<'s>(&'s self, mut pool: MutexGuard<'s, Pool>) -> (MutexGuard<'s, Pool>, bool, bool) {
         if !pool.order.is_empty() && !pool.has_length_marks {
             pool.has_length_marks = true;
@@ -328,7 +333,7 @@ impl WaiterShared {
     }
 }
 
-/// Does a task; a read only if its owner is there still. What panics is code of others.
+/// Executes a task; a read only if its owner still exists. Only foreign code can panic here.
 fn carry(task: Task) {
     contain(|| match &task {
         Task::Read(wish) if Arc::strong_count(wish) > 1 => {
@@ -340,7 +345,7 @@ fn carry(task: Task) {
             read_ahead(&**target, *pages);
         }
     });
-    // The last drop of a waker may be here.
+    // The last reference to a waker may be dropped here.
     contain(|| drop(task));
 }
 
@@ -355,7 +360,7 @@ mod tests {
         Task::Read(Arc::new(Wish::new(file, FileKey { device, inode }, 0, 1)))
     }
 
-    /// Files in which no thread is come first, and older reads before younger ones.
+    /// Files without threads come first, and older reads before younger ones.
     #[test]
     fn file_with_fewer_threads_in_it_comes_first() {
         let mut pool = Pool::default();
@@ -365,7 +370,8 @@ mod tests {
         let order: Vec<u64> = (0..5).map(|_| pool.take().unwrap().key().inode).collect();
         assert_eq!(order, [1, 2, 3, 1, 1]);
         assert!(pool.take().is_none());
-        // Of the three files two end; a new read of the first still waits behind one of another.
+        // Two of the three files end; a new read of the first still comes after one of another
+        // file.
         pool.ended(FileKey { device: 0, inode: 2 });
         pool.queue(wish(0, 1));
         pool.queue(wish(0, 2));

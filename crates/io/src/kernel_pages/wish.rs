@@ -1,4 +1,4 @@
-//! A read that a thread makes in the place of a task or a batch, and its result.
+//! A read that a waiter thread makes for a task or a batch, and its result.
 
 use std::fs::File as StdFile;
 use std::os::unix::fs::FileExt;
@@ -9,26 +9,29 @@ use std::task::Waker;
 use super::waiter::FileKey;
 use crate::copied::Copied;
 
-/// Bytes that are read at a time; of a wish for no more than these the bytes are kept.
+/// Size of one `read` call in bytes, and the largest read whose content is kept for the task.
 const COPY_BYTES_MAX: u64 = 64 << 10;
 
 pub(super) const POISON: &str = "no code of others runs under this lock";
 
-/// A read that is waited for.
+/// A read made by a waiter thread.
 pub(crate) struct Wish {
     pub(super) file: Arc<StdFile>,
     pub(super) key: FileKey,
     pub(super) offset: u64,
     pub(super) bytes: u64,
+    /// True if the bytes are kept in `copy` for the task.
     keeps_bytes: bool,
+    /// True once the read has ended.
     has_come: AtomicBool,
-    /// All of the bytes, where they are kept.
+    /// The bytes, if kept and all read.
     copy: Mutex<Option<Copied>>,
+    /// Waker of the task that waits for the read.
     waker: Mutex<Option<Waker>>,
 }
 
 impl Wish {
-    /// The bytes are kept where they are few; a larger read only has the kernel bring them in.
+    /// Creates a read. Small content is kept; a larger read only makes the kernel cache the pages.
     pub(super) fn new(file: Arc<StdFile>, key: FileKey, offset: u64, bytes: u64) -> Wish {
         let keeps_bytes = bytes <= COPY_BYTES_MAX;
         let has_come = AtomicBool::new(false);
@@ -36,32 +39,32 @@ impl Wish {
         Wish { file, key, offset, bytes, keeps_bytes, has_come, copy, waker }
     }
 
-    /// The same, whose bytes are kept, however many they are.
+    /// Keeps the content whatever its size.
     pub(super) fn keeping_bytes(self) -> Wish {
         Wish { keeps_bytes: true, ..self }
     }
 
-    /// Whether the read has ended; if not, `waker` is called when it has.
+    /// Returns true if the read has ended; otherwise `waker` is called at its end.
     pub(crate) fn poll(&self, waker: &Waker) -> bool {
         // The waker's own code runs without the lock.
         let fresh = waker.clone();
         let before = self.waker.lock().expect(POISON).replace(fresh);
         drop(before);
-        // Looked at after the waker is there: the thread takes the waker after it has set this.
+        // Checked after the waker is stored: the thread takes the waker after it has set this flag.
         self.has_come()
     }
 
-    /// Whether the read has ended.
+    /// True if the read has ended.
     pub(crate) fn has_come(&self) -> bool {
         self.has_come.load(Ordering::Acquire)
     }
 
-    /// The bytes, if they were kept and all of them could be read.
+    /// Takes the bytes, if they were kept and all of them were read.
     pub(super) fn take_copy(&self) -> Option<Copied> {
         self.copy.lock().expect(POISON).take()
     }
 
-    /// Makes the read on the calling thread. Its outcome is for the owner of the wish to find out.
+    /// Makes the read on the calling thread. The owner of the wish finds out about errors.
     pub(super) fn carry(&self) {
         let room = if self.keeps_bytes { self.bytes } else { self.bytes.min(COPY_BYTES_MAX) };
         let mut read = Copied::room(room as usize, None);
@@ -78,7 +81,7 @@ impl Wish {
         }
     }
 
-    /// Notes that the read has ended, and calls the waker, which is code of others.
+    /// Records the end of the read and calls the waker, which is foreign code.
     pub(super) fn tell(&self) {
         self.has_come.store(true, Ordering::Release);
         let waker = self.waker.lock().expect(POISON).take();

@@ -1,5 +1,5 @@
-//! Many transfers at once from one thread, past every cache, each between the device and memory
-//! that goes along with it.
+//! Batches of raw transfers: many at once from one thread, bypassing every cache, each with memory
+//! of its own.
 
 use std::marker::PhantomData;
 use std::time::Duration;
@@ -16,16 +16,16 @@ use crate::process::Own;
 use crate::read_error::Forked;
 use crate::transfers::{EndedTransfer, TransferFile, TransferStart, Transfers};
 
-/// Transfers of a [`RawFile`] that are under way together: start many, wait for any.
+/// Transfers of a [`RawFile`], in flight together: start many, wait for any.
 ///
-/// The memory of a transfer goes with it and comes back when it has ended, so that nobody looks at
-/// it meanwhile. Offsets and lengths are whole multiples of the file's
-/// [alignment](RawFile::alignment_bytes); nothing is copied. Dropped, a batch withdraws what is under
-/// way, and waits for the rest. Forgotten (`std::mem::forget`), it leaves the transfers under way: they
-/// end by themselves, and their memory and the open file are never given back. In a child made by
-/// `fork` it fails by name.
+/// A transfer owns its memory until it has ended, and then returns it. Offsets and lengths are
+/// multiples of the file's [alignment](RawFile::alignment_bytes); no bytes are copied. Dropping a
+/// batch cancels transfers in flight and waits for the rest. A forgotten batch (`std::mem::forget`)
+/// leaves them in flight: they end by themselves, and their memory and the open file leak. In a
+/// child made by `fork` every use returns an error.
 ///
-/// It belongs to the thread that made it: the kernel ends its transfers when that thread comes for them.
+/// The batch stays on the thread that created it: the kernel completes its transfers when that
+/// thread enters the kernel.
 ///
 /// ```
 /// use readpath::raw::RawMemory;
@@ -46,37 +46,38 @@ pub struct RawBatch<'f> {
     file: &'f RawFile,
     place: TransferFile,
     transfers: Own<Transfers<Kept<'f>>>,
-    /// The names of what is under way.
+    /// Request ids in flight.
     names: Slab<()>,
     clock: Clock,
+    /// Makes the type `!Send`.
     of_one_thread: PhantomData<*mut ()>,
 }
 
-/// What goes along with a transfer.
+/// State kept for a transfer in flight.
 struct Kept<'f> {
     memory: RawMemory,
     offset: u64,
     ticket: u64,
-    /// Ends, for a read path that has the file open, with the write.
+    /// Guard of the overwritten range in the cache of a read path; dropped with the transfer.
     _overwriting: Option<Overwriting<'f>>,
 }
 
-/// A transfer of a [`RawBatch`] that has ended.
+/// Completed transfer of a [`RawBatch`].
 #[derive(Debug)]
 pub struct RawMoved {
-    /// The name that was given at the start.
+    /// Ticket given at the start.
     pub ticket: u64,
-    /// The memory that was given at the start.
+    /// Memory given at the start.
     pub memory: RawMemory,
-    /// How many bytes were moved: fewer than asked only at the end of the file.
+    /// Number of bytes moved, less than requested only at the end of the file; or the error.
     pub result: Result<usize, RawError>,
 }
 
 impl RawFile {
-    /// A batch with nothing in it, for `depth` transfers at once.
+    /// Creates an empty batch for up to `depth` transfers in flight.
     ///
     /// # Errors
-    /// The kernel gives nothing to carry so many.
+    /// The kernel provides no backend of that depth.
     pub fn batch(&self, depth: u32) -> Result<RawBatch<'_>, RawError> {
         let refused = |error: BackendError| self.error(RawFault::Backend(error));
         let (backend, _) = self.spare.backend.build(depth).map_err(refused)?;
@@ -89,19 +90,20 @@ impl RawFile {
 }
 
 impl<'f> RawBatch<'f> {
-    /// How many more transfers can be started now; none in a child made by `fork`.
+    /// Number of further transfers that can start now; 0 in a child made by `fork`.
     pub fn room(&self) -> u32 {
         self.transfers.get().map_or(0, Transfers::room)
     }
 
-    /// Has the first `bytes` bytes of `memory` be read from byte `offset` on; `ticket` comes
-    /// back with them.
+    /// Starts to read `bytes` bytes at `offset` into the start of `memory`. `ticket` is returned
+    /// with them.
     ///
     /// # Errors
-    /// The place is misaligned, or reaches past the largest offset; the memory is given up.
+    /// The offset or length is misaligned, or the range exceeds the largest offset. The memory is
+    /// dropped.
     ///
     /// # Panics
-    /// There is no [room](RawBatch::room), or the memory is smaller than that.
+    /// There is no [room](RawBatch::room), or the memory is too small.
     pub fn read(
         &mut self,
         memory: RawMemory,
@@ -112,11 +114,11 @@ impl<'f> RawBatch<'f> {
         self.start(Op::Read, memory, bytes, offset, ticket)
     }
 
-    /// Has the first `bytes` bytes of `memory` be written from byte `offset` on; `ticket`
-    /// comes back with them.
+    /// Starts to write the first `bytes` bytes of `memory` at `offset`. `ticket` is returned with
+    /// them.
     ///
     /// # Errors
-    /// As [`read`](RawBatch::read); the file was not opened for writing.
+    /// As [`read`](RawBatch::read), or the file was not opened for writing.
     ///
     /// # Panics
     /// As [`read`](RawBatch::read).
@@ -133,6 +135,8 @@ impl<'f> RawBatch<'f> {
         self.start(Op::Write, memory, bytes, offset, ticket)
     }
 
+    /// Checks range and alignment and starts a transfer. A write invalidates its range in the read
+    /// path's cache.
     fn start(
         &mut self,
         op: Op,
@@ -159,8 +163,8 @@ impl<'f> RawBatch<'f> {
         let id = RequestId(self.names.insert(()) as u32);
         let start =
             TransferStart { id, place: self.place.clone(), op, offset, bytes: bytes as u64 };
-        // SAFETY: the transfer keeps the memory, which doesn't move, until it has ended; nobody
-        // else has it until then. A batch that is forgotten keeps both for good.
+        // SAFETY: the transfer owns the memory, which does not move, until it has ended; there is
+        // no other reference. A forgotten batch leaks both.
         unsafe {
             transfers.start(start, kept, |kept, segments| {
                 let iov_base = kept.memory.as_ptr().cast_mut().cast();
@@ -170,15 +174,15 @@ impl<'f> RawBatch<'f> {
         Ok(())
     }
 
-    /// Waits until any of the transfers has ended, and gives it; `None` when none is under way.
+    /// Waits for any transfer to end and returns it; `None` if none is in flight.
     ///
     /// # Errors
-    /// The kernel refuses the exchange as such.
+    /// The kernel rejected the submission as a whole.
     pub fn wait(&mut self) -> Result<Option<RawMoved>, RawError> {
         self.wait_until(None)
     }
 
-    /// As [`wait`](RawBatch::wait), for so long at most: `None` also when the time is up.
+    /// Like [`wait`](RawBatch::wait), but at most for the time `most`; then `None`.
     ///
     /// # Errors
     /// As [`wait`](RawBatch::wait).
@@ -187,6 +191,7 @@ impl<'f> RawBatch<'f> {
         self.wait_until(Some(self.clock.now() + span))
     }
 
+    /// Waits for a transfer until `deadline`, and checks at least once.
     fn wait_until(&mut self, deadline: Option<Time>) -> Result<Option<RawMoved>, RawError> {
         let transfers = own(self.file, &mut self.transfers)?;
         let mut has_looked = false;
@@ -206,7 +211,7 @@ impl<'f> RawBatch<'f> {
     }
 }
 
-/// The transfers of this process.
+/// The transfers, if this process created the batch.
 fn own<'t, 'f>(
     file: &RawFile,
     transfers: &'t mut Own<Transfers<Kept<'f>>>,
@@ -214,6 +219,7 @@ fn own<'t, 'f>(
     transfers.get_mut().ok_or_else(|| file.error(RawFault::Forked(Forked::UnderWay)))
 }
 
+/// Converts an ended transfer to the public result.
 fn moved(file: &RawFile, ended: EndedTransfer<Kept<'_>>) -> RawMoved {
     let EndedTransfer { completion, op, bytes, kept } = ended;
     let Kept { memory, offset, ticket, .. } = kept;

@@ -1,13 +1,11 @@
-//! A raw file beside a read path: what the one overwrites, the other doesn't
-//! serve from its cache any more.
+//! Raw writes to a file that a read path has open: overwritten pages leave its cache.
 //!
-//! A write takes the pages of its range out of the cache before it begins, as far
-//! as they are there: a long write does not leave old bytes to be served until
-//! it ends. When it has ended, however it did, it takes out what readers brought
-//! in meanwhile, and waits for pages that are on their way: a read that found
-//! one there would share it, and might get the old bytes. So a read that begins
-//! after the write has returned sees what was written; one that overlaps with it
-//! may see old bytes, new ones, or some of both.
+//! A write invalidates its range before it begins, so a long write does not leave old pages in the
+//! cache until its end. After its end, successful or not, it invalidates the range again, because
+//! readers may have cached pages meanwhile. It also waits for requests in flight in the range: a
+//! later read could share such a request and return old bytes. A read that begins after the write
+//! has returned therefore sees the new bytes. A read that overlaps the write may return old bytes,
+//! new bytes or both.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -21,24 +19,20 @@ use crate::nfs::url::NfsUrl;
 use crate::read_error::ReadError;
 use crate::target::{OpenError, Target};
 
-/// The file of a read path that a raw file writes to as well.
+/// File of a read path whose cached pages are invalidated by a raw file's writes.
 pub(super) struct Beside {
     file: File,
 }
 
 impl File {
-    /// Opens this file as a [`RawFile`], whose writes this read path takes notice
-    /// of: a read, by any handle of the file in this [`ReadPath`](crate::ReadPath),
-    /// that begins after a write has returned sees what was written, up to the
-    /// [length](File::len) that its handle knows.
+    /// Opens this file as a [`RawFile`] whose writes invalidate this path's cache. A read by any
+    /// handle of the file in this [`ReadPath`](crate::ReadPath) that begins after a write has
+    /// returned sees the new bytes, up to the [length](File::len) that its handle knows.
     ///
-    /// This holds for what is written through the raw file that is given back.
-    /// Not of what others write: another raw file, another path, another process;
-    /// tell the path with [`invalidate`](File::invalidate), or look with
-    /// [`revalidate`](File::revalidate). Guards, and pages of a
-    /// [`Mapping`](crate::Mapping) that were touched, keep what they have. Each
-    /// write changes the file's times, so that a later
-    /// [`open`](crate::ReadPath::open) reads it afresh.
+    /// Only writes through the returned raw file do this. After writes by another raw file, path or
+    /// process, call [`invalidate`](File::invalidate) or [`revalidate`](File::revalidate). Guards,
+    /// and touched pages of a [`Mapping`](crate::Mapping), keep their bytes. Each write changes the
+    /// file's times, so a later [`open`](crate::ReadPath::open) reads the file again.
     ///
     /// ```
     /// use readpath::{RawFile, ReadPath};
@@ -56,8 +50,8 @@ impl File {
     /// ```
     ///
     /// # Errors
-    /// As [`RawFileBuilder::open`]; the file is a server's; or another one has taken
-    /// its name.
+    /// As [`RawFileBuilder::open`]; the file is on an NFS server; or another file has taken its
+    /// name.
     pub fn raw(&self, builder: RawFileBuilder) -> Result<RawFile, RawOpenError> {
         let name = self.name();
         if name.to_str().is_some_and(NfsUrl::is_meant) {
@@ -68,8 +62,10 @@ impl File {
 }
 
 impl Beside {
+    /// Checks that `target` is the file that the read path has open.
+    ///
     /// # Errors
-    /// `target` is not the file that the read path has open.
+    /// It is another file.
     pub(super) fn check(&self, target: &Target, name: &Path) -> Result<(), RawOpenError> {
         let refused = |error: ReadError| RawOpenError::Open(OpenError::of(name, &error.into()));
         let handle = self.here().map_err(refused)?;
@@ -79,19 +75,20 @@ impl Beside {
         }
     }
 
-    /// Begins a write of bytes that lie in `range`; what is given back ends it when it is dropped.
+    /// Invalidates `range` before a write. Dropping the returned guard invalidates it again.
     pub(super) fn overwrite(&self, range: PageRange) -> Overwriting<'_> {
         self.invalidate(range);
         Overwriting { beside: self, range }
     }
 
-    /// The handle of the read path.
+    /// The read path's handle, in this process.
     fn here(&self) -> Result<Arc<Handle>, ReadError> {
         self.file.handle().here_as_seen()
     }
 
+    /// Drops the cached pages of the range, in every version of the file.
     fn invalidate(&self, range: PageRange) {
-        // Where there is no engine, and in a child that can have none, nothing is cached.
+        // Without an engine (also in a child that cannot have one) no page is cached.
         let Ok(handle) = self.here() else { return };
         if handle.engine.built().is_none() {
             return;
@@ -101,7 +98,7 @@ impl Beside {
     }
 }
 
-/// A write under way, whose range is invalidated once more when it ends.
+/// A write in progress. Its range is invalidated again on drop.
 pub(super) struct Overwriting<'b> {
     beside: &'b Beside,
     range: PageRange,
@@ -124,7 +121,7 @@ mod tests {
 
     const RANGE: PageRange = PageRange { first: 0, end: 1 };
 
-    /// A file whose bytes are 1, which goes when the test ends, and a read path that has it open.
+    /// A file of bytes 1, unlinked but open, and a read path's handle of it.
     fn opened(name: &str) -> (std::fs::File, File) {
         let name =
             std::env::temp_dir().join(format!("readpath-beside-{name}-{}", std::process::id()));
@@ -169,7 +166,8 @@ mod tests {
         let beside = Beside { file: file.reopen() };
         let overwriting = beside.overwrite(RANGE);
         file.prefetch(0, 4096);
-        // The device is done with it by then, mostly, and nobody has taken it in.
+        // By then the device has usually completed the request, and no thread has processed the
+        // completion.
         std::thread::sleep(std::time::Duration::from_millis(50));
         written.write_all_at(&[2; 4096], 0).unwrap();
         drop(overwriting);

@@ -1,5 +1,4 @@
-//! The memory of a raw file: the ring's buffers and those of the two edges, in
-//! one mapping, made once.
+//! Memory of a raw file: the ring's buffers and two edge blocks, in one mapping.
 
 use std::ptr::NonNull;
 
@@ -9,12 +8,12 @@ use rustix::mm;
 use super::RawOpenError;
 use crate::frames::{FrameMemoryError, HUGE_PAGE_BYTES, keep_from_children, map_huge};
 
-/// `count` buffers of `chunk_bytes`, then two edges of a page each. Taken from
-/// the system when it is first touched, or when the kernel is to hold it.
+/// `count` buffers of `chunk_bytes`, then two edge blocks of a page each. The system provides the
+/// memory at first touch, or at registration with the kernel.
 ///
-/// The buffers lie in huge pages where there are any, so that a chunk is one piece of memory
-/// for the device: four of 64 KiB, read into over and over, ran at 1.5 times the speed that
-/// they have in pages of 4 KiB (`crates/peers/benches/raw_speed.rs`).
+/// The buffers lie in huge pages if available, so a chunk is one segment for the device. Repeated
+/// reads into four buffers of 64 KiB ran 1.5 times as fast as with pages of 4 KiB
+/// (`crates/peers/benches/raw_speed.rs`).
 #[derive(Debug)]
 pub(super) struct Buffers {
     base: NonNull<u8>,
@@ -22,14 +21,14 @@ pub(super) struct Buffers {
     count: usize,
 }
 
-/// Bytes after the last buffer: an edge is a block, at most a page.
+/// Size of both edge blocks in bytes. An edge is a device block, at most a page.
 const EDGES_BYTES: usize = 2 * PAGE_BYTES as usize;
 
-/// A ring of at least so many bytes takes a huge page though it doesn't fill it.
+/// Smallest ring in bytes that takes a whole huge page.
 const HUGE_LEAST_BYTES: usize = HUGE_PAGE_BYTES / 8;
 
 impl Buffers {
-    /// Buffers of whole pages.
+    /// Maps `count` buffers; `chunk_bytes` is a multiple of the page size.
     pub(super) fn new(chunk_bytes: u64, count: u32) -> Result<Buffers, RawOpenError> {
         let (chunk_bytes, count) = (chunk_bytes as usize, count as usize);
         let bytes = mapped_bytes(chunk_bytes * count);
@@ -41,20 +40,20 @@ impl Buffers {
         Ok(Buffers { base, chunk_bytes, count })
     }
 
-    /// The block of an edge, 0 the head and 1 the tail.
+    /// Address of an edge block: 0 the head, 1 the tail.
     pub(super) fn edge(&self, index: usize) -> *mut u8 {
         debug_assert!(index < 2);
         let edges = self.base.as_ptr().wrapping_add(self.chunk_bytes * self.count);
         edges.wrapping_add(index * PAGE_BYTES as usize)
     }
 
-    /// A buffer of the ring.
+    /// Address of a buffer of the ring.
     pub(super) fn chunk(&self, index: u32) -> *mut u8 {
         debug_assert!((index as usize) < self.count);
         self.base.as_ptr().wrapping_add(index as usize * self.chunk_bytes)
     }
 
-    /// Buffers and edges: where they start, and how many bytes they have.
+    /// Address and size in bytes of buffers and edges together.
     pub(super) fn whole(&self) -> (*mut u8, usize) {
         (self.base.as_ptr(), EDGES_BYTES + self.chunk_bytes * self.count)
     }
@@ -63,13 +62,13 @@ impl Buffers {
 impl Drop for Buffers {
     fn drop(&mut self) {
         let bytes = mapped_bytes(self.chunk_bytes * self.count);
-        // SAFETY: the mapping made by `new`, of this size; whoever had the kernel
-        // use it is dropped before.
+        // SAFETY: the mapping made by `new`, of this size. The ring that registered it with the
+        // kernel is dropped before.
         let _ = unsafe { mm::munmap(self.base.as_ptr().cast(), bytes) };
     }
 }
 
-/// How much is mapped for buffers of so many bytes together.
+/// Size of the mapping for buffers of `buffers_bytes` in total.
 fn mapped_bytes(buffers_bytes: usize) -> usize {
     let least = if buffers_bytes < HUGE_LEAST_BYTES { 0 } else { HUGE_PAGE_BYTES };
     (buffers_bytes + EDGES_BYTES).max(least)

@@ -1,4 +1,4 @@
-//! How a raw file is opened.
+//! Options of a raw file.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use crate::backend::BackendKind;
 use crate::clock::Clock;
 use crate::target::{Direct, OpenOptions, Target};
 
-/// How a [`RawFile`] is to be opened: [`RawFile::builder`], then [`open`](RawFileBuilder::open).
+/// Options of a [`RawFile`]: [`RawFile::builder`], then [`open`](RawFileBuilder::open).
 ///
 /// ```
 /// use readpath::RawFile;
@@ -47,17 +47,16 @@ impl Default for RawFileBuilder {
 }
 
 impl RawFile {
-    /// How a raw file is to be opened: for reading; the law `ring` with chunks of 512 KiB, four at
-    /// once; direct I/O where it can be had; over what suits of what the kernel gives.
+    /// Default options: read only, chunking policy `ring` with four chunks of 512 KiB in flight,
+    /// direct I/O if available, and the best backend that the kernel provides.
     pub fn builder() -> RawFileBuilder {
         RawFileBuilder::default()
     }
 }
 
 impl RawFileBuilder {
-    /// Bytes in a chunk, a whole number of pages of 4 KiB, from one to 64 MiB.
-    /// Default 512 KiB. Large ones cost memory (a buffer of that size for each
-    /// chunk in flight), small ones system calls.
+    /// Chunk size in bytes: a multiple of 4 KiB, from 4 KiB to 64 MiB. Default 512 KiB. Large
+    /// chunks cost memory (a buffer for each chunk in flight), small chunks cost system calls.
     ///
     /// ```
     /// # use readpath::RawFile;
@@ -70,8 +69,7 @@ impl RawFileBuilder {
         self
     }
 
-    /// Chunks in flight at once, 1 to 256. Default 4. What it costs is memory,
-    /// a chunk's for each.
+    /// Number of chunks in flight, 1 to 256. Default 4. Each needs a buffer of the chunk size.
     ///
     /// ```
     /// # use readpath::RawFile;
@@ -84,9 +82,8 @@ impl RawFileBuilder {
         self
     }
 
-    /// The law, as `readpath policies` names it, in place of `ring`; takes the place of
-    /// what [`chunk_bytes`](RawFileBuilder::chunk_bytes) and
-    /// [`depth`](RawFileBuilder::depth) said before.
+    /// Chunking policy, as `readpath policies` names it. Default `ring`. Replaces earlier values of
+    /// [`chunk_bytes`](RawFileBuilder::chunk_bytes) and [`depth`](RawFileBuilder::depth).
     ///
     /// ```
     /// # use readpath::RawFile;
@@ -101,7 +98,7 @@ impl RawFileBuilder {
         self
     }
 
-    /// Whether it will be written to. Default no.
+    /// Opens the file for writing too. Default no.
     ///
     /// ```
     /// # use readpath::{RawFile, raw::RawFault};
@@ -116,7 +113,8 @@ impl RawFileBuilder {
         self
     }
 
-    /// Whether a file that isn't there is made; takes [`write`](RawFileBuilder::write). Default no.
+    /// Creates the file if it does not exist; requires [`write`](RawFileBuilder::write). Default
+    /// no.
     ///
     /// ```
     /// # use readpath::RawFile;
@@ -132,8 +130,8 @@ impl RawFileBuilder {
         self
     }
 
-    /// Whether the kernel's cache is passed by; where it can't be,
-    /// [`RawFile::mode`] says why. Default [`Direct::Preferred`].
+    /// Use of direct I/O. [`RawFile::mode`] reports the reason if it is not available. Default
+    /// [`Direct::Preferred`].
     ///
     /// ```
     /// # use readpath::RawFile;
@@ -149,10 +147,10 @@ impl RawFileBuilder {
         self
     }
 
-    /// What carries the bytes. Default [`BackendKind::Auto`]: Linux AIO, and threads where the kernel
-    /// gives none, or the file goes through its cache; [`RawFile::backend`] says which. Over io_uring the kernel can
-    /// [hold the buffers](RawFile::buffers_are_registered), but a reader that is handed to another thread
-    /// then depends on the one that began it.
+    /// I/O backend. Default [`BackendKind::Auto`]: Linux AIO, or threads if the kernel provides
+    /// none or the file goes through its cache. [`RawFile::backend`] reports the choice. With
+    /// io_uring the kernel can [register the buffers](RawFile::buffers_are_registered), but a
+    /// reader that moves to another thread then depends on the thread that began it.
     ///
     /// ```
     /// # use readpath::BackendKind;
@@ -169,8 +167,7 @@ impl RawFileBuilder {
         self
     }
 
-    /// Opens the regular file or block device at `path`, with all the memory
-    /// that it will need.
+    /// Opens the regular file or block device at `path` and allocates all its buffers.
     ///
     /// ```
     /// # use readpath::RawFile;
@@ -179,19 +176,20 @@ impl RawFileBuilder {
     /// ```
     ///
     /// # Errors
-    /// It can't be opened so; the law is wrong; there is no memory for the
-    /// buffers; or the backend isn't to be had here.
+    /// The file cannot be opened this way, the policy is wrong, memory for the buffers is short, or
+    /// the backend is not available.
     pub fn open(self, path: impl AsRef<Path>) -> Result<RawFile, RawOpenError> {
         self.open_beside(path.as_ref(), None)
     }
 
-    /// Sets a parameter of the law; of one that is no law, nothing.
+    /// Sets a parameter of the policy. Keeps the parse error of an invalid policy.
     fn set(&mut self, name: &str, value: String) {
         if let Ok(policy) = &mut self.policy {
             policy.parameters.insert(name.to_owned(), value);
         }
     }
 
+    /// Opens the file, with the read path whose cache its writes invalidate, if any.
     pub(super) fn open_beside(
         self,
         path: &Path,

@@ -1,11 +1,11 @@
-//! Carries one raw transfer at a time: chunks out, completions in.
+//! Execution of one raw transfer at a time: submits chunks and processes completions.
 //!
-//! Where the caller's memory lies to the device's blocks as the file does, its
-//! whole blocks are moved straight to or from it; only the edges go through
-//! buffers. Where it doesn't, all of a chunk goes through its place in the ring.
+//! If the caller's memory has the same offset in a block as the file range, whole blocks are moved
+//! directly, and only the edges use buffers. Otherwise each chunk goes through its buffer in the
+//! ring.
 //!
-//! A call returns when nothing of it is in flight, however it ends: so the
-//! caller's memory is the kernel's only while the call borrows it.
+//! A call returns, with success or not, only when none of its requests is in flight. The kernel
+//! therefore accesses the caller's memory only during the borrow.
 
 use std::ops::Range;
 use std::os::fd::AsRawFd;
@@ -27,10 +27,11 @@ use crate::target::{Mode, Target};
 use crate::threads::Threads;
 use crate::transfers::{self, EndedTransfer, TransferStart, Transfers};
 
-/// A write reads both of its edges at once, whatever the law's depth.
+/// Smallest number of transfers. A write reads both of its edges at once, whatever the policy's
+/// depth.
 const TRANSFERS_MIN: u32 = 2;
 
-/// The memory of a call: `address` holds the byte of the file at `start`.
+/// Caller's memory: `address` corresponds to the file offset `start`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CallMemory {
     pub(super) address: *mut u8,
@@ -38,50 +39,52 @@ pub(super) struct CallMemory {
 }
 
 impl CallMemory {
-    /// The address of a byte of the file, or of the byte after the last.
+    /// Address of a file offset, up to the end of the range inclusive.
     fn at(&self, offset: u64) -> *mut u8 {
         self.address.wrapping_add((offset - self.start) as usize)
     }
 }
 
-/// What is kept of a chunk in flight.
+/// State of a chunk in flight.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ChunkState {
     pub(super) chunk: Chunk,
-    /// Its buffer of the ring.
+    /// Index of its buffer in the ring.
     pub(super) buffer: u32,
 }
 
-/// What came of a chunk.
+/// Result of a chunk.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ChunkOutcome {
     pub(super) outcome: Outcome,
-    /// How many bytes of it were moved.
+    /// Number of bytes moved.
     pub(super) bytes: u64,
 }
 
-/// One target, with the ring of buffers that its transfers go through.
+/// One open file with its ring of buffers and its transfers.
 pub(super) struct Channel {
-    // Dropped before the buffers that the kernel may hold.
+    // Dropped before the buffers, which the kernel may have registered.
     transfers: Transfers<ChunkState>,
     target: Target,
-    /// The target as its transfers see it, as long as it is now.
+    /// The file as `Transfers` needs it, with its present length.
     file: transfers::TransferFile,
     buffers: Buffers,
+    /// Indices of the ring's free buffers.
     buffers_free: Vec<u32>,
     buffers_are_registered: bool,
+    /// I/O backend at opening.
     in_use: BackendInUse,
     policy: Box<dyn ChunkingPolicy + Send + Sync>,
     counters: RawCounters,
 }
 
-// SAFETY: between calls nothing is in flight, and the lists of segments in the
-// transfers, which hold addresses, are not looked at any more. During a call the
-// channel is borrowed. The ring is one that any thread may enter; the threads
-// answer to whichever thread asks; the buffers belong to the channel alone.
+// SAFETY: between calls no request is in flight, and the segment lists in the transfers, which hold
+// addresses, are not read. During a call the channel is borrowed. Any thread may enter the ring and
+// collect answers of the worker threads. The buffers belong to the channel alone.
 unsafe impl Send for Channel {}
 
 impl Channel {
+    /// Builds a channel with its buffers and the first available backend.
     pub(super) fn new(
         target: Target,
         policy: Box<dyn ChunkingPolicy + Send + Sync>,
@@ -91,7 +94,7 @@ impl Channel {
         let buffers = Buffers::new(policy.chunk_bytes(), policy.depth())?;
         let depth = policy.depth().max(TRANSFERS_MIN);
         let mut buffers_are_registered = false;
-        // A call waits for what goes through the kernel's cache anyway, and carries it itself.
+        // A call waits for buffered I/O in any case, so the calling thread executes it itself.
         let order = match target.mode() {
             Mode::Direct => &BESIDE_OTHERS[..],
             Mode::Buffered(_) => &[BackendKind::Threads],
@@ -114,7 +117,7 @@ impl Channel {
         Ok(Channel { buffers_are_registered, ..channel })
     }
 
-    /// A channel whose bytes `backend` carries; it is one that any thread may use.
+    /// Builds a channel over the given backend, which any thread may use.
     pub(super) fn over(
         target: Target,
         policy: Box<dyn ChunkingPolicy + Send + Sync>,
@@ -144,12 +147,12 @@ impl Channel {
         &*self.policy
     }
 
-    /// Whether the kernel holds the buffers.
+    /// True if the kernel has the buffers registered.
     pub(super) fn buffers_are_registered(&self) -> bool {
         self.buffers_are_registered
     }
 
-    /// What carries the bytes now.
+    /// I/O backend at present.
     pub(super) fn backend(&self) -> BackendInUse {
         self.in_use.unless(self.transfers.refused())
     }
@@ -158,7 +161,7 @@ impl Channel {
         self.counters
     }
 
-    /// The length of the file now.
+    /// Present length of the file.
     pub(super) fn bytes(&self) -> Result<u64, RawFault> {
         let target = self.target();
         if target.is_block_device() {
@@ -169,13 +172,13 @@ impl Channel {
         Ok(stat.st_size as u64)
     }
 
-    /// Nothing is in flight afterwards, should something have been left there.
+    /// Waits for requests left in flight by an earlier call, and discards their results.
     pub(super) fn settle(&mut self) {
         self.transfers.drain();
         while self.transfers.next_ended().is_some() {}
     }
 
-    /// Gets ready to read chunks into the ring's buffers; gives the length of the file now.
+    /// Prepares a stream of chunks into the ring's buffers. Returns the present length of the file.
     pub(super) fn begin_stream(&mut self) -> Result<u64, RawFault> {
         self.settle();
         let file_bytes = self.bytes()?;
@@ -184,17 +187,18 @@ impl Channel {
         Ok(file_bytes)
     }
 
-    /// Where a buffer of the ring is.
+    /// Address of a buffer of the ring.
     pub(super) fn chunk_address(&self, buffer: u32) -> *const u8 {
         self.buffers.chunk(buffer)
     }
 
-    /// Nobody looks at the buffer any more.
+    /// Returns a buffer to the free list; the reader has finished with it.
     pub(super) fn give_back(&mut self, buffer: u32) {
         self.buffers_free.push(buffer);
     }
 
-    /// Starts to read a chunk into a buffer that is free; `None` if none is.
+    /// Starts to read the next chunk into a free buffer. `None` if no buffer is free or no chunk is
+    /// left.
     pub(super) fn start_into_buffer(
         &mut self,
         next: impl FnOnce(&dyn ChunkingPolicy) -> Option<Chunk>,
@@ -208,29 +212,31 @@ impl Channel {
         let (id, op) = (RequestId(buffer), Op::Read);
         let start = TransferStart { id, place: self.file.clone(), op, offset, bytes };
         let whole = segment(self.buffers.chunk(buffer), bytes);
-        // SAFETY: the buffers outlive the transfers; this one is in nobody's hands until the
-        // chunk has come out of `next_moved`, or the channel is settled.
+        // SAFETY: the buffers outlive the transfers. This one has no other user until the chunk has
+        // come out of `next_moved`, or the channel is settled.
         unsafe { self.transfers.start(start, place, |_, list| list.push(whole)) };
         Some(place)
     }
 
-    /// Hands over what was started, and sleeps for what has ended.
+    /// Submits started transfers and sleeps for completions.
     pub(super) fn exchange(&mut self, sleep: Sleep) -> Result<(), BackendError> {
         self.transfers.exchange(sleep)
     }
 
-    /// The next chunk that has come.
+    /// Returns the next completed chunk.
     pub(super) fn next_moved(&mut self) -> Option<(ChunkState, ChunkOutcome)> {
         let EndedTransfer { completion, bytes, kept, .. } = self.transfers.next_ended()?;
         Some((kept, ChunkOutcome { outcome: completion.outcome, bytes }))
     }
 
+    /// Returns all buffers to the free list.
     fn free_buffers(&mut self) {
         self.buffers_free.clear();
         self.buffers_free.extend((0..self.policy.depth()).rev());
     }
 
-    /// Reads the bytes of the file from `offset` on into `memory`: fewer at its end.
+    /// Reads bytes from `offset` on into `memory` and returns their number, less only at the end of
+    /// the file.
     pub(super) fn read(&mut self, memory: &mut [u8], offset: u64) -> Result<u64, RawFault> {
         self.settle();
         let file_bytes = self.bytes()?;
@@ -240,7 +246,7 @@ impl Channel {
         }
         self.file.set_bytes(file_bytes);
         let memory = CallMemory { address: memory.as_mut_ptr(), start: offset };
-        // SAFETY: the slice is borrowed for the call, and for us alone.
+        // SAFETY: the slice is borrowed exclusively for the call.
         let end = unsafe { self.carry(Op::Read, memory, offset..end)? };
         match end.error {
             None => Ok(end.bytes),
@@ -248,8 +254,7 @@ impl Channel {
         }
     }
 
-    /// Writes `memory` to the file from `offset` on: all of it, or an error that
-    /// says how much.
+    /// Writes all of `memory` at `offset`, or returns an error with the number of bytes written.
     pub(super) fn write(&mut self, memory: &[u8], offset: u64) -> Result<u64, RawFault> {
         let end = offset + memory.len() as u64;
         if memory.is_empty() {
@@ -261,10 +266,10 @@ impl Channel {
             return Err(RawFault::PastEnd { device_bytes: file_bytes });
         }
         self.file.set_bytes(file_bytes);
-        // Written to by nobody: the kernel only reads what a write gives it.
+        // The cast to `*mut` is sound: the kernel only reads the memory of a write.
         let memory = CallMemory { address: memory.as_ptr().cast_mut(), start: offset };
         let asked = offset..end;
-        // SAFETY: the slice is borrowed for the call, and not changed by anybody.
+        // SAFETY: the slice is borrowed for the call and not changed.
         let moved = unsafe {
             self.read_edges(memory, &asked, file_bytes)?;
             self.carry(Op::Write, memory, asked)
@@ -280,12 +285,13 @@ impl Channel {
         }
     }
 
+    /// Alignment of direct I/O on the file, in bytes.
     pub(super) fn block_bytes(&self) -> u64 {
         u64::from(self.target().alignment_bytes())
     }
 
-    /// Fills the buffers of a write's edges: what is there already, and over it
-    /// what is to be written.
+    /// Fills the edge buffers of a write: first the blocks' present content, then the new bytes
+    /// over it.
     ///
     /// # Safety
     /// As [`carry`](Channel::carry).
@@ -302,13 +308,15 @@ impl Channel {
         for (index, block) in edges.into_iter().enumerate() {
             let Some(block) = block else { continue };
             let address = self.buffers.edge(index);
-            // SAFETY: an edge is a page, and a block is no more; nothing is in flight on it.
+            // SAFETY: an edge is a page and a block is at most a page; no request is in flight on
+            // it.
             unsafe { address.write_bytes(0, block_bytes as usize) };
             if block < file_bytes {
                 let chunk = Chunk { offset: block, bytes: block_bytes };
                 let place = ChunkState { chunk, buffer: index as u32 };
                 self.counters.count(Op::Read, block_bytes);
-                // SAFETY: the edge belongs to the channel, which is borrowed until all has ended.
+                // SAFETY: the edge belongs to the channel, which is borrowed until all requests
+                // have ended.
                 unsafe { moving.start(Op::Read, place, [segment(address, block_bytes)]) };
             }
         }
@@ -326,18 +334,18 @@ impl Channel {
             let Some(block) = block else { continue };
             let part = layout.asked_in(&(block..block + block_bytes));
             let place = self.buffers.edge(index).wrapping_add((part.start - block) as usize);
-            // SAFETY: both sides hold these bytes, and nothing is in flight.
+            // SAFETY: both sides hold these bytes, and no request is in flight.
             unsafe { copy(memory.at(part.start), place, &part) };
         }
         failure.map_or(Ok(()), Err)
     }
 
-    /// Moves the bytes `asked` between the file and `memory`, chunk by chunk.
-    /// For a write the edges have been filled before.
+    /// Moves the bytes `asked` between the file and `memory`, chunk by chunk. The edge buffers of a
+    /// write must be filled before.
     ///
     /// # Safety
-    /// `memory` is valid for all of them, for reading them into or writing them
-    /// from it, and nobody else uses it (for a write: changes it) until this returns.
+    /// `memory` is valid for all of these bytes. Other code does not access it (for a write: does
+    /// not change it) until this returns.
     unsafe fn carry(
         &mut self,
         op: Op,
@@ -347,10 +355,10 @@ impl Channel {
         let block_bytes = self.block_bytes();
         let layout = BlockLayout::new(&asked, block_bytes);
         let own = layout.own();
-        // The caller's memory is moved to directly if its whole blocks are aligned there.
+        // Direct transfer needs the caller's whole blocks to be aligned.
         let is_direct =
             own.is_empty() || (memory.at(own.start) as usize).is_multiple_of(block_bytes as usize);
-        // Whatever ended the call before, nothing of it is in flight.
+        // However the last call ended, none of its requests is in flight.
         self.free_buffers();
         let mut transfer = RawTransfer::new(asked.start, asked.end - asked.start, block_bytes);
         let (buffers, buffers_free, counters) =
@@ -370,7 +378,8 @@ impl Channel {
                 if is_direct {
                     let segments = pieces
                         .map(|(part, piece)| segment(address(part, piece.start), length(&piece)));
-                    // SAFETY: the caller's promise for its memory; the edges are the channel's.
+                    // SAFETY: the caller's contract for its memory; the edges belong to the
+                    // channel.
                     unsafe { moving.start(op, place, segments) };
                     continue;
                 }
@@ -378,7 +387,7 @@ impl Channel {
                 if op == Op::Write {
                     for (part, piece) in pieces {
                         let to = start.wrapping_add((piece.start - chunk.offset) as usize);
-                        // SAFETY: a buffer holds a chunk, and this one is in nobody's hands.
+                        // SAFETY: a buffer holds a chunk, and this one has no other user.
                         unsafe { copy(address(part, piece.start), to, &piece) };
                     }
                     counters.copied_bytes += chunk.bytes;
@@ -409,7 +418,7 @@ impl Channel {
                         let part = clipped(&layout.asked_in(&piece), &moved);
                         let from = from.wrapping_add((part.start - piece.start) as usize);
                         counters.copied_bytes += length(&part);
-                        // SAFETY: the kernel has filled these bytes and is done with them.
+                        // SAFETY: the kernel has filled these bytes and has finished with them.
                         unsafe { copy(from, memory.at(part.start), &part) };
                     }
                 }
@@ -419,8 +428,8 @@ impl Channel {
         }
     }
 
-    /// After a write up to `written_end`, whose last block ends at `covered_end`:
-    /// gives a file that has become longer than what was written its length back.
+    /// Truncates a file that a write of whole blocks made longer than its content. The write ended
+    /// at `written_end`, and its last block at `covered_end`.
     fn set_length_back(
         &self,
         bytes_before: u64,
@@ -431,7 +440,7 @@ impl Channel {
         if self.target().is_block_device() || wanted >= covered_end {
             return Ok(());
         }
-        // Longer than we have made it: another writer has been here, whose bytes stay.
+        // Longer than this write can make it: another writer has extended the file. Keep its bytes.
         if !(wanted + 1..=covered_end).contains(&self.bytes()?) {
             return Ok(());
         }
@@ -439,7 +448,7 @@ impl Channel {
             .map_err(|errno| RawFault::Length { errno: errno.raw_os_error() })
     }
 
-    /// Has the device keep what was written; with `metadata`, all that is known of the file too.
+    /// Syncs written data; with `metadata`, all metadata of the file too.
     pub(super) fn sync(&self, metadata: bool) -> Result<(), RawFault> {
         let fd = self.target().as_raw_fd();
         // SAFETY: the file is open.
@@ -466,7 +475,7 @@ impl RawCounters {
     }
 }
 
-/// The transfers of one call. However the call ends, it ends after them.
+/// Transfers of one call. Drop waits for all of them, so the call cannot end before.
 struct Moving<'l> {
     transfers: &'l mut Transfers<ChunkState>,
     file: &'l transfers::TransferFile,
@@ -474,8 +483,8 @@ struct Moving<'l> {
 
 impl Moving<'_> {
     /// # Safety
-    /// The segments are valid until the chunk has ended, and nobody else uses
-    /// them (for a write: changes them).
+    /// The segments are valid until the chunk has ended. Other code does not access them (for a
+    /// write: does not change them).
     unsafe fn start(
         &mut self,
         op: Op,
@@ -485,7 +494,7 @@ impl Moving<'_> {
         let Chunk { offset, bytes } = place.chunk;
         let id = RequestId(place.buffer);
         let start = TransferStart { id, place: self.file.clone(), op, offset, bytes };
-        // SAFETY: the caller's promise, and `drop` below.
+        // SAFETY: the caller's contract, and `drop` below.
         unsafe { self.transfers.start(start, place, |_, list| list.extend(segments)) };
     }
 }
@@ -495,12 +504,14 @@ impl Drop for Moving<'_> {
         self.transfers.drain();
         while self.transfers.next_ended().is_some() {}
         if self.transfers.in_flight() > 0 {
-            // Never seen: the kernel keeps memory that its owner is about to get back.
+            // Unreachable in practice: the kernel would keep writing to memory that its owner is
+            // about to reuse.
             std::process::abort();
         }
     }
 }
 
+/// Fault of a transfer that failed after `bytes_done` bytes.
 fn failed(op: Op, start: u64, bytes_done: u64, error: DeviceError) -> RawFault {
     RawFault::Device { op, offset: start + bytes_done, bytes_done, error }
 }
@@ -516,9 +527,9 @@ fn length(range: &Range<u64>) -> u64 {
 /// Copies as many bytes as `range` has.
 ///
 /// # Safety
-/// Both addresses are valid for them, and don't overlap.
+/// Both addresses are valid for them and do not overlap.
 unsafe fn copy(from: *const u8, to: *mut u8, range: &Range<u64>) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's contract.
     unsafe { std::ptr::copy_nonoverlapping(from, to, length(range) as usize) };
 }
 
@@ -529,8 +540,7 @@ mod tests {
     use super::*;
     use crate::target::OpenOptions;
 
-    /// A call that is cut off in the middle, as by a panic, leaves nothing in
-    /// flight; and the channel goes on.
+    /// A call that is cut off by a panic leaves no request in flight, and the channel stays usable.
     #[test]
     fn what_is_dropped_in_flight_has_ended() {
         for backend in [BackendKind::Aio, BackendKind::Ring, BackendKind::Threads] {

@@ -1,4 +1,4 @@
-//! What can go wrong with a raw file: opening it, and moving its bytes.
+//! Errors of raw files: opening and transfers.
 
 use std::io;
 use std::path::PathBuf;
@@ -11,28 +11,28 @@ use crate::frames::FrameMemoryError;
 use crate::read_error::Forked;
 use crate::target::OpenError;
 
-/// Why a raw file could not be opened.
+/// Error of opening a raw file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RawOpenError {
-    /// The file can't be opened so.
+    /// The file cannot be opened this way.
     Open(OpenError),
-    /// The law, its chunk or its depth can't be used.
+    /// The policy, its chunk size or its depth is not valid.
     Policy(SpecError),
-    /// There is no memory for the ring's buffers.
+    /// Memory for the ring's buffers is short.
     Memory {
-        /// Bytes for all buffers together.
+        /// Size of all buffers together in bytes.
         bytes: usize,
-        /// What the system said.
+        /// Error of the system.
         error: FrameMemoryError,
     },
-    /// The backend isn't to be had here.
+    /// The backend is not available here.
     Backend(BackendError),
-    /// The file is a server's, which has no raw way.
+    /// The file is on an NFS server, which has no raw access.
     Remote {
-        /// Its address.
+        /// Address of the file.
         path: PathBuf,
     },
-    /// Another file has the name now of the one that a read path has open.
+    /// Another file now has the name of the file that the read path has open.
     Replaced {
         /// The name.
         path: PathBuf,
@@ -66,77 +66,77 @@ impl std::fmt::Display for RawOpenError {
 
 impl std::error::Error for RawOpenError {}
 
-/// Why a transfer, or another call on a raw file, failed.
+/// Error of a transfer or another call on a raw file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RawError {
-    /// Which file.
+    /// Path of the file.
     pub path: PathBuf,
-    /// What happened.
+    /// The fault.
     pub fault: RawFault,
 }
 
-/// What happened to a call on a raw file.
+/// Fault of a call on a raw file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RawFault {
     /// The device failed.
     Device {
-        /// What it was to do: a write at its edges also reads.
+        /// Operation of the failed request. A write also reads its edge blocks.
         op: Op,
-        /// The first byte that was not moved.
+        /// First byte that was not moved.
         offset: u64,
-        /// How many bytes before it were moved, of those asked for.
+        /// Number of requested bytes before it that were moved.
         bytes_done: u64,
-        /// What it said.
+        /// Error of the device.
         error: DeviceError,
     },
-    /// The file ended before all of [`read_exact_at`](super::RawFile::read_exact_at) was read.
+    /// The file ended before [`read_exact_at`](super::RawFile::read_exact_at) was complete.
     EndOfFile {
-        /// The end of the file.
+        /// End of the file.
         offset: u64,
-        /// How many bytes before it were read, of those asked for.
+        /// Number of requested bytes before it that were read.
         bytes_done: u64,
     },
-    /// The kernel takes no more bytes, and says nothing of why.
+    /// The kernel accepts no more bytes and reports no error.
     Stalled {
-        /// The first byte that was not written.
+        /// First byte that was not written.
         offset: u64,
-        /// How many bytes before it were written, of those asked for.
+        /// Number of requested bytes before it that were written.
         bytes_done: u64,
     },
-    /// A write would reach past the end of a block device. Nothing was written.
+    /// The write would exceed the block device. No bytes were written.
     PastEnd {
-        /// The length of the device.
+        /// Length of the device.
         device_bytes: u64,
     },
-    /// The range reaches past the largest offset that there is (2⁶³ − 1).
+    /// The range exceeds the largest offset (2⁶³ − 1).
     Range {
-        /// Where it begins.
+        /// Start of the range.
         offset: u64,
     },
-    /// A place or a length is no whole multiple of the file's alignment, as a batch asks.
+    /// An offset or length in a batch is not a multiple of the file's alignment.
     Misaligned {
-        /// The offset or the length, in bytes.
+        /// The offset or length in bytes.
         value: u64,
-        /// The alignment, in bytes.
+        /// The alignment in bytes.
         alignment_bytes: u32,
     },
     /// The file was not opened for writing.
     ReadOnly,
-    /// The length of the file could not be learned, or not be set back after a
-    /// write whose last block reaches past it.
+    /// The length of the file cannot be read, or cannot be restored after a write whose last block
+    /// exceeds it.
     Length {
-        /// The kernel's answer, as in `errno(3)`.
+        /// Error of the kernel, as in `errno(3)`.
         errno: i32,
     },
-    /// What was written could not be made to last. Some of what was written since
-    /// the last success may be lost, and asking again can't bring it back.
+    /// The sync failed. Data written since the last success may be lost, and another sync cannot
+    /// restore it.
     Sync {
-        /// What the device said.
+        /// Error of the device.
         error: DeviceError,
     },
-    /// The kernel refused the exchange over the ring.
+    /// The kernel rejected the submission to the backend.
     Backend(BackendError),
-    /// It was made before a `fork(2)`, and can't be used in the child.
+    /// The object was created before a `fork(2)` and cannot be used in the child.
     Forked(Forked),
 }
 

@@ -1,23 +1,23 @@
-//! Where the bytes of a raw transfer lie in memory, by their place in the file.
+//! Memory layout of a raw transfer, by file offset.
 //!
-//! Direct I/O moves whole blocks. The first and the last block of a transfer
-//! may be asked for in part only: these two, the *edges*, go through a buffer of
-//! one block each. All blocks between them are the caller's own memory.
+//! Direct I/O moves whole blocks. The first and the last block of a transfer may be requested in
+//! part. These two *edges* go through a buffer of one block each. All blocks between them are the
+//! caller's own memory.
 
 use std::ops::Range;
 
-/// What memory a piece of a transfer lies in.
+/// Memory that holds a piece of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PieceMemory {
-    /// The buffer of the first block.
+    /// Buffer of the first block.
     Head,
     /// The caller's memory.
     Own,
-    /// The buffer of the last block.
+    /// Buffer of the last block.
     Tail,
 }
 
-/// The bytes asked for, in blocks.
+/// A requested byte range, split into blocks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BlockLayout {
     start: u64,
@@ -26,36 +26,36 @@ pub(super) struct BlockLayout {
 }
 
 impl BlockLayout {
-    /// Bytes `asked`, at least one, in blocks of `block_bytes`.
+    /// Layout of the range `asked` (at least one byte) in blocks of `block_bytes`.
     pub(super) fn new(asked: &Range<u64>, block_bytes: u64) -> BlockLayout {
         BlockLayout { start: asked.start, end: asked.end, block_bytes }
     }
 
-    /// The start of the first block, if it is asked for in part.
+    /// Offset of the first block if it is requested in part.
     pub(super) fn head(&self) -> Option<u64> {
         let block = self.start - self.start % self.block_bytes;
         let is_whole = block == self.start && self.end - block >= self.block_bytes;
         (!is_whole).then_some(block)
     }
 
-    /// The start of the last block, if it is asked for in part and is not the head.
+    /// Offset of the last block if it is requested in part and is not the head.
     pub(super) fn tail(&self) -> Option<u64> {
         let block = self.end - self.end % self.block_bytes;
         (block != self.end && self.head() != Some(block)).then_some(block)
     }
 
-    /// The blocks that are asked for whole; may be empty.
+    /// Range of the blocks that are requested completely; may be empty.
     pub(super) fn own(&self) -> Range<u64> {
         let start = self.head().map_or(self.start, |head| head + self.block_bytes);
         start..(self.end - self.end % self.block_bytes).max(start)
     }
 
-    /// The bytes asked for that fall into `range`.
+    /// Requested bytes within `range`.
     pub(super) fn asked_in(&self, range: &Range<u64>) -> Range<u64> {
         clipped(&(self.start..self.end), range)
     }
 
-    /// What whole blocks `range` consist of, in order.
+    /// Pieces of `range` (whole blocks) with their memory, in order.
     pub(super) fn pieces(
         &self,
         range: Range<u64>,
@@ -74,7 +74,7 @@ impl BlockLayout {
     }
 }
 
-/// The part of a range that lies in another one; empty where there is none.
+/// Intersection of two ranges; empty if there is none.
 pub(super) fn clipped(range: &Range<u64>, to: &Range<u64>) -> Range<u64> {
     let start = range.start.max(to.start);
     start..range.end.min(to.end).max(start)
@@ -85,7 +85,7 @@ mod tests {
     use super::PieceMemory::{Head, Own, Tail};
     use super::*;
 
-    /// In blocks of 10.
+    /// Pieces for a block size of 10.
     fn pieces(asked: Range<u64>, range: Range<u64>) -> Vec<(PieceMemory, Range<u64>)> {
         BlockLayout::new(&asked, 10).pieces(range).collect()
     }

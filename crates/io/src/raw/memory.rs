@@ -1,4 +1,4 @@
-//! Memory for raw transfers: aligned, in huge pages, and there before the first of them.
+//! Memory for raw transfers: aligned, in huge pages, and allocated up front.
 
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
@@ -73,7 +73,7 @@ unsafe impl Sync for RawMemory {}
 const HUGE_LEAST_BYTES: usize = HUGE_PAGE_BYTES / 8;
 
 impl RawMemory {
-    /// `bytes` bytes, all zero.
+    /// Allocates `bytes` bytes, all zero.
     ///
     /// ```
     /// let memory = readpath::raw::RawMemory::new(100)?;
@@ -82,7 +82,7 @@ impl RawMemory {
     /// ```
     ///
     /// # Errors
-    /// The system has no room for that much, or `bytes` is 0.
+    /// The system is short of memory, or `bytes` is 0.
     pub fn new(bytes: usize) -> Result<RawMemory, FrameMemoryError> {
         let mut one = RawMemory::several(1, bytes)?;
         Ok(one.pop().expect("one was asked for"))
@@ -121,7 +121,7 @@ impl RawMemory {
             // SAFETY: `nth` is below `count`, so that this lies in the mapping.
             let base = unsafe { base.add(nth * stride) };
             let mut memory = RawMemory { base, bytes, _piece: Arc::clone(&piece) };
-            // Taken now, by writing to it, so that no transfer pays for it.
+            // Touch each page now, so that no transfer pays for the page faults.
             memory.iter_mut().step_by(PAGE_BYTES as usize).for_each(|byte| {
                 // SAFETY: a byte of the slice.
                 unsafe { std::ptr::write_volatile(byte, 0) }

@@ -1,12 +1,10 @@
-//! A stream of chunks out of the ring, the next ones always in flight.
+//! Stream of chunks in the ring's buffers, with the next chunks always in flight.
 //!
-//! A call that reads into the caller's memory returns when its last chunk has
-//! come: meanwhile fewer and fewer chunks are in flight, and between two calls none
-//! is. A [`RawReader`] lends the ring's own buffers instead, one chunk after the
-//! other. A buffer that is given back is submitted again at once, so the device
-//! has as many chunks to fill as the law allows, less the one that is looked at.
-//! Nothing is copied, whatever the caller's memory is like, and the kernel holds
-//! the buffers from the opening on where it may.
+//! A call that reads into the caller's memory ends with fewer and fewer chunks in flight, and with
+//! none between two calls. A [`RawReader`] returns the ring's own buffers instead, one after
+//! another. A returned buffer is resubmitted at once, so the device always has the policy's depth
+//! in flight, less the chunk in use. No bytes are copied, whatever the caller's alignment, and the
+//! kernel registers the buffers at opening if allowed.
 
 use std::collections::VecDeque;
 use std::ops::{Deref, Range};
@@ -24,30 +22,32 @@ use crate::storage::Sleep;
 
 /// Reads a range of a [`RawFile`](super::RawFile) in order, chunk by chunk, in place.
 ///
-/// Made by [`RawFile::reader`](super::RawFile::reader). What is in flight when it is dropped is
-/// withdrawn, or waited for, by the file's next call, or when the file is closed.
+/// Created by [`RawFile::reader`](super::RawFile::reader). Chunks in flight at its drop are
+/// cancelled or awaited by the file's next call, or when the file is closed.
 pub struct RawReader<'f> {
     channel: &'f mut Channel,
-    /// Who made it.
+    /// Process that created the reader.
     process: ProcessName,
     path: &'f Path,
+    /// Requested byte range, cut to the file.
     asked: Range<u64>,
+    /// Splits the range into chunks.
     transfer: RawTransfer,
-    /// Chunks that were submitted and not lent yet, in the order of the file.
+    /// Submitted chunks that were not returned yet, in file order.
     coming: VecDeque<Coming>,
-    /// The buffer of the chunk that was lent last.
+    /// Buffer of the chunk returned last.
     lent: Option<u32>,
-    /// Why there is nothing more: the end, or an error.
+    /// Set when no chunk follows: the end of the range, or an error.
     ended: Option<Option<RawFault>>,
 }
 
-/// A chunk that was submitted, and what came of it once that is known.
+/// A submitted chunk, and its result once known.
 struct Coming {
     place: ChunkState,
     moved: Option<ChunkOutcome>,
 }
 
-/// Some bytes of a file, lent out of the ring until the next are asked for.
+/// Bytes of a file in the ring's buffer, valid until the next call of the reader.
 #[derive(Clone, Copy, Debug)]
 pub struct RawChunk<'a> {
     offset: u64,
@@ -55,7 +55,7 @@ pub struct RawChunk<'a> {
 }
 
 impl RawChunk<'_> {
-    /// Where in the file its first byte is.
+    /// File offset of the first byte.
     ///
     /// ```
     /// # let path = std::env::current_exe()?;
@@ -78,8 +78,8 @@ impl Deref for RawChunk<'_> {
 }
 
 impl<'f> RawReader<'f> {
-    /// Reads `asked`, which ends within the file, with all buffers of a channel that has
-    /// [begun](Channel::begin_stream).
+    /// Creates a reader of `asked`, a range within the file. The channel has [begun a
+    /// stream](Channel::begin_stream).
     pub(super) fn new(
         channel: &'f mut Channel,
         path: &'f Path,
@@ -100,9 +100,9 @@ impl<'f> RawReader<'f> {
         }
     }
 
-    /// The next bytes, in the order of the file: a chunk of the law's size, less at both ends
-    /// of the range; `None` after the last. Submits the buffer of the one before again, and waits
-    /// if these have not come.
+    /// Returns the next bytes in file order: a chunk of the policy's size, less at both ends of the
+    /// range; `None` after the last. Resubmits the buffer of the previous chunk, and waits for this
+    /// one if needed.
     ///
     /// ```
     /// # let path = std::env::temp_dir().join(format!("readpath-doc-chunks-{}", std::process::id()));
@@ -120,16 +120,16 @@ impl<'f> RawReader<'f> {
     /// ```
     ///
     /// # Errors
-    /// The device failed on the next bytes; all before them were lent. The same error again
-    /// from then on.
+    /// The device failed on the next bytes; all bytes before them were returned. Every later call
+    /// returns the same error.
     pub fn next_chunk(&mut self) -> Result<Option<RawChunk<'_>>, RawError> {
         match self.next_range() {
             Ok(None) => Ok(None),
             Ok(Some((buffer, skip, range))) => {
                 let start = self.channel.chunk_address(buffer).wrapping_add(skip);
                 let bytes = (range.end - range.start) as usize;
-                // SAFETY: the kernel has filled these bytes and is done with them; the buffer is
-                // submitted again by the next call alone, which ends this loan.
+                // SAFETY: the kernel has filled these bytes and has finished with them. Only the
+                // next call, which ends this borrow, resubmits the buffer.
                 let bytes = unsafe { std::slice::from_raw_parts(start, bytes) };
                 Ok(Some(RawChunk { offset: range.start, bytes }))
             }
@@ -137,14 +137,13 @@ impl<'f> RawReader<'f> {
         }
     }
 
-    /// How many chunks were submitted so far by the channel.
+    /// Number of chunks that the channel has submitted so far.
     #[cfg(test)]
     pub(super) fn submitted(&self) -> u64 {
         self.channel.counters().reads
     }
 
-    /// The next chunk: its buffer, how many of its first bytes nobody asked for, and the
-    /// bytes of the file.
+    /// Returns the next chunk: its buffer, the number of leading bytes to skip, and its file range.
     fn next_range(&mut self) -> Result<Option<(u32, usize, Range<u64>)>, RawFault> {
         if !self.process.is_this() {
             return Err(RawFault::Forked(Forked::UnderWay));
@@ -174,19 +173,20 @@ impl<'f> RawReader<'f> {
         }
         let range = clipped(&self.asked, &(start..start + bytes));
         if outcome != Outcome::Done {
-            // The file ends here, now.
+            // The file ends here now.
             self.ended = Some(None);
         }
         let skip = (range.start - start) as usize;
         Ok((!range.is_empty()).then_some((place.buffer, skip, range)))
     }
 
-    /// Hands over what was submitted, and waits for the first chunk that is coming, if any is.
+    /// Submits started chunks and waits for the first one in file order. `None` if no chunk is in
+    /// flight.
     fn await_first(&mut self) -> Result<Option<Coming>, RawFault> {
         let is_there = |first: &Coming| first.moved.is_some();
         let mut sleep = match self.coming.front() {
             None => return Ok(None),
-            // What was submitted goes out all the same.
+            // Started chunks must still be submitted.
             Some(first) if is_there(first) => Sleep::Never,
             Some(_) => Sleep::UntilAnswered,
         };
@@ -206,7 +206,7 @@ impl<'f> RawReader<'f> {
         }
     }
 
-    /// There is nothing more, for this reason.
+    /// Ends the stream with this error.
     fn end<T>(&mut self, fault: RawFault) -> Result<T, RawFault> {
         self.ended = Some(Some(fault));
         Err(fault)

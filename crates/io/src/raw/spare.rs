@@ -1,5 +1,5 @@
-//! The channel of a raw file in each process: a child made by `fork` gets one of its own over the
-//! same open file, and leaves the one that it inherited alone.
+//! Channel of a raw file per process: a child made by `fork` builds its own over the same open file
+//! description and leaves the inherited one alone.
 
 use std::sync::Mutex;
 
@@ -14,15 +14,17 @@ use crate::process::{ForkLocal, Own};
 use crate::read_error::Forked;
 use crate::target::Target;
 
-/// A channel, and the one that takes its place in a child.
+/// Channel of the process that created it, and the channels of its forked children.
 pub(super) struct Channels {
+    /// Channel of the process that created it.
     own: Own<Mutex<Channel>>,
+    /// Channels of a forked child, built at first use.
     fork_local: ForkLocal<Channels>,
 }
 
-/// What another channel is built of.
+/// Parameters to build a channel in a child.
 pub(super) struct Spare {
-    /// The same open file.
+    /// The open file, shared with the parent.
     pub(super) target: Target,
     pub(super) policy: Spec,
     pub(super) backend: BackendKind,
@@ -33,10 +35,10 @@ impl Channels {
         Channels { own: Own::new(Mutex::new(channel)), fork_local: ForkLocal::new() }
     }
 
-    /// The channel of this process.
+    /// Channel of this process; a child builds it at first use.
     ///
     /// # Errors
-    /// This is a child, and there is none to be had.
+    /// This is a child, and it cannot build a channel.
     pub(super) fn here(&self, spare: &Spare) -> Result<&Mutex<Channel>, RawFault> {
         match self.own.get() {
             Some(channel) => Ok(channel),
@@ -44,10 +46,10 @@ impl Channels {
         }
     }
 
-    /// As [`here`](Channels::here), to be changed.
+    /// Like [`here`](Channels::here), with exclusive access.
     ///
     /// # Errors
-    /// As there.
+    /// As [`here`](Channels::here).
     pub(super) fn here_mut(&mut self, spare: &Spare) -> Result<&mut Mutex<Channel>, RawFault> {
         match self.own.get_mut() {
             Some(channel) => Ok(channel),
@@ -57,6 +59,7 @@ impl Channels {
 }
 
 impl Spare {
+    /// Builds the channel of a child, if it still has the descriptor.
     fn channels(&self) -> Result<Channels, RawFault> {
         if !self.target.is_still_open() {
             return Err(RawFault::Forked(Forked::Closed));

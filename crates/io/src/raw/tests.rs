@@ -1,8 +1,7 @@
-//! Raw files against a plain byte array, over a backend that fails as it is told.
+//! Raw files compared with a plain byte array, over a backend with injected faults.
 //!
-//! The backend moves real bytes of a real file, past the kernel's cache where it can, and in
-//! between stops early, asks to be asked again, or fails; and it answers in an
-//! order of its own.
+//! The backend moves real bytes of a real file, with direct I/O if available. It stops early,
+//! returns EAGAIN or fails as configured, and answers out of order.
 
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -25,7 +24,7 @@ use crate::target::{Direct, OpenOptions, Target};
 
 mod streams;
 
-/// A file on a real file system that goes away with the test.
+/// A scratch file on a real file system, deleted on drop.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -33,7 +32,7 @@ impl Scratch {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let name = format!("readpath-raw-{}-{number}", std::process::id());
-        // Beside the test program: where it was built is a disk.
+        // Next to the test program: the build directory is on a disk.
         Scratch(std::env::current_exe().unwrap().with_file_name(name))
     }
 
@@ -50,24 +49,24 @@ impl Drop for Scratch {
     }
 }
 
-/// What goes wrong, and how often.
+/// Injected faults and their frequency.
 #[derive(Clone, Debug, Default)]
 struct Faults {
-    /// Every so many transfers stops after half of its blocks; 0: never.
+    /// Period of transfers that stop after half of their blocks; 0: never.
     short_every: u64,
-    /// Every so many transfers moves nothing and is to be asked again.
+    /// Period of transfers that move no bytes and return EAGAIN or EINTR; 0: never.
     again_every: u64,
-    /// Reads and writes that touch this byte fail.
+    /// Offset of a byte that fails every read and write of it.
     bad_byte: Option<u64>,
-    /// Writes past this byte find no room.
+    /// Offset from which on writes fail with ENOSPC.
     room_bytes: Option<u64>,
-    /// Each write finds the file as long as this, made so by somebody else.
+    /// Length to which another writer extends the file before each write.
     grows_to_bytes: Option<u64>,
-    /// The answer to be given next, among those that wait: this, modulo their number.
+    /// Index, modulo their number, of the waiting answer to return next.
     pick: usize,
 }
 
-/// Carries each transfer when it is queued, and answers in an order of its own.
+/// Executes each transfer when it is queued, and answers out of order.
 struct Faulty {
     fd: i32,
     block_bytes: u64,
@@ -93,7 +92,7 @@ impl Faulty {
             return -libc::ENOSPC;
         }
         if let Some(bytes) = faults.grows_to_bytes.filter(|_| transfer.op == Op::Write) {
-            // SAFETY: a call that takes numbers, on a file that is open.
+            // SAFETY: a call with plain numbers on an open file.
             assert_eq!(unsafe { libc::ftruncate(self.fd, bytes as i64) }, 0);
         }
         let blocks = bytes / self.block_bytes;
@@ -107,7 +106,7 @@ impl Faulty {
             left -= iov_len as u64;
             segments.push(libc::iovec { iov_len, ..*segment });
         }
-        // SAFETY: parts of what `queue` was promised.
+        // SAFETY: parts of the segments whose validity the caller of `queue` guarantees.
         unsafe { carry(self.fd, transfer.op, transfer.offset, &segments) }
     }
 }
@@ -118,7 +117,7 @@ impl Backend for Faulty {
         self.waiting.push(KernelAnswer { token: transfer.token, raw });
     }
 
-    /// What is queued has been carried already.
+    /// Queued transfers have already been executed.
     fn cancel(&mut self, _token: u64) {}
 
     fn exchange(&mut self, _: Sleep, answers: &mut Vec<KernelAnswer>) -> Result<(), BackendError> {
@@ -130,7 +129,7 @@ impl Backend for Faulty {
     }
 }
 
-/// A raw file over that backend, and what it is told.
+/// A raw file over the faulty backend, and the handle to its faults.
 fn faulty(path: &Path, policy: &str) -> (RawFile, Arc<Mutex<Faults>>) {
     use std::os::fd::AsRawFd;
     let options = OpenOptions { is_writable: true, direct: Direct::Preferred };
@@ -154,7 +153,7 @@ fn faulty(path: &Path, policy: &str) -> (RawFile, Arc<Mutex<Faults>>) {
     (RawFile::over(channel, spare, true, None), faults)
 }
 
-/// Memory that begins `shift` bytes after a page.
+/// Memory that begins `shift` bytes after a page boundary.
 struct Shifted {
     memory: Vec<u8>,
     start: usize,
@@ -184,7 +183,7 @@ fn content(bytes: usize, seed: u64) -> Vec<u8> {
     (0..bytes).map(|_| next()).collect()
 }
 
-/// One call, as a test plays it.
+/// One call of a generated test.
 #[derive(Clone, Debug)]
 struct ScriptedCall {
     is_write: bool,
@@ -195,14 +194,14 @@ struct ScriptedCall {
 }
 
 fn calls() -> impl Strategy<Value = Vec<ScriptedCall>> {
-    // Places at, before and after the edges of blocks, and anywhere.
+    // Offsets at, before and after block edges, and at random.
     let place = prop_oneof![0u64..60_000, (0u64..100).prop_map(|block| block * 512)];
     let bytes =
         prop_oneof![0usize..40_000, (0usize..60).prop_map(|blocks| blocks * 512), 0usize..600];
     let shift = prop_oneof![Just(0usize), Just(512), 0usize..4096];
     let call = (any::<bool>(), place, bytes, shift, any::<bool>(), 0usize..8).prop_map(
         |(is_write, offset, bytes, shift, is_congruent, pick)| {
-            // Half of the calls have their memory where the file has its blocks.
+            // Half of the calls have memory aligned like the file.
             let shift = if is_congruent { (offset % 4096) as usize } else { shift };
             ScriptedCall { is_write, offset, bytes, shift, pick }
         },
@@ -213,8 +212,8 @@ fn calls() -> impl Strategy<Value = Vec<ScriptedCall>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..Default::default() })]
 
-    /// Whatever stops early or is to be asked again, reads give what a byte array
-    /// holds, and the file is in the end what the array is: bytes and length.
+    /// With early stops and EAGAIN, reads return the bytes of a byte array, and the file ends up
+    /// equal to the array in content and length.
     #[test]
     fn a_raw_file_is_a_byte_array(
         length in 0usize..50_000,
@@ -248,8 +247,8 @@ proptest! {
         prop_assert!(std::fs::read(&scratch.0).unwrap() == model);
     }
 
-    /// A byte that can't be read or written fails the calls whose blocks hold it and
-    /// no other; what is told as moved was moved, and what was not asked for is as it was.
+    /// A bad byte fails exactly the calls whose blocks hold it. Bytes reported as moved were moved,
+    /// and all other bytes are unchanged.
     #[test]
     fn an_error_reaches_the_calls_that_need_the_byte(
         bad in 0u64..50_000,
@@ -273,7 +272,7 @@ proptest! {
                 false => file.read_at(memory.bytes(), call.offset),
             };
             match result {
-                // A read that begins past the end reads nothing.
+                // A read that begins past the end reads no bytes.
                 Ok(_) => prop_assert!(!is_needed || (!call.is_write && call.offset >= model.len() as u64), "{call:?}"),
                 Err(error) => {
                     prop_assert!(is_needed, "{call:?}: {error}");
@@ -281,13 +280,14 @@ proptest! {
                         panic!("{error}");
                     };
                     prop_assert_eq!(error, DeviceError::Medium);
-                    // Nothing after it, and nothing where its block is the first.
+                    // No byte after the bad one is reported, and none if the bad byte is in the
+                    // first block.
                     prop_assert!(bytes_done <= bad.saturating_sub(call.offset), "{call:?}: {bytes_done}");
                 }
             }
             let now = std::fs::read(&scratch.0).unwrap();
             if call.is_write && call.bytes > 0 {
-                // Any part of what was asked may be there, and nothing else has changed.
+                // Any part of the written bytes may be there; all other bytes are unchanged.
                 let wrote = |at: usize| at as u64 >= call.offset && (at as u64) < end;
                 for (at, &byte) in now.iter().enumerate() {
                     let before = model.get(at).copied().unwrap_or(0);
@@ -311,8 +311,8 @@ fn write(model: &mut Vec<u8>, bytes: &[u8], offset: u64) {
     }
 }
 
-/// Of 100,000 bytes, room is for 40,960: five chunks of 8 KiB, whose bytes are
-/// there and are told; and the file has no more than these.
+/// The device has room for 40,960 of 100,000 bytes: five chunks of 8 KiB, which are written and
+/// reported. The file has no other bytes.
 #[test]
 fn a_device_without_room_has_what_was_told_and_no_more() {
     let scratch = Scratch::holding(b"");
@@ -329,13 +329,13 @@ fn a_device_without_room_has_what_was_told_and_no_more() {
     assert_eq!(error.fault, expected);
     assert!(error.to_string().contains("make room, or write less"), "{error}");
     assert!(std::fs::read(&scratch.0).unwrap() == data[..40_960]);
-    // And it works again when there is room.
+    // It works again once there is room.
     faults.lock().unwrap().room_bytes = None;
     file.write_all_at(&data, 0).unwrap();
     assert!(std::fs::read(&scratch.0).unwrap() == data);
 }
 
-/// A kernel that says "again" for ever is not asked for ever.
+/// A kernel that always returns EAGAIN is not retried for ever.
 #[test]
 fn again_has_an_end() {
     let scratch = Scratch::holding(&content(10_000, 1));
@@ -351,7 +351,7 @@ fn again_has_an_end() {
     assert_eq!(file.read_at(&mut [0; 5_000], 0).unwrap(), 5_000);
 }
 
-/// Another writer makes the file longer while a write ends within a block: its bytes stay.
+/// Another writer extends the file before a write that ends inside a block: its bytes stay.
 #[test]
 fn what_another_writer_appended_meanwhile_stays() {
     let scratch = Scratch::holding(&content(1_000, 1));
@@ -364,7 +364,7 @@ fn what_another_writer_appended_meanwhile_stays() {
     assert_eq!(file.bytes().unwrap(), 20_010);
 }
 
-/// And so it does when that happens while the write is on its way.
+/// Another writer extends the file during the write: its bytes stay.
 #[test]
 fn what_another_writer_appends_during_a_write_stays() {
     let scratch = Scratch::holding(&content(1_000, 1));

@@ -1,4 +1,4 @@
-//! Why a file could not be opened.
+//! Errors of opening a file.
 
 use std::path::{Path, PathBuf};
 
@@ -7,66 +7,67 @@ use crate::backend::BackendError;
 use crate::frames::FrameMemoryError;
 use crate::read_error::{Forked, ReadError};
 
-/// Why a target could not be opened.
+/// Error of opening a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OpenError {
-    /// There is nothing of that name.
+    /// No file has this name.
     Missing {
-        /// What was asked for.
+        /// Given path.
         path: PathBuf,
     },
     /// It is a directory.
     Directory {
-        /// What was asked for.
+        /// Given path.
         path: PathBuf,
     },
-    /// The program may not open it in that way.
+    /// The program has no permission to open it this way.
     Refused {
-        /// What was asked for.
+        /// Given path.
         path: PathBuf,
     },
     /// It is neither a regular file nor a block device.
     NotStorage {
-        /// What was asked for.
+        /// Given path.
         path: PathBuf,
     },
-    /// Its bytes are made as it is read (proc, sysfs and the like): there is nothing to cache.
+    /// The kernel generates its bytes at each read (proc, sysfs and others), so there is no data to
+    /// cache.
     Generated {
-        /// What was asked for.
+        /// Given path.
         path: PathBuf,
     },
-    /// It has no bytes.
+    /// It is empty.
     Empty {
-        /// What was asked for.
+        /// Given path.
         path: PathBuf,
     },
-    /// It has more bytes than can be addressed.
+    /// It is too large to be addressed.
     TooLarge {
-        /// What was asked for.
+        /// Given path.
         path: PathBuf,
-        /// Its length.
+        /// Length in bytes.
         bytes: u64,
-        /// The most that there may be.
+        /// Largest supported length in bytes.
         bytes_max: u64,
     },
-    /// Direct I/O was required, and there is none.
+    /// Direct I/O is required and not available.
     NoDirect {
-        /// What was asked for.
+        /// Given path.
         path: PathBuf,
-        /// Why not.
+        /// Reason.
         why: BufferedBecause,
     },
-    /// Anything else.
+    /// Any other error.
     Other {
-        /// What was asked for.
+        /// Given path.
         path: PathBuf,
-        /// The kernel's answer, as in `errno(3)`; 0 if it gave none.
+        /// Error of the kernel, as in `errno(3)`; 0 if there is none.
         errno: i32,
     },
 }
 
 impl OpenError {
-    /// The error for `path` that the kernel's answer stands for.
+    /// Converts a system error for `path`.
     pub(crate) fn of(path: &Path, error: &std::io::Error) -> OpenError {
         let path = path.to_path_buf();
         match error.raw_os_error().unwrap_or(0) {
@@ -79,7 +80,7 @@ impl OpenError {
 }
 
 impl OpenError {
-    /// In a child made by `fork` there is nothing that could open it.
+    /// Error in a child made by `fork` that cannot have an engine.
     pub(crate) fn forked(path: &Path, why: Forked) -> OpenError {
         OpenError::unbuilt(
             path,
@@ -91,7 +92,7 @@ impl OpenError {
         )
     }
 
-    /// What would read it can't be built.
+    /// Error if the engine that would read the file cannot be built.
     pub(crate) fn unbuilt(path: &Path, why: ReadError) -> OpenError {
         let errno = match why {
             ReadError::Memory { error: FrameMemoryError::Memory { errno, .. } } => errno,

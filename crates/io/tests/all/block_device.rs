@@ -1,6 +1,6 @@
-//! On a block device: a loop device, which needs root. Its limits are the
-//! kernel's, and where its backing file has been cut off, reads fail with `EIO`,
-//! which reaches exactly the requests that needed those bytes.
+//! Reads of a block device (a loop device, which needs root). Its limits are the kernel's. Reads
+//! past the end of its truncated backing file fail with `EIO`, which must reach exactly the
+//! requests for those bytes.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -13,14 +13,14 @@ use readpath_core::unit::PageRange;
 use readpath_peers::clock::Clock;
 use readpath_peers::kernel::{KernelEngine, KernelFile, KernelOptions};
 
-/// A loop device over a file; both are gone when the test ends.
+/// A loop device over a file; both are removed on drop.
 struct LoopDevice {
     path: PathBuf,
     backing: TempFile,
 }
 
 impl LoopDevice {
-    /// `None`, with the reason on standard error, where there can't be one.
+    /// `None`, with the reason on standard error, if no loop device is available.
     fn over(backing: TempFile) -> Option<LoopDevice> {
         let output = Command::new("losetup").args(["--find", "--show"]).arg(&backing.path).output();
         match output {
@@ -40,7 +40,7 @@ impl LoopDevice {
         }
     }
 
-    /// A number of the device in sysfs.
+    /// Number in a sysfs file of the device.
     fn limit(&self, name: &str) -> u64 {
         let device = self.path.file_name().unwrap().to_str().unwrap();
         let path = format!("/sys/block/{device}/queue/{name}");
@@ -93,7 +93,7 @@ fn a_medium_error_reaches_the_requests_that_need_those_bytes_and_no_other() {
         for direct in DIRECTS {
             eprintln!("{backend:?}, direct {direct:?}");
             let mut device = device(open(&disk.path, direct), backend, 64);
-            // Pages 0 to 127 are there; 128 to 255 are not. One request is half there.
+            // Pages 0 to 127 exist, 128 to 255 do not. One request covers both.
             let ranges = [(0, 16), (200, 4), (112, 16), (128, 1), (120, 16), (60, 8)];
             let mut frame = 0;
             for (id, (first, count)) in ranges.into_iter().enumerate() {
@@ -134,7 +134,8 @@ fn the_peer_survives_a_medium_error_with_every_engine() {
         };
         let mut peer = KernelFile::open(&disk.path, options, Clock::start()).unwrap();
         let failed = Outcome::Failed(DeviceError::Medium);
-        // The cut is at 524,288. Twice each: a failure leaves nothing behind.
+        // The file ends at 524,288. Failing reads come twice, to see that a failure leaves no
+        // state.
         for (offset, expected) in [
             (0, Outcome::Done),
             (600_000, failed),

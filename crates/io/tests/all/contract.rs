@@ -1,6 +1,5 @@
-//! The contract of a device, held against both backends, direct and buffered:
-//! right bytes everywhere, short at the end, errors by name, cancellation,
-//! and nothing left in flight.
+//! Contract of a device, checked on all backends, direct and buffered: right bytes at every offset,
+//! short reads at the end, named errors, cancellation, and no request left in flight.
 
 use std::time::{Duration, Instant};
 
@@ -48,7 +47,7 @@ fn the_last_page_is_short_and_what_is_past_it_is_empty() {
     let file = TempFile::new(10 * 4096 + 100);
     everywhere(|backend, direct| {
         let mut device = device(open(&file.path, direct), backend, 32);
-        // (pages asked, how it ends): worked by hand from the length.
+        // Requested pages and expected outcome, computed by hand from the length.
         for (pages, outcome) in [
             (PageRange::new(0, 10), Outcome::Done),
             (PageRange::new(10, 1), Outcome::Short { bytes: 100 }),
@@ -119,7 +118,7 @@ fn four_frames(id: u32) -> [u32; 4] {
 
 #[test]
 fn a_request_that_the_file_does_not_take_fails_by_number() {
-    // (A medium error needs a device that fails: block_device.rs.)
+    // A medium error needs a failing device: block_device.rs.
     let file = TempFile::new(1 << 16);
     everywhere(|backend, direct| {
         let mut device = device(open(&file.path, direct), backend, 16);
@@ -127,7 +126,7 @@ fn a_request_that_the_file_does_not_take_fails_by_number() {
         device.submit(request, &[0]);
         let outcome = completion(&mut device).outcome;
         assert_eq!(outcome, Outcome::Failed(DeviceError::Other(9)), "EBADF is 9 in errno(3)");
-        // The device goes on.
+        // The device remains usable.
         assert!(read_bytes(&mut device, 5, 10) == pread(&file.path, 5, 10));
     });
 }
@@ -163,7 +162,7 @@ fn what_is_written_is_read_back() {
             ..read_pages(0, PageRange::new(7, frames.len() as u64))
         };
         device.submit(request, &frames);
-        // While it is written out, it can be read.
+        // Frames of a write in flight can be read.
         assert_eq!(device.frame(5)[0], 1);
         assert_eq!(completion(&mut device).outcome, Outcome::Done);
         let got = pread(&file.path, 0, 1 << 18);
@@ -221,8 +220,8 @@ fn a_device_is_dropped_with_requests_in_flight() {
 #[test]
 fn waiting_ends_at_the_deadline_and_at_once_when_nothing_is_in_flight() {
     let file = TempFile::new(1 << 16);
-    // (Sleeping for an answer that doesn't come needs a file that doesn't
-    // answer: the ring's own tests read a pipe.)
+    // A sleep without an answer needs a file that does not answer: the ring's unit tests read a
+    // pipe.
     for backend in BACKENDS {
         let mut device = device(open(&file.path, Direct::Preferred), backend, 16);
         let start = Instant::now();
@@ -241,7 +240,7 @@ fn a_request_as_large_as_the_largest_takes_scattered_frames() {
     everywhere(|backend, direct| {
         let mut device = device(open(&file.path, direct), backend, 2048);
         let pages = u64::from(device.caps().request_sectors_max) / PAGE_SECTORS;
-        // Every second frame: as many pieces of memory as pages.
+        // Every second frame: as many segments as pages.
         let frames: Vec<u32> = (0..pages as u32).map(|index| index * 2).collect();
         device.submit(read_pages(0, PageRange::new(1, pages)), &frames);
         assert_eq!(completion(&mut device).outcome, Outcome::Done);

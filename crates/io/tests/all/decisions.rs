@@ -1,4 +1,4 @@
-//! What the laws of a live path decided can be had, line by line as the command logs it.
+//! Decision log of a live path: each decision once, as the command prints it.
 
 use crate::support::TempFile;
 use readpath::{Decision, ReadPath};
@@ -6,7 +6,7 @@ use readpath::{Decision, ReadPath};
 const PAGE: usize = 4096;
 
 fn stream(path: &ReadPath, temp: &TempFile) {
-    // What the kernel's cache holds would be taken from there.
+    // Resident pages would be read from the kernel page cache.
     readpath_peers::cold::drop_pages(&temp.path).unwrap();
     let file = path.open(&temp.path).unwrap();
     let mut buffer = vec![0; 16 * PAGE];
@@ -29,7 +29,7 @@ fn a_stream_s_decisions_are_told_once_and_in_order() {
     assert!(decided.is_sorted_by_key(|decided| decided.at));
     let lines: Vec<String> = decided.iter().map(ToString::to_string).collect();
     assert!(lines.iter().all(|line| line.starts_with("at_ms=") && line.contains(" event=")));
-    // All of the file was asked for at the device, by the law or by its reader.
+    // The policy or its reader requested all of the file from the device.
     let sectors = decided.iter().map(|decided| match decided.decision {
         Decision::Dispatch { sectors, .. } => u64::from(sectors),
         _ => 0,
@@ -63,9 +63,9 @@ fn no_more_than_the_last_ones_are_kept_and_the_others_counted() {
     assert!(matches!(decided[0].decision, Decision::Lost { count } if count >= 5_000 - 4_096));
 }
 
-/// Of a file that was never read nothing is believed but the estimate that all begin with, 1 ms a request.
-/// Estimates of one that was read depend on how fast the disk is, and on the kernel's cache: they are
-/// consistent with each other. (Their values are tested over a modelled device.)
+/// A file that was never read has the initial estimate, 1 ms per request. Later estimates depend on
+/// the disk and the kernel page cache, so only their consistency is checked. (Their values are
+/// tested on a modelled device.)
 #[test]
 fn what_is_believed_of_a_file_is_in_its_statistics() {
     let temp = TempFile::new(64 * 16 * PAGE);
@@ -76,7 +76,7 @@ fn what_is_believed_of_a_file_is_in_its_statistics() {
         let readahead_state = file.stats().readahead_state.expect("this is no child");
         assert_eq!((readahead_state.request.as_micros(), &readahead_state.window), (1000, &None));
         assert_eq!(readahead_state.used_percent, None);
-        // Downwards, of which the kernel knows nothing by itself.
+        // Descending: the kernel does not detect such a stream.
         let mut buffer = vec![0; 16 * PAGE];
         for at in (0..64).rev() {
             file.read_exact_at(&mut buffer, (at * 16 * PAGE) as u64).unwrap();

@@ -1,4 +1,4 @@
-//! The public API over real files: every byte is the file's, however it is read.
+//! Public API over real files: every byte is the file's, by every kind of read.
 
 use std::io::{BufRead, IoSliceMut, Read, Seek, SeekFrom};
 
@@ -23,7 +23,7 @@ fn next(state: &mut u64, below: u64) -> u64 {
     (*state >> 33) % below
 }
 
-/// Reads as `read_at` does from plain bytes.
+/// Expected bytes of `read_at`, from the content.
 fn expected(content: &[u8], offset: u64, bytes: usize) -> &[u8] {
     let start = (offset as usize).min(content.len());
     &content[start..(start + bytes).min(content.len())]
@@ -35,8 +35,8 @@ fn check(file: &File, content: &[u8], offset: u64, bytes: usize) {
     assert!(buffer[..count] == *expected(content, offset, bytes), "{bytes} bytes at {offset}");
 }
 
-/// Reads, vectored reads, guards, advice, prefetches and dropped pages, with
-/// memory from two pages to more than the file.
+/// Reads, vectored reads, guards, hints, prefetches and invalidations, with memory from two pages
+/// to more than the file.
 #[test]
 fn every_byte_is_the_files_whatever_the_memory_and_the_policy() {
     let temp = TempFile::new(FILE_BYTES);
@@ -142,8 +142,8 @@ fn a_file_that_the_kernel_makes_up_is_refused_by_name() {
     );
 }
 
-/// A thread may read what it likes while it looks at a read of a batch, though
-/// the memory has room for little more than one of them.
+/// A thread may do any read while it holds a read of a batch, even if the memory fits little more
+/// than one.
 #[test]
 fn a_thread_never_waits_for_what_it_was_lent_itself() {
     let temp = TempFile::new(FILE_BYTES);
@@ -152,7 +152,7 @@ fn a_thread_never_waits_for_what_it_was_lent_itself() {
         let path = path(memory, "none", BackendKind::Ring);
         let file = path.open(&temp.path).unwrap();
         let mut batches = [path.batch(), path.batch(), path.batch()];
-        // As much as a read may ask for; a page at the least.
+        // The largest read that the path allows; at least a page.
         let bytes_max = (1..)
             .map(|pages| pages * 4096)
             .take_while(|&bytes| path.batch().read(&file, 0, bytes, 0).is_ok());
@@ -181,7 +181,7 @@ fn a_thread_never_waits_for_what_it_was_lent_itself() {
 #[test]
 fn what_is_cached_costs_no_device_read_and_one_byte_more_costs_one() {
     let temp = TempFile::new(FILE_BYTES);
-    // Nor in the kernel's, from which it was written.
+    // Drop the pages from the kernel page cache too, where the write left them.
     readpath_peers::cold::drop_pages(&temp.path).unwrap();
     let path = path(8 << 20, "none", BackendKind::Ring);
     let file = path.open(&temp.path).unwrap();
@@ -244,7 +244,7 @@ fn a_batch_gives_each_read_once_by_its_ticket() {
                 let (offset, bytes) = asked[read.ticket() as usize].take().unwrap();
                 let count = read.copy_to(&mut buffer).unwrap();
                 assert!(buffer[..count] == *expected(&content, offset, bytes as usize));
-                // Another read, of the same thread, while much of the memory is taken.
+                // Another read by the same thread while the batch pins much of the memory.
                 if round % 7 == 0 {
                     check(&file, &content, next(&mut state, FILE_BYTES as u64), 4096);
                 }
@@ -273,7 +273,7 @@ fn guards_hold_their_pages_up_to_the_limit() {
     let error = file.page(20 * 4096).unwrap_err();
     let inner = error.get_ref().unwrap().downcast_ref::<ReadError>().unwrap();
     assert_eq!(*inner, ReadError::HeldMax { held_bytes_max: 4 * 4096 });
-    // All other memory is read through, many times over; what is held is not touched.
+    // Read many times through the rest of the memory; pinned pages stay untouched.
     for page in 0..200 {
         check(&file, &content, page * 4096 + 50, 9000);
     }
@@ -286,7 +286,7 @@ fn guards_hold_their_pages_up_to_the_limit() {
     }
     drop(guards);
     assert!(*file.page(20 * 4096).unwrap() == content[20 * 4096..21 * 4096]);
-    // A guard outlives everything.
+    // A guard outlives its file and its path.
     let guard = file.page(7).unwrap();
     drop((file, path));
     assert!(*guard == content[7..4096]);

@@ -1,4 +1,4 @@
-//! What a program may hand in: wakers whose code panics, and places beyond any file.
+//! Foreign input of a program: wakers that panic, and offsets past the end of any file.
 
 use std::future::Future;
 use std::io::{self, BufRead, IoSliceMut, Read, Seek, SeekFrom};
@@ -12,18 +12,18 @@ use readpath::{Advice, File, RawFile, ReadPath};
 
 const FILE_BYTES: usize = 4 << 20;
 
-/// What a waker does before it panics.
+/// Bits for the method in which a waker panics.
 const CLONE: u32 = 1;
 const WAKE: u32 = 2;
 const DROP: u32 = 4;
 
-/// A waker whose clones panic in what `when` names. (The first of them may be dropped.)
+/// A waker whose clones panic in the methods named by `when`. (The first of them may be dropped.)
 fn panicking(when: &'static AtomicU32) -> Waker {
     fn act(data: *const (), what: u32) {
         // SAFETY: the data of each of these wakers is such a word, which is never freed.
         let when = unsafe { &*data.cast::<AtomicU32>() };
         if when.load(Ordering::Relaxed) & what != 0 {
-            // A panic, but for the hook, which would tell of each.
+            // A panic without the hook, which would print each of them.
             std::panic::resume_unwind(Box::new("a waker that panics"));
         }
     }
@@ -36,7 +36,7 @@ fn panicking(when: &'static AtomicU32) -> Waker {
         |data| act(data, WAKE),
         |data| act(data, DROP),
     );
-    // SAFETY: the functions keep no state but the word, and may be called from any thread.
+    // SAFETY: the functions keep no state except the word, and may be called from any thread.
     unsafe { Waker::from_raw(RawWaker::new(std::ptr::from_ref(when).cast(), &TABLE)) }
 }
 
@@ -64,7 +64,7 @@ fn a_waker_that_panics_harms_nobody_beside_it() {
                     Ok(Poll::Ready(done)) => Some(done),
                     _ => None,
                 });
-                // A future, and a read, beside it come to their ends.
+                // Another future and another read complete meanwhile.
                 let beside = file.read_at_async(vec![0; 5_000], place + 20_000);
                 let (count, bytes) = pollster::block_on(beside);
                 assert_eq!(count.unwrap(), 5_000);
@@ -72,7 +72,7 @@ fn a_waker_that_panics_harms_nobody_beside_it() {
                 let mut bytes = [0; 5_000];
                 file.read_exact_at(&mut bytes, place + 40_000).unwrap();
                 assert!(bytes[..] == content[place as usize + 40_000..][..5_000]);
-                // The future itself, once its waker has come to its senses.
+                // The future itself, now that its waker no longer panics.
                 when.store(0, Ordering::Relaxed);
                 if what & DROP == 0 {
                     let (count, bytes) = done.unwrap_or_else(|| pollster::block_on(future));
@@ -85,7 +85,7 @@ fn a_waker_that_panics_harms_nobody_beside_it() {
     }
 }
 
-/// Every place that a `u64` can name may be asked for; past the end there is nothing.
+/// Any `u64` is a valid offset; reads past the end return no bytes.
 #[test]
 fn places_beyond_any_file_are_empty() {
     let temp = TempFile::new(10_000);

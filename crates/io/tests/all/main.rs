@@ -1,5 +1,6 @@
-//! The path from outside: each file below is a part of one program, which is linked once. What must be alone in its
-//! process (it forks, sets limits, counts memory or descriptors) is a program of its own, beside this folder.
+//! Integration tests of the path, linked as one program. Tests that must be alone in their process
+//! (they fork, set limits, count memory or descriptors) are programs of their own, next to this
+//! folder.
 
 mod block_device;
 mod contract;

@@ -1,5 +1,5 @@
-//! A program that depends on this crate alone can name whatever it meets: what is asked, what is
-//! told, and why it was refused. Nothing here comes from another crate of the workspace.
+//! A program that depends on this crate alone can name every type that it meets: options, results
+//! and errors. No import here is from another crate of the workspace.
 
 use std::path::PathBuf;
 
@@ -13,7 +13,7 @@ use readpath::{
     ReadPath, Region, RequestId, SpecError, SwapError, Time,
 };
 
-/// A file of 64 KiB below the build directory, removed when the test ends.
+/// A file of 64 KiB in the build directory, deleted on drop.
 struct Made(PathBuf);
 
 impl Made {
@@ -31,7 +31,7 @@ impl Drop for Made {
     }
 }
 
-/// What a program would log of a decision.
+/// Fields of a decision that a program would log.
 fn dispatched(decided: &LoggedDecision) -> Option<(Time, RequestId, ProcessId)> {
     match decided.decision {
         Decision::Dispatch { request, process, .. } => Some((decided.at, request, process)),
@@ -50,7 +50,7 @@ fn a_path_is_built_read_and_asked_what_it_decided() {
     let in_use: BackendInUse = path.stats().backend.unwrap();
     let _why_not_better: Option<BackendError> = in_use.because;
     let _way: Mode = file.mode();
-    // What the kernel's cache held was taken from there past the scheduler.
+    // Resident pages were read from the kernel page cache, without the scheduler.
     assert!(path.take_decisions().iter().filter_map(dispatched).count() <= 1);
 }
 
@@ -75,7 +75,7 @@ fn every_builder_takes_its_policies_by_name_and_says_what_is_wrong_with_one() {
     assert!(matches!(error, RawOpenError::Policy(SpecError::Malformed { .. })), "{error}");
 
     let builder: MappingBuilder = Mapping::builder().readahead("a,b");
-    // SAFETY: nobody changes the file.
+    // SAFETY: the file does not change.
     let error = unsafe { builder.open(&made.0) }.unwrap_err();
     assert!(matches!(error, PagerError::Policy(SpecError::Malformed { .. })), "{error}");
     match Region::builder().swapin("psychic").in_folder(1 << 20, env!("CARGO_TARGET_TMPDIR")) {
@@ -109,14 +109,14 @@ fn errors_are_told_apart_by_their_kinds() {
     std::fs::File::options().write(true).open(&made.0).unwrap().set_len(4096).unwrap();
     let error = file.read_exact_at(&mut [0; 4096], 8192).unwrap_err();
     let inner = error.get_ref().and_then(|error| error.downcast_ref::<ReadError>());
-    // The first of the bytes that were asked for.
+    // The first requested byte.
     assert_eq!(inner, Some(&ReadError::Shrunk { offset: 8192 }), "{error}");
 }
 
 #[test]
 fn memory_says_who_serves_it_and_what_it_lacks() {
     let made = Made::new("memory");
-    // SAFETY: nobody changes the file.
+    // SAFETY: the file does not change.
     let mapping = unsafe { Mapping::builder().memory(1 << 20).open(&made.0) }.unwrap();
     if let MappingMode::Kernel { because } = mapping.mode() {
         eprintln!("the kernel serves it: {because}");

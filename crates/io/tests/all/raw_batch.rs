@@ -1,4 +1,4 @@
-//! Many transfers of a raw file at once: each has its own bytes, whatever the order of their ends.
+//! Batches of raw transfers: each has its own bytes, whatever the order of completion.
 
 use std::os::unix::fs::FileExt;
 
@@ -9,7 +9,7 @@ use readpath::raw::{RawFault, RawMemory, RawMoved};
 const BLOCK: usize = 16 << 10;
 const BLOCKS: u64 = 64;
 
-/// A file each of whose bytes tells its block.
+/// A file whose bytes contain the number of their block.
 fn numbered() -> TempFile {
     let temp = TempFile::new(0);
     let bytes: Vec<u8> = (0..BLOCKS).flat_map(|block| [block as u8; BLOCK]).collect();
@@ -86,15 +86,15 @@ fn what_can_not_be_moved_so_is_told_by_name() {
     }
     let refused = batch.write(RawMemory::new(BLOCK).unwrap(), BLOCK, 0, 0).unwrap_err();
     assert_eq!(refused.fault, RawFault::ReadOnly);
-    // Past the last of 64 blocks there is nothing, and before it as much as there is.
+    // No bytes past the last of 64 blocks; before it, as many as there are.
     for (offset, bytes) in [(BLOCKS * BLOCK as u64, 0), ((BLOCKS - 1) * BLOCK as u64, BLOCK)] {
         batch.read(RawMemory::new(2 * BLOCK).unwrap(), 2 * BLOCK, offset, 0).unwrap();
         assert_eq!(batch.wait().unwrap().unwrap().result, Ok(bytes), "at {offset}");
     }
 }
 
-/// A transfer that has long ended is given at once, however little time there is, and nothing is
-/// waited for where nothing is under way.
+/// A completed transfer is returned even with a zero timeout, and a wait without transfers returns
+/// at once.
 #[test]
 fn a_wait_may_be_limited() {
     let temp = numbered();

@@ -1,5 +1,5 @@
-//! A raw file beside a read path: no read that begins after a raw write has
-//! returned sees what was there before.
+//! A raw file and a read path over the same file: a read that begins after a raw write has returned
+//! sees no older bytes.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -24,10 +24,10 @@ fn what_is_overwritten_is_not_served_from_the_cache() {
         let path = ReadPath::builder().kernel_cache(false).backend(backend).build().unwrap();
         let file = path.open(&temp.path).unwrap();
         assert_eq!([byte_at(&file, 100), byte_at(&file, 9 * PAGE as u64)], [1, 1]);
-        // The cache is one: what others write to the file is not seen.
+        // The page is cached: writes by others are not seen.
         std::fs::write(&temp.path, vec![2; 10 * PAGE]).unwrap();
         assert_eq!(byte_at(&file, 100), 1);
-        // A later handle has the file in its new state, and pages of its own.
+        // A later handle has the new version, with pages of its own.
         let later = path.open(&temp.path).unwrap();
         assert_eq!(byte_at(&later, 100), 2);
 
@@ -37,14 +37,13 @@ fn what_is_overwritten_is_not_served_from_the_cache() {
             assert_eq!([byte_at(handle, 49), byte_at(handle, 250)], [2, 2]);
             assert_eq!([byte_at(handle, 50), byte_at(handle, 249)], [3, 3]);
         }
-        // A page that was not written to stays as it was cached.
+        // A page that was not overwritten stays cached.
         assert_eq!(byte_at(&file, 9 * PAGE as u64), 1);
     }
 }
 
-/// Versions are written over a range that is read all the time, and cached, and
-/// pushed out of memory; a reader never finds one older than the last that was
-/// known to be written when it began.
+/// A writer overwrites a range with rising versions while readers read, cache and evict it. A
+/// reader never sees a version older than the last one written when it began.
 #[test]
 fn no_read_goes_back_behind_a_write_that_has_returned() {
     const PAGES: usize = 64;
@@ -88,7 +87,7 @@ fn no_read_goes_back_behind_a_write_that_has_returned() {
             }
             is_over.store(true, Ordering::Relaxed);
         });
-        // What was read ahead may still be on its way, and is taken in by whoever reads next.
+        // Prefetched pages may still be in flight; later readers process them.
         let begun = Instant::now();
         for page in (0..PAGES as u64).cycle() {
             if path.stats().in_flight == 0 {

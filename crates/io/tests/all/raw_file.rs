@@ -1,5 +1,5 @@
-//! Raw files on real storage: over io_uring and threads, direct and buffered,
-//! on a file system and on a block device, from several threads.
+//! Raw files on real storage: all backends, direct and buffered, on a file system and on a block
+//! device, from several threads.
 
 use std::os::unix::fs::FileExt;
 use std::process::Command;
@@ -18,8 +18,7 @@ fn options(backend: BackendKind, direct: Direct) -> RawFileBuilder {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..Default::default() })]
 
-    /// Each way of carrying the bytes gives the same file as the standard library's
-    /// positioned reads and writes on another one.
+    /// Every backend produces the same file as positioned reads and writes of the standard library.
     #[test]
     fn a_raw_file_is_a_file(
         length in 1usize..150_000,
@@ -50,7 +49,7 @@ proptest! {
     }
 }
 
-/// A reader lends the same bytes, whatever carries them.
+/// A reader returns the same bytes as a read, on every backend.
 #[test]
 fn a_reader_lends_what_a_read_reads() {
     for backend in BACKENDS {
@@ -74,7 +73,7 @@ fn a_reader_lends_what_a_read_reads() {
     }
 }
 
-/// The standard library's read may stop early only at the end.
+/// Reads until the buffer is full or the file ends, by the standard library.
 fn read_up_to(file: &std::fs::File, memory: &mut [u8], offset: u64) -> usize {
     let mut done = 0;
     while done < memory.len() {
@@ -86,8 +85,8 @@ fn read_up_to(file: &std::fs::File, memory: &mut [u8], offset: u64) -> usize {
     done
 }
 
-/// 1 MiB in chunks of 16 KiB: 64, and none of their bytes is copied where the
-/// memory is aligned as the file is; all are where it is not.
+/// 1 MiB in chunks of 16 KiB: 64. Memory aligned like the file is not copied; unaligned memory is
+/// copied completely.
 #[test]
 fn aligned_memory_is_not_copied() {
     let file = TempFile::new(1 << 20);
@@ -104,11 +103,12 @@ fn aligned_memory_is_not_copied() {
     assert_eq!((first.reads, first.read_bytes, first.copied_bytes), (64, 1 << 20, 0));
     raw.write_all_at(&memory[start..start + (1 << 20)], 0).unwrap();
     assert_eq!((raw.counters().writes, raw.counters().copied_bytes), (64, 0));
-    // One byte off, and so is the file: the edges alone are copied, a block at most each.
+    // Memory and file offset are both off by one byte: only the edges are copied, at most a block
+    // each.
     raw.read_exact_at(&mut memory[start + 1..start + 100_001], 1).unwrap();
     let edges = raw.counters().copied_bytes;
     assert!((1..=2 * 4096).contains(&edges), "{edges}");
-    // One byte off, and the file isn't: everything is.
+    // Only the memory is off by one byte: all bytes are copied.
     raw.read_exact_at(&mut memory[start + 1..start + 100_001], 0).unwrap();
     assert_eq!(raw.counters().copied_bytes - edges, 100_000);
 }
@@ -117,7 +117,7 @@ fn aligned_memory_is_not_copied() {
 fn threads_take_turns_and_no_byte_of_a_shared_block_is_lost() {
     let file = TempFile::new(100_000);
     let raw = options(BackendKind::Ring, Direct::Preferred).open(&file.path).unwrap();
-    // Eight threads write every eighth piece of 1,000 bytes: no piece is a block.
+    // Eight threads write every eighth piece of 1,000 bytes, which is no multiple of a block.
     std::thread::scope(|scope| {
         for thread in 0..8u8 {
             let raw = &raw;
@@ -182,7 +182,7 @@ fn ranges_that_can_not_be_are_refused() {
     assert_eq!(error.kind(), std::io::ErrorKind::UnexpectedEof);
 }
 
-/// A loop device over a file; gone when the test ends.
+/// A loop device over a file, removed on drop.
 struct LoopDevice(String);
 
 impl LoopDevice {
@@ -222,7 +222,7 @@ fn a_block_device_keeps_what_it_had_around_a_write_and_has_an_end() {
             raw.read_exact_at(&mut got, 0).unwrap();
             assert!(got == expected, "{bytes} at {offset}");
         }
-        // Past its end nothing is written, and little is read.
+        // A write past its end writes no bytes, and a read stops there.
         let error = raw.write_at(&[0; 100], (1 << 20) - 50).unwrap_err();
         assert_eq!(error.fault, RawFault::PastEnd { device_bytes: 1 << 20 });
         assert_eq!(raw.read_at(&mut [0; 100], (1 << 20) - 50).unwrap(), 50);
@@ -231,8 +231,8 @@ fn a_block_device_keeps_what_it_had_around_a_write_and_has_an_end() {
     }
 }
 
-/// Behind half of the device there is nothing: reads there fail, with the first
-/// such chunk named, and what comes before is read.
+/// The second half of the device is missing. A read fails there, reports the first such chunk, and
+/// returns the bytes before it.
 #[test]
 fn a_medium_error_says_what_was_read_before_it() {
     let backing = TempFile::new(1 << 20);
@@ -251,7 +251,7 @@ fn a_medium_error_says_what_was_read_before_it() {
     }
 }
 
-/// A file system of 1 MiB in memory is soon full.
+/// A memory file system of 1 MiB is soon full.
 #[test]
 fn a_full_file_system_is_told_as_such() {
     let directory = TempFile::new(0);

@@ -1,5 +1,5 @@
-//! A reader beside a cursor over the same bytes, where the kernel keeps the pages: small reads are given out of a copy of more,
-//! and give what a reader without it would.
+//! A reader compared with a cursor over the same bytes, where the kernel caches the pages. Small
+//! reads come from a larger copy and must return the same bytes.
 
 use std::io::{self, BufRead, Cursor, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
@@ -14,11 +14,11 @@ fn opened(temp: &TempFile, coherence: Coherence) -> File {
     ReadPath::builder().coherence(coherence).build().unwrap().open(&temp.path).unwrap()
 }
 
-/// What a program does with a reader.
+/// An operation of a reader.
 #[derive(Clone, Debug)]
 enum Step {
     Read(usize),
-    /// Takes what is lent, up to so many bytes.
+    /// Consumes up to this number of buffered bytes.
     Lent(usize),
     Seek(SeekFrom),
 }
@@ -51,7 +51,7 @@ proptest! {
                 Step::Read(bytes) => {
                     let (mut ours, mut theirs) = (vec![0; bytes], vec![0; bytes]);
                     let read = reader.read(&mut ours).unwrap();
-                    // Never fewer than there are.
+                    // Never fewer bytes than the cursor returns.
                     prop_assert_eq!(read, model.read(&mut theirs).unwrap());
                     prop_assert!(ours == theirs);
                 }
@@ -72,7 +72,7 @@ proptest! {
     }
 }
 
-/// What was asked of the file.
+/// Number of bytes requested from the file.
 fn asked(file: &File) -> u64 {
     file.stats().bytes
 }
@@ -82,7 +82,8 @@ fn no_more_is_copied_ahead_than_was_read_in_a_row() {
     let temp = TempFile::new(FILE_BYTES);
     let file = opened(&temp, Coherence::default());
     let mut reader = file.reader();
-    // A header and a name, as of an entry of a zip file: the page of the name, from there on.
+    // A header and a name, as in a zip file's entry: the read of the name copies the rest of its
+    // page.
     for place in [50_000u64, 120_000, 200_000] {
         let before = asked(&file);
         reader.seek(SeekFrom::Start(place)).unwrap();
@@ -92,7 +93,8 @@ fn no_more_is_copied_ahead_than_was_read_in_a_row() {
         let page_end = place.next_multiple_of(4096);
         assert_eq!(asked(&file) - before, page_end - place);
     }
-    // A stream by 4 KiB: 4, then copies of 4, 8, 16, 32, 64 KiB, and of 128 KiB from there on. Each byte once.
+    // A stream by 4 KiB: a read of 4 KiB, then copies of 4, 8, 16, 32, 64 KiB, and of 128 KiB from
+    // then on. Each byte is requested once.
     let before = asked(&file);
     reader.seek(SeekFrom::Start(0)).unwrap();
     let mut all = Vec::new();
@@ -112,7 +114,7 @@ fn no_more_is_copied_ahead_than_was_read_in_a_row() {
     assert!(all == std::fs::read(&temp.path).unwrap());
     let kib = [4u64, 8, 16, 32, 64, 128, 256].map(|kib| kib << 10);
     assert_eq!(seen, [&kib[..], &[FILE_BYTES as u64]].concat());
-    // Straight into the caller's memory: a large read, and what goes on after it.
+    // Large reads go straight into the caller's memory, also in a run.
     reader.seek(SeekFrom::Start(0)).unwrap();
     let before = asked(&file);
     for _ in 0..4 {
@@ -121,7 +123,8 @@ fn no_more_is_copied_ahead_than_was_read_in_a_row() {
     assert_eq!(asked(&file) - before, 128 << 10);
 }
 
-/// A copy may be of before a write; a seek, and whoever looks at each read, sees what is there.
+/// A copy may be older than a write. A seek, or a coherence option with checks, shows the new
+/// bytes.
 #[test]
 fn what_was_written_is_seen_after_a_seek_and_at_once_by_who_looks_for_changes() {
     let temp = TempFile::new(FILE_BYTES);
@@ -146,7 +149,7 @@ fn what_was_written_is_seen_after_a_seek_and_at_once_by_who_looks_for_changes() 
     }
 }
 
-/// The standard library brings a buffer of 8 KiB.
+/// `io::copy` of the standard library, with its buffer of 8 KiB.
 #[test]
 fn a_copy_to_a_writer_has_all_of_it() {
     struct Kept(Vec<u8>);

@@ -1,5 +1,5 @@
-//! A `File` asks the storage for just what the machine alone would ask for: hits
-//! that go past the machine don't change what its law decides.
+//! A `File` makes the same storage requests as the machine alone: hits that bypass the machine do
+//! not change the policy's decisions.
 
 use std::collections::VecDeque;
 
@@ -15,7 +15,7 @@ use readpath_core::unit::Time;
 const FILE_BYTES: usize = 9 << 20;
 const MEMORY_BYTES: u64 = 32 << 20;
 
-/// A device that answers at the next look.
+/// A device that completes requests at the next poll.
 #[derive(Default)]
 struct AtOnce(VecDeque<DeviceRequest>);
 
@@ -32,7 +32,7 @@ impl IoBackend for AtOnce {
 
 impl Driver for AtOnce {}
 
-/// Requests and bytes after each read, by the machine alone.
+/// Number of requests and bytes after each read, by the machine alone.
 fn alone(temp: &TempFile, policy: &str, reads: &[(u64, u64)]) -> Vec<(u64, u64)> {
     let target = Target::open(&temp.path, OpenOptions::default()).unwrap();
     let config = Config {
@@ -65,7 +65,7 @@ fn through_file(temp: &TempFile, policy: &str, reads: &[(u64, u64)]) -> Vec<(u64
     counts.collect()
 }
 
-/// Streams, strides, streams beside each other, and places at random.
+/// Streams, strides, concurrent streams and random offsets.
 fn reads() -> Vec<(u64, u64)> {
     let mut reads: Vec<(u64, u64)> = (0..200).map(|at| (at * 3000, 3000)).collect();
     reads.extend((0..40).map(|at| (2_000_000 + at * 20_000, 9000)));
@@ -88,7 +88,7 @@ fn reads() -> Vec<(u64, u64)> {
 #[test]
 fn the_same_reads_make_the_same_requests() {
     let temp = TempFile::new(FILE_BYTES);
-    // Large reads take what the kernel holds from there.
+    // Large reads would read resident pages from the kernel page cache.
     readpath_peers::cold::drop_pages(&temp.path).unwrap();
     let reads = reads();
     for policy in ["none", "ondemand", "ondemand,read_ahead_kb=2048", "window-fixed", "window"] {

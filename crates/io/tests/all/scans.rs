@@ -1,4 +1,5 @@
-//! A hot set beside a scan, through `File`: readers' uses are two bits a page, and the hot set stays all the same.
+//! A hot set during a scan, through `File`: reads are recorded as two access bits per page, and the
+//! hot set stays cached.
 
 use crate::support::TempFile;
 use readpath::ReadPath;
@@ -11,10 +12,10 @@ const FILE_PAGES: u64 = 24_576;
 const WARM_UP: u64 = 5_000;
 const COUNTED: u64 = 15_000;
 
-/// The part of the hot set's bytes that were cached, while as many bytes are scanned in such steps as are
-/// read of the hot set; without a scan where the step is 0.
+/// Fraction of the hot set's bytes that were cached, while as many bytes are scanned in reads of
+/// `step` bytes as are read of the hot set. Step 0 means no scan.
 fn hot_hits(eviction: &str, temp: &TempFile, step: u64) -> f64 {
-    // A readahead policy that measures nothing: the counts are the same on any disk.
+    // A readahead policy without measurements: the counts are the same on any disk.
     let builder = ReadPath::builder().memory(MEMORY_PAGES * PAGE).readahead("ondemand");
     let builder = builder.eviction(eviction);
     let path = builder.build().unwrap();

@@ -1,22 +1,22 @@
-//! Another process, made by `fork`: for what only another process can do.
+//! Forked child processes, for actions that need another process.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
-/// A child that hangs is told after so long; none here takes more than a part of it.
+/// Timeout after which a child counts as hanging. Children need only a part of it.
 const STUCK: Duration = Duration::from_secs(25);
 
-/// What a child does, and whether it went as it should.
+/// Action of a child; returns true on success.
 pub type InChild<'a> = dyn Fn() -> bool + 'a;
 
-/// A child that was forked; killed when the test ends before it.
+/// A forked child, killed if the test ends first.
 pub struct Child(libc::pid_t);
 
 impl Child {
-    /// Forks; the child does `act` and ends at once, without destructors of the test's.
+    /// Forks a child that runs `act` and exits without the test's destructors.
     pub fn forked(act: &InChild) -> Child {
-        // SAFETY: the child calls what is tested, and then `_exit`.
+        // SAFETY: the child runs the tested code and then `_exit`.
         match unsafe { libc::fork() } {
             0 => {
                 let code = match catch_unwind(AssertUnwindSafe(act)) {
@@ -34,12 +34,13 @@ impl Child {
         }
     }
 
-    /// Waits for its end; gives its code, or minus the signal that ended it.
+    /// Waits for its end; returns its exit code, or the negative number of the signal that ended
+    /// it.
     pub fn code(mut self) -> i32 {
         let begun = Instant::now();
         loop {
             let mut status = 0;
-            // SAFETY: a child of ours, not waited for before.
+            // SAFETY: our child, not waited for before.
             let ended = unsafe { libc::waitpid(self.0, &raw mut status, libc::WNOHANG) };
             if ended == self.0 {
                 self.0 = 0;
@@ -57,7 +58,7 @@ impl Child {
 impl Drop for Child {
     fn drop(&mut self) {
         if self.0 > 0 {
-            // SAFETY: a child of ours, not waited for before.
+            // SAFETY: our child, not waited for before.
             unsafe {
                 libc::kill(self.0, libc::SIGKILL);
                 libc::waitpid(self.0, std::ptr::null_mut(), 0);

@@ -1,4 +1,4 @@
-//! A storage with memory of its own: requests over its frames go in, completions come out.
+//! A storage with memory of its own: accepts requests over its frames and returns completions.
 
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
@@ -13,10 +13,10 @@ use readpath_core::unit::{PAGE_BYTES, SECTOR_BYTES, Time};
 const PAGE: usize = PAGE_BYTES as usize;
 
 pub struct Device<S: Storage = FileStorage> {
-    // Dropped first: then nobody touches the memory any more.
+    // Dropped first, so that no request accesses the memory any more.
     storage: S,
     _memory: RawMemory,
-    /// Where the memory starts. It is looked at frame by frame, never as a whole.
+    /// Start of the memory, which is read frame by frame, never as a whole.
     base: *mut u8,
     clock: Clock,
     in_flight: u32,
@@ -24,7 +24,7 @@ pub struct Device<S: Storage = FileStorage> {
 }
 
 impl<S: Storage> Device<S> {
-    /// Over a storage whose completions are stamped by `clock`.
+    /// Builds a device over a storage whose completions are stamped by `clock`.
     pub fn over(storage: S, frames: u32, clock: Clock) -> Device<S> {
         let mut memory = RawMemory::new(frames as usize * PAGE).unwrap();
         let base = memory.as_mut_ptr();
@@ -48,18 +48,18 @@ impl<S: Storage> Device<S> {
         self.clock.now()
     }
 
-    /// How many requests were submitted and not yet polled.
+    /// Number of requests submitted and not yet polled.
     pub fn in_flight(&self) -> u32 {
         self.in_flight
     }
 
-    /// A frame that no request in flight fills.
+    /// Content of a frame that no read in flight fills.
     pub fn frame(&self, frame: u32) -> &[u8] {
-        // SAFETY: a page of the memory, all of which is initialised.
+        // SAFETY: a page of the memory, which is initialised.
         unsafe { std::slice::from_raw_parts(self.base.add(frame as usize * PAGE), PAGE) }
     }
 
-    /// A frame that is in no request in flight.
+    /// Content of a frame that is in no request in flight.
     pub fn frame_mut(&mut self, frame: u32) -> &mut [u8] {
         // SAFETY: as above.
         unsafe { std::slice::from_raw_parts_mut(self.base.add(frame as usize * PAGE), PAGE) }
@@ -69,7 +69,7 @@ impl<S: Storage> Device<S> {
         self.submit_pieces(request, frames.iter().map(|&frame| (frame as usize * PAGE, PAGE)));
     }
 
-    /// A request over pieces of the memory: first byte, and how many.
+    /// Submits a request over pieces of the memory (first byte, length).
     pub fn submit_pieces(
         &mut self,
         request: DeviceRequest,
@@ -87,8 +87,8 @@ impl<S: Storage> Device<S> {
         }
         let bytes: usize = segments.iter().map(|segment| segment.iov_len).sum();
         assert_eq!(bytes as u64, u64::from(request.sectors) * SECTOR_BYTES);
-        // SAFETY: memory of this value, which outlives the storage; the tests look at no frame
-        // that is being filled.
+        // SAFETY: memory of this value, which outlives the storage; the tests read no frame in
+        // flight.
         unsafe { self.storage.submit(request, &segments) };
         self.in_flight += 1;
     }
@@ -97,8 +97,8 @@ impl<S: Storage> Device<S> {
         self.storage.cancel(id);
     }
 
-    /// Hands over what was submitted, and sleeps until something is completed or `deadline` has
-    /// come; not at all where something is there to be polled.
+    /// Submits requests, and sleeps until a completion or `deadline`. Returns at once if a
+    /// completion can be polled.
     pub fn wait(&mut self, deadline: Option<Time>) -> Result<(), BackendError> {
         self.exchange(match deadline {
             _ if !self.completed.is_empty() => Sleep::Never,
@@ -107,7 +107,7 @@ impl<S: Storage> Device<S> {
         })
     }
 
-    /// The same without sleeping.
+    /// Like `wait`, without sleeping.
     pub fn flush(&mut self) -> Result<(), BackendError> {
         self.exchange(Sleep::Never)
     }

@@ -1,4 +1,4 @@
-//! Files with known bytes, and a reader of whole pages, for the tests.
+//! Files with known content, and readers of whole pages, for the tests.
 
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
@@ -21,14 +21,14 @@ use device::Device;
 pub const BACKENDS: [BackendKind; 3] = [BackendKind::Aio, BackendKind::Ring, BackendKind::Threads];
 pub const DIRECTS: [Direct; 2] = [Direct::Preferred, Direct::Never];
 
-/// A file that is removed when the test ends, however it ends.
+/// A file that is deleted on drop.
 pub struct TempFile {
     pub path: PathBuf,
 }
 
 impl TempFile {
-    /// A file of `bytes` bytes below the build directory (a real file system),
-    /// filled from a generator, so that no two of its pages are alike.
+    /// Creates a file of `bytes` bytes in the build directory (a real file system). Its content is
+    /// generated, so no two pages are equal.
     pub fn new(bytes: usize) -> TempFile {
         TempFile::in_directory(Path::new(env!("CARGO_TARGET_TMPDIR")), bytes)
     }
@@ -39,8 +39,8 @@ impl TempFile {
         file
     }
 
-    /// A file of these bytes, so many times: where it must be large, and no page be its own, since a build for tests makes
-    /// a GiB of [`content`] in seconds.
+    /// Creates a large file by repeating `content`, for tests that need no unique pages. A test
+    /// build generates a GiB of [`content`] only in seconds.
     pub fn of(content: &[u8], times: usize) -> TempFile {
         let file = TempFile::named_in(Path::new(env!("CARGO_TARGET_TMPDIR")));
         let mut written = std::fs::File::create(&file.path).unwrap();
@@ -62,7 +62,7 @@ impl Drop for TempFile {
     }
 }
 
-/// Bytes of Marsaglia's xorshift64, an eight-byte word a step.
+/// Bytes of Marsaglia's xorshift64, one eight-byte word per step.
 pub fn content(bytes: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15u64;
     let mut content = Vec::with_capacity(bytes + 8);
@@ -76,7 +76,7 @@ pub fn content(bytes: usize) -> Vec<u8> {
     content
 }
 
-/// The same bytes, through the standard library.
+/// Reads the same range by the standard library.
 pub fn pread(path: &Path, offset: u64, bytes: u64) -> Vec<u8> {
     let file = std::fs::File::open(path).unwrap();
     let mut buffer = vec![0; bytes as usize];
@@ -95,7 +95,7 @@ pub fn open(path: &Path, direct: Direct) -> Target {
     Target::open(path, OpenOptions { direct, is_writable: false }).unwrap()
 }
 
-/// Whether the file can be read past the kernel's cache; says so if not.
+/// True if the file can be read with direct I/O; prints a skip message otherwise.
 pub fn takes_direct(path: &Path) -> bool {
     let mode = open(path, Direct::Preferred).mode();
     if mode != Mode::Direct {
@@ -109,7 +109,7 @@ pub fn device(target: Target, backend: BackendKind, frames: u32) -> Device {
     Device::over(FileStorage::one(target, backend, clock).unwrap(), frames, clock)
 }
 
-/// A request for whole pages.
+/// A read request for whole pages.
 pub fn read_pages(id: u32, pages: PageRange) -> DeviceRequest {
     DeviceRequest {
         id: RequestId(id),
@@ -119,7 +119,7 @@ pub fn read_pages(id: u32, pages: PageRange) -> DeviceRequest {
     }
 }
 
-/// Sleeps until there is a completion.
+/// Sleeps until a request completes.
 pub fn completion(device: &mut Device) -> Completion {
     loop {
         if let Some(completion) = device.poll() {
@@ -130,11 +130,11 @@ pub fn completion(device: &mut Device) -> Completion {
     }
 }
 
-/// Reads `bytes` bytes at `offset` by whole pages through frames that lie in
-/// memory in an order of their own, and cuts out what was asked.
+/// Reads `bytes` bytes at `offset` by whole pages, through frames in permuted order, and cuts out
+/// the requested range.
 pub fn read_bytes(device: &mut Device, offset: u64, bytes: u64) -> Vec<u8> {
     let pages = PageRange::covering(offset, bytes);
-    // Backwards in pairs: 1 0, 3 2, …: neither contiguous nor all apart.
+    // Reversed in pairs (1 0, 3 2, …): neither contiguous nor completely scattered.
     let frames: Vec<u32> =
         (0..pages.count() as u32).map(|index| index ^ (index & 2) >> 1).collect();
     device.submit(read_pages(0, pages), &frames);
@@ -151,7 +151,8 @@ pub fn read_bytes(device: &mut Device, offset: u64, bytes: u64) -> Vec<u8> {
     got[skip..end].to_vec()
 }
 
-/// Whether the system has swap in use (a line each, below a header); says so if not.
+/// True if the system has active swap (a line each, below a header); prints a skip message
+/// otherwise.
 pub fn has_swap() -> bool {
     let swaps = std::fs::read_to_string("/proc/swaps").unwrap_or_default();
     let is_any = swaps.lines().count() > 1;
@@ -161,7 +162,7 @@ pub fn has_swap() -> bool {
     is_any
 }
 
-/// Whether faults can be served here at all; says so if not.
+/// True if userfaultfd is available here; prints a skip message otherwise.
 pub fn can_serve() -> bool {
     match Uffd::open() {
         Ok(_) => true,
@@ -191,30 +192,30 @@ pub fn resident_bytes(address: usize) -> Option<u64> {
     None
 }
 
-/// Whether `work` is true in a child made by `fork`, where the threads of this process are not.
+/// Runs `work` in a forked child, which has no other threads. Returns its result.
 pub fn in_child(work: impl FnOnce() -> bool) -> bool {
     status_of_child(work) == 0
 }
 
-/// As [`in_child`], the child's status as waitpid(2) gives it.
+/// Like [`in_child`], with the child's status as from waitpid(2).
 pub fn status_of_child(work: impl FnOnce() -> bool) -> libc::c_int {
-    // SAFETY: the child does its work and ends at once; memory can be allocated
-    // there, since the C library takes its locks over a fork.
+    // SAFETY: the child runs `work` and exits at once. It may allocate memory, since the C library
+    // holds its locks over a fork.
     let process = unsafe { libc::fork() };
     assert!(process >= 0, "fork: {}", std::io::Error::last_os_error());
     if process == 0 {
-        // SAFETY: as above. One that hangs is killed, and has failed.
+        // SAFETY: as above. A hanging child is killed and counts as failed.
         unsafe { libc::alarm(60) };
         let is_true = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
         if let Err(panic) = &is_true {
-            // The test's output is captured in memory that ends with the child.
+            // The test's captured output lies in memory that ends with the child.
             let told = panic.downcast_ref::<String>().map_or("a panic", |told| told);
             let told = panic.downcast_ref::<&str>().map_or(told, |told| told);
             let line = format!("child: {told}\n");
-            // SAFETY: the bytes of a line that is alive; 2 is the process's standard error.
+            // SAFETY: the bytes of a live string; 2 is standard error.
             unsafe { libc::write(2, line.as_ptr().cast(), line.len()) };
         }
-        // SAFETY: ends the child, with nothing of the parent's run again.
+        // SAFETY: ends the child without running the parent's code.
         unsafe { libc::_exit(if matches!(is_true, Ok(true)) { 0 } else { 1 }) }
     }
     let mut status = 0;
@@ -223,12 +224,12 @@ pub fn status_of_child(work: impl FnOnce() -> bool) -> libc::c_int {
     status
 }
 
-/// As [`status_of_child`], with what the child wrote to its standard error.
+/// Like [`status_of_child`], with the child's standard error.
 pub fn told_by_child(work: impl FnOnce() -> bool) -> (libc::c_int, String) {
     use std::io::Read;
     let (mut told, teller) = std::io::pipe().unwrap();
     let status = status_of_child(|| {
-        // SAFETY: two open descriptors of the child's own.
+        // SAFETY: two open descriptors of the child.
         assert_eq!(unsafe { libc::dup2(std::os::fd::AsRawFd::as_raw_fd(&teller), 2) }, 2);
         work()
     });
@@ -238,7 +239,7 @@ pub fn told_by_child(work: impl FnOnce() -> bool) -> (libc::c_int, String) {
     (status, text)
 }
 
-/// The next number of the sequence of this state.
+/// Next number of a splitmix64 sequence.
 pub fn splitmix(state: &mut u64) -> u64 {
     readpath_core::splitmix::next(state)
 }

@@ -1,4 +1,4 @@
-//! A folder, over FUSE, with files of which a part is never answered until the test says so.
+//! A FUSE folder with files of which parts are not answered until the test allows it.
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
@@ -13,15 +13,15 @@ use fuser::{
 
 /// Length of each file in bytes.
 pub const BYTES: u64 = 16 << 20;
-/// Number of the files, which are named `0`, `1` and so on.
+/// Number of files, named `0`, `1` and so on.
 pub const FILES: u64 = 400;
 
-/// Byte `at` of each file.
+/// Byte of each file at offset `at`.
 pub fn byte(at: u64) -> u8 {
     (at / 4096 % 251) as u8
 }
 
-/// The mounted folder; dropped, everything is answered and the mount goes.
+/// The mounted folder. Drop answers all requests and unmounts it.
 pub struct Stuck {
     pub folder: PathBuf,
     held: Arc<Mutex<Held>>,
@@ -31,14 +31,14 @@ pub struct Stuck {
 /// Ranges that are not answered, and the requests that wait for them.
 #[derive(Default)]
 struct Held {
-    /// By the number of the file, from which byte on.
+    /// Number of the file, and first byte of its stuck range.
     stuck: Vec<(u64, u64)>,
     replies: Vec<(ReplyData, Vec<u8>)>,
 }
 
 impl Stuck {
-    /// A mount below the build directory; `None`, with the reason on standard error, where there
-    /// is no FUSE.
+    /// Mounts the folder in the build directory; `None`, with the reason on standard error, without
+    /// FUSE.
     pub fn mount(name: &str) -> Option<Stuck> {
         let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"))
             .join(format!("readpath-stuck-{name}-{}", std::process::id()));
@@ -57,25 +57,25 @@ impl Stuck {
         }
     }
 
-    /// Where a file is.
+    /// Path of a file.
     pub fn name(&self, file: u64) -> PathBuf {
         self.folder.join(file.to_string())
     }
 
-    /// From now on reads of the file at or after byte `from` are not answered. It is to be open by
-    /// then: where the file system can't be asked, direct I/O is tried with a read.
+    /// Leaves reads of the file at or after byte `from` unanswered. The file must be open already:
+    /// the open may try direct I/O with a read.
     pub fn stick(&self, file: u64, from: u64) {
         self.held.lock().unwrap().stuck.push((file, from));
     }
 
-    /// Answers everything, and nothing is stuck any more.
+    /// Answers all requests and removes all stuck ranges.
     pub fn release(&self) {
         let mut held = self.held.lock().unwrap();
         held.stuck.clear();
         held.replies.drain(..).for_each(|(reply, data)| reply.data(&data));
     }
 
-    /// Number of requests that wait.
+    /// Number of waiting requests.
     pub fn waiting(&self) -> usize {
         self.held.lock().unwrap().replies.len()
     }
@@ -97,9 +97,9 @@ struct Files {
     made_at: SystemTime,
 }
 
-/// The kernel keeps attributes for as long.
+/// Time for which the kernel caches attributes.
 const KEPT: Duration = Duration::from_secs(3_600);
-/// The inode of file 0; the folder has 1.
+/// Inode of file 0; the folder has inode 1.
 const FIRST_INODE: u64 = 2;
 
 impl Files {
@@ -127,7 +127,7 @@ impl Files {
 
 impl Filesystem for Files {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
-        // Else the kernel itself has requests wait behind twelve that are stuck.
+        // Otherwise the kernel itself queues requests behind twelve stuck ones.
         config.set_max_background(4_096).map_err(|_| std::io::Error::other("max_background"))?;
         Ok(())
     }

@@ -1,11 +1,11 @@
-//! The system calls that a piece of a program makes, counted by the kernel.
+//! System calls made by a piece of code, counted with ptrace.
 
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
-/// Runs `act` in a child, and gives the numbers of the system calls that it made between one
-/// `getppid` and the next, for each such pair; none, and why, where children can't be watched.
+/// Runs `act` in a child and returns the numbers of its system calls between each pair of `getppid`
+/// calls. `None`, with a skip message, if children cannot be traced.
 pub fn calls_between_marks(act: impl Fn()) -> Option<Vec<Vec<i64>>> {
-    // SAFETY: the child calls what is tested, and ends; ptrace is given memory of ours.
+    // SAFETY: the child runs the tested code and exits; ptrace gets our own memory.
     unsafe {
         let child = libc::fork();
         if child == 0 {
@@ -56,8 +56,8 @@ pub fn calls_between_marks(act: impl Fn()) -> Option<Vec<Vec<i64>>> {
     }
 }
 
-/// Between two of these, system calls are counted.
+/// Marks the start or end of a counted section.
 pub fn mark() {
-    // SAFETY: has no effect.
+    // SAFETY: the call has no effect.
     unsafe { libc::syscall(libc::SYS_getppid) };
 }

@@ -1,5 +1,5 @@
-//! Decisions on reads of a modelled device: its costs and its time are given, and so is the kernel's
-//! cache. On a real disk they depend on how fast it happens to be.
+//! Decisions on reads of a modelled device with given costs, time and kernel page cache. On a real
+//! disk they would depend on its speed.
 
 use std::collections::BTreeSet;
 
@@ -9,13 +9,13 @@ const PAGE: u64 = PAGE_BYTES;
 const FILE_BYTES: u64 = 64 << 20;
 const MS: u64 = 1_000_000;
 
-/// A disk of 1 ms and 200 MiB/s a request, and a kernel that reads 128 KiB ahead.
+/// A disk of 1 ms and 200 MiB/s per request, and a kernel window of 128 KiB.
 struct Model {
     steered: Steered,
     policy: Mutex<HandlePolicy>,
     now: u64,
     cached: BTreeSet<u64>,
-    /// Pages that came in, in any way.
+    /// Number of pages brought in, by any means.
     brought: u64,
     last_end: Option<u64>,
     alone_from: Option<u64>,
@@ -48,8 +48,8 @@ impl Model {
         self.brought += pages.pages().filter(|page| self.cached.insert(*page)).count() as u64;
     }
 
-    /// A read by the order of events of [`Handle::read_kept`](crate::engine::Handle::read_kept):
-    /// it is looked at, shown to the law where it is not held, and waited for.
+    /// A read with the steps of [`Handle::read_kept`](crate::engine::Handle::read_kept): checked,
+    /// shown to the policy if absent, and awaited.
     fn read(&mut self, offset: u64, bytes: u64) {
         let request = PageRange::covering(offset, bytes);
         let absent: Vec<u64> = request.pages().filter(|page| !self.cached.contains(page)).collect();
@@ -94,7 +94,7 @@ impl Model {
     }
 }
 
-/// Blocks of 16 KiB at every 256 KiB: the kernel reads nothing ahead of such a stream.
+/// Blocks of 16 KiB every 256 KiB: the kernel reads nothing ahead of such a stream.
 #[test]
 fn next_block_of_a_stride_is_advised_and_the_gap_is_not() {
     let mut model = Model::new();
@@ -120,9 +120,9 @@ fn pages_below_a_descending_stream_are_advised() {
     assert_eq!(window.shape, "backward");
 }
 
-/// Pieces of 4 to 48 KiB at random places, each behind a header: after half of them the law has
-/// learned that nothing comes behind a piece. The kernel alone would read four times as much ahead
-/// of each.
+/// Pieces of 4 to 48 KiB at random offsets, each after a header. After half of them the policy has
+/// learned that no data follows a piece. The kernel alone would read four times as much ahead of
+/// each.
 #[test]
 fn pieces_behind_headers_bring_in_little_of_their_surroundings() {
     const PIECES: u64 = 120;
@@ -147,7 +147,7 @@ fn pieces_behind_headers_bring_in_little_of_their_surroundings() {
     assert!(brought <= asked * 3 / 2, "{brought} pages of {asked}");
 }
 
-/// A stream that goes upwards is the kernel's as far as its window goes.
+/// An ascending stream is left to the kernel as far as its window goes.
 #[test]
 fn ascending_stream_is_advised_of_nothing_within_the_kernels_window() {
     let mut model = Model::new();

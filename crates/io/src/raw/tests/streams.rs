@@ -1,9 +1,9 @@
-//! Chunks out of the ring, against the bytes of the file.
+//! Raw readers compared with the bytes of the file.
 
 use super::*;
 use crate::raw::RawReader;
 
-/// What a reader lends, put together; and what ended it.
+/// Reads a reader to its end and returns all bytes, and the fault that ended it, if any.
 fn all(reader: &mut RawReader<'_>) -> (Vec<u8>, Option<RawFault>) {
     let mut bytes = Vec::new();
     let mut next = None;
@@ -23,8 +23,8 @@ fn all(reader: &mut RawReader<'_>) -> (Vec<u8>, Option<RawFault>) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..Default::default() })]
 
-    /// However the kernel stops and in whatever order it answers, a reader lends the bytes of
-    /// its range in their order, to the end of the file, up to the first that is bad.
+    /// With early stops and out-of-order answers, a reader returns the bytes of its range in order,
+    /// up to the end of the file or the first bad byte.
     #[test]
     fn a_reader_lends_the_bytes_of_the_file(
         length in 0usize..90_000,
@@ -59,7 +59,7 @@ proptest! {
             };
             let expected = (offset + lent.len() as u64, lent.len() as u64, DeviceError::Medium);
             prop_assert_eq!((told, bytes_done, error), expected);
-            // The bad byte is in the chunk that was to come, and no earlier.
+            // The bad byte lies in the chunk after the returned bytes.
             let first = offset - offset % block_bytes;
             let chunk = first + (told - first) / chunk_bytes * chunk_bytes;
             prop_assert!((chunk..chunk + chunk_bytes).contains(&bad_byte.unwrap()));
@@ -72,8 +72,8 @@ proptest! {
     }
 }
 
-/// Four chunks are asked for at once, and one more for each that is given back: ten in all,
-/// none before its turn.
+/// A reader starts four chunks, and one more for each returned buffer: ten in all, none before its
+/// turn.
 #[test]
 fn a_buffer_that_is_given_back_is_submitted_again() {
     let scratch = Scratch::holding(&content(10 * 4096, 1));
@@ -86,7 +86,7 @@ fn a_buffer_that_is_given_back_is_submitted_again() {
     assert_eq!(submitted, [4, 5, 6, 7, 8, 9, 10, 10, 10, 10]);
 }
 
-/// Left before its end, with its chunks in flight, a reader takes no byte from who comes after it.
+/// A reader dropped with chunks in flight takes no byte from the next reader.
 #[test]
 fn a_reader_that_is_left_leaves_nothing_in_flight() {
     let data = content(40 * 4096, 1);
@@ -103,7 +103,7 @@ fn a_reader_that_is_left_leaves_nothing_in_flight() {
     assert!(memory == data);
 }
 
-/// The file is cut to 10,000 bytes while a reader is in it: that is where it ends.
+/// The file is truncated to 10,000 bytes while a reader is in it: the reader ends there.
 #[test]
 fn a_file_that_becomes_shorter_ends_where_it_ends() {
     let data = content(100_000, 1);
