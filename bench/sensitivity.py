@@ -22,12 +22,12 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 RESULTS = Path(__file__).parent / "results" / "sensitivity.json"
 CORE = Path("crates/core/src")
-FILES = ["observed.rs", "estimate.rs", "survival.rs", "readahead/evidence.rs", "readahead/credit.rs", "readahead/adaptive.rs",
+FILES = ["observed.rs", "estimate.rs", "length_distribution.rs", "readahead/evidence.rs", "readahead/credit.rs", "readahead/adaptive.rs",
          "scheduler/adaptive.rs", "swapin/adaptive.rs"]
 FOLDERS = ["estimate", "readahead/adaptive", "scheduler/adaptive", "swapin/adaptive"]
 # Units in which something is counted, bounds of numbers, and sizes of tables: they decide nothing.
 UNITS = {"CERTAIN", "INVERSE_MAX", "ALL", "PARTS", "AT_A_TIME", "STEPS", "EXACT", "SIZES", "REGIONS_MAX",
-         "LATENCY", "OCCUPIES", "PAGE", "IDLE", "WEIGHT", "TOOK_NS_MAX", "COUNT_MAX", "PAGE_PS_MIN"}
+         "LATENCY", "SERVICE_TIME", "PAGE", "IDLE", "WEIGHT", "TOOK_NS_MAX", "COUNT_MAX", "PAGE_PS_MIN"}
 DECLARED = re.compile(r"^(?:pub\(\w+\) )?const ([A-Z_]+): (\w+) = (.+);$", re.M)
 IMPORT = re.compile(r"^((?:pub(?:\(\w+\))? )?use [^;]*;)", re.M)
 FACTORS = {"half": 0.5, "twice": 2}
