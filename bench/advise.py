@@ -1,20 +1,23 @@
 #!/usr/bin/env python3
-"""Programs on a device of a millisecond a request, alone and helped from outside by `readpath watch --advise`.
+"""Programs on a device of a millisecond a request, with and without `readpath advise`.
 
-usage: bench/advise.py [--times N] [--mib N] [--memory SIZE] [--command PATH] [--only NAME] [--save]   (default 5, 256)
+usage: bench/advise.py [--times N] [--mib N] [--memory SIZE] [--command PATH] [--only NAME] [--save]
+       (default 5, 256)
 
-Needs root, and for the last two rows `db_bench` (Debian's rocksdb-tools). The device is the one of
-`bench/one_head.py constant`, behind a loop device with the kernel's default readahead of 128 KiB, with a file
-system of type ext4. The files are dropped from the kernel's cache before each run, and the order alternates. A program measures
-itself. With `--save` the rows go to bench/results/advise.json.
+Needs root, and for the last two rows `db_bench` (Debian's rocksdb-tools). The device is that
+`bench/one_head.py constant` uses. A loop device with the kernel's default readahead of 128 KiB and
+an ext4 file system lie above it. The files are dropped from the kernel's page cache before each
+run, and the order alternates. A program measures itself. `--save` writes the rows to
+bench/results/advise.json.
 
-- `mapped`: tensors of one file in an order drawn anew for each run, a byte of each page touched in a mapping;
-- `pread`: the same, each tensor read by one call; `pieces`: the same, each by calls of 64 KiB;
-- `readrandom`, `seekrandom`: of db_bench, for ten seconds, a database of a GiB.
+- `mapped`: tensors of one file in a new random order for each run; a byte of each page is touched
+  in a mapping;
+- `pread`: the same, each tensor by one call; `pieces`: the same, by calls of 64 KiB;
+- `readrandom`, `seekrandom`: db_bench for ten seconds on a database of a GiB.
 
-Of the first three it says also what no help from outside can beat here: `cached`, the program with all of its file in the
-page cache, and `foreseen`, the program while a process beside it that knows that the whole file is wanted brings it
-in by readahead(2), in order, from the moment on at which the program opens it, four calls of 1,280 KiB at once.
+The first three rows also have upper bounds. `cached`: the program with its whole file in the page
+cache. `foreseen`: another process reads the whole file in order by readahead(2), four calls of
+1,280 KiB at once, from the moment at which the program opens it.
 """
 
 import argparse
@@ -45,7 +48,7 @@ SIZES_KIB = [64, 512, 1024, 4096, 6144]
 
 
 def lay_out(path, mib):
-    """Writes a file of tensors; gives where each begins and how long it is."""
+    """Writes a file of tensors; returns the offset and length of each."""
     draw = random.Random(7)
     tensors, at = [], 4096
     while at < mib << 20:
@@ -80,7 +83,7 @@ def program(name, path, seed):
 
 
 def cold(path):
-    """Drops what the kernel has cached of a file of the device; what lies behind the device stays."""
+    """Drops a file of the device from the kernel's page cache, not the backing file."""
     if path.is_file():
         handle = os.open(path, os.O_RDONLY)
         os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
@@ -88,7 +91,7 @@ def cold(path):
 
 
 def has_open(process, path):
-    """Whether a process has a file open."""
+    """True if a process has the file open."""
     folder = Path(f"/proc/{process}/fd")
     try:
         return any(os.readlink(entry) == str(path) for entry in folder.iterdir())
@@ -129,7 +132,7 @@ class Bench:
         return [sys.executable, __file__, "--program", name, self.tensors, str(nth)]
 
     def limits(self, name, nth):
-        """The seconds of a program with its file foreseen, and then with it cached."""
+        """Seconds of a program with its file foreseen, and with it cached."""
         self.drop()
         handle, size = os.open(self.tensors, os.O_RDONLY), self.tensors.stat().st_size
         bring = ctypes.CDLL(None, use_errno=True).readahead
@@ -146,7 +149,7 @@ class Bench:
         return [*seconds, json.loads(ran.stdout)["seconds"]]
 
     def run(self, name, nth, is_helped):
-        """The seconds of a run of a program, or of an operation of it; what was said of the help."""
+        """Seconds of a run, or of an operation in it, and the report about the advice."""
         self.drop()
         before = []
         if is_helped:
@@ -204,7 +207,7 @@ def main():
 
 
 def floor(bench, times):
-    """What the device gives at best: the file in order by direct I/O, 8 MiB at a time."""
+    """Maximum rate of the device: the file in order by direct I/O, 8 MiB at a time."""
     seconds = []
     for _ in range(times):
         begun = time.monotonic()

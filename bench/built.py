@@ -1,4 +1,4 @@
-"""The command and the programs of the benchmarks (crates/peers/benches), built."""
+"""Builds the command and the benchmark programs of crates/peers/benches."""
 
 import json
 import pathlib
@@ -8,7 +8,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 
 def bench(name: str) -> str:
-    """The program of one, as `cargo bench` builds it."""
+    """Path of a benchmark program, built as `cargo bench` builds it."""
     command = ["cargo", "bench", "--quiet", "-p", "readpath-peers", "--bench", name, "--no-run",
                "--message-format=json"]
     told = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
@@ -18,7 +18,7 @@ def bench(name: str) -> str:
 
 
 def command() -> pathlib.Path:
-    """The command, as `cargo build --release` builds it."""
+    """Path of the command, built as `cargo build --release` builds it."""
     subprocess.run(["cargo", "build", "--release", "--quiet", "--bin", "readpath"], cwd=ROOT, check=True)
     told = subprocess.run(["cargo", "metadata", "--format-version", "1", "--no-deps"], cwd=ROOT, check=True,
                           stdout=subprocess.PIPE, text=True).stdout

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Cold reads through the library, nothing set, beside the kernel's, in the same run.
+"""Cold reads through the library with default options, and through the kernel, in the same run.
 
 usage: bench/cold.py FOLDER [RUNS]   (FOLDER on the storage to be measured; default 5 runs)
 
-Builds the release command, runs each job of bench/jobs RUNS times on one file,
-both paths each time, each first in turn and in a fresh process, and prints the median ratio ours / kernel of throughput
-and of processor time per byte. The raw rows go to bench/results/cold.json.
+Builds the release command and runs each job of bench/jobs RUNS times on one file. Both paths run
+each time, in alternating order, in fresh processes. Prints the median ratio ours / kernel of
+throughput and of processor time per byte. Writes the raw rows to bench/results/cold.json.
 """
 
 import json

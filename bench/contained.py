@@ -1,10 +1,14 @@
 #!/usr/bin/env python3
-"""What programs do every day, as in a container of Docker's default profile: bench/contained.py FOLDER [--states cold,cached] [--runs N]
+"""Access patterns with the limits of a container of Docker's default profile.
 
-Runs `readpath everyday` with io_uring and userfaultfd refused (seccomp), 64 KiB of memory that may be locked and 1,024 open files, a state at a
-time. As root, once as root and once as `nobody`, who can have no control group: there the state `short` is left out. A cell is the time of `pread`
-÷ ours. Prints how many run, what is below 0.9, and the geometric mean of each state; writes all cells to bench/results/contained.json,
-those that are measured anew in place of the older ones. About three minutes a state; `--quick` reads files of 4 MiB once and writes nothing.
+usage: bench/contained.py FOLDER [--states cold,cached] [--runs N] [--quick]
+
+Runs `readpath bench` with io_uring and userfaultfd denied (seccomp), 64 KiB of lockable memory and
+1,024 open files, one state at a time. Needs root; runs as root and as `nobody`. `nobody` can have
+no control group, so the state `short` is omitted there. A cell is the time of `pread` / ours.
+Prints the number of cells that run, the cells below 0.9, and the geometric mean of each state.
+Writes all cells to bench/results/contained.json; new cells replace older ones. About three minutes
+a state. `--quick` reads files of 4 MiB once and writes no results.
 """
 
 import argparse
@@ -28,7 +32,7 @@ BAR = 0.9
 
 
 def contained(user: int) -> None:
-    """What a container has less of, for the process that is about to run."""
+    """Applies the limits of a container to the process that is about to run."""
     resource.setrlimit(resource.RLIMIT_MEMLOCK, (64 << 10, 64 << 10))
     resource.setrlimit(resource.RLIMIT_NOFILE, (1024, 1024))
     if user != os.getuid():
@@ -49,7 +53,7 @@ def measured(command: pathlib.Path, folder: str, user: int, state: str, more: li
             "state": state,
             "row": result["row"],
             "runs": ours["broken_off"] is None,
-            # Many requests at once from one thread, as the kernel offers it, are refused too.
+            # The kernel's AIO for many requests of one thread is denied too.
             "of_pread": pread["seconds"] / ours["seconds"] if ours["seconds"] and pread["seconds"] else None,
             "ours_seconds": ours["seconds_by_run"],
             "pread_seconds": pread["seconds_by_run"],
@@ -66,7 +70,7 @@ def tell(cells: list[dict]) -> None:
                 continue
             below = sorted((cell["of_pread"], cell["row"]) for cell in group if cell["of_pread"] and cell["of_pread"] < BAR)
             running = sum(cell["runs"] for cell in group)
-            print(f"{user:6} {state:6} {running} of {len(group)} cells run, {len(ratios)} have a `pread` beside them: "
+            print(f"{user:6} {state:6} {running} of {len(group)} cells run, {len(ratios)} have a `pread` to compare: "
                   f"geometric mean {statistics.geometric_mean(ratios):.2f} of it, {len(below)} below {BAR}")
             for ratio, row in below:
                 print(f"         {ratio:.2f} {row}")
@@ -87,7 +91,7 @@ def main() -> None:
     about, cells = {}, was["cells"]
     with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
         os.chmod(folder, 0o755)
-        # Where the command lies, another user may have no way to.
+        # Another user may lack access to the folder of the command.
         copied = pathlib.Path(shutil.copy(command, folder))
         for name in arguments.users.split(","):
             user = 0 if name == "root" else NOBODY if os.getuid() == 0 else os.getuid()

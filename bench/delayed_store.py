@@ -1,11 +1,11 @@
-"""A local HTTP store that waits before each answer, as a far one does.
+"""A local HTTP store that waits before each answer, as a remote store does.
 
     python bench/delayed_store.py FILE DELAY_MS
 
-serves `/data`, the file's bytes, on a free port of the loopback address, which it prints as one
-line. Answers ranges (RFC 9110, one range a request); bytes go from the file to the socket within
-the kernel, so that the store costs little beside what is measured. It ends when its standard
-input does, so that it never outlives who started it.
+Serves `/data`, the bytes of the file, on a free port of the loopback address, and prints the port
+as one line. Answers ranges (RFC 9110, one range a request). Bytes go from the file to the socket
+within the kernel, so the store costs little processor time. It ends with its standard input, and
+thus never outlives its parent.
 """
 
 import contextlib
@@ -77,7 +77,7 @@ def main(path, delay_ms):
 
 @contextlib.contextmanager
 def running(path, delay_ms):
-    """Runs a store in a process of its own; gives its URL."""
+    """Runs a store in a process of its own; returns its URL."""
     command = [sys.executable, __file__, str(path), str(delay_ms)]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     with subprocess.Popen(command, **pipes) as process:

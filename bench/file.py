@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""A program's reads through a File beside pread, memcpy and fio, in the same run.
+"""Reads through a `File`, compared with pread, memcpy and fio in the same run.
 
-usage: bench/file.py FILE [ROUNDS]   (FILE of at least 1 GiB on the storage to be measured; default 5 rounds)
+usage: bench/file.py FILE [ROUNDS]   (FILE of at least 1 GiB on the storage to be measured;
+       default 5 rounds)
 
-Builds and runs the benchmark file_speed, prints each figure as a ratio to its
-peer, and writes the raw medians to bench/results/file.json.
+Builds and runs the benchmark file_speed, prints each figure as a ratio to its baseline, and writes
+the raw medians to bench/results/file.json.
 """
 
 import json
@@ -16,7 +17,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
-# Group, ours, peer, what is compared; a ratio of ours to the peer in time (or processor time).
+# Group, ours, baseline, quantity; a ratio of ours to the baseline in time (or processor time).
 RATIOS = [
     ("cached 4 KiB", "read_at", "memcpy", "cpu_ns"),
     ("cached 4 KiB", "read_at", "pread", "cpu_ns"),

@@ -1,14 +1,18 @@
 #!/usr/bin/env python3
-"""Bytes from the device for a skewed working set beside a scan, our laws beside the kernel's page cache.
+"""Bytes from the device for a skewed working set and a scan: eviction policies and the kernel.
 
-    bench/kept.py FOLDER [--laws adaptive,two-lists/none] [--reads 150000] [--one-file] [--save]
+    bench/kept.py FOLDER [--policies adaptive,two-lists/none] [--reads 150000] [--one-file] [--save]
 
-As root. In FOLDER two files of 1 GiB are made, or one of 2. `kept_reads` (crates/peers/benches/kept_reads.rs) reads pages of the
-first GiB, skewed as Zipf has it (0.9), and 64 KiB of the second after every 64th, 16th and 4th of these reads, in memory for a
-quarter of the first. A contender is `kernel`, or a reclaim law and perhaps a readahead law. Each runs alone in a memory
-control group of that size and 32 MiB more, which the kernel may use for pages as well and ours need for their tables. What is compared is how
-much came from the device, so that other load doesn't matter; for how long it took it does. `optimum` is what a cache of that size would have read that knows what
-is to come (`readpath cache`, Belady's). The file has the scan's bytes as well. --save writes bench/results/kept.json.
+Needs root. Creates two files of 1 GiB in FOLDER, or one of 2 GiB. `kept_reads`
+(crates/peers/benches/kept_reads.rs) reads pages of the first GiB with a Zipf skew of 0.9. After
+every 64th, 16th and 4th of these reads it reads 64 KiB of the second. Memory is a quarter of the
+first file. A contender is `kernel`, or an eviction policy with an optional readahead policy. Each
+runs alone in a memory control group of that size and 32 MiB more. The kernel may use these for
+pages, and the library needs them for its tables.
+
+The result is the number of bytes from the device, which other load does not change; it changes the
+times. `optimum` is the count of a cache of that size that knows the future (`readpath cachesim`,
+Belady's). The file also has the bytes of the scan. --save writes bench/results/kept.json.
 """
 
 import argparse
@@ -27,7 +31,7 @@ ROOT = pathlib.Path(__file__).resolve().parent
 
 
 class Group:
-    """A control group with so much memory."""
+    """A memory control group of a given size."""
 
     def __init__(self, mib):
         first = pathlib.Path("/sys/fs/cgroup/memory")
@@ -51,28 +55,28 @@ def forget(names):
 
 
 def optimum(program, cache, folder, reads, every):
-    """Bytes that the best of all caches would have read; `cache` is the command that tells."""
+    """Bytes that Belady's optimum would have read; `cache` is the command that reports them."""
     trace = f"{folder}/trace"
 
     def missed(asked):
         with open(trace, "wb") as pages:
             subprocess.run([program, "-", "-", "trace", "0", str(asked), str(every)], check=True, stdout=pages)
-        command = [cache, "cache", trace, "--format", "lirs", "--reclaim", "lru", "--sizes", f"{MEMORY_MIB}MiB", "--json"]
+        command = [cache, "cache", trace, "--format", "lirs", "--eviction", "lru", "--sizes", f"{MEMORY_MIB}MiB", "--json"]
         rows = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)["results"]
-        return next(row["misses"] for row in rows if row["reclaim"] == "optimum")
+        return next(row["misses"] for row in rows if row["eviction"] == "optimum")
 
     return (missed(2 * reads) - missed(reads)) * 4096
 
 
 def counted(program, names, law, reads, every):
-    """Bytes from the device, those that the scan asked for meanwhile, and milliseconds."""
+    """Bytes from the device, bytes that the scan requested meanwhile, and milliseconds."""
     forget(names)
     with Group(MEMORY_MIB + OWN_MIB) as group:
         def enter():
             (group / "cgroup.procs").write_text(str(os.getpid()))
         command = [program, names[0], names[-1], law, str(MEMORY_MIB), str(reads), str(every)]
         told = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, preexec_fn=enter).stdout
-        # What it leaves in the kernel's cache is charged to the group for as long as it is there.
+        # Pages that it leaves in the kernel's page cache are charged to the group while they are there.
         forget(names)
     return [int(word) for word in told.split()]
 
@@ -80,7 +84,7 @@ def counted(program, names, law, reads, every):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", help="where a file of 2 GiB is made, on the storage to be read")
-    parser.add_argument("--laws", default="adaptive,adaptive/none,two-lists/none")
+    parser.add_argument("--policies", "--laws", default="adaptive,adaptive/none,two-lists/none")
     parser.add_argument("--reads", type=int, default=150_000)
     parser.add_argument("--one-file", action="store_true", help="both in one file")
     parser.add_argument("--save", action="store_true", help="write bench/results/kept.json")
@@ -96,7 +100,7 @@ def main():
                 os.fsync(file.fileno())
         for every in EVERY:
             kernel = None
-            for law in ["kernel", *words.laws.split(",")]:
+            for law in ["kernel", *words.policies.split(",")]:
                 device, scanned, ms = counted(program, names, law, words.reads, every)
                 kernel = kernel or device
                 rows.append({"every": every, "law": law, "device_bytes": device, "scanned_bytes": scanned, "ms": ms})

@@ -3,11 +3,10 @@
 
 usage: bench/mapping.py [SLICES [ROUNDS]]   (default 300 and 5; about four minutes)
 
-`readpath serve` puts a device behind a file that takes about a millisecond for
-each request, eight at once; a loop device makes it a block device. Then
-`crates/peers/benches/mapping_speed.rs` touches random slices of 64 KiB page by page, with the
-kernel's own readahead for most devices (128 KiB) and with 8 MiB, as some virtual
-disks have. The rows go to bench/results/mapping.json.
+`readpath emulate` serves a device of about a millisecond a request, eight at once, as a file. A
+loop device makes it a block device. `crates/peers/benches/mapping_speed.rs` touches random slices
+of 64 KiB page by page. It runs with the kernel's default readahead (128 KiB), and with 8 MiB, as
+some virtual disks have. Writes the rows to bench/results/mapping.json.
 """
 
 import json
@@ -57,7 +56,7 @@ def measure(program: str, file: pathlib.Path, numbers: list[str]) -> list[dict]:
                             capture_output=True, text=True).stdout
     loop = pathlib.Path(output.strip())
     try:
-        # Written once, so that its backing file has no holes.
+        # The first write leaves no holes in its backing file.
         with open(loop, "r+b", buffering=0) as device:
             block = bytes(1 << 20)
             while device.write(block):

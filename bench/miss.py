@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Instructions of one read that is not cached, in user space, default settings.
+"""Instructions of one read that misses the cache, in user space, with default options.
 
     bench/miss.py FOLDER [--program PROGRAM] [--json]
 
-Counts with callgrind, by the difference of two runs of `miss_cost` (crates/peers/benches/miss_cost.rs) that
-differ in the number of reads: what starting up costs falls out. 4 KiB at random by one thread, one after the
-other; the same with 32 under way in a batch; 64 KiB in order; and 4 KiB at random by eight threads. What the
-kernel does is not counted. PROGRAM is `miss_cost` of another build, to be counted in place of this one's.
+Counts with callgrind. The result is the difference of two runs of `miss_cost`
+(crates/peers/benches/miss_cost.rs) with different numbers of reads, so the start is not counted.
+Rows: 4 KiB at random by one thread, one after the other; the same with 32 in flight in a batch;
+64 KiB in order; and 4 KiB at random by eight threads. The kernel is not counted. PROGRAM is
+`miss_cost` of another build.
 """
 
 import argparse
@@ -19,7 +20,7 @@ import tempfile
 
 import built
 
-# A stream of many reads: how far is read ahead in one depends on time.
+# A stream of many reads, since the readahead distance of a stream depends on time.
 WAYS = {"one": (2000, 5000), "batch": (2000, 5000), "stream": (100, 4000), "threads": (2000, 5000)}
 FILE_BYTES = 1 << 30
 

@@ -1,15 +1,14 @@
 #!/usr/bin/env python3
-"""Our schedulers and the kernel's over a served device, in real time. Needs root.
+"""Our schedulers and the kernel's over an emulated device, in real time. Needs root.
 
 usage: bench/one_head.py [one-head|mixed|constant]   (default one-head; about three minutes)
 
-`readpath serve` puts a modelled device behind a file: a disk with one head
-(7,200 rpm, 2010), or a device that takes about a millisecond for each request,
-eight at once. A loop device makes it a block device, and eight sequential
-readers start a second apart (mixed: four of them, beside four random ones),
-through our path under each of our schedulers and through the kernel's under
-each of its own. Prints MiB/s, the slowest reader of the first kind, and Jain's
-index over the readers' rates; the raw rows go to bench/results/.
+`readpath emulate` serves a modelled device as a file: a disk with one head (7,200 rpm, 2010), or a
+device of about a millisecond a request, eight at once. A loop device makes it a block device.
+Eight sequential readers start a second apart (mixed: four of them, and four random ones). They
+read through our path under each of our schedulers, and through the kernel's under each of its own.
+Prints MiB/s, the slowest reader of the first kind, and Jain's index over the rates of the readers.
+Writes the raw rows to bench/results/.
 """
 
 import json
@@ -56,7 +55,7 @@ def main() -> None:
 
 
 class Disk:
-    """A served device with a loop device on top; both gone at the end."""
+    """An emulated device with a loop device on top; both are removed at the end."""
 
     def __init__(self, device: str, is_rotational: str, mount: str, size: str = "4GiB") -> None:
         self.device, self.is_rotational, self.mount = device, is_rotational, mount
@@ -81,7 +80,7 @@ class Disk:
 
 
 def measure(disk: pathlib.Path, job: pathlib.Path) -> list[dict]:
-    # Not counted: it fills the served device's backing file.
+    # Not counted: this run fills the backing file of the emulated device.
     once(job, f"file:{disk}", ["--scheduler", "noop"])
     rows = []
     for scheduler in OURS:
@@ -89,7 +88,7 @@ def measure(disk: pathlib.Path, job: pathlib.Path) -> list[dict]:
                      **once(job, f"file:{disk}", ["--scheduler", scheduler])})
     queue = pathlib.Path(f"/sys/block/{disk.name}/queue")
     for scheduler, tunables in KERNELS:
-        # Through none first: a scheduler that is set anew has its defaults.
+        # Select none first: a scheduler that is selected again has its defaults.
         for name in ("none", scheduler):
             (queue / "scheduler").write_text(name)
         for name, value in tunables.items():

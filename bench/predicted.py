@@ -1,17 +1,19 @@
 #!/usr/bin/env python3
-"""What `readpath replay` predicts for a change, beside what then happens.
+"""Predictions of `readpath replay` for a change, compared with the measured effect.
 
 usage: bench/predicted.py [--times N] [--command PATH] [--only PART] [--save]   (default 3)
 
-Needs root. A program reads a file of 64 MiB behind `readpath serve`, and `readpath watch` records it. From the recording its time
-is predicted after a change of one of three kinds, on the device as `readpath profile` measures it, and then it runs so:
+Needs root. A program reads a file of 64 MiB behind `readpath emulate`, and `readpath record`
+records it. Its time after a change is predicted from the recording, on the device that `readpath
+devices measure` describes. Then the program runs with the change. There are three kinds:
 
 - device: from 1 ms a request and 200 MB/s to 4 ms and 100 MB/s;
-- law: the kernel is told to read nothing ahead, or the program reads by our library under a law (`readpath run`);
-- memory: a control group with less or more for the kernel's pages, or a cache of our own.
+- policy: kernel readahead is off, or the program reads by the library under a policy (`readpath
+  run`);
+- memory: a control group with less or more memory for the kernel's pages, or an own cache.
 
-Nothing of the file is in memory at first. Each is taken N times in turn; what is compared are medians. With `--save` the rows go to
-bench/results/predicted.json.
+The file is not in memory at first. Each measurement is taken N times, interleaved, and medians are
+compared. `--save` writes the rows to bench/results/predicted.json.
 """
 
 import argparse
@@ -49,7 +51,7 @@ def reads(offsets, size=PAGE, work_us=0):
     return [(offset, size, work_us) for offset in offsets]
 
 
-# What the threads of a program of a name read: each a list of offset, size, and microseconds of work before it.
+# Reads of the threads of each program: lists of offset, size, and microseconds of work before.
 PROGRAMS = {
     "random": [reads(places(1500, 1))],
     "random, work between": [reads(places(1000, 2), PAGE, 1000)],
@@ -62,8 +64,8 @@ PROGRAMS = {
     "hot and cold": [reads([offset for round in range(8) for offset in places(150, 5, 150) + places(150, 10 + round)])],
 }
 
-# The program: as little as there can be beside its reads. Its arguments are the file, the group that it enters, what it tells the
-# kernel of the file, and a file for each thread with its reads.
+# The program, with as little work besides its reads as possible. Arguments: the file, the group
+# that it enters, its advice to the kernel, and a file with the reads of each thread.
 PROGRAM = """
 import os, sys, time
 path, group, advice, *threads = sys.argv[1:]
@@ -98,9 +100,9 @@ JOBS = {
 
 
 class Group:
-    """A control group with so much memory for pages."""
+    """A control group with this much memory for pages."""
 
-    # What the interpreter and its buffers take in it beside the pages.
+    # Memory of the interpreter and its buffers, in addition to the pages.
     OWN_BYTES = 1 << 20
 
     def __init__(self, page_bytes):
@@ -131,7 +133,7 @@ class Served:
         self.folder.mkdir()
         backing = self.folder.parent / "data"
         words = [self.command, "serve", self.name, "--at", self.folder, "--backing", backing]
-        # A device takes its time whatever else the machine does.
+        # The device keeps its time under any other load of the machine.
         first = lambda: os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(2))
         self.server = subprocess.Popen(words, stdout=subprocess.DEVNULL, preexec_fn=first)
         while not (self.folder / "device").exists():
@@ -156,8 +158,8 @@ def job(name, storage, *options):
 
 MODEL = ["--scheduler", "noop"]
 KERNEL = ["--readahead", "ondemand"]
-# Kind, name; the program as it is recorded, its memory for pages; the options of the prediction; the device, the program and
-# its memory then. No memory: all of the machine's.
+# Kind, name; the recorded program, its memory for pages; the options of the prediction; the device,
+# the program and its memory after the change. No memory: all of the machine's.
 CASES = [
     *[("device", name, python(name), None, KERNEL, FAR, python(name), None)
       for name in ["random", "random, work between", "in order", "random, twice", "stride", "threads"]],
@@ -176,7 +178,7 @@ CASES = [
     ("memory", "hot and cold: 2 MiB", python("hot and cold"), None, [*KERNEL, "--memory", "2MiB"], NEAR,
      python("hot and cold"), 2 << 20),
     ("memory", "skewed: our cache of 4 MiB", job("skewed", "kernel"), None,
-     ["--readahead", "none", "--memory", "4MiB", "--reclaim", "adaptive"], NEAR,
+     ["--readahead", "none", "--memory", "4MiB", "--eviction", "adaptive"], NEAR,
      job("skewed", "file", "--readahead", "none", "--scheduler", "noop", "--memory", "4MiB"), None),
 ]
 
@@ -194,7 +196,7 @@ class Bench:
                 (folder / f"{name}.{nth}").write_text("".join("%d %d %d\n" % read for read in reads))
 
     def run(self, device_name, words_of, page_bytes, before=()):
-        """The seconds of a program, from its start to its end."""
+        """Seconds of a program, from its start to its end."""
         self.count += 1
         with contextlib.ExitStack() as stack:
             path = stack.enter_context(Served(self.command, device_name, self.folder / str(self.count)))
@@ -210,17 +212,17 @@ class Bench:
         return seconds
 
     def profile(self, device_name):
-        """The device as `readpath profile` measures it."""
+        """The device as `readpath devices measure` describes it."""
         if device_name not in self.measured:
             toml = self.folder / f"{len(self.measured)}.toml"
             self.run(device_name, lambda _, path, __: [self.command, "profile", path, "--toml", toml], None)
-            # Room for the program's own files as well.
+            # Space for the program's own files as well.
             toml.write_text(toml.read_text().replace(f"\nbytes = {FILE_BYTES}", f"\nbytes = {FILE_BYTES * 64}", 1))
             self.measured[device_name] = f"measured,toml={toml}"
         return self.measured[device_name]
 
     def predicted(self, device_name, recording, options):
-        """The seconds as recorded, and as predicted."""
+        """Seconds as recorded, and as predicted."""
         words = [self.command, "replay", recording, "--on", self.profile(device_name), *MODEL, *options, "--json"]
         ran = subprocess.run(words, capture_output=True, text=True)
         if ran.returncode:
@@ -250,7 +252,7 @@ def main():
     arguments = parser.parse_args()
     if os.geteuid() != 0:
         sys.exit(__doc__)
-    # So that what is measured is the programs, and not what else is on the machine.
+    # Real-time priority keeps other programs out of the measurement.
     os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
     rows = []
     print(f"{'change':8} {'program':32} {'recorded s':>10} {'predicted s':>12} {'then s':>7} {'error':>6}")

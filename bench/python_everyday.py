@@ -1,31 +1,39 @@
 #!/usr/bin/env python3
-"""What Python programs do with files every day: ours beside what it stands in for, in one run.
+"""Access patterns of Python programs: ours and its baselines in one run.
 
-usage: bench/python_everyday.py [--on FOLDER] [--mib N] [--times N] [--cell NAME]… [--smoke] [--out FILE]
+usage: bench/python_everyday.py [--on FOLDER] [--mib N] [--times N] [--cell NAME]… [--smoke]
+       [--out FILE]
 
-Each cell is one piece of work that ours and its peers do by turns, `--times` times (default 5), on a file of `--mib`
-MiB (default 256) in a folder of this machine: `cold`, when the kernel holds nothing of it, and `resident`, when it holds
-all. A row has the median seconds of each, the median of the ratio of ours to the best peer of the same pass, what that may be at
-most (1.05, and 1.1 where the kernel holds the file), and the ratio of the first pass, in which ours goes first and pays for what the
-process touches first. All
-must find the same bytes. Cells over HTTP have a local store that waits 20 ms before each answer, and no state.
-Tensors on a device of a millisecond are in `bench/python_tensors.py`.
+Each cell is one piece of work that ours and its baselines do alternately, `--times` times (default
+5), on a file of `--mib` MiB (default 256) in a folder of this machine: `cold`, with no page in the
+kernel's page cache, and `resident`, with all pages. A row has the median seconds of each, the
+median ratio of ours to the best baseline of the same pass, its limit (1.05, and 1.1 if cached), and
+the ratio of the first pass, in which ours runs first and pays for first touches. All must find the
+same bytes. Cells over HTTP use a local store that waits 20 ms before each answer, and have no
+state. Tensors on a device of a millisecond are in `bench/python_tensors.py`.
 
-- `stream`: all of the file, 64 KiB at a time. Peers: the built-in file without a buffer, fsspec's local one.
-- `random`: 4 KiB at places drawn at random. Peers: `os.pread`, `numpy.memmap`.
-- `rows`: embedding rows of 512 B, 20,000 of them, by `readinto_many`. Peers: `numpy.memmap` with random advice, `pread`.
-- `rows, readat_many`: the same as objects of their own.
-- `copied`: a mapping copied whole. Peer: `numpy.memmap`.
-- `mapped`: a mapping touched from end to end. Peer: `numpy.memmap`.
-- `copies`: slices of 1 MiB at random copied out of a mapping, by `bytes`. Peer: the same of a `numpy.memmap`.
-- `pieces`: the same slices, touched; by `pieces`, which is told them before. Peer: `numpy.memmap`.
-- `loader`: four processes that read samples of 100 KB at random. Peer: the same by `os.pread`.
-- `open`: open, 100 B, close, over many files. Peers: the built-in file, `os.open` and `os.pread`.
-- `columns`: two of ten columns of a Parquet file into pandas. Peers: fsspec's local file, pyarrow's own.
-- `weights`: all tensors of a file of safetensors, each byte touched. Peers: the package safetensors, one `readinto`.
-- `http stream`, `http columns`, `http row group`: over the store. Peer: fsspec's file. `http filter`: two columns of the
-  rows that a filter leaves, which lie in one row group. `http open_parquet_file`: by both. `http filter, by name`: pandas is
-  given the name, which opens the file twice of ours, and fetches all of it without us.
+- `stream`: all of the file, 64 KiB at a time. Baselines: the unbuffered built-in file, fsspec's
+  local one.
+- `random`: 4 KiB at random. Baselines: `os.pread`, `numpy.memmap`.
+- `rows`: 20,000 embedding rows of 512 B by `readinto_many`. Baselines: `numpy.memmap` with random
+  advice, `pread`.
+- `rows, readat_many`: the same as separate objects.
+- `copied`: a mapping copied whole. Baseline: `numpy.memmap`.
+- `mapped`: a mapping touched from end to end. Baseline: `numpy.memmap`.
+- `copies`: random slices of 1 MiB copied out of a mapping by `bytes`. Baseline: the same of a
+  `numpy.memmap`.
+- `pieces`: the same slices, touched; by `pieces` with the order known. Baseline: `numpy.memmap`.
+- `loader`: four processes that read random samples of 100 KB. Baseline: the same by `os.pread`.
+- `open`: open, 100 B, close, over many files. Baselines: the built-in file, `os.open` and
+  `os.pread`.
+- `columns`: two of ten columns of a Parquet file into pandas. Baselines: fsspec's local file,
+  pyarrow's own.
+- `weights`: all tensors of a safetensors file, each byte touched. Baselines: the package
+  safetensors, one `readinto`.
+- `http stream`, `http columns`, `http row group`: over the store. Baseline: fsspec's file. `http
+  filter`: two columns of the rows behind a filter, which lie in one row group. `http
+  open_parquet_file`: by both. `http filter, by name`: pandas gets the name. It opens our file
+  twice; without us it fetches the whole file.
 """
 
 import argparse
@@ -63,7 +71,7 @@ LIMITS = {"cold": 1.05, "resident": 1.1, None: 1.05}
 
 
 class Files:
-    """What the cells read."""
+    """Files that the cells read."""
 
     def __init__(self, folder, mib):
         self.folder = Path(folder)
@@ -88,7 +96,7 @@ class Files:
         os.sync()
 
     def set(self, state):
-        """Has the kernel hold nothing of the files, or all."""
+        """Drops the files from the page cache, or reads them all into it."""
         for path in (self.data, self.table, self.weights, *self.small):
             if not path.exists():
                 continue
@@ -339,7 +347,7 @@ def http_stream(url, seed):
 
 
 def in_three_ways(url, use, **options):
-    """A file of ours, fsspec's own, and that with its block cache."""
+    """Our file, fsspec's file, and fsspec's file with its block cache."""
 
     def of(name, **options):
         with fsspec.open(name, **options) as file:
@@ -422,7 +430,7 @@ HTTP = {
 
 
 def passes(work, times, prepare):
-    """The seconds of each way in each pass; the first one in turn is another each time."""
+    """Seconds of each way in each pass; the first way rotates."""
     seconds = []
     for seed in range(times):
         ways = work(seed)

@@ -1,16 +1,16 @@
-"""The Python package beside its peers, in one run.
+"""The Python package compared with its baselines in one run.
 
     python bench/python_peers.py [--smoke] [--out FILE]
 
-- `stream`: 64 KiB sequential reads through fsspec over a local store with a delay of 20 ms, by our
-  file system and by fsspec's own caches; ours with its usual memory, and with 9 MiB. Each runs in a fresh process; `memory_mib` is what its peak
-  resident memory grew by.
-- `backward`, `interleaved`, `stride`: 64 reads of 64 KiB downwards, of four streams by turns, and of every
-  fourth block, by our file system and by fsspec's own caches.
+- `stream`: sequential reads of 64 KiB through fsspec over a local store with a delay of 20 ms, by
+  our file system and by fsspec's caches; ours with its default memory, and with 9 MiB. Each runs
+  in a fresh process; `memory_mib` is the growth of its peak resident memory.
+- `backward`, `interleaved`, `stride`: 64 reads of 64 KiB downwards, of four streams in rotation,
+  and of every fourth block, by our file system and by fsspec's caches.
 - `random`: 64 random reads of 64 KiB over the same store, one by one and by one `readat_many`.
-- `cached`: one `readinto_at` of a cached 4 KiB page, and `os.pread` of one, places at random in 1 MiB.
+- `cached`: one `readinto_at` of a cached 4 KiB page, and `os.pread` of one, at random in 1 MiB.
 
-Peers alternate, five times each (once with --smoke, at a small size); all rows are printed as one
+Baselines alternate, five times each (once with --smoke, at a small size). Prints all rows as one
 JSON document, with the medians.
 """
 
@@ -58,7 +58,7 @@ def stream(url, kind):
 
 
 def pattern(url, kind, part):
-    """64 reads in an order that is no stream, by our file system and by fsspec's caches."""
+    """64 reads in non-sequential order, by our file system and by fsspec's caches."""
     import fsspec
 
     below = fsspec.filesystem("http")
@@ -80,7 +80,7 @@ def pattern(url, kind, part):
 
 
 def random_reads(url, kind):
-    """64 reads at random places, one by one or together."""
+    """64 random reads, one by one or together."""
     import readpath
 
     with readpath.open(url) as file:

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Tensors of a file that the kernel has in its cache, read into place: ours beside `os.preadv`.
+"""Tensors of a file in the kernel's page cache, read into place: ours and `os.preadv`.
 
 usage: bench/python_resident.py [--mib N] [--times N]     (default 128, 5; about half a minute)
 
-The file is written and read once, so that the kernel holds all of it. Tensors of one size are read in a random
-order into the same array, by both, in the same pass, each pass with a new read path; the row of a size has
-the microseconds of a read in the best pass of each, their ratio, that of the processor time (which other load
-disturbs less), and what ours asked of the device.
+The file is written and read once, so that the kernel caches all of it. Tensors of one size are read
+in random order into the same array, by both, in the same pass. Each pass has a new read path. The
+row of a size has the microseconds of a read in the best pass of each, their ratio, the ratio of
+processor time (which other load disturbs less), and the bytes that ours read from the device.
 """
 
 import argparse
@@ -25,7 +25,7 @@ SIZES = [64 << 10, 256 << 10, 1 << 20, 6 << 20, 32 << 20]
 
 
 def seconds(read, offsets):
-    """How long it took, and how much processor time."""
+    """Elapsed seconds, and processor time."""
     began = time.perf_counter(), time.process_time()
     for offset in offsets:
         read(offset)

@@ -1,22 +1,25 @@
 #!/usr/bin/env python3
-"""Tensors of one file in random order: ours beside mmap, read, and the loader of safetensors.
+"""Tensors of one file in random order: ours, mmap, read, and the loader of safetensors.
 
-usage: bench/python_tensors.py [--mib N] [--times N] [--on FOLDER] [--smoke] [--out FILE]     (default 256, 5; some minutes)
+usage: bench/python_tensors.py [--mib N] [--times N] [--on FOLDER] [--smoke] [--out FILE]
+       (default 256, 5; some minutes)
 
-Without `--on` the file lies on the device of `bench/one_head.py constant`, a modelled one that takes a millisecond a
-request, behind a loop device with the kernel's default readahead of 128 KiB, in a file system of type ext4; that
-needs root. With it, in a folder of this machine. It is a file of safetensors; every byte of each tensor is
-touched, in an order that is drawn anew for each pass. One pass each by turns, `cold` (the kernel holds nothing of
-it) and `resident` (it holds all); and once in a process of its own, for the most memory that it has of its own (`RssAnon` of
-proc(5), which leaves out what the kernel caches for all) and the bytes that the kernel fetches for it, cold:
+Without `--on` the file lies on the device of `bench/one_head.py constant`, which takes a
+millisecond a request. A loop device with the kernel's default readahead of 128 KiB and an ext4 file
+system lie above it; this needs root. With `--on` it lies in a folder of this machine. It is a
+safetensors file. Every byte of each tensor is touched, in a new random order for each pass. Passes
+alternate, `cold` (no page cached) and `resident` (all cached). One more pass in a process of its
+own gives the peak of own memory (`RssAnon` of proc(5), without shared page cache) and the bytes
+that the kernel reads for it, cold:
 
-- `numpy.memmap`; one `readinto` of all; four threads of `preadv`, 8 MiB at a time; and, where they are installed,
-  `load_file` and `safe_open` of the package safetensors, and the loaders of fastsafetensors and of runai-model-streamer
-  (these two need torch, and so does `readpath.load_file, torch`, which is measured beside them);
-- `readpath.load_file`, and `readpath.safe_open` with all tensors asked for together and one by one;
-- `readpath.map`, touched alone, each tensor loaded first, and in order by `pieces`, which reads those that follow
-  while one is touched;
-- and for the floor, cold, the file read in order by direct I/O, 8 MiB at a time.
+- `numpy.memmap`; one `readinto` of all; four threads of `preadv`, 8 MiB at a time; and, where they
+  are installed, `load_file` and `safe_open` of the package safetensors, and the loaders of
+  fastsafetensors and of runai-model-streamer (these two need torch, and so does
+  `readpath.load_file, torch`, which is then measured too);
+- `readpath.load_file`, and `readpath.safe_open` with all tensors requested together and one by one;
+- `readpath.map`, touched only, each tensor loaded first, and in order by `pieces`, which reads the
+  next tensors while one is touched;
+- the floor, cold: the file read in order by direct I/O, 8 MiB at a time.
 """
 
 import argparse
@@ -67,7 +70,7 @@ def mounted(disk):
 
 
 def lay_out(path, mib):
-    """Writes a file of tensors; gives where each begins and how long it is."""
+    """Writes a file of tensors; returns the offset and length of each."""
     draw = random.Random(7)
     sizes = []
     while sum(sizes) < mib << 20:
@@ -87,7 +90,7 @@ def lay_out(path, mib):
 
 
 def places_of(path):
-    """Where each tensor of a file begins, and how long it is."""
+    """Offset and length of each tensor of a file."""
     with open(path, "rb") as file:
         count = int.from_bytes(file.read(8), "little")
         header = json.loads(file.read(count))
@@ -96,7 +99,7 @@ def places_of(path):
 
 
 def cold(path):
-    """Drops what the kernel has cached of it."""
+    """Drops the file from the kernel's page cache."""
     handle = os.open(path, os.O_RDONLY)
     os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
     os.close(handle)
@@ -122,7 +125,7 @@ def by_their_load_file(path, tensors):
 
 
 def of_all(loaded, tensors):
-    """Touches what was loaded, in the order of the pass."""
+    """Touches the loaded tensors in the order of the pass."""
     starts = sorted(at for at, _ in tensors)
     return sum(int(loaded[f"layer.{starts.index(at)}"].max()) for at, _ in tensors)
 
@@ -170,7 +173,7 @@ def by_fastsafetensors(path, tensors):
 
 
 def by_runai(path, tensors):
-    """Each tensor is touched as it comes: it is gone with the next."""
+    """Touches each tensor when it arrives: the next one replaces it."""
     from runai_model_streamer import SafetensorsStreamer
 
     with SafetensorsStreamer() as streamer:
@@ -216,13 +219,13 @@ def by_load(path, tensors):
 
 
 def by_pieces(path, tensors):
-    """As a loader does that knows its own order: the next are read meanwhile."""
+    """A loader with a known order: the next pieces are read meanwhile."""
     with readpath.map(path, memory="512MiB") as mapping:
         return sum(int(numpy.frombuffer(piece, "u1").max()) for piece in mapping.pieces(tensors))
 
 
 def by_direct(path, tensors):
-    """In order, every byte once: what the device gives."""
+    """In order, every byte once: the rate of the device."""
     end = max(at + size for at, size in tensors)
     handle = os.open(path, os.O_RDONLY | os.O_DIRECT)
     buffer = mmap.mmap(-1, 8 << 20)
@@ -251,7 +254,7 @@ WAYS = {
 
 
 def measured(path, mib, times):
-    """A row for each way, pass and state of the kernel's cache."""
+    """A row for each way, pass and state of the kernel's page cache."""
     tensors = lay_out(path, mib)
     rows = []
     for nth in range(times):
@@ -273,7 +276,7 @@ def measured(path, mib, times):
 
 
 def counted_of(name):
-    """A number of this process that proc(5) gives by its name, in bytes."""
+    """A number of this process from proc(5), in bytes, by its name."""
     for where, unit in (("status", 1024), ("io", 1)):
         for line in Path(f"/proc/self/{where}").read_text().splitlines():
             if line.startswith(f"{name}:"):
@@ -282,7 +285,7 @@ def counted_of(name):
 
 
 def peak(way, path):
-    """The most memory of its own that a way has, and what the kernel fetches for it, in MiB; in this process, cold."""
+    """Peak of own memory of a way, and bytes read by the kernel, in MiB; in this process, cold."""
     tensors = places_of(path)
     cold(path)
     is_done = threading.Event()
@@ -303,7 +306,7 @@ def peak(way, path):
 
 
 def peaks(path):
-    """The memory of each way, each in a process of its own."""
+    """Memory of each way, each in a process of its own."""
     found = {}
     for way in WAYS:
         command = [sys.executable, __file__, "--peak", way, "--on", path]
@@ -315,7 +318,7 @@ def peaks(path):
 
 @contextlib.contextmanager
 def folder_of(arguments):
-    """Where the file is to lie, and on what device."""
+    """Folder of the file, and its device."""
     if arguments.on:
         with tempfile.TemporaryDirectory(dir=arguments.on) as folder:
             yield folder, arguments.on
@@ -327,7 +330,7 @@ def folder_of(arguments):
     with tempfile.TemporaryDirectory() as mount, one_head.Disk(
         device, is_rotational, mount, f"{arguments.mib * 5 // 4 + 32}MiB"
     ) as disk, mounted(disk) as folder:
-        # The kernel's default; another may have been left on this loop device.
+        # The kernel's default; an earlier run may have left another value on this loop device.
         Path(f"/sys/block/{disk.name}/queue/read_ahead_kb").write_text("128")
         yield folder, device
 

@@ -1,22 +1,22 @@
 #!/usr/bin/env python3
-"""Raw transfers beside fio, with the same chunk and depth, in the same run.
+"""Raw transfers compared with fio, with the same chunk and depth, in the same run.
 
-usage: bench/raw.py FOLDER [TURNS [MIB]]   (FOLDER on the storage to be measured, where a file of
-MIB mebibytes, 512 by default, is made and removed; default 9 turns)
+usage: bench/raw.py FOLDER [TURNS [MIB]]   (FOLDER on the storage to be measured; default 9 turns.
+       A file of MIB mebibytes, default 512, is created there and removed)
 
-Reads the file, and writes it, through RawFile (the benchmark raw_speed) and with fio (io_uring,
-direct, so many requests of a chunk's size at once), one after the other, in short turns that change
-who is first. Ours twice: with its memory in pages of 4 KiB, as fio's is, and in huge pages
-(RawMemory), which fio can't have without a reserve of them. A call moves depth x chunk bytes, so
-that both sides move the same bytes of memory over and over: what is in the processor's cache costs
-less to fill. At a depth above 1 a call still waits for the last of its chunks, which fio doesn't;
-calls of 16 MiB, with more memory, are a shape of their own. What fio does, chunk after chunk with
-the next ones always in flight, a RawReader does: reads a third time through one (`chunks`), which
-lends its own memory, whatever the size of a call.
+Reads and writes the file through `RawFile` (the benchmark raw_speed) and with fio (io_uring,
+direct, requests of the size of a chunk), in short turns of alternating order. Ours runs with memory
+in pages of 4 KiB, as fio's, and in huge pages (`RawMemory`), which fio cannot have without
+reserved huge pages. A call moves depth x chunk bytes. Both sides thus move the same bytes of memory
+repeatedly: memory in the processor's cache costs less to fill.
 
-Prints the medians over the turns of the throughput, and of the ratios ours / fio within each turn,
-of throughput and of processor time. The raw rows go to bench/results/raw.json; a run shorter than
-512 MiB measures nothing and writes nothing.
+At a depth above 1 a call still waits for its last chunk, and fio does not. Calls of 16 MiB, with
+more memory, are a further shape. A `RawReader` keeps the next chunks always in flight, as fio does:
+reads run a third time through one (`chunks`), which shares its own memory.
+
+Prints the medians over the turns of throughput, and of the ratios ours / fio within each turn, of
+throughput and of processor time. Writes the raw rows to bench/results/raw.json, except for a run
+below 512 MiB, which is no measurement.
 """
 
 import json

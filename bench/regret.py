@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""The regret matrix as it is kept: bench/regret.py DOCUMENT [DOCUMENT ...], which `readpath regret --json` printed.
+"""The policy matrix as it is stored: bench/regret.py DOCUMENT [DOCUMENT ...]
 
-Writes bench/results/regret.json, a cell a line with its best rival and, where it is a regret, the
-cause; prints the table of devices and what each classic pair would lose as a fixed default.
+A document is the output of `readpath eval policies --json`. Writes bench/results/regret.json, one
+cell a line with its best baseline, and with the cause of a regret. Prints the table of devices, and
+the loss of each classic pair as a fixed default.
 
-Of documents of real storage (`--on`): bench/results/regret-real.json, a cell a line with the rates of all, of first runs and of
-second ones; prints what of the best of each cell ours and each rival have.
+Documents of real storage (`--on`): writes bench/results/regret-real.json, one cell a line with all
+rates, of first runs and of second ones. Prints the share of the best that ours and each baseline
+have.
 """
 
 import json
@@ -31,7 +33,7 @@ def kept(cell):
     small = {key: rounded(cell[key]) for key in ["device", "workload", "processes", "ratio"]}
     cause = cell.get("cause")
     return small | ({"cause": cause["line"]} if cause else {}) | {
-        "adaptive": run(cell["adaptive"]), "best": run(cell["rivals"][0])}
+        "adaptive": run(cell["adaptive"]), "best": run(cell["baselines"][0])}
 
 
 def row(name, ratios):
@@ -43,29 +45,29 @@ def row(name, ratios):
 def fixed(summary):
     for pair in summary["fixed"]:
         numbers = f"{pair['geometric_mean']:.3f} | {pair['minimum']:.3f}"
-        print(f"| {pair['laws']} | {numbers} | {pair['below_95_percent']} |")
+        print(f"| {pair['policies']} | {numbers} | {pair['below_95_percent']} |")
 
 
 def rates(cell):
     name = lambda run: " ".join(filter(None, [run["readahead"], run["scheduler"]]))
     sorted_rates = lambda run: [rounded(rate) for rate in run["mib_per_s_by_seed"]]
-    rivals = {name(run): sorted_rates(run) for run in cell["rivals"]}
+    rivals = {name(run): sorted_rates(run) for run in cell["baselines"]}
     return {"ratio": rounded(cell["ratio"]), "ours": sorted_rates(cell["adaptive"])} | rivals
 
 
 def real(documents):
     lines = []
     for document in documents:
-        laws, first = document["laws"], document["first_runs"]
+        policies, first = document["policies"], document["first_runs"]
         for one, two in zip(first["results"], document["results"], strict=True):
             place = {key: two[key] for key in ["workload", "processes"]}
-            line = {"laws": laws} | place | {"first": rates(one), "second": rates(two)}
+            line = {"policies": policies} | place | {"first": rates(one), "second": rates(two)}
             lines.append(json.dumps(line, separators=(",", ":")))
         for runs, part in ("first", first), ("second", document):
-            print(f"{laws}, {runs} runs:")
+            print(f"{policies}, {runs} runs:")
             row("ours", [cell["ratio"] for cell in part["results"]])
-            kernel = lambda cell: next(run for run in cell["rivals"] if run["readahead"] == "kernel")
-            row("beside the kernel alone", [cell["adaptive"]["mib_per_s"] / kernel(cell)["mib_per_s"] for cell in part["results"]])
+            kernel = lambda cell: next(run for run in cell["baselines"] if run["readahead"] == "kernel")
+            row("relative to the kernel alone", [cell["adaptive"]["mib_per_s"] / kernel(cell)["mib_per_s"] for cell in part["results"]])
             fixed(part["summary"])
     machine = json.dumps(f"{platform.machine()}, {platform.system()} {platform.release()}")
     REAL.write_text(f'{{"machine":{machine},"cells":[\n' + ",\n".join(lines) + "\n]}\n")

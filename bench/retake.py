@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""The figures of the documents, each with the command that gives it; takes them again, one after the other.
+"""The figures of the documents, each with its command; repeats them one after the other.
 
-    bench/retake.py                      lists them
-    bench/retake.py FOLDER [PART …]      takes them again, or those whose names contain a PART; FOLDER is on the storage
-                                         to be measured
-    bench/retake.py --quick FOLDER [PART …]   shows that the commands run: each in small, which measures nothing
+    bench/retake.py                           lists them
+    bench/retake.py FOLDER [PART …]           repeats them, or those with a PART in the name; FOLDER
+                                              is on the storage to be measured
+    bench/retake.py --quick FOLDER [PART …]   checks that the commands run, in small form
 
-What each command prints goes to OUT/NAME.txt (`--out OUT`, default target/figures), below the command, the machine, its load and the
-commit. Nothing is judged: hold it against the document, and correct that. Many of the scripts of bench/ write their raw rows to
-bench/results as well. `--json` prints the list for programs.
+The output of each command goes to OUT/NAME.txt (`--out OUT`, default target/figures), with the
+command, the machine, its load and the commit. Compare it with the document, and correct that. Many
+scripts of bench/ also write their raw rows to bench/results. `--json` prints the list for programs.
 """
 
 import argparse
@@ -31,17 +31,17 @@ README, MEASUREMENTS = "README.md", "bench/README.md"
 
 
 class Figure(NamedTuple):
-    """One or several figures that a command gives."""
+    """One or several figures of one command."""
 
     name: str
     document: str
     words: str
-    """The document's words for it: a row of the table (it begins with a bar), a heading (with a number sign), or some words."""
+    """Text of the document: a table row (it starts with a bar), a heading (with #), or words."""
     command: str
     quick: str | None = None
-    """The same in small, which writes nothing into the repository; none where there is no such thing."""
+    """The command in small form, which writes nothing into the repository; none if impossible."""
     needs: str = ""
-    """What it needs beside a folder."""
+    """Requirements in addition to a folder."""
 
 
 FIGURES = [
@@ -120,7 +120,7 @@ FIGURES = [
            needs="the Python package, `pip install ./python`"),
     Figure("threads", MEASUREMENTS, "## Further results", "python3 bench/threads.py FOLDER"),
     Figure("kept", MEASUREMENTS, "## Further results", "python3 bench/kept.py FOLDER",
-           "python3 bench/kept.py FOLDER --reads 2000 --laws adaptive", needs="root"),
+           "python3 bench/kept.py FOLDER --reads 2000 --policies adaptive", needs="root"),
     Figure("python-tensors", MEASUREMENTS, "## Further results",
            "python3 bench/python_tensors.py --times 3", needs="root, and the Python package"),
     Figure("raw", MEASUREMENTS, "## Further results", "python3 bench/raw.py FOLDER 3",
@@ -152,7 +152,7 @@ FIGURES = [
            needs="cargo-mutants, git and some hours"),
 ]
 
-# Figures that need what the repository doesn't have: the document, its words, and what is missing.
+# Figures with requirements outside of the repository: document, text, and requirement.
 NEED_MORE = [
     (README, "over eleven published", "the traces of the LIRS authors and others: `readpath cache TRACE…`"),
     (README, "on three of the five", "DiskSim's validation traces: `readpath validate TRACE --on hdd,disksim=FILE`"),
@@ -174,8 +174,8 @@ def show() -> None:
     for one in FIGURES:
         needs = f"\n{'':16} needs {one.needs}" if one.needs else ""
         print(f"{one.name:16} {one.document}: {one.words.strip('| #')}\n{'':16} {one.command}{needs}")
-    for document, what, missing in NEED_MORE:
-        print(f"{'-':16} {document}: {what.strip('# ')}\n{'':16} needs {missing}")
+    for document, text, missing in NEED_MORE:
+        print(f"{'-':16} {document}: {text.strip('# ')}\n{'':16} needs {missing}")
 
 
 def main() -> None:
@@ -183,8 +183,8 @@ def main() -> None:
     parser.add_argument("folder", nargs="?", type=pathlib.Path)
     parser.add_argument("parts", nargs="*", metavar="PART")
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "target/figures")
-    parser.add_argument("--quick", action="store_true", help="each in small, those that can be")
-    parser.add_argument("--list", action="store_true", help="list them, and take none")
+    parser.add_argument("--quick", action="store_true", help="run the small forms")
+    parser.add_argument("--list", action="store_true", help="list them, and run none")
     parser.add_argument("--json", action="store_true", help="list them as JSON")
     words = parser.parse_args()
     if words.json:
@@ -194,11 +194,11 @@ def main() -> None:
         show()
         return
     if not words.folder.is_dir():
-        sys.exit(f"{words.folder} is no folder; name one on the storage to be measured")
+        sys.exit(f"{words.folder} is not a folder; name one on the storage to be measured")
     chosen = [one for one in FIGURES if not words.parts or any(part in one.name for part in words.parts)]
     chosen = [one for one in chosen if not words.quick or one.quick]
     if not chosen:
-        sys.exit(f"no such figure's name has that; there are: {', '.join(one.name for one in FIGURES)}")
+        sys.exit(f"no figure has such a name; the names are: {', '.join(one.name for one in FIGURES)}")
     words.out.mkdir(parents=True, exist_ok=True)
     failed = []
     for one in chosen:

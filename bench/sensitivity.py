@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""What each constant of the laws `adaptive` is worth: bench/sensitivity.py REGRET.json [NAME...], or --list
+"""Effect of each constant of the policies `adaptive`: bench/sensitivity.py REGRET.json [NAME...]
+or --list
 
-REGRET.json is what `readpath regret --json` printed. A copy of the working tree is built once, in which each constant is a
-function that asks the environment which value it has: its own, half of it, or twice. With each the laws are run in the
-cells on which they are worked on (never in those that are held out). Those that the compiler must know, lengths of
-arrays, are set in the text instead, and built anew. Prints a table and writes bench/results/sensitivity.json, which
-keeps what other runs found. About a quarter of a minute for each of the two values. With names only those. `--list` prints the
-constants as they are declared.
+REGRET.json is the output of `readpath eval policies --json`. A copy of the working tree is built
+once, in which each constant is a function that reads its value from the environment: its own, half
+of it, or twice. The policies run with each value in the cells of the tuning set, never in the
+held-out set. Constants that the compiler must know, such as array lengths, are set in the text
+instead and rebuilt. Prints a table and writes bench/results/sensitivity.json, which keeps the
+results of other runs. About a quarter of a minute for each of the two values. NAME selects
+constants. `--list` prints the constants as declared.
 """
 
 import json
@@ -25,7 +27,7 @@ CORE = Path("crates/core/src")
 FILES = ["observed.rs", "estimate.rs", "length_distribution.rs", "readahead/evidence.rs", "readahead/credit.rs", "readahead/adaptive.rs",
          "scheduler/adaptive.rs", "swapin/adaptive.rs"]
 FOLDERS = ["estimate", "readahead/adaptive", "scheduler/adaptive", "swapin/adaptive"]
-# Units in which something is counted, bounds of numbers, and sizes of tables: they decide nothing.
+# Units, bounds of numbers and sizes of tables: they decide nothing.
 UNITS = {"CERTAIN", "INVERSE_MAX", "ALL", "PARTS", "AT_A_TIME", "STEPS", "EXACT", "SIZES", "REGIONS_MAX",
          "LATENCY", "SERVICE_TIME", "PAGE", "IDLE", "WEIGHT", "TOOK_NS_MAX", "COUNT_MAX", "PAGE_PS_MIN"}
 DECLARED = re.compile(r"^(?:pub\(\w+\) )?const ([A-Z_]+): (\w+) = (.+);$", re.M)
@@ -35,7 +37,7 @@ LITERAL = re.compile(r"(?<![\w.])\d[\d_]*(?!\w)")
 
 
 def constants(tree):
-    """File, name and declaration of each."""
+    """File, name and declaration of each constant."""
     files = [tree / CORE / name for name in FILES]
     for folder in FOLDERS:
         files += sorted((tree / CORE / folder).glob("*.rs"))
@@ -46,7 +48,7 @@ def constants(tree):
 
 
 def scaled(declaration, factor):
-    """The declaration with its last number times `factor`; None where that is no other number."""
+    """The declaration with its last number times `factor`; None if that number stays equal."""
     head, value = declaration.split(" = ", 1)
     numbers = list(LITERAL.finditer(value))
     last = numbers[0] if "<<" in value else numbers[-1]
@@ -58,7 +60,7 @@ def scaled(declaration, factor):
 
 
 def called(tree, file, name, declaration):
-    """The constant as a function that asks which value it has; its uses, here and wherever it is imported, as calls."""
+    """Replaces the constant by a function that reads its value, and its uses by calls."""
     public, typed, value = re.match(rf"(.*)const {name}: (\w+) = (.*);$", declaration).groups()
     arms = [f"Ok(\"{key(file, name)} {word}\") => {scaled(declaration, factor).removesuffix(';').split(' = ', 1)[1]},"
             for word, factor in FACTORS.items() if scaled(declaration, factor)]
@@ -75,7 +77,7 @@ def called(tree, file, name, declaration):
 
 
 def asked(piece, name):
-    """What is no import and no comment, with each use of the constant as a call."""
+    """The text without imports and comments, with each use of the constant as a call."""
     if IMPORT.match(piece):
         return piece
     return re.sub(r"^(?!\s*//)(.*)$", lambda line: re.sub(rf"\b{name}\b(?!\()", f"{name}()", line[0]), piece, flags=re.M)
@@ -86,7 +88,7 @@ def key(file, name):
 
 
 def build(tree):
-    """Builds what runs the laws; gives the program, or what the compiler says."""
+    """Builds the program that runs the policies; returns it, or the compiler output."""
     profile = ["lto=false", "codegen-units=16", "incremental=true", "opt-level=2"]
     config = [word for option in profile for word in ("--config", f"profile.release.{option}")]
     command = ["cargo", *config, "build", "-q", "--release", "-p", "readpath-sim", "--example", "developed_ratios"]
@@ -124,7 +126,7 @@ def shown(result):
 
 
 def copied(folder):
-    """A copy of the working tree to build in, and the constants in it."""
+    """A copy of the working tree to build in, and its constants."""
     tree = Path(folder) / "tree"
     ignore = shutil.ignore_patterns("target", ".git", ".venv", "python", "fuzz/target")
     shutil.copytree(ROOT, tree, ignore=ignore)
@@ -134,7 +136,7 @@ def copied(folder):
 
 
 def built(tree, found):
-    """The program that asks for its constants, and the names of those which the compiler must know."""
+    """The program that reads its constants, and the names that the compiler must know."""
     fixed = set()
     texts = {path: path.read_text() for path in (tree / CORE).rglob("*.rs")}
     while True:

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Slices of a mapping at random places, in the modelled world: `adaptive` beside `runs` and `ondemand`. bench/slices.py [--quick]
+"""Random slices of a mapping, modelled: `adaptive`, `runs` and `ondemand`. bench/slices.py [--quick]
 
-Slices of 8 KiB to 1 MiB, touched page by page, by 1, 8 and 64 processes, on six devices, with the program's advice that it reads
-at random (`MADV_RANDOM`, as fio gives it) and without. `runs` is given windows of up to an eighth of the memory. Prints the ratios of the rates as geometric means over the devices,
-and writes all rows to bench/results/slices.json. A few minutes; `--quick` takes two devices and writes nothing. In virtual time: the same on each machine.
+Slices of 8 KiB to 1 MiB, touched page by page, by 1, 8 and 64 processes, on six devices. Each runs
+with the advice that reads are random (`MADV_RANDOM`, as fio gives it) and without. `runs` has
+windows of up to an eighth of the memory. Prints the ratios of the rates as geometric means over the
+devices, and writes all rows to bench/results/slices.json. A few minutes; `--quick` uses two devices
+and writes no results. Time is virtual: the result is equal on each machine.
 """
 
 import collections
@@ -68,7 +70,7 @@ def told(rows: list[dict]) -> None:
 
 
 def over(law: str, rows: list[dict]) -> float:
-    """The rate under `adaptive` ÷ that under the law, a geometric mean."""
+    """Rate under `adaptive` / rate under the policy, a geometric mean."""
     return statistics.geometric_mean(row["adaptive"]["mib_per_s"] / row[law]["mib_per_s"] for row in rows)
 
 

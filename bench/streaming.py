@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""How much memory and time commands take that read a large recording.
+"""Memory and time of commands that read a large recording.
 
-usage: bench/streaming.py [--events N] [--files N] [--command PATH] [--on FOLDER] [--save]   (default 100000000, 100000)
+usage: bench/streaming.py [--events N] [--files N] [--command PATH] [--on FOLDER] [--save]
+       (default 100000000, 100000)
 
-`cargo run --example large_recording` makes a recording of so many events, and a second one of a tenth as many; both take about
-nine bytes an event of FOLDER (default: a temporary one beside the build), what is written of them as much again. With `--save`
-the rows go to bench/results/streaming.json.
+`cargo run --example large_recording` writes a recording of N events, and a second one of a tenth.
+Both take about nine bytes an event in FOLDER (default: a temporary one next to the build); their
+output takes as much again. `--save` writes the rows to bench/results/streaming.json.
 """
 
 import argparse
@@ -22,11 +23,11 @@ ROOT = Path(__file__).resolve().parent.parent
 COMMANDS = [
     ("explain", ["explain", "large.rec"]),
     ("explain --html", ["explain", "large.rec", "--html", "page.html"]),
-    ("trace cut", ["trace", "cut", "large.rec", "--from", "10s", "-o", "cut.rec"]),
-    ("trace anonymise", ["trace", "anonymise", "large.rec", "-o", "cut.rec"]),
-    ("trace show", ["trace", "show", "large.rec"]),
-    ("trace merge", ["trace", "merge", "large.rec", "second.rec", "-o", "cut.rec"]),
-    ("trace export", ["trace", "export", "large.rec", "--as", "iolog"]),
+    ("recording cut", ["trace", "cut", "large.rec", "--from", "10s", "-o", "cut.rec"]),
+    ("recording anonymize", ["trace", "anonymise", "large.rec", "-o", "cut.rec"]),
+    ("recording show", ["trace", "show", "large.rec"]),
+    ("recording merge", ["trace", "merge", "large.rec", "second.rec", "-o", "cut.rec"]),
+    ("recording export", ["trace", "export", "large.rec", "--as", "iolog"]),
 ]
 
 
@@ -37,7 +38,7 @@ def make(path, *numbers):
 
 
 def measured(words, folder):
-    """Seconds, and the most memory in MiB."""
+    """Seconds, and peak memory in MiB."""
     begun = time.monotonic()
     with open(os.devnull, "wb") as nowhere:
         child = subprocess.Popen(words, cwd=folder, stdout=nowhere)

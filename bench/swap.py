@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Memory larger than memory: the kernel's own swap beside ours, on the same device.
+"""Memory larger than memory: the kernel's swap and ours on the same device.
 
-usage: bench/swap.py [--runs N] [--swapin LAW,...] [--load FILE] [--name NAME] STORAGE...
+usage: bench/swap.py [--runs N] [--swapin POLICY,...] [--load FILE] [--name NAME] STORAGE...
 
-STORAGE is what `readpath run --on` takes: kernel:FOLDER first, then whatever is to be compared
-with it. Builds the release command and runs the loads of FILE (bench/loads/swap.toml) N times
-(5), every storage and law in each run, one after the other. Prints medians, and the ratio of each
-row's seconds to those of the first row of the same load in the same run. The raw rows go to
+STORAGE is a value of `readpath run --on`: kernel:FOLDER first, then the storages to be compared
+with it. Builds the release command and runs the loads of FILE (bench/loads/swap.toml) N times (5),
+each storage and policy in each run, one after the other. Prints medians, and the ratio of each
+row's seconds to the first row of the same load in the same run. Writes the raw rows to
 bench/results/NAME.json (swap).
 """
 
@@ -38,7 +38,7 @@ def main() -> None:
     results = ROOT / f"bench/results/{options.name}.json"
     for _ in range(options.runs):
         raw["runs"].append(once(command, options))
-        # After each run: an interrupted measurement keeps what it has.
+        # Written after each run, so an interrupted measurement keeps its rows.
         results.write_text(json.dumps(raw, indent=1) + "\n")
     report(raw["runs"])
 
@@ -51,7 +51,7 @@ def once(command: pathlib.Path, options: argparse.Namespace) -> list[dict]:
         words += ["--swapin", options.swapin]
     output = subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True).stdout
     rows = json.loads(output)["results"]
-    # A path says more about the machine than about the measurement.
+    # A path describes the machine rather than the measurement.
     return [{key: row[key] for key in KEPT} | {"storage": row["storage"].split(":")[0]}
             for row in rows]
 
@@ -71,7 +71,7 @@ def report(runs: list[list[dict]]) -> None:
 
 
 def median(values: list) -> str:
-    """Of what was measured in every run."""
+    """Median of a value over all runs."""
     if any(value is None for value in values):
         return "-"
     middle = statistics.median(values)

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Synchronous reads of 4 KiB at random places, cold, by eight threads and by one, beside pread.
+"""Synchronous random reads of 4 KiB, cold, by eight threads and by one, compared with pread.
 
     bench/threads.py FOLDER [RUNS]      (default 5 runs)
 
-Default settings, each measurement in a fresh process, each first in turn: the library, pread(2) through the
-kernel's cache, and pread(2) with O_DIRECT, on one file of 1 GiB in FOLDER. Prints reads a second and processor
-microseconds a read (medians, starting up included), and the library's against the better of the two. The raw
-figures go to bench/results/threads.json.
+Default options, each measurement in a fresh process, in alternating order: the library, pread(2)
+through the kernel's page cache, and pread(2) with O_DIRECT, on one file of 1 GiB in FOLDER. Prints
+reads a second and processor microseconds a read (medians, with the start), and the ratio of the
+library to the better of the two. Writes the raw figures to bench/results/threads.json.
 """
 
 import json

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A trace of random 4 KiB requests, three reads to a write, one a microsecond, in MQSim's format.
 
-    bench/traces.py COUNT FILE
+bench/traces.py COUNT FILE
 """
 
 import random

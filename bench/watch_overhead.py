@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""What `readpath watch` costs a program that reads 50,000 times a second from the page cache.
+"""Overhead of `readpath record` for a program with 50,000 cached reads a second.
 
-usage: bench/watch_overhead.py [--times N] [--command PATH] [--without-root]     (default 12; about half a minute)
+usage: bench/watch_overhead.py [--times N] [--command PATH] [--without-root]
+       (default 12; about half a minute)
 
-Needs root, also to take it as a user without rights (`setpriv`, with `--without-root`). The program reads 4 KiB at random places of 64 MiB, which the kernel holds, and computes for about 18 µs
-between two reads, so about 50,000 times a second. It measures its own processor time; with and without a
-watch by turns. Prints the medians in µs a read with what it computes, the difference, and how many events were lost.
+Needs root, also with `--without-root`, which runs as an unprivileged user (`setpriv`). The program
+reads 4 KiB at random places of 64 MiB in the kernel's page cache, and computes for about 18 us
+between two reads. It measures its own processor time, with and without recording, alternating.
+Prints the medians in us a read with the computation, the difference, and the number of lost events.
 """
 
 import argparse
@@ -21,12 +23,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 READS, FILE_BYTES = 50_000, 64 << 20
-# What takes about 18 µs.
+# Work of about 18 us.
 COMPUTED = range(1900)
 
 
 def program(path):
-    """Prints how long a read takes, in µs."""
+    """Prints the time of a read, in us."""
     handle = os.open(path, os.O_RDONLY)
     draw = random.Random(1)
     places = [draw.randrange(FILE_BYTES // 4096) * 4096 for _ in range(READS)]
@@ -60,7 +62,7 @@ def main():
         for nth in range(2 * arguments.times):
             is_watched = nth % 2 == 1
             before = [arguments.command.resolve(), "watch", "-o", recording, "--"] if is_watched else []
-            # Another user may not enter what root has of its own.
+            # Another user has no access to root's own folders.
             python = "/usr/bin/python3" if user else sys.executable
             words = [*user, *before, python, Path(__file__).resolve(), "--program", data]
             ran = subprocess.run(words, check=True, capture_output=True, text=True)

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Real programs watched: the cause that `readpath explain` names first, beside the one that is expected.
+"""Real programs, recorded: the first cause of `readpath explain`, compared with the expected one.
 
 usage: bench/watched.py [--command PATH] [--on FOLDER] [--only NAME] [--save]
 
-Needs root. Each program runs three times over files in FOLDER (default: a temporary one beside the build), of which the
-kernel holds nothing at first. What is not installed is left out and named: db_bench (Debian's rocksdb-tools), fio,
-git, and for Python duckdb, numpy and safetensors (that of the interpreter which runs this). `nothing` is
-expected where the kernel's own readahead does what can be done. With `--save` the rows go to bench/results/watched.json.
+Needs root. Each program runs three times over files in FOLDER (default: a temporary one next to the
+build), cold at first. Missing programs are skipped and named: db_bench (Debian's rocksdb-tools),
+fio, git, and for Python duckdb, numpy and safetensors (of the interpreter that runs this script).
+`nothing` is expected where kernel readahead already serves the program best. `--save` writes the
+rows to bench/results/watched.json.
 """
 
 import argparse
@@ -82,7 +83,7 @@ def database(folder):
 
 PYTHON = sys.executable
 FIO = ["fio", "--name=j", "--filename=data", "--size=256m", "--io_size=8m"]
-# Name, what makes its files, what it needs, the command, the causes that are expected.
+# Name, maker of its files, requirements, the command, the expected causes.
 PROGRAMS = [
     ("sqlite scan", sqlite, [], [PYTHON, "-c", SQLITE_SCAN], ["nothing"]),
     ("sqlite points", sqlite, [], [PYTHON, "-c", SQLITE_POINTS], ["depth", "over_read"]),
@@ -116,7 +117,7 @@ def cold(folder):
 
 
 def explained(command, folder, words):
-    """What is found first, and its share of the time; how long the program waited."""
+    """First cause and its share of the time, and the waiting time of the program."""
     recording = folder / "reads.rec"
     cold(folder)
     watched = [command, "watch", "-o", recording, "--", *words]
