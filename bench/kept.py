@@ -76,7 +76,8 @@ def counted(program, names, law, reads, every):
             (group / "cgroup.procs").write_text(str(os.getpid()))
         command = [program, names[0], names[-1], law, str(MEMORY_MIB), str(reads), str(every)]
         told = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, preexec_fn=enter).stdout
-        # Pages that it leaves in the kernel's page cache are charged to the group while they are there.
+        # Pages that it leaves in the kernel's page cache are charged to the group while they are
+        # there.
         forget(names)
     return [int(word) for word in told.split()]
 

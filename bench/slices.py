@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""Random slices of a mapping, modelled: `adaptive`, `runs` and `ondemand`. bench/slices.py [--quick]
+"""Random slices of a mapping, modelled: `adaptive`, `runs` and `ondemand`.
+
+usage: bench/slices.py [--quick]
 
 Slices of 8 KiB to 1 MiB, touched page by page, by 1, 8 and 64 processes, on six devices. Each runs
 with the advice that reads are random (`MADV_RANDOM`, as fio gives it) and without. `runs` has

@@ -1,9 +1,10 @@
-//! All that reads what others wrote, each as a function of bytes. Whatever they are, it gives a value or an error: it
-//! doesn't panic, overflow, loop, or allocate more than in proportion to them.
+//! Parsers of foreign input, each as a function of bytes.
 //!
-//! The fuzzers call these; an ordinary test calls them with the kept seeds (`crates/sim/tests/decoders.rs`).
+//! A parser returns a value or an error for any bytes. It does not panic, overflow or loop, and
+//! allocates memory in proportion to the input. The fuzzers call these functions; an ordinary test
+//! calls them with the stored seeds (`crates/sim/tests/decoders.rs`).
 
-// Each fuzzer is built with one of these.
+// Each fuzzer uses one of these functions.
 #![allow(dead_code)]
 
 use std::path::{Path, PathBuf};
@@ -20,22 +21,22 @@ use readpath_sim::recording::{self, MAGIC, MergedRecords, Record, VERSION, strac
 use readpath_sim::trace::{FORMATS, TraceFormat, TraceReader};
 use readpath_sim::what_if::RecordingInput;
 
-/// With so many bytes each is to be done; longer ones find nothing else, more slowly.
+/// Maximum length of an input. Longer inputs are slower and find no other faults.
 const BYTES_MAX: usize = 1 << 16;
 
-/// The bytes as text, where they are text.
+/// Returns the bytes as text, or `None` if they are not UTF-8.
 fn text(bytes: &[u8]) -> Option<&str> {
     std::str::from_utf8(&bytes[..bytes.len().min(BYTES_MAX)]).ok()
 }
 
-/// A job file, in fio's language.
+/// Parses a job file in fio's format.
 pub fn job_file(bytes: &[u8]) {
     if let Some(text) = text(bytes) {
         let _ = JobFile::parse(text).map_err(|error| error.to_string());
     }
 }
 
-/// A load on memory.
+/// Parses a load on memory.
 pub fn load_file(bytes: &[u8]) {
     if let Some(text) = text(bytes) {
         let parsed = load::file::parse(text, Path::new("load.toml"));
@@ -43,18 +44,18 @@ pub fn load_file(bytes: &[u8]) {
     }
 }
 
-/// A file for what names its input by a path.
+/// Writes a file for parsers that take a path.
 fn file(kind: &str, bytes: &[u8]) -> PathBuf {
     let folder = match Path::new("/dev/shm").is_dir() {
         true => PathBuf::from("/dev/shm"),
         false => std::env::temp_dir(),
     };
     let path = folder.join(format!("readpath-fuzz-{}.{kind}", std::process::id()));
-    std::fs::write(&path, bytes).expect("there is room for a small file");
+    std::fs::write(&path, bytes).expect("a small file can be written");
     path
 }
 
-/// The description of a drive in TOML.
+/// Parses the description of a drive in TOML.
 pub fn drive_toml(bytes: &[u8]) {
     if let Some(text) = text(bytes) {
         let path = file("toml", text.as_bytes());
@@ -64,7 +65,7 @@ pub fn drive_toml(bytes: &[u8]) {
     }
 }
 
-/// The description of a drive as DiskSim reads it.
+/// Parses the description of a drive in DiskSim's format.
 pub fn drive_disksim(bytes: &[u8]) {
     if let Some(text) = text(bytes) {
         let path = file("diskspecs", text.as_bytes());
@@ -73,7 +74,7 @@ pub fn drive_disksim(bytes: &[u8]) {
     }
 }
 
-/// A trace of blocks, in the format that the first byte says.
+/// Parses a block trace, in the format that the first byte selects.
 pub fn blocks(bytes: &[u8]) {
     let Some((&first, bytes)) = bytes.split_first() else { return };
     let formats: Vec<_> = blocks::BlockTraceFormat::all().collect();
@@ -82,7 +83,7 @@ pub fn blocks(bytes: &[u8]) {
         .map_err(|error| error.to_string());
 }
 
-/// A trace of requests, in the format that the first byte says.
+/// Parses a trace of requests, in the format that the first byte selects.
 pub fn trace(bytes: &[u8]) {
     let Some((&first, bytes)) = bytes.split_first() else { return };
     let format = FORMATS[usize::from(first) % FORMATS.len()].1;
@@ -94,7 +95,7 @@ pub fn trace(bytes: &[u8]) {
     }
 }
 
-/// Reads to be played, and what a kernel brought in for them.
+/// Parses a list of reads, and the pages that a kernel read for them.
 pub fn recording(bytes: &[u8]) {
     if let Some(text) = text(bytes) {
         let _ = parse_steps(text).map_err(|error| error.to_string());
@@ -102,7 +103,7 @@ pub fn recording(bytes: &[u8]) {
     }
 }
 
-/// A recording of a watched program: the bytes are those of its only block.
+/// Parses a recording of a program, with the bytes as its only block.
 pub fn watched(bytes: &[u8]) {
     let (one, other) = bytes.split_at(bytes.len() / 2);
     let recorded = |block: &[u8]| -> Vec<Record> {
@@ -119,7 +120,7 @@ pub fn watched(bytes: &[u8]) {
     }
 }
 
-/// Has those look at a recording who do.
+/// Passes a recording to its consumers.
 fn play(records: &[Record]) {
     let (mut explainer, mut gathered) = (Explainer::default(), RecordingInput::default());
     for record in records {
@@ -130,7 +131,7 @@ fn play(records: &[Record]) {
     let _ = gathered.finish().map(|recorded| recorded.file_bytes());
 }
 
-/// The text of strace.
+/// Parses the text of strace.
 pub fn strace_text(bytes: &[u8]) {
     let _ = strace::is_start(bytes);
     if let Ok(imported) = strace::records(bytes).map_err(|error| error.to_string()) {
@@ -138,7 +139,7 @@ pub fn strace_text(bytes: &[u8]) {
     }
 }
 
-/// The name of a law, or of a device, with its parameters.
+/// Parses the name of a policy, or of a device, with its parameters.
 pub fn policy(bytes: &[u8]) {
     let Some(text) = text(bytes) else { return };
     let _ = Spec::parse_all(text).map_err(|error| error.to_string());
@@ -148,17 +149,17 @@ pub fn policy(bytes: &[u8]) {
     let _ = readpath_core::eviction::build(&spec, 1_000).map_err(|error| error.to_string());
 }
 
-/// A size.
+/// Parses a size.
 pub fn size(bytes: &[u8]) {
     if let Some(text) = text(bytes) {
         let _ = size::parse(text);
     }
 }
 
-/// What is done with an input.
+/// Function that parses an input.
 type Decode = fn(&[u8]);
 
-/// All of them, by the folders of their seeds.
+/// All parsers, by the folders of their seeds.
 pub const ALL: [(&str, Decode); 11] = [
     ("job_file", job_file),
     ("load_file", load_file),
