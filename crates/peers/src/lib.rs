@@ -44,7 +44,7 @@ mod book {
     }
     chapters! {
         Start "start.md";
-        Doors "doors.md";
+        Choosing "choosing.md";
         Observe "observe.md";
         WriteAPolicy "write-a-policy.md";
         WriteADevice "write-a-device.md";
