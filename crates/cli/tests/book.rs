@@ -316,7 +316,7 @@ fn it_answers_why_a_program_is_slow() {
         return;
     }
     assert!(output.status.success(), "{told}");
-    let (_, rest) = chapter.split_once("Of this program it is **").unwrap();
+    let (_, rest) = chapter.split_once("The first cause of this program is **").unwrap();
     let (wrong, _) = rest.split_once("**").unwrap();
     let printed = String::from_utf8(output.stdout).unwrap();
     assert!(printed.contains(&format!("\n1. {wrong}")), "not {wrong} but\n{printed}");
@@ -325,7 +325,7 @@ fn it_answers_why_a_program_is_slow() {
 #[test]
 fn a_newcomers_own_device_is_measured_and_asked() {
     let folder = Folder::new("device");
-    let output = run_script(&folder.0, &scripts(&chapters()["command.md"]));
+    let output = run_script(&folder.0, &scripts(&chapters()["commands/devices.md"]));
     let told = String::from_utf8_lossy(&output.stderr).into_owned();
     if output.status.code() == Some(2) && told.contains("direct") {
         println!("skipped: no direct I/O here: {told}");
