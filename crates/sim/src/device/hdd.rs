@@ -176,7 +176,10 @@ impl Hdd {
         let ready_at = match flush {
             // A waiting flush blocks all other work.
             Some(at) => self.written.ready_at().unwrap_or(at),
-            None => [self.queue.ready_at(), self.written.ready_at()].into_iter().flatten().min()?,
+            None => match (self.queue.ready_at(), self.written.ready_at()) {
+                (Some(command), Some(written)) => command.min(written),
+                (command, written) => command.or(written)?,
+            },
         };
         Some(ready_at.max(self.free_at))
     }

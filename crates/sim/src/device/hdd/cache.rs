@@ -28,6 +28,39 @@ pub(super) struct SegmentCache {
     segment_sectors: u64,
     /// Number of uses so far: the clock of the least-recently-used order.
     uses: u64,
+    added: Added,
+}
+
+/// Spans that hold all sectors that were added to the cache; they may hold others as well.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Added {
+    spans: [(u64, u64); ADDED_SPANS],
+    count: usize,
+}
+
+/// Between two choices of a command the head reads one span and what follows it; writes may
+/// add others.
+const ADDED_SPANS: usize = 4;
+
+impl Added {
+    /// The spans, each as first sector and end.
+    pub(super) fn spans(&self) -> &[(u64, u64)] {
+        &self.spans[..self.count]
+    }
+
+    fn note(&mut self, start: u64, end: u64) {
+        if start >= end {
+            return;
+        }
+        if let Some((first, last)) = self.spans[..self.count].last_mut()
+            && ((*first..=*last).contains(&start) || self.count == ADDED_SPANS)
+        {
+            (*first, *last) = ((*first).min(start), (*last).max(end));
+            return;
+        }
+        self.spans[self.count] = (start, end);
+        self.count += 1;
+    }
 }
 
 impl SegmentCache {
@@ -40,7 +73,13 @@ impl SegmentCache {
             reads_from,
             segment_sectors: u64::from(segment_sectors),
             uses: 0,
+            added: Added::default(),
         }
+    }
+
+    /// Takes the spans that hold what was added since the last call.
+    pub(super) fn take_added(&mut self) -> Added {
+        std::mem::take(&mut self.added)
     }
 
     /// Whether `sector` lies in some segment.
@@ -107,6 +146,7 @@ impl SegmentCache {
     /// Extends segment `index` to `end`. Data beyond the segment size is dropped at the start.
     pub(super) fn extend(&mut self, index: usize, end: u64) {
         let segment = &mut self.segments[index];
+        self.added.note(segment.end, end);
         segment.end = segment.end.max(end);
         let reach = segment.end.saturating_sub(self.segment_sectors);
         segment.start = segment.start.max(reach);
@@ -141,6 +181,7 @@ impl SegmentCache {
     /// Replaces the contents of a segment.
     fn fill(&mut self, index: usize, start: u64, end: u64) {
         self.uses += 1;
+        self.added.note(start, end);
         self.segments[index] = CacheSegment { start, end, from: start, used: self.uses };
         self.extend(index, end);
     }
@@ -168,6 +209,38 @@ mod tests {
         assert_eq!((segments.with(29), segments.with(30)), (None, Some(index)));
         segments.release_before(index, 60);
         assert_eq!((segments.with(59), segments.with(60)), (None, Some(index)));
+    }
+
+    /// Each sector held is one that was held at the last call, or lies in a span that the next
+    /// call gives: for any order of what fills, extends and gives up segments.
+    #[test]
+    fn what_was_added_lies_in_its_spans() {
+        let mut state = 11;
+        let mut below = |bound: u64| readpath_core::splitmix::next(&mut state) % bound;
+        let mut segments = SegmentCache::new(4, 40, true);
+        let mut held = Vec::new();
+        for _ in 0..20_000 {
+            for _ in 0..below(8) {
+                let (index, start) = (below(4) as usize, below(200));
+                let end = start + 1 + below(60);
+                match below(6) {
+                    0 => drop(segments.allocate_for_read(start, end)),
+                    1 => segments.extend(index, end),
+                    2 => segments.release_before(index, start),
+                    3 => drop(segments.store_written(start, end, start % 2 == 0)),
+                    4 => segments.drop_overlap(start, end),
+                    _ => segments.empty(index),
+                }
+            }
+            let added = segments.take_added();
+            let is_added =
+                |sector: u64| added.spans().iter().any(|&(from, to)| from <= sector && sector < to);
+            let now_held: Vec<u64> = (0..300).filter(|sector| segments.holds(*sector)).collect();
+            for sector in &now_held {
+                assert!(held.contains(sector) || is_added(*sector), "{sector}: {added:?}");
+            }
+            held = now_held;
+        }
     }
 
     #[test]

@@ -9,7 +9,7 @@ use readpath_core::request::Op;
 
 use super::drive::{AccessTime, MechanicsSpec};
 use super::geometry::{Angle, SectorPosition};
-use super::seek::SeekCurve;
+use super::seek::SeekTimes;
 
 /// Tolerance in ns for a sector mark that has just passed the head.
 ///
@@ -40,8 +40,8 @@ pub(super) struct SectorPass {
 /// Timing of arm and spindle. It contains no changing state.
 #[derive(Clone, Debug)]
 pub(super) struct Mechanics {
-    seek: SeekCurve,
-    write_seek: Option<SeekCurve>,
+    seek: SeekTimes,
+    write_seek: Option<SeekTimes>,
     cylinders: u32,
     head_switch_ns: u64,
     write_settle_ns: i64,
@@ -63,8 +63,8 @@ impl Mechanics {
     /// Creates the timing of a drive with `cylinders`, with its platter at `phase` at time 0.
     pub(super) fn new(spec: &MechanicsSpec, cylinders: u32, phase: Angle) -> Mechanics {
         let mut mechanics = Mechanics {
-            seek: spec.seek.clone(),
-            write_seek: spec.write_seek.clone(),
+            seek: SeekTimes::new(spec.seek.clone(), cylinders),
+            write_seek: spec.write_seek.clone().map(|curve| SeekTimes::new(curve, cylinders)),
             cylinders,
             head_switch_ns: spec.head_switch_ns,
             write_settle_ns: spec.write_settle_ns,
@@ -109,15 +109,19 @@ impl Mechanics {
     /// `op` can begin.
     fn settled_ns(&self, distance: u32, is_same_head: bool, op: Op) -> u64 {
         let first_request_ns = if is_same_head { 0 } else { self.head_switch_ns };
-        let seek_ns = |curve: &SeekCurve| curve.ns(distance, self.cylinders);
+        let seek = match (op, &self.write_seek) {
+            (Op::Write, Some(curve)) => curve,
+            _ => &self.seek,
+        };
+        let seek_ns = seek.ns(distance);
         match (op, &self.write_seek) {
-            (Op::Read, _) => seek_ns(&self.seek).max(first_request_ns),
-            (Op::Write, None) => seek_ns(&self.seek)
-                .max(first_request_ns)
-                .saturating_add_signed(self.write_settle_ns),
-            (Op::Write, Some(curve)) if is_same_head => seek_ns(curve),
-            (Op::Write, Some(curve)) => {
-                seek_ns(curve).max(first_request_ns.saturating_add_signed(self.write_settle_ns))
+            (Op::Read, _) => seek_ns.max(first_request_ns),
+            (Op::Write, None) => {
+                seek_ns.max(first_request_ns).saturating_add_signed(self.write_settle_ns)
+            }
+            (Op::Write, Some(_)) if is_same_head => seek_ns,
+            (Op::Write, Some(_)) => {
+                seek_ns.max(first_request_ns.saturating_add_signed(self.write_settle_ns))
             }
         }
     }
@@ -185,6 +189,25 @@ impl Mechanics {
             AccessTime::HalfTurn => move_ns + self.period_ns() / 2,
             AccessTime::Constant { ns } => ns,
         }
+    }
+
+    /// As [`positioning_ns`](Mechanics::positioning_ns), where that is less than `below`.
+    ///
+    /// The platter turns alike whether the arm moves or not: however short the move, the first
+    /// sector comes by no sooner than it comes by a head that is over its track already. Most
+    /// commands of a deep queue are ruled out by that, without their seek.
+    pub(super) fn positioning_ns_below(
+        &self,
+        at: u64,
+        arm_track: HeadPosition,
+        (place, op): (&SectorPosition, Op),
+        below: u64,
+    ) -> Option<u64> {
+        let is_tracked = matches!(self.access, AccessTime::Tracked);
+        if is_tracked && self.wait_ns(self.angle_at(at), place.angle) >= below {
+            return None;
+        }
+        Some(self.positioning_ns(at, arm_track, place, op)).filter(|cost| *cost < below)
     }
 
     /// Transfers `sectors` consecutive sectors of one track, starting at `place`. The arm is free

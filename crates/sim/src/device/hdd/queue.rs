@@ -11,8 +11,12 @@ use std::collections::VecDeque;
 use readpath_core::request::{DeviceRequest, Op};
 
 use super::bus::BusState;
+use super::cache::Added;
 use super::drive::{EarlyDisconnect, QueueSpec};
 use super::geometry::SectorPosition;
+
+#[cfg(test)]
+mod choice_tests;
 
 /// A command that waits for the arm.
 #[derive(Clone, Copy, Debug)]
@@ -25,6 +29,8 @@ pub(super) struct DiskCommand {
     pub in_window_since: u64,
     /// Position of its first sector.
     pub place: SectorPosition,
+    /// Of a read: whether its first sector may be in the cache. If not, it is not there.
+    pub may_be_cached: bool,
     /// True for a write that will be reported early and waits for room in the cache.
     pub waits_for_room: bool,
     /// Relation to the bus.
@@ -33,6 +39,15 @@ pub(super) struct DiskCommand {
     pub leave_ns: u64,
     /// Extra disconnection of a write whose data has not arrived yet.
     pub early_disconnect: Option<EarlyDisconnect>,
+}
+
+impl DiskCommand {
+    /// Whether it goes on from the one queued before it, which is ready at `now` too: served
+    /// first it would cost that one a revolution.
+    fn follows(&self, before: &DiskCommand, now: u64) -> bool {
+        let (this, other) = (&self.request, &before.request);
+        other.end() == this.start && other.op == this.op && before.ready_at <= now
+    }
 }
 
 /// Next task of the arm.
@@ -50,13 +65,15 @@ pub(super) struct CommandQueue {
     commands: VecDeque<DiskCommand>,
     /// Number of writes that wait for room.
     waiting_count: u32,
+    /// Returns the earliest time at which a command in the window is ready.
+    ready_at: Option<u64>,
     spec: QueueSpec,
 }
 
 impl CommandQueue {
     pub(super) fn new(spec: QueueSpec) -> CommandQueue {
         let commands = VecDeque::with_capacity(spec.depth as usize);
-        CommandQueue { commands, waiting_count: 0, spec }
+        CommandQueue { commands, waiting_count: 0, ready_at: None, spec }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -66,12 +83,33 @@ impl CommandQueue {
     /// Appends a command.
     pub(super) fn push(&mut self, command: DiskCommand) {
         self.waiting_count += u32::from(command.waits_for_room);
+        if self.commands.len() < self.spec.window as usize {
+            self.note_ready(command.ready_at);
+        }
         self.commands.push_back(command);
     }
 
     /// Returns the earliest time at which a command in the window is ready.
     pub(super) fn ready_at(&self) -> Option<u64> {
-        self.window().map(|command| command.ready_at).min()
+        self.ready_at
+    }
+
+    /// A command that is ready at `ready_at` has come into the window.
+    fn note_ready(&mut self, ready_at: u64) {
+        self.ready_at = Some(self.ready_at.map_or(ready_at, |first| first.min(ready_at)));
+    }
+
+    fn count_ready(&mut self) {
+        self.ready_at = self.window().map(|command| command.ready_at).min();
+    }
+
+    /// Notes which reads may find their first sector in what was added to the cache.
+    pub(super) fn note_added(&mut self, added: &Added) {
+        for &(start, end) in added.spans() {
+            for command in &mut self.commands {
+                command.may_be_cached |= (start..end).contains(&command.request.start);
+            }
+        }
     }
 
     /// Returns the oldest write that waits for room.
@@ -114,16 +152,17 @@ impl CommandQueue {
     /// Returns the rest of a command to the front of the queue.
     pub(super) fn put_back(&mut self, command: DiskCommand) {
         self.commands.push_front(command);
+        self.count_ready();
     }
 
-    /// Selects the next task at `now`. Returns `None` if no command in the window is ready.
+    /// Chooses what is served at `now`; `None` when nothing in the window is ready.
     ///
-    /// `cost` returns the cost of a command, `room_cost` the cost of the write-back that makes room
-    /// in the cache.
+    /// `cost` gives what a command costs, if that is less than its second argument, the least
+    /// cost so far; `room_cost` gives the cost of written data that has to leave the cache.
     pub(super) fn take_next(
         &mut self,
         now: u64,
-        cost: impl Fn(&DiskCommand) -> u64,
+        cost: impl Fn(&DiskCommand, u64) -> Option<u64>,
         room_cost: impl Fn() -> u64,
     ) -> Option<ArmTurn> {
         let oldest = self.commands.front()?;
@@ -137,18 +176,19 @@ impl CommandQueue {
         let mut best = None;
         let mut least = u64::MAX;
         let mut is_room_asked = false;
+        let mut before: Option<&DiskCommand> = None;
         for (index, command) in self.window().enumerate() {
-            if command.ready_at > now || self.continues_waiting(index, now) {
+            let before = before.replace(command);
+            if command.ready_at > now || before.is_some_and(|before| command.follows(before, now)) {
                 continue;
             }
             let cost = match command.waits_for_room {
                 true if std::mem::replace(&mut is_room_asked, true) => continue,
-                true => room_cost(),
-                false => cost(command),
+                true => Some(room_cost()),
+                false => cost(command, least),
             };
-            if cost < least {
-                (best, least) = (Some(index), cost);
-            }
+            let Some(cost) = cost.filter(|cost| *cost < least) else { continue };
+            (best, least) = (Some(index), cost);
             // Of commands that cost the same the oldest is served, so no other can be chosen.
             if cost == 0 {
                 break;
@@ -165,22 +205,22 @@ impl CommandQueue {
         }
     }
 
-    /// Returns true if the command at `index` continues the command queued before it, which is also
-    /// ready. Served first, it would cost the other a revolution.
-    fn continues_waiting(&self, index: usize, now: u64) -> bool {
-        index.checked_sub(1).is_some_and(|before| {
-            let (before, this) = (&self.commands[before], &self.commands[index].request);
-            let goes_on = before.request.op == this.op && before.request.end() == this.start;
-            goes_on && before.ready_at <= now
-        })
-    }
-
     /// Removes a command. The command that enters the window in its place starts to age.
     fn remove(&mut self, index: usize, now: u64) -> Option<DiskCommand> {
         let command = self.commands.remove(index);
         self.waiting_count -= u32::from(command.is_some_and(|command| command.waits_for_room));
-        if let Some(entering) = self.commands.get_mut(self.spec.window as usize - 1) {
+        let window = self.spec.window as usize;
+        let mut entering_ready_at = None;
+        if let Some(entering) = self.commands.get_mut(window - 1) {
             entering.in_window_since = entering.in_window_since.max(now);
+            entering_ready_at = Some(entering.ready_at);
+        }
+        let was_first = command.map(|command| command.ready_at) == self.ready_at;
+        match entering_ready_at {
+            _ if index >= window => {}
+            Some(ready_at) if !was_first => self.note_ready(ready_at),
+            None if !was_first => {}
+            _ => self.count_ready(),
         }
         command
     }
@@ -218,6 +258,7 @@ mod tests {
                 ready_at: 0,
                 in_window_since: 0,
                 place: SectorPosition { cylinder: *cylinder, ..SectorPosition::default() },
+                may_be_cached: false,
                 waits_for_room: false,
                 bus: BusState::Left { from: 0 },
                 leave_ns: 0,
@@ -228,7 +269,7 @@ mod tests {
     }
 
     fn taken(queue: &mut CommandQueue, now: u64) -> u32 {
-        let cost = |command: &DiskCommand| u64::from(command.place.cylinder);
+        let cost = |command: &DiskCommand, _| Some(u64::from(command.place.cylinder));
         let next = queue.take_next(now, cost, || u64::MAX);
         match next.expect("a command is ready") {
             ArmTurn::Serve(command) => command.request.id.0,

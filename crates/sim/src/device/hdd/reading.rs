@@ -39,6 +39,7 @@ impl Hdd {
             in_window_since: now,
             ready_at: miss_at + stop_ns,
             place: self.geometry.locate(request.start),
+            may_be_cached: cached_end.is_some(),
             waits_for_room: false,
             bus,
             leave_ns,

@@ -83,13 +83,7 @@ impl SeekCurve {
                     between(distance, (third, points.average_ms), (farthest, points.full_ms))
                 }
             }
-            SeekCurve::Lee(DataSheetSeeks { single_ms, average_ms, full_ms }) => {
-                let root = (-10.0 * single_ms + 15.0 * average_ms - 5.0 * full_ms)
-                    / (3.0 * f64::from(total).sqrt());
-                let line = (7.0 * single_ms - 15.0 * average_ms + 8.0 * full_ms)
-                    / (3.0 * f64::from(total));
-                root * (distance - 1.0).sqrt() + line * (distance - 1.0) + single_ms
-            }
+            SeekCurve::Lee(points) => Lee::new(points, total).ms(distance),
             SeekCurve::SquareRoot { single_ms, full_ms } => {
                 single_ms + (full_ms - single_ms) * (distance / farthest).sqrt()
             }
@@ -100,10 +94,55 @@ impl SeekCurve {
             SeekCurve::Table(points) => table_ms(points, cylinders),
         }
     }
+}
 
-    /// Returns the time like [`ms`](SeekCurve::ms), in whole ns and at least 0.
-    pub(super) fn ns(&self, cylinders: u32, total: u32) -> u64 {
-        u64::from((self.ms(cylinders, total).max(0.0) * 1e6) as u32)
+/// A curve on a drive of given size, with the values that all distances share.
+#[derive(Clone, Debug)]
+pub(super) struct SeekTimes {
+    curve: SeekCurve,
+    cylinders: u32,
+    lee: Option<Lee>,
+}
+
+impl SeekTimes {
+    /// The times of `curve` on a drive of so many cylinders.
+    pub(super) fn new(curve: SeekCurve, cylinders: u32) -> SeekTimes {
+        let lee = match &curve {
+            SeekCurve::Lee(points) => Some(Lee::new(points, cylinders)),
+            _ => None,
+        };
+        SeekTimes { curve, cylinders, lee }
+    }
+
+    /// The time for a distance, in whole ns and never below 0.
+    pub(super) fn ns(&self, distance: u32) -> u64 {
+        let ms = match &self.lee {
+            Some(lee) if distance > 0 => lee.ms(f64::from(distance)),
+            _ => self.curve.ms(distance, self.cylinders),
+        };
+        u64::from((ms.max(0.0) * 1e6) as u32)
+    }
+}
+
+/// Lee and Katz's equation with its two factors, in ms.
+#[derive(Clone, Debug)]
+struct Lee {
+    root: f64,
+    line: f64,
+    single_ms: f64,
+}
+
+impl Lee {
+    fn new(points: &DataSheetSeeks, total: u32) -> Lee {
+        let DataSheetSeeks { single_ms, average_ms, full_ms } = points;
+        let root = (-10.0 * single_ms + 15.0 * average_ms - 5.0 * full_ms)
+            / (3.0 * f64::from(total).sqrt());
+        let line = (7.0 * single_ms - 15.0 * average_ms + 8.0 * full_ms) / (3.0 * f64::from(total));
+        Lee { root, line, single_ms: *single_ms }
+    }
+
+    fn ms(&self, distance: f64) -> f64 {
+        self.root * (distance - 1.0).sqrt() + self.line * (distance - 1.0) + self.single_ms
     }
 }
 
@@ -190,8 +229,9 @@ mod tests {
     /// Mean over all pairs of different cylinders: distance d occurs 2 (n − d) times.
     fn mean_ms(curve: &SeekCurve, cylinders: u32) -> f64 {
         let pairs = (1..cylinders).map(|d| u64::from(cylinders - d)).sum::<u64>() as f64;
+        let times = SeekTimes::new(curve.clone(), cylinders);
         let sum = (1..cylinders)
-            .map(|d| f64::from(cylinders - d) * curve.ns(d, cylinders) as f64 / 1e6)
+            .map(|d| f64::from(cylinders - d) * times.ns(d) as f64 / 1e6)
             .sum::<f64>();
         sum / pairs
     }

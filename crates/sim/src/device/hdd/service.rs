@@ -38,12 +38,29 @@ impl CostState {
             QueuePolicy::Positioning => {
                 mechanics.positioning_ns(self.at, self.arm_track, place, op)
             }
-            QueuePolicy::Elevator => {
-                // Cylinders behind the arm are served after all cylinders ahead of it.
-                let behind = u64::from(place.cylinder < self.arm_track.cylinder) << 32;
-                behind + u64::from(place.cylinder)
-            }
+            QueuePolicy::Elevator => self.elevator_cost(place),
         }
+    }
+
+    /// As [`cost`](CostState::cost), where that is less than `below`.
+    fn cost_below(
+        &self,
+        mechanics: &Mechanics,
+        (place, op): (&SectorPosition, Op),
+        below: u64,
+    ) -> Option<u64> {
+        match self.order {
+            QueuePolicy::Positioning => {
+                mechanics.positioning_ns_below(self.at, self.arm_track, (place, op), below)
+            }
+            QueuePolicy::Elevator => Some(self.elevator_cost(place)).filter(|cost| *cost < below),
+        }
+    }
+
+    fn elevator_cost(&self, place: &SectorPosition) -> u64 {
+        // A place that the arm has passed comes after all that it still comes to.
+        let behind = u64::from(place.cylinder < self.arm_track.cylinder) << 32;
+        behind + u64::from(place.cylinder)
     }
 }
 
@@ -69,24 +86,30 @@ impl Hdd {
             return self.store_and_complete(command.ready_at.max(at), command.request);
         }
         self.read_ahead_to(at);
+        self.queue.note_added(&self.segments.take_added());
         let reach = self.reach(at);
         let (segments, written) = (&self.segments, &self.written);
         let (cache, ahead, geometry) = (&self.drive.cache, self.ahead.as_ref(), &self.geometry);
         // A read whose start is cached, or is about to be read ahead, needs no seek.
-        let cost = |command: &DiskCommand| {
+        let cost = |command: &DiskCommand, below: u64| {
             let (start, place) = (command.request.start, &command.place);
             let reads_on = || sectors_until(ahead, cache, geometry, start);
-            match command.request.op {
-                Op::Write => reach.cost(&self.mechanics, place, Op::Write),
-                Op::Read if segments.holds(start) => 0,
-                Op::Read => match reads_on() {
-                    Some(_) if reach.order == QueuePolicy::Elevator => 0,
+            let op = command.request.op;
+            if is_read(op) {
+                debug_assert!(command.may_be_cached || !segments.holds(start), "{command:?}");
+                if command.may_be_cached && segments.holds(start) {
+                    return Some(0);
+                }
+                match reads_on() {
+                    Some(_) if reach.order == QueuePolicy::Elevator => return Some(0),
                     Some(sectors) => {
-                        self.mechanics.rotation_ns(sectors.wrapping_mul(place.sector_width))
+                        let angle = sectors.wrapping_mul(place.sector_width);
+                        return Some(self.mechanics.rotation_ns(angle));
                     }
-                    None => reach.cost(&self.mechanics, place, Op::Read),
-                },
+                    None => {}
+                }
             }
+            reach.cost_below(&self.mechanics, (place, op), below)
         };
         let room_cost = || {
             let cost = |place: &SectorPosition| reach.cost(&self.mechanics, place, Op::Write);

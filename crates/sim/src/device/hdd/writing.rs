@@ -27,6 +27,7 @@ impl Hdd {
             in_window_since: now,
             ready_at,
             place: self.geometry.locate(request.start),
+            may_be_cached: false,
             waits_for_room: is_early && !cache.flushes_first,
             bus: match is_idle || controller.never_disconnects {
                 true => BusState::Held { from: ready_at },

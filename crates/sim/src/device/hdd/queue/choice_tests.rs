@@ -1,0 +1,230 @@
+//! The quick choice of a command against the price of each of them.
+
+use readpath_core::request::RequestId;
+use readpath_core::splitmix;
+
+use super::super::drive::{AccessTime, MechanicsSpec, QueuePolicy};
+use super::super::mechanics::{HeadPosition, Mechanics};
+use super::super::seek::{DataSheetSeeks, HplCurve, SeekCurve};
+use super::*;
+
+const CYLINDERS: u32 = 50_600;
+const SECTORS: u32 = 8;
+
+/// Curves that rise, that fall in part, and that are level.
+fn curves() -> Vec<SeekCurve> {
+    let rising = DataSheetSeeks { single_ms: 0.35, average_ms: 4.7, full_ms: 9.7 };
+    // The factor of its line is below 0: it falls towards the last cylinders.
+    let bent = DataSheetSeeks { single_ms: 1.0, average_ms: 8.0, full_ms: 10.0 };
+    let hpl = HplCurve {
+        division_cylinders: 383.0,
+        root_base_ms: 3.24,
+        root_factor_ms: 0.4,
+        line_base_ms: 1.0,
+        line_slope_ms: 0.0002,
+        single_ms: None,
+    };
+    vec![
+        SeekCurve::Lee(rising),
+        SeekCurve::Lee(bent),
+        SeekCurve::Linear(rising),
+        SeekCurve::SquareRoot { single_ms: 0.6, full_ms: 10.0 },
+        SeekCurve::SquareRoot { single_ms: 10.0, full_ms: 0.6 },
+        SeekCurve::Hpl(hpl),
+        SeekCurve::Table(vec![(1, 5.0), (100, 0.5), (20_000, 6.0), (50_000, 2.0)]),
+        SeekCurve::Constant { ms: 3.0 },
+    ]
+}
+
+/// Numbers of a seed.
+struct Draw(u64);
+
+impl Draw {
+    fn below(&mut self, bound: u64) -> u64 {
+        splitmix::next(&mut self.0) % bound
+    }
+
+    fn one_of<T: Clone>(&mut self, all: &[T]) -> T {
+        all[self.below(all.len() as u64) as usize].clone()
+    }
+
+    fn mechanics(&mut self) -> Mechanics {
+        let curves = curves();
+        let write_seek = (self.below(2) == 0).then(|| self.one_of(&curves));
+        let tracked = AccessTime::Tracked;
+        let spec = MechanicsSpec {
+            rpm: 10_000.0,
+            seek: self.one_of(&curves),
+            head_switch_ns: self.one_of(&[0, 400_000, 9_000_000]),
+            write_seek,
+            write_settle_ns: self.one_of(&[-500_000, 0, 300_000]),
+            settles_on_return: self.below(2) == 0,
+            access: self.one_of(&[
+                tracked,
+                tracked,
+                AccessTime::HalfTurn,
+                AccessTime::Constant { ns: 700 },
+            ]),
+            zero_latency_read: false,
+            zero_latency_write: false,
+        };
+        Mechanics::new(&spec, CYLINDERS, self.below(u64::MAX))
+    }
+
+    fn arm_track(&mut self) -> HeadPosition {
+        HeadPosition { cylinder: self.below(CYLINDERS.into()) as u32, head: self.below(2) as u32 }
+    }
+
+    /// A command near the arm or anywhere; some go on from the one before, some are not ready.
+    fn command(
+        &mut self,
+        id: u32,
+        arm_track: HeadPosition,
+        now: u64,
+        before: Option<DeviceRequest>,
+    ) -> DiskCommand {
+        let reach = self.one_of(&[1, 50, 5_000, CYLINDERS]);
+        let offset = self.below(u64::from(2 * reach) + 1) as i64 - i64::from(reach);
+        let cylinder = (i64::from(arm_track.cylinder) + offset).clamp(0, i64::from(CYLINDERS) - 1);
+        let seed = splitmix::next(&mut self.0);
+        let start = match before {
+            Some(before) if self.below(8) == 0 => before.end(),
+            _ => self.below(1 << 30) * u64::from(SECTORS),
+        };
+        DiskCommand {
+            request: DeviceRequest {
+                id: RequestId(id),
+                op: self.one_of(&[Op::Read, Op::Read, Op::Write]),
+                start,
+                sectors: SECTORS,
+            },
+            ready_at: now.saturating_add_signed(self.one_of(&[-5_000, -1, 0, 1, 1_000_000])),
+            in_window_since: now,
+            place: SectorPosition {
+                cylinder: cylinder as u32,
+                head: self.below(2) as u32,
+                // Often one of few, so that commands cost the same.
+                angle: self.below(16) << 60 | self.one_of(&[0, 0, u64::MAX >> 4]) & seed,
+                ..SectorPosition::default()
+            },
+            may_be_cached: false,
+            waits_for_room: false,
+            bus: BusState::Left { from: 0 },
+            leave_ns: 0,
+            early_disconnect: None,
+        }
+    }
+}
+
+/// The command that costs least of those that can be served, by the price of each.
+fn by_all_prices(
+    queue: &CommandQueue,
+    now: u64,
+    marginal_cost: impl Fn(&DiskCommand) -> u64,
+) -> Option<RequestId> {
+    let window = queue.spec.window as usize;
+    let waiting: Vec<&DiskCommand> = queue.commands.iter().take(window).collect();
+    let is_served_first = |index: usize| {
+        let (before, this) = (waiting[index - 1], waiting[index]);
+        before.request.op == this.request.op
+            && before.request.start + u64::from(SECTORS) == this.request.start
+            && before.ready_at <= now
+    };
+    let oldest_alone = queue.commands.len() == 1 || window == 1;
+    if oldest_alone && waiting[0].ready_at <= now {
+        return Some(waiting[0].request.id);
+    }
+    (0..waiting.len())
+        .filter(|index| waiting[*index].ready_at <= now)
+        .filter(|index| *index == 0 || !is_served_first(*index))
+        .min_by_key(|index| marginal_cost(waiting[*index]))
+        .map(|index| waiting[index].request.id)
+}
+
+/// Random queues on random mechanics are served to their end by the quick choice: each command
+/// taken is the first of those that cost least, and the time at which the window is ready is
+/// that of its commands.
+#[test]
+fn the_quick_choice_is_that_of_all_prices() {
+    for seed in 0..3_000 {
+        let mut draw = Draw(seed);
+        let mechanics = draw.mechanics();
+        let (mut now, mut arm_track) = (1_000_000 + draw.below(1 << 40), draw.arm_track());
+        let window = 1 + draw.below(40) as u32;
+        let mut queue = CommandQueue::new(QueueSpec {
+            order: QueuePolicy::Positioning,
+            depth: 40,
+            window,
+            age_limit_ns: u64::MAX,
+            combines_writes: false,
+        });
+        let mut before = None;
+        for id in 0..1 + draw.below(40) as u32 {
+            let command = draw.command(id, arm_track, now, before);
+            before = Some(command.request);
+            queue.push(command);
+        }
+        while !queue.is_empty() {
+            let in_window = queue.commands.iter().take(window as usize);
+            assert_eq!(queue.ready_at(), in_window.map(|command| command.ready_at).min());
+            let marginal_cost = |command: &DiskCommand| {
+                mechanics.positioning_ns(now, arm_track, &command.place, command.request.op)
+            };
+            let expected = by_all_prices(&queue, now, marginal_cost);
+            let quick = |command: &DiskCommand, below: u64| {
+                let (place, op) = (&command.place, command.request.op);
+                mechanics.positioning_ns_below(now, arm_track, (place, op), below)
+            };
+            let served = match queue.take_next(now, quick, || u64::MAX) {
+                Some(ArmTurn::Serve(command)) => Some(command),
+                Some(ArmTurn::MakeRoom) => panic!("no write waits for room"),
+                None => None,
+            };
+            assert_eq!(served.map(|command| command.request.id), expected, "seed {seed}");
+            now += 1 + draw.below(3_000_000);
+            if let Some(DiskCommand { place, .. }) = served {
+                arm_track = HeadPosition { cylinder: place.cylinder, head: place.head };
+                if draw.below(16) == 0 {
+                    let rest = draw.command(99, arm_track, now, None);
+                    queue.put_back(rest);
+                }
+            }
+        }
+        assert_eq!(queue.ready_at(), None);
+    }
+}
+
+/// 10,000 turns a minute: one takes 6 ms. At angle 0 a sector half a turn on comes by after 3 ms
+/// at the soonest; whether the seek of 1 ms comes in between is of no account. One that has gone
+/// by less than 500 ns ago is still caught: it is priced in full.
+#[test]
+fn a_sector_that_comes_by_later_than_the_best_is_not_priced() {
+    let spec = MechanicsSpec {
+        rpm: 10_000.0,
+        seek: SeekCurve::Constant { ms: 1.0 },
+        head_switch_ns: 0,
+        write_seek: None,
+        write_settle_ns: 0,
+        settles_on_return: false,
+        access: AccessTime::Tracked,
+        zero_latency_read: false,
+        zero_latency_write: false,
+    };
+    let mechanics = Mechanics::new(&spec, CYLINDERS, 0);
+    let marginal_cost = |cylinder: u32, angle: u64, below: u64| {
+        let place = SectorPosition { cylinder, angle, ..SectorPosition::default() };
+        mechanics.positioning_ns_below(0, HeadPosition::default(), (&place, Op::Read), below)
+    };
+    let near = |marginal_cost: Option<u64>, ns: u64| {
+        marginal_cost.is_some_and(|marginal_cost| marginal_cost.abs_diff(ns) < 2)
+    };
+    let (quarter, half) = (1 << 62, 1 << 63);
+    assert!(near(marginal_cost(0, half, u64::MAX), 3_000_000));
+    assert!(near(marginal_cost(9, half, 3_000_002), 3_000_000));
+    assert_eq!(marginal_cost(9, half, 2_999_998), None);
+    assert!(near(marginal_cost(9, quarter, 1_500_002), 1_500_000));
+    // The 300 ns by which it has gone by are 300 / 6,000,000 of 2^64.
+    let just_gone = u64::MAX - (u64::MAX / 20_000);
+    assert_eq!(marginal_cost(0, just_gone, 1), Some(0));
+    assert!(near(marginal_cost(9, just_gone, u64::MAX), 5_999_700));
+}
