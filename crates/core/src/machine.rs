@@ -114,8 +114,8 @@ impl Machine {
     /// too small.
     pub fn new(config: Config) -> Result<Machine, ConfigError> {
         let frames = Frames::new(&config)?;
-        let queue = RequestQueue::new(&config)?;
-        let files = MachineFiles::new(&config)?;
+        let mut queue = RequestQueue::new(&config)?;
+        let files = MachineFiles::new(&config, &mut queue)?;
         let raw = raw::build(&config.raw).map_err(ConfigError::Policy)?;
         let base = SharedState { queue, frames, waiting: VecDeque::new() };
         let memory = MachineMemory::new(config.open_reads_max);
@@ -214,7 +214,7 @@ impl Machine {
     /// Sets the constructor of policies for files opened from here on: for a policy from another
     /// crate, or a wrapped one.
     pub fn set_policy_maker(&mut self, make: PolicyMaker) {
-        self.files.set_policy_maker(make);
+        self.files.set_policy_maker(make, &mut self.base.queue);
     }
 
     /// The length of the handle's file in bytes.

@@ -211,6 +211,13 @@ pub trait ReadaheadPolicy: Send {
         true
     }
 
+    /// True for a policy that asks the [`Evidence`] for the costs of requests, by itself or by
+    /// the [credit](Credit) that it is held to. Without one a machine need not learn them
+    /// ([`Config::learns_unasked_costs`](crate::machine::Config::learns_unasked_costs)).
+    fn asks_costs(&self) -> bool {
+        true
+    }
+
     /// Returns true if [`read`](ReadaheadPolicy::read) must be called even for a read that finds every
     /// page cached and none marked. False makes such reads cheaper where many threads share a
     /// cache. The policy then receives only the end of the last of them, in

@@ -116,6 +116,11 @@ pub trait SwapinPolicy: Send {
     /// Handles a fault that must read. Returns the pages to read with its page.
     fn miss(&mut self, fault: &SwapFault, swapped: &mut dyn SwappedPageQueries) -> SwapRead;
 
+    /// True for a policy that asks [`SwappedPageQueries::evidence`] for the costs of requests.
+    fn asks_costs(&self) -> bool {
+        true
+    }
+
     /// Returns true if the policy logs its decisions and reasons in [`DeviceEvidence::log`].
     fn keeps_log(&self) -> bool {
         false

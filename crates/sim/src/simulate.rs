@@ -78,6 +78,7 @@ impl SimulationSetup {
             raw: self.raw.clone(),
             merges: self.merges,
             queue_requests: self.queue_requests,
+            learns_unasked_costs: false,
             ..Config::new(caps)
         }
     }

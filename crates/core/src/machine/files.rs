@@ -23,6 +23,7 @@ use slab::Slab;
 
 use super::config::Config;
 use super::error::{BeyondDevice, ConfigError, ReadError};
+use super::queue::RequestQueue;
 use super::{Done, HandleId, PolicyMaker, ReadAccess, ReadId, SharedState, Transfer};
 use crate::cache::{FileId, FrameId};
 use crate::policy::Spec;
@@ -125,8 +126,15 @@ pub(super) struct MachineFiles {
 
 impl MachineFiles {
     /// Creates an empty set of files, with the policy of `config` for later ones.
-    pub(super) fn new(config: &Config) -> Result<MachineFiles, ConfigError> {
-        readahead::build(&config.readahead, &config.limits).map_err(ConfigError::Policy)?;
+    pub(super) fn new(
+        config: &Config,
+        queue: &mut RequestQueue,
+    ) -> Result<MachineFiles, ConfigError> {
+        let policy =
+            readahead::build(&config.readahead, &config.limits).map_err(ConfigError::Policy)?;
+        if policy.asks_costs() {
+            queue.learn_costs();
+        }
         Ok(MachineFiles {
             readahead: config.readahead.clone(),
             limits: config.limits,
@@ -201,7 +209,9 @@ impl MachineFiles {
         handle.last_page = Some(end.saturating_sub(1) / PAGE_BYTES);
     }
 
-    pub(super) fn set_policy_maker(&mut self, make: PolicyMaker) {
+    pub(super) fn set_policy_maker(&mut self, make: PolicyMaker, queue: &mut RequestQueue) {
+        // The policies that it will make are unknown: they may ask for the costs of requests.
+        queue.learn_costs();
         self.policy_maker = Some(make);
     }
 

@@ -346,6 +346,9 @@ impl MachineMemory {
         if config.by_policy {
             base.frames.cache.give_memory_to_policy();
         }
+        if policy.asks_costs() {
+            base.queue.learn_costs();
+        }
         let memory_pages = base.frames.cache.budget_pages();
         let default_ready = (memory_pages / 16).min(READY_PAGES_MAX);
         self.swap = SwapState {

@@ -107,6 +107,8 @@ pub(super) struct RequestQueue {
     ending: Option<EndingRequest>,
     /// Evidence that the policies share, including the costs of the device.
     pub(super) evidence: DeviceEvidence,
+    /// True if a policy or the caller of the machine may ask for the costs of requests.
+    learns_costs: bool,
     pub(super) meter: Meter,
 }
 
@@ -137,8 +139,14 @@ impl RequestQueue {
             wake: None,
             ending: None,
             evidence: DeviceEvidence::default(),
+            learns_costs: config.learns_unasked_costs,
             meter: Meter::default(),
         })
+    }
+
+    /// Learns the costs of requests from here on, for a policy that asks for them.
+    pub(super) fn learn_costs(&mut self) {
+        self.learns_costs = true;
     }
 
     pub(super) fn caps(&self) -> &DeviceCaps {
@@ -289,7 +297,9 @@ impl RequestQueue {
         let id = completion.id;
         let bytes = self.requests[id].bytes();
         self.meter.completed(now);
-        self.evidence.estimate.completed(now, completion.not_before, id, bytes);
+        if self.learns_costs {
+            self.evidence.estimate.completed(now, completion.not_before, id, bytes);
+        }
         if !self.payloads.is_retry(id) {
             self.scheduler.complete(now, id, &self.requests);
         }

@@ -18,4 +18,9 @@ impl ReadaheadPolicy for NoReadahead {
     fn sees_every_hit(&self) -> bool {
         false
     }
+
+    /// It reads nothing ahead, on credit or otherwise.
+    fn asks_costs(&self) -> bool {
+        false
+    }
 }

@@ -304,6 +304,10 @@ impl ReadaheadPolicy for OnDemand {
     fn is_on_credit(&self) -> bool {
         false
     }
+
+    fn asks_costs(&self) -> bool {
+        false
+    }
 }
 
 /// Size in pages of a stream's first window, which includes the `request`. No window has more than

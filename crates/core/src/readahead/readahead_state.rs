@@ -53,16 +53,20 @@ impl ReadaheadState {
 
 #[cfg(test)]
 mod tests {
-    use crate::machine::{Config, Machine, ReadAccess, Transfer};
-    use crate::request::{DeviceCaps, ProcessId};
+    use alloc::boxed::Box;
+
+    use crate::machine::{Config, Machine, ReadAccess, SwapConfig, Transfer};
+    use crate::policy::Spec;
+    use crate::readahead::NoReadahead;
+    use crate::request::{Completion, DeviceCaps, Outcome, ProcessId};
     use crate::unit::{PAGE_SECTORS, PageRange, Time};
 
-    /// A request is initially assumed to cost 1 ms, or 122 pages. With `n = w + 1`, the likelihood
-    /// `1 ÷ n` and `1 + 1 ÷ 2 + … + 1 ÷ n` pages used, `n` times that is at most 122 + n up to n =
-    /// 37. The window of 36 pages is rounded to end at page 32 of the file. The pages are not used
-    ///     yet.
-    #[test]
-    fn a_started_file_is_expected_to_go_on() {
+    /// A machine that learns no costs but those that its policies ask for.
+    fn machine(policy: &str) -> Machine {
+        Machine::new(config(policy)).unwrap()
+    }
+
+    fn config(policy: &str) -> Config {
         let caps = DeviceCaps {
             sectors: 1024 * PAGE_SECTORS,
             request_sectors_max: 64 * PAGE_SECTORS as u32,
@@ -70,11 +74,60 @@ mod tests {
             is_rotational: false,
             alignment_sectors: 1,
         };
-        let mut machine = Machine::new(Config {
-            readahead: crate::policy::Spec::plain("adaptive"),
-            ..Config::new(caps)
-        })
-        .unwrap();
+        let readahead = Spec::plain(policy);
+        Config { readahead, learns_unasked_costs: false, ..Config::new(caps) }
+    }
+
+    /// The cost of a request that is believed once one has taken 5 ms, in ns.
+    fn believed_after_a_request(machine: &mut Machine) -> u64 {
+        let file = machine.add_file(1 << 20, 0).unwrap();
+        let handle = machine.open(file);
+        let process = ProcessId(0);
+        let transfer = Transfer { handle, process, offset: 0, bytes: 4096, tag: 0 };
+        machine.read(Time::ZERO, ReadAccess::Buffered, transfer).unwrap();
+        let id = machine.poll_request(Time::ZERO).unwrap().id;
+        let done = Completion::at(Time::from_us(5_000), id, Outcome::Done);
+        machine.handle_completion(Time::from_us(5_000), done);
+        machine.readahead_state(handle).request_ns
+    }
+
+    #[test]
+    fn costs_are_learned_where_a_policy_may_ask_for_them() {
+        const ASSUMED_NS: u64 = 1_000_000;
+        let is_learned = |ns: u64| ns > 4_000_000;
+        for policy in ["none", "window", "window-fixed", "ondemand"] {
+            let unasked = believed_after_a_request(&mut machine(policy));
+            assert_eq!(unasked, ASSUMED_NS, "{policy}");
+        }
+        for policy in ["runs", "adaptive"] {
+            assert!(is_learned(believed_after_a_request(&mut machine(policy))), "{policy}");
+        }
+        let always = Config { learns_unasked_costs: true, ..config("none") };
+        assert!(is_learned(believed_after_a_request(&mut Machine::new(always).unwrap())));
+        for (policy, asks) in [
+            ("none", false),
+            ("cluster", false),
+            ("hits", false),
+            ("vma", false),
+            ("adaptive", true),
+        ] {
+            let mut machine = machine("none");
+            let policy = Spec::plain(policy);
+            machine.add_swap(&SwapConfig { policy, ..SwapConfig::new(4096, 64) }).unwrap();
+            assert_eq!(is_learned(believed_after_a_request(&mut machine)), asks, "{policy}");
+        }
+        let mut made = machine("none");
+        made.set_policy_maker(Box::new(|_| Box::new(NoReadahead)));
+        assert!(is_learned(believed_after_a_request(&mut made)), "any policy may be made");
+    }
+
+    /// A request is initially assumed to cost 1 ms, or 122 pages. With `n = w + 1`, the likelihood
+    /// `1 ÷ n` and `1 + 1 ÷ 2 + … + 1 ÷ n` pages used, `n` times that is at most 122 + n up to n =
+    /// 37. The window of 36 pages is rounded to end at page 32 of the file. The pages are not used
+    ///     yet.
+    #[test]
+    fn a_started_file_is_expected_to_go_on() {
+        let mut machine = machine("adaptive");
         let file = machine.add_file(1 << 20, 0).unwrap();
         let handle = machine.open(file);
         assert_eq!(machine.readahead_state(handle).newest, None);

@@ -315,6 +315,10 @@ impl ReadaheadPolicy for Window {
     fn is_on_credit(&self) -> bool {
         false
     }
+
+    fn asks_costs(&self) -> bool {
+        false
+    }
 }
 
 #[cfg(test)]

@@ -58,6 +58,10 @@ impl ReadaheadPolicy for WindowFixed {
     fn is_on_credit(&self) -> bool {
         false
     }
+
+    fn asks_costs(&self) -> bool {
+        false
+    }
 }
 
 #[cfg(test)]

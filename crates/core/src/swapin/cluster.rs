@@ -47,6 +47,10 @@ impl SwapinPolicy for Cluster {
     fn miss(&mut self, fault: &SwapFault, _swapped: &mut dyn SwappedPageQueries) -> SwapRead {
         block(fault.slot, self.pages)
     }
+
+    fn asks_costs(&self) -> bool {
+        false
+    }
 }
 
 #[cfg(test)]

@@ -126,6 +126,10 @@ impl SwapinPolicy for Hits {
     fn miss(&mut self, fault: &SwapFault, _swapped: &mut dyn SwappedPageQueries) -> SwapRead {
         block(fault.slot, self.rate.pages(fault.slot))
     }
+
+    fn asks_costs(&self) -> bool {
+        false
+    }
 }
 
 #[cfg(test)]

@@ -22,6 +22,10 @@ impl SwapinPolicy for NoSwapReadahead {
     fn miss(&mut self, fault: &SwapFault, _swapped: &mut dyn SwappedPageQueries) -> SwapRead {
         block(fault.slot, 1)
     }
+
+    fn asks_costs(&self) -> bool {
+        false
+    }
 }
 
 #[cfg(test)]

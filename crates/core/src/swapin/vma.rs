@@ -111,6 +111,10 @@ impl SwapinPolicy for Vma {
         let end = fault.page - before.min(fault.page) + pages;
         SwapRead::Pages(PageRange { first, end }.clipped(fault.memory_pages))
     }
+
+    fn asks_costs(&self) -> bool {
+        false
+    }
 }
 
 /// Index of the parameter's value in `words`; 0 if it is not given.

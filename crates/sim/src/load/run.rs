@@ -134,6 +134,7 @@ fn prepare(
         readahead: Spec::plain("none"),
         scheduler: setup.scheduler.clone(),
         eviction: setup.eviction.clone(),
+        learns_unasked_costs: false,
         ..Config::new(device.caps())
     })
     .map_err(SimulateError::Config)?;

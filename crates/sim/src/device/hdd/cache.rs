@@ -38,8 +38,8 @@ pub(super) struct Added {
     count: usize,
 }
 
-/// Between two choices of a command the head reads one span and what follows it; writes may
-/// add others.
+/// Between two choices of a command the head reads one span and the sectors after it; writes
+/// may add others.
 const ADDED_SPANS: usize = 4;
 
 impl Added {

@@ -29,7 +29,7 @@ pub(super) struct DiskCommand {
     pub in_window_since: u64,
     /// Position of its first sector.
     pub place: SectorPosition,
-    /// Of a read: whether its first sector may be in the cache. If not, it is not there.
+    /// A read whose first sector may be in the cache; for all others it is not there.
     pub may_be_cached: bool,
     /// True for a write that will be reported early and waits for room in the cache.
     pub waits_for_room: bool,
@@ -42,7 +42,7 @@ pub(super) struct DiskCommand {
 }
 
 impl DiskCommand {
-    /// Whether it goes on from the one queued before it, which is ready at `now` too: served
+    /// The command goes on from the one queued before it, which is ready at `now` too: served
     /// first it would cost that one a revolution.
     fn follows(&self, before: &DiskCommand, now: u64) -> bool {
         let (this, other) = (&self.request, &before.request);
@@ -65,7 +65,7 @@ pub(super) struct CommandQueue {
     commands: VecDeque<DiskCommand>,
     /// Number of writes that wait for room.
     waiting_count: u32,
-    /// Returns the earliest time at which a command in the window is ready.
+    /// The earliest time at which a command in the window is ready.
     ready_at: Option<u64>,
     spec: QueueSpec,
 }

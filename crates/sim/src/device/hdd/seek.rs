@@ -105,7 +105,7 @@ pub(super) struct SeekTimes {
 }
 
 impl SeekTimes {
-    /// The times of `curve` on a drive of so many cylinders.
+    /// The times of `curve` on a drive of `cylinders` cylinders.
     pub(super) fn new(curve: SeekCurve, cylinders: u32) -> SeekTimes {
         let lee = match &curve {
             SeekCurve::Lee(points) => Some(Lee::new(points, cylinders)),
