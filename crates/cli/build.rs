@@ -1,4 +1,4 @@
-//! Builds the library that `readpath watch` puts into a program where it may not trace: with the compiler that builds
+//! Builds the library that `readpath record` puts into a program where it may not trace: with the compiler that builds
 //! the command, into the command. It has no dependencies.
 
 use std::path::{Path, PathBuf};

@@ -1,86 +1,14 @@
-//! The command line: what each subcommand takes, as text that nobody has looked into yet.
+//! Command line: the arguments of each subcommand, as text that is not checked yet.
 
 use std::num::NonZero;
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::Args;
 use readpath::BackendKind;
 
 use crate::everyday::{CacheState, Refused};
-use crate::explain::ExplainArgs;
 use crate::input::with_path;
 use crate::output::OutputFormat;
-use crate::profile::ProfileArgs;
-use crate::recordings::TraceCommand;
-use crate::regret::RegretArgs;
-use crate::watch::WatchArgs;
-
-/// The storage read path in user space: one job, many policies and devices, one table.
-#[derive(Debug, Parser)]
-#[command(name = "readpath", version, arg_required_else_help = true, max_term_width = 100)]
-#[command(after_help = "Start with:\n  \
-    readpath run examples/quickstart.fio --on hdd,ssd\n  \
-    readpath run examples/quickstart.fio --on hdd --on file:DATA --on kernel:DATA --create\n  \
-    readpath reproduce A\n\n\
-    Exit codes: 0 done; 1 some operations failed, or compared things differ; 2 bad input;\n\
-    3 this system lacks something that the command needs; 130 interrupted.\n\n\
-    The book: https://github.com/readpath/readpath/blob/main/book/src/introduction.md")]
-pub struct Cli {
-    /// What to do.
-    #[command(subcommand)]
-    pub command: Command,
-}
-
-/// What the command can do.
-#[derive(Debug, Subcommand)]
-pub enum Command {
-    /// Run a fio job file, or loads on memory, through the read path: one row per storage and laws
-    Run(RunArgs),
-    /// Print the sources' tables: published beside modelled
-    Reproduce(ReproduceArgs),
-    /// Hold the law `ondemand` against the running kernel, read by read
-    CheckKernel(CheckKernelArgs),
-    /// List the laws, or tell one in full
-    Policies(PoliciesArgs),
-    /// List the modelled devices, or one with every parameter and its source
-    Devices(NameArgs),
-    /// Put a modelled device behind a file, in real time, for any program
-    Serve(ServeArgs),
-    /// Measure real storage gently, and describe it as a device that `--on` takes
-    Profile(ProfileArgs),
-    /// Hold a modelled disk against a trace of service times measured on the real one
-    Validate(ValidateArgs),
-    /// Hold the law `adaptive` against the best classic law of each cell of a matrix
-    Regret(RegretArgs),
-    /// Measure what programs do with files, with nothing set, beside pread, mmap and O_DIRECT
-    BenchCommand(BenchArgs),
-    /// Print how much of a trace of blocks each reclaim law would miss, size by size
-    Cache(CacheArgs),
-    /// Compare the reclaim law `adaptive` with the best of the others in a matrix of loads
-    CacheRegret(CacheRegretArgs),
-    /// Print what a scheduler decides on a list of arrivals and completions
-    Replay(ReplayArgs),
-    /// Record what a program reads, from outside, into a file (root)
-    Watch(WatchArgs),
-    /// Say what is wrong with the reads of a recording, in order of the time that it costs
-    Explain(ExplainArgs),
-    /// Show, cut, anonymise, make and hand on recordings
-    #[command(subcommand)]
-    Trace(TraceCommand),
-    /// Print what a shell needs to complete this command's words
-    Completions(CompletionsArgs),
-    /// Write the manual pages, one for each subcommand, into a folder
-    Man(ManArgs),
-    /// One process of a load on memory; started by `run`
-    #[command(hide = true)]
-    TouchMemory,
-    /// One measurement; started by `everyday`
-    #[command(hide = true)]
-    BenchOne,
-    /// One row on real storage; started by `replay`
-    #[command(hide = true)]
-    ReplayOne,
-}
 
 /// `readpath run`.
 #[derive(Debug, Args)]
@@ -94,7 +22,7 @@ pub enum Command {
     A load names memory that is touched, not files that are read. It runs on modelled devices and\n\
     on kernel:PATH: under the kernel's own swap (root), on a file made in the folder PATH, or on\n\
     the file or block device PATH, whose content is lost (--overwrite).\n\n\
-    LAW is a name from `readpath policies`; parameters follow after commas:\n  \
+    POLICY is a name from `readpath policies`; parameters follow after commas:\n  \
     --scheduler deadline,fifo_batch=1,noop   names two schedulers")]
 pub struct RunArgs {
     /// A job file in fio's format, a file of loads on memory (its name ends with .toml), or a
@@ -110,10 +38,10 @@ pub struct RunArgs {
     /// spc, alibaba, tencent
     #[arg(long, value_name = "FORMAT")]
     pub trace: Option<String>,
-    /// Replay a trace so many times as fast as it was recorded [default: 1]
+    /// Replay a trace this many times as fast as it was recorded [default: 1]
     #[arg(long, value_name = "FACTOR", conflicts_with = "closed")]
     pub speed: Option<f64>,
-    /// Replay a trace with so many requests under way, whatever its times
+    /// Replay a trace with this many requests in flight, whatever its times
     #[arg(long, value_name = "N")]
     pub closed: Option<NonZero<u32>>,
     /// List fio's options and engines: which are honoured, which change nothing here, and which
@@ -123,22 +51,22 @@ pub struct RunArgs {
     /// Where to run it; repeat it, or separate with commas [default: hdd]
     #[arg(long = "on", value_name = "STORAGE", value_parser = with_path())]
     pub storages: Vec<String>,
-    /// Readahead laws, each a row [default: adaptive]
-    #[arg(long, value_name = "LAW,…")]
+    /// Readahead policies, each a row [default: adaptive]
+    #[arg(long, value_name = "POLICY,…")]
     pub readahead: Option<String>,
-    /// Swap-in laws of a load, each a row. On kernel: the kernel has its own, and the law's name is
+    /// Swap-in policies of a load, each a row. On kernel: the kernel has its own, and the policy's name is
     /// `kernel`: kernel,page_cluster=3 sets vm.page_cluster for the run, for the whole machine
-    #[arg(long, value_name = "LAW,…")]
+    #[arg(long, value_name = "POLICY,…")]
     pub swapin: Option<String>,
     /// Schedulers, each a row
-    #[arg(long, value_name = "LAW,…", default_value = "adaptive")]
+    #[arg(long, value_name = "POLICY,…", default_value = "adaptive")]
     pub scheduler: String,
-    /// The reclaim law, for all rows; on kernel: the kernel has its own [default: adaptive]
-    #[arg(long, value_name = "LAW")]
+    /// The eviction policy, for all rows; on kernel: the kernel has its own [default: adaptive]
+    #[arg(long, value_name = "POLICY")]
     pub eviction: Option<String>,
     /// How jobs with ioengine=raw cut their transfers, each a row (not on kernel:) [default: ring]
-    #[arg(long, value_name = "LAW,…")]
-    pub raw: Option<String>,
+    #[arg(long, value_name = "POLICY,…")]
+    pub chunking: Option<String>,
     /// What carries the requests of file:, one of auto, aio, io_uring, threads; auto is the first
     /// that suits of those that this system gives, and the row says where that isn't the best
     #[arg(long, value_name = "NAME", default_value_t = BackendKind::Auto)]
@@ -150,8 +78,8 @@ pub struct RunArgs {
     /// Seed of everything that is random in the run
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-    /// Write every decision of the laws to this file, with the numbers that decided it, one a line
-    /// (the schedulers `cfq` and `adaptive` and the readahead law `adaptive` tell them; not on
+    /// Write every decision of the policies to this file, with the numbers that decided it, one a line
+    /// (the schedulers `cfq` and `adaptive` and the readahead policy `adaptive` write them; not on
     /// kernel:)
     #[arg(long, value_name = "FILE")]
     pub log: Option<PathBuf>,
@@ -159,7 +87,7 @@ pub struct RunArgs {
     /// them afterwards
     #[arg(long)]
     pub create: bool,
-    /// Let each process of a job run for so long at most, in seconds or with a unit, whatever the
+    /// Let each process of a job run for this long at most, in seconds or with a unit, whatever the
     /// job says
     #[arg(long, value_name = "TIME")]
     pub runtime: Option<String>,
@@ -211,7 +139,7 @@ pub struct ReproduceArgs {
     pub json: bool,
 }
 
-/// `readpath conform`.
+/// `readpath check-kernel`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Needs root and tracefs (exit code 3 without). A list of reads has one step a \
@@ -222,13 +150,13 @@ pub struct ReproduceArgs {
     reopen           close the file and open it again\n  \
     # …              a comment\n\n\
     Example:\n  \
-    readpath conform --generate 500 --seed 7 --file /mnt/data/large.bin"
+    readpath check-kernel --generate 500 --seed 7 --file /mnt/data/large.bin"
 )]
 pub struct CheckKernelArgs {
     /// The list of reads
     #[arg(long, value_name = "FILE", conflicts_with = "generate")]
     pub reads: Option<PathBuf>,
-    /// Make a list of so many reads of all sorts [default: 2000]
+    /// Make a list of this many reads of all sorts [default: 2000]
     #[arg(long, value_name = "N")]
     pub generate: Option<usize>,
     /// Let half of the patterns of a made list touch the mapped file
@@ -260,10 +188,10 @@ pub struct NameArgs {
     readpath policies eviction/adaptive\n  \
     readpath policies scheduler/cfq --picture cfq.svg")]
 pub struct PoliciesArgs {
-    /// One of them, in full; KIND/NAME where two kinds have a law of that name
+    /// One of them, in full; KIND/NAME where two kinds have a policy of that name
     #[arg(value_name = "NAME")]
     pub name: Option<String>,
-    /// Draw what the law does in a small modelled run to this file, as SVG
+    /// Draw what the policy does in a small modelled run to this file, as SVG
     #[arg(long, value_name = "FILE", requires = "name")]
     pub picture: Option<PathBuf>,
 }
@@ -286,10 +214,10 @@ pub struct ManArgs {
     pub folder: PathBuf,
 }
 
-/// `readpath serve`.
+/// `readpath emulate`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
-    readpath serve hdd --at /mnt/slow --size 8G &\n  \
+    readpath emulate hdd --at /mnt/slow --size 8G &\n  \
     fio --filename=/mnt/slow/device --direct=1 --rw=randread --name=test\n  \
     losetup --direct-io=on --find --show /mnt/slow/device\n\n\
     Needs root, or fusermount3. `umount DIR` ends it too.")]
@@ -311,11 +239,11 @@ pub struct ServeArgs {
     pub seed: u64,
 }
 
-/// `readpath validate`.
+/// `readpath devices validate`.
 #[derive(Debug, Args)]
 #[command(after_help = "A line of a trace, as DiskSim's validation set has them:\n  \
     R|W  Hit|Miss  first-sector  sectors  service-time-µs  idle-time-µs\n\n\
-    Example:\n  readpath validate atlas10k.trace --on hdd,disksim=atlas10k.diskspecs")]
+    Example:\n  readpath devices validate atlas10k.trace --on hdd,disksim=atlas10k.diskspecs")]
 pub struct ValidateArgs {
     /// The trace
     #[arg(value_name = "TRACE")]
@@ -323,7 +251,7 @@ pub struct ValidateArgs {
     /// The disk: hdd,disksim=FILE.diskspecs, hdd,toml=FILE, hdd,drive=NAME
     #[arg(long = "on", value_name = "DISK", default_value = "hdd", value_parser = with_path())]
     pub disk: String,
-    /// Tell also what each feature of the model is worth
+    /// Print also how much each feature of the model is worth
     #[arg(long)]
     pub ablate: bool,
     /// Seed of the platter's phase at the start
@@ -334,15 +262,15 @@ pub struct ValidateArgs {
     pub json: bool,
 }
 
-/// `readpath everyday`.
+/// `readpath bench`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "A row is what a program does, as in stream/256MiB/64KiB. Each is measured in each \
     state, each\ntime in a new process: the library with nothing set, and the same accesses by pread, mmap \
     and\nO_DIRECT. The ratio is the time of the fastest of the three to ours: below 1, ours is slower.\n\n\
     Examples:\n  \
-    readpath everyday /mnt/data --picture everyday.svg\n  \
-    readpath everyday . --rows stream,map --states cold,cached --runs 5"
+    readpath bench /mnt/data --picture everyday.svg\n  \
+    readpath bench . --rows stream,map --states cold,cached --runs 5"
 )]
 pub struct BenchArgs {
     /// A folder on the storage to be measured; the files are made in it, and removed
@@ -398,15 +326,15 @@ pub struct BenchArgs {
     the clock: who waited for an answer waits for it, and thinks for as long as then. The figure is\n\
     the time of the program.\n\n\
     Examples:\n  \
-    readpath watch -o reads.rec -- COMMAND\n  \
+    readpath record -o reads.rec -- COMMAND\n  \
     readpath replay reads.rec --on measured,toml=mine.toml,nvme --readahead ondemand,adaptive\n  \
     readpath replay reads.rec --on file:/mnt/fast --on kernel:/mnt/fast --memory 1GiB,+4GiB")]
 pub struct ReplayArgs {
-    /// A recording of `readpath watch`, or a list of a scheduler's events: known by its first bytes
+    /// A recording of `readpath record`, or a list of a scheduler's events: known by its first bytes
     #[arg(value_name = "FILE")]
     pub events: PathBuf,
     /// The scheduler [default: of a recording adaptive, of a list cfq]
-    #[arg(long, value_name = "LAW")]
+    #[arg(long, value_name = "POLICY")]
     pub scheduler: Option<String>,
     /// Of a recording: make its reads again on these modelled devices, each a row; or on real storage:
     /// file:FOLDER by our read path, kernel:FOLDER by the kernel's, over scratch files as long as those
@@ -418,13 +346,13 @@ pub struct ReplayArgs {
         value_parser = with_path()
     )]
     pub storages: Vec<String>,
-    /// Of a recording: readahead laws, each a row; the kernel has its own
-    #[arg(long, value_name = "LAW,…", default_value = "ondemand,adaptive")]
+    /// Of a recording: readahead policies, each a row; the kernel has its own
+    #[arg(long, value_name = "POLICY,…", default_value = "ondemand,adaptive")]
     pub readahead: String,
-    /// Of a recording: reclaim laws, each a row
-    #[arg(long, value_name = "LAW,…", default_value = "two-lists")]
+    /// Of a recording: eviction policies, each a row
+    #[arg(long, value_name = "POLICY,…", default_value = "two-lists")]
     pub eviction: String,
-    /// Of a recording: memory for its pages, with a unit, each a row; +SIZE is so much more than its
+    /// Of a recording: memory for its pages, with a unit, each a row; +SIZE is that much more than its
     /// machine has. On kernel: a control group's (root) [default: all that its machine has; on file:
     /// and kernel: what this one has to spare]
     #[arg(long, value_name = "SIZE,…", value_delimiter = ',')]
@@ -446,7 +374,7 @@ pub struct ReplayArgs {
     pub json: bool,
 }
 
-/// `readpath cache`.
+/// `readpath cachesim`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "A TRACE is a list of references to blocks, compressed (.gz, .xz, .zst) or \
@@ -457,16 +385,16 @@ pub struct ReplayArgs {
     oracle-general  libCacheSim's records of 24 bytes\n  \
     blkparse        what blkparse prints: requests that are queued, in pages of 4 KiB\n  \
     msr             timestamp,host,disk,type,offset,size,response, in pages of 4 KiB\n  \
-    reads           OFFSET LENGTH a line, as for `readpath conform`, in pages of 4 KiB\n\n\
+    reads           OFFSET LENGTH a line, as for `readpath check-kernel`, in pages of 4 KiB\n\n\
     Reads and writes are references alike. `optimum` is Belady's: it knows what is to come.\n\n\
-    Example:\n  readpath cache gli.trace.gz --eviction lru,lirs --sizes 5%,20%,40% --picture gli.svg"
+    Example:\n  readpath cachesim gli.trace.gz --eviction lru,lirs --sizes 5%,20%,40% --picture gli.svg"
 )]
 pub struct CacheArgs {
     /// Traces
     #[arg(value_name = "TRACE", required = true)]
     pub traces: Vec<PathBuf>,
-    /// Reclaim laws (`readpath policies`), each a column [default: all]
-    #[arg(long, value_name = "LAW,…")]
+    /// Eviction policies (`readpath policies`), each a column [default: all]
+    #[arg(long, value_name = "POLICY,…")]
     pub eviction: Option<String>,
     /// Sizes of memory: parts of the different blocks of a trace, rounded down to one block at
     /// least, or sizes with a unit, of blocks of 4 KiB
@@ -498,12 +426,12 @@ pub struct TraceArgs {
     /// The format of the traces [default: what names and first lines speak for]
     #[arg(long, value_name = "NAME")]
     pub format: Option<String>,
-    /// Take so many references of each trace, from its beginning [default: all]
+    /// Take this many references of each trace, from its beginning [default: all]
     #[arg(long, value_name = "N")]
     pub first: Option<NonZero<usize>>,
 }
 
-/// `readpath cache-regret`.
+/// `readpath eval eviction`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "A cell is a load in a memory that is too small for it, in one of these forms:\n  \
@@ -513,16 +441,16 @@ pub struct TraceArgs {
     touches/LOAD          touches of memory larger than memory; the bytes to the device and back\n\n\
     The ratio is what the policy costs to what the best of the others costs: above 1 the best of them,\n\
     known in hindsight, costs less. Numbers of the loads made here are drawn from the seed. A TRACE, as\n\
-    for `readpath cache`, is one more load of references.\n\n\
+    for `readpath cachesim`, is one more load of references.\n\n\
     Examples:\n  \
-    readpath cache-regret --cells reads/\n  \
-    readpath cache-regret gli.trace.gz --cells /gli --sizes 5%,20%,40% --seed 7"
+    readpath eval eviction --cells reads/\n  \
+    readpath eval eviction gli.trace.gz --cells /gli --sizes 5%,20%,40% --seed 7"
 )]
 pub struct CacheRegretArgs {
-    /// Traces of blocks, beside the loads made here
+    /// Traces of blocks, next to the loads made here
     #[arg(value_name = "TRACE")]
     pub traces: Vec<PathBuf>,
-    /// Sizes of memory for the traces, as for `readpath cache`
+    /// Sizes of memory for the traces, as for `readpath cachesim`
     #[arg(
         long,
         value_name = "SIZE,…",
@@ -537,8 +465,8 @@ pub struct CacheRegretArgs {
     /// Only the cells whose name contains each of these, as in `/zipf/,/20%/`
     #[arg(long, value_name = "PART,…", value_delimiter = ',')]
     pub cells: Vec<String>,
-    /// Judge this reclaim law
-    #[arg(long, value_name = "LAW", default_value = "adaptive")]
+    /// Judge this eviction policy
+    #[arg(long, value_name = "POLICY", default_value = "adaptive")]
     pub eviction: String,
     /// Do a sixty-fourth of the work: shows that the cells run, and judges nothing
     #[arg(long)]
@@ -559,15 +487,4 @@ pub struct CacheRegretArgs {
     /// Print one JSON document in place of the table
     #[arg(long)]
     pub json: bool,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_command_line_is_well_formed() {
-        use clap::CommandFactory;
-        Cli::command().debug_assert();
-    }
 }

@@ -1,4 +1,4 @@
-//! `readpath cache`: how much of a trace each reclaim law would miss, size by size, beside the
+//! `readpath cachesim`: how much of a trace each reclaim law would miss, size by size, beside the
 //! least that is possible.
 
 use std::path::{Path, PathBuf};
@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use readpath_core::eviction;
 use readpath_core::policy::Spec;
 use readpath_core::unit::PAGE_BYTES;
+use readpath_peers::notice;
 use readpath_sim::blocks::{BlockTrace, BlockTraceFormat, OPTIMUM, belady, detect_format, misses};
 use readpath_sim::size;
 use serde::Serialize;
@@ -163,7 +164,7 @@ fn read_trace(
     let trace = BlockTrace::parse(&bytes, format, most)
         .map_err(|error| Failure::about(path.display(), error))?;
     if let Some(note) = trace.note {
-        eprintln!("readpath: {}: {note}", path.display());
+        notice::print(format_args!("{}: {note}", path.display()));
     }
     Ok(NamedTrace { name, trace })
 }

@@ -1,4 +1,4 @@
-//! `readpath cache-regret`: what to keep, judged cell by cell.
+//! `readpath eval eviction`: what to keep, judged cell by cell.
 
 use std::sync::Arc;
 

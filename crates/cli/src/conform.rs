@@ -1,4 +1,4 @@
-//! `readpath conform`: the law `ondemand` against the running kernel, read by read.
+//! `readpath check-kernel`: the law `ondemand` against the running kernel, read by read.
 
 use std::path::PathBuf;
 

@@ -6,17 +6,13 @@ use readpath_peers::notice;
 use readpath_sim::device::parameter::DeviceParameter;
 use readpath_sim::device::registry;
 
-use crate::args::NameArgs;
 use crate::exit::{CommandResult, Failure};
 use crate::output::print;
 use crate::table::{Column, Table};
 
 /// Prints the list, or one device in full.
-pub fn run(args: &NameArgs) -> CommandResult {
-    match &args.name {
-        None => list(),
-        Some(name) => tell(name),
-    }
+pub fn run(name: Option<&str>) -> CommandResult {
+    name.map_or_else(list, tell)
 }
 
 fn list() -> CommandResult {
@@ -24,7 +20,7 @@ fn list() -> CommandResult {
     for (name, line) in registry::DEVICES {
         text += &format!("{name:10} {line}\n");
     }
-    text += "\n`readpath devices NAME` tells every parameter of one, with unit and source.\n";
+    text += "\n`readpath devices show NAME` prints every parameter of one, with unit and source.\n";
     print(&text)
 }
 

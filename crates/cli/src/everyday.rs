@@ -1,4 +1,4 @@
-//! `readpath everyday`: what a program gets that uses the library with nothing set, beside `pread`, `mmap`
+//! `readpath bench`: what a program gets that uses the library with nothing set, beside `pread`, `mmap`
 //! and `O_DIRECT`, row by row of what programs do and in each state that memory is in.
 
 mod cells;

@@ -1,7 +1,8 @@
 //! `readpath explain`: what is wrong with a program's reads.
 
+use std::ffi::OsString;
 use std::fmt::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use readpath_sim::explain::{Explainer, Explanation, ProgramLimit, ReadShape};
@@ -13,6 +14,7 @@ use crate::html::check_writable;
 use crate::output::print;
 use crate::recordings::each_record;
 use crate::table::{self, Column, Table};
+use crate::watch::{self, ProgramArgs};
 
 mod page;
 mod pictures;
@@ -22,16 +24,39 @@ use pictures::Pictures;
 /// `readpath explain`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "What counts is the time in which the program waited for a device, and the \
-    processor time of small\nreads. Each wait is charged to one cause. A cause is reported from 5 % \
-    of the time and 16 waits on, with\nits evidence and what helps.\n\n\
-    Example:\n  \
-    readpath watch -o reads.rec -- COMMAND && readpath explain reads.rec"
+    after_help = "With a COMMAND, --pid or --cgroup the program is recorded first, as by `readpath \
+    record`. The\nrecording is removed afterwards unless -o names it. Ctrl-C ends it and explains the \
+    reads so far.\n\n\
+    What counts is the time in which the program waited for a device, and the processor time of small\n\
+    reads. Each wait is charged to one cause. A cause is reported from 5 % of the time and 16 waits on,\n\
+    with its evidence and what helps.\n\n\
+    Examples:\n  \
+    readpath explain -- sha256sum /usr/bin/env\n  \
+    readpath explain examples/one-at-a-time.rec"
 )]
 pub struct ExplainArgs {
-    /// The recording
-    #[arg(value_name = "RECORDING")]
-    pub recording: PathBuf,
+    /// Recording
+    #[arg(
+        value_name = "RECORDING",
+        required_unless_present_any = ["command", "pid", "cgroup"],
+        conflicts_with_all = ["command", "pid", "cgroup", "span", "output"]
+    )]
+    pub recording: Option<PathBuf>,
+    /// Start this program, record it and its children until it ends, and explain its reads
+    #[arg(value_name = "COMMAND", last = true)]
+    pub command: Vec<OsString>,
+    /// Record this process, and the children that it starts meanwhile, until it ends
+    #[arg(long, value_name = "N", conflicts_with = "command")]
+    pub pid: Option<u32>,
+    /// Record all processes of this control group and of the groups below it
+    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["command", "pid"])]
+    pub cgroup: Option<PathBuf>,
+    /// Record no longer than this, in seconds or with a unit; a program that was started runs on
+    #[arg(long = "for", value_name = "TIME")]
+    pub span: Option<String>,
+    /// Keep the recording in this file
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
     /// Print one JSON document in place of the text
     #[arg(long)]
     pub json: bool,
@@ -40,12 +65,56 @@ pub struct ExplainArgs {
     pub html: Option<PathBuf>,
 }
 
-/// Explains a recording.
-pub fn run(args: &ExplainArgs) -> CommandResult {
+/// Explains a recording, or records a program first.
+pub fn run(mut args: ExplainArgs) -> CommandResult {
     check_writable(args.html.as_deref())?;
+    if let Some(recording) = args.recording.take() {
+        return explain(&recording, &args);
+    }
+    let program = ProgramArgs {
+        command: std::mem::take(&mut args.command),
+        pid: args.pid,
+        cgroup: args.cgroup.take(),
+        span: args.span.take(),
+    };
+    let kept = args.output.take();
+    let file = TemporaryRecording::new(kept.is_none());
+    let path = kept.unwrap_or_else(|| file.path.clone());
+    let recorded = watch::record_into(program, path.clone());
+    // A program that failed was recorded all the same.
+    match recorded {
+        Ok(()) | Err(Failure::Run(_)) if path.exists() => explain(&path, &args).and(recorded),
+        other => other,
+    }
+}
+
+/// File of a recording that only the explanation reads. It is removed on drop.
+struct TemporaryRecording {
+    path: PathBuf,
+    is_used: bool,
+}
+
+impl TemporaryRecording {
+    fn new(is_used: bool) -> TemporaryRecording {
+        let name = format!("readpath-explain-{}.rec", std::process::id());
+        TemporaryRecording { path: std::env::temp_dir().join(name), is_used }
+    }
+}
+
+impl Drop for TemporaryRecording {
+    fn drop(&mut self) {
+        if self.is_used {
+            // There is none where recording was refused.
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Explains a recording.
+fn explain(recording: &Path, args: &ExplainArgs) -> CommandResult {
     let mut explainer = Explainer::default();
     let mut pictures = args.html.as_ref().map(|_| Pictures::default());
-    each_record(&args.recording, |record| {
+    each_record(recording, |record| {
         explainer.take(&record);
         if let Some(pictures) = &mut pictures {
             pictures.take(&record);

@@ -1,4 +1,4 @@
-//! `readpath profile`: real storage, measured gently, as a device that `--on` takes.
+//! `readpath devices measure`: real storage, measured gently, as a device that `--on` takes.
 
 mod storage;
 mod tell;
@@ -29,7 +29,7 @@ use crate::progress::Interrupt;
 use crate::scratch_files::ScratchFiles;
 use storage::RealStorage;
 
-/// `readpath profile`.
+/// `readpath devices measure`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Only reads, past the kernel's cache: requests of 4 KiB to 1 MiB, 1 to 64 of \
@@ -42,7 +42,7 @@ use storage::RealStorage;
     (--noisy).\n\n\
     A file should be larger than what its storage caches by itself, and on a disk in one piece.\n\n\
     Example:\n  \
-    readpath profile /dev/sdb --toml mine.toml\n  \
+    readpath devices measure /dev/sdb --toml mine.toml\n  \
     readpath run JOB.fio --on measured,toml=mine.toml,nvme"
 )]
 pub struct ProfileArgs {
@@ -131,7 +131,7 @@ fn report(
     let written = args.toml.as_ref().filter(|_| !is_refused);
     if let Some(path) = written {
         let mut head = vec![
-            format!("`readpath profile {}` measured this.", args.path.display()),
+            format!("`readpath devices measure {}` measured this.", args.path.display()),
             format!("It is what `--on measured,toml={}` takes.", path.display()),
             tell::spread(&trust),
         ];

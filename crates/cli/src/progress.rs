@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use readpath_peers::notice;
 use readpath_sim::run::{Go, Progress};
 
 use crate::scratch_files;
@@ -50,7 +51,7 @@ impl Interrupt {
                 std::thread::sleep(IN_ORDER);
                 if state.modelled.load(Ordering::Relaxed) > 0 {
                     scratch_files::remove_all();
-                    eprintln!("readpath: interrupted; a modelled run did not end in order");
+                    notice::print("interrupted; a modelled run did not end in order");
                     std::process::exit(130);
                 }
             });

@@ -1,4 +1,4 @@
-//! `readpath trace`: recordings shown, cut, anonymised, made of others' formats and handed on.
+//! `readpath recording`: recordings shown, cut, anonymized, made of others' formats and handed on.
 
 use std::fmt::Display;
 use std::fs::File;
@@ -17,9 +17,9 @@ mod export;
 mod import;
 mod merge;
 
-/// `readpath trace`.
+/// `readpath recording`.
 #[derive(Debug, Subcommand)]
-pub enum TraceCommand {
+pub enum RecordingCommand {
     /// Print the records, one a line, as JSON
     Show(ShowArgs),
     /// Keep what ended within a span of time
@@ -27,14 +27,14 @@ pub enum TraceCommand {
     /// Merge recordings that were made beside each other, aligned by when each began
     Merge(MergeArgs),
     /// Take the names out: of files, threads and programs
-    Anonymise(AnonymiseArgs),
+    Anonymize(AnonymizeArgs),
     /// Make a recording of the text of `strace -f -ttt -T -y -s 0`, or of a trace of requests
     Import(ImportArgs),
     /// Write a recording in a format that other tools read
     Export(ExportArgs),
 }
 
-/// `readpath trace show`.
+/// `readpath recording show`.
 #[derive(Debug, Args)]
 pub struct ShowArgs {
     /// The recording
@@ -42,7 +42,7 @@ pub struct ShowArgs {
     pub recording: PathBuf,
 }
 
-/// `readpath trace cut`.
+/// `readpath recording cut`.
 #[derive(Debug, Args)]
 pub struct CutArgs {
     /// The recording
@@ -59,7 +59,7 @@ pub struct CutArgs {
     pub output: PathBuf,
 }
 
-/// `readpath trace merge`.
+/// `readpath recording merge`.
 #[derive(Debug, Args)]
 pub struct MergeArgs {
     /// The recordings
@@ -70,9 +70,9 @@ pub struct MergeArgs {
     pub output: PathBuf,
 }
 
-/// `readpath trace anonymise`.
+/// `readpath recording anonymize`.
 #[derive(Debug, Args)]
-pub struct AnonymiseArgs {
+pub struct AnonymizeArgs {
     /// The recording
     #[arg(value_name = "RECORDING")]
     pub recording: PathBuf,
@@ -81,7 +81,7 @@ pub struct AnonymiseArgs {
     pub output: PathBuf,
 }
 
-/// `readpath trace import`.
+/// `readpath recording import`.
 #[derive(Debug, Args)]
 pub struct ImportArgs {
     /// The text of strace, or a trace of requests (iolog, blkparse, blktrace, msr, mqsim, disksim,
@@ -93,7 +93,7 @@ pub struct ImportArgs {
     pub output: PathBuf,
 }
 
-/// `readpath trace export`.
+/// `readpath recording export`.
 #[derive(Debug, Args)]
 pub struct ExportArgs {
     /// The recording
@@ -117,16 +117,16 @@ pub enum ExportFormat {
 }
 
 /// Does what is asked.
-pub fn run(command: &TraceCommand) -> CommandResult {
+pub fn run(command: &RecordingCommand) -> CommandResult {
     match command {
-        TraceCommand::Show(args) => show(&args.recording),
-        TraceCommand::Cut(args) => cut(args),
-        TraceCommand::Merge(args) => merge::run(args),
-        TraceCommand::Anonymise(args) => {
+        RecordingCommand::Show(args) => show(&args.recording),
+        RecordingCommand::Cut(args) => cut(args),
+        RecordingCommand::Merge(args) => merge::run(args),
+        RecordingCommand::Anonymize(args) => {
             changed(&args.recording, &args.output, |record| Some(anonymous(record)))
         }
-        TraceCommand::Import(args) => import::run(args),
-        TraceCommand::Export(args) => {
+        RecordingCommand::Import(args) => import::run(args),
+        RecordingCommand::Export(args) => {
             let mut out = Output::open(args.output.clone())?;
             export::write(&args.recording, args.format, &mut out)?;
             out.finish()

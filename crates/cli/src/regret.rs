@@ -1,4 +1,4 @@
-//! `readpath regret`: the law `adaptive` against the best classic law of each cell.
+//! `readpath eval policies`: the law `adaptive` against the best classic law of each cell.
 
 mod page;
 mod real;
@@ -26,14 +26,14 @@ use crate::output::print;
 use crate::progress::Interrupt;
 use crate::table::{Column, Table, number};
 
-/// `readpath regret`.
+/// `readpath eval policies`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "A cell is DEVICE/WORKLOAD/PROCESSES. Its baselines are the classic readahead \
     policies (of a\nload on memory, `swap-…`: the classic swap-in policies) under each classic scheduler; the \
     figure is\nthe throughput of `adaptive` ÷ that of the best of them. What is below 0.95 is a regret.\n\n\
     Example:\n  \
-    readpath regret --cells /hdd-1/,mmap"
+    readpath eval policies --cells /hdd-1/,mmap"
 )]
 pub struct RegretArgs {
     /// Only the cells whose name contains each of these, as in `/hdd-1/,seq`

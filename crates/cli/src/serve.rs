@@ -1,4 +1,4 @@
-//! `readpath serve`: a modelled device as a file for real programs.
+//! `readpath emulate`: a modelled device as a file for real programs.
 //!
 //! The device is a file, `DIR/device`, on a FUSE mount. Reads and writes take
 //! as long as the model says, many in flight; the data lies in a backing file.

@@ -4,7 +4,8 @@ use std::path::Path;
 
 use clap::CommandFactory;
 
-use crate::args::{Cli, CompletionsArgs, ManArgs};
+use crate::args::{CompletionsArgs, ManArgs};
+use crate::commands::Cli;
 use crate::exit::{CommandResult, Failure};
 use crate::output::print;
 

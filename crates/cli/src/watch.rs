@@ -1,4 +1,4 @@
-//! `readpath watch`: what a program reads, recorded from outside.
+//! `readpath record`: what a program reads, recorded from outside.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -26,48 +26,105 @@ mod sampled;
 
 use output::Output;
 
-/// `readpath watch`.
+/// Program that is recorded or advised, and for how long.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "As root the kernel's tracepoints tell (needs tracefs with the events of system calls; \
-    exit code 3\nwithout). Who isn't root has a COMMAND recorded by functions put before the C \
-    library's: its reads\nby calls, and not touches of mappings, io_uring, reads within the C library \
-    (stdio), static and\nsetuid programs, and what the page cache had. A running process of one's own \
-    (--pid) is looked at\nten times a second: how far it has come in its files, and what of them is in the page \
-    cache; there\nis no recording then.\n\n\
-    The recording has the names of files and threads, and which bytes were read when; nothing of what\n\
-    stands in them, and no argument of a command.\n\n\
-    Examples:\n  \
-    readpath watch -o reads.rec -- tar cf /dev/null /usr/share\n  \
-    readpath watch --pid 4242 --for 30s\n  \
-    readpath watch --advise --memory 512MiB -- python3 load_model.py\n  \
-    readpath explain reads.rec"
-)]
-pub struct WatchArgs {
-    /// Watch this program, and all that it starts, until it ends
+pub struct ProgramArgs {
+    /// Start this program, and follow it and its children until it ends
     #[arg(value_name = "COMMAND", last = true, required_unless_present_any = ["pid", "cgroup"])]
     pub command: Vec<OsString>,
-    /// Watch this process, and all that it starts meanwhile, until it ends
+    /// Follow this process, and the children that it starts meanwhile, until it ends
     #[arg(long, value_name = "N", conflicts_with = "command")]
     pub pid: Option<u32>,
-    /// Watch all processes of this control group and of those below it, and all that these start meanwhile, until there
-    /// is none; the folder of the group, as /sys/fs/cgroup/system.slice/cron.service
+    /// Follow all processes of this control group and of the groups below it, until none is left;
+    /// the folder of the group, as /sys/fs/cgroup/system.slice/cron.service
     #[arg(long, value_name = "FOLDER", conflicts_with_all = ["command", "pid"])]
     pub cgroup: Option<PathBuf>,
-    /// Watch no longer than this, in seconds or with a unit; a program that was started runs on
+    /// Follow it no longer than this, in seconds or with a unit; a program that was started runs on
     #[arg(long = "for", value_name = "TIME")]
     pub span: Option<String>,
-    /// The recording; one that is there is replaced. Default: readpath.rec; none with --advise
+}
+
+/// `readpath record`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Root records by the kernel's tracepoints (tracefs with the events of system calls; \
+    exit code 3\nwithout). Without root a COMMAND is recorded by functions put before the C \
+    library's: its reads\nby calls. Touches of mappings, io_uring, reads within the C library (stdio), \
+    static and setuid\nprograms, and the state of the page cache are not seen. A running process of the \
+    same user (--pid)\nis sampled ten times a second: its positions in files, and their pages in the page \
+    cache. That\nmakes no recording.\n\n\
+    A recording has the names of files and threads, and which bytes were read when. It has no\n\
+    contents of files, and no argument of a command.\n\n\
+    Examples:\n  \
+    readpath record -o reads.rec -- sha256sum /usr/bin/env\n  \
+    readpath record --pid 4242 --for 30s\n  \
+    readpath explain reads.rec"
+)]
+pub struct RecordArgs {
+    /// Program.
+    #[command(flatten)]
+    pub program: ProgramArgs,
+    /// Recording; an existing file is replaced [default: readpath.rec]
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
-    /// Help the program: what our readahead law expects it to read is brought into the page cache
-    /// before it asks, as long as that pays
-    #[arg(long)]
-    pub advise: bool,
-    /// Never have more in the page cache that was brought in for the program and is not used yet.
-    /// Default: 256MiB, or an eighth of the machine's memory if that is less
-    #[arg(long, value_name = "SIZE", requires = "advise")]
+}
+
+/// `readpath advise`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "The reads of the program go to the readahead policy `adaptive`. The pages that it \
+    expects are\nbrought into the page cache by readahead(2), as long as they are used. The program \
+    reads from the\nkernel as before. Needs root, and tracefs (exit code 3 without).\n\n\
+    Examples:\n  \
+    readpath advise --memory 512MiB -- python3 load_model.py\n  \
+    readpath advise --pid 4242 --for 30s"
+)]
+pub struct AdviseArgs {
+    /// Program.
+    #[command(flatten)]
+    pub program: ProgramArgs,
+    /// Recording of the reads [default: none]
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Most bytes in the page cache that were brought in for the program and are not used yet
+    /// [default: 256MiB, or an eighth of the machine's memory if that is less]
+    #[arg(long, value_name = "SIZE")]
     pub memory: Option<String>,
+}
+
+/// Program to record, and how.
+#[derive(Debug)]
+struct RecordPlan {
+    command: Vec<OsString>,
+    pid: Option<u32>,
+    cgroup: Option<PathBuf>,
+    span: Option<String>,
+    output: Option<PathBuf>,
+    is_advised: bool,
+    memory: Option<String>,
+}
+
+impl RecordPlan {
+    fn new(program: ProgramArgs, output: Option<PathBuf>) -> RecordPlan {
+        let ProgramArgs { command, pid, cgroup, span } = program;
+        RecordPlan { command, pid, cgroup, span, output, is_advised: false, memory: None }
+    }
+}
+
+/// Records a program.
+pub fn record(args: RecordArgs) -> CommandResult {
+    run(RecordPlan::new(args.program, args.output))
+}
+
+/// Records a program into `output`, for another command.
+pub fn record_into(program: ProgramArgs, output: PathBuf) -> CommandResult {
+    run(RecordPlan::new(program, Some(output)))
+}
+
+/// Brings pages in ahead of a program's reads.
+pub fn advise(args: AdviseArgs) -> CommandResult {
+    let plan = RecordPlan::new(args.program, args.output);
+    run(RecordPlan { is_advised: true, memory: args.memory, ..plan })
 }
 
 /// The recording where none is named.
@@ -90,14 +147,14 @@ const GROUP_ROUND: Duration = Duration::from_millis(200);
 const LAST_ROUNDS: u32 = 3;
 
 /// Watches until the program ends, the time is over, or a signal comes.
-pub fn run(args: WatchArgs) -> CommandResult {
+fn run(args: RecordPlan) -> CommandResult {
     let span = args.span.as_deref().map(|text| {
         let span = job::span(text)
             .map_err(|expected| Failure::Usage(format!("--for {text}: expected {expected}")))?;
         Ok(Duration::from_nanos(span.ns()))
     });
     let span = span.transpose()?;
-    let budget = args.advise.then(|| budget(args.memory.as_deref())).transpose()?;
+    let budget = args.is_advised.then(|| budget(args.memory.as_deref())).transpose()?;
     let is_interrupted = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&is_interrupted);
     ctrlc::set_handler(move || flag.store(true, Ordering::Relaxed))
@@ -108,13 +165,13 @@ pub fn run(args: WatchArgs) -> CommandResult {
         Err(_) if may_preload(&args) => return preloaded::run(&args, span, &is_interrupted),
         Err(error) => {
             let is_root = rustix::process::geteuid().is_root();
-            let process = args.pid.filter(|_| !is_root && !args.advise);
+            let process = args.pid.filter(|_| !is_root && !args.is_advised);
             let sampled =
                 process.and_then(|process| sampled::run(process, &args, span, &is_interrupted));
             return sampled.unwrap_or_else(|| Err(refused(error)));
         }
     };
-    let output = args.output.clone().or((!args.advise).then(|| PathBuf::from(OUTPUT)));
+    let output = args.output.clone().or((!args.is_advised).then(|| PathBuf::from(OUTPUT)));
     let about = |error| match &output {
         Some(path) => Failure::about(path.display(), error),
         None => Failure::usage(error),
@@ -175,7 +232,7 @@ impl EndedEarly {
         let (Some(error), Some(path)) = (sink.take_error(), path) else { return };
         let seconds = began.elapsed().as_secs_f64();
         let text = format!("{}: {error}: the recording ended after {seconds:.2} s", path.display());
-        eprintln!("readpath: {text}; the program runs on");
+        notice::print(format_args!("{text}; the program runs on"));
         self.0 = Some(text);
     }
 
@@ -190,7 +247,7 @@ impl EndedEarly {
 }
 
 /// Starts the program, or finds the process or the control group.
-fn begin(args: &WatchArgs, watch: &mut Recorder) -> Result<(String, Option<Child>), Failure> {
+fn begin(args: &RecordPlan, watch: &mut Recorder) -> Result<(String, Option<Child>), Failure> {
     if let Some(process) = args.pid {
         watch
             .attach(process)
@@ -212,7 +269,7 @@ fn begin(args: &WatchArgs, watch: &mut Recorder) -> Result<(String, Option<Child
 }
 
 /// The program that is to be started, and the name of its file.
-fn program(args: &WatchArgs) -> (String, Command) {
+fn program(args: &RecordPlan) -> (String, Command) {
     let program = &args.command[0];
     let mut command = Command::new(program);
     command.args(&args.command[1..]);
@@ -241,7 +298,7 @@ fn attach_group(group: &Path, watch: &mut Recorder) -> Result<usize, Failure> {
 }
 
 /// Whether what was there before is gone: the process, or all of the control group.
-fn is_gone(args: &WatchArgs, watch: &mut Recorder, looked: &mut Instant) -> Result<bool, Failure> {
+fn is_gone(args: &RecordPlan, watch: &mut Recorder, looked: &mut Instant) -> Result<bool, Failure> {
     if let Some(process) = args.pid {
         return Ok(!Path::new(&format!("/proc/{process}")).exists());
     }
@@ -256,16 +313,15 @@ fn is_gone(args: &WatchArgs, watch: &mut Recorder, looked: &mut Instant) -> Resu
 }
 
 /// Whether functions put before the C library's are to record: who isn't root may start a program with them.
-fn may_preload(args: &WatchArgs) -> bool {
-    !rustix::process::geteuid().is_root() && !args.command.is_empty() && !args.advise
+fn may_preload(args: &RecordPlan) -> bool {
+    !rustix::process::geteuid().is_root() && !args.command.is_empty() && !args.is_advised
 }
 
 fn refused(error: TracefsError) -> Failure {
-    let mut text = format!("a program's reads can't be watched: {error}");
+    let mut text = format!("the reads of a program can't be recorded: {error}");
     if !rustix::process::geteuid().is_root() {
-        text += "; run it as root (`sudo readpath watch …`): without, a program's reads by calls are \
-            recorded alone (`readpath watch -- COMMAND`, without --advise), a process of one's own is looked at now \
-            and then (`--pid N`), and nobody helps";
+        text += "; run it as root (`sudo readpath record …`). Without root, `readpath record -- COMMAND` \
+            records reads by calls, `--pid N` samples a process, and `advise` is not available";
     }
     Failure::Unavailable(text)
 }

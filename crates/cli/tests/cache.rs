@@ -1,4 +1,4 @@
-//! `readpath cache`: miss ratios of traces, held against those that another simulator has
+//! `readpath cachesim`: miss ratios of traces, held against those that another simulator has
 //! of the same traces.
 
 mod support;

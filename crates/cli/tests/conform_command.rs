@@ -1,4 +1,4 @@
-//! `readpath conform` as a person runs it: what it prints, and what it leaves.
+//! `readpath check-kernel` as a person runs it: what it prints, and what it leaves.
 //!
 //! Needs root and tracefs; says so and skips where they are not. What the law
 //! decides is tested elsewhere, with recorded traces.

@@ -85,10 +85,10 @@ fn the_readmes_recording_can_be_explained_and_replayed() {
         found.unwrap_or_else(|| panic!("no command `{begin}`"))
     };
     let commands = [
-        line("readpath watch -o reads.rec -- "),
+        line("readpath record -o reads.rec -- "),
         line("readpath explain reads.rec"),
         line("readpath replay reads.rec --on "),
-        line("readpath trace export reads.rec "),
+        line("readpath recording export reads.rec "),
     ];
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"))
         .join(format!("readpath-recording-{}", std::process::id()));

@@ -1,4 +1,4 @@
-//! `readpath everyday`, small: that every row runs in every state, and that nothing stays.
+//! `readpath bench`, small: that every row runs in every state, and that nothing stays.
 
 mod support;
 

@@ -1,4 +1,4 @@
-//! `readpath trace`, end to end: recordings made of strace's text, shown, cut, handed on.
+//! `readpath recording`, end to end: recordings made of strace's text, shown, cut, handed on.
 
 mod support;
 
@@ -102,7 +102,7 @@ fn what_is_no_recording_is_refused_and_a_cut_one_is_explained() {
     cut.says(&["cut.rec: the recording is cut off at byte 12"], "a recording that is cut off");
     *bytes.last_mut().unwrap() ^= 1;
     scratch.file("damaged.rec", &bytes);
-    scratch.refused("explain strace.txt", &["strace.txt: this is no recording", "readpath watch"]);
+    scratch.refused("explain strace.txt", &["strace.txt: this is no recording", "readpath record"]);
     scratch.refused("trace import reads.rec -o x.rec", &["neither the text of `strace"]);
     let damaged = scratch.run("explain damaged.rec");
     damaged.has_ended(2, "a damaged recording");

@@ -1,4 +1,4 @@
-//! `readpath regret` from the command line.
+//! `readpath eval policies` from the command line.
 
 mod support;
 

@@ -1,4 +1,4 @@
-//! `readpath serve` end to end: a modelled device as a file, and how it goes away.
+//! `readpath emulate` end to end: a modelled device as a file, and how it goes away.
 //!
 //! Needs root and FUSE; says so and skips where they are not.
 

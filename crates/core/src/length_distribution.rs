@@ -24,7 +24,7 @@ pub(crate) const CERTAIN: u64 = 1 << 16;
 const INVERSE_MAX: u64 = CERTAIN << 20;
 
 /// Largest factor by which an observation at one length changes the expected ends of the next
-/// lengths. Chosen on the tuning set of `readpath regret` (geometric mean, cells below 0.95), and
+/// lengths. Chosen on the tuning set of `readpath eval policies` (geometric mean, cells below 0.95), and
 /// by slices of a mapping by 64 processes ÷ `runs` (`bench/slices.py`). 2 gives 1.535, 103 and
 /// 1.03; 4 gives 1.547, 94 and 0.99; 8 gives 1.554, 95 and 0.94; 16 gives 1.550, 94 and 0.86.
 const PRIOR_FACTOR_MAX: u64 = 4;

@@ -8,7 +8,7 @@
 //! that the scan asked for, and how many milliseconds it took. `kernel` reads by pread(2), LAW through memory of our own. The places
 //! are the same for all. That both have the same memory is for a control group to see to: `bench/kept.py` does that.
 //!
-//! `trace` reads nothing: it prints the pages of READS of these reads and of the scan among them, for `readpath cache`.
+//! `trace` reads nothing: it prints the pages of READS of these reads and of the scan among them, for `readpath cachesim`.
 
 use std::error::Error;
 use std::fs::File;

@@ -1,7 +1,7 @@
 //! Functions that stand before the C library's in a recorded program (`LD_PRELOAD`). Each calls the function that it
 //! stands for and reports the read to the recorder.
 //!
-//! `readpath watch` uses this library where the tracepoints of the kernel are not available. Reports go through shared
+//! `readpath record` uses this library where the tracepoints of the kernel are not available. Reports go through shared
 //! memory (`layout.rs`). The library allocates nothing, locks nothing and never waits; `errno` stays as it was. A read
 //! of a pipe, a socket or a terminal costs one more system call and is not reported. A read of a file costs none or
 //! one, and one more now and then. Without the environment variable all calls go through at once.

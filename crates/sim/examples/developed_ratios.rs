@@ -2,7 +2,7 @@
 //! tuning set.
 //!
 //! `cargo run --release -p readpath-sim --example developed_ratios -- REGRET.json` takes the
-//! baselines' results from a document of `readpath regret --json`. The output is one JSON object,
+//! baselines' results from a document of `readpath eval policies --json`. The output is one JSON object,
 //! with the names of the cells as keys.
 #![allow(clippy::disallowed_methods, reason = "a document is read")]
 
@@ -14,7 +14,8 @@ use readpath_sim::regret::{CellSet, CellSize, Policies, cells};
 use serde_json::Value;
 
 fn main() {
-    let path = std::env::args().nth(1).expect("give the document of `readpath regret --json`");
+    let path =
+        std::env::args().nth(1).expect("give the document of `readpath eval policies --json`");
     let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
     let document: Value = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{path}: {e}"));
     let number = |key: &str| document[key].as_u64().unwrap_or_else(|| panic!("{path}: no {key}"));

@@ -1,6 +1,6 @@
 //! Recordings: what a program read, when, and what of it the kernel had, in one file.
 //!
-//! `readpath watch` writes them; everything else reads them. A recording names files and threads
+//! `readpath record` writes them; everything else reads them. A recording names files and threads
 //! and says what was done with which bytes. It has no byte of what was read, and nothing of a
 //! command line.
 //!

@@ -1,4 +1,4 @@
-//! `readpath everyday-one`: one measurement, in a process of its own, started by `readpath everyday`.
+//! `readpath everyday-one`: one measurement, in a process of its own, started by `readpath bench`.
 //!
 //! What is measured begins before the file is opened and ends after it is closed, so that everything
 //! counts that a program has to do for its bytes; of a second pass it is the pass alone. The processor

@@ -114,7 +114,7 @@ impl JobPlan {
         if let Some(trace) = &run.trace {
             trace.refuse(&storages)?;
         }
-        refuse_raw(&run, args.raw.is_some(), &storages)?;
+        refuse_raw(&run, args.chunking.is_some(), &storages)?;
         refuse_overwriting(&run, args.overwrite, &storages)?;
         if storages.iter().any(|storage| !matches!(storage, Storage::Kernel(_))) {
             simulate::check_memory(&run.jobs, memory_bytes)
@@ -146,7 +146,7 @@ impl Policies {
             readaheads: input::specs(args.readahead.as_deref().unwrap_or(READAHEAD_DEFAULT))?,
             schedulers: input::specs(&args.scheduler)?,
             eviction: eviction_policy(args.eviction.as_deref().unwrap_or("adaptive"))?,
-            raws: input::specs(args.raw.as_deref().unwrap_or(RAW_DEFAULT))?,
+            raws: input::specs(args.chunking.as_deref().unwrap_or(RAW_DEFAULT))?,
         })
     }
 
@@ -319,7 +319,7 @@ fn refuse_raw(run: &JobRun, is_policy_named: bool, storages: &[Storage]) -> Comm
     if !run.jobs.has_raw() {
         return match is_policy_named {
             true => Err(Failure::Usage(format!(
-                "--raw is for jobs with ioengine=raw, and {job_file} has none; leave it out"
+                "--chunking is for jobs with ioengine=raw, and {job_file} has none; leave it out"
             ))),
             false => Ok(()),
         };

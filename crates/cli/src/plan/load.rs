@@ -180,7 +180,7 @@ impl LoadRun {
 fn refuse_options_of_jobs(args: &RunArgs) -> CommandResult {
     let options = [
         ("--readahead", args.readahead.is_some()),
-        ("--raw", args.raw.is_some()),
+        ("--chunking", args.chunking.is_some()),
         ("--create", args.create),
     ];
     match options.into_iter().find(|(_, is_given)| *is_given) {

@@ -1,4 +1,4 @@
-//! `readpath trace merge`: recordings that were made beside each other, as one.
+//! `readpath recording merge`: recordings that were made beside each other, as one.
 
 use std::cell::RefCell;
 use std::fs::File;

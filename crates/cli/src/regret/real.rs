@@ -1,4 +1,4 @@
-//! `readpath regret --on PATH`: the workloads of the matrix on real storage, with the
+//! `readpath eval policies --on PATH`: the workloads of the matrix on real storage, with the
 //! kernel's own path as one of the rivals.
 //!
 //! All contenders read the same bytes, with a thread for each process and a handle for

@@ -13,7 +13,7 @@ use readpath_sim::recording::RecordingWriter;
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
 use super::output::Output;
-use super::{EndedEarly, OUTPUT, ROUND, WatchArgs, ended, program, sampled, tell};
+use super::{EndedEarly, OUTPUT, ROUND, RecordPlan, ended, program, sampled, tell};
 use crate::exit::{CommandResult, Failure};
 
 /// The library with these functions; empty where none could be built.
@@ -23,11 +23,15 @@ const LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/preload.so"));
 const ROUND_WHEN_BUSY: Duration = Duration::from_millis(1);
 
 /// Records until the program ends, the time is over, or a signal comes.
-pub fn run(args: &WatchArgs, span: Option<Duration>, is_interrupted: &AtomicBool) -> CommandResult {
+pub fn run(
+    args: &RecordPlan,
+    span: Option<Duration>,
+    is_interrupted: &AtomicBool,
+) -> CommandResult {
     if LIBRARY.is_empty() {
         return Err(Failure::Unavailable(
             "who isn't root records by a library for Linux with the GNU C library, and this command was not \
-             built for that; run it as root (`sudo readpath watch …`)"
+             built for that; run it as root (`sudo readpath record …`)"
                 .to_owned(),
         ));
     }
@@ -81,8 +85,8 @@ pub fn run(args: &WatchArgs, span: Option<Duration>, is_interrupted: &AtomicBool
         }
         return Err(Failure::Unavailable(format!(
             "no read of {name} was seen, and nothing but what was sampled of it is told: it is linked statically, or has other rights than who starts it \
-             (setuid); run it as root (`sudo readpath watch …`), or record its system calls by `strace -f -ttt -T \
-             -yy -o FILE COMMAND` and `readpath trace import FILE`"
+             (setuid); run it as root (`sudo readpath record …`), or record its system calls by `strace -f -ttt -T \
+             -yy -o FILE COMMAND` and `readpath recording import FILE`"
         )));
     }
     tell(Some(&output), &recorded.summary, status.is_none());
@@ -101,16 +105,16 @@ fn has_ended(child: &Child) -> std::io::Result<bool> {
 fn tell_unseen(recorded: &Preloaded, counts: Option<KernelCounts>) {
     let Preloaded { reads, sandboxed, unrecorded, .. } = recorded;
     if *sandboxed > 0 {
-        eprintln!(
-            "readpath: {sandboxed} of the programs entered a sandbox (seccomp): recording there would end them, so \
+        notice::print(format_args!(
+            "{sandboxed} of the programs entered a sandbox (seccomp): recording there would end them, so \
              their later reads are not in it"
-        );
+        ));
     }
     if *unrecorded > 0 {
-        eprintln!(
-            "readpath: {unrecorded} calls are not in it: they came from a sandbox (seccomp), or from a signal stack \
+        notice::print(format_args!(
+            "{unrecorded} calls are not in it: they came from a sandbox (seccomp), or from a signal stack \
              with less than 1 KiB left"
-        );
+        ));
     }
     match counts {
         Some(counts) => notice::print(format_args!(

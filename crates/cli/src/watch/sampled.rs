@@ -9,7 +9,7 @@ use readpath_peers::notice;
 use readpath_peers::watch::preload::KernelCounts;
 use readpath_peers::watch::sampled::{Sampled, SampledCache, SampledFile, Samples};
 
-use super::{ROUND, WatchArgs};
+use super::{ROUND, RecordPlan};
 use crate::exit::{CommandResult, Failure};
 use crate::output::print;
 use crate::table::{self, Table};
@@ -20,7 +20,7 @@ const ROWS_MAX: usize = 20;
 /// Looks at a process until it ends, the time is over, or a signal comes; `None` where it is not to be looked at by this user.
 pub fn run(
     process: u32,
-    args: &WatchArgs,
+    args: &RecordPlan,
     span: Option<Duration>,
     is_interrupted: &AtomicBool,
 ) -> Option<CommandResult> {

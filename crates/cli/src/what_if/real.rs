@@ -84,7 +84,7 @@ impl<'a> RealStorage<'a> {
         if bytes + bytes / OVERHEAD_PART > free {
             return about(format!(
                 "the recorded files are made again there, {} MiB, and {} MiB are free; name a \
-                 folder with more room, or cut the recording (`readpath trace cut`)",
+                 folder with more room, or cut the recording (`readpath recording cut`)",
                 bytes.div_ceil(1 << 20),
                 free >> 20
             ));

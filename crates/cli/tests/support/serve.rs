@@ -1,4 +1,4 @@
-//! A modelled device as a file (`readpath serve`), which needs root and FUSE.
+//! A modelled device as a file (`readpath emulate`), which needs root and FUSE.
 
 use std::fs::{self, OpenOptions};
 use std::io::{BufRead, BufReader, Read};
@@ -47,7 +47,7 @@ impl Drop for Folder {
     }
 }
 
-/// A running `readpath serve`, which does not outlive the test.
+/// A running `readpath emulate`, which does not outlive the test.
 pub struct Serve {
     child: Child,
     output: BufReader<ChildStdout>,

@@ -1,4 +1,4 @@
-//! `readpath watch` and `readpath explain`, end to end: real programs with known faults.
+//! `readpath record` and `readpath explain`, end to end: real programs with known faults.
 //!
 //! Needs root and tracefs; says so and skips where they are not.
 
@@ -69,7 +69,7 @@ impl Drop for SlowFile {
     }
 }
 
-/// What `readpath watch` with these options, parted by spaces, says of a program.
+/// What `readpath record` with these options, parted by spaces, says of a program.
 fn watch(scratch: &Scratch, options: &str, program: &Program) -> Ran {
     let mut watch = scratch.command(["watch"]);
     watch.args(options.split(' ')).arg("--").arg(std::env::current_exe().unwrap());
@@ -274,6 +274,6 @@ fn without_root_it_says_what_to_do() {
         Err(error) => return println!("skipped: {error}"),
     });
     ran.has_ended(3, "watch");
-    ran.says(&["root", "`readpath watch -- COMMAND`"], "watch");
+    ran.says(&["root", "`readpath record -- COMMAND`"], "watch");
     assert!(!scratch.path("refused.rec").exists());
 }

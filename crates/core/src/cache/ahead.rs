@@ -22,7 +22,7 @@
 //!
 //! Rejected: evict the oldest page at the limit, after half of the memory in pushes to any list.
 //! Each use under `lru`, and each round on a clock, is also a push. With 16 streams and a hot set,
-//! nearly half of the prefetched pages left before their use (`readpath cache-regret --cells
+//! nearly half of the prefetched pages left before their use (`readpath eval eviction --cells
 //! reads/`).
 
 use super::{Cache, CacheCounters, FileId, Frame, FrameId, FrameList, FrameSet, FrameState};

@@ -113,7 +113,9 @@ mod tests {
         ] {
             let mut machine = machine("none");
             let policy = Spec::plain(policy);
-            machine.add_swap(&SwapConfig { policy: policy.clone(), ..SwapConfig::new(4096, 64) }).unwrap();
+            machine
+                .add_swap(&SwapConfig { policy: policy.clone(), ..SwapConfig::new(4096, 64) })
+                .unwrap();
             assert_eq!(is_learned(believed_after_a_request(&mut machine)), asks, "{policy}");
         }
         let mut made = machine("none");

@@ -29,7 +29,7 @@ use crate::target::{Mode, Target};
 const MISSES_MAX: u64 = 100;
 
 /// Processor time of one page served in user space. A stream of 256 MiB in pieces of 64 KiB took
-/// 0.17 s, and 0.02 s by the kernel (row `map/stream/64KiB` of the benchmark `readpath everyday`).
+/// 0.17 s, and 0.02 s by the kernel (row `map/stream/64KiB` of the benchmark `readpath bench`).
 const SERVED_PAGE: Duration = Duration::from_nanos(2_500);
 
 /// Number of test reads. The shortest one counts.

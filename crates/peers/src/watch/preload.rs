@@ -168,7 +168,9 @@ impl Preload {
         let cleanup_entry = CleanupEntry::keep(CleanupKind::Folder, &folder)
             .inspect_err(|error| {
                 let folder = folder.display();
-                eprintln!("readpath: {folder} stays behind if this command is killed: {error}");
+                notice::print(format_args!(
+                    "{folder} stays behind if this command is killed: {error}"
+                ));
             })
             .ok();
         Ok(Preload {

@@ -41,7 +41,7 @@ pub const DEVICES: &[(&str, &str)] = &[
     ("array", "members behind a controller with memory and one link: array, array:6xssd"),
     ("nfs", "an NFS mount, whose server stores on the member named: nfs, nfs:raid0:4xhdd"),
     ("object", "an object store, read in ranges"),
-    ("measured", "real storage as `readpath profile` measured it: measured,toml=FILE"),
+    ("measured", "real storage as `readpath devices measure` measured it: measured,toml=FILE"),
     ("faulty", "the member named, failing as told: faulty:nvme,fail_every=100"),
     (
         "changing",
@@ -189,7 +189,7 @@ fn measured_error(spec: &Spec, error: MeasuredError) -> SpecError {
     match error {
         MeasuredError::Spec(error) => error,
         MeasuredError::File(error) => {
-            file_error(spec, "a file that `readpath profile` wrote", &error)
+            file_error(spec, "a file that `readpath devices measure` wrote", &error)
         }
     }
 }

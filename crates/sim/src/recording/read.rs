@@ -44,7 +44,7 @@ impl fmt::Display for RecordingError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             RecordingError::None => {
-                f.write_str("this is no recording; `readpath watch -o FILE -- COMMAND` makes one")
+                f.write_str("this is no recording; `readpath record -o FILE -- COMMAND` makes one")
             }
             RecordingError::Version { version } => {
                 write!(

@@ -1,4 +1,4 @@
-//! Measurement of a storage device by `readpath profile`, and its TOML form.
+//! Measurement of a storage device by `readpath devices measure`, and its TOML form.
 //!
 //! ```toml
 //! name = "…"

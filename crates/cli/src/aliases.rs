@@ -1,0 +1,104 @@
+//! Old names of commands and options: accepted for one release, with a note on standard error.
+//!
+//! The command line is rewritten before it is parsed. Arguments behind `--` belong to the program
+//! that is run, and stay as they are.
+
+use std::ffi::OsString;
+
+/// Old command, and the words in its place.
+const COMMANDS: [(&str, &[&str]); 11] = [
+    ("everyday", &["bench"]),
+    ("watch", &["record"]),
+    ("laws", &["policies"]),
+    ("conform", &["check-kernel"]),
+    ("serve", &["emulate"]),
+    ("profile", &["devices", "measure"]),
+    ("validate", &["devices", "validate"]),
+    ("cache", &["cachesim"]),
+    ("regret", &["eval", "policies"]),
+    ("cache-regret", &["eval", "eviction"]),
+    ("trace", &["recording"]),
+];
+
+/// Old option, and the option in its place.
+const OPTIONS: [(&str, &str); 3] =
+    [("--reclaim", "--eviction"), ("--laws", "--policies"), ("--raw", "--chunking")];
+
+/// Command line in present words, and a note for each old word.
+///
+/// `arguments` begins with the name of the program.
+pub fn translate(arguments: Vec<OsString>) -> (Vec<OsString>, Vec<String>) {
+    let mut notes = Vec::new();
+    let mut translated = Vec::with_capacity(arguments.len() + 1);
+    let mut arguments = arguments.into_iter();
+    translated.extend(arguments.next());
+    let mut is_foreign = false;
+    let is_advised = {
+        let own = arguments.as_slice().iter().take_while(|argument| *argument != "--");
+        own.clone().next().is_some_and(|command| command == "watch")
+            && own.into_iter().any(|argument| argument == "--advise")
+    };
+    for (at, argument) in arguments.enumerate() {
+        is_foreign |= argument == "--";
+        let Some(text) = argument.to_str().filter(|_| !is_foreign) else {
+            translated.push(argument);
+            continue;
+        };
+        if at == 0
+            && let Some((_, new)) = COMMANDS.iter().find(|(old, _)| *old == text)
+        {
+            let new = if is_advised { &["advise"] } else { *new };
+            let option = if is_advised { " --advise" } else { "" };
+            notes.push(format!("`{text}{option}` is now `{}`", new.join(" ")));
+            translated.extend(new.iter().map(OsString::from));
+            continue;
+        }
+        if is_advised && text == "--advise" {
+            continue;
+        }
+        if text == "anonymise" && translated.last().is_some_and(|last| last == "recording") {
+            notes.push("`anonymise` is now `anonymize`".to_owned());
+            translated.push("anonymize".into());
+            continue;
+        }
+        let (name, value) =
+            text.split_once('=').map_or((text, None), |(name, it)| (name, Some(it)));
+        match OPTIONS.iter().find(|(old, _)| *old == name) {
+            Some((old, new)) => {
+                notes.push(format!("`{old}` is now `{new}`"));
+                translated.push(value.map_or((*new).into(), |it| format!("{new}={it}").into()));
+            }
+            None => translated.push(argument),
+        }
+    }
+    (translated, notes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn translated(line: &str) -> (String, usize) {
+        let (words, notes) = translate(line.split(' ').map(OsString::from).collect());
+        let words: Vec<String> =
+            words.into_iter().map(|word| word.into_string().unwrap()).collect();
+        (words.join(" "), notes.len())
+    }
+
+    #[test]
+    fn old_words_become_present_words_with_a_note_each() {
+        for (old, new, notes) in [
+            ("readpath everyday .", "readpath bench .", 1),
+            ("readpath profile /mnt --bytes 1MiB", "readpath devices measure /mnt --bytes 1MiB", 1),
+            ("readpath cache a --reclaim=lru", "readpath cachesim a --eviction=lru", 2),
+            ("readpath watch --advise -- cat f", "readpath advise -- cat f", 1),
+            ("readpath watch -o r -- cat --advise", "readpath record -o r -- cat --advise", 1),
+            ("readpath trace anonymise a -o b", "readpath recording anonymize a -o b", 2),
+            ("readpath run j --raw ring", "readpath run j --chunking ring", 1),
+            ("readpath record -- watch --laws", "readpath record -- watch --laws", 0),
+            ("readpath bench cache", "readpath bench cache", 0),
+        ] {
+            assert_eq!(translated(old), (new.to_owned(), notes), "{old}");
+        }
+    }
+}
