@@ -26,7 +26,7 @@ fn names_that_do_not_exist_are_told_with_those_that_do() {
     scratch.refused("policies magic", &["magic", "ondemand", "deadline", "two-lists"]);
     scratch.refused("devices tape", &["tape", "hdd, ssd"]);
     scratch.refused("reproduce Q", &["`Q`", "there are: A"]);
-    scratch.refused("serve tape --at x", &["tape", "hdd, ssd"]);
+    scratch.refused("emulate tape --at x", &["tape", "hdd, ssd"]);
 }
 
 #[test]
@@ -120,7 +120,7 @@ fn files_without_an_end_are_refused() {
     scratch.refused("run j.fio --on hdd,toml=/dev/zero", MOST);
     scratch.refused("run j.fio --on hdd,disksim=zero.diskspecs", MOST);
     scratch.refused("explain /dev/zero", &["this is no recording"]);
-    scratch.refused("trace import /dev/zero -o out", &["/dev/zero"]);
+    scratch.refused("recording import /dev/zero -o out", &["/dev/zero"]);
     assert!(!scratch.path("out").exists());
 }
 
@@ -246,9 +246,9 @@ fn what_may_not_be_opened_is_refused() {
     }
     // To allow overwriting takes no right that a job which only reads doesn't need.
     as_nobody("run j.fio --on file:shown --overwrite").has_ended(0, "a readable file");
-    let conform = as_nobody("conform --generate 5");
-    conform.has_ended(3, "conform without rights");
-    conform.says(&["root"], "conform without rights");
+    let conform = as_nobody("check-kernel --generate 5");
+    conform.has_ended(3, "check-kernel without rights");
+    conform.says(&["root"], "check-kernel without rights");
     assert_eq!(conform.stdout, "");
 }
 
@@ -257,9 +257,9 @@ fn a_bad_list_of_reads_is_told_with_the_line() {
     let scratch = Scratch::new("lists");
     scratch.file("list", "0 4096\n# far\ntouch\n");
     scratch.file("advice", "advice quickly\n");
-    scratch.refused("conform --reads list", &["list: line 3", "touch OFFSET"]);
-    scratch.refused("conform --reads advice", &["line 1", "quickly", "sequential"]);
-    scratch.refused("conform --reads missing", &["missing", "No such file"]);
-    scratch.refused("conform --reads list --generate 5", &["--generate"]);
-    scratch.refused("conform --file missing --generate 5", &["missing"]);
+    scratch.refused("check-kernel --reads list", &["list: line 3", "touch OFFSET"]);
+    scratch.refused("check-kernel --reads advice", &["line 1", "quickly", "sequential"]);
+    scratch.refused("check-kernel --reads missing", &["missing", "No such file"]);
+    scratch.refused("check-kernel --reads list --generate 5", &["--generate"]);
+    scratch.refused("check-kernel --file missing --generate 5", &["missing"]);
 }

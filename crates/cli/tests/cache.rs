@@ -58,7 +58,7 @@ fn compare(folder: &Path, trace: &str, sizes: &str) -> usize {
     let policies = POLICIES[..5].iter().map(|(ours, _)| *ours).collect::<Vec<_>>().join(",");
     let path = folder.join(trace);
     let ran = scratch.run(&format!(
-        "cache {} --eviction {policies} --sizes {sizes} --first 4000000 --json",
+        "cachesim {} --eviction {policies} --sizes {sizes} --first 4000000 --json",
         path.display()
     ));
     ran.has_ended(0, trace);
@@ -100,11 +100,12 @@ fn adaptive_stays_near_the_best_of_the_others() {
     let names = ["2_pools", "cpp", "gli", "multi1", "multi2", "ps", "scan", "zigzag"];
     let paths =
         names.map(|name| folder.join(format!("lirs-{name}.trace.gz")).display().to_string());
-    let ran = scratch.run(&format!("cache {} --sizes 5%,10%,20%,40% --json", paths.join(" ")));
+    let ran = scratch.run(&format!("cachesim {} --sizes 5%,10%,20%,40% --json", paths.join(" ")));
     ran.has_ended(0, "the traces");
     let results = ran.results();
     let mut distance = [0.0; 3];
-    let rows = results.chunk_by(|a, b| (&a["trace"], &a["size"]) == (&b["trace"], &b["size"]));
+    let rows =
+        results.chunk_by(|a, b| (&a["recording"], &a["size"]) == (&b["recording"], &b["size"]));
     for row in rows {
         let ratio = |policy: &str| {
             let cell = row.iter().find(|cell| cell["eviction"] == policy).unwrap();
@@ -113,7 +114,7 @@ fn adaptive_stays_near_the_best_of_the_others() {
         let ours = ratio("adaptive");
         let others = ["two-lists", "lru", "s3fifo", "arc", "lirs", "clock2q"].map(ratio);
         let best = others.into_iter().fold(1.0, f64::min);
-        let (trace, size) = (&row[0]["trace"], &row[0]["size"]);
+        let (trace, size) = (&row[0]["recording"], &row[0]["size"]);
         assert!(ours <= 1.01 * ratio("two-lists"), "{trace} {size}: {ours}");
         assert!(ours <= 1.06 * best, "{trace} {size}: {ours} where {best} is the best");
         for (sum, policy) in distance.iter_mut().zip(["adaptive", "s3fifo", "arc"]) {
@@ -138,7 +139,7 @@ fn a_table_a_document_and_a_picture_say_the_same() {
     let scratch = Scratch::new("cache");
     let lines: String = (0..10).cycle().take(100).map(|block| format!("{block}\n")).collect();
     scratch.file("loop.trace", lines);
-    let ran = scratch.run("cache loop.trace --eviction lru --sizes 90% --picture loop.html");
+    let ran = scratch.run("cachesim loop.trace --eviction lru --sizes 90% --picture loop.html");
     ran.has_ended(0, "table");
     // Of a loop of ten in nine pages LRU has nothing; the optimum misses ten, and one in nine after
     // that.
@@ -147,7 +148,7 @@ fn a_table_a_document_and_a_picture_say_the_same() {
     let page = std::fs::read_to_string(scratch.path("loop.html")).unwrap();
     assert!(page.contains("<svg") && page.contains("optimum") && page.contains("lru"));
     assert!(!page.contains("http-equiv") && !page.contains("<script"), "it needs nothing else");
-    let results = scratch.run("cache loop.trace --eviction lru --sizes 90% --json").results();
+    let results = scratch.run("cachesim loop.trace --eviction lru --sizes 90% --json").results();
     assert_eq!(results[0]["misses"], 100);
     assert_eq!(results[1]["eviction"], "optimum");
     assert_eq!(results[1]["misses"], 20);
@@ -160,18 +161,18 @@ fn what_cannot_be_read_or_done_is_refused() {
     scratch.file("two.txt", "1 2\n");
     scratch.file("good.trace", "1\n2\n");
     scratch.file("no.gz", "1\n");
-    scratch.refused("cache bad.trace", &["bad.trace: line 3", "`x`", "whole number"]);
-    scratch.refused("cache none.trace", &["none.trace", "No such file"]);
-    scratch.refused("cache two.txt", &["two.txt", "--format", "lirs, arc"]);
-    scratch.refused("cache two.txt --format tape", &["--format tape", "lirs, arc"]);
-    scratch.refused("cache no.gz", &["no.gz", "no .gz file"]);
-    scratch.refused("cache good.trace --eviction magic", &["magic", "two-lists", "lirs"]);
-    scratch.refused("cache good.trace --eviction lru,x=1", &["`lru`", "`x`", "takes none"]);
-    scratch.refused("cache good.trace --sizes 0%", &["--sizes 0%", "0.5%,20%"]);
-    scratch.refused("cache good.trace --sizes 101%", &["--sizes 101%"]);
-    scratch.refused("cache good.trace --sizes 1KiB", &["--sizes 1KiB", "4096"]);
-    scratch.refused("cache good.trace --picture x.png", &["x.png", ".svg or .html"]);
-    scratch.refused("cache good.trace --first 0", &["--first", "0"]);
+    scratch.refused("cachesim bad.trace", &["bad.trace: line 3", "`x`", "whole number"]);
+    scratch.refused("cachesim none.trace", &["none.trace", "No such file"]);
+    scratch.refused("cachesim two.txt", &["two.txt", "--format", "lirs, arc"]);
+    scratch.refused("cachesim two.txt --format tape", &["--format tape", "lirs, arc"]);
+    scratch.refused("cachesim no.gz", &["no.gz", "no .gz file"]);
+    scratch.refused("cachesim good.trace --eviction magic", &["magic", "two-lists", "lirs"]);
+    scratch.refused("cachesim good.trace --eviction lru,x=1", &["`lru`", "`x`", "takes none"]);
+    scratch.refused("cachesim good.trace --sizes 0%", &["--sizes 0%", "0.5%,20%"]);
+    scratch.refused("cachesim good.trace --sizes 101%", &["--sizes 101%"]);
+    scratch.refused("cachesim good.trace --sizes 1KiB", &["--sizes 1KiB", "4096"]);
+    scratch.refused("cachesim good.trace --picture x.png", &["x.png", ".svg or .html"]);
+    scratch.refused("cachesim good.trace --first 0", &["--first", "0"]);
 }
 
 /// A cell of each kind, and one of a trace: three references to two blocks in a memory of two miss two, whatever
@@ -180,19 +181,19 @@ fn what_cannot_be_read_or_done_is_refused() {
 fn the_matrix_judges_loads_of_its_own_and_traces() {
     let scratch = Scratch::new("cache-regret");
     scratch.file("three.trace", "1\n2\n1\n");
-    let ran = scratch.run("cache-regret three.trace --sizes 100% --cells /three --json");
+    let ran = scratch.run("eval eviction three.trace --sizes 100% --cells /three --json");
     ran.has_ended(0, "a trace");
     let [cell] = &ran.results()[..] else { panic!("one cell") };
     assert_eq!(cell["cell"], "references/three.trace/100%");
     assert_eq!((&cell["judged"]["cost"], &cell["ratio"]), (&2.into(), &1.0.into()));
     assert_eq!(cell["optimum"]["cost"], 2);
-    let ran = scratch.run("cache-regret --cells zipf --smoke --all");
+    let ran = scratch.run("eval eviction --cells zipf --smoke --all");
     ran.has_ended(0, "those made here");
     for word in ["references/zipf/5%", "reads/zipf-scan", "geometric mean", "above 1.02"] {
         assert!(ran.stdout.contains(word), "no `{word}` in\n{}", ran.stdout);
     }
-    scratch.refused("cache-regret --cells magic", &["magic", "references/zipf/20%"]);
-    scratch.refused("cache-regret --eviction magic", &["magic", "two-lists"]);
+    scratch.refused("eval eviction --cells magic", &["magic", "references/zipf/20%"]);
+    scratch.refused("eval eviction --eviction magic", &["magic", "two-lists"]);
 }
 
 /// Two pages, the first of them twice, in each format that `run` takes: `cache` and `run` agree on
@@ -224,7 +225,7 @@ fn cache_and_run_take_the_same_traces() {
         scratch.file(&format!("{name}.trace"), text);
         names.push(format!("{name}.trace"));
         if *name != "issued-only" {
-            scratch.run(&format!("trace import {name}.trace -o {name}.rec")).has_ended(0, name);
+            scratch.run(&format!("recording import {name}.trace -o {name}.rec")).has_ended(0, name);
         }
     }
     names.push("spc.rec".to_owned());
@@ -241,7 +242,7 @@ fn cache_and_run_take_the_same_traces() {
     let packed = ["gz", "zst", "xz"].map(|ending| format!("msr.trace.{ending}"));
     names.extend(packed.into_iter().filter(|name| scratch.path(name).exists()));
     for name in &names {
-        let cached = scratch.run(&format!("cache {name} --sizes 100% --eviction lru --json"));
+        let cached = scratch.run(&format!("cachesim {name} --sizes 100% --eviction lru --json"));
         cached.has_ended(0, name);
         let cell = &cached.results()[0];
         assert_eq!((&cell["references"], &cell["misses"]), (&3.into(), &2.into()), "{name}");
@@ -252,8 +253,10 @@ fn cache_and_run_take_the_same_traces() {
     let ran = scratch.run("run issued-only.trace --on ssd --json");
     let note = ran.results()[0]["note"].to_string();
     assert!(note.contains("issued ones (D) count"), "{note}");
-    scratch.run("cache issued-only.trace").says(&["issued ones (D) count"], "no queued requests");
-    scratch.refused("trace import spc.rec -o x.rec", &["neither the text of `strace"]);
+    scratch
+        .run("cachesim issued-only.trace")
+        .says(&["issued ones (D) count"], "no queued requests");
+    scratch.refused("recording import spc.rec -o x.rec", &["neither the text of `strace"]);
     scratch.file("no.trace.gz", "1,R,0,4096,1\n");
     scratch.refused("run no.trace.gz --on ssd", &["no.trace.gz", "no .gz file"]);
 }

@@ -32,14 +32,14 @@ fn a_made_list_is_equal_read_by_read() {
         return;
     }
     let scratch = Scratch::new("conform");
-    let mut command = scratch.command(["conform", "--generate", "50", "--seed", "3"]);
+    let mut command = scratch.command(["check-kernel", "--generate", "50", "--seed", "3"]);
     let ran = Ran::of(command.env("TMPDIR", &scratch.0).output().unwrap());
     ran.has_ended(0, "conform");
     assert!(ran.stdout.contains("50 reads, 50 equal, 0 different"), "{}", ran.stdout);
     assert_eq!(ran.stderr, "");
-    let mut command = scratch.command(["conform", "--generate", "30", "--mapped", "--json"]);
+    let mut command = scratch.command(["check-kernel", "--generate", "30", "--mapped", "--json"]);
     let ran = Ran::of(command.env("TMPDIR", &scratch.0).output().unwrap());
-    ran.has_ended(0, "conform --mapped");
+    ran.has_ended(0, "check-kernel --mapped");
     let result = &ran.results()[0];
     assert_eq!((&result["reads"], &result["different"]), (&30.into(), &0.into()));
     assert!(scratch.names().is_empty(), "the made file is left: {:?}", scratch.names());
@@ -56,7 +56,7 @@ fn a_list_of_ones_own_is_read() {
         "list",
         "# two reads and a fault\n0 4096\nadvice random\n65536 10\nreopen\ntouch 500000\n",
     );
-    let ran = scratch.run("conform --reads list --file data --json");
+    let ran = scratch.run("check-kernel --reads list --file data --json");
     ran.has_ended(0, "a list");
     let result = &ran.results()[0];
     assert_eq!((&result["reads"], &result["equal"]), (&3.into(), &3.into()));
@@ -68,7 +68,7 @@ fn an_interrupted_comparison_leaves_nothing() {
         return;
     }
     let scratch = Scratch::new("conform-signal");
-    let mut command = scratch.command(["conform", "--generate", "1000000"]);
+    let mut command = scratch.command(["check-kernel", "--generate", "1000000"]);
     command.env("TMPDIR", &scratch.0).stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = command.spawn().unwrap();
     let (begun, pid) = (Instant::now(), child.id().to_string());

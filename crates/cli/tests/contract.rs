@@ -243,11 +243,14 @@ fn help_teaches() {
     teaches("--version", &[env!("CARGO_PKG_VERSION")]);
     teaches("run --help", &["file:PATH", "kernel:PATH", "raid0:12xhdd", "--create", "--overwrite"]);
     teaches("reproduce --help", &["TABLE", "--json", "--seed"]);
-    teaches("conform --help", &["OFFSET LENGTH", "touch OFFSET", "advice NAME", "reopen", "root"]);
+    teaches(
+        "check-kernel --help",
+        &["OFFSET LENGTH", "touch OFFSET", "advice NAME", "reopen", "root"],
+    );
     teaches("policies --help", &["NAME"]);
     teaches("devices --help", &["NAME"]);
-    teaches("serve --help", &["--at"]);
-    teaches("validate --help", &["--json"]);
+    teaches("emulate --help", &["--at"]);
+    teaches("devices validate --help", &["--json"]);
     // The examples that the help of `run` gives are names that exist.
     scratch.file("j.fio", RANDOM);
     for device in ["raid0:12xhdd", "hdd,drive=sata2010", "nvme"] {

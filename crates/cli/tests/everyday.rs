@@ -27,7 +27,7 @@ fn has_note(document: &Value, words: &str) -> bool {
 #[test]
 fn every_row_gives_figures_of_all_ways_and_nothing_stays() {
     let scratch = Scratch::new("everyday-rows");
-    let arguments = "everyday . --small --states cold,cached --json";
+    let arguments = "bench . --small --states cold,cached --json";
     let ran = scratch.run(arguments);
     ran.has_ended(0, arguments);
     assert_eq!(scratch.names(), Vec::<String>::new());
@@ -63,7 +63,7 @@ fn every_row_gives_figures_of_all_ways_and_nothing_stays() {
 fn every_state_has_a_table_and_the_picture_has_a_dot_for_each_cell() {
     let scratch = Scratch::new("everyday-states");
     let rows = "copy/1MiB,files/31/8,map/touches";
-    let arguments = format!("everyday . --small --rows {rows} --picture p.svg --runs 2");
+    let arguments = format!("bench . --small --rows {rows} --picture p.svg --runs 2");
     let ran = scratch.run(&arguments);
     ran.has_ended(0, &arguments);
     assert_eq!(scratch.names(), ["p.svg"]);
@@ -96,7 +96,7 @@ fn every_state_has_a_table_and_the_picture_has_a_dot_for_each_cell() {
 #[test]
 fn where_a_container_refuses_it_all_rows_go_on_and_say_so() {
     let scratch = Scratch::new("everyday-container");
-    let arguments = "everyday . --small --states cached --refuse io_uring,userfaultfd --json";
+    let arguments = "bench . --small --states cached --refuse io_uring,userfaultfd --json";
     let ran = scratch.run(arguments);
     ran.has_ended(0, arguments);
     let document = document(&ran);
@@ -114,7 +114,7 @@ fn where_a_container_refuses_it_all_rows_go_on_and_say_so() {
             _ => assert!(cell["pread"]["seconds"].is_number(), "{cell:#}"),
         }
     }
-    let without = "everyday . --small --rows stream/1MiB/4KiB --refuse io_uring,aio --json";
+    let without = "bench . --small --rows stream/1MiB/4KiB --refuse io_uring,aio --json";
     let row = &scratch.run(without).results()[0];
     // What is read through the kernel's cache needs no queue to the device, so that none is missed.
     assert!(row["ours"]["seconds"].is_number(), "{row:#}");
@@ -126,7 +126,7 @@ fn what_can_not_be_measured_is_refused_before_anything_is_made() {
     let scratch = Scratch::new("everyday-refused");
     scratch.file("file", "");
     let refused = |arguments: &str, words: &[&str]| {
-        scratch.refused(&format!("everyday {arguments} --small"), words);
+        scratch.refused(&format!("bench {arguments} --small"), words);
     };
     refused("missing", &["missing", "No such file", "name a folder"]);
     refused("file", &["file: is no folder"]);
@@ -144,7 +144,7 @@ fn memory_is_never_cold_and_a_full_disk_is_told() {
     let scratch = Scratch::new("everyday-memory");
     let memory = is_root().then(|| InMemory::mount(&scratch.path("memory"), "80m")).flatten();
     let Some(_memory) = memory else { return println!("skipped: mounting tmpfs needs root") };
-    let rows = "everyday memory --small --rows stream/1MiB/1MiB";
+    let rows = "bench memory --small --rows stream/1MiB/1MiB";
     let ran = scratch.run(&format!("{rows} --json"));
     ran.has_ended(0, rows);
     let document = document(&ran);
@@ -156,7 +156,7 @@ fn memory_is_never_cold_and_a_full_disk_is_told() {
     let cold = scratch.run(&format!("{rows} --states cold"));
     cold.has_ended(3, "cold in memory");
     cold.says(&["tmpfs", "name a folder on a disk"], "cold in memory");
-    scratch.refused("everyday memory --rows stream/256MiB", &["memory", "MiB free", "320 MiB"]);
+    scratch.refused("bench memory --rows stream/256MiB", &["memory", "MiB free", "320 MiB"]);
     assert_eq!(fs::read_dir(scratch.path("memory")).unwrap().count(), 0);
 }
 
@@ -196,7 +196,7 @@ fn ctrl_c_leaves_nothing_and_tells_what_was_measured() {
 /// What the command tells that is interrupted so many seconds into its measurements; nothing of it stays.
 fn interrupted_after(seconds: u64) -> Ran {
     let scratch = Scratch::new("everyday-interrupted");
-    let arguments = "everyday . --small --rows stream,map --runs 100000 --json";
+    let arguments = "bench . --small --rows stream,map --runs 100000 --json";
     let mut command = scratch.command(arguments.split(' '));
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let process = child.id();
@@ -220,7 +220,7 @@ fn interrupted_after(seconds: u64) -> Ran {
 #[test]
 fn the_folder_of_a_killed_run_is_removed_by_the_next() {
     let scratch = Scratch::new("everyday-killed");
-    let arguments = "everyday . --small --rows files --runs 100000";
+    let arguments = "bench . --small --rows files --runs 100000";
     let mut child = scratch.command(arguments.split(' ')).stdout(Stdio::null()).spawn().unwrap();
     let folder = scratch.path(&format!("readpath-everyday-{}/files", child.id()));
     let start = Instant::now();

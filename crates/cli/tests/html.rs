@@ -220,16 +220,16 @@ fn every_command_writes_a_page_that_is_sorted_by_clicks_and_fetches_nothing() {
         ),
         ("reproduce A E".to_owned(), vec!["Table A", "Table E", "orange published"]),
         (
-            format!("cache {} --sizes 10%,20% --eviction lru,lirs", example("mixed.trace")),
+            format!("cachesim {} --sizes 10%,20% --eviction lru,lirs", example("mixed.trace")),
             vec!["lirs", "Belady"],
         ),
-        ("cache-regret --cells /phases/ --smoke".to_owned(), vec!["Every policy in every cell"]),
+        ("eval eviction --cells /phases/ --smoke".to_owned(), vec!["Every policy in every cell"]),
         (
-            "regret --cells /ssd/,rand-4k/ --smoke".to_owned(),
+            "eval policies --cells /ssd/,rand-4k/ --smoke".to_owned(),
             vec!["Throughput to that", "rand-4k", "Point at a square"],
         ),
         (
-            "everyday . --rows stream/1MiB/64KiB,random/4KiB/1 --states cached --runs 1 --small".to_owned(),
+            "bench . --rows stream/1MiB/64KiB,random/4KiB/1 --states cached --runs 1 --small".to_owned(),
             vec!["Everyday reads", "reaches its bar"],
         ),
         (format!("explain {recording}"), vec!["What a program reads", "Working set"]),
@@ -312,5 +312,5 @@ fn names_from_outside_are_text_and_a_page_that_cannot_be_written_is_refused_befo
     assert!(text.contains("&lt;b&gt;&#39;j&#39;") && !text.contains("<b>"), "{text}");
     scratch.file("j.fio", RANDOM);
     scratch.refused("run j.fio --html no/such/folder.html", &["folder.html", "can't be written"]);
-    scratch.refused("cache x.trace --html .", &["can't be written"]);
+    scratch.refused("cachesim x.trace --html .", &["can't be written"]);
 }

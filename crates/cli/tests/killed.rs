@@ -57,7 +57,7 @@ fn what_a_killed_conform_leaves_is_removed_by_the_next_run() {
         let instance = format!("instances/readpath-{process}-0");
         places.filter(|place| place.join(&instance).exists()).count()
     };
-    let mut command = scratch.command("conform --generate 200000".split(' '));
+    let mut command = scratch.command("check-kernel --generate 200000".split(' '));
     command.env("TMPDIR", scratch.path(""));
     let killed = killed_once(command, |process| instances(process) > 0);
     scratch.run("policies").has_ended(0, "policies");

@@ -28,7 +28,7 @@ impl Served {
         }
         let folder = scratch.path("served");
         std::fs::create_dir(&folder).unwrap();
-        let words = ["serve", device, "--size", "64MiB", "--at", "served"];
+        let words = ["emulate", device, "--size", "64MiB", "--at", "served"];
         let mut command = scratch.command(words);
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
@@ -70,7 +70,7 @@ fn a_device_of_known_costs_is_measured_and_run_on() {
         delays.join(",")
     );
     let Some(served) = Served::start(&scratch, &device) else { return };
-    let ran = scratch.run("profile served/device --seconds 5 --toml mine.toml --noisy");
+    let ran = scratch.run("devices measure served/device --seconds 5 --toml mine.toml --noisy");
     ran.has_ended(0, "profile");
     // A loaded machine may answer late in some cells: that is a warning, and refused without --noisy.
     ran.says(&[], "profile");
@@ -94,15 +94,15 @@ fn in_a_folder_a_file_is_made_and_removed_also_when_interrupted() {
     let scratch = Scratch::new("profile-folder");
     std::fs::create_dir(scratch.path("on")).unwrap();
     let made = || std::fs::read_dir(scratch.path("on")).unwrap().count();
-    let ran = scratch.run("profile on --seconds 1 --bytes 64MiB --size 64MiB --json");
+    let ran = scratch.run("devices measure on --seconds 1 --bytes 64MiB --size 64MiB --json");
     if ran.code == Some(2) && ran.stderr.contains("direct") {
         return println!("skipped: no direct I/O here: {}", ran.stderr);
     }
-    ran.has_ended(0, "profile of a folder");
+    ran.has_ended(0, "devices measure of a folder");
     assert!(ran.stdout.contains("\"access\": \"following\""), "{}", ran.stdout);
     assert_eq!(made(), 0);
 
-    let mut command = scratch.command("profile on --seconds 600 --size 64MiB".split(' '));
+    let mut command = scratch.command("devices measure on --seconds 600 --size 64MiB".split(' '));
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let start = Instant::now();
     while made() == 0 && start.elapsed() < Duration::from_secs(60) {
@@ -119,13 +119,13 @@ fn in_a_folder_a_file_is_made_and_removed_also_when_interrupted() {
 fn what_cannot_be_measured_is_refused_by_name() {
     let scratch = Scratch::new("profile-refused");
     scratch.data("small", 1 << 20);
-    scratch.refused("profile nothing", &["nothing", "No such file"]);
-    scratch.refused("profile small", &["small", "64 MiB", "larger file"]);
-    scratch.refused("profile . --bytes 0", &["--bytes 0", "nothing would be measured"]);
-    scratch.refused("profile . --noisy", &["--toml"]);
-    scratch.refused("profile . --size 900TiB", &["MiB free", "smaller --size"]);
-    scratch.refused("profile small --toml no/such/folder.toml", &["can't be written"]);
-    scratch.refused("profile /dev/null", &["no file, block device or folder"]);
+    scratch.refused("devices measure nothing", &["nothing", "No such file"]);
+    scratch.refused("devices measure small", &["small", "64 MiB", "larger file"]);
+    scratch.refused("devices measure . --bytes 0", &["--bytes 0", "nothing would be measured"]);
+    scratch.refused("devices measure . --noisy", &["--toml"]);
+    scratch.refused("devices measure . --size 900TiB", &["MiB free", "smaller --size"]);
+    scratch.refused("devices measure small --toml no/such/folder.toml", &["can't be written"]);
+    scratch.refused("devices measure /dev/null", &["no file, block device or folder"]);
     scratch.file("bad.toml", "name = \"x\"\nalignment_bytes = 777\n");
     scratch.file("j.fio", support::RANDOM);
     let words = &["bad.toml:2", "alignment_bytes", "512 or 4096"];

@@ -21,7 +21,7 @@ fn strace() -> String {
 fn the_text_of_strace_is_explained_and_handed_on() {
     let scratch = Scratch::new("recordings");
     scratch.file("strace.txt", strace());
-    scratch.run("trace import strace.txt -o reads.rec").has_ended(0, "import");
+    scratch.run("recording import strace.txt -o reads.rec").has_ended(0, "import");
     let bytes = std::fs::read(scratch.path("reads.rec")).unwrap();
     let has_secret = bytes.windows(6).any(|window| window == b"secret");
     assert!(!has_secret, "nothing of what was read is in it");
@@ -32,7 +32,7 @@ fn the_text_of_strace_is_explained_and_handed_on() {
         assert!(explained.stdout.contains(words), "{words} in\n{}", explained.stdout);
     }
 
-    let iolog = scratch.run("trace export reads.rec --as iolog -o reads.log");
+    let iolog = scratch.run("recording export reads.rec --as iolog -o reads.log");
     iolog.has_ended(0, "export");
     let text = std::fs::read_to_string(scratch.path("reads.log")).unwrap();
     let lines: Vec<&str> = text.lines().collect();
@@ -41,12 +41,12 @@ fn the_text_of_strace_is_explained_and_handed_on() {
         ["fio version 3 iolog", "100 /d/other add", "100 /d/other open", "100 /d/other read 0 6"]
     );
     assert_eq!(lines[6], "1000 /d/a_b read 104857600 4096");
-    scratch.run("trace import reads.log -o again.rec").has_ended(0, "import of the iolog");
+    scratch.run("recording import reads.log -o again.rec").has_ended(0, "import of the iolog");
     let again = scratch.run("explain again.rec --json");
     let again: serde_json::Value = serde_json::from_str(&again.stdout).unwrap();
     assert_eq!(again["shape"]["reads"], 101);
 
-    let chrome = scratch.run("trace export reads.rec --as chrome");
+    let chrome = scratch.run("recording export reads.rec --as chrome");
     let events: serde_json::Value = serde_json::from_str(&chrome.stdout).unwrap();
     let reads = events.as_array().unwrap().iter().filter(|event| event["ph"] == "X");
     let reads: Vec<_> = reads.collect();
@@ -60,16 +60,16 @@ fn the_text_of_strace_is_explained_and_handed_on() {
 fn recordings_are_cut_and_anonymised() {
     let scratch = Scratch::new("recordings-cut");
     scratch.file("strace.txt", strace());
-    scratch.run("trace import strace.txt -o reads.rec").has_ended(0, "import");
+    scratch.run("recording import strace.txt -o reads.rec").has_ended(0, "import");
     // Reads end at 1.3 ms, 1.7 ms and so on: five of them from 2 ms up to 4.
-    scratch.run("trace cut reads.rec --from 2ms --to 4ms -o cut.rec").has_ended(0, "cut");
-    let shown = scratch.run("trace show cut.rec").stdout;
+    scratch.run("recording cut reads.rec --from 2ms --to 4ms -o cut.rec").has_ended(0, "cut");
+    let shown = scratch.run("recording show cut.rec").stdout;
     assert_eq!(shown.lines().filter(|line| line.starts_with("{\"read\"")).count(), 5, "{shown}");
-    scratch.run("trace anonymise reads.rec -o nameless.rec").has_ended(0, "anonymise");
-    let shown = scratch.run("trace show nameless.rec").stdout;
+    scratch.run("recording anonymize reads.rec -o nameless.rec").has_ended(0, "anonymise");
+    let shown = scratch.run("recording show nameless.rec").stdout;
     assert!(shown.contains("/file-0") && !shown.contains("/d/"), "{shown}");
-    scratch.refused("trace cut reads.rec --from 5ms --to 5ms -o x.rec", &["--from 5ms"]);
-    scratch.refused("trace anonymise reads.rec -o reads.rec", &["the recording itself"]);
+    scratch.refused("recording cut reads.rec --from 5ms --to 5ms -o x.rec", &["--from 5ms"]);
+    scratch.refused("recording anonymize reads.rec -o reads.rec", &["the recording itself"]);
 }
 
 /// Two recordings that began half a millisecond after each other: two threads with a hundred reads each, of two files.
@@ -79,22 +79,22 @@ fn recordings_are_merged_by_the_time_of_day() {
     scratch.file("one.txt", strace());
     scratch.file("two.txt", strace().replace("9 100.000000", "9 100.000500"));
     for name in ["one", "two"] {
-        scratch.run(&format!("trace import {name}.txt -o {name}.rec")).has_ended(0, "import");
+        scratch.run(&format!("recording import {name}.txt -o {name}.rec")).has_ended(0, "import");
     }
-    scratch.run("trace merge one.rec two.rec -o both.rec").has_ended(0, "merge");
-    let shown = scratch.run("trace show both.rec").stdout;
+    scratch.run("recording merge one.rec two.rec -o both.rec").has_ended(0, "merge");
+    let shown = scratch.run("recording show both.rec").stdout;
     let count = |kind: &str| shown.lines().filter(|line| line.starts_with(kind)).count();
     assert_eq!((count("{\"start\""), count("{\"thread\""), count("{\"read\"")), (1, 2, 202));
     scratch.run("explain both.rec").has_ended(0, "explain");
-    scratch.refused("trace merge one.rec two.rec -o two.rec", &["one of the recordings"]);
-    scratch.refused("trace merge one.rec one.txt -o x.rec", &["one.txt: this is no recording"]);
+    scratch.refused("recording merge one.rec two.rec -o two.rec", &["one of the recordings"]);
+    scratch.refused("recording merge one.rec one.txt -o x.rec", &["one.txt: this is no recording"]);
 }
 
 #[test]
 fn what_is_no_recording_is_refused_and_a_cut_one_is_explained() {
     let scratch = Scratch::new("recordings-bad");
     scratch.file("strace.txt", strace());
-    scratch.run("trace import strace.txt -o reads.rec").has_ended(0, "import");
+    scratch.run("recording import strace.txt -o reads.rec").has_ended(0, "import");
     let mut bytes = std::fs::read(scratch.path("reads.rec")).unwrap();
     scratch.file("cut.rec", &bytes[..bytes.len() - 1]);
     let cut = scratch.run("explain cut.rec");
@@ -103,7 +103,7 @@ fn what_is_no_recording_is_refused_and_a_cut_one_is_explained() {
     *bytes.last_mut().unwrap() ^= 1;
     scratch.file("damaged.rec", &bytes);
     scratch.refused("explain strace.txt", &["strace.txt: this is no recording", "readpath record"]);
-    scratch.refused("trace import reads.rec -o x.rec", &["neither the text of `strace"]);
+    scratch.refused("recording import reads.rec -o x.rec", &["neither the text of `strace"]);
     let damaged = scratch.run("explain damaged.rec");
     damaged.has_ended(2, "a damaged recording");
     damaged.says(&["damaged in the block at byte 12"], "a damaged recording");
@@ -122,7 +122,7 @@ fn calls_of_strace_are_imported_or_counted() {
          1 8.200000 write(4</o>, \"\"..., 10) = 10 <0.000005>\n\
          1 8.300000 io_uring_enter(5, 1, 1, 0, NULL, 8) = 1 <0.000005>\n",
     );
-    let imported = scratch.run("trace import s.txt -o s.rec");
+    let imported = scratch.run("recording import s.txt -o s.rec");
     imported.has_ended(0, "import");
     imported.says(&["3 reads", "not imported", "1 write", "1 io_uring_enter"], "import");
     let explained = scratch.run("explain s.rec --json");
@@ -132,5 +132,5 @@ fn calls_of_strace_are_imported_or_counted() {
     let waited = document["shape"]["threads"][0]["waited_seconds"].as_f64().unwrap();
     assert!(waited < 0.001, "the interrupted read is no wait: {waited}");
     scratch.file("w.txt", "1 5.0 write(4</o>, \"\"..., 10) = 10 <0.000005>\n");
-    scratch.refused("trace import w.txt -o w.rec", &["no read of a file", "1 write"]);
+    scratch.refused("recording import w.txt -o w.rec", &["no read of a file", "1 write"]);
 }

@@ -9,8 +9,16 @@ use support::{READPATH, Scratch};
 #[test]
 fn the_document_has_a_summary_and_a_row_per_cell_whatever_the_threads() {
     let document = |threads| {
-        let arguments =
-            ["regret", "--smoke", "--cells", "/ssd/,/seq-64k/", "--json", "--threads", threads];
+        let arguments = [
+            "eval",
+            "policies",
+            "--smoke",
+            "--cells",
+            "/ssd/,/seq-64k/",
+            "--json",
+            "--threads",
+            threads,
+        ];
         let output = Command::new(READPATH).args(arguments).output().unwrap();
         assert!(output.status.success(), "{output:?}");
         serde_json::from_slice::<Value>(&output.stdout).unwrap()
@@ -30,7 +38,8 @@ fn the_document_has_a_summary_and_a_row_per_cell_whatever_the_threads() {
 
 #[test]
 fn a_name_that_no_cell_has_is_told_with_the_form_of_a_name() {
-    let output = Command::new(READPATH).args(["regret", "--cells", "floppy"]).output().unwrap();
+    let output =
+        Command::new(READPATH).args(["eval", "policies", "--cells", "floppy"]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     let told = String::from_utf8(output.stderr).unwrap();
     assert!(told.contains("DEVICE/WORKLOAD/PROCESSES"), "{told}");
@@ -40,7 +49,7 @@ fn a_name_that_no_cell_has_is_told_with_the_form_of_a_name() {
 #[test]
 fn real_storage_is_judged_beside_the_kernel() {
     let scratch = Scratch::new("regret-real");
-    let ran = scratch.run("regret --smoke --on . --cells /many-handles-8/,/4/ --json");
+    let ran = scratch.run("eval policies --smoke --on . --cells /many-handles-8/,/4/ --json");
     let document: Value = serde_json::from_str(&ran.stdout).unwrap();
     // The same cell of the runs before those that count.
     let [first] = &document["first_runs"]["results"].as_array().unwrap()[..] else { panic!() };
@@ -75,16 +84,16 @@ fn real_storage_is_judged_beside_the_kernel() {
 fn real_storage_that_is_not_there_or_too_small_is_told() {
     let scratch = Scratch::new("regret-refused");
     scratch.data("small", 1 << 20);
-    scratch.refused("regret --on small --cells seq-4k", &["small", "name a larger file"]);
-    scratch.refused("regret --on nowhere --cells seq-4k", &["nowhere"]);
-    scratch.refused("regret --on . --seeds 2", &["--seeds", "cannot be used with"]);
-    scratch.refused("regret --on . --cells floppy", &["WORKLOAD/PROCESSES"]);
+    scratch.refused("eval policies --on small --cells seq-4k", &["small", "name a larger file"]);
+    scratch.refused("eval policies --on nowhere --cells seq-4k", &["nowhere"]);
+    scratch.refused("eval policies --on . --seeds 2", &["--seeds", "cannot be used with"]);
+    scratch.refused("eval policies --on . --cells floppy", &["WORKLOAD/PROCESSES"]);
 }
 
 #[test]
 fn baselines_are_taken_from_an_earlier_document_of_the_same_seeds_alone() {
     let scratch = Scratch::new("regret-beside");
-    let cells = "regret --smoke --cells /ssd/,/mixed/ --json --seeds 2";
+    let cells = "eval policies --smoke --cells /ssd/,/mixed/ --json --seeds 2";
     let whole = scratch.run(cells);
     whole.has_ended(0, cells);
     scratch.file("all.json", &whole.stdout);
@@ -106,12 +115,12 @@ fn baselines_are_taken_from_an_earlier_document_of_the_same_seeds_alone() {
     let fixed = other["summary"]["fixed"].as_array().unwrap();
     assert_eq!(fixed.len(), 12, "each classic pair as the default of all cells");
     assert!(fixed.iter().all(|pair| pair["minimum"].as_f64().unwrap() <= 1.0));
-    let seeds = "regret --smoke --cells /ssd/,/mixed/ --beside all.json";
+    let seeds = "eval policies --smoke --cells /ssd/,/mixed/ --beside all.json";
     scratch.refused(seeds, &["all.json", "--seeds 2"]);
-    let lacking = "regret --smoke --cells /nvme/,/mixed/,/4/ --seeds 2 --beside all.json";
+    let lacking = "eval policies --smoke --cells /nvme/,/mixed/,/4/ --seeds 2 --beside all.json";
     scratch.refused(lacking, &["all.json", "nvme/mixed/4"]);
     scratch.refused(
-        "regret --policies adaptive",
+        "eval policies --policies adaptive",
         &["--policies adaptive", "a readahead policy and a scheduler"],
     );
 }
@@ -122,7 +131,7 @@ fn baselines_are_taken_from_an_earlier_document_of_the_same_seeds_alone() {
 fn a_part_of_the_cells_is_held_out() {
     let scratch = Scratch::new("regret-held-out");
     let document = |arguments: &str| -> Value {
-        let all = format!("regret --smoke --cells /mixed/,/4/ --json {arguments}");
+        let all = format!("eval policies --smoke --cells /mixed/,/4/ --json {arguments}");
         let ended = scratch.run(&all);
         ended.has_ended(0, &all);
         serde_json::from_str(&ended.stdout).unwrap()
@@ -148,5 +157,5 @@ fn a_part_of_the_cells_is_held_out() {
         rows.into_iter().find(|row| row["device"] == "drawn-1").unwrap()
     };
     assert_ne!(row(&held_out)["baselines"], row(&document("--held-out --seed 2"))["baselines"]);
-    scratch.refused("regret --developed --held-out", &["cannot be used with"]);
+    scratch.refused("eval policies --developed --held-out", &["cannot be used with"]);
 }

@@ -122,7 +122,7 @@ fn what_cannot_be_served_is_refused_with_the_reason() {
     let refused = |arguments: &[&str]| -> String {
         let at = folder.0.to_str().unwrap();
         let output: Output =
-            Command::new(READPATH).args(["serve", "--at", at]).args(arguments).output().unwrap();
+            Command::new(READPATH).args(["emulate", "--at", at]).args(arguments).output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");
         String::from_utf8(output.stderr).unwrap()
     };

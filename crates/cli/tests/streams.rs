@@ -47,11 +47,11 @@ const MESSAGES: [(&str, i32); 9] = [
     ("run j.fio --on file:none", 2),
     ("explain none.rec", 2),
     ("explain cut.rec", 0),
-    ("trace show cut.rec", 0),
-    ("trace import calls.txt -o calls.rec", 0),
-    ("profile none", 2),
+    ("recording show cut.rec", 0),
+    ("recording import calls.txt -o calls.rec", 0),
+    ("devices measure none", 2),
     ("no-such-command", 2),
-    ("watch --cgroup none -o none.rec", 2),
+    ("record --cgroup none -o none.rec", 2),
 ];
 
 #[test]
@@ -72,9 +72,9 @@ fn standard_error_that_takes_nothing_changes_no_exit_code() {
 
 /// Commands whose result goes to standard output.
 const RESULTS: [&str; 14] = [
-    "trace show reads.rec",
-    "trace export reads.rec --as iolog",
-    "trace export reads.rec --as chrome",
+    "recording show reads.rec",
+    "recording export reads.rec --as iolog",
+    "recording export reads.rec --as chrome",
     "explain reads.rec",
     "explain reads.rec --json",
     "run j.fio --on ssd",
@@ -83,7 +83,7 @@ const RESULTS: [&str; 14] = [
     "run --fio-options",
     "policies",
     "devices ssd",
-    "cache blocks.trace --format lirs --sizes 50%",
+    "cachesim blocks.trace --format lirs --sizes 50%",
     "completions bash",
     "replay reads.rec --on ssd",
 ];

@@ -56,7 +56,7 @@ pub struct Serve {
 impl Serve {
     pub fn start(device: &str, folder: &Folder, arguments: &[&str]) -> Serve {
         let mut child = Command::new(READPATH)
-            .args(["serve", device, "--at"])
+            .args(["emulate", device, "--at"])
             .arg(&folder.0)
             .args(arguments)
             .stdout(Stdio::piped())

@@ -33,7 +33,7 @@ const WAYS: [(&str, &str); 10] = [
 /// Has fio read with these options, recorded; `None` where it can't, or events were lost each time.
 fn recorded(scratch: &Scratch, options: &str) -> Option<Value> {
     for _ in 0..RUNS_MAX {
-        let mut watch = scratch.command(["watch", "-o", "reads.rec", "--", "fio", "--name=a"]);
+        let mut watch = scratch.command(["record", "-o", "reads.rec", "--", "fio", "--name=a"]);
         watch.args(["--filename=data", "--rw=randread", "--bs=4k", "--output=fio.txt"]);
         watch.arg(format!("--size={FILE_BYTES}")).arg(format!("--number_ios={READS}"));
         let ran = Ran::of(watch.args(options.split(' ')).output().unwrap());
@@ -74,7 +74,7 @@ fn reads_of_aio_and_io_uring_are_recorded_as_those_of_pread() {
     for (options, way) in WAYS {
         let Some(explained) = recorded(&scratch, options) else { continue };
         let path = scratch.path("data");
-        let shown = scratch.run("trace show reads.rec").stdout;
+        let shown = scratch.run("recording show reads.rec").stdout;
         let records = || shown.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
         let is_data = |record: &Value| record["file"]["path"] == path.to_str().unwrap();
         let file = records().find(is_data).expect("the file is named")["file"]["file"].clone();
@@ -118,11 +118,11 @@ fn writes_by_aio_are_no_reads() {
     let fio = "--name=a --filename=written --ioengine=libaio --direct=1 --rw=write --bs=64k \
                --size=1m --output=fio.txt";
     let mut watch = Command::new(crate::support::READPATH);
-    watch.args(["watch", "-o", "writes.rec", "--", "fio"]).args(fio.split_whitespace());
+    watch.args(["record", "-o", "writes.rec", "--", "fio"]).args(fio.split_whitespace());
     let ran = Ran::of(watch.current_dir(&scratch.0).output().unwrap());
     if ran.code != Some(0) {
         return println!("skipped: {}", ran.stderr.trim());
     }
-    let shown = scratch.run("trace show writes.rec").stdout;
+    let shown = scratch.run("recording show writes.rec").stdout;
     assert!(!shown.contains("\"aio\""), "{shown}");
 }

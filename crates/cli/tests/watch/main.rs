@@ -37,12 +37,12 @@ fn program() {
 
 fn can_watch(scratch: &Scratch) -> bool {
     let ran =
-        Ran::of(scratch.command(["watch", "-o", "probe.rec", "--", "true"]).output().unwrap());
+        Ran::of(scratch.command(["record", "-o", "probe.rec", "--", "true"]).output().unwrap());
     if ran.code == Some(3) {
         println!("skipped: {}", ran.stderr.trim());
         return false;
     }
-    ran.has_ended(0, "watch true");
+    ran.has_ended(0, "record true");
     true
 }
 
@@ -53,7 +53,7 @@ impl SlowFile {
     fn serve(folder: &Path, size: &str) -> Option<SlowFile> {
         fs::create_dir(folder).unwrap();
         let mut serve = Command::new(READPATH);
-        serve.args(["serve", "hdd", "--size", size, "--at"]).arg(folder);
+        serve.args(["emulate", "hdd", "--size", size, "--at"]).arg(folder);
         let mut child = serve.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
@@ -71,7 +71,7 @@ impl Drop for SlowFile {
 
 /// What `readpath record` with these options, parted by spaces, says of a program.
 fn watch(scratch: &Scratch, options: &str, program: &Program) -> Ran {
-    let mut watch = scratch.command(["watch"]);
+    let mut watch = scratch.command(["record"]);
     watch.args(options.split(' ')).arg("--").arg(std::env::current_exe().unwrap());
     watch.args(["--exact", "program", "--ignored", "--nocapture"]).env(PROGRAM, program.name);
     let ran = Ran::of(watch.output().unwrap());
@@ -235,13 +235,13 @@ fn all_of_a_control_group_are_watched() {
     while fs::read_to_string(group.0.join("cgroup.procs")).unwrap().is_empty() {
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
-    let mut watch = scratch.command(["watch", "-o", "group.rec", "--cgroup"]);
+    let mut watch = scratch.command(["record", "-o", "group.rec", "--cgroup"]);
     let watch = watch.arg(&group.0).stderr(Stdio::piped()).spawn().unwrap();
     let mut second = begin("second", "1.5");
     let ran = Ran::of(watch.wait_with_output().unwrap());
     let _ = (first.wait(), second.wait());
-    ran.has_ended(0, "watch --cgroup");
-    let shown = scratch.run("trace show group.rec").stdout;
+    ran.has_ended(0, "record --cgroup");
+    let shown = scratch.run("recording show group.rec").stdout;
     for name in ["first", "second"] {
         let path = scratch.path(name);
         let is_of =
@@ -249,21 +249,21 @@ fn all_of_a_control_group_are_watched() {
         assert_eq!(shown.lines().filter(is_of).count(), 1, "{name} in\n{shown}");
     }
     drop(group);
-    scratch.refused("watch --cgroup . -o x.rec", &["cgroup.procs", "control group"]);
+    scratch.refused("record --cgroup . -o x.rec", &["cgroup.procs", "control group"]);
 }
 
 #[test]
 fn what_can_not_be_advised_is_refused() {
     let scratch = Scratch::new("watch-advise-refused");
-    scratch.refused("watch --memory 1GiB -- true", &["--advise"]);
-    scratch.refused("watch --advise --memory much -- true", &["--memory much", "size"]);
-    scratch.refused("watch --advise --memory 64KiB -- true", &["--memory 64KiB", "1MiB or more"]);
+    scratch.refused("record --memory 1GiB -- true", &["--advise"]);
+    scratch.refused("advise --memory much -- true", &["--memory much", "size"]);
+    scratch.refused("advise --memory 64KiB -- true", &["--memory 64KiB", "1MiB or more"]);
 }
 
 #[test]
 fn without_root_it_says_what_to_do() {
     let scratch = Scratch::new("watch-refused");
-    let mut command = scratch.command(["watch", "-o", "refused.rec", "--pid", "1"]);
+    let mut command = scratch.command(["record", "-o", "refused.rec", "--pid", "1"]);
     if is_root() {
         use std::os::unix::process::CommandExt;
         command.uid(65_534);

@@ -157,7 +157,7 @@ fn recorded(scratch: &Scratch, program: &Program) -> Option<Value> {
 
 /// Bytes of the file `data` that an iolog reads.
 fn exported(scratch: &Scratch) -> f64 {
-    let log = scratch.run("trace export reads.rec --as iolog");
+    let log = scratch.run("recording export reads.rec --as iolog");
     log.has_ended(0, "export");
     let reads = log.stdout.lines().filter_map(|line| {
         let words: Vec<&str> = line.split(' ').collect();

@@ -93,7 +93,7 @@ fn without_root_calls_are_recorded_as_they_were_made() {
     let own = std::env::current_exe().unwrap();
     let own = own.to_str().unwrap();
     let program = ["--exact", "preload::reader", "--ignored", "--test-threads=1"];
-    let arguments = [&["watch", "-o", "r.rec", "--", own][..], &program].concat();
+    let arguments = [&["record", "-o", "r.rec", "--", own][..], &program].concat();
     let Some(mut command) = as_nobody(&scratch, &arguments) else {
         return println!("skipped: no setpriv(1)");
     };
@@ -103,7 +103,7 @@ fn without_root_calls_are_recorded_as_they_were_made() {
     }
     ran.has_ended(0, "watch");
     ran.says(&["not root", "stdio", "r.rec", "the kernel counts"], "watch");
-    let shown = scratch.run("trace show r.rec").stdout;
+    let shown = scratch.run("recording show r.rec").stdout;
     let records: Vec<Value> =
         shown.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let of = |kind: &str| records.iter().filter_map(|record| record.get(kind)).collect::<Vec<_>>();
@@ -165,7 +165,7 @@ fn a_program_that_takes_no_library_is_told_of() {
     if !is_static {
         return println!("skipped: {program} is not there, or not linked statically");
     }
-    let arguments = ["watch", "-o", "r.rec", "--", program, "--version"];
+    let arguments = ["record", "-o", "r.rec", "--", program, "--version"];
     let Some(mut command) = as_nobody(&scratch, &arguments) else {
         return println!("skipped: no setpriv(1)");
     };

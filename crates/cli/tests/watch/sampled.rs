@@ -82,7 +82,7 @@ fn a_running_process_of_ones_own_is_looked_at() {
     if is_root() {
         program.uid(65_534).gid(65_534);
     }
-    let arguments = ["watch", "--pid"];
+    let arguments = ["record", "--pid"];
     let Some(mut watch) = as_nobody(&scratch, &arguments) else {
         return println!("skipped: no setpriv(1)");
     };
@@ -129,7 +129,7 @@ fn no_recording_can_be_had_of_it() {
     }
     let sleep = Running(sleep.spawn().unwrap());
     let number = sleep.0.id().to_string();
-    let Some(mut watch) = as_nobody(&scratch, &["watch", "-o", "r.rec", "--pid", &number]) else {
+    let Some(mut watch) = as_nobody(&scratch, &["record", "-o", "r.rec", "--pid", &number]) else {
         return println!("skipped: no setpriv(1)");
     };
     let ran = Ran::of(watch.output().unwrap());

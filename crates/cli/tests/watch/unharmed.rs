@@ -46,7 +46,7 @@ fn recorded_with(
     arguments: &[&str],
     prepare: impl FnOnce(&mut Command),
 ) -> Option<Ran> {
-    let arguments = [&["watch", "-o", "r.rec", "--", "./program"][..], arguments].concat();
+    let arguments = [&["record", "-o", "r.rec", "--", "./program"][..], arguments].concat();
     let Some(mut command) = as_nobody(scratch, &arguments) else {
         println!("skipped: no setpriv(1)");
         return None;
@@ -76,7 +76,7 @@ fn goes_on(name: &str, reads: usize, words: &[&str]) {
 }
 
 fn reads_of_data(scratch: &Scratch) -> usize {
-    let shown = scratch.run("trace show r.rec").stdout;
+    let shown = scratch.run("recording show r.rec").stdout;
     let is_read = |line: &&str| line.contains("\"read\"") && line.contains("\"asked_bytes\":100");
     shown.lines().filter(is_read).count()
 }
@@ -188,7 +188,7 @@ fn a_full_temporary_folder_ends_no_program() {
 
 /// Runs a program under a recording, with a limit on the size of files, in blocks of 512 bytes.
 fn limited(scratch: &Scratch, blocks: u32, arguments: &[&str]) -> Option<Ran> {
-    let arguments = [&["watch", "-o", "r.rec", "--", "./program"][..], arguments].concat();
+    let arguments = [&["record", "-o", "r.rec", "--", "./program"][..], arguments].concat();
     let Some(command) = as_nobody(scratch, &arguments) else {
         println!("skipped: no setpriv(1)");
         return None;
@@ -220,7 +220,7 @@ fn a_full_disk_ends_the_recording_and_says_so_and_not_the_program() {
         assert_eq!(ran.stdout, "finished\n", "{what}");
         ran.says(&["No space left", "the recording ended after", "the program runs on"], what);
     };
-    let arguments = ["watch", "-o", "/dev/full", "--", "./program", "sleeper"];
+    let arguments = ["record", "-o", "/dev/full", "--", "./program", "sleeper"];
     if let Some(mut command) = as_nobody(&scratch, &arguments) {
         is_ended(&Ran::of(command.output().unwrap()), "without root");
     }
@@ -274,7 +274,7 @@ fn root_writes_no_recording_through_another_users_link() {
     put("by-link");
     put("by-absent");
     fs::hard_link(&victim, scratch.path("hard")).unwrap();
-    let run = |output: &str| scratch.run(&format!("watch -o {output} -- true"));
+    let run = |output: &str| scratch.run(&format!("record -o {output} -- true"));
     if run("plain.rec").code == Some(3) {
         return println!("skipped: {}", run("plain.rec").stderr.trim());
     }
@@ -291,7 +291,7 @@ fn root_writes_no_recording_through_another_users_link() {
     symlink("target.rec", scratch.path("own")).unwrap();
     run("own").has_ended(0, "a link of one's own");
     assert!(fs::metadata(scratch.path("target.rec")).unwrap().len() > 0);
-    let ran = scratch.command(["watch", "-o", "/dev/stdout", "--", "true"]).output().unwrap();
+    let ran = scratch.command(["record", "-o", "/dev/stdout", "--", "true"]).output().unwrap();
     assert!(ran.status.success() && !ran.stdout.is_empty(), "{ran:?}");
 }
 
@@ -303,7 +303,7 @@ fn the_shared_memory_is_far_below_what_may_be_locked() {
     }
     let scratch = Scratch::under(&std::env::temp_dir(), "unharmed-size");
     let list = "ls -l readpath-watch-*/ring";
-    let arguments = ["watch", "-o", "r.rec", "--", "sh", "-c", list];
+    let arguments = ["record", "-o", "r.rec", "--", "sh", "-c", list];
     let Some(mut command) = as_nobody(&scratch, &arguments) else { return };
     let ran = Ran::of(command.output().unwrap());
     if ran.stderr.contains("ermission denied") {
@@ -339,7 +339,7 @@ fn a_mount_whose_server_does_not_answer_holds_up_no_recording() {
     };
     signal("-STOP", &served);
     let silent = Silent(served);
-    let mut child = scratch.command(["watch", "-o", "r.rec", "--", "true"]);
+    let mut child = scratch.command(["record", "-o", "r.rec", "--", "true"]);
     let mut child = child.stderr(std::process::Stdio::piped()).spawn().unwrap();
     // A liveness limit: without the server the command waited for ever.
     let has_ended = (0..300).any(|_| {
