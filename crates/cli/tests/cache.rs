@@ -105,7 +105,7 @@ fn adaptive_stays_near_the_best_of_the_others() {
     let results = ran.results();
     let mut distance = [0.0; 3];
     let rows =
-        results.chunk_by(|a, b| (&a["recording"], &a["size"]) == (&b["recording"], &b["size"]));
+        results.chunk_by(|a, b| (&a["trace"], &a["size"]) == (&b["trace"], &b["size"]));
     for row in rows {
         let ratio = |policy: &str| {
             let cell = row.iter().find(|cell| cell["eviction"] == policy).unwrap();
@@ -114,7 +114,7 @@ fn adaptive_stays_near_the_best_of_the_others() {
         let ours = ratio("adaptive");
         let others = ["two-lists", "lru", "s3fifo", "arc", "lirs", "clock2q"].map(ratio);
         let best = others.into_iter().fold(1.0, f64::min);
-        let (trace, size) = (&row[0]["recording"], &row[0]["size"]);
+        let (trace, size) = (&row[0]["trace"], &row[0]["size"]);
         assert!(ours <= 1.01 * ratio("two-lists"), "{trace} {size}: {ours}");
         assert!(ours <= 1.06 * best, "{trace} {size}: {ours} where {best} is the best");
         for (sum, policy) in distance.iter_mut().zip(["adaptive", "s3fifo", "arc"]) {

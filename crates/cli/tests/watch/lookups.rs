@@ -50,7 +50,7 @@ fn lookups_in_a_database_have_little_brought_in() {
     }
     python(&scratch, MAKE);
     python(&scratch, FORGET);
-    let mut watch = scratch.command(["record", "--advise", "--", "python3", "-c", LOOK_UP]);
+    let mut watch = scratch.command(["advise", "--", "python3", "-c", LOOK_UP]);
     let output = watch.output().unwrap();
     let told = String::from_utf8_lossy(&output.stderr).into_owned();
     println!("{told}");
