@@ -68,13 +68,13 @@ def optimum(program, cache, folder, reads, every):
     return (missed(2 * reads) - missed(reads)) * 4096
 
 
-def counted(program, names, law, reads, every):
+def counted(program, names, policy, reads, every):
     """Bytes from the device, bytes that the scan requested meanwhile, and milliseconds."""
     forget(names)
     with Group(MEMORY_MIB + OWN_MIB) as group:
         def enter():
             (group / "cgroup.procs").write_text(str(os.getpid()))
-        command = [program, names[0], names[-1], law, str(MEMORY_MIB), str(reads), str(every)]
+        command = [program, names[0], names[-1], policy, str(MEMORY_MIB), str(reads), str(every)]
         told = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, preexec_fn=enter).stdout
         # Pages that it leaves in the kernel's page cache are charged to the group while they are
         # there.
@@ -85,7 +85,7 @@ def counted(program, names, law, reads, every):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", help="where a file of 2 GiB is made, on the storage to be read")
-    parser.add_argument("--policies", "--laws", default="adaptive,adaptive/none,two-lists/none")
+    parser.add_argument("--policies", "--policies", default="adaptive,adaptive/none,two-lists/none")
     parser.add_argument("--reads", type=int, default=150_000)
     parser.add_argument("--one-file", action="store_true", help="both in one file")
     parser.add_argument("--save", action="store_true", help="write bench/results/kept.json")
@@ -101,13 +101,13 @@ def main():
                 os.fsync(file.fileno())
         for every in EVERY:
             kernel = None
-            for law in ["kernel", *words.policies.split(",")]:
-                device, scanned, ms = counted(program, names, law, words.reads, every)
+            for policy in ["kernel", *words.policies.split(",")]:
+                device, scanned, ms = counted(program, names, policy, words.reads, every)
                 kernel = kernel or device
-                rows.append({"every": every, "law": law, "device_bytes": device, "scanned_bytes": scanned, "ms": ms})
-                print(f"a scan after {every:3} reads  {law:14} {device / 1e6:8.0f} MB  {device / kernel:.2f}  {ms / 1e3:6.1f} s", flush=True)
+                rows.append({"every": every, "policy": policy, "device_bytes": device, "scanned_bytes": scanned, "ms": ms})
+                print(f"a scan after {every:3} reads  {policy:14} {device / 1e6:8.0f} MB  {device / kernel:.2f}  {ms / 1e3:6.1f} s", flush=True)
             least = optimum(program, cache, folder, words.reads, every)
-            rows.append({"every": every, "law": "optimum", "device_bytes": least})
+            rows.append({"every": every, "policy": "optimum", "device_bytes": least})
             print(f"a scan after {every:3} reads  {'optimum':14} {least / 1e6:8.0f} MB  {least / kernel:.2f}", flush=True)
     if words.save:
         told = {"memory_mib": MEMORY_MIB, "reads": words.reads, "rows": rows}

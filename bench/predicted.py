@@ -163,13 +163,13 @@ KERNEL = ["--readahead", "ondemand"]
 CASES = [
     *[("device", name, python(name), None, KERNEL, FAR, python(name), None)
       for name in ["random", "random, work between", "in order", "random, twice", "stride", "threads"]],
-    ("law", "small, in order: nothing ahead", python("small, in order"), None, ["--readahead", "none"], NEAR,
+    ("policy", "small, in order: nothing ahead", python("small, in order"), None, ["--readahead", "none"], NEAR,
      python("small, in order", "POSIX_FADV_RANDOM"), None),
-    ("law", "stride: adaptive", job("stride", "kernel"), None, ["--readahead", "adaptive"], NEAR,
+    ("policy", "stride: adaptive", job("stride", "kernel"), None, ["--readahead", "adaptive"], NEAR,
      job("stride", "file", "--readahead", "adaptive", "--scheduler", "noop"), None),
-    ("law", "four streams: adaptive", job("four streams", "kernel"), None, ["--readahead", "adaptive"], NEAR,
+    ("policy", "four streams: adaptive", job("four streams", "kernel"), None, ["--readahead", "adaptive"], NEAR,
      job("four streams", "file", "--readahead", "adaptive", "--scheduler", "noop"), None),
-    ("law", "random: adaptive", job("random", "kernel"), None, ["--readahead", "adaptive"], NEAR,
+    ("policy", "random: adaptive", job("random", "kernel"), None, ["--readahead", "adaptive"], NEAR,
      job("random", "file", "--readahead", "adaptive", "--scheduler", "noop"), None),
     ("memory", "in order, twice: enough", python("in order, twice"), 8 << 20, [*KERNEL, "--memory", "1GiB"], NEAR,
      python("in order, twice"), None),

@@ -51,8 +51,8 @@ def fixed(summary):
 def rates(cell):
     name = lambda run: " ".join(filter(None, [run["readahead"], run["scheduler"]]))
     sorted_rates = lambda run: [rounded(rate) for rate in run["mib_per_s_by_seed"]]
-    rivals = {name(run): sorted_rates(run) for run in cell["baselines"]}
-    return {"ratio": rounded(cell["ratio"]), "ours": sorted_rates(cell["adaptive"])} | rivals
+    baselines = {name(run): sorted_rates(run) for run in cell["baselines"]}
+    return {"ratio": rounded(cell["ratio"]), "ours": sorted_rates(cell["adaptive"])} | baselines
 
 
 def real(documents):

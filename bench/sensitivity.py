@@ -97,9 +97,9 @@ def build(tree):
     return (None, done.stderr) if done.returncode else (program, "")
 
 
-def run(program, rivals, tuned=""):
+def run(program, baselines, tuned=""):
     environment = os.environ | {"TUNED": tuned}
-    done = subprocess.run([program, rivals], capture_output=True, text=True, env=environment)
+    done = subprocess.run([program, baselines], capture_output=True, text=True, env=environment)
     if done.returncode:
         return {"error": done.stderr.strip().splitlines()[-1] if done.stderr.strip() else "no word"}
     ratios = json.loads(done.stdout)
@@ -163,12 +163,12 @@ def main():
         return print("\n".join(f"{key(file, name)}\t{declared}" for file, name, declared in constants(ROOT)))
     if len(sys.argv) < 2 or sys.argv[1].startswith("-"):
         sys.exit(__doc__)
-    rivals, names = Path(sys.argv[1]).resolve(), sys.argv[2:]
+    baselines, names = Path(sys.argv[1]).resolve(), sys.argv[2:]
     with tempfile.TemporaryDirectory(prefix="readpath-sensitivity-") as folder:
         tree, found = copied(folder)
         program, fixed, texts = built(tree, found)
         program = program.rename(program.with_name("asked"))
-        base = run(program, rivals)
+        base = run(program, baselines)
         if "error" in base:
             sys.exit(f"the tree as it is does not run: {base['error']}")
         known = json.loads(RESULTS.read_text())["constants"] if RESULTS.exists() and names else {}
@@ -183,12 +183,12 @@ def main():
                 if changed is None:
                     results[word] = None
                 elif this not in fixed:
-                    results[word] = against(run(program, rivals, f"{this} {word}"), base)
+                    results[word] = against(run(program, baselines, f"{this} {word}"), base)
                 else:
                     for path, text in texts.items():
                         path.write_text(text.replace(declaration, changed) if path == tree / file else text)
                     other, said = build(tree)
-                    results[word] = against(run(other, rivals) if other else {"error": said.splitlines()[0]}, base)
+                    results[word] = against(run(other, baselines) if other else {"error": said.splitlines()[0]}, base)
             known[this] = {"declared": declaration} | results
             print(f"| `{this}` | {shown(results['half'])} | {shown(results['twice'])} |", flush=True)
             document = {"cells": len(base["ratios"]), "as_it_is": first, "constants": known}

@@ -39,7 +39,7 @@ def main() -> None:
         for slice_size in SLICES:
             for processes, mib in PROCESSES.items():
                 for is_advised in (False, True):
-                    rates = [run(command, DEVICES[name], slice_size, processes, mib, is_advised, law) for law in LAWS]
+                    rates = [run(command, DEVICES[name], slice_size, processes, mib, is_advised, policy) for policy in LAWS]
                     rows.append({"device": name, "slice": slice_size, "processes": processes, "advised": is_advised,
                                  **dict(zip(("adaptive", "runs", "ondemand"), rates, strict=True))})
     told(rows)
@@ -47,13 +47,13 @@ def main() -> None:
         (ROOT / "bench/results/slices.json").write_text(json.dumps({"rows": rows}, indent=1) + "\n")
 
 
-def run(command: pathlib.Path, device: str, slice_size: str, processes: int, mib: int, is_advised: bool, law: str) -> dict:
+def run(command: pathlib.Path, device: str, slice_size: str, processes: int, mib: int, is_advised: bool, policy: str) -> dict:
     job = (f"[slices]\nioengine=mmap\nrw=randread\nbs={slice_size}\nsize=1g\nfilename=mapped\nio_size={mib}m\n"
            f"numjobs={processes}\nfadvise_hint={int(is_advised)}\n")
     with tempfile.NamedTemporaryFile("w", suffix=".fio") as file:
         file.write(job)
         file.flush()
-        words = [command, "run", file.name, "--on", device, "--readahead", law, "--json"]
+        words = [command, "run", file.name, "--on", device, "--readahead", policy, "--json"]
         row = json.loads(subprocess.run(words, check=True, capture_output=True, text=True).stdout)["results"][0]
     return {key: row[key] for key in ("mib_per_s", "device_requests", "amplification")}
 
@@ -64,16 +64,16 @@ def told(rows: list[dict]) -> None:
     for row in rows:
         groups[row["slice"], row["processes"], row["advised"]].append(row)
     for (slice_size, processes, is_advised), group in groups.items():
-        ratios = [over(law, group) for law in ("runs", "ondemand")]
+        ratios = [over(policy, group) for policy in ("runs", "ondemand")]
         print(f"{slice_size:>6} {processes:9} {'yes' if is_advised else 'no':>7} {ratios[0]:7.2f} {ratios[1]:10.2f}")
     for processes in PROCESSES:
         all_of = [row for row in rows if row["processes"] == processes and not row["advised"]]
         print(f"{processes:3} processes, not advised: {over('runs', all_of):.4f} of runs")
 
 
-def over(law: str, rows: list[dict]) -> float:
+def over(policy: str, rows: list[dict]) -> float:
     """Rate under `adaptive` / rate under the policy, a geometric mean."""
-    return statistics.geometric_mean(row["adaptive"]["mib_per_s"] / row[law]["mib_per_s"] for row in rows)
+    return statistics.geometric_mean(row["adaptive"]["mib_per_s"] / row[policy]["mib_per_s"] for row in rows)
 
 
 if __name__ == "__main__":

@@ -218,7 +218,7 @@ def test_errors_are_the_built_in_ones(path, tmp_path):
         readpath.open(tmp_path)
     with pytest.raises(OSError, match="neither a regular file nor a block device"):
         readpath.open("/dev/null")
-    with pytest.raises(ValueError, match="there is no readahead law `psychic`"):
+    with pytest.raises(ValueError, match="there is no readahead policy `psychic`"):
         readpath.open(path, readahead="psychic")
     with pytest.raises(ValueError, match="there are: auto, aio, io_uring, threads"):
         readpath.open(path, backend="magic")
@@ -286,7 +286,7 @@ def test_a_file_that_is_sent_is_the_same_in_another_working_directory(path, data
         assert in_child(lambda: file.readat(7, 100) == data[7:107])
 
 
-def test_what_the_law_believes_is_said_in_a_line(path):
+def test_what_the_policy_believes_is_said_in_a_line(path):
     # What the kernel's cache holds needs no window.
     with readpath.ReadPath(memory="4MiB", kernel_cache=False).open(path) as file:
         begun = file.belief()
@@ -433,9 +433,9 @@ def test_it_says_what_it_is(path):
         assert file.path_stats()["device_bytes"] >= 0 and file.stats()["bytes"] == SIZE
     assert repr(file).endswith("closed>")
     assert repr(readpath.ReadPath(memory="1MiB")).startswith("ReadPath(memory='1MiB', readahead=")
-    assert "reclaim='lirs'" in repr(readpath.ReadPath(memory="1MiB", reclaim="lirs"))
-    with pytest.raises(ValueError, match="there is no reclaim law `psychic`"):
-        readpath.ReadPath(reclaim="psychic")
+    assert "eviction='lirs'" in repr(readpath.ReadPath(memory="1MiB", eviction="lirs"))
+    with pytest.raises(ValueError, match="there is no eviction policy `psychic`"):
+        readpath.ReadPath(eviction="psychic")
 
 
 def test_a_child_process_opens_a_path_of_its_own(path, data):

@@ -106,7 +106,7 @@ def test_options_reach_the_reader_and_the_storage_below(url):
     with fsspec.open(f"readpath::{url}", readpath={"readahead": "none"}) as file:
         file.read(1000)
         assert file.reader.counters()["fetched_bytes"] == 4096
-    with pytest.raises(ValueError, match="there is no readahead law `psychic`"):
+    with pytest.raises(ValueError, match="there is no readahead policy `psychic`"):
         fsspec.open(f"readpath::{url}", readpath={"readahead": "psychic"}).open()
     with pytest.raises(ValueError, match="at least 64KiB"):
         fsspec.open(f"readpath::{url}", readpath={"memory": "4KiB"}).open()

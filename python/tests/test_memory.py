@@ -69,7 +69,7 @@ def test_a_range_can_be_loaded_in_large_requests(path):
 def test_errors_are_the_built_in_ones(path, tmp_path):
     with pytest.raises(FileNotFoundError):
         readpath.map(tmp_path / "none")
-    with pytest.raises(ValueError, match="there is no readahead law"):
+    with pytest.raises(ValueError, match="there is no readahead policy"):
         readpath.map(path, readahead="psychic")
     mapping = readpath.map(path)
     mapping.close()

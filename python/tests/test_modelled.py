@@ -12,9 +12,9 @@ from samples import MAPPED, RANDOM, SEQUENTIAL
 
 def test_rows_are_those_of_the_command(command, root):
     job = root / "examples/quickstart.fio"
-    laws = {"readahead": "none,ondemand,read_ahead_kb=64", "scheduler": "noop,cfq,slice_idle=0"}
-    rows = readpath.run(job, "hdd,ssd", **laws, memory="64MiB", seed=7)
-    options = [f"--{kind}={law}" for kind, law in laws.items()]
+    policies = {"readahead": "none,ondemand,read_ahead_kb=64", "scheduler": "noop,cfq,slice_idle=0"}
+    rows = readpath.run(job, "hdd,ssd", **policies, memory="64MiB", seed=7)
+    options = [f"--{kind}={policy}" for kind, policy in policies.items()]
     options += ["--on=hdd,ssd", "--memory=64MiB", "--seed=7", "--json"]
     document = json.loads(command("run", str(job), *options).stdout)
     assert len(rows) == 8
@@ -73,15 +73,15 @@ def test_a_memory_that_is_no_size_too_small_or_too_large_is_refused():
 
 
 def test_nothing_is_run_when_one_point_is_wrong():
-    law_was_made = []
+    policy_was_made = []
 
-    def law(limits):
-        law_was_made.append(limits)
-        return readpath.Law(limits)
+    def policy(limits):
+        policy_was_made.append(limits)
+        return readpath.Policy(limits)
 
     with pytest.raises(ValueError, match="floppy"):
-        readpath.run(SEQUENTIAL, ["ssd", "floppy"], readahead=law)
-    assert law_was_made == []
+        readpath.run(SEQUENTIAL, ["ssd", "floppy"], readahead=policy)
+    assert policy_was_made == []
 
 
 def test_a_seed_gives_the_same_run_again_and_another_one_another():
@@ -141,8 +141,8 @@ def test_rows_become_a_frame():
 
 
 def test_what_there_is_can_be_listed():
-    assert {"none", "ondemand", "window"} <= readpath.laws().keys()
-    assert "cfq" in readpath.laws("scheduler")
+    assert {"none", "ondemand", "window"} <= readpath.policies().keys()
+    assert "cfq" in readpath.policies("scheduler")
     assert {"hdd", "nvme"} <= readpath.devices().keys()
-    with pytest.raises(ValueError, match="there are: readahead, scheduler, reclaim"):
-        readpath.laws("swap")
+    with pytest.raises(ValueError, match="there are: readahead, scheduler, eviction"):
+        readpath.policies("swap")

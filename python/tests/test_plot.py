@@ -25,7 +25,7 @@ def test_latencies_reach_the_rows_median_at_a_half():
     assert median == pytest.approx(trace.row["latency_us"]["p50"], rel=0.02)
 
 
-def test_a_window_is_drawn_for_each_that_the_law_read_ahead():
+def test_a_window_is_drawn_for_each_that_the_policy_read_ahead():
     trace = readpath.trace(SEQUENTIAL, "hdd", readahead="ondemand")
     axes = plot.window(trace)
     drawn = axes.containers[0].markerline.get_ydata()
@@ -35,8 +35,8 @@ def test_a_window_is_drawn_for_each_that_the_law_read_ahead():
 
 
 def test_regret_is_the_time_over_the_best_for_the_same_case():
-    def row(job, law, seconds):
-        return {"job": job, "storage": "hdd", "readahead": law, "seconds": seconds}
+    def row(job, policy, seconds):
+        return {"job": job, "storage": "hdd", "readahead": policy, "seconds": seconds}
 
     rows = [row("a", "x", 1.0), row("a", "y", 3.0), row("b", "x", 4.0), row("b", "y", 2.0)]
     assert plot.regrets(rows, "readahead", "storage") == {("x", "hdd"): 2.0, ("y", "hdd"): 3.0}

@@ -18,10 +18,10 @@ JOBS = [SEQUENTIAL, RANDOM]
 def expected():
     """The rows of the grid, one at a time, in its order."""
     return [
-        readpath.run(job, device, readahead=law, scheduler="noop", seed=seed)[0]
+        readpath.run(job, device, readahead=policy, scheduler="noop", seed=seed)[0]
         for job in JOBS
         for device in ("ssd", "hdd")
-        for law in ("none", "ondemand")
+        for policy in ("none", "ondemand")
         for seed in (1, 2)
     ]
 
@@ -33,10 +33,10 @@ def plain(sweep):
     return [{key: value for key, value in row.items() if key not in added} for row in sweep.rows]
 
 
-def failing_law(flag, name):
-    """A law that fails until the file `flag` exists, and makes it."""
+def failing_policy(flag, name):
+    """A policy that fails until the file `flag` exists, and makes it."""
 
-    class Failing(readpath.Law):
+    class Failing(readpath.Policy):
         def __init__(self, limits):
             if not flag.exists():
                 flag.touch()
@@ -46,10 +46,10 @@ def failing_law(flag, name):
     return Failing
 
 
-def hopeless_law():
-    """A law that always fails."""
+def hopeless_policy():
+    """A policy that always fails."""
 
-    class Hopeless(readpath.Law):
+    class Hopeless(readpath.Policy):
         def read(self, ask, pages):
             raise ArithmeticError("never")
 
@@ -92,9 +92,9 @@ def test_a_grid_runs_on_a_dask_cluster_of_two_workers(expected, dask_client, tmp
 
 
 def test_a_point_that_fails_on_dask_is_tried_once_more(dask_client, tmp_path):
-    once = failing_law(tmp_path / "flag", "Once")
+    once = failing_policy(tmp_path / "flag", "Once")
     sweep = readpath.sweep(
-        SEQUENTIAL, "ssd", ["none", once, hopeless_law()], executor=dask_client
+        SEQUENTIAL, "ssd", ["none", once, hopeless_policy()], executor=dask_client
     )
     assert [row["readahead"] for row in sweep.rows] == ["none", "Failing"]
     assert [str(failed.error) for failed in sweep.failed] == ["never"]
@@ -110,8 +110,8 @@ def test_a_grid_runs_on_ray(expected):
 
 
 def test_a_failed_point_is_tried_once_more_and_then_reported(tmp_path):
-    once = failing_law(tmp_path / "flag", "Once")
-    sweep = readpath.sweep(SEQUENTIAL, "ssd", [once, hopeless_law(), "none"])
+    once = failing_policy(tmp_path / "flag", "Once")
+    sweep = readpath.sweep(SEQUENTIAL, "ssd", [once, hopeless_policy(), "none"])
     assert [row["readahead"] for row in sweep.rows] == ["Failing", "none"]
     (failed,) = sweep.failed
     assert failed.point.readahead.__name__ == "Hopeless"

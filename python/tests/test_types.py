@@ -16,7 +16,7 @@ import readpath
 def raw(stream: io.RawIOBase) -> None: ...
 def binary(stream: BinaryIO) -> None: ...
 
-reveal_type(readpath.open(Path("a"), memory="1MiB", reclaim="lru"))
+reveal_type(readpath.open(Path("a"), memory="1MiB", eviction="lru"))
 with readpath.open("a") as either:
     reveal_type(either.readat(0, 1))
 with readpath.open(Path("a")) as file:

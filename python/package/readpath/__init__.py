@@ -5,20 +5,20 @@
 - `load_file` and `safe_open` read weights: files of safetensors;
 - `run` and `trace` run a job in fio's format on modelled devices, in virtual time;
 - `sweep` runs a grid of them, here or on a cluster;
-- `Law` is what a readahead policy written in Python looks like.
+- `Policy` is what a readahead policy written in Python looks like.
 
-Which of them a program wants, each law in words and in a picture, figures and limits are in the book:
+Which of them a program wants, each policy in words and in a picture, figures and limits are in the book:
 https://github.com/readpath/readpath/blob/main/book/src/introduction.md
 """
 
 from typing import TYPE_CHECKING, Any
 
-from readpath._native import Ask, Limits, NamedLaw, Pages, __version__
+from readpath._native import Ask, Limits, NamedPolicy, Pages, __version__
 from readpath.files import File, ReadPath, open
 from readpath.jobs import Job
-from readpath.law import Law
+from readpath.policy import Policy
 from readpath.memory import Mapping, Region, map
-from readpath.modelled import Point, Trace, devices, frame, laws, run, trace
+from readpath.modelled import Point, Trace, devices, frame, policies, run, trace
 from readpath.sweeps import Failed, Sweep, sweep
 from readpath.tensors import load_file, safe_open
 
@@ -26,7 +26,17 @@ if TYPE_CHECKING:
     SafetensorError: type[Exception]
 
 
+# Names of the releases before 0.3, accepted for one release.
+_OLD_NAMES = {"Law": "Policy", "NamedLaw": "NamedPolicy", "laws": "policies"}
+
+
 def __getattr__(name: str) -> Any:
+    if name in _OLD_NAMES:
+        import warnings
+
+        new = _OLD_NAMES[name]
+        warnings.warn(f"readpath.{name} is now readpath.{new}", DeprecationWarning, stacklevel=2)
+        return globals()[new]
     # The package safetensors is imported when its exception is asked for.
     if name == "SafetensorError":
         from readpath.tensor_errors import base
@@ -40,10 +50,10 @@ __all__ = [
     "Failed",
     "File",
     "Job",
-    "Law",
+    "Policy",
     "Limits",
     "Mapping",
-    "NamedLaw",
+    "NamedPolicy",
     "Pages",
     "Point",
     "ReadPath",
@@ -54,7 +64,7 @@ __all__ = [
     "__version__",
     "devices",
     "frame",
-    "laws",
+    "policies",
     "load_file",
     "map",
     "open",

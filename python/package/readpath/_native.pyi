@@ -5,7 +5,7 @@ from typing import Any, Self, final
 
 from typing_extensions import Buffer, disjoint_base
 
-from readpath.law import LawMaker
+from readpath.policy import PolicyMaker
 from readpath.places import Offsets, Ranges
 
 __version__: str
@@ -14,13 +14,13 @@ _Point = tuple[str, str, str, str, str, str, int, int]
 
 def parse_specs(text: str) -> list[str]: ...
 def memory_bytes(text: str, machine_bytes: int) -> int: ...
-def laws(kind: str) -> list[tuple[str, str, str]]: ...
+def policies(kind: str) -> list[tuple[str, str, str]]: ...
 def devices() -> list[tuple[str, str]]: ...
 def check(point: _Point) -> None: ...
 def simulate(
     point: _Point,
     *,
-    law: LawMaker | None = None,
+    policy: PolicyMaker | None = None,
     tell: Callable[[int, int, int | None], object] | None = None,
     stop: Stop | None = None,
     events_max: int | None = None,
@@ -70,7 +70,7 @@ class Pages:
     def add_range(self, first: int, end: int, mark: int | None = None) -> bool: ...
 
 @final
-class NamedLaw:
+class NamedPolicy:
     def __new__(cls, spec: str, limits: Limits) -> Self: ...
     def read(self, ask: Ask, pages: Pages) -> None: ...
     def fault(self, page: int, ask: Ask, pages: Pages) -> None: ...
@@ -99,7 +99,7 @@ class Engine:
         memory_bytes: int | None,
         readahead: str,
         scheduler: str,
-        reclaim: str,
+        eviction: str,
         depth: int,
         backend: str,
         kept_max: int,

@@ -17,7 +17,7 @@ class ReadpathCache(BaseCache):
 
     Takes the options of `readpath.reader.Options` that are of one file in `cache_options`. `blocksize`, which
     the other caches make their requests of, is not used: windows come from the
-    law. The fetcher is called on several threads at once.
+    policy. The fetcher is called on several threads at once.
     """
 
     name = "readpath"

@@ -1,7 +1,7 @@
 """Column chunks of a Parquet file, which are fetched before their reader comes to them.
 
 Who reads some columns of a Parquet file reads its footer, and then of each row group the chunks of these
-columns: pieces that lie far apart, in which no law sees a stream, asked for one after the other, since pyarrow takes
+columns: pieces that lie far apart, in which no policy sees a stream, asked for one after the other, since pyarrow takes
 turns at a file of Python's, with eight threads in no certain order. The footer says where they lie. So when the
 chunks of a row group are read, those of the same columns in the row groups behind it are fetched as well: of as
 many as these threads come for at first, of twice as many whenever another near them is read, and of as many as

@@ -41,14 +41,14 @@ OF_THE_HANDLE = frozenset({"normal", "sequential", "random"})
 
 
 class ReadPath:
-    """A read path of one's own: a page cache with its memory, its laws, and its ring.
+    """A read path of one's own: a page cache with its memory, its policies, and its ring.
 
-    With nothing named the kernel keeps the pages: reads come through its cache, and the readahead law has it advised
-    of what they will need. With a memory, a law, a depth or a backend, this path has pages of its own.
+    With nothing named the kernel keeps the pages: reads come through its cache, and the readahead policy has it advised
+    of what they will need. With a memory, a policy, a depth or a backend, this path has pages of its own.
 
     `memory`: of the page cache, taken from the system as it is used; unless it is named it goes by what
     the machine has to spare, and is given back when others need it. `readahead`,
-    `scheduler`, `reclaim`: laws by name. `depth`: the most requests in the storage at once.
+    `scheduler`, `eviction`: policies by name. `depth`: the most requests in the storage at once.
     `backend`: `auto`, the first that suits of those that the system gives (`stats()["backend"]` says
     which), or one of `aio`, `io_uring` and `threads`. `keep_files`: how many files stay open after they are
     closed, the last ones that were opened, so that what is cached of them is there when they are opened again;
@@ -56,7 +56,7 @@ class ReadPath:
     the kernel may keep the pages, and what it holds of a file is taken from there; else all of it is read from its device once.
     """
 
-    NAMES = ("memory", "readahead", "scheduler", "depth", "backend", "keep_files", "kernel_cache", "reclaim")
+    NAMES = ("memory", "readahead", "scheduler", "depth", "backend", "keep_files", "kernel_cache", "eviction")
     """What the options are called, in their order."""
 
     def __init__(
@@ -68,7 +68,7 @@ class ReadPath:
         backend: str = "auto",
         keep_files: int = 0,
         kernel_cache: bool = True,
-        reclaim: str = "adaptive",
+        eviction: str = "adaptive",
     ) -> None:
         """Builds it.
 
@@ -76,11 +76,11 @@ class ReadPath:
         names: PermissionError for a backend that is forbidden here.
         """
         self._options = (
-            memory, readahead, scheduler, depth, backend, keep_files, kernel_cache, reclaim
+            memory, readahead, scheduler, depth, backend, keep_files, kernel_cache, eviction
         )
         budget = None if memory is None else memory_bytes(memory)
         self._engine = _native.Engine(
-            budget, readahead, scheduler, reclaim, depth, backend, keep_files, kernel_cache
+            budget, readahead, scheduler, eviction, depth, backend, keep_files, kernel_cache
         )
 
     def open(self, path: PathLike) -> File:
@@ -120,7 +120,7 @@ class PathOptions(TypedDict, total=False):
     backend: str
     keep_files: int
     kernel_cache: bool
-    reclaim: str
+    eviction: str
 
 
 def is_url(path_or_url: PathLike) -> bool:

@@ -226,7 +226,7 @@ class ReadpathFileSystem(ChainedFileSystem, metaclass=_OneForAllFiles):
         if mode != "rb":
             return self._open_below(path, mode, **kwargs)
         check_names(
-            kwargs, OF_ONE_FILE, "a file of readpath", "Memory and laws go to the file system"
+            kwargs, OF_ONE_FILE, "a file of readpath", "Memory and policies go to the file system"
         )
         # fsspec's block cache puts itself in place of the file's own: of a file of fsspec's kind.
         is_for_a_cache = kwargs.get("cache_type") == "none"

@@ -224,10 +224,10 @@ def map(
     backend: str = "auto",
     kernel_cache: bool = True,
 ) -> Mapping:
-    """A file as memory, as `mmap` gives it, with reads decided by a law of ours.
+    """A file as memory, as `mmap` gives it, with reads decided by a policy of ours.
 
     `memory`: the most that pages of the file may take, 256 KiB at least (less is raised to that); those
-    beyond it are given up and read again. `readahead`: the law, `adaptive` unless told otherwise. `backend`: `auto`
+    beyond it are given up and read again. `readahead`: the policy, `adaptive` unless told otherwise. `backend`: `auto`
     (the first that suits of those that the system gives), `aio`, `io_uring` or `threads`. `kernel_cache`:
     whether a file that the kernel's cache holds whole is mapped by the kernel, without a second copy.
 
@@ -258,7 +258,7 @@ class Region(_native.PagedMemory, _Memory):
 
     `memory`: the most that it may take of this machine's; `swap`: a folder for a
     file without a name, on a disk and not in memory as /tmp may be, or a block device; `swapin`:
-    the law of what is brought in with a fault, `adaptive` unless told otherwise. Its data is
+    the policy of what is brought in with a fault, `adaptive` unless told otherwise. Its data is
     gone with it.
 
     An ordinary user's system calls can't read or fill it: `os.write(fd, region.data)`,

@@ -1,4 +1,4 @@
-"""Runs in the modelled world: a job, a device, the laws; one row out."""
+"""Runs in the modelled world: a job, a device, the policies; one row out."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from readpath import _native
 from readpath.jobs import Job, as_job
-from readpath.law import LawMaker, law_name
+from readpath.policy import PolicyMaker, policy_name
 
 if TYPE_CHECKING:
     import pandas
@@ -21,16 +21,16 @@ Row = dict[str, Any]
 
 JobLike = Job | str | os.PathLike[str]
 OneOrMore = str | Iterable[str]
-Laws = str | LawMaker | Iterable[str | LawMaker]
+Laws = str | PolicyMaker | Iterable[str | PolicyMaker]
 
 
 @dataclass(frozen=True)
 class Point:
-    """One run: one job on one device under one set of laws."""
+    """One run: one job on one device under one set of policies."""
 
     job: Job
     device: str = "hdd"
-    readahead: str | LawMaker = "adaptive"
+    readahead: str | PolicyMaker = "adaptive"
     scheduler: str = "adaptive"
     memory_bytes: int = 256 << 20
     seed: int = 1
@@ -41,7 +41,7 @@ class Point:
         return {
             "job": self.job.name,
             "storage": self.device,
-            "readahead": law_name(self.readahead),
+            "readahead": policy_name(self.readahead),
             "scheduler": self.scheduler,
             "memory_bytes": self.memory_bytes,
             "seed": self.seed,
@@ -70,17 +70,17 @@ class Point:
         return Trace(row, events["reads"], events["requests"], events["windows"], events["dropped"])
 
     def _run(self, **options: Any) -> tuple[Row, dict[str, Any] | None]:
-        law = None if isinstance(self.readahead, str) else self.readahead
-        text, events = _native.simulate(self._native(), law=law, **options)
+        policy = None if isinstance(self.readahead, str) else self.readahead
+        text, events = _native.simulate(self._native(), policy=policy, **options)
         row: Row = json.loads(text)
-        row["readahead"] = row["readahead"] if law is None else law_name(law)
+        row["readahead"] = row["readahead"] if policy is None else policy_name(policy)
         return row, events
 
     def _native(self) -> tuple[str, str, str, str, str, str, int, int]:
         readahead = self.readahead if isinstance(self.readahead, str) else "none"
         job = self.job
-        laws = (self.device, readahead, self.scheduler)
-        return (job.name, job.source, job.text, *laws, self.memory_bytes, self.seed)
+        policies = (self.device, readahead, self.scheduler)
+        return (job.name, job.source, job.text, *policies, self.memory_bytes, self.seed)
 
 
 @dataclass(frozen=True)
@@ -90,9 +90,9 @@ class Trace:
     `reads`: the operations of the job, or the faults of a mapped one: `process`,
     `offset`, `bytes` (None: failed), `issued_ns`, `done_ns`. `requests`: of the
     device: `sector`, `sectors` (of 512 bytes), `is_write`, `issued_ns`,
-    `done_ns`. `windows`: the calls of the readahead laws: `now_ns`, `handle`
+    `done_ns`. `windows`: the calls of the readahead policies: `now_ns`, `handle`
     (which opening of a file), `page`, `pages` (asked for), `demand_pages` and
-    `ahead_pages` (added by the law, asked for and beyond).
+    `ahead_pages` (added by the policy, asked for and beyond).
     """
 
     row: Row
@@ -117,7 +117,7 @@ def points(
     grid = itertools.product(
         [as_job(job) for job in jobs],
         _specs(devices),
-        _laws(readahead),
+        _policies(readahead),
         _specs(scheduler),
         [memory_bytes(size) for size in memory],
         [seeds] if isinstance(seeds, int) else list(seeds),
@@ -134,11 +134,11 @@ def run(
     memory: str | int = "256MiB",
     seed: int = 1,
 ) -> list[Row]:
-    """Runs a job on every device named, under every combination of laws: a row each.
+    """Runs a job on every device named, under every combination of policies: a row each.
 
-    `job` is the path of a job file in fio's format, or a `Job`. Devices and laws
+    `job` is the path of a job file in fio's format, or a `Job`. Devices and policies
     are named as on the command line, one or several: `"hdd,drive=sata2010,ssd"`.
-    A readahead law may also be a class, see `Law`. `frame` makes a DataFrame of
+    A readahead policy may also be a class, see `Policy`. `frame` makes a DataFrame of
     the rows.
 
     Raises ValueError, with the words of the command, where something can't be
@@ -154,7 +154,7 @@ def trace(
     job: JobLike,
     on: str = "hdd",
     *,
-    readahead: str | LawMaker = "adaptive",
+    readahead: str | PolicyMaker = "adaptive",
     scheduler: str = "adaptive",
     memory: str | int = "256MiB",
     seed: int = 1,
@@ -172,9 +172,9 @@ def frame(rows: Iterable[Row]) -> pandas.DataFrame:
     return pandas.json_normalize(list(rows))
 
 
-def laws(kind: str = "readahead") -> dict[str, str]:
-    """The laws that there are, `readahead`, `scheduler` or `reclaim`: name and line."""
-    return {name: line for name, line, _ in _native.laws(kind)}
+def policies(kind: str = "readahead") -> dict[str, str]:
+    """The policies that there are, `readahead`, `scheduler` or `eviction`: name and line."""
+    return {name: line for name, line, _ in _native.policies(kind)}
 
 
 def devices() -> dict[str, str]:
@@ -193,7 +193,7 @@ def _specs(names: OneOrMore) -> list[str]:
     return [spec for name in names for spec in _native.parse_specs(name)]
 
 
-def _laws(names: Laws) -> list[str | LawMaker]:
+def _policies(names: Laws) -> list[str | PolicyMaker]:
     if isinstance(names, str) or callable(names):
         names = [names]
-    return [law for name in names for law in (_specs(name) if isinstance(name, str) else [name])]
+    return [policy for name in names for policy in (_specs(name) if isinstance(name, str) else [name])]

@@ -23,7 +23,7 @@ def _axes(axes: Any) -> Any:
 
 
 def window(trace: Trace, axes: Any = None) -> Any:
-    """What the readahead law added beyond the requests, over time."""
+    """What the readahead policy added beyond the requests, over time."""
     axes = _axes(axes)
     calls = zip(trace.windows["now_ns"], trace.windows["ahead_pages"], strict=True)
     acted = [(now / MS, pages * 4) for now, pages in calls if pages]

@@ -41,7 +41,7 @@ class Options:
     """How a remote file is read.
 
     `memory`: of the cache of one open file, 64 KiB at least; what is being
-    fetched comes on top, in the buffers of whoever fetches it. `readahead`: the law.
+    fetched comes on top, in the buffers of whoever fetches it. `readahead`: the policy.
     A stream is delivered a window in each latency of the storage; two windows
     and some more should fit into the memory. `request`: the largest range to fetch, whole
     pages. `depth`: how many to fetch at once. `backend`: what carries the requests of a file of this machine,

@@ -1,6 +1,6 @@
 """Grids of runs, larger than one call and larger than one machine.
 
-A sweep runs every combination of jobs, devices and laws, one point a task: in
+A sweep runs every combination of jobs, devices and policies, one point a task: in
 threads of this process, on a `concurrent.futures` executor, or on an existing
 Dask or Ray cluster. Rows come back in the order in which they end. A point that
 fails is tried once more at the end, and reported if it fails again; it costs
@@ -203,8 +203,8 @@ def _bar(total: int, done: int, is_wanted: bool) -> Iterator[Callable[[], object
 
 def _key(point: Point) -> str:
     """A short name for all that decides a row: the same for the same row, on every machine."""
-    law = point.readahead
+    policy = point.readahead
     facts = point.names | {"text": point.job.text, "version": _native.__version__}
-    if not isinstance(law, str):
-        facts["law"] = f"{getattr(law, '__module__', '')}.{getattr(law, '__qualname__', '')}"
+    if not isinstance(policy, str):
+        facts["policy"] = f"{getattr(policy, '__module__', '')}.{getattr(policy, '__qualname__', '')}"
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]

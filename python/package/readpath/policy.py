@@ -1,4 +1,4 @@
-"""What a readahead law written in Python looks like."""
+"""What a readahead policy written in Python looks like."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from readpath._native import Ask, Limits, Pages
 
 
 class LawLike(Protocol):
-    """The methods of a law; each opened file has a law of its own."""
+    """The methods of a policy; each opened file has a policy of its own."""
 
     def read(self, ask: Ask, pages: Pages, /) -> None: ...
 
@@ -18,18 +18,18 @@ class LawLike(Protocol):
     def advise(self, advice: str, /) -> None: ...
 
 
-LawMaker = Callable[[Limits], LawLike]
-"""Makes the law of a file that is opened: a class, as a rule."""
+PolicyMaker = Callable[[Limits], LawLike]
+"""Makes the policy of a file that is opened: a class, as a rule."""
 
 
-class Law:
-    """A readahead law: it watches the reads of one open file.
+class Policy:
+    """A readahead policy: it watches the reads of one open file.
 
-    A law adds to `pages` what should be read beyond the request. Whatever it
+    A policy adds to `pages` what should be read beyond the request. Whatever it
     leaves absent of the request is read all the same, whole and in as few
-    requests as the device takes: a law can't split what was asked.
+    requests as the device takes: a policy can't split what was asked.
 
-    In rows a law goes by its attribute `name`, or else the name of its class.
+    In rows a policy goes by its attribute `name`, or else the name of its class.
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -45,8 +45,8 @@ class Law:
         """The program gave a hint: `normal`, `sequential`, `random`, `willneed` or `dontneed`."""
 
 
-def law_name(law: str | LawMaker) -> str:
-    """What a law is called in rows."""
-    if isinstance(law, str):
-        return law
-    return str(getattr(law, "name", None) or getattr(law, "__name__", type(law).__name__))
+def policy_name(policy: str | PolicyMaker) -> str:
+    """What a policy is called in rows."""
+    if isinstance(policy, str):
+        return policy
+    return str(getattr(policy, "name", None) or getattr(policy, "__name__", type(policy).__name__))

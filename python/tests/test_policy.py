@@ -1,4 +1,4 @@
-"""Readahead laws written in Python: they decide as their like in Rust, and can't break a run."""
+"""Readahead policies written in Python: they decide as their like in Rust, and can't break a run."""
 
 import concurrent.futures
 
@@ -8,47 +8,47 @@ import readpath
 from samples import MAPPED, RANDOM, SEQUENTIAL
 
 
-class Nothing(readpath.Law):
+class Nothing(readpath.Policy):
     name = "nothing"
 
 
-class Delegated(readpath.Law):
-    """One of our own laws, each call through Python."""
+class Delegated(readpath.Policy):
+    """One of our own policies, each call through Python."""
 
     spec = "ondemand"
 
     def __init__(self, limits):
-        self.law = readpath.NamedLaw(self.spec, limits)
+        self.policy = readpath.NamedPolicy(self.spec, limits)
 
     def read(self, ask, pages):
-        self.law.read(ask, pages)
+        self.policy.read(ask, pages)
 
     def fault(self, page, ask, pages):
-        self.law.fault(page, ask, pages)
+        self.policy.fault(page, ask, pages)
 
     def advise(self, advice):
-        self.law.advise(advice)
+        self.policy.advise(advice)
 
 
-class Blocks(readpath.Law):
+class Blocks(readpath.Policy):
     """Whole blocks of 16 pages, whatever is asked."""
 
     def read(self, ask, pages):
         pages.add_range(ask.first_page // 16 * 16, -(-ask.end_page // 16) * 16)
 
 
-def decisions(job, device, law):
-    return readpath.run(job, device, readahead=law)[0]["decisions"]
+def decisions(job, device, policy):
+    return readpath.run(job, device, readahead=policy)[0]["decisions"]
 
 
 @pytest.mark.parametrize("job", [SEQUENTIAL, RANDOM, MAPPED], ids=lambda job: job.name)
 @pytest.mark.parametrize("device", ["hdd", "nvme", "nfs"])
-def test_a_law_in_python_decides_as_its_like_in_rust(job, device):
+def test_a_policy_in_python_decides_as_its_like_in_rust(job, device):
     assert decisions(job, device, Nothing) == decisions(job, device, "none")
     assert decisions(job, device, Delegated) == decisions(job, device, "ondemand")
 
 
-def test_a_law_of_ones_own_reads_what_it_says():
+def test_a_policy_of_ones_own_reads_what_it_says():
     """512 reads of 4 pages in blocks of 16 pages: 128 requests of 64 KiB, each by one read."""
     row = readpath.run(SEQUENTIAL, "ssd", readahead=Blocks)[0]
     assert row["readahead"] == "Blocks"
@@ -56,10 +56,10 @@ def test_a_law_of_ones_own_reads_what_it_says():
     assert (row["coverage"], row["amplification"]) == (0.75, 1.0)
 
 
-def test_every_open_file_has_a_law_of_its_own():
+def test_every_open_file_has_a_policy_of_its_own():
     made = []
 
-    class Counted(readpath.Law):
+    class Counted(readpath.Policy):
         def __init__(self, limits):
             made.append(limits.window_pages_max)
 
@@ -68,10 +68,10 @@ def test_every_open_file_has_a_law_of_its_own():
     assert made == [32, 32, 32]
 
 
-def test_a_law_hears_of_reads_faults_and_hints():
+def test_a_policy_hears_of_reads_faults_and_hints():
     heard = []
 
-    class Listening(readpath.Law):
+    class Listening(readpath.Policy):
         def read(self, ask, pages):
             heard.append(("read", ask.offset, ask.bytes, ask.file_bytes, ask.is_congested))
 
@@ -95,7 +95,7 @@ def test_a_law_hears_of_reads_faults_and_hints():
 def test_pages_can_be_marked_and_the_mark_be_found_and_taken_off():
     seen = []
 
-    class Marking(readpath.Law):
+    class Marking(readpath.Policy):
         def read(self, ask, pages):
             if ask.offset == 0:
                 assert pages.add(8, order=2, marked=True)
@@ -109,19 +109,19 @@ def test_pages_can_be_marked_and_the_mark_be_found_and_taken_off():
 
 
 @pytest.mark.parametrize("method", ["__init__", "read", "advise"])
-def test_an_exception_in_a_law_ends_the_run_and_comes_out(method):
+def test_an_exception_in_a_policy_ends_the_run_and_comes_out(method):
     def fail(self, *arguments):
         raise ZeroDivisionError(method)
 
-    law = type("Failing", (readpath.Law,), {method: fail})
+    policy = type("Failing", (readpath.Policy,), {method: fail})
     with pytest.raises(ZeroDivisionError, match=method):
-        readpath.run(SEQUENTIAL, "ssd", readahead=law)
+        readpath.run(SEQUENTIAL, "ssd", readahead=policy)
 
 
 def test_pages_are_there_only_during_the_call():
     kept = []
 
-    class Keeping(readpath.Law):
+    class Keeping(readpath.Policy):
         def read(self, ask, pages):
             kept.append(pages)
 
@@ -130,8 +130,8 @@ def test_pages_are_there_only_during_the_call():
         kept[0].is_cached(0)
 
 
-def test_pages_stay_on_the_thread_of_the_law():
-    class Sharing(readpath.Law):
+def test_pages_stay_on_the_thread_of_the_policy():
+    class Sharing(readpath.Policy):
         def read(self, ask, pages):
             with concurrent.futures.ThreadPoolExecutor(1) as threads:
                 threads.submit(pages.is_cached, 0).result()
@@ -150,7 +150,7 @@ def test_pages_stay_on_the_thread_of_the_law():
     ],
 )
 def test_what_the_machine_would_not_take_is_refused(folio, words):
-    class Adding(readpath.Law):
+    class Adding(readpath.Policy):
         def read(self, ask, pages):
             if not pages.is_cached(1):
                 pages.add(1)
@@ -163,7 +163,7 @@ def test_what_the_machine_would_not_take_is_refused(folio, words):
 def test_readahead_gives_way_when_memory_is_short():
     answers = []
 
-    class Greedy(readpath.Law):
+    class Greedy(readpath.Policy):
         def read(self, ask, pages):
             answers.append(pages.add_range(ask.end_page, pages.file_pages))
 
@@ -172,10 +172,10 @@ def test_readahead_gives_way_when_memory_is_short():
     assert answers[0] is False
 
 
-def test_a_law_of_ours_that_is_not_there_or_splits_is_refused():
-    with pytest.raises(ValueError, match="there is no readahead law `psychic`"):
-        readpath.NamedLaw("psychic", readpath.Limits())
+def test_a_policy_of_ours_that_is_not_there_or_splits_is_refused():
+    with pytest.raises(ValueError, match="there is no readahead policy `psychic`"):
+        readpath.NamedPolicy("psychic", readpath.Limits())
     with pytest.raises(ValueError, match="splits what was asked"):
-        readpath.NamedLaw("window", readpath.Limits())
+        readpath.NamedPolicy("window", readpath.Limits())
     with pytest.raises(ValueError, match="there are: normal, sequential"):
-        readpath.NamedLaw("ondemand", readpath.Limits()).advise("hurry")
+        readpath.NamedPolicy("ondemand", readpath.Limits()).advise("hurry")
