@@ -1,21 +1,21 @@
-//! What a law written in Python is told: a read, and what the device allows.
+//! Arguments of a policy written in Python: a read, and the limits of the device.
 
 use pyo3::prelude::*;
 use readpath_core::readahead::{ReadRequest, ReadaheadLimits};
 
-/// One read, as a law sees it.
+/// One read, as shown to a policy.
 #[pyclass(frozen, name = "Ask", module = "readpath")]
 pub struct PyAsk(pub ReadRequest);
 
 #[pymethods]
 impl PyAsk {
-    /// The first byte asked for.
+    /// Offset of the first requested byte.
     #[getter]
     fn offset(&self) -> u64 {
         self.0.offset
     }
 
-    /// How many bytes are asked for; may reach past the end of the file.
+    /// Number of requested bytes. The request may reach past the end of the file.
     #[getter]
     fn bytes(&self) -> u64 {
         self.0.bytes
@@ -27,25 +27,25 @@ impl PyAsk {
         self.0.file_bytes
     }
 
-    /// Whether the device's queue is so full that reading ahead would only add to the wait.
+    /// True when the device's queue is so full that readahead would only add to the wait.
     #[getter]
     fn is_congested(&self) -> bool {
         self.0.is_congested
     }
 
-    /// The first page asked for.
+    /// First requested page.
     #[getter]
     fn first_page(&self) -> u64 {
         self.0.request().first
     }
 
-    /// The page after the last one asked for: exclusive; may lie past the end of the file.
+    /// End (exclusive) of the requested pages. It may lie past the end of the file.
     #[getter]
     fn end_page(&self) -> u64 {
         self.0.request().end
     }
 
-    /// How many pages the file has.
+    /// Number of pages in the file.
     #[getter]
     fn file_pages(&self) -> u64 {
         self.0.file_pages()
@@ -57,27 +57,27 @@ impl PyAsk {
     }
 }
 
-/// What a law may know of the device that it reads ahead from.
+/// Limits of the device, for a policy.
 #[pyclass(frozen, name = "Limits", module = "readpath")]
 pub struct PyLimits(pub ReadaheadLimits);
 
 #[pymethods]
 impl PyLimits {
-    /// The limits of a device; the defaults are the kernel's: 128 KiB of
-    /// readahead, and requests of up to 1280 KiB.
+    /// Creates the limits of a device. The defaults are the kernel's: 128 KiB of readahead, and
+    /// requests of up to 1280 KiB.
     #[new]
     #[pyo3(signature = (window_pages_max=32, request_pages_max=320))]
     fn new(window_pages_max: u64, request_pages_max: u64) -> PyLimits {
         PyLimits(ReadaheadLimits { window_pages_max, request_pages_max })
     }
 
-    /// The most pages to read ahead (the kernel's `read_ahead_kb` / 4).
+    /// Maximum number of pages to read ahead (the kernel's `read_ahead_kb` / 4).
     #[getter]
     fn window_pages_max(&self) -> u64 {
         self.0.window_pages_max
     }
 
-    /// The device's largest request in pages.
+    /// Maximum request size of the device in pages.
     #[getter]
     fn request_pages_max(&self) -> u64 {
         self.0.request_pages_max

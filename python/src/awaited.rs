@@ -13,12 +13,12 @@ use readpath::ReadFuture;
 use crate::failure::Failure;
 use crate::process::Own;
 
-/// A read that is polled; forgotten once it has given its bytes.
+/// A read that is polled. It is dropped after its bytes have been returned.
 #[pyclass(frozen, module = "readpath")]
 pub struct Awaited(Mutex<Option<Own<ReadFuture<Vec<u8>>>>>);
 
 impl Awaited {
-    /// A read that has not been polled yet.
+    /// Creates a read that has not been polled yet.
     pub fn new(future: ReadFuture<Vec<u8>>) -> Awaited {
         Awaited(Mutex::new(Some(Own::new(future))))
     }
@@ -26,8 +26,8 @@ impl Awaited {
 
 #[pymethods]
 impl Awaited {
-    /// The bytes, or None while they are not there: `wake` is called, on any
-    /// thread, when it is worth asking again.
+    /// Returns the bytes, or None while the read is in flight. Then `wake` is called, on any
+    /// thread, when the next poll is due.
     fn poll<'py>(&self, py: Python<'py>, wake: Py<PyAny>) -> PyResult<Option<Bound<'py, PyBytes>>> {
         let waker = Waker::from(Arc::new(WakeCall(wake)));
         let polled = py.detach(|| {

@@ -1,4 +1,4 @@
-//! Work that may take long, on a thread of its own, so that Python's signals are heard meanwhile.
+//! Long work on a separate thread, so that Python can handle signals meanwhile.
 
 use std::sync::Mutex;
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use pyo3::prelude::*;
 
-/// Signals are heard of after so long at the latest, however long the work takes.
+/// Maximum delay before signals are handled.
 const HEAR_EVERY: Duration = Duration::from_millis(50);
 
-/// Does `work` on a thread of its own, and waits for it without Python's lock. After a signal whose handler raises, the work
-/// goes on by itself.
+/// Runs `work` on a separate thread and waits for it without Python's lock. If a signal handler
+/// raises, the work continues without a waiter.
 ///
-/// Raises what the handler of a signal raises; OSError where the system gives no thread.
+/// Raises the signal handler's exception, or OSError if the system refuses a thread.
 pub fn beside<T: Send + 'static>(
     py: Python<'_>,
     work: impl FnOnce() -> T + Send + 'static,

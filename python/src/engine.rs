@@ -1,4 +1,4 @@
-//! Read paths as Python has them: built anew in a child made by `fork`.
+//! Read paths for Python, created again in a child of `fork`.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -15,20 +15,20 @@ use crate::many::PIECE_BYTES_MAX;
 use crate::process::Own;
 use crate::spec::{Count, refused};
 
-/// A read path: memory, laws and a ring, for any number of files.
+/// A read path for any number of files: memory, policies and an I/O backend.
 #[pyclass(frozen, module = "readpath")]
 pub struct Engine(pub Arc<Remade>);
 
-/// A read path that is built anew in a child made by `fork`.
+/// A read path that is created again in a child of `fork`.
 pub struct Remade {
     options: Builder,
-    /// A larger read is made in pieces of so much.
+    /// Maximum size of a read in bytes. A larger read is split.
     pub piece_bytes: u64,
-    /// Locked with Python's lock held alone, so that no thread has it at a `fork`.
+    /// Locked only with Python's lock held, so that no thread holds it at a `fork`.
     path: Mutex<Own<ReadPath>>,
-    /// How many files stay open after their last handle, with what is cached of them.
+    /// Number of files that stay open after their last handle is closed, with their cached pages.
     kept_max: usize,
-    /// The files that do, the last one opened at the end. Locked as `path` is.
+    /// These files, the last opened one at the end. Locked like `path`.
     kept: Mutex<VecDeque<(PathBuf, Own<File>)>>,
 }
 
@@ -43,7 +43,8 @@ impl Remade {
         Ok(built)
     }
 
-    /// Opens a file of this machine through the path, or one of a server with a path like it.
+    /// Opens a local file through the path, or a server's file through a separate path with equal
+    /// options.
     pub fn open(&self, py: Python<'_>, name: &Path) -> PyResult<Own<File>> {
         let is_remote = name.to_str().is_some_and(NfsUrl::is_meant);
         let path = self.path(py)?;
@@ -59,7 +60,7 @@ impl Remade {
         Ok(Own::new(file))
     }
 
-    /// Keeps a file open; gives those that are kept no longer.
+    /// Keeps a file open. Returns the files that no longer stay open.
     fn keep(&self, name: &Path, file: Own<File>) -> Vec<(PathBuf, Own<File>)> {
         let mut kept = self.kept.lock().expect("nobody panics while holding it");
         let (mut left, still): (Vec<_>, Vec<_>) =
@@ -75,8 +76,8 @@ impl Remade {
 
 #[pymethods]
 impl Engine {
-    /// Builds one. Raises ValueError where an option can't be used, OSError where the system
-    /// doesn't give what it names.
+    /// Creates a read path. Raises ValueError for an unusable option, OSError if the system lacks a
+    /// resource that it names.
     #[new]
     #[allow(clippy::too_many_arguments, reason = "Python's side gives them all, by place")]
     fn new(
@@ -90,7 +91,7 @@ impl Engine {
         kernel_cache: bool,
     ) -> PyResult<Engine> {
         let kind = backend_named(backend)?;
-        // More than a ring holds is refused by whoever builds it.
+        // The builder refuses a depth beyond the ring's limit.
         let depth = u32::try_from(depth.0).unwrap_or(u32::MAX);
         let mut options = ReadPath::builder().readahead(readahead).kernel_cache(kernel_cache);
         if let Some(bytes) = memory_bytes {
@@ -106,15 +107,15 @@ impl Engine {
         Ok(Engine(Arc::new(Remade { options, piece_bytes, path, kept_max, kept })))
     }
 
-    /// What was counted: requests and bytes of the storage, bytes read ahead, wasted, evicted;
-    /// and what carries the bytes.
+    /// Counters of requests, of bytes from storage, of prefetched, wasted and evicted bytes, and
+    /// the backend.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let path = self.0.path(py)?;
         counted(py, &path)
     }
 
-    /// The same as numbers in Prometheus' text format, each with these labels. Raises ValueError
-    /// where a label's name is none.
+    /// The counters as numbers in Prometheus' text format, each with these labels. Raises
+    /// ValueError for an invalid label name.
     fn prometheus(&self, py: Python<'_>, labels: Vec<(String, String)>) -> PyResult<String> {
         let path = self.0.path(py)?;
         let labels: Vec<(&str, &str)> =
@@ -124,7 +125,7 @@ impl Engine {
     }
 }
 
-/// What a path has counted.
+/// Counters of a read path.
 pub fn counted<'py>(py: Python<'py>, path: &ReadPath) -> PyResult<Bound<'py, PyDict>> {
     let stats = py.detach(|| path.stats());
     let all = PyDict::new(py);
@@ -143,7 +144,7 @@ pub fn counted<'py>(py: Python<'py>, path: &ReadPath) -> PyResult<Bound<'py, PyD
     Ok(all)
 }
 
-/// The backend of that name.
+/// Returns the backend of that name.
 pub fn backend_named(name: &str) -> PyResult<BackendKind> {
     name.parse().map_err(|error: UnknownBackend| refused(error.to_string()))
 }

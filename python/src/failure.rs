@@ -1,7 +1,7 @@
-//! What Python is told when something can't be read, opened or built: the built-in exceptions.
+//! Conversion of errors to Python's built-in exceptions.
 //!
-//! One refusal is one class, whoever meets it: OSError where the system or the storage refuses,
-//! ValueError where what was asked for makes no sense.
+//! Each cause has one class: OSError if the system or the storage refuses, ValueError for an
+//! invalid request.
 
 use std::io;
 
@@ -14,7 +14,7 @@ use readpath_core::request::DeviceError;
 
 use crate::spec::refused;
 
-/// Why a read gave no bytes.
+/// Reason of a failed read.
 pub enum Failure {
     Closed,
     Read(ReadError),
@@ -47,27 +47,27 @@ impl From<Failure> for PyErr {
         };
         let errno = match error {
             ReadError::Device { error, .. } => match error {
-                DeviceError::Gone => 19,       // ENODEV
-                DeviceError::Full => 28,       // ENOSPC
+                DeviceError::Gone => 19, // ENODEV
+                DeviceError::Full => 28, // ENOSPC
                 DeviceError::Cancelled => 125, // ECANCELED
-                DeviceError::Refused => 13,    // EACCES
-                DeviceError::Stale => 116,     // ESTALE
-                DeviceError::TimedOut => 110,  // ETIMEDOUT
-                DeviceError::Garbled => 74,    // EBADMSG
+                DeviceError::Refused => 13, // EACCES
+                DeviceError::Stale => 116, // ESTALE
+                DeviceError::TimedOut => 110, // ETIMEDOUT
+                DeviceError::Garbled => 74, // EBADMSG
                 DeviceError::Other(errno) => errno,
                 _ => 5, // EIO
             },
-            ReadError::Shrunk { .. } => 116,      // ESTALE
+            ReadError::Shrunk { .. } => 116, // ESTALE
             ReadError::TooManyReads { .. } => 11, // EAGAIN
-            ReadError::HeldMax { .. } => 16,      // EBUSY
-            ReadError::TooLarge { .. } => 22,     // EINVAL
-            _ => 5,                               // EIO
+            ReadError::HeldMax { .. } => 16, // EBUSY
+            ReadError::TooLarge { .. } => 22, // EINVAL
+            _ => 5, // EIO
         };
         PyOSError::new_err((errno, error.to_string()))
     }
 }
 
-/// The built-in exception for what can't be opened by its name.
+/// Exception for a name that cannot be opened.
 pub fn not_opened(error: &OpenFileError) -> PyErr {
     match error {
         OpenFileError::Open(error) => not_opened_here(error),
@@ -79,7 +79,7 @@ pub fn not_opened(error: &OpenFileError) -> PyErr {
     }
 }
 
-/// The built-in exception for a read path that can't be built.
+/// Exception for a read path that cannot be built.
 pub fn not_built(error: &BuildError) -> PyErr {
     match error {
         BuildError::Backend(error) => not_carried(error),
@@ -90,7 +90,7 @@ pub fn not_built(error: &BuildError) -> PyErr {
     }
 }
 
-/// The built-in exception for a backend that isn't to be had here.
+/// Exception for an unavailable backend.
 fn not_carried(error: &BackendError) -> PyErr {
     let errno = match *error {
         BackendError::Depth { .. } => return refused(error),
@@ -103,7 +103,7 @@ fn not_carried(error: &BackendError) -> PyErr {
     PyOSError::new_err((errno, error.to_string()))
 }
 
-/// Why there is no memory whose faults are served.
+/// Exception for paged memory that cannot be created.
 pub fn no_memory(error: &PagerError) -> PyErr {
     let errno = match error {
         PagerError::Open(error) => return not_opened_here(error),
@@ -118,9 +118,9 @@ pub fn no_memory(error: &PagerError) -> PyErr {
         }
         PagerError::System(error) => error.raw_os_error(),
         PagerError::AddressSpace { errno, .. } => Some(*errno),
-        PagerError::Small { .. } => Some(28),      // ENOSPC
+        PagerError::Small { .. } => Some(28), // ENOSPC
         PagerError::NotADevice { .. } => Some(15), // ENOTBLK
-        _ => Some(ENOSYS),                         // Faults can't be served here.
+        _ => Some(ENOSYS), // Faults can't be served here.
     };
     PyOSError::new_err((errno.unwrap_or(EIO), error.to_string()))
 }
@@ -128,15 +128,15 @@ pub fn no_memory(error: &PagerError) -> PyErr {
 const EIO: i32 = 5;
 const ENOSYS: i32 = 38;
 
-/// The built-in exception for what can't be opened on this machine: Python chooses it by the number.
+/// Exception for a local name that cannot be opened. Python selects the class by the number.
 pub fn not_opened_here(error: &OpenError) -> PyErr {
     let (errno, path) = match error {
-        OpenError::Missing { path } => (2, path),    // ENOENT
+        OpenError::Missing { path } => (2, path), // ENOENT
         OpenError::Directory { path } => (21, path), // EISDIR
-        OpenError::Refused { path } => (13, path),   // EACCES
+        OpenError::Refused { path } => (13, path), // EACCES
         OpenError::Other { path, errno } => (*errno, path),
         OpenError::TooLarge { path, .. } => (27, path), // EFBIG
-        // EINVAL: neither a file nor a block device, or not to be had in this way.
+        // EINVAL: neither a file nor a block device, or not usable in this way.
         OpenError::NotStorage { path }
         | OpenError::Empty { path }
         | OpenError::Generated { path }
@@ -144,12 +144,12 @@ pub fn not_opened_here(error: &OpenError) -> PyErr {
     };
     let text = error.to_string();
     let words = text.strip_prefix(&format!("{}: ", path.display())).unwrap_or(&text);
-    // Where Rust has a name for what this module's callers know by another.
+    // Replaces Rust's name by Python's.
     let words = words.replace("std::fs", "the built-in open");
     PyOSError::new_err((errno, words, path.clone().into_os_string()))
 }
 
-/// The same for a server's file.
+/// Exception for a server's file that cannot be opened.
 fn not_opened_there(error: &NfsError) -> PyErr {
     let text = error.to_string();
     let (errno, url) = (

@@ -1,9 +1,9 @@
-//! `readpath._native`: what the Python package `readpath` takes from Rust.
+//! `readpath._native`: the Rust part of the Python package `readpath`.
 //!
-//! Bindings alone, without decisions of their own: [`modelled`] runs a job in
-//! the modelled world, [`policy`] lets a law written in Python decide in it,
-//! [`planner`] lets the core decide what to fetch of a remote file, [`engine`] and [`local`]
-//! read files through the real path, [`memory`] serves the faults of arrays.
+//! Bindings without decisions: [`modelled`] runs a job in the simulation, and [`policy`] connects a
+//! policy written in Python to it. [`planner`] lets the core decide on the fetches of a remote
+//! file. [`engine`] and [`local`] read files through the real path. [`memory`] serves the faults of
+//! arrays.
 
 use pyo3::pymodule;
 

@@ -1,7 +1,7 @@
 //! Files and block devices through the real read path.
 //!
-//! Python's lock is let go of in every call that may come to the engine's: a thread
-//! that holds Python's then never waits for one that wants it.
+//! Python's lock is released in every call that may take a lock of the engine. A thread that holds
+//! Python's lock then never waits for one that needs it.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -28,39 +28,39 @@ use crate::many::{Offsets, ReadRange, Ranges, read_many};
 use crate::process::Own;
 use crate::spec::{Count, check_name, refused};
 
-/// A line is looked for in pieces from so much on.
+/// Size of the first piece in which a newline is searched, in bytes.
 const LINE_BYTES: usize = 256;
-/// And up to so much.
+/// Maximum size of these pieces.
 const LINE_BYTES_MAX: usize = 64 << 10;
 
-/// A hint about more than this is given beside, so that signals are heard meanwhile.
+/// Size in bytes above which a hint is given on a separate thread, so that signals are handled.
 const HINT_BYTES_MAX: u64 = 16 << 20;
 
-/// A file that is open: positioned reads, and one position of its own.
+/// An open file: positional reads, and a position of its own.
 ///
-/// In a child made by `fork` it is opened again by its name when it is first used.
+/// In a child of `fork` it is opened again by its name at the first use.
 ///
-/// Python's own class of files is derived from it: who opens many small files, or reads little at a time, pays for each call that
-/// goes through a method written in Python.
+/// Python's file class derives from it. Methods written in Python would cost too much for programs
+/// that open many small files or make small reads.
 #[pyclass(frozen, subclass, module = "readpath")]
 pub struct LocalFile {
-    /// None once it is closed. Locked with Python's lock held alone; whoever reads has
-    /// the file until the read has ended.
+    /// The file, or None once it is closed. Locked only with Python's lock held. A read owns a
+    /// reference until it ends.
     state: Mutex<Option<Arc<Own<File>>>>,
     engine: Arc<Remade>,
-    /// The `ReadPath` of that engine.
+    /// The engine's `ReadPath` object.
     within: Py<PyAny>,
-    /// What it is called, which may be anything.
+    /// Name of the file, any object.
     name: Mutex<Py<PyAny>>,
-    /// By which it can be opened again, whatever the working directory is then.
+    /// Absolute path, valid for any working directory.
     path: PathBuf,
-    /// The length, when it was opened or last seen to have changed.
+    /// Length at open or at the last detected change.
     bytes: AtomicU64,
     position: AtomicU64,
 }
 
 impl LocalFile {
-    /// Does something with the file, without Python's lock.
+    /// Runs `work` with the file, without Python's lock.
     fn with<T: Send>(
         &self,
         py: Python<'_>,
@@ -69,14 +69,14 @@ impl LocalFile {
         let file = self.file(py)?;
         let done = py.detach(|| {
             let done = work(file.get().expect("this process has opened it"));
-            // Closed by another thread meanwhile, it goes here.
+            // If another thread has closed the file, it is released here.
             drop(file);
             done
         });
         done.map_err(PyErr::from)
     }
 
-    /// The file, as this process has it.
+    /// Returns the file as opened by this process.
     fn file(&self, py: Python<'_>) -> PyResult<Arc<Own<File>>> {
         let held = || -> PyResult<Arc<Own<File>>> {
             let state = self.state.lock().expect("nobody panics while holding it");
@@ -98,7 +98,7 @@ impl LocalFile {
         }
     }
 
-    /// Gives a hint about so many bytes. The kernel takes its time for what is long.
+    /// Gives a hint about `bytes` bytes. The kernel takes long for a large range.
     fn hint(
         &self,
         py: Python<'_>,
@@ -123,18 +123,18 @@ impl LocalFile {
         let held = Writable::of(buffer)?;
         let (place, room) = held.place();
         let place = BufferMemory(place);
-        // SAFETY: `held` keeps the memory where it is until we return. As with every
-        // `readinto`, who uses it on another thread meanwhile finds some of the new bytes.
+        // SAFETY: `held` keeps the memory in place until the return. As with every `readinto`,
+        // another thread that uses the memory sees some of the new bytes.
         let filled = unsafe { self.fill_place(py, offset, place, room) };
         drop(held);
         filled
     }
 
-    /// Fills `room` bytes at `place`; gives how many there were. A long read is made in pieces, each of
-    /// which is on its way while the one before it comes, so that signals are heard between.
+    /// Fills `room` bytes at `place` and returns their number. A long read is split, and the next
+    /// piece is prefetched during the current one. Signals are handled in between.
     ///
     /// # Safety
-    /// So many bytes can be written there, and stay until this returns.
+    /// `room` bytes are writable there until the return.
     unsafe fn fill_place(
         &self,
         py: Python<'_>,
@@ -148,13 +148,13 @@ impl LocalFile {
             let at = offset.saturating_add(filled as u64);
             let piece = (room - filled).min(piece_bytes as usize);
             let is_last = filled + piece == room;
-            // SAFETY: within the room.
+            // SAFETY: within the buffer.
             let place = BufferMemory(unsafe { place.0.add(filled) });
             let came = self.with(py, move |file| {
                 if !is_last && !file.is_cached(at.saturating_add(piece as u64), piece_bytes) {
                     file.prefetch(at.saturating_add(piece as u64), piece_bytes);
                 }
-                // SAFETY: the caller's promise.
+                // SAFETY: guaranteed by the caller.
                 let buffer = unsafe { place.slice(piece) };
                 Ok(file.read_at(buffer, at)?)
             })?;
@@ -169,8 +169,8 @@ impl LocalFile {
 
 #[pymethods]
 impl LocalFile {
-    /// Opens a file or a block device, or a server's file by its `nfs://` URL, through a `ReadPath`. Raises the OSError
-    /// of the answer, ValueError where a URL is none.
+    /// Opens a file or block device, or a server's file by its `nfs://` URL, through a `ReadPath`.
+    /// Raises the OSError of the system, ValueError for an invalid URL.
     #[new]
     fn new(
         py: Python<'_>,
@@ -191,7 +191,7 @@ impl LocalFile {
             false => (std::path::absolute(&given)?, Some(given)),
         };
         let file = match (engine.open(py, &path), relative) {
-            // What can't be opened is told of by the name that was given.
+            // The error names the file by the given name.
             (Err(_), Some(given)) => engine.open(py, &given)?,
             (opened, _) => opened?,
         };
@@ -211,7 +211,7 @@ impl LocalFile {
         visit.call(&self.within)
     }
 
-    /// What it was opened by, unless it was called otherwise since.
+    /// Name given at open, or assigned later.
     #[getter]
     fn name(&self, py: Python<'_>) -> Py<PyAny> {
         self.name.lock().expect("nobody panics while holding it").clone_ref(py)
@@ -226,19 +226,19 @@ impl LocalFile {
         drop(before);
     }
 
-    /// The read path that it was opened by.
+    /// Read path of the file.
     #[getter]
     fn _within(&self, py: Python<'_>) -> Py<PyAny> {
         self.within.clone_ref(py)
     }
 
-    /// The length in bytes: when it was opened, or last seen to have changed.
+    /// Length in bytes at open or at the last detected change.
     #[getter]
     fn size(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// By what it can be opened again, from any working directory.
+    /// Absolute path, valid for any working directory.
     #[getter]
     fn _path(&self) -> &OsStr {
         self.path.as_os_str()
@@ -267,16 +267,16 @@ impl LocalFile {
         Ok(line.is_truthy()?.then_some(line))
     }
 
-    /// Whether it is closed.
+    /// True if the file is closed.
     #[getter]
     fn closed(&self) -> bool {
         self.state.lock().expect("nobody panics while holding it").is_none()
     }
 
-    /// Closes it; reads under way on other threads end as if it were open.
+    /// Closes the file. Reads in flight on other threads end normally.
     fn close(&self, py: Python<'_>) {
         let file = self.state.lock().expect("nobody panics while holding it").take();
-        // Who still reads has it, and closes it.
+        // The last reader of the file closes it.
         let file = file.and_then(Arc::into_inner).and_then(Own::into_inner);
         py.detach(|| drop(file));
     }
@@ -291,9 +291,10 @@ impl LocalFile {
         self.position.store(position, Ordering::Relaxed);
     }
 
-    /// The bytes at `offset`; the position stays. Fewer than `size` only at the end of the file.
+    /// Returns the bytes at `offset`, fewer than `size` only at the end of the file. The position
+    /// stays.
     ///
-    /// Raises ValueError for negative numbers, OSError where the storage fails on bytes that are needed.
+    /// Raises ValueError for negative numbers, OSError for a storage error on requested bytes.
     fn readat<'py>(
         &self,
         py: Python<'py>,
@@ -302,7 +303,7 @@ impl LocalFile {
     ) -> PyResult<Bound<'py, PyBytes>> {
         let (bytes, place) = new_bytes(py, self.left(offset.0, size.0) as usize)?;
         let room = bytes.as_bytes().len();
-        // SAFETY: the object is new, and nobody else has it yet.
+        // SAFETY: the object is new and has no other user.
         let filled = unsafe { self.fill_place(py, offset.0, BufferMemory(place), room)? };
         if filled < room {
             return Err(
@@ -312,7 +313,7 @@ impl LocalFile {
         Ok(bytes)
     }
 
-    /// Fills a writable buffer from `offset` on; gives how many bytes. The position stays.
+    /// Fills a writable buffer from `offset` and returns the number of bytes. The position stays.
     fn readinto_at(
         &self,
         py: Python<'_>,
@@ -322,7 +323,8 @@ impl LocalFile {
         self.fill(py, offset.0, buffer)
     }
 
-    /// Fills a writable buffer from the position on; gives how many bytes: fewer only at the end.
+    /// Fills a writable buffer from the position and returns the number of bytes, fewer only at the
+    /// end.
     fn readinto(&self, py: Python<'_>, buffer: &Bound<'_, PyAny>) -> PyResult<usize> {
         let position = self.position();
         let filled = self.fill(py, position, buffer)?;
@@ -330,7 +332,8 @@ impl LocalFile {
         Ok(filled)
     }
 
-    /// Up to `size` bytes from the position on, and fewer only at the end; all that is left without one.
+    /// Returns up to `size` bytes from the position, fewer only at the end. Without a size it
+    /// returns all remaining bytes.
     #[pyo3(signature = (size=None))]
     fn read<'py>(&self, py: Python<'py>, size: Option<i64>) -> PyResult<Bound<'py, PyBytes>> {
         let size = size.and_then(|size| u64::try_from(size).ok()).unwrap_or(u64::MAX);
@@ -340,7 +343,8 @@ impl LocalFile {
         Ok(bytes)
     }
 
-    /// The bytes from the position up to the next newline and with it, or to the end; no more than `size`, if given.
+    /// Returns the bytes from the position to the next newline, inclusive, or to the end; at most
+    /// `size` if given.
     #[pyo3(signature = (size=None))]
     fn readline<'py>(&self, py: Python<'py>, size: Option<i64>) -> PyResult<Bound<'py, PyBytes>> {
         let most = size.and_then(|size| usize::try_from(size).ok()).unwrap_or(usize::MAX);
@@ -365,9 +369,9 @@ impl LocalFile {
         }
     }
 
-    /// The bytes of each `(offset, size)`, handed over together.
+    /// Returns the bytes of each `(offset, size)`, submitted together.
     ///
-    /// `ranges`: pairs, or an array of 64-bit integers with two columns; of any number.
+    /// `ranges`: any number of pairs, or an array of 64-bit integers with two columns.
     fn readat_many<'py>(
         &self,
         py: Python<'py>,
@@ -381,15 +385,15 @@ impl LocalFile {
             parts.push(ReadRange { offset, place: BufferMemory(place), bytes });
             all.push(object);
         }
-        // SAFETY: the objects are new and have so many bytes; nobody else has them yet.
+        // SAFETY: the objects are new, have these sizes, and have no other user.
         self.with(py, move |file| unsafe { read_many(file, &parts) })?;
         Ok(all)
     }
 
-    /// Fills a buffer from each offset on, handed over together; gives how many bytes each.
+    /// Fills a buffer from each offset, submitted together. Returns the number of bytes of each.
     ///
-    /// `buffers`: as many writable buffers, or one that is cut into as many parts of one size, as an array of
-    /// rows is. Fewer bytes than there is room for only at the end of the file.
+    /// `buffers`: one writable buffer per offset, or one buffer that is split into equal parts,
+    /// like an array of rows. A part is filled partially only at the end of the file.
     fn readinto_many<'py>(
         &self,
         py: Python<'py>,
@@ -420,17 +424,17 @@ impl LocalFile {
         };
         let parts: Vec<ReadRange> = offsets.into_iter().zip(places).map(part).collect();
         let counts = PyList::new(py, parts.iter().map(|part| part.bytes))?;
-        // SAFETY: `held` keeps the memory where it is until we return. As with every
-        // `readinto`, who uses it on another thread meanwhile finds some of the new bytes.
+        // SAFETY: `held` keeps the memory in place until the return. As with every `readinto`,
+        // another thread that uses the memory sees some of the new bytes.
         self.with(py, move |file| unsafe { read_many(file, &parts) })?;
         drop(held);
         Ok(counts)
     }
 
-    /// Looks whether the file of that name has changed since it was opened, or was last looked at.
+    /// Checks for a change of the file since it was opened or last checked.
     ///
-    /// If so it is read afresh from now on, with the length that it has now. Raises the OSError of the answer
-    /// where it isn't there any more; the file that was open goes on then.
+    /// After a change it is read again with its new length. Raises the OSError of the system if the
+    /// file is gone. The open file stays usable then.
     fn revalidate(&self, py: Python<'_>) -> PyResult<bool> {
         let held = self.file(py)?;
         let again = py.detach(|| {
@@ -451,7 +455,7 @@ impl LocalFile {
         Ok(true)
     }
 
-    /// Begins a read that is to be polled.
+    /// Starts a read that is polled.
     fn _start(&self, py: Python<'_>, offset: Count, size: Count) -> PyResult<Awaited> {
         let (offset, size) = (offset.0, self.left(offset.0, size.0) as usize);
         let buffer = zeroed(size)?;
@@ -459,22 +463,22 @@ impl LocalFile {
         Ok(Awaited::new(future))
     }
 
-    /// Gives a hint on how this handle will read, by its name in `posix_fadvise`.
+    /// Gives a hint on this handle's reads, by its name in `posix_fadvise`.
     fn advise(&self, py: Python<'_>, advice: &str) -> PyResult<()> {
         let advice: Advice = advice_named(advice)?;
         let bytes = if let Advice::WillNeed = advice { self.size() } else { 0 };
         self.hint(py, bytes, move |file| file.advise(advice))
     }
 
-    /// Starts to read a range that will be needed, and doesn't wait for it.
+    /// Starts to read a range that will be needed, without a wait.
     fn prefetch(&self, py: Python<'_>, offset: Count, size: Count) -> PyResult<()> {
         let bytes = self.left(offset.0, size.0);
         self.hint(py, bytes, move |file| file.prefetch(offset.0, size.0))
     }
 
-    /// As `prefetch`, of each `(offset, size)`.
+    /// Like `prefetch`, for each `(offset, size)`.
     fn prefetch_many(&self, py: Python<'_>, ranges: Ranges) -> PyResult<()> {
-        // Each takes as long as a page, at least.
+        // Each range takes at least as long as a page.
         let each = |&(offset, size): &(u64, u64)| self.left(offset, size).max(PAGE_BYTES);
         let bytes = ranges.0.iter().map(each).fold(0, u64::saturating_add);
         self.hint(py, bytes, move |file| {
@@ -482,8 +486,8 @@ impl LocalFile {
         })
     }
 
-    /// What was read through this file, how much of it was there when the read came, and of that in the kernel's
-    /// cache; and how much the kernel read into its cache for reads that waited.
+    /// Counters of this file: bytes read, bytes found cached, bytes found in the kernel page cache,
+    /// and bytes that the kernel read for reads that waited.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let stats = self.with(py, |file| Ok(file.stats()))?;
         let all = PyDict::new(py);
@@ -494,14 +498,15 @@ impl LocalFile {
         Ok(all)
     }
 
-    /// What the readahead law believes of the file, in a line: price, chance, newest window and why.
+    /// State of the readahead policy for the file in one line: cost, probability, last window and
+    /// reason.
     ///
-    /// `None` in a child of `fork` that can't have a path of its own.
+    /// `None` in a child of `fork` that cannot have its own path.
     fn readahead_state(&self, py: Python<'_>) -> PyResult<Option<String>> {
         self.with(py, |file| Ok(file.stats().readahead_state.map(|readahead_state| readahead_state.to_string())))
     }
 
-    /// What its read path has counted: for all the files that it has, as `ReadPath.stats`.
+    /// Counters of its read path for all files, as `ReadPath.stats`.
     fn path_stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let path = self.with(py, |file| Ok(file.read_path()))?;
         counted(py, &path)
@@ -514,16 +519,16 @@ impl LocalFile {
     }
 }
 
-/// What `os.fspath` gives: text, or bytes.
+/// Returns the result of `os.fspath`: text or bytes.
 fn file_system_path(path: Bound<'_, PyAny>) -> PyResult<Bound<'_, PyAny>> {
     if path.is_exact_instance_of::<PyString>() {
         return Ok(path);
     }
-    // SAFETY: a new reference or null, as the call says.
+    // SAFETY: a new reference or null, as documented.
     unsafe { Bound::from_owned_ptr_or_err(path.py(), PyOS_FSPath(path.as_ptr())) }
 }
 
-/// Cuts a writable buffer into `count` parts of one size.
+/// Splits a writable buffer into `count` equal parts.
 fn parts_of(whole: &Writable, count: usize) -> PyResult<Vec<(*mut u8, usize)>> {
     let (place, bytes) = whole.place();
     if count == 0 || bytes % count != 0 {

@@ -1,4 +1,4 @@
-//! Many reads of one call: the ranges as Python gives them, and how they are handed over.
+//! Many reads in one call: conversion of the ranges, and their submission.
 
 use pyo3::buffer::{Element, PyBuffer};
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -9,14 +9,14 @@ use crate::buffers::{BufferMemory, push};
 use crate::failure::Failure;
 use crate::spec::{Count, refused};
 
-/// How many reads of one call are under way at once. A path can have 65,536 open for everybody; the
-/// storage takes 128 at a time unless told otherwise, and the scheduler finds neighbours among these.
+/// Maximum number of reads in flight per call. A path allows 65,536 for all callers. The storage
+/// takes 128 at a time by default, and the scheduler merges neighbours among these.
 const UNDER_WAY_MAX: usize = 8_192;
 
-/// Signals are heard after so much at the latest: 8 ms at 1 GB/s.
+/// Number of bytes after which signals are handled: 8 ms at 1 GB/s.
 pub const PIECE_BYTES_MAX: u64 = 8 << 20;
 
-/// Ranges of a file, each its offset and its size: a sequence of pairs, or an array of 64-bit integers with
+/// Ranges of a file as offsets and sizes: a sequence of pairs, or an array of 64-bit integers with
 /// two columns.
 pub struct Ranges(pub Vec<(u64, u64)>);
 
@@ -32,7 +32,7 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Ranges {
             }
             return Ok(Ranges(numbers.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect()));
         }
-        // What an object says its length is need not be so.
+        // The object's own length is not trusted.
         let mut ranges = Vec::new();
         for range in object.try_iter()? {
             let (Count(offset), Count(size)) = range?.extract()?;
@@ -42,7 +42,7 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Ranges {
     }
 }
 
-/// Places in a file: a sequence of integers, or an array of 64-bit ones.
+/// Offsets in a file: a sequence of integers, or an array of 64-bit ones.
 pub struct Offsets(pub Vec<u64>);
 
 impl<'a, 'py> FromPyObject<'a, 'py> for Offsets {
@@ -63,7 +63,7 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Offsets {
     }
 }
 
-/// The numbers of an array and its shape; none where the object is no array.
+/// Returns the numbers of an array and its shape, or None for other objects.
 fn integers(object: &Bound<'_, PyAny>) -> PyResult<Option<(Vec<u64>, Vec<usize>)>> {
     if !object.hasattr("__array_interface__")? {
         return Ok(None);
@@ -87,8 +87,8 @@ fn integers(object: &Bound<'_, PyAny>) -> PyResult<Option<(Vec<u64>, Vec<usize>)
     Ok(Some((numbers, shape)))
 }
 
-/// The function that brings the bytes of an array's numbers into this machine's order. The buffer protocol has the order
-/// in front of the type, as the module struct does.
+/// Returns the conversion from an array's byte order to the native one. The buffer protocol puts
+/// the order before the type, like the module struct.
 fn order_of<T: Element>(array: &PyBuffer<T>) -> fn(u64) -> u64 {
     match array.format().to_bytes().first() {
         Some(b'>' | b'!') => u64::from_be,
@@ -97,23 +97,23 @@ fn order_of<T: Element>(array: &PyBuffer<T>) -> fn(u64) -> u64 {
     }
 }
 
-/// A range of a file, and where its bytes go.
+/// A range of a file, and the destination of its bytes.
 pub struct ReadRange {
-    /// Where it begins in the file.
+    /// Offset in the file.
     pub offset: u64,
-    /// Where its bytes go.
+    /// Destination of the bytes.
     pub place: BufferMemory,
-    /// How many; the file has them all.
+    /// Number of bytes, all within the file.
     pub bytes: usize,
 }
 
-/// Fills each part. As many as may be are under way at once; the next one starts as one is done.
+/// Fills each part, with the maximum number in flight.
 ///
 /// # Safety
-/// Each place has room for its bytes, which nobody else uses until this returns.
+/// Each destination has space for its bytes and no other user until the return.
 pub unsafe fn read_many(file: &File, parts: &[ReadRange]) -> Result<(), Failure> {
     let mut batch = file.read_path().batch();
-    // Those that are too large for a batch, and those that found no room because of other callers' reads.
+    // Parts that are too large for a batch, or refused because of other callers' reads.
     let mut alone = Vec::new();
     let (mut next, mut under_way, mut unheard) = (0, 0, 0);
     loop {
@@ -127,7 +127,7 @@ pub unsafe fn read_many(file: &File, parts: &[ReadRange]) -> Result<(), Failure>
             next += 1;
         }
         let part_of = |ticket: u64| &parts[ticket as usize];
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let place = |ticket, _| unsafe { part_of(ticket).place.slice(part_of(ticket).bytes) };
         let Some(read) = batch.wait_into(place)? else { break };
         under_way -= 1;
@@ -146,7 +146,7 @@ pub unsafe fn read_many(file: &File, parts: &[ReadRange]) -> Result<(), Failure>
     }
     drop(batch);
     for part in alone.into_iter().map(|at| &parts[at]) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let whole = unsafe { part.place.slice(part.bytes) };
         for (at, piece) in whole.chunks_mut(PIECE_BYTES_MAX as usize).enumerate() {
             file.read_exact_at(piece, part.offset + at as u64 * PIECE_BYTES_MAX)?;
@@ -156,7 +156,7 @@ pub unsafe fn read_many(file: &File, parts: &[ReadRange]) -> Result<(), Failure>
     Ok(())
 }
 
-/// Hears of signals when so much came since they were last heard of that it took a while.
+/// Handles signals after every `PIECE_BYTES_MAX` bytes.
 fn hear_signals(unheard: &mut u64, bytes: usize) -> Result<(), Failure> {
     *unheard += bytes as u64;
     if *unheard < PIECE_BYTES_MAX {

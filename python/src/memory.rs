@@ -1,5 +1,4 @@
-//! Memory whose faults we serve, as Python buffers: a file as memory, and memory
-//! larger than its budget.
+//! Paged memory as Python buffers: a file as memory, and memory larger than its budget.
 
 use std::ffi::{c_int, c_void};
 use std::path::PathBuf;
@@ -20,15 +19,15 @@ use crate::many::Ranges;
 use crate::process::Own;
 use crate::spec::{Count, check_name};
 
-/// Memory that is lent to Python's buffers, and given back when it is closed and nobody uses it any more.
+/// Memory exported as Python buffers. It is released when it is closed and unused.
 struct Lending<T: Send>(Mutex<PinnedMemory<T>>);
 
-/// Locked with Python's lock held, and for no longer than it takes to look: whoever waits for storage has
-/// the memory itself, and neither of the locks; so nobody waits for one lock with the other.
+/// Locked with Python's lock held, and only for a short check. A thread that waits for storage owns
+/// a reference and neither lock, so no thread waits for one lock while it holds the other.
 struct PinnedMemory<T: Send> {
-    /// None once it is closed.
+    /// The memory, or None once it is closed.
     memory: Option<Arc<Own<T>>>,
-    /// How many look into it.
+    /// Number of exported buffers.
     buffers: usize,
 }
 
@@ -38,7 +37,7 @@ impl<T: Send> PinnedMemory<T> {
     }
 }
 
-/// The memory, where this process made it.
+/// Returns the memory if this process created it.
 fn own<T: Send>(memory: &Own<T>) -> PyResult<&T> {
     memory.get().ok_or_else(|| {
         PyValueError::new_err(
@@ -48,12 +47,12 @@ fn own<T: Send>(memory: &Own<T>) -> PyResult<&T> {
     })
 }
 
-/// A mapping, which children made by `fork` have as well.
+/// Returns a mapping, which children of `fork` have too.
 fn inherited(memory: &Own<Mapping>) -> PyResult<&Mapping> {
     Ok(memory.inherited())
 }
 
-/// Which processes have the memory.
+/// Access rule: which processes may use the memory.
 type Which<T> = fn(&Own<T>) -> PyResult<&T>;
 
 impl<T: Send + Sync> Lending<T> {
@@ -73,7 +72,7 @@ impl<T: Send + Sync> Lending<T> {
         self.lock().memory.is_none()
     }
 
-    /// Does something with the memory, without Python's lock.
+    /// Runs `work` with the memory, without Python's lock.
     fn with<R: Send>(
         &self,
         py: Python<'_>,
@@ -83,21 +82,21 @@ impl<T: Send + Sync> Lending<T> {
         let memory = self.memory()?;
         py.detach(|| {
             let done = which(&memory).map(work);
-            // Closed by another thread meanwhile, it goes here.
+            // If another thread has closed the memory, it is released here.
             drop(memory);
             done
         })
     }
 
-    /// The length, which takes no time to find.
+    /// Length of the memory, without a wait.
     fn len(&self, which: Which<T>, len: impl FnOnce(&T) -> usize) -> PyResult<usize> {
         which(self.lock().memory()?).map(len)
     }
 
-    /// Fills in one more buffer over all of the memory.
+    /// Exports one more buffer over all of the memory.
     ///
     /// # Safety
-    /// `view` is what `__getbuffer__` of `owner` was given, and `place` gives the memory's own
+    /// `view` is the argument of `owner`'s `__getbuffer__`, and `place` returns the memory's own
     /// address and length.
     unsafe fn lend(
         &self,
@@ -110,7 +109,7 @@ impl<T: Send + Sync> Lending<T> {
         let mut lent = self.lock();
         let place = place(which(lent.memory()?)?);
         let (start, bytes) = (place.as_ptr().cast_mut().cast::<c_void>(), place.len());
-        // SAFETY: `view` is Python's to be filled in; the memory stays while `buffers` isn't 0.
+        // SAFETY: Python passed `view` to be filled. The memory stays while `buffers` is not 0.
         let filled = unsafe {
             let bytes = bytes as ffi::Py_ssize_t;
             ffi::PyBuffer_FillInfo(view, owner, start, bytes, is_read_only.into(), flags)
@@ -126,7 +125,7 @@ impl<T: Send + Sync> Lending<T> {
         self.lock().buffers -= 1;
     }
 
-    /// Gives the memory back, unless somebody looks into it.
+    /// Releases the memory, unless it has exported buffers.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let closed = {
             let mut lent = self.lock();
@@ -141,15 +140,15 @@ impl<T: Send + Sync> Lending<T> {
                 }
             }
         };
-        // Its threads are waited for.
+        // Drop waits for the memory's threads.
         py.detach(|| drop(closed));
         Ok(())
     }
 }
 
-/// What is loaded at a time. While it is on its way, the next is asked for.
+/// Size of a load's pieces in bytes. The next piece is prefetched during the current one.
 const PIECE_BYTES: u64 = 16 << 20;
-/// A smaller load waits by itself: a thread for it would cost more than it.
+/// Maximum size in bytes of a load without a separate thread, which would cost more than the load.
 const PATIENT_BYTES: u64 = 256 << 10;
 
 /// A file as read-only memory.
@@ -158,7 +157,7 @@ pub struct MappedFile(Lending<Mapping>);
 
 #[pymethods]
 impl MappedFile {
-    /// Maps the whole file. Raises OSError where it can't be opened, or faults can't be served.
+    /// Maps the whole file. Raises OSError if it cannot be opened, or faults cannot be served.
     #[new]
     fn new(
         py: Python<'_>,
@@ -174,8 +173,8 @@ impl MappedFile {
             .readahead(readahead)
             .kernel_cache(kernel_cache)
             .backend(backend_named(backend)?);
-        // SAFETY: Python's buffers make no promise that their bytes stay as they are; that the
-        // file must not change is said to the caller.
+        // SAFETY: Python's buffers do not guarantee constant bytes. The documentation forbids
+        // changes of the file.
         let mapping = py.detach(|| unsafe { options.open(&path) });
         mapping.map(|mapping| MappedFile(Lending::new(mapping))).map_err(|error| no_memory(&error))
     }
@@ -184,13 +183,13 @@ impl MappedFile {
         self.0.len(inherited, Mapping::len)
     }
 
-    /// Whether it is closed.
+    /// True if it is closed.
     #[getter]
     fn closed(&self) -> bool {
         self.0.is_closed()
     }
 
-    /// Who brings its pages in: `served`, which is us, or `kernel`.
+    /// Source of its pages: `served` by this library, or `kernel`.
     #[getter]
     fn mode(&self) -> PyResult<&'static str> {
         Ok(match self.0.memory()?.inherited().mode() {
@@ -199,7 +198,7 @@ impl MappedFile {
         })
     }
 
-    /// Why the kernel brings its pages in; None where we do.
+    /// Reason why the kernel brings in its pages, or None if they are served.
     #[getter]
     fn fallback(&self) -> PyResult<Option<String>> {
         Ok(match self.0.memory()?.inherited().mode() {
@@ -214,7 +213,7 @@ impl MappedFile {
         self.0.with(py, inherited, |mapping| mapping.advise(advice, offset.0, size.0))
     }
 
-    /// As `advise`, of many ranges.
+    /// Like `advise`, for many ranges.
     fn advise_many(&self, py: Python<'_>, advice: &str, ranges: Ranges) -> PyResult<()> {
         let advice = advice_named(advice)?;
         self.0.with(py, inherited, move |mapping| {
@@ -222,7 +221,7 @@ impl MappedFile {
         })
     }
 
-    /// Brings a range in, in the largest requests, and waits for it.
+    /// Loads a range with requests of the largest size, and waits for it.
     fn load(&self, py: Python<'_>, offset: Count, size: Count) -> PyResult<()> {
         let (mut offset, mut size) = (offset.0, size.0);
         let memory = self.0.memory()?;
@@ -236,7 +235,7 @@ impl MappedFile {
             let piece = size.min(PIECE_BYTES);
             let behind = (offset + piece, (size - piece).min(PIECE_BYTES));
             if behind.1 > 0 {
-                // Beyond what memory took at first.
+                // Pages beyond the first allocation of memory.
                 py.detach(|| memory.inherited().advise(Advice::WillNeed, behind.0, behind.1));
             }
             let loaded = match piece <= PATIENT_BYTES {
@@ -245,7 +244,7 @@ impl MappedFile {
                     let theirs = Arc::clone(&memory);
                     beside(py, move || {
                         let loaded = theirs.inherited().load(offset, piece);
-                        // Who waited is the last who has the memory, unless a signal came between.
+                        // The waiting thread drops the last reference, except after a signal.
                         drop(theirs);
                         loaded
                     })?
@@ -257,7 +256,7 @@ impl MappedFile {
         Ok(())
     }
 
-    /// What was counted since it was made.
+    /// Counters since the creation.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let counted = self.0.with(py, own, Mapping::statistics)?;
         let all = PyDict::new(py);
@@ -270,24 +269,28 @@ impl MappedFile {
         Ok(all)
     }
 
-    /// Gives the memory back. Raises BufferError while arrays look into it.
+    /// Releases the memory. Raises BufferError while arrays use it.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.0.close(py)
     }
 
+    /// Exports a read-only buffer.
+    ///
     /// # Safety
-    /// Called by Python alone.
+    /// Called only by Python.
     unsafe fn __getbuffer__(
         slf: Bound<'_, Self>,
         view: *mut ffi::Py_buffer,
         flags: c_int,
     ) -> PyResult<()> {
-        // SAFETY: the view is Python's, and the address that of the mapping.
+        // SAFETY: the view is Python's, and the address is the mapping's.
         unsafe { slf.get().0.lend(slf.as_ptr(), (view, flags), true, inherited, Mapping::as_slice) }
     }
 
+    /// Releases an exported buffer.
+    ///
     /// # Safety
-    /// Called by Python alone, once for each buffer.
+    /// Called only by Python, once per buffer.
     unsafe fn __releasebuffer__(&self, _view: *mut ffi::Py_buffer) {
         self.0.give_back();
     }
@@ -306,8 +309,8 @@ pub struct PagedMemory(Lending<Region>);
 
 #[pymethods]
 impl PagedMemory {
-    /// So many zero bytes over a file without a name in the folder `swap`, or over the
-    /// block device `swap`. Raises OSError where there is no room, or faults can't be served.
+    /// Creates zeroed memory over an unnamed file in the folder `swap`, or over the block device
+    /// `swap`. Raises OSError without enough space, or if faults cannot be served.
     #[new]
     fn new(
         py: Python<'_>,
@@ -330,13 +333,13 @@ impl PagedMemory {
         self.0.len(own, Region::len)
     }
 
-    /// Whether it is closed.
+    /// True if it is closed.
     #[getter]
     fn closed(&self) -> bool {
         self.0.is_closed()
     }
 
-    /// What was counted since it was made.
+    /// Counters since the creation.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let counted = self.0.with(py, own, Region::statistics)?;
         let all = PyDict::new(py);
@@ -349,31 +352,35 @@ impl PagedMemory {
         Ok(all)
     }
 
-    /// Raises OSError if a touch of the memory has met an error.
+    /// Raises OSError if an access to the memory has met an error.
     fn check(&self, py: Python<'_>) -> PyResult<()> {
         let checked = self.0.with(py, own, Region::check)?;
         checked.map_err(|error| PyOSError::new_err((5, error.to_string())))
     }
 
-    /// Gives memory and storage back. Raises BufferError while arrays look into it.
+    /// Releases memory and storage. Raises BufferError while arrays use it.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.0.close(py)
     }
 
+    /// Exports a writable buffer.
+    ///
     /// # Safety
-    /// Called by Python alone.
+    /// Called only by Python.
     unsafe fn __getbuffer__(
         slf: Bound<'_, Self>,
         view: *mut ffi::Py_buffer,
         flags: c_int,
     ) -> PyResult<()> {
-        // SAFETY: the view is Python's, and the address that of the region, which is writable
-        // memory; no reference of Rust's into it is kept.
+        // SAFETY: the view is Python's, and the address is the region's, which is writable. No Rust
+        // reference into it is kept.
         unsafe { slf.get().0.lend(slf.as_ptr(), (view, flags), false, own, Region::as_slice) }
     }
 
+    /// Releases an exported buffer.
+    ///
     /// # Safety
-    /// Called by Python alone, once for each buffer.
+    /// Called only by Python, once per buffer.
     unsafe fn __releasebuffer__(&self, _view: *mut ffi::Py_buffer) {
         self.0.give_back();
     }

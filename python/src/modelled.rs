@@ -1,7 +1,7 @@
-//! One job on one modelled device: the row, as the command's JSON has it.
+//! One job on one modelled device. The result is the row of the command's JSON.
 //!
-//! Nothing of the run needs Python, so that Python's lock is not held while it
-//! goes on; now and then Python is asked whether a signal has come.
+//! A run does not need Python, so Python's lock is released. From time to time Python handles
+//! signals.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -18,42 +18,42 @@ use readpath_sim::simulate::{
 use crate::policy::{Raised, policy_maker};
 use crate::spec::refused;
 
-/// Tells a run on another thread to stop.
+/// Flag that stops a run on another thread.
 #[pyclass(frozen, module = "readpath")]
 #[derive(Default)]
 pub struct Stop(AtomicBool);
 
 #[pymethods]
 impl Stop {
-    /// Nobody has to stop yet.
+    /// Creates a flag that is not set.
     #[new]
     fn new() -> Stop {
         Stop::default()
     }
 
-    /// Has the runs that were given this end soon, with what they have.
+    /// Stops the runs that use this flag soon, with partial results.
     fn set(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// Whether `set` was called.
+    /// True after `set` was called.
     fn is_set(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// A job and its setup, read from text.
+/// A parsed job with its setup.
 struct Point {
-    /// The name of the job in the row.
+    /// Name of the job in the row.
     name: String,
-    /// What the job is called in errors.
+    /// Name of the job in errors.
     source: String,
     job: JobFile,
     setup: SimulationSetup,
 }
 
-/// What names a point: (name of the job, what to call it in errors, its text,
-/// device, readahead, scheduler, memory in bytes, seed).
+/// Fields of a point: name of the job, its name in errors, its text, device, readahead, scheduler,
+/// memory in bytes, seed.
 type NamedPoint = (String, String, String, String, String, String, u64, u64);
 
 impl Point {
@@ -72,7 +72,7 @@ impl Point {
         Ok(Point { name, source, job, setup })
     }
 
-    /// What is wrong with the job is told of the job, all else of the device.
+    /// Converts an error. Faults of the job name the job, all others the device.
     fn told(&self, error: &SimulateError) -> PyErr {
         match error.about() {
             ErrorSubject::Job => refused(format!("{}: {error}", self.source)),
@@ -82,21 +82,20 @@ impl Point {
     }
 }
 
-/// Finds out whether a point could be run, without running it.
+/// Checks if a point can be run, without running it.
 ///
-/// Raises ValueError with the command's words where it could not.
+/// Raises ValueError with the command's message if it cannot.
 #[pyfunction]
 pub fn check(py: Python<'_>, point: NamedPoint) -> PyResult<()> {
     let point = Point::read(point)?;
     py.detach(|| check_setup(&point.job, &point.setup)).map_err(|error| point.told(&error))
 }
 
-/// Runs a point; gives its row as JSON, and what was seen if `events_max` is given.
+/// Runs a point. Returns its row as JSON, and the observed events if `events_max` is given.
 ///
-/// `policy` makes the readahead law of each file that is opened, from the device's
-/// limits, in place of the one named. `tell(now_ns, bytes, bytes_total)` hears of
-/// the progress. Raises ValueError where something can't be run as it was
-/// asked, whatever `policy` or `tell` raise, and KeyboardInterrupt.
+/// `policy` creates the readahead policy of each opened file from the device's limits, instead of
+/// the named one. `tell(now_ns, bytes, bytes_total)` is called with the progress. Raises ValueError
+/// for an impossible run, any exception of `policy` or `tell`, and KeyboardInterrupt.
 #[pyfunction]
 #[pyo3(signature = (point, *, policy=None, tell=None, stop=None, events_max=None))]
 pub fn simulate<'py>(
@@ -131,7 +130,7 @@ pub fn simulate<'py>(
     Ok((row, events))
 }
 
-/// Lets Python handle a signal, and tells the progress.
+/// Lets Python handle signals, and reports the progress.
 fn hear(progress: &Progress, tell: Option<&Py<PyAny>>) -> PyResult<()> {
     Python::attach(|py| {
         py.check_signals()?;
@@ -140,7 +139,7 @@ fn hear(progress: &Progress, tell: Option<&Py<PyAny>>) -> PyResult<()> {
     })
 }
 
-/// The events as columns: a dictionary of lists for each kind.
+/// Events as columns: a dictionary of lists per kind.
 fn columns<'py>(py: Python<'py>, events: &Events) -> PyResult<Bound<'py, PyDict>> {
     macro_rules! table {
         ($list:expr, $($field:ident),*) => {{

@@ -1,10 +1,9 @@
-//! The pages of a file, lent to Python for the length of one call of a law.
+//! Page view of a file, available to Python during one call of a policy.
 //!
-//! Python may keep the object; the pages behind it are taken away when the call
-//! ends, and every use after that is a `RuntimeError`. What a law may get wrong
-//! (a folio that is not aligned, cached already, or past the end of the file)
-//! is a `ValueError` here, so that nothing reaches the machine that it would not
-//! accept from a law of its own.
+//! Python may keep the object, but the page view is removed when the call ends. Every later use is
+//! a `RuntimeError`. Invalid additions (a folio that is misaligned, cached already, or past the end
+//! of the file) are a `ValueError`. The machine thus sees only additions that it would accept from
+//! a Rust policy.
 
 use std::ptr::NonNull;
 use std::sync::Mutex;
@@ -14,29 +13,29 @@ use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use readpath_core::readahead::{Folio, PageView};
 
-/// The largest folio, as an order: 2 MiB, as in the kernel on x86-64.
+/// Order of the largest folio: 2 MiB, as in the kernel on x86-64.
 const FOLIO_ORDER_MAX: u8 = 9;
 
-/// The pages of one file, as a law sees and extends them.
+/// Pages of one file, which a policy examines and extends.
 #[pyclass(frozen, name = "Pages", module = "readpath")]
 pub struct PyPages {
-    /// None once the call that lent it has ended.
+    /// The page view, or None after the call has ended.
     lent: Mutex<Option<SharedPages>>,
     file_pages: u64,
 }
 
-/// A loan: the pages, and the thread that they stay on.
+/// The page view, and the thread on which it stays.
 struct SharedPages {
     pages: NonNull<dyn PageView>,
     thread: ThreadId,
 }
 
-// SAFETY: the pointer is followed on the thread that lent it alone (see `PyPages::with`); other
-// threads may at most drop it, as the traceback of an exception does.
+// SAFETY: the pointer is followed only on its own thread (see `PyPages::with`). Other threads may
+// at most drop it, as the traceback of an exception does.
 unsafe impl Send for SharedPages {}
 
 impl PyPages {
-    /// Lends `pages` to `user` in a Python object, and takes them back.
+    /// Calls `user` with a Python object for `pages`, and invalidates the object afterwards.
     pub fn lend<T>(
         py: Python<'_>,
         pages: &mut dyn PageView,
@@ -44,22 +43,22 @@ impl PyPages {
         user: impl FnOnce(&Bound<'_, PyPages>) -> PyResult<T>,
     ) -> PyResult<T> {
         let pages: NonNull<dyn PageView + '_> = NonNull::from(pages);
-        // SAFETY: only the lifetime changes. The pointer is used by `with` alone, under the lock,
-        // and `Loan` takes it out under the same lock before `pages`, borrowed until we return, ends.
+        // SAFETY: only the lifetime changes. Only `with` uses the pointer, under the lock. `Loan`
+        // removes it under the same lock before the borrow of `pages` ends.
         let pages: NonNull<dyn PageView> = unsafe { std::mem::transmute(pages) };
         let lent = SharedPages { pages, thread: thread::current().id() };
         let loan = Loan(Bound::new(py, PyPages { lent: Mutex::new(Some(lent)), file_pages })?);
         user(&loan.0)
     }
 
-    /// Lets `user` work with the pages, while the loan lasts. Nothing of Python's may
-    /// run in `user`: it would find the lock taken.
+    /// Calls `user` with the page view while it is valid. `user` must not call Python, which could
+    /// take the lock again.
     pub fn with<T>(&self, user: impl FnOnce(&mut dyn PageView) -> T) -> PyResult<T> {
         let mut lent = self.lent.lock().expect("no policy panics");
         match &mut *lent {
             Some(SharedPages { pages, thread }) if *thread == thread::current().id() => {
-                // SAFETY: the loan lasts (see `lend`), we are on its thread, and the lock makes this
-                // the one reference.
+                // SAFETY: the view is valid (see `lend`), this is its thread, and the lock makes
+                // this the only reference.
                 Ok(user(unsafe { pages.as_mut() }))
             }
             Some(_) => Err(PyRuntimeError::new_err(
@@ -72,7 +71,7 @@ impl PyPages {
     }
 }
 
-/// Ends the loan when it goes, also when the borrower has failed.
+/// Invalidates the object on drop, also after an error.
 struct Loan<'py>(Bound<'py, PyPages>);
 
 impl Drop for Loan<'_> {
@@ -83,30 +82,30 @@ impl Drop for Loan<'_> {
 
 #[pymethods]
 impl PyPages {
-    /// How many pages the file has.
+    /// Number of pages in the file.
     #[getter]
     fn file_pages(&self) -> u64 {
         self.file_pages
     }
 
-    /// Whether the page is in the cache, or on its way into it.
+    /// True if the page is in the cache, or its read is in flight.
     fn is_cached(&self, page: u64) -> PyResult<bool> {
         self.with(|pages| pages.is_cached(page))
     }
 
-    /// The block that the page came in as, `(first, order)`; None when it is not cached.
+    /// Folio of the page as `(first, order)`, or None if it is not cached.
     fn folio(&self, page: u64) -> PyResult<Option<(u64, u8)>> {
         let folio = self.with(|pages| pages.folio(page))?;
         Ok(folio.map(|folio| (folio.first, folio.order)))
     }
 
-    /// The folio of the page, `(first, order)`, if it carries the readahead mark.
+    /// Folio of the page as `(first, order)`, if it has the readahead mark.
     fn marked(&self, page: u64) -> PyResult<Option<(u64, u8)>> {
         let folio = self.with(|pages| pages.marked(page))?;
         Ok(folio.map(|folio| (folio.first, folio.order)))
     }
 
-    /// Takes the readahead mark off the folio that holds the page, if it carries it.
+    /// Removes the readahead mark from the folio of the page.
     fn clear_mark(&self, page: u64) -> PyResult<()> {
         self.with(|pages| {
             if let Some(folio) = pages.marked(page) {
@@ -115,11 +114,11 @@ impl PyPages {
         })
     }
 
-    /// Adds a folio of `1 << order` pages from `first` on, and has it read.
-    /// False when memory is short: nothing was added, and the law had better stop.
+    /// Adds a folio of `1 << order` pages from `first`, and reads it. Returns False without an
+    /// addition when memory is short. The policy should stop then.
     ///
-    /// Raises ValueError where `first` is not a multiple of the folio's size or
-    /// lies past the end of the file, or one of the pages is cached already.
+    /// Raises ValueError if `first` is not a multiple of the folio's size or lies past the end of
+    /// the file, or one of the pages is cached already.
     #[pyo3(signature = (first, order=0, marked=false))]
     fn add(&self, first: u64, order: u8, marked: bool) -> PyResult<bool> {
         let wrong = |what: String| Err(PyValueError::new_err(what));
@@ -141,9 +140,9 @@ impl PyPages {
         self.with(|pages| pages.add(folio, marked))
     }
 
-    /// Adds the pages from `first` up to, and without, `end` one by one, but
-    /// for those that are cached and those past the end of the file; the page
-    /// `mark` is marked. False when memory is short.
+    /// Adds the pages from `first` to `end` (exclusive) one by one, except cached pages and pages
+    /// past the end of the file. The page `mark` gets the readahead mark. Returns False when memory
+    /// is short.
     #[pyo3(signature = (first, end, mark=None))]
     fn add_range(&self, first: u64, end: u64, mark: Option<u64>) -> PyResult<bool> {
         let end = end.min(self.file_pages);

@@ -1,10 +1,9 @@
-//! The read path of one remote file: the core decides which ranges are fetched,
-//! when and how many at once; Python fetches them, by whatever it has.
+//! Read path of one remote file: the core decides on the ranges to fetch, their time and the queue
+//! depth. Python fetches them.
 //!
-//! The poll contract is the machine's: `start` reads, `poll` for the ranges to
-//! fetch and the reads that have ended, `finish` or `fail` each range, `take` the
-//! bytes. Nothing here waits. A read that would fill half of the cache alone goes
-//! past it, into a buffer of its own.
+//! The poll contract is the machine's: `start` reads, `poll` for the ranges to fetch and the ended
+//! reads, `finish` or `fail` each range, `take` the bytes. No method waits. A read that would fill
+//! half of the cache bypasses it, with its own buffer.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Mutex, MutexGuard};
@@ -27,7 +26,7 @@ use crate::buffers::{BufferMemory, Writable, new_bytes, zeroed};
 use crate::policy::advice_named;
 use crate::spec::refused;
 
-/// The read path of one file, without the means to read it.
+/// Read path of one file, without I/O of its own.
 #[pyclass(frozen, module = "readpath")]
 pub struct Planner(Mutex<FetchPlan>);
 
@@ -35,37 +34,37 @@ struct FetchPlan {
     machine: Machine,
     handle: HandleId,
     memory_bytes: u64,
-    /// The frames of the cache, side by side; the system gives memory as they are first filled.
+    /// Frames of the cache, contiguous. The system allocates memory at their first use.
     pool: Vec<u8>,
     work: FetchWork,
     began: Instant,
 }
 
-/// What Python has to do, and has done.
+/// Work for Python, and its results.
 struct FetchWork {
     file_bytes: u64,
-    /// Ranges to fetch and reads that have ended, since they were last told.
+    /// Ranges to fetch and ended reads since the last poll.
     told: (Vec<Range>, Vec<u32>),
-    /// Ranges that are being fetched: first byte and end.
+    /// Ranges in flight: first byte and end.
     fetching: BTreeMap<u32, (u64, u64)>,
-    /// Those that were fetched, or could not be.
+    /// Fetched and failed ranges.
     fetched: VecDeque<Completion>,
-    /// Buffers of reads that go past the cache.
+    /// Buffers of reads that bypass the cache.
     direct: BTreeMap<u32, Direct>,
-    /// Reads that have ended and wait to be taken.
+    /// Ended reads whose bytes have not been taken.
     ended: BTreeMap<u32, Result<u64, ReadError>>,
-    /// Reads that nobody will take.
+    /// Reads whose bytes will not be taken.
     abandoned: BTreeSet<u32>,
 }
 
 struct Direct {
     buffer: Vec<u8>,
-    /// Bytes in front of what was asked: the read begins on a sector.
+    /// Bytes before the requested ones, because the read begins on a sector.
     skipped: u64,
     bytes: u64,
 }
 
-/// A range to fetch: its name, its first byte, and its end.
+/// A range to fetch: its number, its first byte, and its end.
 type Range = (u32, u64, u64);
 
 impl IoBackend for FetchWork {
@@ -122,7 +121,7 @@ impl FetchPlan {
         std::mem::take(&mut self.work.told)
     }
 
-    /// Puts the bytes of a range where the machine wants them.
+    /// Copies the bytes of a range to the machine's buffers.
     fn fill(&mut self, id: u32, data: &[u8]) {
         let FetchPlan { machine, pool, work, .. } = self;
         let mut left = data;
@@ -150,7 +149,7 @@ impl FetchPlan {
         self.work.fetched.push_back(Completion::at(self.now(), RequestId(id), outcome));
     }
 
-    /// Gives the pieces of a read that has ended well to `each`, in order.
+    /// Calls `each` with the pieces of a successful read, in order.
     fn pieces(&self, read: u32, bytes: u64, mut each: impl FnMut(&[u8])) {
         if let Some(direct) = self.work.direct.get(&read) {
             return each(&direct.buffer[direct.skipped as usize..][..bytes as usize]);
@@ -171,11 +170,11 @@ impl FetchPlan {
         self.machine.release(now, ReadId(read));
     }
 
-    /// How a read that is to be taken has ended: its bytes, or its error.
+    /// Result of an ended read: its number of bytes, or its error.
     fn outcome(&mut self, read: u32) -> PyResult<u64> {
         let result = self.work.ended.remove(&read).ok_or_else(|| refused(no_read(read)))?;
         let direct = self.work.direct.get(&read);
-        // What the device gave beyond what was asked is not the caller's.
+        // Bytes beyond the request do not belong to the caller.
         let bytes = |given: u64| {
             direct.map_or(given, |direct| given.saturating_sub(direct.skipped).min(direct.bytes))
         };
@@ -190,14 +189,14 @@ impl FetchPlan {
     }
 }
 
-/// The longest that a file is on any system.
+/// Maximum size of a file on any system.
 const FILE_BYTES_MAX: u64 = i64::MAX as u64;
 
-/// A range could not be fetched.
+/// Error number of a range that could not be fetched.
 const EIO: i32 = 5;
-/// Too many reads are open; the name is Linux's.
+/// Error number for too many open reads, from Linux.
 const EAGAIN: i32 = 11;
-/// The file has become shorter; the number is Linux's.
+/// Error number of a file that has become shorter, from Linux.
 const ESTALE: i32 = 116;
 
 fn no_read(read: u32) -> String {
@@ -212,13 +211,13 @@ impl Planner {
 
 #[pymethods]
 impl Planner {
-    /// The read path of a file of so many bytes.
+    /// Creates the read path of a file of `file_bytes` bytes.
     ///
-    /// `memory_bytes`: for its cache, and the same again for what is being
-    /// fetched at the most; at least 16 pages. `readahead`: the law. `request_bytes`: the
-    /// largest range to fetch, whole pages. `depth`: how many to fetch at once.
+    /// `memory_bytes`: size of its cache, and the same again at most for ranges in flight; at least
+    /// 16 pages. `readahead`: the policy. `request_bytes`: maximum size of a range, whole pages.
+    /// `depth`: maximum number of ranges in flight.
     ///
-    /// Raises ValueError where one of these can't be used.
+    /// Raises ValueError for an unusable option.
     #[new]
     fn new(
         file_bytes: u64,
@@ -278,9 +277,9 @@ impl Planner {
         Ok(Planner(Mutex::new(plan)))
     }
 
-    /// Starts reads, all before the first range is given out; gives a name for each.
+    /// Starts reads before the first range is returned. Returns a number for each.
     ///
-    /// Raises OSError where too many are open, MemoryError where there is no room for a large one.
+    /// Raises OSError for too many open reads, MemoryError without memory for a large one.
     fn start(&self, ranges: Vec<(u64, u64)>) -> PyResult<Vec<u32>> {
         let mut plan = self.plan();
         let mut reads = Vec::with_capacity(ranges.len());
@@ -296,15 +295,14 @@ impl Planner {
         Ok(reads)
     }
 
-    /// What to do next: the ranges to fetch, each `(name, first byte, end)`,
-    /// and the reads that have ended.
+    /// Returns the ranges to fetch, each `(number, first byte, end)`, and the ended reads.
     fn poll(&self) -> (Vec<Range>, Vec<u32>) {
         self.plan().poll()
     }
 
-    /// A range was fetched; fewer bytes than asked for mean that the file ends there.
+    /// Completes a range. Fewer bytes than requested mean the end of the file.
     ///
-    /// Raises ValueError where there are more than were asked for.
+    /// Raises ValueError for more bytes than requested.
     fn finish(&self, py: Python<'_>, id: u32, data: &Bound<'_, PyBytes>) -> PyResult<()> {
         let data = data.as_bytes();
         // Large pieces are copied without Python's lock.
@@ -326,7 +324,7 @@ impl Planner {
         })
     }
 
-    /// A range could not be fetched.
+    /// Fails a range.
     fn fail(&self, id: u32) {
         let mut plan = self.plan();
         if plan.work.fetching.contains_key(&id) {
@@ -334,10 +332,10 @@ impl Planner {
         }
     }
 
-    /// The bytes of a read that has ended, which is forgotten then.
+    /// Returns the bytes of an ended read, and removes the read.
     ///
-    /// Raises OSError where the read failed (`EIO`: a range could not be fetched; `ESTALE`: the
-    /// file has become shorter), ValueError where it has not ended.
+    /// Raises OSError if the read failed (`EIO`: a range could not be fetched; `ESTALE`: the file
+    /// has become shorter), ValueError if it has not ended.
     fn take<'py>(&self, py: Python<'py>, read: u32) -> PyResult<Bound<'py, PyBytes>> {
         let mut plan = self.plan();
         let bytes = plan.outcome(read)?;
@@ -346,16 +344,16 @@ impl Planner {
             drop(plan);
             let (taken, place) = new_bytes(py, bytes as usize)?;
             let place = BufferMemory(place);
-            // It is large: nobody waits for the copy, neither for the plan nor for Python's lock.
+            // The copy is large, so it holds neither the plan's lock nor Python's.
             py.detach(move || {
                 let from = &direct.buffer[direct.skipped as usize..][..bytes as usize];
-                // SAFETY: the object is new and has so many bytes; nobody else has it yet.
+                // SAFETY: the object is new, has this size, and has no other user.
                 unsafe { place.slice(from.len()) }.copy_from_slice(from);
             });
             return Ok(taken);
         }
         let (taken, place) = new_bytes(py, bytes as usize)?;
-        // SAFETY: the object is new and has so many bytes; nobody else has it yet.
+        // SAFETY: the object is new, has this size, and has no other user.
         let mut place = unsafe { BufferMemory(place).slice(bytes as usize) };
         plan.pieces(read, bytes, |piece| {
             let (now, later) = std::mem::take(&mut place).split_at_mut(piece.len());
@@ -366,7 +364,7 @@ impl Planner {
         Ok(taken)
     }
 
-    /// As `take`, into a writable buffer of bytes that holds at least as many; gives how many.
+    /// Like `take`, into a writable buffer of sufficient size. Returns the number of bytes.
     fn take_into(&self, py: Python<'_>, read: u32, buffer: &Bound<'_, PyAny>) -> PyResult<u64> {
         let mut plan = self.plan();
         let bytes = plan.outcome(read)?;
@@ -381,8 +379,8 @@ impl Planner {
         };
         let copied = place.map(|mut place| {
             plan.pieces(read, bytes, |piece| {
-                // SAFETY: the pieces have `bytes` bytes together, for which there is room; the
-                // buffer is held by `buffer`, and none of our memory.
+                // SAFETY: the pieces have `bytes` bytes together, which fit. `buffer` pins the
+                // buffer, which is not part of this memory.
                 place = unsafe {
                     std::ptr::copy_nonoverlapping(piece.as_ptr(), place, piece.len());
                     place.add(piece.len())
@@ -394,9 +392,9 @@ impl Planner {
         copied
     }
 
-    /// A hint about a range, or for all of the file on how it will be read, by its name in `posix_fadvise`.
+    /// Hint about a range, or on the use of the whole file, by its name in `posix_fadvise`.
     ///
-    /// Raises ValueError where there is no such hint.
+    /// Raises ValueError for an unknown hint.
     fn advise(&self, advice: &str, offset: u64, size: u64) -> PyResult<()> {
         let advice = advice_named(advice)?;
         let mut plan = self.plan();
@@ -407,7 +405,7 @@ impl Planner {
         Ok(())
     }
 
-    /// Nobody will take these reads: they are forgotten as they end.
+    /// Abandons these reads: they are removed when they end.
     fn abandon(&self, reads: Vec<u32>) {
         let mut plan = self.plan();
         for read in reads {
@@ -419,7 +417,7 @@ impl Planner {
         }
     }
 
-    /// What was counted so far: `asked_bytes`, `hit_bytes`, `fetches`, `fetched_bytes`, `depth_max`.
+    /// Counters: `asked_bytes`, `hit_bytes`, `fetches`, `fetched_bytes`, `depth_max`.
     fn counters(&self) -> BTreeMap<&'static str, u64> {
         let plan = self.plan();
         let meter = plan.machine.meter();

@@ -1,4 +1,4 @@
-//! Readahead laws written in Python, and ours for use in them.
+//! Readahead policies written in Python, and Rust policies for use in them.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -11,30 +11,30 @@ use crate::ask::{PyAsk, PyLimits};
 use crate::pages::PyPages;
 use crate::spec::refused;
 
-/// Where the first exception of any law of a run is kept until the run has
-/// ended: a law has no way to fail.
+/// First exception of any policy in a run, kept until the run has ended, because a policy has no
+/// error result.
 #[derive(Clone, Default)]
 pub struct Raised(Arc<Mutex<Option<PyErr>>>);
 
 impl Raised {
-    /// Keeps the exception, unless there was one before.
+    /// Stores the exception, unless there is one already.
     pub fn keep(&self, error: PyErr) {
         self.0.lock().expect("nobody panics while holding it").get_or_insert(error);
     }
 
-    /// Whether there was one.
+    /// Returns true if there is an exception.
     pub fn is_any(&self) -> bool {
         self.0.lock().expect("nobody panics while holding it").is_some()
     }
 
-    /// The exception, as the result of the run.
+    /// Returns the exception as the result of the run.
     pub fn result(&self) -> PyResult<()> {
         self.0.lock().expect("nobody panics while holding it").take().map_or(Ok(()), Err)
     }
 }
 
-/// Makes laws by calling `make` with the device's limits. After an exception
-/// nothing is read ahead any more, until the run stops.
+/// Returns a function that creates policies by a call of `make` with the device's limits. After an
+/// exception readahead stops until the run ends.
 pub fn policy_maker(make: Py<PyAny>, raised: Raised) -> PolicyMaker {
     Box::new(move |limits| {
         let policy = Python::attach(|py| make.call1(py, (PyLimits(*limits),)));
@@ -48,7 +48,7 @@ pub fn policy_maker(make: Py<PyAny>, raised: Raised) -> PolicyMaker {
     })
 }
 
-/// A law whose methods are a Python object's.
+/// A policy whose methods belong to a Python object.
 struct PythonPolicy {
     policy: Py<PyAny>,
     raised: Raised,
@@ -87,12 +87,12 @@ impl ReadaheadPolicy for PythonPolicy {
     }
 }
 
-/// One of our own laws, to be asked from a law written in Python.
+/// A Rust policy for use in a policy written in Python.
 #[pyclass(frozen, name = "NamedPolicy", module = "readpath")]
 pub struct NamedPolicy(Mutex<Box<dyn ReadaheadPolicy>>);
 
 impl NamedPolicy {
-    /// The law, locked. Nothing of Python's runs inside, so that nobody waits for the lock long.
+    /// Returns the locked policy. No Python code runs under the lock, so it is held only briefly.
     fn policy(&self) -> MutexGuard<'_, Box<dyn ReadaheadPolicy>> {
         self.0.lock().expect("no policy panics")
     }
@@ -100,14 +100,14 @@ impl NamedPolicy {
 
 #[pymethods]
 impl NamedPolicy {
-    /// The law that `spec` names, on a device with these limits.
+    /// Creates the policy named by `spec` for a device with these limits.
     ///
-    /// Raises ValueError where the name or a parameter is wrong.
+    /// Raises ValueError for a wrong name or parameter.
     #[new]
     fn new(spec: &str, limits: &PyLimits) -> PyResult<NamedPolicy> {
         let spec = Spec::parse(spec).map_err(refused)?;
         let policy = readahead::build(&spec, &limits.0).map_err(refused)?;
-        // It answers `Demand::Page`, which laws in Python aren't asked for.
+        // This policy returns `Demand::Page`, which Python policies do not support.
         if spec.name == "window" {
             return Err(refused(format!(
                 "`{}` splits what was asked, which no policy in Python can; name it as `readahead=`",
@@ -117,17 +117,17 @@ impl NamedPolicy {
         Ok(NamedPolicy(Mutex::new(policy)))
     }
 
-    /// A read came: adds to `pages` what should be read now.
+    /// Handles a read: adds the pages to read now to `pages`.
     fn read(&self, ask: &PyAsk, pages: &PyPages) -> PyResult<()> {
         pages.with(|pages| self.policy().read(&ask.0, pages))
     }
 
-    /// A memory-mapped access touched `page`.
+    /// Handles a memory-mapped access to `page`.
     fn fault(&self, page: u64, ask: &PyAsk, pages: &PyPages) -> PyResult<()> {
         pages.with(|pages| self.policy().fault(page, &ask.0, pages))
     }
 
-    /// The program gave a hint, by its name in `posix_fadvise`.
+    /// Handles a hint of the program, by its name in `posix_fadvise`.
     fn advise(&self, advice: &str) -> PyResult<()> {
         let advice = advice_named(advice)?;
         self.policy().advise(advice);
@@ -135,7 +135,7 @@ impl NamedPolicy {
     }
 }
 
-/// The advice of that name.
+/// Returns the advice of that name.
 pub fn advice_named(name: &str) -> PyResult<Advice> {
     let all =
         [Advice::Normal, Advice::Sequential, Advice::Random, Advice::WillNeed, Advice::DontNeed];

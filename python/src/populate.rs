@@ -1,4 +1,4 @@
-//! Pages of a mapping that the kernel brings in and maps before they are touched.
+//! Pages of a mapping that the kernel reads and maps before they are touched.
 
 use pyo3::buffer::PyUntypedBuffer;
 use pyo3::exceptions::PyIndexError;
@@ -9,15 +9,15 @@ use rustix::mm::{Advice, madvise};
 use crate::buffers::BufferMemory;
 use crate::spec::Count;
 
-/// Signals are heard after so much at the latest.
+/// Number of bytes after which signals are handled.
 const PIECE_BYTES: usize = 4 << 20;
 
-/// Has the kernel read what it lacks of `size` bytes from `offset` on, a page's border, of a mapping and map
-/// it, and waits for it: `MADV_POPULATE_READ` of `madvise(2)`. Gives whether it did so: not before Linux 5.14,
-/// and not where the file has become shorter or its device failed.
+/// Reads and maps `size` bytes of a mapping from `offset`, a page boundary, and waits:
+/// `MADV_POPULATE_READ` of `madvise(2)`. Returns false before Linux 5.14, and if the file has
+/// become shorter or its device failed.
 ///
-/// Raises IndexError where the range is not in the mapping, what the handler of a signal raises, OSError where
-/// the system refuses otherwise.
+/// Raises IndexError for a range outside the mapping, the exception of a signal handler, OSError
+/// for other refusals of the system.
 #[pyfunction]
 pub fn populate(
     py: Python<'_>,
@@ -38,11 +38,11 @@ pub fn populate(
     };
     for at in (begin..end).step_by(PIECE_BYTES) {
         let piece = PIECE_BYTES.min(end - at);
-        // SAFETY: within the mapping, which `held` keeps where it is.
+        // SAFETY: within the mapping, which `held` pins.
         let place = BufferMemory(unsafe { held.buf_ptr().cast::<u8>().add(at) });
         let done = py.detach(move || {
             let place = place;
-            // SAFETY: pages are brought in; nothing that can be seen of the memory is changed.
+            // SAFETY: pages are brought in without a visible change of the memory.
             unsafe { madvise(place.0.cast(), piece, Advice::LinuxPopulateRead) }
         });
         match done {

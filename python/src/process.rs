@@ -1,15 +1,15 @@
-//! What belongs to one process.
+//! Objects that belong to one process.
 //!
-//! A child made by `fork` has a copy of the memory and none of the threads, and would share the
-//! ring with its parent: what was made before must be neither used nor dropped there.
-//! Python says when that has happened (`os.register_at_fork`).
+//! A child of `fork` has a copy of the memory, but no threads, and would share the ring with its
+//! parent. Objects created before must neither be used nor dropped there. Python reports the fork
+//! (`os.register_at_fork`).
 
 use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use pyo3::prelude::*;
 
-/// How many forks lie between the first of our processes and this one.
+/// Number of forks between the first process and this one.
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
 /// Called in a child, before anything else runs there.
@@ -18,29 +18,29 @@ pub fn forked() {
     FORKS.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Something that only the process that made it has.
+/// A value that belongs to the process that created it.
 pub struct Own<T: Send> {
     value: ManuallyDrop<T>,
     forks: u32,
 }
 
 impl<T: Send> Own<T> {
-    /// Made in this process.
+    /// Creates a value of this process.
     pub fn new(value: T) -> Own<T> {
         Own { value: ManuallyDrop::new(value), forks: FORKS.load(Ordering::Relaxed) }
     }
 
-    /// It, where this process made it.
+    /// Returns the value if this process created it.
     pub fn get(&self) -> Option<&T> {
         self.is_ours().then_some(&self.value)
     }
 
-    /// It, in whatever process: for what works in children as well.
+    /// Returns the value in any process, for objects that work in children.
     pub fn inherited(&self) -> &T {
         &self.value
     }
 
-    /// Takes it out, where this process made it.
+    /// Takes the value if this process created it.
     pub fn into_inner(self) -> Option<T> {
         let is_ours = self.is_ours();
         let mut own = ManuallyDrop::new(self);
@@ -48,19 +48,19 @@ impl<T: Send> Own<T> {
         is_ours.then(|| unsafe { ManuallyDrop::take(&mut own.value) })
     }
 
-    /// As `get`, to be changed.
+    /// Like `get`, for changes.
     pub fn get_mut(&mut self) -> Option<&mut T> {
         if self.is_ours() { Some(&mut self.value) } else { None }
     }
 
-    /// Whether this process made it.
+    /// Returns true if this process created the value.
     pub fn is_ours(&self) -> bool {
         self.forks == FORKS.load(Ordering::Relaxed)
     }
 }
 
-/// What has threads waits for their end when it is dropped, and such a thread may be about to call
-/// Python (the waker of a future does): it is waited for without Python's lock.
+/// The drop of an object may wait for its threads, and such a thread may be about to call Python
+/// (the waker of a future does). Therefore the drop runs without Python's lock.
 impl<T: Send> Drop for Own<T> {
     fn drop(&mut self) {
         if !self.is_ours() {
@@ -68,7 +68,7 @@ impl<T: Send> Drop for Own<T> {
         }
         // SAFETY: dropped once, here, and not used afterwards.
         let mut value = Some(unsafe { ManuallyDrop::take(&mut self.value) });
-        // Without an interpreter (it ends) there is no lock to be held.
+        // Without an interpreter (at exit) there is no lock.
         Python::try_attach(|py| py.detach(|| drop(value.take())));
         drop(value);
     }

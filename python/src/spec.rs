@@ -1,4 +1,4 @@
-//! Names as text: laws, devices, sizes.
+//! Names as text: policies, devices, sizes.
 
 use std::path::Path;
 
@@ -10,12 +10,12 @@ use readpath_core::{readahead, eviction, scheduler};
 use readpath_sim::device::registry;
 use readpath_sim::{simulate, size};
 
-/// A `ValueError` with this error's words.
+/// Creates a `ValueError` with this error's message.
 pub fn refused(error: impl std::fmt::Display) -> PyErr {
     PyValueError::new_err(error.to_string())
 }
 
-/// An offset or a size: as `u64`, and a negative one is a `ValueError` that says so.
+/// An offset or a size as `u64`. A negative number is a `ValueError` with a clear message.
 #[derive(Clone, Copy)]
 pub struct Count(pub u64);
 
@@ -30,7 +30,7 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Count {
     }
 }
 
-/// Refuses names that no system takes.
+/// Refuses names that are invalid on every system.
 ///
 /// Raises the ValueError of the built-in `open`.
 pub fn check_name(name: &Path) -> PyResult<()> {
@@ -38,19 +38,19 @@ pub fn check_name(name: &Path) -> PyResult<()> {
     if has_null { Err(refused("embedded null byte")) } else { Ok(()) }
 }
 
-/// Takes a list `NAME,key=value,NAME,…` apart; gives each as text.
+/// Splits a list `NAME,key=value,NAME,…` and returns each item as text.
 ///
-/// Raises ValueError where one is malformed.
+/// Raises ValueError for a malformed item.
 #[pyfunction]
 pub fn parse_specs(text: &str) -> PyResult<Vec<String>> {
     let specs = Spec::parse_all(text).map_err(refused)?;
     Ok(specs.iter().map(Spec::to_string).collect())
 }
 
-/// Reads the memory of a cache, in bytes, from a size with a unit.
-/// `machine_bytes` is the memory of this machine, which has to hold its books.
+/// Parses a cache size with a unit and returns it in bytes. `machine_bytes` is the memory of this
+/// machine, which must hold the cache's tables.
 ///
-/// Raises ValueError where it is no size, too small or too large.
+/// Raises ValueError for an invalid, too small or too large size.
 #[pyfunction]
 pub fn memory_bytes(text: &str, machine_bytes: u64) -> PyResult<u64> {
     let told = |what: String| Err(refused(format!("memory {text}: {what}")));
@@ -66,7 +66,7 @@ pub fn memory_bytes(text: &str, machine_bytes: u64) -> PyResult<u64> {
     }
 }
 
-/// The laws of one kind, `readahead`, `scheduler` or `eviction`: name, line, page.
+/// Policies of one kind, `readahead`, `scheduler` or `eviction`: name, line, page.
 #[pyfunction]
 pub fn policies(kind: &str) -> PyResult<Vec<(&'static str, &'static str, String)>> {
     let policies: &[Policy] = match kind {
@@ -83,7 +83,7 @@ pub fn policies(kind: &str) -> PyResult<Vec<(&'static str, &'static str, String)
     Ok(policies.iter().map(|policy| (policy.name, policy.line, page(policy))).collect())
 }
 
-/// The modelled devices: name, line.
+/// Modelled devices: name and line.
 #[pyfunction]
 pub fn devices() -> Vec<(&'static str, &'static str)> {
     registry::DEVICES.to_vec()

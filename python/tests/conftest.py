@@ -1,4 +1,4 @@
-"""What the tests share: the project's folder, its command, and an NFS server."""
+"""Fixtures of all tests: the project's folder, its command, and an NFS server."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""A storage far away, by fsspec, that counts what it is asked for."""
+"""A remote storage for fsspec that counts its requests."""
 
 from fsspec.implementations.memory import MemoryFileSystem
 

@@ -1,4 +1,4 @@
-"""What many tests run: small jobs, and work in another process."""
+"""Helpers of several tests: small jobs, and work in another process."""
 
 import os
 
@@ -10,7 +10,7 @@ MAPPED = readpath.Job.of("map", rw="randread", bs="64k", size="64m", io_size="4m
 
 
 def in_child(work):
-    """Whether `work()` is true in a child made by fork."""
+    """Returns True if `work()` is true in a child of fork."""
     process = os.fork()
     if process == 0:
         is_true = False

@@ -1,4 +1,4 @@
-"""What is awaited leaves the event loop to others, however large it is."""
+"""Awaited reads of any size do not block the event loop."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""Mappings and regions are buffers, whoever asks for one, and may be closed while others look."""
+"""Mappings and regions are buffers for any consumer, and may be closed while buffers exist."""
 
 import asyncio
 import gc

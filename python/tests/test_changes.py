@@ -1,4 +1,4 @@
-"""Files that others change while they are open."""
+"""Files changed by other programs while they are open."""
 
 import os
 import random

@@ -57,14 +57,14 @@ def test_two_columns_are_fetched_once_and_side_by_side(url, path, table):
         assert pyarrow.parquet.read_table(file, columns=NAMES).equals(table.select(NAMES))
         counters = file.reader.counters()
     wanted = chunk_bytes(path, range(GROUPS), NAMES)
-    # With the footer and what is read with it, and the pages that chunks have in common with others.
+    # Includes the footer with its surrounding pages, and pages shared by two chunks.
     assert counters["fetched_bytes"] <= wanted + (256 << 10) + 2 * GROUPS * len(NAMES) * 4096
     assert counters["depth_max"] >= 8
     assert counters["hit_bytes"] > wanted // 4
 
 
 def test_who_opens_the_file_again_to_scan_it_has_them_together_too(url, path, table, monkeypatch):
-    """As pandas does by its file system: the footer is read from one file, the columns from another."""
+    """Like pandas with its file system: the footer is read from one file object, the columns from another."""
     files = []
     begin = ReadpathFile.__init__
     monkeypatch.setattr(
@@ -96,7 +96,7 @@ def test_one_row_group_is_fetched_alone(url, path, table):
 
 
 def test_what_was_read_together_of_a_row_group_is_fetched_together_of_the_next(url, path, table):
-    """Of row groups in any order: four columns are four turns for the first of them, and one turn from then on."""
+    """Row groups in any order: four columns take four round trips in the first group, and one in the others."""
     names = ["c1", "c3", "c5", "c7"]
     wanted = {group: chunk_bytes(path, [group], names) for group in range(GROUPS)}
     with fsspec.open(url) as file:
@@ -108,7 +108,7 @@ def test_what_was_read_together_of_a_row_group_is_fetched_together_of_the_next(u
             end_of_file = 256 << 10 if group == 19 else 0
             assert counters["fetched_bytes"] - before <= wanted[group] + 8 * 4096 + end_of_file
             assert (counters["depth_max"] >= 4) == (group != 19)
-    # What was learned holds for the next file with these columns, and goes with the first that reads otherwise.
+    # The next file with these columns uses the learned ranges. A different read order replaces them.
     with fsspec.open(url) as file:
         read = pyarrow.parquet.ParquetFile(file, pre_buffer=True).read_row_group
         read(18, columns=["c1"])
@@ -172,7 +172,7 @@ def test_columns_of_one_row_group_are_planned_once_each(path):
     # Another file with the same columns; with room for one more.
     other = columns_of(path, chunk(5, 4)[1], together)
     assert other.read(*chunk(5, 1)) == [chunk(5, 4)]
-    # Who wants one of them alone is given that alone from the next row group on.
+    # A program that reads only one of them gets only that one from the next row group on.
     alone = columns_of(path, 10 << 20, together)
     assert alone.read(*chunk(15, 6)) == [chunk(15, 1), chunk(15, 4)]
     assert alone.read(*chunk(2, 6)) == []

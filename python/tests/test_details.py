@@ -1,4 +1,4 @@
-"""What a far storage says of a file is asked for once for each opening, and afresh after a change."""
+"""Remote file details are queried once per open, and again after a change."""
 
 import itertools
 
@@ -39,7 +39,7 @@ def test_an_opening_asks_once(fs, below, clock):
         with fs.open("/data") as file:
             assert file.read() == b"1" * 100
         assert below.asked == opening
-    # What isn't there is asked for each time.
+    # A missing file is queried each time.
     assert not fs.isfile("/none") and not fs.isfile("/none") and below.asked == opening + 2
 
 

@@ -1,4 +1,4 @@
-"""Local files: Python's conventions, hold against the file's own bytes and io.FileIO."""
+"""Local files: Python's conventions, compared with the file's bytes and io.FileIO."""
 
 import array
 import asyncio
@@ -179,7 +179,7 @@ def test_an_awaited_read_may_be_given_up(file, data):
 
 @pytest.mark.parametrize("backend", ["aio", "io_uring", "threads"])
 def test_what_is_awaited_may_be_let_go_with_its_file(path, backend):
-    """What ends with it waits for a thread that calls Python: not with Python's lock."""
+    """The drop waits for a thread that calls Python, so it must not hold Python's lock."""
 
     async def let_go():
         within = readpath.ReadPath(memory="1MiB", backend=backend, kernel_cache=False)
@@ -286,8 +286,8 @@ def test_a_file_that_is_sent_is_the_same_in_another_working_directory(path, data
         assert in_child(lambda: file.readat(7, 100) == data[7:107])
 
 
-def test_what_the_policy_believes_is_said_in_a_line(path):
-    # What the kernel's cache holds needs no window.
+def test_what_the_law_believes_is_said_in_a_line(path):
+    # Pages in the kernel page cache need no readahead window.
     with readpath.ReadPath(memory="4MiB", kernel_cache=False).open(path) as file:
         begun = file.belief()
         assert begun.startswith("a request costs 1ms or ") and "window" not in begun
@@ -396,7 +396,7 @@ def test_what_makes_no_sense_is_refused_in_words(file, path):
     for use in (lambda: file.write(b"1"), lambda: file.truncate(1), file.fileno):
         with pytest.raises(io.UnsupportedOperation):
             use()
-    # As with the built-in file: more than there is gives what there is.
+    # Like the built-in file: a size beyond the end returns the remaining bytes.
     assert len(file.readat(0, 1 << 62)) == SIZE and file.readat(1 << 62, 9) == b""
 
 

@@ -1,4 +1,4 @@
-"""Where io_uring and userfaultfd are forbidden files are read all the same, and it is said by what."""
+"""Without io_uring and userfaultfd files are still readable, and the backend in use is reported."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""Through fsspec: the same bytes as below, by fewer and larger fetches."""
+"""Reads through fsspec: the target's bytes, with fewer and larger fetches."""
 
 import asyncio
 import contextlib
@@ -178,7 +178,7 @@ def test_a_read_larger_than_memory_goes_past_the_cache():
         buffer = bytearray(5_000_000)
         assert reader.read_into(0, buffer) == len(DATA)
     assert buffer[: len(DATA)] == DATA
-    # What is asked reaches the storage in the largest pieces that it takes.
+    # Requests reach the storage in pieces of its maximum size.
     assert pieces[0] == (0, 65_536) and max(end - start for start, end in pieces) == 65_536
 
 
@@ -375,7 +375,7 @@ def test_an_option_that_is_not_known_is_refused_by_name(url, archives):
         fsspec.open("readpath::memory://key", anon=True)
     with pytest.raises(TypeError, match="a file of readpath has no option `memory`"):
         system.open(url, memory="1MiB")
-    # What fsspec gives by itself, and what is the storage's.
+    # Options of fsspec itself, and options of the storage.
     fsspec.filesystem("readpath", use_listings_cache=True, skip_instance_cache=True)
     with fsspec.open(f"readpath::{url}", http={"block_size": 1 << 20}, memory="1MiB") as file:
         assert file.read(4) == DATA[:4]

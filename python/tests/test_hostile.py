@@ -1,4 +1,4 @@
-"""Whatever is asked for, the answer is an exception, and the interpreter goes on."""
+"""Invalid calls of any kind raise an exception, and the interpreter continues."""
 
 import os
 import subprocess
@@ -46,14 +46,14 @@ def told(paths, text):
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert ran.returncode in (0, 1), f"{ran.returncode}: {ran.stderr}"
     lines = (ran.stdout + ran.stderr).strip().splitlines()
-    # Which argument it was is a note behind the exception.
+    # A note after the exception names the argument.
     return [line for line in lines if not line.startswith("while processing")][-1]
 
 
 @pytest.mark.parametrize(
     ("text", "answer"),
     [
-        # What an object says its length is need not be so, and is no reason to have room for it.
+        # The length reported by an object may be wrong, and must not determine an allocation.
         ("print(file.readat_many(Endless(2**40)))", "[b'0123']"),
         ("print(file.readat_many(Endless(2**62)))", "[b'0123']"),
         ("print(file.readinto_many(Endless(2**62), bytearray(4)))", "TypeError"),
@@ -68,7 +68,7 @@ def told(paths, text):
         ("readpath.map(sparse_path)", "OSError"),
         ("readpath.open(path, memory=2**62)", "ValueError"),
         ("readpath.open(path, depth=2**40, kernel_cache=False)", "ValueError"),
-        # Past what there is.
+        # Past the end.
         ("print(sparse.readat(2**43 - 3, 2**63))", r"b'\x00\x00\x00'"),
         ("print(file.readat(2**64 - 1, 2**64 - 1))", "b''"),
         ("print(file.readinto_at(2**63, bytearray(3)))", "0"),

@@ -1,4 +1,4 @@
-"""What is cached of a file far away may outlive its handle."""
+"""Cached bytes of a remote file may outlive its handle."""
 
 import asyncio
 import random
@@ -25,7 +25,7 @@ def below():
 
 
 def fetched(fs, path, expected):
-    """How many bytes are fetched while all of the file is read."""
+    """Returns the number of bytes fetched while the whole file is read."""
     before = fs.fs.fetched
     with fs.open(path) as file:
         assert file.read() == expected

@@ -1,4 +1,4 @@
-"""Files go with their last reference, and what is sent to another process is the same file there."""
+"""Files close with their last reference. A file sent to another process is the same file there."""
 
 import copy
 import gc

@@ -106,7 +106,7 @@ def test_pieces_come_in_the_order_given_and_each_is_read_once(path):
                 bytes(piece) == expected[start : start + size]
                 for piece, (start, size) in zip(pieces, ranges, strict=True)
             )
-            # What touches the same page twice, or the page behind, costs no further read.
+            # A second touch of the page, or of the next one, costs no further read.
             assert mapping.stats()["device_read_bytes"] <= sum(size + 8192 for _, size in ranges)
             del pieces
     with served(path) as mapping:
@@ -148,7 +148,7 @@ def test_arrays_over_a_mapping_go_on_in_a_child_made_by_fork(path):
         assert in_child(child)
         assert array.tobytes() == expected and mapping.stats()["faults"] > 0
         del array
-    # What was closed before has no place in a child.
+    # A mapping closed before the fork is absent in the child.
     assert in_child(lambda: True)
 
 

@@ -1,4 +1,4 @@
-"""Runs in the modelled world: the rows are the command's, and so are the errors."""
+"""Simulation runs: rows and errors are equal to the command's."""
 
 import _thread
 import json

@@ -1,4 +1,4 @@
-"""Sweeps: the same rows wherever they run, resumable, and a failed point costs nobody else."""
+"""Sweeps: equal rows on every executor, resumable, and unaffected by a failed point."""
 
 import concurrent.futures
 import multiprocessing
@@ -33,8 +33,8 @@ def plain(sweep):
     return [{key: value for key, value in row.items() if key not in added} for row in sweep.rows]
 
 
-def failing_policy(flag, name):
-    """A policy that fails until the file `flag` exists, and makes it."""
+def failing_law(flag, name):
+    """A policy that fails until the file `flag` exists, and creates it."""
 
     class Failing(readpath.Policy):
         def __init__(self, limits):
@@ -46,7 +46,7 @@ def failing_policy(flag, name):
     return Failing
 
 
-def hopeless_policy():
+def hopeless_law():
     """A policy that always fails."""
 
     class Hopeless(readpath.Policy):

@@ -1,4 +1,4 @@
-"""Files of safetensors, held against the package safetensors."""
+"""Safetensors files, compared with the package safetensors."""
 
 import json
 import multiprocessing
@@ -129,7 +129,7 @@ def test_many_are_read_in_the_order_of_the_file_whatever_the_order_asked_for(
         real(*said)
 
     monkeypatch.setattr(os, "posix_fadvise", advise)
-    # What somebody still has mapped the kernel doesn't let go.
+    # The kernel does not drop pages that are still mapped.
     path = Path(shutil.copy(folder / "1.safetensors", tmp_path))
     with readpath.safe_open(path) as file:
         names = random.Random(3).sample(file.keys(), len(file.keys()))
@@ -149,7 +149,7 @@ def cold(path):
 
 
 def device_bytes():
-    """What this process had the kernel fetch from storage: proc(5)."""
+    """Bytes that the kernel read from storage for this process: proc(5)."""
     text = Path("/proc/self/io").read_text()
     return int(dict(line.split(": ") for line in text.splitlines())["read_bytes"])
 

@@ -1,4 +1,4 @@
-"""What a type checker makes of programs that use the package."""
+"""Results of a type checker on programs that use the package."""
 
 import subprocess
 import sys

@@ -104,8 +104,7 @@ fn adaptive_stays_near_the_best_of_the_others() {
     ran.has_ended(0, "the traces");
     let results = ran.results();
     let mut distance = [0.0; 3];
-    let rows =
-        results.chunk_by(|a, b| (&a["trace"], &a["size"]) == (&b["trace"], &b["size"]));
+    let rows = results.chunk_by(|a, b| (&a["trace"], &a["size"]) == (&b["trace"], &b["size"]));
     for row in rows {
         let ratio = |policy: &str| {
             let cell = row.iter().find(|cell| cell["eviction"] == policy).unwrap();

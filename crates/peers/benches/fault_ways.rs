@@ -1,21 +1,21 @@
-//! What a fault costs by the way in which it is served, without any pager:
-//! the floor that [`readpath::pager`] is measured against.
+//! Cost of a fault by the way in which it is served, without a pager: the lower bound for
+//! [`readpath::pager`].
 //!
 //! ```text
 //! cargo bench -p readpath-peers --bench fault_ways -- [ROUNDS]
 //! ```
 //!
-//! One thread, pinned to a core, touches every page, or every 8th or 16th, of
-//! a range of 16 MiB that is absent; each fault is served with that many pages,
-//! copied or moved from filled memory. Prints the median over rounds of
-//! microseconds a fault, the ways one after the other in each round:
+//! One thread, pinned to a core, touches every page, or every 8th or 16th, of an absent range of 16
+//! MiB. Each fault is served with that number of pages, copied or moved from filled memory. All
+//! ways run one after the other in each round. The output is the median over rounds in microseconds
+//! per fault:
 //!
 //! - `signal`: in the faulting thread, by a handler of `SIGBUS`;
 //! - `same core`: by a thread on the faulting thread's core;
-//! - `other core`: by one that sleeps on another core;
-//! - `anywhere`: by one that the kernel's scheduler places;
-//! - `each core`: by as many threads as there are cores, one on each;
-//! - `mapping`: by `readpath::Mapping`, with the pages in its memory: its whole cost.
+//! - `other core`: by a thread that sleeps on another core;
+//! - `anywhere`: by a thread placed by the kernel's scheduler;
+//! - `each core`: by one thread on each core;
+//! - `mapping`: by `readpath::Mapping` with the pages in its memory: its whole cost.
 
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -42,7 +42,7 @@ enum Way {
 const WAYS: [Way; 6] =
     [Way::Signal, Way::SameCore, Way::OtherCore, Way::Anywhere, Way::EachCore, Way::Mapping];
 
-/// How pages are put in place.
+/// Way to place pages.
 #[derive(Clone, Copy, Debug)]
 enum Fill {
     Copy,
@@ -72,10 +72,10 @@ fn main() {
     }
 }
 
-/// Microseconds a fault.
+/// Microseconds per fault.
 fn measure(way: Way, fill: Fill, pages: usize) -> f64 {
     let (range, source) = (map(), map());
-    // SAFETY: memory of this function's own.
+    // SAFETY: memory owned by this function.
     unsafe { std::ptr::write_bytes(source as *mut u8, 7, BYTES) };
     let server = Server { range, source, bytes: pages * PAGE, fill };
     let free = sched_getaffinity(None).expect("this thread has a set of cores");
@@ -105,7 +105,7 @@ impl Server {
     fn serve(&self, uffd: &Uffd, address: usize) {
         let at = (address - self.range) / self.bytes * self.bytes;
         let (to, from) = (self.range + at, self.source + at);
-        // SAFETY: both are ranges of `measure`, to which nobody holds a reference.
+        // SAFETY: both are ranges of `measure` without references.
         let done = unsafe {
             match self.fill {
                 Fill::Copy => uffd.copy(to, from, self.bytes, false),
@@ -115,7 +115,7 @@ impl Server {
         done.expect("the page is absent, and its source is there");
     }
 
-    /// Touches one page of each fault's, and gives the seconds.
+    /// Touches one page per fault. Returns the time in seconds.
     fn touch_all(&self) -> f64 {
         let start = Instant::now();
         for at in (0..BYTES).step_by(self.bytes) {
@@ -160,12 +160,12 @@ fn by_threads(server: &Server, way: Way, free: &CpuSet) -> f64 {
     })
 }
 
-/// Slices of `bytes` bytes with as much between them, brought into the mapping's
-/// memory first, so that a fault finds just one and waits for no device.
+/// Touches slices of `bytes` bytes with gaps of the same size. They are loaded into the mapping's
+/// memory first, so that a fault finds one slice and waits for no device.
 fn by_mapping(bytes: usize) -> f64 {
     let path = std::env::temp_dir().join(format!("readpath-fault-ways-{}", std::process::id()));
     std::fs::write(&path, vec![7; 2 * BYTES]).expect("a file in the folder for temporary files");
-    // SAFETY: nobody else knows of the file.
+    // SAFETY: no other program uses the file.
     let mapping = unsafe { Mapping::builder().readahead("none").open(&path) };
     let mapping = mapping.expect("a mapping");
     std::fs::remove_file(&path).expect("it was made just now");
@@ -180,19 +180,19 @@ fn by_mapping(bytes: usize) -> f64 {
     spent
 }
 
-/// What the signal's handler serves with: a pointer to a [`Server`], and the descriptor.
+/// Arguments of the signal handler: a pointer to a [`Server`], and the descriptor.
 static SERVER: AtomicUsize = AtomicUsize::new(0);
 static DESCRIPTOR: AtomicUsize = AtomicUsize::new(0);
 
 fn by_signal(server: &Server) -> f64 {
     let fd = open_with_signal();
     let mut register = [server.range as u64, BYTES as u64, 1, 0];
-    // SAFETY: UFFDIO_REGISTER takes a range, a mode (missing is 1), and an answer.
+    // SAFETY: UFFDIO_REGISTER takes a range, a mode (missing is 1), and a result.
     let answer = unsafe { libc::ioctl(fd.as_raw_fd(), 0xC020_AA00, &mut register) };
     assert_eq!(answer, 0, "{}", std::io::Error::last_os_error());
     SERVER.store(std::ptr::from_ref(server) as usize, Ordering::SeqCst);
     DESCRIPTOR.store(fd.as_raw_fd() as usize, Ordering::SeqCst);
-    // SAFETY: the handler makes one system call, on what stays alive until it is taken off.
+    // SAFETY: the handler makes one system call, on objects that outlive its installation.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         let mut before: libc::sigaction = std::mem::zeroed();
@@ -206,8 +206,8 @@ fn by_signal(server: &Server) -> f64 {
 }
 
 extern "C" fn on_bus(_: i32, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
-    // SAFETY: `by_signal` keeps the server alive while this handler is set, and
-    // the kernel gives a valid `info`.
+    // SAFETY: `by_signal` keeps the server alive while this handler is set, and the kernel passes a
+    // valid `info`.
     let (server, address) = unsafe {
         (&*(SERVER.load(Ordering::Relaxed) as *const Server), (*info).si_addr() as usize)
     };
@@ -219,13 +219,13 @@ extern "C" fn on_bus(_: i32, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
         Fill::Copy => 0xC028_AA03,
         Fill::Move => 0xC028_AA05,
     };
-    // SAFETY: as in `Server::serve`; both calls take target, source, length, mode, answer.
+    // SAFETY: as in `Server::serve`. Both calls take target, source, length, mode, result.
     unsafe { libc::ioctl(fd, call, &mut argument) };
 }
 
-/// A userfaultfd that sends `SIGBUS` in place of telling faults.
+/// A userfaultfd that sends `SIGBUS` instead of fault messages.
 fn open_with_signal() -> OwnedFd {
-    // SAFETY: a system call that takes flags, and one that takes version, features, answer.
+    // SAFETY: a system call that takes flags, and one that takes version, features, result.
     unsafe {
         let fd = libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC) as i32;
         assert!(fd >= 0, "{}", std::io::Error::last_os_error());
@@ -245,7 +245,7 @@ fn pin(core: usize) {
 fn map() -> usize {
     let (protection, flags) =
         (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-    // SAFETY: a new mapping at an address of the kernel's choice.
+    // SAFETY: a new mapping at an address chosen by the kernel.
     let address = unsafe { libc::mmap(std::ptr::null_mut(), BYTES, protection, flags, -1, 0) };
     assert_ne!(address, libc::MAP_FAILED);
     address as usize

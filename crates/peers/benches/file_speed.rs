@@ -1,12 +1,11 @@
-//! How fast a program reads through a `File`, beside the peers in the same run.
+//! Read speed of a `File`, compared with the baselines in the same run.
 //!
 //! `cargo bench -p readpath-peers --bench file_speed -- FILE [ROUNDS [GROUP]] [--json]`
 //!
-//! FILE has at least 1 GiB. Cached reads stand beside `pread` of what the kernel
-//! has cached and beside `memcpy`; cold ones beside fio and beside the kernel's
-//! buffered read. Each round runs all of a group one after the other, each round
-//! starts with another one, and the medians of the rounds are printed: the time
-//! (of cold reads also the processor time) of one read, and its ratio to each peer.
+//! FILE has at least 1 GiB. Cached reads are compared with `pread` from the kernel page cache and
+//! with `memcpy`. Cold reads are compared with fio and with the kernel's buffered read. Each round
+//! runs all contenders of a group, and starts with another one. The output is the median over
+//! rounds: the time per read (for cold reads also the processor time).
 
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -16,16 +15,16 @@ use std::time::Instant;
 use readpath::{Advice, ReadPath};
 use readpath_peers::usage::CpuTime;
 
-/// How much is read.
+/// Number of bytes and reads in a measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Size {
-    /// Bytes that are cached and read at random places.
+    /// Bytes that are cached and read at random offsets.
     pub cached_bytes: usize,
     /// Cached reads of a measurement.
     pub cached_reads: u32,
-    /// Cold reads at random places: of 64 KiB, and three times as many of 4 KiB.
+    /// Number of random cold reads of 64 KiB. Reads of 4 KiB are three times as many.
     pub cold_reads: u32,
-    /// Bytes read one after the other.
+    /// Bytes read sequentially.
     pub stream_bytes: u64,
 }
 
@@ -37,16 +36,16 @@ pub const FULL: Size = Size {
     stream_bytes: 1 << 30,
 };
 
-/// One measurement: nanoseconds a read, and processor time if that is not the same.
+/// Cost of one read in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub struct Cost {
-    /// Time a read.
+    /// Elapsed time per read.
     pub ns: f64,
-    /// Processor time a read.
+    /// Processor time per read.
     pub cpu_ns: f64,
 }
 
-/// Runs `reads` reads; `read` is given a number at random each time.
+/// Runs `reads` reads. `read` gets a random number each time.
 fn timed(reads: u32, mut read: impl FnMut(u64)) -> Cost {
     let mut state = 0x9e37_79b9_7f4a_7c15u64;
     let (cpu, start) = (CpuTime::of_process(), Instant::now());
@@ -64,13 +63,13 @@ fn cost(reads: u32, start: Instant, cpu: CpuTime) -> Cost {
     }
 }
 
-/// A contender: its name, and one measurement.
+/// A contender: its name and a function that makes one measurement.
 pub type Contender<'a> = (&'static str, Box<dyn FnMut() -> Option<Cost> + 'a>);
 
-/// The medians of `rounds` measurements of each; with `is_warmed` of the second
-/// of two in a row. On a virtual machine the host takes back what was free for two
-/// seconds, and who touches it first pays up to 2 ns a byte for it, thirty times
-/// the cost of clearing it: without a first one it is chance who does.
+/// Medians of `rounds` measurements of each contender. With `is_warmed`, each measurement is the
+/// second of two in a row. The host of a virtual machine takes back memory that was free for two
+/// seconds. The first touch then costs up to 2 ns per byte, thirty times the cost of clearing it.
+/// Without a first run, chance decides which contender pays.
 pub fn race(contenders: &mut [Contender<'_>], rounds: usize, is_warmed: bool) -> Vec<Option<Cost>> {
     let mut costs: Vec<Vec<Cost>> = contenders.iter().map(|_| Vec::new()).collect();
     for round in 0..rounds {
@@ -96,7 +95,7 @@ pub fn race(contenders: &mut [Contender<'_>], rounds: usize, is_warmed: bool) ->
     medians.collect()
 }
 
-/// How long a read takes where so many threads read at random places, each its own.
+/// Time per read with `count` threads, each at its own random offsets.
 fn threads(
     count: usize,
     reads: u32,
@@ -120,7 +119,7 @@ fn threads(
     Cost { ns, cpu_ns: ns }
 }
 
-/// Cached reads of `bytes` bytes at random places.
+/// Cached reads of `bytes` bytes at random offsets.
 pub fn cached(
     name: &Path,
     size: Size,
@@ -134,7 +133,7 @@ pub fn cached(
         let file = path.expect("there is a ring").open(name).expect("the file is there");
         let mut all = vec![0; size.cached_bytes];
         file.read_exact_at(&mut all, 0).expect("the file is as long");
-        // Once more, past what the law has marked.
+        // Once more, past the pages marked by the policy.
         file.read_exact_at(&mut all, 0).expect("the file is as long");
         (file, all)
     };
@@ -224,7 +223,7 @@ pub fn cached(
     contenders.iter().map(|(name, _)| *name).zip(costs).collect()
 }
 
-/// Cold reads of `bytes` bytes at random places, 32 at once.
+/// Cold reads of `bytes` bytes at random offsets, 32 in flight.
 pub fn random(
     name: &Path,
     size: Size,
@@ -330,13 +329,13 @@ pub fn stream(name: &Path, size: Size, rounds: usize) -> Vec<(&'static str, Opti
     contenders.iter().map(|(name, _)| *name).zip(costs).collect()
 }
 
-/// Has the kernel's cache let go what it holds of the file.
+/// Drops the file from the kernel page cache.
 fn forget(name: &Path) {
     let file = std::fs::File::open(name).expect("the file is there");
     rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).expect("a file");
 }
 
-/// Has fio read the same; `None` if it isn't there.
+/// Runs the same reads with fio. Returns `None` if fio is not installed.
 fn fio(name: &Path, options: &[&str], bytes: u64, io_bytes: u64) -> Option<Cost> {
     let output = Command::new("fio")
         .args(["--name=peer", "--ioengine=io_uring", "--randrepeat=0", "--readonly", "--thread"])
@@ -349,8 +348,8 @@ fn fio(name: &Path, options: &[&str], bytes: u64, io_bytes: u64) -> Option<Cost>
         .output()
         .ok()?;
     let text = String::from_utf8(output.stdout).ok()?;
-    // Terse version 3 (fio(1)): 9th the milliseconds of the reads, 88th and
-    // 89th the shares of user and system time in percent.
+    // Terse version 3 (fio(1)): field 9 is the time of the reads in milliseconds, fields 88 and 89
+    // are user and system time in percent.
     let fields: Vec<&str> = text.trim().split(';').collect();
     let number = |index: usize| fields.get(index)?.trim_end_matches('%').parse::<f64>().ok();
     let ns = number(8)? * 1e6 / (io_bytes / bytes) as f64;

@@ -1,8 +1,8 @@
-//! What a program's small calls cost when nothing is to be fetched: an open, and reads of what is held,
-//! beside `open(2)` and `pread(2)`.
+//! Cost of small calls without I/O: an open, and reads of cached bytes, compared with `open(2)` and
+//! `pread(2)`.
 //!
-//! `cargo bench -p readpath-peers --bench held_reads [-- PART OF A NAME]`; without `--bench`, as the tests
-//! run it, each is run once.
+//! `cargo bench -p readpath-peers --bench held_reads [-- PART OF A NAME]`. Without `--bench`, as in
+//! the tests, each runs once.
 
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -12,7 +12,7 @@ use std::time::Duration;
 use divan::{Bencher, black_box};
 use readpath::{Coherence, File, ReadPath};
 
-/// All of it is held, by the kernel and by the path.
+/// File size in bytes. The whole file is cached by the kernel and by the path.
 const FILE_BYTES: u64 = 1 << 20;
 const SIZES: [usize; 2] = [4 << 10, 64 << 10];
 
@@ -20,13 +20,13 @@ fn main() {
     divan::main();
 }
 
-/// A file that is removed at the end.
+/// A file that is removed on drop.
 struct Held(PathBuf);
 
 impl Held {
     fn new(name: &str) -> Held {
         let name = format!("readpath-held-{name}-{}", std::process::id());
-        // On a disk, where the temporary folder may be memory.
+        // The temporary folder may be in memory, this one is on a disk.
         let held = Held(Path::new(env!("CARGO_TARGET_TMPDIR")).join(name));
         fs::write(&held.0, vec![7; FILE_BYTES as usize]).expect("there is room for a file");
         held
@@ -39,7 +39,7 @@ impl Drop for Held {
     }
 }
 
-/// Reads one size after the other, all of which has been read before.
+/// Reads consecutive blocks of one size, all read before.
 fn read(bencher: Bencher, bytes: usize, read: impl Fn(&mut [u8], u64)) {
     let mut buffer = vec![0; bytes];
     let mut places = (0..FILE_BYTES).step_by(bytes).cycle();
@@ -55,7 +55,7 @@ fn read_through(bencher: Bencher, bytes: usize, path: &ReadPath, held: &Held) {
     read(bencher, bytes, |buffer, place| file.read_exact_at(buffer, place).expect("it is held"));
 }
 
-/// A path that reads past the kernel's cache, so that what it gives is from its own memory.
+/// A path that bypasses the kernel page cache, so that its reads come from its own memory.
 fn with_memory(coherence: Coherence) -> ReadPath {
     let builder = ReadPath::builder().memory(4 << 20).kernel_cache(false).coherence(coherence);
     builder.build().expect("a path can be built")
@@ -87,7 +87,7 @@ fn memory_and_a_look_at_each_miss(bencher: Bencher, bytes: usize) {
 #[divan::bench(args = SIZES, sample_size = 100)]
 fn memory_and_a_look_at_each_read(bencher: Bencher, bytes: usize) {
     let held = Held::new("look");
-    // What was changed lately is not served from the cache where each read looks.
+    // A recently changed file is not served from the cache under `EachRead`.
     if std::env::args().any(|word| word == "--bench") {
         std::thread::sleep(Duration::from_millis(2_500));
     }

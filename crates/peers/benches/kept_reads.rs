@@ -71,7 +71,7 @@ fn run(
     Ok(())
 }
 
-/// Reads at random, and a scan between them.
+/// Random reads interleaved with a scan.
 struct Load {
     skewed: Skewed,
     every: u64,
@@ -79,7 +79,8 @@ struct Load {
 }
 
 impl Load {
-    /// Asks for the next so many reads at random, and for the scan's among them: which of the two GiB, the place in it, and bytes.
+    /// Calls `read` for the next `reads` random reads and for the scan between them, with the index
+    /// of the file, the offset in it, and bytes.
     fn ask(
         &mut self,
         reads: u64,
@@ -96,15 +97,15 @@ impl Load {
         Ok(())
     }
 
-    /// Bytes that the scan has asked for.
+    /// Bytes requested by the scan.
     fn scanned(&self) -> u64 {
         self.asked / self.every * SCANNED
     }
 }
 
-/// Pages, the nth most wanted of them with a weight of 1/n to the power of the skew.
+/// Random pages. The page of rank n has the weight 1/n to the power of the skew.
 struct Skewed {
-    /// Sums of the weights.
+    /// Cumulative sums of the weights.
     sums: Vec<f64>,
     state: u64,
 }
@@ -128,12 +129,13 @@ impl Skewed {
         let all = self.sums[self.sums.len() - 1];
         let at = (splitmix::next(&mut self.state) >> 11) as f64 / (1u64 << 53) as f64 * all;
         let rank = self.sums.partition_point(|sum| *sum < at) as u64;
-        // The wanted ones lie anywhere: an odd factor maps a power of two to itself.
+        // Popular pages are spread over the file: an odd factor permutes the numbers below a power
+        // of two.
         rank.wrapping_mul(0x9e37_79b9_7f4a_7c15) % self.sums.len() as u64
     }
 }
 
-/// What this process had the devices read so far.
+/// Bytes that devices have read for this process so far.
 fn bytes_from_device() -> Result<u64, Box<dyn Error>> {
     let told = std::fs::read_to_string("/proc/self/io")?;
     let line = told.lines().find_map(|line| line.strip_prefix("read_bytes: "));

@@ -1,29 +1,29 @@
-//! Slices of a mapped file, touched page by page: our mapping and the kernel's.
+//! Slices of a mapped file, touched page by page: `readpath::Mapping` and the kernel's mapping.
 //!
 //! ```text
 //! cargo bench -p readpath-peers --bench mapping_speed -- \
 //!     FILE [SLICES [ROUNDS [SLICE_KIB [ORDER [cached]]]]]
 //! ```
 //!
-//! FILE is a file or block device, better on a slow device (`bench/mapping.py`
-//! makes one). ORDER is one of
+//! FILE is a file or block device, preferably on a slow device (`bench/mapping.py` creates one).
+//! ORDER is one of
 //!
-//! - `random`: slices at random places, each upwards (unless told otherwise);
-//! - `up`, `down`: all slices in order, each upwards; or all downwards;
-//! - `copy`: all slices in order, each copied to memory that lies alike within a page: the GNU C
-//!   library copies those of 512 KiB and more backwards.
+//! - `random`: slices at random offsets, each forward (default);
+//! - `up`, `down`: all slices in order, each forward; or all backward;
+//! - `copy`: all slices in order, each copied to memory with the same offset in a page. The GNU C
+//!   library copies slices of 512 KiB and more backward.
 //!
-//! Each round goes through all ways, each over the same places, with nothing of the file in the
-//! kernel's cache before, or with `cached` all of it:
+//! Each round runs all ways over the same offsets. Before each, the file is dropped from the kernel
+//! page cache, or with `cached` read into it:
 //!
 //! - `ours`: `readpath::Mapping` with its defaults, no hint;
-//! - `ours runs`: the same under the law `runs`, with the windows that it may have by default;
+//! - `ours runs`: the same with the policy `runs` and its default windows;
 //! - `ours willneed`: each slice advised before it is touched;
 //! - `kernel`: `mmap`, no hint;
 //! - `kernel random`: `mmap` and `MADV_RANDOM`;
 //! - `kernel willneed`: `mmap`, each slice advised before it is touched.
 //!
-//! Prints a line of JSON for each way: medians over the rounds.
+//! Prints a line of JSON per way with medians over the rounds.
 
 use std::fs::File;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -66,7 +66,7 @@ enum Order {
     Copy,
 }
 
-/// What is measured.
+/// Parameters of a measurement.
 struct Work<'a> {
     path: &'a Path,
     bytes: usize,
@@ -76,12 +76,12 @@ struct Work<'a> {
     is_cached: bool,
 }
 
-/// What one way cost in one round.
+/// Cost of one way in one round.
 #[derive(Clone, Copy, Debug)]
 struct Cost {
     us_per_slice: f64,
     read_bytes: u64,
-    /// Of the device; none where its counters can't be told apart.
+    /// Device requests. `None` for a file that is not a block device.
     requests: Option<u64>,
 }
 
@@ -133,7 +133,7 @@ fn main() {
     }
 }
 
-/// Different places, in an order that no law can guess.
+/// Distinct slice numbers in an unpredictable order.
 fn places(all: usize, count: usize) -> Vec<usize> {
     let mut state = 7u64;
     let mut places: Vec<usize> = (0..all).collect();
@@ -156,12 +156,12 @@ fn measure(way: Way, work: &Work<'_>) -> Cost {
     let before = (read_bytes(), requests(&file));
     let us_per_slice = match way {
         Way::Ours | Way::OursRuns | Way::OursWillNeed => {
-            // SAFETY: nobody changes the file that is measured.
+            // SAFETY: the measured file does not change.
             let builder = match way {
                 Way::OursRuns => Mapping::builder().readahead("runs").window_bytes_max(32 << 20),
                 _ => Mapping::builder(),
             };
-            // SAFETY: nobody changes the file that is measured.
+            // SAFETY: the measured file does not change.
             let mapping = unsafe { builder.open(path) }.expect("a mapping");
             touch_slices(work, |offset| {
                 if way == Way::OursWillNeed {
@@ -182,7 +182,7 @@ fn measure(way: Way, work: &Work<'_>) -> Cost {
 
 fn by_kernel(way: Way, file: &File, work: &Work<'_>) -> f64 {
     let &Work { bytes, slice_bytes, .. } = work;
-    // SAFETY: a new mapping of a file that nobody changes.
+    // SAFETY: a new mapping of a file that does not change.
     let address = unsafe {
         mm::mmap(std::ptr::null_mut(), bytes, ProtFlags::READ, MapFlags::SHARED, file, 0)
             .expect("a mapping")
@@ -202,12 +202,12 @@ fn by_kernel(way: Way, file: &File, work: &Work<'_>) -> f64 {
         }
         &memory[offset..offset + slice_bytes]
     });
-    // SAFETY: mapped above; no slice of it is used any more.
+    // SAFETY: mapped above, without references.
     unsafe { mm::munmap(address, bytes) }.expect("it was mapped");
     spent
 }
 
-/// Microseconds a slice.
+/// Microseconds per slice.
 fn touch_slices<'a>(work: &Work<'_>, slice: impl Fn(usize) -> &'a [u8]) -> f64 {
     let mut room = vec![1u8; work.slice_bytes + PAGE];
     let to_page = room.as_ptr().align_offset(PAGE);
@@ -228,7 +228,7 @@ fn touch_slices<'a>(work: &Work<'_>, slice: impl Fn(usize) -> &'a [u8]) -> f64 {
     start.elapsed().as_secs_f64() * 1e6 / work.places.len() as f64
 }
 
-/// Reads that a block device has completed, if the file is one (its `stat` in sysfs).
+/// Number of completed reads of a block device (its `stat` in sysfs). `None` for other files.
 fn requests(file: &File) -> Option<u64> {
     let metadata = file.metadata().ok()?;
     if !metadata.file_type().is_block_device() {

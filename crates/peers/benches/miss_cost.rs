@@ -1,13 +1,14 @@
-//! Reads that are not cached, as a program makes them: to be counted, and to be timed beside the kernel's.
+//! Uncached reads, for instruction counts and for comparison with the kernel's reads.
 //!
-//! `cargo bench -p readpath-peers --bench miss_cost -- FILE one|threads|batch|stream READS [pread|direct]`
+//! `cargo bench -p readpath-peers --bench miss_cost -- FILE one|threads|batch|stream READS
+//! [pread|direct]`
 //!
-//! Default settings. FILE has at least 1 GiB, of which nothing may be in the kernel's cache. `one` reads
-//! 4 KiB at random places, one after the other; `threads` the same on eight threads; `batch` with 32 under
-//! way; `stream` 64 KiB after 64 KiB. Under `valgrind --tool=callgrind` two runs that differ in READS give
-//! the instructions of one read: `bench/miss.py` does that. With a last word `one` and `threads` read with
-//! pread(2) instead, through the kernel's cache or past it: `bench/threads.py` times them. Prints seconds and
-//! seconds of processor time.
+//! Default settings. FILE has at least 1 GiB and must not be in the kernel page cache. `one` reads
+//! 4 KiB at random offsets, one after the other. `threads` does the same on eight threads, `batch`
+//! with 32 in flight, and `stream` reads 64 KiB blocks in order. Under `valgrind --tool=callgrind`
+//! two runs with different READS show the instructions per read, see `bench/miss.py`. With a last
+//! word, `one` and `threads` use pread(2) instead, with or without the kernel page cache, see
+//! `bench/threads.py`. Prints elapsed seconds and processor seconds.
 
 use std::error::Error;
 use std::fs::OpenOptions;
@@ -22,7 +23,7 @@ const PAGE: u64 = 4096;
 const FILE_BYTES: u64 = 1 << 30;
 const THREADS: u64 = 8;
 
-/// A page of memory that direct reads may fill.
+/// A page-aligned buffer for direct reads.
 #[repr(align(4096))]
 struct Aligned([u8; PAGE as usize]);
 
@@ -81,7 +82,7 @@ fn with_readpath(name: &str, way: &str, reads: u64) -> Result<(), Box<dyn Error>
     Ok(())
 }
 
-/// Reads one page after the other, on one thread or on several.
+/// Reads random pages on one thread or on several.
 fn at_random(
     way: &str,
     reads: u64,
@@ -106,11 +107,11 @@ fn at_random(
     Ok(())
 }
 
-/// Pages at random, each once: thread `seed` of eight has its eighth of a shuffle of all pages.
+/// Random pages, each once. Thread `seed` of eight gets its eighth of a shuffle of all pages.
 fn places(reads: u64, seed: u64) -> impl Iterator<Item = u64> {
     let pages = FILE_BYTES / PAGE;
     let shuffled = move |number: u64| {
-        // Each step maps the numbers of pages, a power of two, to themselves, one to one.
+        // Each step permutes the page numbers, whose count is a power of two.
         let mut at = number % pages;
         for odd in [0x9e3b, 0x6d2b, 0xb5c9] {
             at ^= at >> 9;

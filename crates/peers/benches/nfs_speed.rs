@@ -1,8 +1,7 @@
-//! The program of table C on a real wire: reads of 16 to 96 KiB at random, one
-//! at a time, from a server behind a link that delays each reply by a
-//! millisecond; each page a READ of its own, awaited, against what was asked
-//! sent whole. And the whole file in sequence, without the delay, beside
-//! libnfs's `nfs-cat` where that is installed.
+//! Table C on a real network connection: random reads of 16 to 96 KiB, one at a time. The server is
+//! behind a link that delays each reply by a millisecond. One policy sends and awaits a READ per
+//! page, the other sends the whole request. Then the whole file is read in sequence without the
+//! delay, compared with libnfs's `nfs-cat` if that is installed.
 //!
 //! `cargo bench -p readpath-peers --bench nfs_speed -- [ROUNDS]`
 
@@ -44,8 +43,8 @@ fn main() {
             println!("round {round}  {label:<18} {megabytes:8.2} MB/s  {reads:5} READs");
         }
         println!("round {round}  whole ÷ page at a time {:.2}", fast.0 / slow.0);
-        // The second of two counts: the first may touch memory that the host of a
-        // virtual machine has taken back, and nfs-cat keeps none.
+        // The second of two runs counts. The first may touch memory that the host of a virtual
+        // machine has taken back. nfs-cat keeps no such memory.
         let [_, ours] = [(); 2].map(|()| {
             in_sequence(&open(server.port, "rsize=1048576", "ondemand,read_ahead_kb=8192"))
         });
@@ -63,7 +62,7 @@ fn open(port: u16, options: &str, policy: &str) -> File {
     path.open(&url).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// As many reads of each size, in a mixed order, at places of their own; MB/s.
+/// Equal numbers of reads of each size, mixed, at distinct offsets. Returns MB/s.
 fn random(file: &File, seed: u64) -> f64 {
     let mut state = seed;
     let mut buffer = vec![0; 96 << 10];
@@ -72,7 +71,7 @@ fn random(file: &File, seed: u64) -> f64 {
         state =
             state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let size = (1 + step % 6) as usize * (16 << 10);
-        // Each read in a stretch of its own: none finds what another has brought.
+        // Each read has a separate range, so that no read finds another's pages.
         let offset = step * (FILE_BYTES / 120) + (state >> 33) % 100 * 4096;
         file.read_exact_at(&mut buffer[..size], offset).expect("the server has the file");
         bytes += size;
@@ -89,7 +88,7 @@ fn in_sequence(file: &File) -> f64 {
     FILE_BYTES as f64 / 1e6 / begun.elapsed().as_secs_f64()
 }
 
-/// The same through libnfs, its start included: it is a command.
+/// Reads the whole file with the command of libnfs, process start included.
 fn libnfs(port: u16) -> Option<f64> {
     let url = format!("nfs://127.0.0.1/data/file?version=3&nfsport={port}&mountport={port}");
     let begun = Instant::now();

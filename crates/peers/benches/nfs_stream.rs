@@ -1,14 +1,14 @@
-//! What reading a server's file costs beside libnfs's `nfs-cat`: time and processor time.
+//! Cost of reading a server's file, compared with libnfs's `nfs-cat`: time and processor time.
 //!
 //! ```text
 //! cargo bench -p readpath-peers --bench nfs_stream -- URL [ROUNDS [MEMORY_MIB [ROW]]]
 //! ```
 //!
-//! The file that URL names has 64 MiB at least. Each round reads the whole of it in sequence by 1 MiB and
-//! by 64 KiB, and by 1 MiB in place (a batch lends what it read), has `nfs-cat` read it where
-//! that is installed, and reads at random places; each opens the file anew, with 64 MiB of memory
-//! or what is said. ROW, such as `stream-1m`, runs that one alone, for strace(1) and the like. At
-//! the end come medians, and for the streams the ratio to `nfs-cat`.
+//! The file at URL has at least 64 MiB. Each round reads it in sequence by 1 MiB, by 64 KiB, and by
+//! 1 MiB without a copy (shared frames of a batch). `nfs-cat` reads it too, if installed. The last
+//! rows read at random offsets. Each row opens the file again, with 64 MiB of memory or MEMORY_MIB.
+//! ROW, such as `stream-1m`, selects one row, for example under strace(1). The output ends with
+//! medians and, for the streams, the ratio to `nfs-cat`.
 
 use std::process::{Command, Stdio};
 use std::time::Instant;
@@ -16,7 +16,7 @@ use std::time::Instant;
 use readpath::{File, ReadPath};
 use readpath_peers::usage::CpuTime;
 
-/// What a program does with the file: a URL, bytes a read, a seed, the memory in bytes.
+/// A row's function: URL, bytes per read, seed, memory in bytes.
 type Run = fn(&str, usize, u64, u64) -> Cost;
 
 const ROWS: [(&str, Run, usize); 5] = [
@@ -27,10 +27,10 @@ const ROWS: [(&str, Run, usize); 5] = [
     ("random-4k", random, 4 << 10),
 ];
 
-/// Reads at random places, a round.
+/// Random reads per round.
 const RANDOM_READS: u64 = 2_000;
 
-/// What one row cost in one round: seconds and seconds of processor time a GB.
+/// Cost of one row in one round: seconds and processor seconds per GB.
 #[derive(Clone, Copy, Debug)]
 struct Cost {
     seconds: f64,
@@ -105,7 +105,7 @@ fn stream(url: &str, bytes: usize, _: u64, memory_bytes: u64) -> Cost {
     })
 }
 
-/// In sequence, four reads under way, none copied.
+/// In sequence with four reads in flight and without a copy.
 fn lent(url: &str, bytes: usize, _: u64, memory_bytes: u64) -> Cost {
     timed(|| {
         let file = open(url, memory_bytes);
@@ -145,7 +145,7 @@ fn random(url: &str, bytes: usize, seed: u64, memory_bytes: u64) -> Cost {
     })
 }
 
-/// What `run`, which gives how many bytes it read, costs for each GB of them.
+/// Cost of `run` per GB. `run` returns the number of bytes read.
 fn timed(run: impl FnOnce() -> u64) -> Cost {
     let (cpu, begun) = (CpuTime::of_process(), Instant::now());
     let gigabytes = run() as f64 / 1e9;
@@ -153,7 +153,7 @@ fn timed(run: impl FnOnce() -> u64) -> Cost {
     Cost { seconds: begun.elapsed().as_secs_f64() / gigabytes, processor_seconds }
 }
 
-/// The whole file through libnfs, its start included: it is a command.
+/// Reads the whole file with the command of libnfs, process start included.
 fn nfs_cat(url: &str) -> Option<Cost> {
     let theirs = libnfs_url(url);
     let gigabytes = open(url, 1 << 20).len() as f64 / 1e9;
@@ -165,7 +165,7 @@ fn nfs_cat(url: &str) -> Option<Cost> {
     Some(Cost { seconds, processor_seconds })
 }
 
-/// The URL as libnfs writes it: its ports are options.
+/// The URL in libnfs's form, with the ports as options.
 fn libnfs_url(url: &str) -> String {
     let url = readpath::nfs::NfsUrl::parse(url).expect("it was opened");
     let path = String::from_utf8_lossy(&url.path).into_owned();

@@ -1,13 +1,13 @@
-//! How fast a raw file moves, for `bench/raw.py`, which has fio move the same beside it.
+//! Speed of a raw file, for `bench/raw.py`, which compares it with fio.
 //!
-//! `cargo bench -p readpath-peers --bench raw_speed -- FILE read|write CHUNK DEPTH CALL huge|small|unaligned|chunks`
+//! `cargo bench -p readpath-peers --bench raw_speed -- FILE read|write CHUNK DEPTH CALL
+//! huge|small|unaligned|chunks`
 //!
-//! Moves all of FILE once, in order, with calls of CALL bytes into (or from)
-//! the same memory, which lies in huge pages (`RawMemory`), in small ones, or in
-//! these out of step with the file, so that it goes through buffers; it has been
-//! touched before. With `chunks` it is read through a `RawReader`, which lends its own
-//! memory, and CALL says nothing. Sizes are bytes. Prints one JSON object; the times are from
-//! the first call to the end of the last.
+//! Moves all of FILE once, in order, with calls of CALL bytes. All calls use the same memory,
+//! touched before: huge pages (`RawMemory`), small pages, or unaligned small pages, which need
+//! bounce buffers. With `chunks` the file is read through a `RawReader` in its own memory, and CALL
+//! is ignored. Sizes are in bytes. Prints one JSON object. The times are from the first call to the
+//! end of the last.
 
 use std::process::ExitCode;
 use std::time::Instant;
@@ -18,10 +18,10 @@ use readpath_core::request::Op;
 use readpath_core::unit::PAGE_BYTES;
 use readpath_peers::usage::{CpuTime, minor_faults};
 
-/// Memory of a program that knows of huge pages, or of one that doesn't.
+/// Memory in huge pages or in small ones.
 enum Memory {
     Huge(RawMemory),
-    /// In pages of 4 KiB, as fio's; with the first of its bytes that is aligned.
+    /// Pages of 4 KiB, as in fio, with the index of the first aligned byte.
     Small(Vec<u8>, usize),
 }
 
@@ -48,7 +48,7 @@ fn main() -> ExitCode {
     let is_bench = args.iter().position(|word| word == "--bench").map(|at| args.remove(at));
     let [path, op, chunk, depth, call, pages] = &args[..] else {
         eprintln!("usage: raw_speed FILE read|write CHUNK DEPTH CALL huge|small|unaligned|chunks");
-        // The tests, which build it, run it without.
+        // The tests build this program and run it without arguments.
         return ExitCode::from(if is_bench.is_some() { 2 } else { 0 });
     };
     let number = |text: &String| text.parse::<u64>().expect("a whole number");

@@ -1,10 +1,10 @@
-//! How fast the storage below the machine reads, beside fio, on the same file in the same run.
+//! Read speed of the storage backends, compared with fio on the same file in the same run.
 //!
 //! `cargo bench -p readpath-peers --bench ring_speed -- FILE [BLOCK_KIB [DEPTH [READS [ROUNDS]]]]`
 //!
-//! Random direct reads of 64 KiB at depth 32 unless told otherwise, in rounds
-//! that alternate between the two, so that a neighbour's noise hits both; the
-//! medians and their ratio are printed. fio 3.33's io_uring engine is the peer.
+//! Random direct reads, by default of 64 KiB at depth 32. Rounds alternate between the contenders,
+//! so that noise affects all. Prints medians and their ratio. The baseline is fio 3.33's io_uring
+//! engine.
 
 use std::path::Path;
 use std::process::{Command, ExitCode};
@@ -19,36 +19,36 @@ use readpath_peers::clock::Clock;
 use readpath_peers::kernel::{KernelEngine, KernelFile, KernelOptions};
 use readpath_peers::usage::CpuTime;
 
-/// What is read.
+/// Parameters of the reads.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
-    /// Bytes a read; whole pages.
+    /// Bytes per read, whole pages.
     pub block_bytes: u64,
-    /// Reads at once.
+    /// Queue depth.
     pub depth: u32,
-    /// Reads in all.
+    /// Total number of reads.
     pub reads: u32,
 }
 
-/// What came of it.
+/// Result of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Speed {
     /// Throughput.
     pub mib_per_s: f64,
-    /// Processor time a read, in microseconds.
+    /// Processor time per read in microseconds.
     pub cpu_us: f64,
 }
 
-/// Where the frames of a read lie in memory.
+/// Layout of a read's frames in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layout {
-    /// One after the other: one piece of memory a read.
+    /// Consecutive frames: one memory segment per read.
     Contiguous,
-    /// All apart: as many pieces as pages, as in a cache that is in use.
+    /// Scattered frames: one segment per page, as in a cache after some use.
     RandomAccess,
 }
 
-/// Reads `load` from `path` through a storage of ours.
+/// Reads `load` from `path` through a storage backend.
 pub fn ours(path: &Path, load: Load, backend: BackendKind, layout: Layout) -> Speed {
     let target = Target::open(path, OpenOptions::default()).expect("the file can be opened");
     let blocks = target.bytes() / load.block_bytes;
@@ -82,8 +82,8 @@ pub fn ours(path: &Path, load: Load, backend: BackendKind, layout: Layout) -> Sp
             start: block * (load.block_bytes / SECTOR_BYTES),
             sectors: (load.block_bytes / SECTOR_BYTES) as u32,
         };
-        // SAFETY: pieces that this request alone has until it is completed, of memory that
-        // outlives the storage.
+        // SAFETY: memory used by this request alone until its completion, which outlives the
+        // storage.
         unsafe { storage.submit(request, &pieces[id as usize]) };
     };
     let (cpu, start) = (CpuTime::of_process(), clock.now());
@@ -107,7 +107,7 @@ pub fn ours(path: &Path, load: Load, backend: BackendKind, layout: Layout) -> Sp
     speed(load, seconds, cpu_seconds)
 }
 
-/// Reads the same through the peer's io_uring, past the kernel's cache, as fio does.
+/// Reads the same through the kernel baseline's io_uring with `O_DIRECT`, as fio does.
 pub fn peer(path: &Path, load: Load) -> Speed {
     let options = KernelOptions {
         invalidates: true,
@@ -146,7 +146,7 @@ pub fn peer(path: &Path, load: Load) -> Speed {
     speed(load, seconds, CpuTime::of_process().since(cpu).seconds())
 }
 
-/// Has fio read the same; `None` if it isn't there.
+/// Runs the same reads with fio. Returns `None` if fio is not installed.
 pub fn fio(path: &Path, load: Load) -> Option<Speed> {
     let bytes = load.block_bytes * load.reads as u64;
     let output = Command::new("fio")
@@ -161,8 +161,8 @@ pub fn fio(path: &Path, load: Load) -> Option<Speed> {
         .output()
         .ok()?;
     let text = String::from_utf8(output.stdout).ok()?;
-    // Terse version 3 (fio(1)): 9th the milliseconds of the reads, 88th and
-    // 89th the shares of user and system time in percent.
+    // Terse version 3 (fio(1)): field 9 is the time of the reads in milliseconds, fields 88 and 89
+    // are user and system time in percent.
     let fields: Vec<&str> = text.trim().split(';').collect();
     let number = |index: usize| fields.get(index)?.trim_end_matches('%').parse::<f64>().ok();
     let seconds = number(8)? / 1e3;
@@ -177,7 +177,7 @@ fn speed(load: Load, seconds: f64, cpu_seconds: f64) -> Speed {
     }
 }
 
-/// The median, by throughput.
+/// Median by throughput.
 fn median(mut speeds: Vec<Speed>) -> Speed {
     speeds.sort_by(|a, b| a.mib_per_s.total_cmp(&b.mib_per_s));
     speeds[speeds.len() / 2]
@@ -212,8 +212,8 @@ fn main() -> ExitCode {
     ];
     let mut speeds = contenders.each_ref().map(|_| Vec::new());
     for round in 0..number(3, 5) as usize {
-        // Each round starts with another one: a device that saves up while it
-        // is used little favours whoever comes after the slowest.
+        // Each round starts with another contender. A device that recovers during low use would
+        // favour the one after the slowest.
         for turn in 0..contenders.len() {
             let index = (round + turn) % contenders.len();
             speeds[index].extend(contenders[index].1());

@@ -1,9 +1,9 @@
-//! Records what the kernel's readahead does, in the form of the recordings that
-//! the tests of `readpath-sim` keep, and says how the law `ondemand` compares.
+//! Records the kernel's readahead in the format of the recordings in the tests of `readpath-sim`,
+//! and compares the policy `ondemand` with it.
 //!
-//! `record_kernel FILE LIST|COUNT|COUNTm [SEED [RECORDING]]`: the file to read,
-//! cold; a list of steps, or how many to make (`m`: with touches of the mapped
-//! file); where to write the recording. Needs root and tracefs.
+//! `record_kernel FILE LIST|COUNT|COUNTm [SEED [RECORDING]]`: the file to read cold; a list of
+//! steps, or the number of generated steps (`m`: with touches of the mapped file); the path of the
+//! recording. Needs root and tracefs.
 
 use std::path::Path;
 

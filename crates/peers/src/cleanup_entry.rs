@@ -1,12 +1,12 @@
-//! What a run makes or changes on the machine, so that the next one can undo it.
+//! Cleanup journal: objects that a run creates on the machine, recorded for removal by a later run.
 //!
-//! Each piece is undone when its value is dropped. A run that was killed can't drop anything. So
-//! there is a [`Record`] for each, beside the piece: a small file in a folder that only this user
-//! writes to, locked (`flock(2)`) as long as the run lives. [`undo_abandoned`] undoes what nobody
-//! holds the lock of, and only what still is what the run made: a file by its inode and the time at
-//! which it was made, a swap area by its priority, a mount by its type.
+//! Each object is removed when its value is dropped. A killed run drops nothing. A [`Record`]
+//! therefore describes each object in a small file. The file lies in a folder that only this user
+//! can write to, and stays locked (`flock(2)`) while the run lives. [`undo_abandoned`] removes the
+//! objects of unlocked records, after a check that the object is still the recorded one. A file is
+//! identified by its inode and creation time, a swap area by its priority, a mount by its type.
 //!
-//! Where there is nothing to undo that is one system call: the folder is not there.
+//! Without abandoned records the check costs one system call, because the folder does not exist.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -22,15 +22,15 @@ use rustix::mount::{UnmountFlags, unmount};
 
 use crate::kernel_swap::{area, page_cluster};
 
-/// No record is larger: a kind, an identity, and a path.
+/// Maximum size of a record in bytes: a kind, an identity and a path.
 const RECORD_BYTES_MAX: u64 = 8 << 10;
 
-/// Something that a killed run left behind, and that has been cleaned up.
+/// An object that a killed run left and a later run cleaned up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CleanupEntry {
-    /// Where it was.
+    /// Path of the object.
     pub path: PathBuf,
-    /// What was done about it.
+    /// Action taken, or the error that prevented it.
     pub done: String,
 }
 
@@ -40,21 +40,21 @@ impl fmt::Display for CleanupEntry {
     }
 }
 
-/// What is recorded, each with how it is undone.
+/// Kinds of recorded objects. Each kind has its own way of removal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CleanupKind {
-    /// A file that was made for a run: it is removed.
+    /// A file created for a run. Removal: `unlink`.
     File,
-    /// A folder that was made for a run, on a disk: it is removed with all that is in it.
+    /// A folder on a disk, created for a run. Removal includes its contents.
     Folder,
-    /// A swap area: it is swapped off.
+    /// A swap area. Removal: `swapoff`.
     SwapArea,
-    /// A folder of a kernel's file system, of tracefs or of cgroups, that was made for a run: it is
-    /// removed, unless somebody uses it.
+    /// A folder of tracefs or of a cgroup hierarchy, created for a run. Removal: `rmdir`, which
+    /// fails while the folder is in use.
     KernelFolder,
-    /// A tracefs mounted on a folder that was made for that: both go.
+    /// A tracefs mount on a folder created for it. Both are removed.
     Tracefs,
-    /// A FUSE mount whose server was the run: it is taken away.
+    /// A FUSE mount served by the run. Removal: unmount.
     ServedMount,
 }
 
@@ -80,19 +80,20 @@ impl CleanupKind {
     }
 }
 
-/// The record of one piece. Declare it after what undoes the piece: it is to be dropped later.
+/// Journal record of one object. Declare it after the guard that removes the object, so that the
+/// record is dropped later.
 #[derive(Debug)]
 pub struct Record {
     path: PathBuf,
-    /// Holds the lock.
+    /// Open file that holds the lock.
     _file: File,
 }
 
 impl Record {
-    /// Records a piece that is there.
+    /// Records an existing object.
     ///
     /// # Errors
-    /// The record can't be written, or the path is not there.
+    /// The record cannot be written, or the path does not exist.
     pub fn keep(kind: CleanupKind, path: &Path) -> io::Result<Record> {
         let mut first = None;
         for folder in folders() {
@@ -121,7 +122,7 @@ impl Record {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let name = format!("{}-{number}", std::process::id());
-        // Locked and written before it has its name, so that nobody finds it unlocked.
+        // The file is locked and complete before the rename, so no other run finds it unlocked.
         let unnamed = folder.join(format!("{name}.new"));
         let mut file = OpenOptions::new()
             .write(true)
@@ -140,12 +141,12 @@ impl Record {
 
 impl Drop for Record {
     fn drop(&mut self) {
-        // What is left is a record of something that is gone: undoing it does nothing.
+        // A remaining record names an object that is gone. Undoing it does nothing.
         let _ = fs::remove_file(&self.path);
     }
 }
 
-/// Undoes what runs of this user that were killed have left, and says what was done.
+/// Removes the objects that killed runs of this user left. Returns one entry per object.
 pub fn undo_abandoned() -> Vec<CleanupEntry> {
     let mut cleanup_journal: Vec<CleanupEntry> =
         page_cluster::restore_abandoned().into_iter().collect();
@@ -158,8 +159,8 @@ fn undo_abandoned_in(folder: &Path) -> Vec<CleanupEntry> {
     if !is_own(folder).unwrap_or(false) {
         return Vec::new();
     }
-    // One that has no number yet is being written. The last made comes first: what lies on a mount
-    // goes before it.
+    // A record without a number is still being written. The newest record comes first, because
+    // files on a mount must be removed before the mount.
     let number = |path: &PathBuf| -> Option<u32> {
         path.file_name()?.to_str()?.split_once('-')?.1.parse().ok()
     };
@@ -172,7 +173,7 @@ fn undo_abandoned_in(folder: &Path) -> Vec<CleanupEntry> {
 fn undo(record: &Path) -> Option<CleanupEntry> {
     let mut file = File::open(record).ok()?;
     rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).ok()?;
-    // Its run may have ended, and removed it, since it was opened.
+    // The owner may have ended and removed the record since the `open`.
     let there = fs::metadata(record).ok()?;
     let opened = file.metadata().ok()?;
     if (opened.dev(), opened.ino()) != (there.dev(), there.ino()) {
@@ -188,14 +189,14 @@ fn undo(record: &Path) -> Option<CleanupEntry> {
             let path = PathBuf::from(OsStr::from_bytes(path));
             undo_piece(kind, identity, &path).map(|done| CleanupEntry { path, done })
         }
-        // Cut off before it was whole: nothing had been made for it that could be told.
+        // The record was cut off before it was complete. Its object did not exist yet.
         _ => None,
     };
     let _ = fs::remove_file(record);
     done
 }
 
-/// Undoes one piece; `None` when it is not there any more, or not what was recorded.
+/// Removes one object. Returns `None` when it is gone or differs from the recorded object.
 fn undo_piece(kind: CleanupKind, recorded: &[u8], path: &Path) -> Option<String> {
     let (result, done) = match kind {
         CleanupKind::File if identity(path).ok()?.as_bytes() == recorded => {
@@ -221,7 +222,8 @@ fn undo_piece(kind: CleanupKind, recorded: &[u8], path: &Path) -> Option<String>
             if is_there {
                 result = unmount(path, UnmountFlags::DETACH).map_err(io::Error::from);
             }
-            // An empty folder that was made for the mount, or one that somebody has filled since.
+            // `rmdir` removes the folder created for the mount, but not one that has been filled
+            // since.
             let is_removed = is_tracefs && result.is_ok() && fs::remove_dir(path).is_ok();
             if !is_there && !is_removed {
                 return None;
@@ -235,11 +237,12 @@ fn undo_piece(kind: CleanupKind, recorded: &[u8], path: &Path) -> Option<String>
     })
 }
 
-/// Number of names that are tried in the folder of temporary files.
+/// Number of names tried in the folder of temporary files.
 const NAMES: u32 = 8;
 
-/// Folders of the records, in the order of the tries. Root has one in `/run`. Other users have one in their run-time
-/// folder and several in the folder of temporary files, where any user may take a name.
+/// Folders of the records, in the order of the attempts. Root has one in `/run`. Other users have
+/// one in their run-time folder and several in the folder of temporary files, where any user may
+/// take a name.
 fn folders() -> Vec<PathBuf> {
     let user = rustix::process::geteuid();
     if user.is_root() {
@@ -256,15 +259,15 @@ fn folders() -> Vec<PathBuf> {
     folders
 }
 
-/// Whether nobody but this user can put a record there.
+/// Returns true when only this user can write to the folder.
 fn is_own(folder: &Path) -> io::Result<bool> {
     let found = fs::symlink_metadata(folder)?;
     let is_ours = found.uid() == rustix::process::geteuid().as_raw();
     Ok(found.is_dir() && is_ours && found.mode() & 0o022 == 0)
 }
 
-/// What tells a file from any other that comes to have its name: device, inode, and the time at
-/// which it was made, where the file system keeps that.
+/// Identity of a file: device, inode and, where the file system stores it, the creation time. A
+/// later file of the same name has another identity.
 fn identity(path: &Path) -> io::Result<String> {
     let mask = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
     let found = statx(CWD, path, AtFlags::SYMLINK_NOFOLLOW, mask)?;
@@ -274,21 +277,21 @@ fn identity(path: &Path) -> io::Result<String> {
     Ok(format!("{device:?} {} {birth:?}", found.stx_ino))
 }
 
-/// Whether a file system of this type, under this name, is mounted on `path`.
+/// Returns true when a file system of this type and source name is mounted on `path`.
 fn is_mounted(path: &Path, name: &str, kind: &str) -> bool {
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
     mounts.lines().any(|line| {
         let mut fields = line.split(' ');
         let mut next = || fields.next().unwrap_or_default();
         let (source, at, found) = (next(), next(), next());
-        // The four characters that the kernel writes otherwise, proc_pid_mounts(5).
+        // Octal escapes of four characters, proc_pid_mounts(5).
         let at = at.replace("\\040", " ").replace("\\011", "\t").replace("\\012", "\n");
         let at = at.replace("\\134", "\\");
         Path::new(&at) == path && source == name && found == kind
     })
 }
 
-/// Whether the mount at `path` is one whose server is gone.
+/// Returns true when the server of the FUSE mount at `path` is gone (ENOTCONN).
 fn has_no_server(path: &Path) -> bool {
     let found = fs::metadata(path).map_err(|error| error.raw_os_error());
     matches!(found, Err(Some(libc::ENOTCONN)))
@@ -315,7 +318,7 @@ mod tests {
         }
     }
 
-    /// As a killed run leaves it: the record is there, and nobody holds its lock.
+    /// Leaves the record as a killed run does: present, but unlocked.
     fn killed(record: Record) {
         let Record { path, _file } = &record;
         let copy = path.with_extension("copy");
@@ -338,7 +341,7 @@ mod tests {
         let held = keep(&living);
         killed(keep(&dead));
         killed(keep(&replaced));
-        // Somebody's own file has come to have the name.
+        // Another file takes over the name.
         fs::write(scratch.0.join("own"), "own").unwrap();
         fs::rename(scratch.0.join("own"), &replaced).unwrap();
         let left = undo_abandoned_in(&records);

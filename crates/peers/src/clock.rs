@@ -1,21 +1,20 @@
-//! The wall clock, as the core's [`Time`].
+//! Wall clock as the core's [`Time`].
 //!
-//! The core counts nanoseconds from the start of the run. Here that start is
-//! the moment when the clock was made, and the count is `CLOCK_MONOTONIC`: it
-//! never goes backwards, and does not run while the machine is suspended.
+//! The core counts nanoseconds from the start of the run, here from the creation of the clock. The
+//! source is `CLOCK_MONOTONIC`: it never goes backwards and stops while the machine is suspended.
 
 use std::time::{Duration, Instant};
 
 use readpath_core::unit::Time;
 
-/// A monotonic clock whose zero is the moment it was made. Copies share that zero.
+/// Monotonic clock that starts at its creation. Copies share the start.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     start: Instant,
 }
 
 impl Clock {
-    /// A clock that starts now.
+    /// Creates a clock that starts at the current time.
     pub fn start() -> Clock {
         Clock { start: Instant::now() }
     }
@@ -25,13 +24,13 @@ impl Clock {
         Clock { start: Instant::now() - Duration::from_nanos(time.ns()) }
     }
 
-    /// The time since the start.
+    /// Returns the time since the start.
     pub fn now(&self) -> Time {
         // 2^64 ns are 584 years.
         Time(self.start.elapsed().as_nanos() as u64)
     }
 
-    /// How long it is until `deadline`; zero when that has passed.
+    /// Returns the span until `deadline`, zero if the deadline has passed.
     pub fn until(&self, deadline: Time) -> Duration {
         Duration::from_nanos(deadline.since(self.now()).ns())
     }

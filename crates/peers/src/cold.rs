@@ -1,10 +1,9 @@
-//! A cold start: the kernel's cache gives up a file's pages.
+//! Cold start: removes a file's pages from the kernel page cache and checks the result.
 //!
-//! The kernel takes `POSIX_FADV_DONTNEED` as a wish: a dirty page stays, and so
-//! does one that somebody has mapped. So the file is written back first, and
-//! afterwards it is counted what stayed: by `cachestat(2)`, which looks at what is cached
-//! alone, however large the file is; before Linux 6.5, through `mincore(2)`, a window after
-//! the other of what isn't a hole.
+//! `POSIX_FADV_DONTNEED` is only a hint: dirty pages and mapped pages stay. Therefore the file is
+//! written back first, and the remaining pages are counted afterwards. `cachestat(2)` counts them
+//! at a cost that depends on the cached pages, not on the file size. Before Linux 6.5 `mincore(2)`
+//! is used on one window after the other, without the holes.
 
 use std::fs::File;
 use std::io;
@@ -18,51 +17,52 @@ use rustix::fs::{Advice, SeekFrom};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 
-/// How much of a file is mapped at once to look at it: 1 GiB, a byte of answer a page.
+/// Window size of a `mincore(2)` call in pages: 1 GiB, one result byte per page.
 const WINDOW_PAGES: u64 = (1 << 30) / PAGE_BYTES;
 
-/// How many of a file's pages the kernel's cache holds.
+/// Number of a file's pages in the kernel page cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Residency {
-    /// Pages of the file.
+    /// Number of pages in the file.
     pub pages: u64,
-    /// Those of them in the cache.
+    /// Number of resident pages.
     pub resident: u64,
 }
 
-/// How often a look is repeated: pages that are locked for I/O in flight can't
-/// be dropped, and don't count as there, until it ends.
+/// Maximum number of attempts to drop the pages. A page locked for I/O in flight cannot be dropped,
+/// and counts as absent, until the I/O ends.
 pub(crate) const ATTEMPTS: u32 = 400;
 
-/// Between two looks; with [`ATTEMPTS`], two seconds in all.
+/// Pause between two attempts. With [`ATTEMPTS`] attempts the total is two seconds.
 pub(crate) const PAUSE: Duration = Duration::from_millis(5);
 
-/// Has the kernel drop the pages of the file or block device at `path`, and
-/// says what stayed: 0 resident pages is a cold start.
+/// Drops the pages of the file or block device at `path` from the kernel page cache and returns the
+/// residency. A start is cold with 0 resident pages.
 ///
-/// The kernel tells residency only to a file's owner, to those who may write
-/// it, and to root; to others every page looks resident.
+/// The kernel reports residency only to the file's owner, to users with write permission, and to
+/// root. For other users every page looks resident.
 ///
 /// # Errors
-/// The file can't be opened, written back or looked at.
+/// The file cannot be opened, written back or examined.
 pub fn drop_pages(path: &Path) -> io::Result<Residency> {
     drop_pages_while(path, &mut || true)
 }
 
-/// As [`drop_pages`], as long as it is wanted, which is asked before each step that may take
-/// a while.
+/// Like [`drop_pages`], but calls `is_wanted` before each step that may take long and stops when it
+/// returns false.
 ///
 /// # Errors
-/// As [`drop_pages`]; [`Interrupted`](io::ErrorKind::Interrupted) once it is not wanted.
+/// As [`drop_pages`], and [`Interrupted`](io::ErrorKind::Interrupted) when `is_wanted` returns
+/// false.
 pub fn drop_pages_while(path: &Path, is_wanted: ContinueFn<'_>) -> io::Result<Residency> {
     make_cold_while(&File::open(path)?, is_wanted)
 }
 
-/// Whether what takes a while is still wanted.
+/// Callback that returns true while a long operation shall continue.
 pub type ContinueFn<'a> = &'a mut dyn FnMut() -> bool;
 
-/// As [`drop_pages`], for a file that is open. Where pages stay it is tried
-/// again for two seconds: they may be on their way.
+/// Like [`drop_pages`], for an open file. While pages stay resident, it retries for two seconds,
+/// because their I/O may be in flight.
 ///
 /// # Errors
 /// As [`drop_pages`].
@@ -88,10 +88,10 @@ fn make_cold_while(file: &File, is_wanted: ContinueFn<'_>) -> io::Result<Residen
     Ok(residency)
 }
 
-/// How much of the file at `path` the kernel's cache holds, and nothing is changed.
+/// Returns the residency of the file at `path` and changes nothing.
 ///
 /// # Errors
-/// The file can't be opened or looked at.
+/// The file cannot be opened or examined.
 pub fn residency(path: &Path) -> io::Result<Residency> {
     let file = File::open(path)?;
     let pages = pages_of(&file)?;
@@ -113,8 +113,7 @@ fn ask(is_wanted: ContinueFn<'_>) -> io::Result<()> {
     }
 }
 
-/// How many of the file's `pages` pages are cached, as the kernel counts them; `None` where it
-/// doesn't (before Linux 6.5, and on hugetlbfs).
+/// Counts the resident pages with `cachestat(2)`. Returns `None` before Linux 6.5 and on hugetlbfs.
 fn counted(file: &File, pages: u64) -> io::Result<Option<u64>> {
     let error = match cached_pages(file, 0, 0) {
         Ok(cached) => return Ok(Some(cached)),
@@ -122,14 +121,15 @@ fn counted(file: &File, pages: u64) -> io::Result<Option<u64>> {
     };
     match error.raw_os_error() {
         Some(libc::ENOSYS | libc::EOPNOTSUPP) => Ok(None),
-        // As mincore(2) says it to those who may not know.
+        // Without permission `mincore(2)` reports every page as resident. The result here is the
+        // same.
         Some(libc::EPERM) => Ok(Some(pages)),
         _ => Err(error),
     }
 }
 
-/// How many pages of `bytes` bytes of the file from `offset` on the kernel's cache has, 0 bytes for
-/// all up to the end: `cachestat(2)`.
+/// Number of resident pages in `bytes` bytes from `offset`, by `cachestat(2)`. 0 bytes means the
+/// rest of the file.
 pub(crate) fn cached_pages(file: &File, offset: u64, bytes: u64) -> io::Result<u64> {
     let range = raw::cachestat_range { off: offset, len: bytes };
     let mut counted = raw::cachestat {
@@ -139,7 +139,7 @@ pub(crate) fn cached_pages(file: &File, offset: u64, bytes: u64) -> io::Result<u
         nr_evicted: 0,
         nr_recently_evicted: 0,
     };
-    // SAFETY: the kernel reads the one and writes to the other, and both live.
+    // SAFETY: the kernel reads `range` and writes to `counted`. Both are alive.
     let result = unsafe {
         libc::syscall(raw::__NR_cachestat.into(), file.as_raw_fd(), &range, &mut counted, 0)
     };
@@ -149,13 +149,13 @@ pub(crate) fn cached_pages(file: &File, offset: u64, bytes: u64) -> io::Result<u
     }
 }
 
-/// The same by looking at them: those of holes aside, which nobody brings in from a device.
+/// Counts the resident pages with `mincore(2)`. Holes are skipped, since no device read fills them.
 fn looked_at(file: &File, pages: u64, is_wanted: ContinueFn<'_>) -> io::Result<u64> {
     let mut count = 0;
     let mut first = 0;
     while first < pages {
         ask(is_wanted)?;
-        // A file system that knows of no holes says that there is data everywhere.
+        // A file system without support for holes reports data everywhere.
         let data = match rustix::fs::seek(file, SeekFrom::Data(first * PAGE_BYTES)) {
             Ok(offset) => offset / PAGE_BYTES,
             Err(Errno::NXIO) => break,
@@ -169,18 +169,18 @@ fn looked_at(file: &File, pages: u64, is_wanted: ContinueFn<'_>) -> io::Result<u
     Ok(count)
 }
 
-/// How many pages the file or block device has.
+/// Number of pages in the file or block device.
 ///
 /// # Errors
-/// It can't be told its end.
+/// The kernel reports no end offset.
 pub(crate) fn pages_of(file: &File) -> io::Result<u64> {
     Ok(rustix::fs::seek(file, SeekFrom::End(0))?.div_ceil(PAGE_BYTES))
 }
 
-/// Says of each page in `pages` whether the kernel's cache holds it.
+/// Returns one flag per page in `pages`: true when the page is in the kernel page cache.
 ///
 /// # Errors
-/// The file can't be mapped, or the range is empty.
+/// The file cannot be mapped, or the range is empty.
 pub fn resident(file: impl AsFd, pages: PageRange) -> io::Result<Vec<bool>> {
     let bytes = (pages.count() * PAGE_BYTES) as usize;
     let mut answer = vec![0u8; pages.count() as usize];
@@ -193,7 +193,7 @@ pub fn resident(file: impl AsFd, pages: PageRange) -> io::Result<Vec<bool>> {
     // SAFETY: the mapping is `bytes` long, and `answer` has a byte for each of its pages.
     let result = unsafe { libc::mincore(address, bytes, answer.as_mut_ptr()) };
     let error = io::Error::last_os_error();
-    // SAFETY: the mapping made above, to which nothing refers.
+    // SAFETY: the mapping was made above and has no references.
     unsafe { rustix::mm::munmap(address, bytes)? };
     if result != 0 {
         return Err(error);
@@ -209,7 +209,7 @@ mod tests {
 
     use super::*;
 
-    /// A file of a terabyte and a page, with data at three places.
+    /// Creates a file of one terabyte and one page with three areas of data.
     fn sparse() -> File {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -234,7 +234,7 @@ mod tests {
             true
         });
         assert_eq!(looked_at.unwrap(), 4);
-        // One for each window that has data; a terabyte has 1024.
+        // One call per window with data. A terabyte has 1024 windows.
         assert!(looks <= 4, "{looks} windows");
         match counted(&file, pages).unwrap() {
             Some(counted) => assert_eq!(counted, 4),

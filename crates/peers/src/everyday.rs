@@ -28,23 +28,23 @@ pub use checksum::Checksum;
 pub use page_buffer::PageBuffer;
 pub use peer::{InMemory, Peer};
 
-/// A file that is read at places, by any number of threads.
+/// A file for positional reads from any number of threads.
 pub trait ReadAt: Send + Sync {
-    /// Its length in bytes.
+    /// Length in bytes.
     fn bytes(&self) -> u64;
 
-    /// Reads bytes from `offset` on into `buffer`; gives how many: fewer than there is room for
-    /// only at the end of the file.
+    /// Reads bytes at `offset` into `buffer`. Returns their number, which is less than the buffer's
+    /// length only at the end of the file.
     ///
     /// # Errors
-    /// What the system answered.
+    /// Error of the system call.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
 
-    /// The `buffer.len()` bytes at `offset`, all in the file: where they lie in memory, or else read
-    /// into `buffer`.
+    /// Returns the `buffer.len()` bytes at `offset`. The slice points to shared memory where
+    /// possible, else to `buffer`.
     ///
     /// # Errors
-    /// As [`read_at`](ReadAt::read_at); and the file ends before.
+    /// As [`read_at`](ReadAt::read_at), and `UnexpectedEof` when the file is shorter.
     fn lend<'a>(&'a self, buffer: &'a mut [u8], offset: u64) -> io::Result<&'a [u8]> {
         match self.read_at(buffer, offset)? == buffer.len() {
             true => Ok(buffer),
@@ -53,16 +53,16 @@ pub trait ReadAt: Send + Sync {
     }
 }
 
-/// A file that is read from a place of its own.
+/// A file with a position of its own.
 pub trait SequentialFile: Read + Seek {}
 
 impl<T: Read + Seek> SequentialFile for T {}
 
-/// Accesses that can be made again and again over what they have open.
+/// Repeatable accesses to open files.
 pub trait Accesses {
-    /// Makes all of them once.
+    /// Makes all accesses once.
     ///
     /// # Errors
-    /// One of them failed.
+    /// One access failed.
     fn pass(&mut self) -> io::Result<Checksum>;
 }

@@ -1,14 +1,14 @@
-//! The limit on the size of files (`RLIMIT_FSIZE`, `ulimit -f`).
+//! Limit on the size of files (`RLIMIT_FSIZE`, `ulimit -f`).
 
 use std::ptr;
 
-/// Has a write beyond the limit fail with `EFBIG`, an error like any other, and not end this process by `SIGXFSZ`.
+/// Makes a write beyond the limit fail with `EFBIG`. By default `SIGXFSZ` ends the process.
 ///
-/// A program that this process starts is not affected: `execve(2)` resets a signal with a handler to its default. A
-/// disposition that the starter of this process has chosen stays.
+/// Programs started by this process are not affected, because `execve(2)` resets a signal with a
+/// handler to its default. A disposition chosen by the parent process stays.
 pub fn is_an_error() {
     extern "C" fn ignore(_: i32) {}
-    // SAFETY: both structs are this call's own, and the handler does nothing.
+    // SAFETY: both structs are local, and the handler does nothing.
     unsafe {
         let mut now: libc::sigaction = std::mem::zeroed();
         if libc::sigaction(libc::SIGXFSZ, ptr::null(), &raw mut now) != 0

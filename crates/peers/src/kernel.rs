@@ -1,14 +1,12 @@
-//! The peer: the same reads through the kernel's own path.
+//! Kernel baseline: the same reads through the kernel's own path.
 //!
-//! A measurement of ours means something beside what a program gets from the
-//! kernel without us. So this runs one process's reads and writes as fio's
-//! engines do: `pread`, touching a mapping, io_uring, each with the kernel's
-//! cache or past it, with the advice that the job gives. The kernel's own
-//! readahead, cache and scheduler decide everything; nothing here helps them.
+//! A measurement needs a comparison with the kernel's result. This module runs the reads and writes
+//! of one process as fio's engines do: `pread`, a mapping, or io_uring, with or without `O_DIRECT`,
+//! with the advice of the job. Only the kernel's own readahead, cache and scheduler decide.
 //!
-//! Whatever the engine, it is driven as our own device is: `read` or `write`
-//! while fewer than the depth are in flight, `wait`, `poll`. The synchronous
-//! engines have a depth of 1 and do the work inside `read`.
+//! Every engine is driven like the library's own device: `read` or `write` while fewer than the
+//! depth are in flight, then `wait`, then `poll`. The synchronous engines have a depth of 1 and
+//! work inside `read`.
 
 use std::fs::File;
 use std::io;
@@ -35,25 +33,23 @@ use mapped::Mapped;
 use ring::UringEngine;
 use under_way::{EndedKernelTransfer, FileTransfers, TransferEngine};
 
-/// The system calls that a program uses to read.
+/// System calls used for reads and writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum KernelEngine {
     /// `pread(2)` and `pwrite(2)`, one at a time.
     Psync,
-    /// A shared mapping of the whole file, copied out of block by block.
+    /// A shared mapping of the whole file. Each block is copied out of it.
     Mmap,
-    /// io_uring, many at a time.
+    /// io_uring with several requests in flight.
     IoUring,
 }
 
 impl KernelEngine {
-    /// The engine that runs a job whose fio `ioengine` is `name`; `None` if
-    /// none of ours does.
+    /// Returns the engine for fio's `ioengine` of that name, or `None` if no engine fits.
     ///
-    /// `sync` does the same as `psync` but for the file position that it sets,
-    /// `libaio` has its requests carried by io_uring, and `raw` is one `pread(2)`
-    /// or `pwrite(2)` for each transfer, which the kernel cuts as it does: report
-    /// [`name`](KernelEngine::name) as what ran.
+    /// `sync` differs from `psync` only by the file position. Requests of `libaio` run over
+    /// io_uring. `raw` is one `pread(2)` or `pwrite(2)` per transfer, split by the kernel. Reports
+    /// must print [`name`](KernelEngine::name) as the engine that ran.
     pub fn of_ioengine(name: &str) -> Option<KernelEngine> {
         match name {
             "sync" | "psync" | "raw" => Some(KernelEngine::Psync),
@@ -63,7 +59,7 @@ impl KernelEngine {
         }
     }
 
-    /// Its name, as fio calls it.
+    /// Returns fio's name of the engine.
     pub fn name(self) -> &'static str {
         match self {
             KernelEngine::Psync => "psync",
@@ -73,25 +69,25 @@ impl KernelEngine {
     }
 }
 
-/// How the peer reads.
+/// Options of the kernel baseline.
 #[derive(Clone, Copy, Debug)]
 pub struct KernelOptions {
-    /// With which system calls.
+    /// System calls to use.
     pub engine: KernelEngine,
-    /// Whether past the kernel's cache (`O_DIRECT`). A mapping can't be: there
-    /// it has no effect, as in fio, and [`KernelFile::is_direct`] says so.
+    /// True to bypass the kernel page cache (`O_DIRECT`). A mapping ignores it, as in fio, and
+    /// [`KernelFile::is_direct`] returns false.
     pub is_direct: bool,
-    /// How many at once; 1 for the synchronous engines whatever is said here.
+    /// Queue depth. The synchronous engines always use 1.
     pub depth: u32,
-    /// The largest read or write, in bytes; the memory for it is taken at the start.
+    /// Maximum size of a read or write in bytes. Buffers of this size are allocated at the start.
     pub bytes_max: u32,
-    /// Whether there will be writes.
+    /// True if the job writes.
     pub is_writable: bool,
-    /// Whether what the kernel has cached of the file is dropped when it is opened.
+    /// True to drop the file's pages from the kernel page cache on open.
     pub invalidates: bool,
-    /// What the kernel is told of the pattern with `posix_fadvise(2)`.
+    /// Advice passed to `posix_fadvise(2)`.
     pub advice: Advice,
-    /// What it is told of a mapping with `madvise(2)`; without effect for the other engines.
+    /// Advice passed to `madvise(2)` for a mapping. Other engines ignore it.
     pub mapping_advice: Advice,
 }
 
@@ -99,27 +95,27 @@ pub struct KernelOptions {
 ///
 /// It belongs to one thread. Order of calls: [`read`](KernelFile::read) or
 /// [`write`](KernelFile::write) while fewer than the depth are in flight;
-/// [`wait`](KernelFile::wait); [`poll`](KernelFile::poll) until it gives nothing.
+/// [`wait`](KernelFile::wait); [`poll`](KernelFile::poll) until it returns `None`.
 pub struct KernelFile {
-    // Dropped before the file, which its transfers read.
+    // Dropped before the file, because its transfers use the file.
     under_way: FileTransfers,
     _file: File,
     bytes: u64,
     is_direct: bool,
     engine: KernelEngine,
-    /// Buffers of no transfer: as many as may still be started.
+    /// Free buffers, one per transfer that can still be started.
     spare: Vec<FixedBuffer>,
-    /// The last transfer that was given back, whose bytes may still be lent.
+    /// Last transfer returned by `poll`. The caller may still borrow its bytes.
     polled: Option<EndedKernelTransfer>,
 }
 
 impl KernelFile {
-    /// Opens the regular file or block device at `path`, and, unless told otherwise, has the
-    /// kernel drop what it has cached of it.
+    /// Opens the regular file or block device at `path`. Drops its cached pages first if the
+    /// options ask for it.
     ///
     /// # Errors
-    /// It can't be opened in that way, can't be mapped, the kernel gives no
-    /// ring, or there is no memory for the buffers.
+    /// The file cannot be opened or mapped, io_uring is not available, or memory for the buffers is
+    /// missing.
     pub fn open(
         path: &Path,
         options: KernelOptions,
@@ -139,7 +135,7 @@ impl KernelFile {
         let bytes = bytes.map_err(|errno| unopened(errno.into()))?;
         let refused =
             |errno: rustix::io::Errno| KernelError::Advice { errno: errno.raw_os_error() };
-        // As fio does when a job starts (`invalidate`): what is cached goes.
+        // fio drops the cached pages at the start of a job (`invalidate`).
         if options.invalidates {
             rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).map_err(refused)?;
         }
@@ -148,7 +144,8 @@ impl KernelFile {
             KernelEngine::Psync | KernelEngine::Mmap => 1,
             KernelEngine::IoUring => options.depth.max(1),
         };
-        // One more than are in flight: the last one given back is still lent.
+        // One buffer more than the depth, because the caller may still borrow the last completed
+        // one.
         let spare = FixedBuffer::several(depth + 1, bytes_max)
             .ok_or(KernelError::Memory { bytes: bytes_max, count: depth + 1 })?;
         let errno_of = |error: io::Error| error.raw_os_error().unwrap_or(0);
@@ -170,8 +167,7 @@ impl KernelFile {
         Ok(KernelFile { under_way, _file: file, bytes, is_direct, engine, spare, polled: None })
     }
 
-    /// Writes to every buffer once, so that no fault on them is measured as the
-    /// kernel's read.
+    /// Writes to every buffer once, so that page faults on buffers are not measured as reads.
     pub fn touch_buffers(&mut self) {
         self.spare.iter_mut().for_each(|buffer| buffer.bytes_mut().fill(0));
     }
@@ -181,27 +177,27 @@ impl KernelFile {
         self.under_way.keep_time_by(clock);
     }
 
-    /// The engine that runs.
+    /// Returns the engine in use.
     pub fn engine(&self) -> KernelEngine {
         self.engine
     }
 
-    /// Its length when it was opened.
+    /// Returns the length of the file at open, in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Whether the kernel's cache is passed by.
+    /// Returns true if reads bypass the kernel page cache.
     pub fn is_direct(&self) -> bool {
         self.is_direct
     }
 
-    /// The time, on the clock that completions are stamped with.
+    /// Returns the current time on the clock of the completions.
     pub fn now(&self) -> Time {
         self.under_way.clock().now()
     }
 
-    /// How many more reads or writes can be started now.
+    /// Returns the number of reads or writes that can be started.
     pub fn room(&self) -> u32 {
         self.under_way.room()
     }
@@ -209,34 +205,34 @@ impl KernelFile {
     /// Starts a read of `bytes` bytes at `offset`.
     ///
     /// # Panics
-    /// It is larger than was said at the start, or there is no room.
+    /// The read is larger than `bytes_max`, or the depth is reached.
     pub fn read(&mut self, id: RequestId, offset: u64, bytes: u32) {
         let buffer = self.take_buffer();
         self.start(id, Op::Read, offset, bytes, buffer);
     }
 
-    /// Starts a write of `bytes` bytes at `offset`, which `fill` puts into the buffer.
+    /// Starts a write of `bytes` bytes at `offset`. `fill` puts the bytes into the buffer.
     ///
     /// # Panics
-    /// It is larger than was said at the start, or there is no room.
+    /// The write is larger than `bytes_max`, or the depth is reached.
     pub fn write(&mut self, id: RequestId, offset: u64, bytes: u32, fill: impl FnOnce(&mut [u8])) {
         let mut buffer = self.take_buffer();
         fill(&mut buffer.bytes_mut()[..bytes as usize]);
         self.start(id, Op::Write, offset, bytes, buffer);
     }
 
-    /// Hands what was started to the kernel, and sleeps until something has
-    /// ended or `deadline` has come; may wake up early with nothing.
+    /// Submits the started requests and sleeps until one has completed or `deadline` has passed. It
+    /// may return early.
     ///
     /// # Errors
-    /// The kernel refuses the exchange as such.
+    /// The kernel refuses the submission.
     pub fn wait(&mut self, deadline: Option<Time>) -> Result<(), KernelError> {
         let exchange =
             |error: io::Error| KernelError::Exchange { errno: error.raw_os_error().unwrap_or(0) };
         self.under_way.wait(deadline).map_err(exchange)
     }
 
-    /// The next completion, and the bytes that a read brought.
+    /// Returns the next completion with the bytes of a read.
     pub fn poll(&mut self) -> Option<(Completion, &[u8])> {
         if let Some(previous) = self.polled.take() {
             self.spare.push(previous.buffer);
@@ -258,21 +254,21 @@ impl KernelFile {
     }
 }
 
-/// Copies out of a mapping of a file; `Err` with the address that could not be read, in place of
-/// a bus error.
+/// Copies bytes out of a mapping of a file. A page that cannot be read causes `Err` with its
+/// address in place of SIGBUS.
 ///
 /// # Safety
-/// After an error the rest of `from`, to the end of its last page, is memory of nobody's that reads as
-/// zeros: the caller looks at it no more.
+/// After an error the rest of `from`, to the end of its last page, is anonymous memory that reads
+/// as zeros. The caller must not use it.
 ///
 /// # Panics
-/// The two differ in length, or the system takes no handler.
+/// The lengths differ, or the signal handler cannot be installed.
 pub unsafe fn copy_mapped(from: &[u8], to: &mut [u8]) -> Result<(), usize> {
     bus::install().expect("a handler of SIGBUS can be set");
     bus::watch(from.as_ptr() as usize, from.len(), || to.copy_from_slice(from))
 }
 
-/// The advice, as `posix_fadvise(2)` takes it.
+/// Converts the advice for `posix_fadvise(2)`.
 pub(crate) fn on_file(advice: Advice) -> rustix::fs::Advice {
     match advice {
         Advice::Normal => rustix::fs::Advice::Normal,
@@ -283,45 +279,45 @@ pub(crate) fn on_file(advice: Advice) -> rustix::fs::Advice {
     }
 }
 
-/// Why the kernel's own path can't be run. Each `errno` is the kernel's answer, as in `errno(3)`.
+/// Error of the kernel baseline. Each `errno` is the kernel's result, errno(3).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KernelError {
-    /// The file can't be opened.
+    /// The file cannot be opened.
     Open {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why not.
+        /// Error number.
         errno: i32,
-        /// Whether past the kernel's cache.
+        /// True if the open used `O_DIRECT`.
         is_direct: bool,
     },
-    /// The kernel gives no ring.
+    /// io_uring is not available.
     Ring {
-        /// Why not.
+        /// Error number.
         errno: i32,
     },
-    /// The kernel takes no requests over the ring any more.
+    /// The kernel no longer accepts requests over io_uring.
     Exchange {
-        /// Why not.
+        /// Error number.
         errno: i32,
     },
-    /// The kernel takes no advice on this file.
+    /// The kernel accepts no advice on this file.
     Advice {
-        /// Why not.
+        /// Error number.
         errno: i32,
     },
-    /// There is no memory for the buffers.
+    /// Memory for the buffers is missing.
     Memory {
-        /// The size of one.
+        /// Size of a buffer in bytes.
         bytes: u32,
-        /// How many.
+        /// Number of buffers.
         count: u32,
     },
-    /// The file can't be mapped.
+    /// The file cannot be mapped.
     Map {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why not.
+        /// Error number.
         errno: i32,
     },
 }

@@ -1,22 +1,23 @@
-//! The peer of memory loads: memory that is larger than memory, by the kernel's own swap.
+//! Kernel baseline of memory loads: a working set larger than the memory limit, swapped by the
+//! kernel.
 //!
-//! A load's processes are children of ours, placed in a memory cgroup ([`group`]) before they map
-//! anything. What its limit pushes out goes to a swap area ([`area`]) made for the run on the
-//! storage under test. [`memory`] is what a child touches, [`counters`] what the kernel counted,
-//! and [`page_cluster`] the kernel's one knob for reading ahead in swap.
+//! The processes of a load are children, placed in a memory cgroup ([`group`]) before they map
+//! memory. Pages beyond the limit go to a swap area ([`area`]) on the storage under test.
+//! [`memory`] is the memory that a child touches, [`counters`] reads the kernel's counters, and
+//! [`page_cluster`] is the kernel's only parameter of swap readahead.
 //!
-//! # What it leaves behind
-//! Nothing: each piece is undone when its value is dropped, in a panic as well. A run that was
-//! killed can't drop anything. So everything that has a name in the system starts with
-//! `readpath-` and is locked (`flock(2)`) as long as its run lives; the next run in the same place
-//! removes what nobody holds the lock of, and says so ([`CleanupEntry`]). So does the next run of any
-//! command, by the records that are kept of it ([`crate::cleanup_entry`]).
+//! # Cleanup
+//! Each object is removed when its value is dropped, also in a panic. A killed run drops nothing.
+//! Therefore every name starts with `readpath-` and every object stays locked (`flock(2)`) while
+//! its run lives. The next run in the same folder removes unlocked objects and reports them
+//! ([`CleanupEntry`]). The next run of any command does the same from the cleanup journal
+//! ([`crate::cleanup_entry`]).
 //!
-//! # What it does to others
-//! A swap area serves the whole machine: while it is there, anybody's memory may be swapped to it
-//! if the *machine* runs short, or if something else reclaims in advance (DAMON).
-//! [`counters::swapped_bytes_of_others`] shows it. One run at a time has its [`SwapTurn`]. `page_cluster` is the whole machine's too, and is set only
-//! when a run asks for it by name.
+//! # Effects on other processes
+//! A swap area serves the whole machine. While it exists, the kernel may swap any process's memory
+//! to it, if the *machine* runs short or proactive reclaim (DAMON) is on.
+//! [`counters::swapped_bytes_of_others`] counts these bytes. [`SwapTurn`] allows one run at a time.
+//! `page_cluster` is global too, and is set only when a run names it.
 
 pub mod area;
 pub mod counters;
@@ -33,23 +34,23 @@ use rustix::fs::FlockOperation;
 
 pub use crate::cleanup_entry::CleanupEntry;
 
-/// What everything starts with that a run makes.
+/// Prefix of every name that a run creates.
 const PREFIX: &str = "readpath-";
 
-/// The turn of one run. Swap areas of one priority are filled by turns, and the kernel counts
-/// pages of all together: two runs at once would measure each other.
+/// Exclusive right to a swap run. The kernel fills areas of one priority in rotation and counts the
+/// pages of all areas together, so two runs would disturb each other.
 #[derive(Debug)]
 pub struct SwapTurn {
     path: PathBuf,
-    /// Holds the lock.
+    /// Open file that holds the lock.
     _file: File,
 }
 
 impl SwapTurn {
-    /// Takes it; None while another run has it.
+    /// Takes the lock. Returns `None` while another run holds it.
     ///
     /// # Errors
-    /// The lock can't be made.
+    /// The lock file cannot be created.
     pub fn take() -> Result<Option<SwapTurn>, SwapError> {
         let path = PathBuf::from("/run/readpath-kernel-swap");
         let file = File::create(&path)
@@ -60,44 +61,44 @@ impl SwapTurn {
 
 impl Drop for SwapTurn {
     fn drop(&mut self) {
-        // Where it can't be removed it is an empty file without a lock: free to be taken.
+        // A file that cannot be removed is empty and unlocked, so the next run can take it.
         let _ = std::fs::remove_file(&self.path);
     }
 }
 
-/// Why the kernel's swap can't be used.
+/// Error of the swap baseline.
 #[derive(Debug)]
 pub enum SwapError {
-    /// Something that the system has to give was refused.
+    /// A system call was refused.
     Refused {
-        /// What was tried: "make", "swap on", ….
+        /// Action that was tried: "make", "swap on", ….
         action: &'static str,
-        /// On which path.
+        /// Path of the object.
         path: PathBuf,
-        /// What the system answered.
+        /// Error of the system call.
         source: std::io::Error,
-        /// What to do about it.
+        /// Advice to the user.
         advice: &'static str,
     },
-    /// There is no memory cgroup hierarchy that this process could make a group in.
+    /// No memory cgroup hierarchy allows this process to create a group.
     NoMemoryGroups,
-    /// The storage has no room for the area.
+    /// The storage is too small for the area.
     TooSmall {
-        /// The file or device.
+        /// Path of the file or device.
         path: PathBuf,
-        /// Its size.
+        /// Size in bytes.
         bytes: u64,
-        /// What the area needs.
+        /// Size that the area needs, in bytes.
         needed_bytes: u64,
     },
     /// The storage is neither a folder, a regular file nor a block device.
     NotStorage {
-        /// What was named.
+        /// Path given by the user.
         path: PathBuf,
     },
-    /// Another run has set `page_cluster` and is still at work.
+    /// Another live run has set `page_cluster`.
     PageClusterInUse {
-        /// The file that it holds.
+        /// Path of its lock file.
         path: PathBuf,
     },
 }
@@ -113,7 +114,7 @@ impl SwapError {
         SwapError::Refused { action, path, source: source.into(), advice }
     }
 
-    /// Whether it is the storage that is wrong, rather than the system that lacks something.
+    /// Returns true when the storage is unsuitable, false when the system lacks a feature.
     pub fn is_about_storage(&self) -> bool {
         matches!(self, SwapError::TooSmall { .. } | SwapError::NotStorage { .. })
     }
@@ -160,13 +161,13 @@ impl std::error::Error for SwapError {
     }
 }
 
-/// Takes the lock by which a run shows that it lives; false when another run holds it.
+/// Takes the lock that marks a live run. Returns false when another run holds it.
 fn claim(file: &File) -> bool {
     rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive).is_ok()
 }
 
-/// The same, of a file that its last owner may have removed since it was opened: then it is not
-/// the one that others find at `path`.
+/// Takes the lock like [`claim`], and checks that `path` still names the locked file. A previous
+/// owner may have removed the file since it was opened.
 fn claim_at(file: &File, path: &Path) -> bool {
     let is_there = || {
         let (opened, there) = (file.metadata().ok()?, std::fs::metadata(path).ok()?);
@@ -175,7 +176,7 @@ fn claim_at(file: &File, path: &Path) -> bool {
     claim(file) && is_there() == Some(true)
 }
 
-/// A name for something new: the prefix, the process, and a count.
+/// Returns a new name from the prefix, the process number and a counter.
 fn fresh_name(ending: &str) -> String {
     use std::sync::atomic::{AtomicU32, Ordering};
     static COUNT: AtomicU32 = AtomicU32::new(0);
@@ -183,7 +184,7 @@ fn fresh_name(ending: &str) -> String {
     format!("{PREFIX}{}-{number}{ending}", std::process::id())
 }
 
-/// The entries of a folder whose names are of [`fresh_name`]'s form.
+/// Lists the entries of a folder with names made by [`fresh_name`].
 fn ours_in(folder: &Path, ending: &str) -> Vec<PathBuf> {
     let is_ours = |name: &str| {
         let stem = name.strip_prefix(PREFIX).and_then(|rest| rest.strip_suffix(ending));

@@ -1,13 +1,11 @@
-//! Watching the kernel's page cache: which folios come in, for one file.
+//! Trace of the kernel page cache: the folios added for one file.
 //!
-//! A tracefs instance of our own records `filemap:mm_filemap_add_to_page_cache`
-//! for one inode, without touching anybody else's tracing. The event is
-//! written by the thread that reads, before its system call returns: what is in
-//! the buffer right after a call was added by that call (or by somebody else who
-//! used the file meanwhile).
+//! A private tracefs instance records `filemap:mm_filemap_add_to_page_cache` for one inode and does
+//! not affect other tracing. The reading thread writes the event before its system call returns.
+//! The buffer right after a call contains the folios of that call, and the folios of other users of
+//! the file in that time.
 //!
-//! The instance is removed on drop. One that a killed process left behind is
-//! removed by the next one that starts.
+//! The instance is removed on drop. An instance of a killed process is removed by the next start.
 
 use std::fs;
 use std::io::{self, Read};
@@ -19,28 +17,28 @@ use rustix::fs::{major, minor};
 use crate::tracefs::Instance;
 pub use crate::tracefs::TracefsError;
 
-/// Buffer per processor. One event takes about 48 bytes, a read of 4 MiB in
-/// single pages with a window of 16 MiB makes 5,120 of them: 240 KiB.
+/// Buffer size per processor in KiB. An event takes about 48 bytes. A read of 4 MiB in single pages
+/// with a window of 16 MiB makes 5,120 events or 240 KiB.
 const BUFFER_KIB: u32 = 4096;
 
-/// A running recording of what comes into the page cache for one inode.
+/// Running trace of the pages added to the kernel page cache for one inode.
 #[derive(Debug)]
 pub struct PageCacheTrace {
-    /// Dropped first: an instance whose pipe is open can't be removed.
+    /// Dropped first, because an instance with an open pipe cannot be removed.
     pipe: fs::File,
     instance: Instance,
-    /// Text that was read from the pipe and not yet taken apart.
+    /// Text read from the pipe and not parsed yet.
     pending: Vec<u8>,
 }
 
 impl PageCacheTrace {
-    /// Starts to record what is added for inode `inode` of device `device` (`st_ino`, `st_dev`).
+    /// Starts the trace for inode `inode` of device `device` (`st_ino`, `st_dev`).
     ///
     /// # Errors
     /// [`TracefsError::Unavailable`] without root or without tracefs.
     pub fn start(device: u64, inode: u64) -> Result<PageCacheTrace, TracefsError> {
         let instance = Instance::create()?;
-        // The kernel's own device number: 12 bits of major, 20 of minor.
+        // Device number in the kernel's format: 12 bits major, 20 bits minor.
         let kernel_device = u64::from(major(device)) << 20 | u64::from(minor(device));
         instance.write("buffer_size_kb", &BUFFER_KIB.to_string())?;
         let filter = format!("i_ino == {inode} && s_dev == {kernel_device}");
@@ -50,10 +48,10 @@ impl PageCacheTrace {
         Ok(PageCacheTrace { pipe, instance, pending: Vec::new() })
     }
 
-    /// The folios that were added since the last call, in order.
+    /// Returns the folios added since the last call, in order.
     ///
     /// # Errors
-    /// [`TracefsError::LostEvents`] when the buffer overflowed in between.
+    /// [`TracefsError::LostEvents`] when the buffer overflowed.
     pub fn drain(&mut self) -> Result<Vec<Folio>, TracefsError> {
         let mut chunk = [0; 1 << 16];
         loop {
@@ -72,10 +70,10 @@ impl PageCacheTrace {
         String::from_utf8_lossy(&text).lines().filter_map(|line| parse(line).transpose()).collect()
     }
 
-    /// Ends the recording, and says whether it was whole.
+    /// Ends the trace and checks that it is complete.
     ///
     /// # Errors
-    /// [`TracefsError::LostEvents`] when any event was lost since the start.
+    /// [`TracefsError::LostEvents`] when an event was lost since the start.
     pub fn finish(self) -> Result<(), TracefsError> {
         match self.instance.lost() {
             0 => Ok(()),
@@ -84,7 +82,7 @@ impl PageCacheTrace {
     }
 }
 
-/// One line of the pipe: an event, a notice of loss, or nothing of interest.
+/// Parses one line of the pipe: a folio event, a loss message, or another line (`None`).
 fn parse(line: &str) -> Result<Option<Folio>, TracefsError> {
     if let Some((_, lost)) = line.split_once("[LOST ") {
         let count = lost.split(' ').next().and_then(|number| number.parse().ok()).unwrap_or(1);
@@ -111,7 +109,7 @@ mod tests {
 
     #[test]
     fn events_are_read_as_the_kernel_writes_them() {
-        // A line of Linux 6.18.
+        // Line printed by Linux 6.18.
         let line = "         conform-4321    [001] .....  9123.456789: mm_filemap_add_to_page_cache: \
                     dev 254:0 ino 12ab pfn=0x1f3c00 ofs=2097152 order=9";
         assert_eq!(parse(line).unwrap(), Some(Folio { first: 512, order: 9 }));
@@ -133,7 +131,7 @@ mod tests {
             Err(error) => return println!("skipped: {error}"),
         };
         let instance = trace.instance.path().to_owned();
-        // Process numbers end below 2^22.
+        // Process numbers are below 2^22.
         let abandoned = instance.with_file_name("readpath-4194305-0");
         fs::create_dir(&abandoned).unwrap();
         let other = PageCacheTrace::start(0, 1).unwrap();

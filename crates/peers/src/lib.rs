@@ -1,18 +1,18 @@
-//! What readpath is measured against, and what a measurement needs: for the command, tests and
-//! benchmarks; a program has no use of it.
+//! Baselines of readpath, and the tools that a measurement needs. For the command, tests and
+//! benchmarks, not for programs.
 //!
-//! Nothing here is carried by the library: what it is held against must not share its mistakes.
+//! The library does not depend on this crate: a baseline must not share its faults.
 //!
 //! - [`kernel`]: the same reads through the kernel's own path;
-//! - [`everyday`]: what programs do with files, for whatever gives them the bytes;
-//! - [`kernel_swap`]: the peer of memory loads: a swap area, a memory limit, memory to touch;
-//! - [`kernel_trace`], [`oracle`]: what the kernel reads ahead, read by read;
-//! - [`watch`]: what any program reads, recorded by the kernel's tracepoints;
+//! - [`everyday`]: access patterns of ordinary programs, for any implementation;
+//! - [`kernel_swap`]: the baseline of memory loads: a swap area, a memory limit, memory to touch;
+//! - [`kernel_trace`], [`oracle`]: the kernel's readahead, read by read;
+//! - [`watch`]: recordings of any program's reads, from the kernel's tracepoints;
 //! - [`cold`]: a cold start, checked;
-//! - [`mapping`]: a file as the kernel maps it;
-//! - [`cleanup_entry`]: what a run makes on the machine, undone by the next one if it is killed;
+//! - [`mapping`]: a file mapped by the kernel;
+//! - [`cleanup_entry`]: the cleanup journal of objects that a killed run leaves;
 //! - [`notice`]: messages on standard error;
-//! - [`queue`]: what the kernel decides by for a device;
+//! - [`queue`]: the kernel's settings of a device;
 //! - [`clock`], [`usage`]: wall-clock and processor time.
 
 #![cfg_attr(not(test), warn(clippy::print_stderr, clippy::print_stdout))]
@@ -33,7 +33,7 @@ mod tracefs;
 pub mod usage;
 pub mod watch;
 
-/// The programs in the book, run as the doctests of this crate, which has all the others at hand.
+/// Programs of the book, run as doc-tests. This crate depends on all the others.
 #[cfg(doctest)]
 mod book {
     macro_rules! chapters {

@@ -1,7 +1,7 @@
 //! Messages on standard error, which may be closed, full, or a pipe without a reader.
 //!
-//! `eprintln!` panics where standard error refuses the text. A message is never worth the work that
-//! it describes, least of all in a `Drop` that gives something back to the machine.
+//! `eprintln!` panics when standard error refuses the text. A lost message must not end the work
+//! that it describes, in particular not a `Drop` that cleans up.
 
 use std::fmt::Display;
 use std::io::Write;

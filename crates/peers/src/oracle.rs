@@ -1,9 +1,8 @@
-//! The running kernel as an oracle: what its readahead does, read by read.
+//! The running kernel as an oracle of readahead, read by read.
 //!
-//! The steps are played on a cold file through `pread(2)`, a mapping and
-//! `posix_fadvise(2)`; after each, the folios that came into the page cache are
-//! taken from a trace. Nothing is guessed: lost events, pages that were
-//! reclaimed meanwhile, and a file that would not become cold are errors.
+//! Each step runs on a cold file through `pread(2)`, a mapping or `posix_fadvise(2)`. After the
+//! step, a trace returns the folios added to the kernel page cache. Lost events, evicted pages, and
+//! a file that does not become cold are errors.
 
 use std::fs::{self, File};
 use std::io;
@@ -19,71 +18,70 @@ use crate::kernel::on_file;
 use crate::kernel_trace::{PageCacheTrace, TracefsError};
 use crate::mapping::PlainMapping;
 
-/// How often a list is run when the system takes pages away in between. With
-/// proactive reclaim (DAMON) on, one run in six of 2,000 reads lost a page.
+/// Maximum number of runs of a list when the kernel evicts pages in between. With proactive reclaim
+/// (DAMON), one run in six of 2,000 reads lost a page.
 const RUNS: u32 = 10;
 
-/// The largest folio of a file system that takes large ones, as an order.
+/// Order of the largest folio on a file system with large folios.
 const FOLIO_ORDER_MAX: u8 = 9;
 
-/// The probe for large folios reads no more than this at once, …
+/// Maximum size in bytes of the large read that probes for large folios.
 const PROBE_BYTES_MAX: u64 = 4 << 20;
 
-/// … and then this many single pages.
+/// Number of single-page reads that probe for large folios in a small file.
 const PROBE_PAGES: u64 = 16;
 
-/// Why the kernel could not be asked.
+/// Error of the oracle.
 #[derive(Debug)]
 pub enum OracleError {
-    /// Tracing is not to be had, or failed.
+    /// Tracing is unavailable or failed.
     Trace(TracefsError),
     /// The file could not be used.
     File {
-        /// What was tried.
+        /// Action that was tried.
         action: &'static str,
-        /// On which file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system answered.
+        /// Error of the system call.
         source: io::Error,
     },
-    /// The path names something that is not a regular file.
+    /// The path is not a regular file.
     NotRegular {
         /// The path.
         path: PathBuf,
     },
-    /// A touch lies past the end of the file, where the program would get SIGBUS.
+    /// A touch lies past the end of the file, where a program would get SIGBUS.
     TouchPastEnd {
         /// The file.
         path: PathBuf,
-        /// The byte that was to be touched.
+        /// Offset of the touch in bytes.
         offset: u64,
     },
-    /// The file lies on no block device whose readahead could be looked up.
+    /// The file is on no block device with readahead settings in sysfs.
     NoQueue {
         /// The file.
         path: PathBuf,
-        /// Where the settings were looked for.
+        /// Folder in which the settings were expected.
         looked: PathBuf,
     },
-    /// Some pages could not be dropped.
+    /// Some pages stayed in the kernel page cache.
     NotCold {
         /// The file.
         path: PathBuf,
-        /// How many pages stayed.
+        /// Number of pages that stayed.
         pages: u64,
     },
-    /// Pages were dropped by the system during the run: what came after can't be compared.
+    /// The kernel evicted pages during the run, so the later results are not comparable.
     Reclaimed {
-        /// How many pages are missing.
+        /// Number of missing pages.
         pages: u64,
     },
-    /// SIGINT, SIGTERM or SIGHUP came; it is not delivered any more.
+    /// SIGINT, SIGTERM or SIGHUP arrived. The signal was consumed.
     Interrupted,
 }
 
 impl OracleError {
-    /// Whether this system can't be asked at all (no root, no tracefs), as
-    /// opposed to a run that failed.
+    /// Returns true when the system lacks root or tracefs, false when a run failed.
     pub fn is_unavailable(&self) -> bool {
         matches!(self, OracleError::Trace(TracefsError::Unavailable { .. }))
     }
@@ -142,13 +140,13 @@ impl From<TracefsError> for OracleError {
     }
 }
 
-/// Plays `steps` on the file at `path` and records what the kernel read.
+/// Runs `steps` on the file at `path` and records the folios that the kernel read.
 ///
-/// The file is only read, but its cached pages are dropped. A run in which the
-/// system took pages away is thrown away and done again, ten times at most.
+/// The file's cached pages are dropped. Its contents are only read. A run with evictions is
+/// discarded and repeated, up to ten times.
 ///
 /// # Errors
-/// [`OracleError`]; nothing is left behind in any case.
+/// [`OracleError`]. Trace instances are removed in any case.
 pub fn record(path: &Path, steps: &[HandleStep]) -> Result<Recording, OracleError> {
     let signals = HeldSignals::hold();
     let mut run = 1;
@@ -165,7 +163,7 @@ fn record_once(
     steps: &[HandleStep],
     signals: &HeldSignals,
 ) -> Result<Recording, OracleError> {
-    // Looked at before it is opened: opening a pipe would wait for its writer.
+    // `stat` comes before `open`, since opening a pipe would wait for a writer.
     let metadata = fs::metadata(path).map_err(|source| failed("open", path, source))?;
     if !metadata.is_file() {
         return Err(OracleError::NotRegular { path: path.to_owned() });
@@ -201,24 +199,24 @@ fn record_once(
     })
 }
 
-/// One file, open, under the eyes of a trace.
+/// One open file with a running trace.
 struct Session<'a> {
     path: &'a Path,
     file: File,
-    /// Made by the first touch, from the file as it is open then.
+    /// Mapping of `file`, created by the first touch.
     mapping: Option<PlainMapping>,
-    /// What the file was last advised, for a mapping that is made later.
+    /// Last advice on the file, for a mapping created later.
     advice: Advice,
     trace: PageCacheTrace,
-    /// For each page, whether the trace saw it come in since the file was last cold.
+    /// For each page, true when the trace reported it since the last drop.
     cached: Vec<bool>,
     buffer: Vec<u8>,
 }
 
 impl Session<'_> {
-    /// Whether the file system takes large folios: it can't be asked, so a
-    /// stream is read that would get them. One that begins with a quarter of the
-    /// file works with any window, one of single pages also in a small file.
+    /// Finds out if the file system uses large folios, since no system call reports it. Two streams
+    /// are read that would get large folios. A stream that starts with a quarter of the file works
+    /// with any window. A stream of single pages works in small files.
     fn probe_folio_order_max(&mut self, file_bytes: u64) -> Result<u8, OracleError> {
         let quarter = PROBE_BYTES_MAX.min(file_bytes / 4).next_multiple_of(PAGE_BYTES);
         let pages = (0..PROBE_PAGES).map(|page| (page * PAGE_BYTES, PAGE_BYTES));
@@ -255,7 +253,7 @@ impl Session<'_> {
             match self.cached.get_mut(page as usize) {
                 Some(is_cached) if !*is_cached => *is_cached = true,
                 Some(_) => return Err(OracleError::Reclaimed { pages: 1 }),
-                None => {} // the tail of a folio beyond the end of the file
+                None => {} // tail of a folio beyond the end of the file
             }
         }
         Ok(added)
@@ -266,8 +264,8 @@ impl Session<'_> {
         if self.buffer.len() < bytes {
             self.buffer.resize(bytes, 0);
         }
-        // One call, as the program made it: what it leaves unread at the end of
-        // the file is no error, and asking again would be another read.
+        // One call, as in the program. A short read at the end of the file is no error, and a
+        // second call would be another read.
         loop {
             match self.file.read_at(&mut self.buffer[..bytes], offset) {
                 Ok(_) => return Ok(()),
@@ -277,8 +275,8 @@ impl Session<'_> {
         }
     }
 
-    /// Touches through a mapping of the open file, so that faults and reads
-    /// share what the kernel knows of the stream.
+    /// Touches a byte through a mapping of the open file, so that faults and reads share the
+    /// kernel's readahead state.
     fn touch(&mut self, offset: u64) -> Result<(), OracleError> {
         let failed = |source| failed("map", self.path, source);
         if self.mapping.is_none() {
@@ -301,7 +299,7 @@ impl Session<'_> {
     }
 
     fn drop_pages(&mut self) -> Result<(), OracleError> {
-        // A page that is mapped can't be dropped from the cache.
+        // Mapped pages cannot be dropped from the kernel page cache.
         if let Some(mapping) = &self.mapping {
             mapping
                 .advise(Advice::DontNeed)
@@ -316,8 +314,8 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Whether every page that came in is still there. One whose I/O is in
-    /// flight counts as absent for `mincore`, so this waits for it.
+    /// Checks that every added page is still resident. A page with I/O in flight counts as absent
+    /// for `mincore`, so the check is repeated.
     fn check_residence(&self) -> Result<(), OracleError> {
         let look = |source| failed("look at", self.path, source);
         let whole = PageRange::new(0, pages_of(&self.file).map_err(look)?);
@@ -346,9 +344,9 @@ fn failed(action: &'static str, path: &Path, source: io::Error) -> OracleError {
     OracleError::File { action, path: path.to_owned(), source }
 }
 
-/// The window and the largest request of the device with number `device`.
+/// Readahead window and maximum request size of the device with number `device`.
 ///
-/// A partition has no queue of its own: its disk's is one level up.
+/// A partition has no queue of its own. The queue of its disk is one level up.
 fn device_limits(path: &Path, device: u64) -> Result<ReadaheadLimits, OracleError> {
     let device = PathBuf::from(format!("/sys/dev/block/{}:{}", major(device), minor(device)));
     let own = device.join("queue");
@@ -370,10 +368,9 @@ fn system_name() -> String {
     format!("{} {}", name.sysname().to_string_lossy(), name.release().to_string_lossy())
 }
 
-/// Holds back the signals that end a program while a trace is running, so that
-/// it can be taken down first. One that was [taken](HeldSignals::take) is told
-/// as an error in place of its delivery, so that callers can tidy up as well;
-/// one that comes later is delivered on drop.
+/// Blocks the signals that end a program while a trace is running, so that the trace is removed
+/// first. A signal [taken](HeldSignals::take) here becomes an error, so that callers can clean up
+/// too. A later signal is delivered on drop.
 struct HeldSignals {
     held: libc::sigset_t,
     before: libc::sigset_t,
@@ -381,7 +378,7 @@ struct HeldSignals {
 
 impl HeldSignals {
     fn hold() -> HeldSignals {
-        // SAFETY: both sets are initialised by the calls before they are read.
+        // SAFETY: the calls initialise both sets before they are read.
         unsafe {
             let mut held = std::mem::zeroed();
             let mut before = std::mem::zeroed();
@@ -394,10 +391,10 @@ impl HeldSignals {
         }
     }
 
-    /// Takes a signal that has come, if one has.
+    /// Consumes a pending signal. Returns true if there was one.
     fn take(&self) -> bool {
         let at_once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: the set was filled in `hold`; no information is asked for.
+        // SAFETY: `hold` filled the set. The information pointer may be null.
         unsafe { libc::sigtimedwait(&self.held, std::ptr::null_mut(), &at_once) > 0 }
     }
 }

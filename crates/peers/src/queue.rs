@@ -1,4 +1,4 @@
-//! What the kernel decides by for a block device, as it says in `/sys/dev/block/*/queue`.
+//! Kernel settings of a block device, from `/sys/dev/block/*/queue`.
 
 use std::fs::Metadata;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -6,27 +6,27 @@ use std::path::PathBuf;
 
 use rustix::fs::{major, minor};
 
-/// The laws of the kernel over one device.
+/// Kernel settings of one device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KernelQueue {
-    /// How far it reads ahead, in bytes (`read_ahead_kb`).
+    /// Readahead window in bytes (`read_ahead_kb`).
     pub read_ahead_bytes: u64,
-    /// The largest request that it makes, in bytes (`max_sectors_kb`).
+    /// Maximum request size in bytes (`max_sectors_kb`).
     pub request_bytes_max: u64,
-    /// Its scheduler (`scheduler`, the one in brackets).
+    /// I/O scheduler (the bracketed name in `scheduler`).
     pub scheduler: Option<String>,
 }
 
 impl KernelQueue {
-    /// The queue below a file: of the device that it is, or that holds its file system. `None`
-    /// where there is no such device, or sysfs doesn't show it.
+    /// Reads the settings of a block device, or of the device below a file's file system. Returns
+    /// `None` without such a device or without its sysfs folder.
     pub fn of(metadata: &Metadata) -> Option<KernelQueue> {
         let device = match metadata.file_type().is_block_device() {
             true => metadata.rdev(),
             false => metadata.dev(),
         };
         let node = PathBuf::from(format!("/sys/dev/block/{}:{}", major(device), minor(device)));
-        // A partition shares its disk's.
+        // A partition uses the queue of its disk.
         let folder = [node.join("queue"), node.join("../queue")];
         let folder = folder.into_iter().find(|path| path.is_dir())?;
         let text = |name: &str| std::fs::read_to_string(folder.join(name)).ok();
@@ -40,7 +40,7 @@ impl KernelQueue {
     }
 }
 
-/// The word in brackets of a line such as `none [mq-deadline] kyber`.
+/// Returns the word in brackets of a line such as `none [mq-deadline] kyber`.
 fn chosen(line: &str) -> Option<&str> {
     line.split_once('[')?.1.split_once(']').map(|(name, _)| name)
 }

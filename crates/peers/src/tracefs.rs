@@ -1,7 +1,7 @@
-//! tracefs: where it is, and folders of our own in it.
+//! tracefs: its mount point, and private instances.
 //!
-//! A tracefs *instance* is a set of buffers with events of its own: using it does not touch anybody
-//! else's tracing. One that a killed process left behind is removed by the next one that starts.
+//! An *instance* of tracefs is a set of buffers with its own events, so it does not affect other
+//! tracing. An instance of a killed process is removed by the next start.
 
 use std::fs;
 use std::io;
@@ -11,32 +11,32 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::cleanup_entry::{CleanupKind, Record};
 
-/// Where tracefs lies when the system has mounted it.
+/// Mount points of tracefs in ordinary systems.
 const USUAL_PLACES: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 
-/// The name of our instances: this, then the process number, then a count.
+/// Prefix of instance names. The process number and a counter follow.
 const INSTANCE_PREFIX: &str = "readpath-";
 
-/// Why the kernel can't be watched.
+/// Error of tracing.
 #[derive(Debug)]
 pub enum TracefsError {
-    /// A file of tracefs, or tracefs itself, could not be used.
+    /// tracefs or one of its files is unavailable.
     Unavailable {
-        /// What was tried.
+        /// Action that was tried.
         action: &'static str,
-        /// On which path.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system answered.
+        /// Error of the system call.
         source: io::Error,
     },
-    /// The buffer overflowed: what was recorded has holes.
+    /// The buffer overflowed, so the trace has gaps.
     LostEvents {
-        /// How many events are missing, as far as the kernel counted them.
+        /// Number of lost events, as counted by the kernel.
         count: u64,
     },
-    /// An event could not be understood.
+    /// An event has an unknown format.
     UnknownEvent {
-        /// The event as the kernel wrote it.
+        /// Text of the event.
         line: String,
     },
 }
@@ -69,17 +69,17 @@ impl std::error::Error for TracefsError {
     }
 }
 
-/// A folder of our own in tracefs, removed on drop.
+/// A private tracefs instance, removed on drop.
 #[derive(Debug)]
 pub(crate) struct Instance {
     path: PathBuf,
     _record: Record,
-    /// Dropped last: the instance lies in it.
+    /// Dropped last, because the instance lies in this mount.
     _tracefs: Tracefs,
 }
 
 impl Instance {
-    /// Makes one.
+    /// Creates an instance.
     ///
     /// # Errors
     /// [`TracefsError::Unavailable`] without root or without tracefs.
@@ -97,17 +97,17 @@ impl Instance {
         }
     }
 
-    /// Its folder.
+    /// Returns the folder of the instance.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Writes to one of its files.
+    /// Writes to a file of the instance.
     pub fn write(&self, file: &str, text: &str) -> Result<(), TracefsError> {
         write(&self.path.join(file), text)
     }
 
-    /// Reads one of its files.
+    /// Reads a file of the instance.
     pub fn read(&self, file: &str) -> Result<String, TracefsError> {
         let path = self.path.join(file);
         fs::read_to_string(&path).map_err(|source| TracefsError::Unavailable {
@@ -117,7 +117,7 @@ impl Instance {
         })
     }
 
-    /// Opens one of its files, to be read without waiting.
+    /// Opens a file of the instance for non-blocking reads.
     pub fn open(&self, file: &str) -> Result<fs::File, TracefsError> {
         let path = self.path.join(file);
         let mut options = fs::OpenOptions::new();
@@ -129,7 +129,7 @@ impl Instance {
         })
     }
 
-    /// How many events were lost since it was made, as far as the kernel counted.
+    /// Returns the number of events lost since the creation, as counted by the kernel.
     pub fn lost(&self) -> u64 {
         let mut count = 0;
         for entry in fs::read_dir(self.path.join("per_cpu")).into_iter().flatten().flatten() {
@@ -148,17 +148,17 @@ impl Instance {
 
 impl Drop for Instance {
     fn drop(&mut self) {
-        // The files that were opened in it must be closed: else it is busy.
+        // The instance's open files must be closed by now, else the folder is busy.
         let _ = self.write("tracing_on", "0");
         let _ = fs::remove_dir(&self.path);
     }
 }
 
-/// tracefs, mounted by the system or by us.
+/// A tracefs mount, from the system or from this process.
 #[derive(Debug)]
 struct Tracefs {
     path: PathBuf,
-    /// Of the mount, if it is ours.
+    /// Journal record of a mount made by this process.
     ours: Option<Record>,
 }
 
@@ -201,7 +201,7 @@ impl Drop for Tracefs {
     }
 }
 
-/// Has the next run undo what is at `path` if this one is killed.
+/// Adds the object at `path` to the cleanup journal, for removal after a kill.
 fn record(kind: CleanupKind, path: &Path) -> Result<Record, TracefsError> {
     Record::keep(kind, path).map_err(|source| TracefsError::Unavailable {
         action: "keep a record of",
@@ -210,7 +210,7 @@ fn record(kind: CleanupKind, path: &Path) -> Result<Record, TracefsError> {
     })
 }
 
-/// Removes the instances of processes that are gone.
+/// Removes the instances of dead processes.
 fn remove_abandoned(instances: &Path) {
     for entry in fs::read_dir(instances).into_iter().flatten().flatten() {
         let name = entry.file_name();
@@ -226,7 +226,7 @@ fn remove_abandoned(instances: &Path) {
 }
 
 fn create_instance(instances: &Path) -> Result<PathBuf, TracefsError> {
-    // One process may watch several files: the first free number is ours.
+    // A process may trace several files, so the first free number is taken.
     for count in 0.. {
         let path = instances.join(format!("{INSTANCE_PREFIX}{}-{count}", std::process::id()));
         match fs::create_dir(&path) {

@@ -1,35 +1,35 @@
-//! Processor time, for reports: what a run costs beside the time it takes.
+//! Processor time, page faults and memory of the process, for reports.
 
 use std::mem::MaybeUninit;
 use std::time::Duration;
 
-/// Processor time spent, in the program and in the kernel for it.
+/// Processor time, split by user and kernel mode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CpuTime {
-    /// In the program.
+    /// Time in user mode.
     pub user: Duration,
-    /// In the kernel.
+    /// Time in kernel mode.
     pub system: Duration,
 }
 
 impl CpuTime {
-    /// Of all threads of this process so far, those that have ended and the
-    /// kernel's own helpers of its rings among them.
+    /// Processor time of all threads of this process, including ended threads and the kernel
+    /// workers of its rings.
     pub fn of_process() -> CpuTime {
         CpuTime::of(libc::RUSAGE_SELF)
     }
 
-    /// Of the children of this process that have ended and were waited for.
+    /// Processor time of the children that have ended and were waited for.
     pub fn of_children() -> CpuTime {
         CpuTime::of(libc::RUSAGE_CHILDREN)
     }
 
-    /// Of the calling thread so far.
+    /// Processor time of the calling thread.
     pub fn of_thread() -> CpuTime {
         CpuTime::of(libc::RUSAGE_THREAD)
     }
 
-    /// What was spent since `earlier`.
+    /// Time spent since `earlier`.
     pub fn since(self, earlier: CpuTime) -> CpuTime {
         CpuTime {
             user: self.user.saturating_sub(earlier.user),
@@ -37,7 +37,7 @@ impl CpuTime {
         }
     }
 
-    /// Both together, in seconds.
+    /// Sum of both times in seconds.
     pub fn seconds(self) -> f64 {
         (self.user + self.system).as_secs_f64()
     }
@@ -51,39 +51,39 @@ impl CpuTime {
     }
 }
 
-/// Page faults of this process so far that had to wait for a device.
+/// Number of page faults of this process that waited for a device.
 pub fn major_faults() -> u64 {
     usage_of(libc::RUSAGE_SELF).ru_majflt as u64
 }
 
-/// Page faults of this process so far that had not.
+/// Number of page faults of this process that did not wait for a device.
 pub fn minor_faults() -> u64 {
     usage_of(libc::RUSAGE_SELF).ru_minflt as u64
 }
 
-/// The most memory that this process has held at once, in bytes (`VmHWM`, proc(5)); `None` where the
-/// kernel doesn't tell.
+/// Peak resident memory of this process in bytes (`VmHWM`, proc(5)). Returns `None` where the
+/// kernel does not report it.
 pub fn peak_memory_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let kib = line_of(&status, "VmHWM:")?.strip_suffix("kB")?;
     Some(kib.trim().parse::<u64>().ok()? * 1024)
 }
 
-/// Bytes that this process has had read from storage so far, also by the kernel's readahead (`read_bytes`,
-/// proc(5)); `None` where the kernel doesn't tell.
+/// Bytes read from storage for this process, kernel readahead included (`read_bytes`, proc(5)).
+/// Returns `None` where the kernel does not report it.
 pub fn storage_read_bytes() -> Option<u64> {
     let counts = std::fs::read_to_string("/proc/self/io").ok()?;
     line_of(&counts, "read_bytes:")?.parse().ok()
 }
 
-/// What stands after `name` on its line.
+/// Returns the text after `name` on its line.
 fn line_of<'t>(text: &'t str, name: &str) -> Option<&'t str> {
     text.lines().find_map(|line| line.strip_prefix(name)).map(str::trim)
 }
 
 fn usage_of(who: i32) -> libc::rusage {
     let mut usage = MaybeUninit::<libc::rusage>::zeroed();
-    // SAFETY: the place for the answer is large enough, and all zero is valid.
+    // SAFETY: the struct is large enough, and all-zero is a valid value.
     unsafe {
         let result = libc::getrusage(who, usage.as_mut_ptr());
         assert_eq!(result, 0, "getrusage(2) fails only for arguments that it doesn't know");

@@ -1,18 +1,18 @@
-//! Watching what any program reads, by the kernel's tracepoints, without a change to it.
+//! Recorder of any program's reads, by the kernel's tracepoints, without a change to the program.
 //!
-//! Two tracefs instances of our own take the events. One has those of the watched tasks and of what
-//! they start: system calls, the page cache, faults, waits. The other has what happens in nobody's
-//! context: a device's requests, and pages that leave the page cache. Their buffers are read as they
-//! are, processor by processor, merged by time, and turned into the records of a recording.
+//! Two private tracefs instances take the events. The first covers the recorded tasks and their
+//! children: system calls, the page cache, faults, waits. The second covers events without a task:
+//! requests of devices and evicted pages. The raw buffers of all processors are read, merged by
+//! time, and turned into the records of a recording.
 //!
-//! What the kernel had to drop because nobody read its buffers in time is counted, and is in the
-//! recording. Both instances go when the watch is dropped; those of a killed process go with the
-//! next run.
+//! Events dropped by the kernel for want of buffer space are counted, and the recording contains
+//! the count. Both instances are removed when the recorder is dropped. Instances of a killed
+//! process are removed by the next run.
 //!
-//! While a program is watched it can be helped ([`Recorder::advise`]): what it will read is brought into the
-//! page cache before it asks.
+//! With [`Recorder::advise`] the recorder also prefetches into the kernel page cache for the
+//! program.
 //!
-//! Needs root, and tracefs with the events of system calls (CONFIG_FTRACE_SYSCALLS).
+//! Recording needs root, and tracefs with the events of system calls (CONFIG_FTRACE_SYSCALLS).
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -49,33 +49,36 @@ use event::{Decoder, TraceEvent, What};
 use follow::Follow;
 use names::System;
 
-/// Memory of all buffers of an instance together at most, and of one processor's at least and at
-/// most. 50,000 reads a second make about 10 MB of events a second.
+/// Buffer limits in KiB: total of an instance, then minimum and maximum of one processor. 50,000
+/// reads a second produce about 10 MB of events a second.
 const BUFFERS_KIB_MAX: usize = 256 << 10;
 const BUFFER_KIB_MIN: usize = 1 << 10;
 const BUFFER_KIB_MAX: usize = 16 << 10;
 
-/// A part of a buffer that is read at once, where the kernel lets it be chosen.
+/// Size in KiB of a sub-buffer, which is read at once, where the kernel allows the choice.
 const PART_KIB: usize = 64;
 
-/// Events of the last moment may not all be readable yet.
+/// Age in nanoseconds at which events are taken. Younger events may still miss earlier ones from
+/// other processors.
 const MARGIN_NS: u64 = 1_000_000;
 
-/// Events are counted as lost every so many rounds: that reads a file for each processor.
+/// Number of [`Recorder::record`] calls between two counts of lost events. A count reads one file
+/// per processor.
 const ROUNDS_A_COUNT: u32 = 16;
 
-/// A helped program's events are looked for no more often than this: each look costs some microseconds.
+/// Minimum interval between two reads of the buffers for an advised program. A read costs some
+/// microseconds.
 const LOOK: Duration = Duration::from_micros(150);
 
-/// A running watch.
+/// A running recorder.
 #[derive(Debug)]
 pub struct Recorder {
     tasks: Side,
     all: Side,
-    /// Reads that are given to AIO and io_uring; none where BPF is refused.
+    /// Tracer of reads submitted over AIO and io_uring. `None` where the kernel refuses BPF.
     submissions: Option<submitted::Submissions>,
     follow: Follow<System>,
-    /// Events that are not taken yet, because earlier ones may come.
+    /// Events read but not yet processed, because earlier ones may follow.
     events: Vec<TraceEvent>,
     buffer: Vec<u8>,
     start_ns: u64,
@@ -83,9 +86,9 @@ pub struct Recorder {
     rounds: u32,
     lost: u64,
     advisor: Option<Advisor>,
-    /// Whether somebody was watched who ran already.
+    /// True once a running process has been attached.
     is_attached: bool,
-    /// The program that was started here, and when it ended.
+    /// Process number of the program started here, and the time of its end.
     program: Option<u32>,
     ended_ns: Option<u64>,
 }
@@ -93,14 +96,14 @@ pub struct Recorder {
 /// One of the two instances.
 #[derive(Debug)]
 struct Side {
-    /// Dropped before the instance: it is busy while they are open.
+    /// Dropped before the instance, which is busy while they are open.
     pipes: Vec<File>,
     decoder: Decoder,
     instance: Instance,
 }
 
 impl Recorder {
-    /// Prepares to watch; nobody is watched yet.
+    /// Prepares a recording without any task.
     ///
     /// # Errors
     /// [`TracefsError::Unavailable`] without root, without tracefs, or without the events.
@@ -108,7 +111,7 @@ impl Recorder {
         let system = System::new();
         let tasks = Side::start(Decoder::of_tasks, true)?;
         let all = Side::start(Decoder::of_all, false)?;
-        // Without, such reads are counted.
+        // Without this tracer such reads are only counted.
         let submissions = submitted::Submissions::start(&tasks.instance).ok();
         let wall_ns = wall_ns();
         let start_ns = now_ns();
@@ -134,24 +137,24 @@ impl Recorder {
         })
     }
 
-    /// The events that this kernel lacks, by name.
+    /// Names of the events that this kernel lacks.
     pub fn lacking(&self) -> impl Iterator<Item = &str> {
         self.tasks.decoder.lacking.iter().chain(&self.all.decoder.lacking).map(String::as_str)
     }
 
-    /// The first record; `program` is the name of its file.
+    /// Returns the first record of the recording. `program` is the name of the program's file.
     pub fn first_record(&self, program: &str) -> Record {
         first_record(RecordingMethod::Tracepoints, self.wall_ns, program)
     }
 
-    /// Starts a program and watches it, and all that it starts.
+    /// Starts a program and records it with all its children.
     ///
     /// # Errors
-    /// The program can't be started, or not be watched.
+    /// The program cannot be started or recorded.
     pub fn spawn(&mut self, mut command: Command) -> io::Result<Child> {
         let path = self.tasks.instance.path().join("set_event_pid");
-        // Who is started by a watched task is watched from its first step on. So the task that
-        // starts the program is watched, and ends with it.
+        // A child of a recorded task is recorded from its first instruction. Therefore a recorded
+        // thread starts the program and then ends.
         let starter = std::thread::spawn(move || {
             fs::write(path, rustix::thread::gettid().as_raw_nonzero().to_string())?;
             command.spawn()
@@ -163,10 +166,10 @@ impl Recorder {
         Ok(child)
     }
 
-    /// Watches a process that runs, and all that it starts from now on.
+    /// Records a running process, and all children that it starts from now on.
     ///
     /// # Errors
-    /// There is none of this number, or it can't be watched.
+    /// The process does not exist or cannot be recorded.
     pub fn attach(&mut self, process: u32) -> io::Result<()> {
         let mut tasks = Vec::new();
         for entry in fs::read_dir(format!("/proc/{process}/task"))? {
@@ -180,7 +183,7 @@ impl Recorder {
             return Ok(());
         }
         let list: Vec<String> = tasks.iter().map(|(number, _)| number.to_string()).collect();
-        // The first ones stand in place of the task that nobody is interested in.
+        // The first attached tasks replace the placeholder task in the list.
         let mut options = fs::OpenOptions::new();
         let options = options.write(true).append(self.is_attached).truncate(!self.is_attached);
         let mut file = options.open(self.tasks.instance.path().join("set_event_pid"))?;
@@ -196,17 +199,17 @@ impl Recorder {
         Ok(())
     }
 
-    /// Watches all processes that are in a control group now, or in one below it, and all that these start from now
-    /// on; gives how many there are. Call it again from time to time: who is moved there by
-    /// others is watched from then on.
+    /// Records all processes of a control group and of the groups below it, with their later
+    /// children. Returns the number of processes. Repeated calls add processes that other programs
+    /// move into the group.
     ///
     /// # Errors
-    /// It is no folder of a control group, or a process in it can't be watched.
+    /// The folder is not a control group, or one of its processes cannot be recorded.
     pub fn attach_group(&mut self, group: &Path) -> io::Result<usize> {
         let processes = group::processes(group)?;
         for &process in &processes {
             match self.attach(process) {
-                // It has ended meanwhile.
+                // The process has ended in the meantime.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 attached => attached?,
             }
@@ -214,23 +217,24 @@ impl Recorder {
         Ok(processes.len())
     }
 
-    /// Whether none of the watched lives any more, as far as events were taken.
+    /// Returns true when no recorded task lives, by the events processed so far.
     pub fn is_alone(&self) -> bool {
         self.follow.is_alone()
     }
 
-    /// From now on what the watched programs will read is brought into the page cache; never more than so
-    /// many bytes that are not used yet.
+    /// Starts to prefetch for the recorded programs. At most `budget_bytes` bytes are prefetched
+    /// and not yet used.
     pub fn advise(&mut self, budget_bytes: u64) {
-        // Else nothing is heard of until half of a buffer is full; older kernels always say at once.
+        // By default a reader is woken only when a buffer is half full. Older kernels lack the file
+        // and always wake at once.
         let _ = self.tasks.instance.write("buffer_percent", "0");
         self.advisor = Some(Advisor::new(budget_bytes));
     }
 
-    /// Sleeps for so long; meanwhile, helps those that are to be helped as soon as something happens.
+    /// Sleeps for `span`. Meanwhile it serves advised programs as soon as events arrive.
     ///
     /// # Errors
-    /// The buffers can't be read.
+    /// The buffers cannot be read.
     pub fn wait(&mut self, span: Duration) -> io::Result<()> {
         let end_ns = now_ns() + span.as_nanos() as u64;
         loop {
@@ -249,7 +253,7 @@ impl Recorder {
         }
     }
 
-    /// Takes in what the watched tasks have done, and helps them.
+    /// Reads the events of the recorded tasks and passes them to the advisor.
     fn react(&mut self) -> io::Result<()> {
         let seen = self.events.len();
         self.tasks.read(&mut self.buffer, &mut self.events)?;
@@ -266,11 +270,11 @@ impl Recorder {
         Ok(())
     }
 
-    /// Writes what has happened since the last call to a recording. Call it every hundredth of a
-    /// second or so: what does not fit into the kernel's buffers meanwhile is lost.
+    /// Writes the events since the last call to a recording. Call it about a hundred times a
+    /// second, because events beyond the kernel's buffers are lost.
     ///
     /// # Errors
-    /// The recording can't be written, or the buffers not be read.
+    /// The recording cannot be written, or the buffers cannot be read.
     pub fn record<W: Write>(&mut self, writer: &mut RecordingWriter<W>) -> io::Result<()> {
         let now = now_ns();
         self.react()?;
@@ -282,7 +286,7 @@ impl Recorder {
         self.put(records, writer)?;
         if let Some(advisor) = &mut self.advisor {
             advisor.check(now);
-            // Help may just have begun: then the next event is heard of at once.
+            // The check may have started the advice. From then on each event is needed at once.
             advisor.go_on(now);
         }
         self.rounds += 1;
@@ -292,7 +296,7 @@ impl Recorder {
         Ok(())
     }
 
-    /// Ends the watch, and the recording. `processor_ns` is the processor time of the program.
+    /// Ends the recording. `processor_ns` is the processor time of the program.
     ///
     /// # Errors
     /// As for [`record`](Recorder::record).
@@ -315,7 +319,7 @@ impl Recorder {
         let records: Vec<Record> = self.follow.finish(end_ns).collect();
         self.put(records, &mut writer)?;
         self.count_lost(&mut writer)?;
-        // Whoever waits for a program's end hears of it later, and then waits for the last events.
+        // `end_ns` is later than the program's end by the delay of `wait` and of the last events.
         let at_ns = self.ended_ns.unwrap_or(end_ns).saturating_sub(self.start_ns);
         writer.put(Record::End(RecordingEnd { at_ns, processor_ns, has_exited }))?;
         writer.finish()?.flush()?;
@@ -324,7 +328,7 @@ impl Recorder {
         Ok(RecordingSummary { seconds: at_ns as f64 / 1e9, lost: self.lost, unplaced, help })
     }
 
-    /// Takes in what happens in nobody's context.
+    /// Reads the events without a task.
     fn read_all(&mut self) -> io::Result<()> {
         let seen = self.events.len();
         self.all.read(&mut self.buffer, &mut self.events)?;
@@ -352,7 +356,7 @@ impl Recorder {
         Ok(())
     }
 
-    /// Has the events up to `limit_ns` followed, in the order of their times.
+    /// Processes the events up to `limit_ns` in the order of their times.
     fn take_until(&mut self, limit_ns: u64) {
         self.events.sort_by_key(|event| event.at_ns);
         let count = self.events.partition_point(|event| event.at_ns <= limit_ns);
@@ -375,17 +379,17 @@ impl Recorder {
     }
 }
 
-/// How a watch went.
+/// Summary of a recording.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RecordingSummary {
-    /// How long it was.
+    /// Duration in seconds.
     pub seconds: f64,
-    /// How many events the kernel dropped.
+    /// Number of events dropped by the kernel.
     pub lost: u64,
-    /// Number of reads by AIO and io_uring of which the file or the range is not known. They are not
-    /// in the recording.
+    /// Number of reads by AIO and io_uring with unknown file or range. They are missing from the
+    /// recording.
     pub unplaced: u64,
-    /// What was done for the program, where it was to be helped.
+    /// Result of the advice, if the program was advised.
     pub help: Option<Help>,
 }
 
@@ -397,13 +401,14 @@ impl Side {
         let instance = Instance::create()?;
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let kib = (BUFFERS_KIB_MAX / processors).clamp(BUFFER_KIB_MIN, BUFFER_KIB_MAX);
-        // Older kernels have parts of a page.
+        // Older kernels have sub-buffers of one page.
         let _ = instance.write("buffer_subbuf_size_kb", &PART_KIB.to_string());
         instance.write("buffer_size_kb", &kib.to_string())?;
         instance.write("trace_clock", "mono")?;
         if is_of_tasks {
             instance.write("options/event-fork", "1")?;
-            // Until somebody is watched: nobody.
+            // Placeholder: an empty list would record every task. This process does not read files
+            // of interest.
             instance
                 .write("set_event_pid", &rustix::process::getpid().as_raw_nonzero().to_string())?;
         }
@@ -420,7 +425,7 @@ impl Side {
         Ok(Side { pipes, decoder, instance })
     }
 
-    /// Sleeps until something is in a buffer, or for so long.
+    /// Sleeps until a buffer has data, at most for `most`.
     fn sleep(&self, most: Duration) -> io::Result<()> {
         let wait = |pipe| PollFd::new(pipe, PollFlags::IN);
         let mut waits: Vec<PollFd<'_>> = self.pipes.iter().map(wait).collect();
@@ -431,7 +436,7 @@ impl Side {
         }
     }
 
-    /// Reads what is in the buffers of all processors.
+    /// Reads the buffers of all processors.
     fn read(&mut self, buffer: &mut [u8], events: &mut Vec<TraceEvent>) -> io::Result<()> {
         for pipe in &mut self.pipes {
             loop {
@@ -467,7 +472,8 @@ fn wall_ns() -> u64 {
     wall.tv_sec as u64 * 1_000_000_000 + wall.tv_nsec as u64
 }
 
-/// How a recording begins that is made on this machine; `program` is the name of the program's file.
+/// Returns the first record of a recording made on this machine. `program` is the name of the
+/// program's file.
 fn first_record(source: RecordingMethod, wall_ns: u64, program: &str) -> Record {
     let uname = rustix::system::uname();
     let part = |part: &std::ffi::CStr| part.to_string_lossy().into_owned();

@@ -1,7 +1,7 @@
-//! The law `ondemand` against the kernel that runs here, read by read.
+//! The policy `ondemand` against the running kernel, read by read.
 //!
-//! Needs root and tracefs; the second test also needs loop devices and
-//! `mkfs.ext4`. Where these are not to be had, a test prints why it was skipped.
+//! Needs root and tracefs. The second test also needs loop devices and `mkfs.ext4`. Without them a
+//! test prints the reason and is skipped.
 
 use std::fs;
 use std::io::Write;
@@ -12,7 +12,7 @@ use readpath_core::readahead::{HandleStep, Recording};
 use readpath_peers::oracle::{self, OracleError};
 use readpath_sim::conform;
 
-/// Not a whole number of pages.
+/// File size in bytes, not a multiple of the page size.
 const FILE_BYTES: u64 = (48 << 20) + 1234;
 
 #[test]
@@ -54,7 +54,7 @@ fn what_can_not_be_recorded_is_refused() {
     assert!(matches!(directory, OracleError::NotRegular { .. }), "{directory}");
 }
 
-/// Records generated lists and compares; fails at the first difference.
+/// Records generated lists and compares. Fails at the first difference.
 fn hold_against_the_kernel(file: &Path, seed: u64) {
     hold_list_against_the_kernel(file, seed, &conform::generate(1000, seed, FILE_BYTES));
     hold_list_against_the_kernel(file, seed, &conform::generate_mapped(1000, seed, FILE_BYTES));
@@ -86,7 +86,7 @@ fn skip<T>(reason: &str) -> Option<T> {
     None
 }
 
-/// A folder of this test's own, removed at its end.
+/// A private folder, removed on drop.
 struct Room {
     path: PathBuf,
 }
@@ -115,7 +115,7 @@ impl Drop for Room {
     }
 }
 
-/// An ext4 file system on a loop device, taken down at the end.
+/// An ext4 file system on a loop device, unmounted on drop.
 struct LoopDevice {
     name: String,
     mount_point: PathBuf,
@@ -135,7 +135,7 @@ impl LoopDevice {
         Some(device)
     }
 
-    /// Files that are opened from now on have a window of `kib` KiB.
+    /// Sets the readahead window of files opened later to `kib` KiB.
     fn set_read_ahead_kb(&self, kib: u64) {
         let name = self.name.trim_start_matches("/dev/");
         let knob = format!("/sys/block/{name}/queue/read_ahead_kb");
@@ -151,7 +151,7 @@ impl Drop for LoopDevice {
     }
 }
 
-/// Runs a system tool; what it printed, or a reason to skip.
+/// Runs a system tool. Returns its output, or `None` after printing the reason.
 fn run(tool: &str, arguments: &[&str]) -> Option<String> {
     match Command::new(tool).args(arguments).output() {
         Ok(output) if output.status.success() => {

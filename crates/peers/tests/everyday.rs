@@ -1,5 +1,5 @@
-//! Every peer makes the same accesses, and reads the bytes of the file: the expected sums are taken over
-//! the bytes in memory, by the places alone.
+//! Every baseline makes the same accesses and reads the file's bytes. The expected sums are
+//! computed from the bytes in memory.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use readpath_peers::everyday::{Accesses, Checksum, Peer};
 
 const MIB: u64 = 1 << 20;
 
-/// A folder on a disk with files of bytes that look random, removed at the end.
+/// A folder on a disk with files of pseudo-random bytes, removed on drop.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -40,7 +40,8 @@ impl Drop for Scratch {
     }
 }
 
-/// Two passes of each, with the same sum. `None` where the file system takes no direct I/O.
+/// Checksum of two passes, which must be equal. `None` where the file system does not support
+/// direct I/O.
 fn sum(peer: Peer, accesses: std::io::Result<impl Accesses>) -> Option<Checksum> {
     let mut accesses = match accesses {
         Err(error) if peer == Peer::Direct && error.raw_os_error() == Some(22) => {
@@ -92,7 +93,7 @@ fn reads_at_places_bring_the_bytes_of_these_places() {
         let wanted = expected(&content, all.map(|at| (at, places.read_bytes)), false);
         for taking in [Taking::Copied, Taking::Lent] {
             let by = |peer: Peer| {
-                // SAFETY: nobody changes the file.
+                // SAFETY: the file does not change.
                 let file = unsafe { peer.open(&path) };
                 sum(peer, file.map(|file| AtPlaces::over(Arc::from(file), places, taking)))
             };
@@ -104,11 +105,11 @@ fn reads_at_places_bring_the_bytes_of_these_places() {
 #[test]
 fn streams_bring_the_whole_file_whoever_reads_it() {
     let scratch = Scratch::new("streams");
-    // It doesn't end at a page.
+    // The length is not a multiple of the page size.
     let (path, content) = scratch.file("data", MIB + 5000, 2);
     let wanted = expected(&content, [(0, MIB + 5000)].into_iter(), false);
     for bytes in [4096, 65_536, 2 * MIB] {
-        // SAFETY: nobody changes the file.
+        // SAFETY: the file does not change.
         let stream = |peer: Peer| unsafe { peer.open_stream(&path) };
         let by = |peer| sum(peer, stream(peer).map(|stream| Blocks::over(stream, bytes)));
         hold(wanted, by, &format!("blocks of {bytes}"));
@@ -124,7 +125,7 @@ fn formats_bring_their_ranges() {
         let ranges = format.ranges(4 * MIB);
         let wanted = expected(&content, ranges.iter().copied(), true);
         let by = |peer: Peer| {
-            // SAFETY: nobody changes the file.
+            // SAFETY: the file does not change.
             let stream = unsafe { peer.open_stream(&path) };
             sum(peer, stream.map(|stream| Ranges::over(stream, ranges.clone())))
         };
@@ -146,9 +147,9 @@ fn small_files_are_read_whole_by_any_number_of_threads() {
     }
     for threads in [1, 8] {
         let by = |peer: Peer| {
-            // SAFETY: nobody changes the files.
+            // SAFETY: the files do not change.
             let open = move |path: &Path| unsafe { peer.open(path) };
-            // The first tells whether they can be opened so.
+            // The first file shows if the way is supported.
             let files = open(&paths[0]).map(|_| paths.clone());
             sum(peer, files.map(|files| WholeFiles::over(Box::new(open), files, threads)))
         };

@@ -1,5 +1,5 @@
-//! The peer gives the file's bytes with every engine, says what really ran,
-//! and survives a file that shrinks under its mapping.
+//! The kernel baseline returns the file's bytes with every engine, reports the engine that ran, and
+//! survives a file that shrinks under its mapping.
 
 mod support;
 
@@ -29,7 +29,7 @@ fn open_peer(file: &TempFile, options: KernelOptions) -> KernelFile {
     KernelFile::open(&file.path, options, Clock::start()).unwrap()
 }
 
-/// Waits for the next end and gives its name, outcome and bytes.
+/// Waits for the next completion. Returns its id, outcome and bytes.
 fn ended(file: &mut KernelFile) -> (RequestId, Outcome, Vec<u8>) {
     loop {
         if let Some((completion, bytes)) = file.poll() {
@@ -126,7 +126,7 @@ fn a_file_that_shrinks_is_short_where_it_now_ends() {
             assert_eq!(outcome, Outcome::Short { bytes: count }, "{engine:?}, page {page}");
             assert!(got == pread(&file.path, page * 4096, count), "{engine:?}, page {page}");
         }
-        // What is still there reads as before, and so does what comes back.
+        // Remaining and returning pages read as before.
         handle.set_len(64 * 4096).unwrap();
         peer.read(RequestId(0), 15 * 4096, 20 * 4096);
         let (_, outcome, got) = ended(&mut peer);
@@ -179,8 +179,8 @@ fn what_can_not_run_says_why_and_what_to_do() {
 
 #[test]
 fn the_kernel_reads_ahead_by_its_own_advice() {
-    // The running kernel is the oracle of its own manual: after random advice
-    // a read of one page in the middle brings in that page alone.
+    // The running kernel is the oracle: after random advice, a read of one page in the middle
+    // brings in only that page.
     let file = TempFile::new(4 << 20);
     let residency = drop_pages(&file.path).unwrap();
     if residency.resident > 0 {

@@ -1,5 +1,5 @@
-//! Swap areas and memory groups on the running system; skipped, with the reason, where it has
-//! none to give.
+//! Swap areas and memory cgroups on the running system. Without them a test prints the reason and
+//! is skipped.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use readpath_peers::kernel_swap::{SwapError, SwapTurn};
 
 const MIB: u64 = 1 << 20;
 
-/// A folder below the build directory (a real file system), removed when the test ends.
+/// A folder below the build directory (a real file system), removed on drop.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -36,7 +36,7 @@ impl Drop for Folder {
     }
 }
 
-/// Waits for the machine's swap; None where it can't be had.
+/// Waits for the exclusive right to swap. `None` where swap is unavailable.
 fn turn(test: &str) -> Option<SwapTurn> {
     loop {
         match SwapTurn::take() {
@@ -50,7 +50,7 @@ fn turn(test: &str) -> Option<SwapTurn> {
     }
 }
 
-/// What `/proc/swaps` says of an area: its size in KiB and its priority.
+/// Size in KiB and priority of an area in `/proc/swaps`.
 fn listed(path: &Path) -> Option<(u64, i32)> {
     let swaps = fs::read_to_string("/proc/swaps").unwrap();
     let line = swaps.lines().find(|line| line.starts_with(path.to_str().unwrap()))?;
@@ -63,7 +63,7 @@ fn an_area_has_the_size_that_was_asked_for_and_goes_with_its_file() {
     let test = "an_area_has_the_size_that_was_asked_for_and_goes_with_its_file";
     let Some(_turn) = turn(test) else { return };
     let folder = Folder::new("size");
-    // Of a run that was killed, and two that only look like one.
+    // One file of a killed run, and two with similar names.
     for name in ["readpath-4194304-0.swap", "readpath-notes.swap", "readpath-7-0.swap.bak"] {
         fs::write(folder.0.join(name), "").unwrap();
     }
@@ -73,10 +73,10 @@ fn an_area_has_the_size_that_was_asked_for_and_goes_with_its_file() {
     };
     assert_eq!(cleanup_journal.len(), 1);
     assert_eq!(cleanup_journal[0].path, folder.0.join("readpath-4194304-0.swap"));
-    // The kernel counts the pages behind the header: all that was asked for.
+    // The kernel counts the pages after the header: the requested size.
     assert_eq!(listed(area.path()), Some((10 * 1024, 32_767)));
     assert_eq!(area.device(), None);
-    // A second run in the same folder leaves the first one's file alone.
+    // A second run in the same folder does not affect the first one's file.
     let (second, cleanup_journal) = SwapArea::on(&folder.0, MIB).unwrap();
     assert_eq!((cleanup_journal.len(), listed(second.path())), (0, Some((1024, 32_767))));
     let path = area.path().to_path_buf();
@@ -99,7 +99,7 @@ fn a_file_that_cannot_be_an_area_is_refused_and_kept() {
         SwapArea::check(Path::new("/dev/null"), MIB),
         Err(SwapError::NotStorage { .. })
     ));
-    // Holes have no place on the device; the message says what does.
+    // Holes have no blocks on the device. The message names the remedy.
     let file = fs::File::create(&path).unwrap();
     file.set_len(2 * MIB).unwrap();
     let refused = SwapArea::on(&path, MIB).unwrap_err().to_string();
@@ -121,7 +121,7 @@ fn a_group_holds_its_limit_and_is_removed() {
     };
     assert_eq!(fs::read_to_string(path.join(knob)).unwrap().trim(), (8 * MIB).to_string());
     assert_eq!(group.counts().oom_kills, 0);
-    // A second group, as of another run, leaves this one alone, though it is empty.
+    // A second group, as of another run, does not affect this empty one.
     let (second, cleanup_journal) = MemoryGroup::new(8 * MIB).unwrap();
     assert!(cleanup_journal.iter().all(|cleanup_entry| cleanup_entry.path != path));
     drop(second);

@@ -1,4 +1,4 @@
-//! The benchmark runs, at a size that takes no time.
+//! The benchmarks run at a small size.
 
 mod support;
 
@@ -56,7 +56,7 @@ fn the_benchmark_of_files_measures_every_row() {
     }
 }
 
-/// One turn over 16 MiB beside fio; nothing is measured and nothing stays.
+/// One round over 16 MiB with fio. The results file stays unchanged.
 #[test]
 fn the_benchmark_of_raw_transfers_runs() {
     let has = |program: &str| Command::new(program).arg("--version").output().is_ok();
@@ -87,8 +87,8 @@ fn the_benchmark_of_raw_transfers_runs() {
     assert_eq!(results(), before, "a small run leaves the results alone");
 }
 
-/// The program of a benchmark, where cargo puts it beside this one as it builds the tests, unless one
-/// alone is named: the last of those under its name.
+/// Path of a benchmark program, which cargo puts next to this one when it builds all tests: the
+/// newest file of that name.
 fn built(name: &str) -> Option<PathBuf> {
     let tests = std::env::current_exe().expect("this program has a file");
     let entries = std::fs::read_dir(tests.parent()?).ok()?.flatten();

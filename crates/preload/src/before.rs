@@ -1,4 +1,4 @@
-//! The functions that stand before the C library's.
+//! Functions that are called in place of the C library's.
 
 use core::ffi::{CStr, c_int, c_long, c_uint, c_void};
 use core::ptr::null_mut;
@@ -9,15 +9,17 @@ use crate::files::closing;
 use crate::layout::ADVICE;
 use crate::{ReadPosition, RecordedCall, is_recorded, sandbox, set_errno, thread};
 
-/// The C library's functions, once they were looked for.
+/// Addresses of the C library's functions. Null before the search.
 static NEXT: [AtomicPtr<c_void>; NAMES.len()] = [const { AtomicPtr::new(null_mut()) }; NAMES.len()];
 
-/// Looks for all functions. A later search could happen in a signal handler, and needs a large stack and locks.
+/// Finds all functions. A later search could happen in a signal handler, and needs a large stack
+/// and locks.
 pub fn find_all() {
     NAMES.iter().zip(&NEXT).for_each(|(name, known)| _ = find(name, known));
 }
 
-/// Looks for the function that ours stands before: of a call before `find_all`, and where the program is not recorded.
+/// Finds the C library's function, for a call before `find_all` and in a program that is not
+/// recorded.
 #[inline(never)]
 fn find(name: &CStr, known: &AtomicPtr<c_void>) -> *mut c_void {
     // SAFETY: the name is terminated.
@@ -26,7 +28,7 @@ fn find(name: &CStr, known: &AtomicPtr<c_void>) -> *mut c_void {
     address
 }
 
-/// The name of a function, terminated.
+/// Converts a name that ends with a zero byte.
 const fn terminated(name: &'static str) -> &'static CStr {
     match CStr::from_bytes_with_nul(name.as_bytes()) {
         Ok(name) => name,
@@ -34,22 +36,24 @@ const fn terminated(name: &'static str) -> &'static CStr {
     }
 }
 
-/// Defines the functions: their names, arguments, and the use of the real one's call, which is `real`.
+/// Defines the functions by name and arguments. In the expression, `real` is a closure that calls
+/// the C library's function.
 macro_rules! before {
     ($(fn $name:ident($($argument:ident: $type:ty),*) -> $result:ty = |$real:ident| $recorded:expr;)*) => {
-        /// The functions, by their places in `NEXT`: reads and advice first, and from `close` on the others.
+        /// Index of each function in `NEXT`. Reads and advice come first, the others from `close`
+        /// on.
         enum Function { $($name),* }
 
         const NAMES: &[&CStr] = &[$(terminated(concat!(stringify!($name), "\0"))),*];
 
         $(
-        // SAFETY: it takes and returns the same as the C library's function of its name.
+        // SAFETY: arguments and result are equal to the C library's function of this name.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($argument: $type),*) -> $result {
             const AT: usize = Function::$name as usize;
             type Real = unsafe extern "C" fn($($type),*) -> $result;
 
-            /// The rest, whose stack a call that is not recorded does not need.
+            /// Slow path. Its stack frame is not needed by a call that is not recorded.
             #[inline(never)]
             unsafe extern "C" fn rest($($argument: $type),*) -> $result {
                 let mut address = NEXT[AT].load(Ordering::Relaxed);
@@ -63,7 +67,7 @@ macro_rules! before {
                 }
                 // SAFETY: the C library's function of this name has these arguments.
                 let function = unsafe { core::mem::transmute::<*mut c_void, Real>(address) };
-                // SAFETY: as it was called.
+                // SAFETY: the arguments of the original call.
                 let $real = || unsafe { function($($argument),*) } as ssize_t;
                 $recorded as $result
             }
@@ -72,17 +76,17 @@ macro_rules! before {
             if AT < Function::close as usize && !address.is_null() && !is_recorded() {
                 // SAFETY: as in `rest`.
                 let function = unsafe { core::mem::transmute::<*mut c_void, Real>(address) };
-                // SAFETY: as it was called.
+                // SAFETY: the arguments of the original call.
                 return unsafe { function($($argument),*) };
             }
-            // SAFETY: as it was called.
+            // SAFETY: the arguments of the original call.
             unsafe { rest($($argument),*) }
         }
         )*
     };
 }
 
-/// Makes `sigaltstack(2)`, whose stack the recording must know.
+/// Calls `sigaltstack(2)` and records the new stack.
 #[inline(always)]
 fn stacked(stack: *const c::stack, real: impl FnOnce() -> ssize_t) -> ssize_t {
     let result = real();
@@ -92,7 +96,7 @@ fn stacked(stack: *const c::stack, real: impl FnOnce() -> ssize_t) -> ssize_t {
     result
 }
 
-/// Makes a system call by its number.
+/// Calls `syscall(2)` and handles the calls that concern sandboxes and signal stacks.
 #[inline(always)]
 fn numbered(
     number: c_long,
@@ -119,13 +123,14 @@ fn here(way: u64, descriptor: c_int, asked: usize) -> RecordedCall {
     call(way, descriptor, ReadPosition::Here, Some(asked))
 }
 
-/// A list of pieces from an offset on; -1, as of `preadv2`, is the position of the descriptor.
+/// A vectored read at an offset. Offset -1 of `preadv2` means the position of the descriptor.
 fn pieces(descriptor: c_int, offset: off64_t) -> RecordedCall {
     let from = if offset == -1 { ReadPosition::Here } else { ReadPosition::At(offset as u64) };
     call(3, descriptor, from, None)
 }
 
-/// A copy within the kernel, from the offset at an address or from the position of the descriptor.
+/// A copy within the kernel, from the offset at an address, or from the position of the descriptor
+/// for null.
 fn copied(descriptor: c_int, offset: *const off64_t, asked: usize) -> RecordedCall {
     let from = if offset.is_null() { ReadPosition::Here } else { ReadPosition::Told(offset) };
     call(4, descriptor, from, Some(asked))

@@ -22,7 +22,7 @@ pub struct stack {
     pub bytes: usize,
 }
 
-/// Begin of the kernel's `struct statx`, and room for the rest: 256 bytes.
+/// Start of the kernel's `struct statx`, padded to its 256 bytes.
 #[repr(C)]
 pub struct statx_buffer {
     pub mask: u32,
@@ -95,7 +95,7 @@ pub const MAP_SHARED: c_int = 1;
 pub const SEEK_CUR: c_int = 1;
 pub const CLOCK_MONOTONIC: c_int = 1;
 pub const AT_EMPTY_PATH: c_int = 0x1000;
-/// Type, inode, size.
+/// Requested fields: type, inode, size.
 pub const STATX_ASKED: c_uint = 0x1 | 0x100 | 0x200;
 pub const F_GETFL: c_int = 3;
 pub const ENOSYS: c_int = 38;
@@ -120,7 +120,7 @@ pub mod number {
     pub const SIGALTSTACK: c_long = 131;
 }
 
-/// As above: the numbers of all newer machines.
+/// Numbers of system calls on all newer architectures.
 #[cfg(not(target_arch = "x86_64"))]
 pub mod number {
     use core::ffi::c_long;

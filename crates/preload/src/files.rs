@@ -7,15 +7,16 @@ use crate::c::{self, ssize_t};
 use crate::layout::{Cells, GIVEN_UP, RecordRing};
 use crate::{draw, publish, thread};
 
-/// Hashes of the descriptors and files whose names were reported. Another hash in its place is reported again.
+/// Hash table of the descriptors and files whose names were reported. After a collision the name is
+/// reported again.
 static REPORTED: [AtomicU64; 2048] = [const { AtomicU64::new(0) }; 2048];
 
-/// Time for which a descriptor is believed to be of the same file. The library does not see a
-/// descriptor that the C library itself or a bare system call closes. If it is opened again within this time, its next
-/// reads are reported of the old file.
+/// Lifetime in nanoseconds of a cached descriptor. The library does not see a close by the C
+/// library itself or by a bare system call. If the descriptor is opened again within this time, its
+/// next reads are reported for the old file.
 const BELIEVED_NS: u64 = 200_000;
 
-/// Files of the first descriptors.
+/// Cached files of the first descriptors.
 static BELIEVED: [Believed; 1024] = [const { Believed::nothing() }; 1024];
 
 struct Believed {
@@ -34,7 +35,7 @@ impl Believed {
     }
 }
 
-/// A descriptor is of another file from now on; `None`: any descriptor may be.
+/// Removes a descriptor from the cache, or all of them for `None`.
 fn forget(descriptor: Option<c_int>) {
     let forget = |one: &Believed| one.until_ns.store(0, Ordering::Release);
     match descriptor {
@@ -43,14 +44,14 @@ fn forget(descriptor: Option<c_int>) {
     }
 }
 
-/// Makes a call that closes a descriptor; `None`: perhaps any descriptor.
+/// Makes a call that closes this descriptor, or possibly any descriptor for `None`.
 #[inline(always)]
 pub fn closing(descriptor: Option<c_int>, real: impl FnOnce() -> ssize_t) -> ssize_t {
     forget(descriptor);
     real()
 }
 
-/// The file of a descriptor, as believed or as the kernel says.
+/// Returns device and inode of a descriptor, from the cache or from the kernel.
 pub fn file_of(ring: RecordRing, descriptor: c_int, now_ns: u64) -> Option<(u64, u64)> {
     let believed = BELIEVED.get(descriptor as usize);
     if let Some(known) = believed.filter(|known| now_ns < known.until_ns.load(Ordering::Acquire)) {
@@ -65,14 +66,15 @@ pub fn file_of(ring: RecordRing, descriptor: c_int, now_ns: u64) -> Option<(u64,
     Some((device, inode))
 }
 
-/// Facts of a file, as `statx(2)` returns them.
+/// Attributes of a file from `statx(2)`.
 struct About {
     device: u64,
     inode: u64,
     bytes: u64,
 }
 
-/// Room for the answers of `statx(2)`, which are too long for a signal stack. A thread takes any that is free.
+/// Buffers for the results of `statx(2)`, which are too large for a signal stack. A thread takes
+/// any free buffer.
 static ROOMS: [Room; 64] = [const { Room::free() }; 64];
 
 struct Room {
@@ -89,8 +91,8 @@ impl Room {
     }
 }
 
-/// The facts of a regular file or block device; `None` for a descriptor of another kind. A read is lost where all
-/// rooms are taken.
+/// Attributes of a regular file or block device. `None` for a descriptor of another kind. The read
+/// is lost when all buffers are taken.
 fn about(ring: RecordRing, descriptor: c_int) -> Option<About> {
     let take = |room: &&Room| {
         let (old, new, order) = (false, true, Ordering::Relaxed);
@@ -101,7 +103,8 @@ fn about(ring: RecordRing, descriptor: c_int) -> Option<About> {
         return None;
     };
     let buffer: *mut c::statx_buffer = room.words.as_ptr().cast_mut().cast();
-    // SAFETY: the room is this call's own, as long as the struct, and made of atomics; the name is terminated.
+    // SAFETY: the buffer is reserved for this call, has the size of the struct, and consists of
+    // atomics. The name is terminated.
     let found = unsafe {
         let flags = c::AT_EMPTY_PATH;
         let answer = c::statx(descriptor, c"".as_ptr(), flags, c::STATX_ASKED, buffer);
@@ -116,8 +119,8 @@ fn about(ring: RecordRing, descriptor: c_int) -> Option<About> {
     found
 }
 
-/// The file of a descriptor as the kernel says. Its name is reported when it is first seen; `None` for a descriptor
-/// without positions, and where the name could not be reported.
+/// Returns device and inode of a descriptor from the kernel, and reports a new name. `None` for a
+/// descriptor without positions, and when the name could not be reported.
 #[inline(never)]
 fn named(ring: RecordRing, descriptor: c_int) -> Option<(u64, u64)> {
     let about = about(ring, descriptor)?;
@@ -126,13 +129,14 @@ fn named(ring: RecordRing, descriptor: c_int) -> Option<(u64, u64)> {
     let reported = REPORTED.get(hash as usize >> 1 & (REPORTED.len() - 1))?;
     if reported.load(Ordering::Relaxed) != hash {
         report_name(ring, descriptor, &about)?;
-        // Only now: another thread's read of this file must not come before its name.
+        // Stored only after the report: another thread's read of this file must not precede its
+        // name.
         reported.store(hash, Ordering::Relaxed);
     }
     Some((device, inode))
 }
 
-/// Writes the name of a file into a cell. A path that fills a short cell is written into a long one.
+/// Writes the name of a file into a cell. A path too long for a short cell goes into a long one.
 #[inline(never)]
 fn report_name(ring: RecordRing, descriptor: c_int, about: &About) -> Option<()> {
     for cells in [Cells::Short, Cells::Long] {

@@ -1,15 +1,18 @@
 //! Layout of the memory that a recorded program and its recorder share.
 //!
-//! The file has [`BYTES`] bytes: the [`Head`], then three rings of cells. All programs that the recorded program starts
-//! write to the same file. Both crates compile this source file, so that they agree.
+//! The file has [`BYTES`] bytes: the [`Head`], then three rings of cells. All programs that the
+//! recorded program starts write to the same file. Both crates compile this source file, so that
+//! they agree.
 //!
-//! **A ring** is bounded, with many writers and one reader (after D. Vyukov). The first word of each cell is its `turn`,
-//! which starts as the cell's index. A writer that drew the ticket `t` owns the cell `t % count` while its turn is `t`, and
-//! publishes it as `t + 1`. The reader takes the cell and sets the turn to `t + count`. No side waits: a writer that
-//! finds the ring full counts a lost read.
+//! **A ring** is bounded, with many writers and one reader (after D. Vyukov). The first word of
+//! each cell is its `turn`, which starts as the cell's index. A writer that drew the ticket `t`
+//! owns the cell `t % count` while its turn is `t`, and publishes it as `t + 1`. The reader takes
+//! the cell and sets the turn to `t + count`. No side waits: a writer that finds the ring full
+//! counts a lost read.
 //!
-//! **The file is small**, about 1.6 MiB: a program may lock all of its memory (`mlockall(2)`) within 8 MiB, and the
-//! kernel counts this mapping too. The recorder empties the rings every few milliseconds.
+//! **The file is small**, about 1.6 MiB: a program may lock all of its memory (`mlockall(2)`)
+//! within 8 MiB, and the kernel counts this mapping too. The recorder empties the rings every few
+//! milliseconds.
 
 use core::ffi::CStr;
 use core::sync::atomic::AtomicU64;
@@ -64,12 +67,12 @@ impl Cells {
         }
     }
 
-    /// Offset behind the last cell.
+    /// Offset after the last cell.
     const fn end(self) -> u64 {
         self.begin() + self.count() * self.bytes()
     }
 
-    /// Room for a path in a cell, in bytes.
+    /// Space for a path in a cell, in bytes.
     pub const fn path_room(self) -> usize {
         self.bytes() as usize - size_of::<Name>()
     }
@@ -78,8 +81,8 @@ impl Cells {
 /// Length of the file.
 pub const BYTES: u64 = Cells::Long.end();
 
-/// First of the ways for advice. Ways of reads: 0 `read`, 1 `pread`, 2 `readv`, 3 `preadv`, 4 `sendfile` and
-/// `copy_file_range`. Advice: this plus the number of `posix_fadvise(2)`.
+/// First method number of advice. Methods of reads: 0 `read`, 1 `pread`, 2 `readv`, 3 `preadv`, 4
+/// `sendfile` and `copy_file_range`. Advice: this plus the number of `posix_fadvise(2)`.
 pub const ADVICE: u64 = 64;
 
 /// Value of [`Name::path_bytes`] in a cell that its writer gave up.
@@ -94,13 +97,13 @@ pub struct Head {
     pub filters: AtomicU64,
     /// Next ticket of each ring.
     pub tickets: [AtomicU64; 3],
-    /// Reads for which the rings had no room.
+    /// Reads lost because a ring was full.
     pub lost: AtomicU64,
     /// Programs that have found this file.
     pub programs: AtomicU64,
     /// Programs that entered a sandbox (seccomp), in which recording would end them.
     pub sandboxed: AtomicU64,
-    /// Calls that were not recorded: in a sandbox, or on a signal stack with too little room.
+    /// Calls that were not recorded: in a sandbox, or on a signal stack with too little space.
     pub unrecorded: AtomicU64,
 }
 
@@ -124,7 +127,7 @@ pub struct RingSlot {
     pub inode: AtomicU64,
     /// First byte.
     pub offset: AtomicU64,
-    /// Bytes asked for.
+    /// Requested bytes.
     pub asked: AtomicU64,
     /// Bytes read, or the negative number of an error.
     pub result: AtomicU64,
@@ -153,7 +156,7 @@ pub struct Name {
 #[derive(Clone, Copy, Debug)]
 pub struct RecordRing(*const u8);
 
-// SAFETY: all data behind the pointer are atomics, except paths: only the owner of a cell writes its path.
+// SAFETY: all shared data are atomics, except paths, and only the owner of a cell writes its path.
 unsafe impl Send for RecordRing {}
 // SAFETY: as above.
 unsafe impl Sync for RecordRing {}
@@ -189,7 +192,8 @@ impl RecordRing {
         unsafe { &*self.cell(Cells::Slots, ticket).cast() }
     }
 
-    /// Name of a ticket of another ring, and the address of its path with room for `cells.path_room()` bytes.
+    /// Name of a ticket of another ring, and the address of its path with space for
+    /// `cells.path_room()` bytes.
     pub fn name(&self, cells: Cells, ticket: u64) -> (&Name, *mut u8) {
         let cell = self.cell(cells, ticket);
         // SAFETY: a cell of these rings holds a name and then the path, at a multiple of eight.

@@ -42,7 +42,7 @@ use layout::{ADVICE, BYTES, Cells, MAGIC, RecordRing, VARIABLE};
 /// The shared memory; null while the program is not recorded.
 static RING: AtomicPtr<u8> = AtomicPtr::new(null_mut());
 
-/// Grows in each child that `fork` makes.
+/// Counter of forks, incremented in each child.
 static GENERATION: AtomicU32 = AtomicU32::new(1);
 
 #[used]
@@ -51,8 +51,8 @@ static BEGIN: extern "C" fn() = begin;
 
 /// Maps the shared memory when the library is loaded.
 ///
-/// A filter may be in force already. The system calls up to the answer of `sandbox::is_inherited` are those that the
-/// dynamic linker has just made itself: `openat`, `read`, `close`, `mmap`.
+/// A filter may be in force already. The system calls up to the result of `sandbox::is_inherited`
+/// are the same as the dynamic linker's own: `openat`, `read`, `close`, `mmap`.
 extern "C" fn begin() {
     // SAFETY: the C library is there before the libraries that it loads; names are terminated.
     unsafe {
@@ -97,7 +97,8 @@ fn ring() -> Option<RecordRing> {
     (!address.is_null()).then(|| unsafe { RecordRing::new(address) })
 }
 
-/// Returns true if a call made here is recorded. A call whose recording could harm the program is counted instead.
+/// Returns true if the current call may be recorded. A call whose recording could harm the program
+/// is counted instead.
 #[inline(always)]
 fn is_recorded() -> bool {
     let Some(ring) = ring() else { return false };
@@ -108,7 +109,7 @@ fn is_recorded() -> bool {
     is_harmless
 }
 
-/// Draws a ticket for a free cell; counts a lost read where the ring is full.
+/// Draws a ticket for a free cell. Counts a lost read when the ring is full.
 fn draw(ring: RecordRing, cells: Cells) -> Option<u64> {
     let (head, weak) = (ring.head(), Ordering::Relaxed);
     let next = head.tickets.get(cells as usize)?;
@@ -120,7 +121,7 @@ fn draw(ring: RecordRing, cells: Cells) -> Option<u64> {
             return None;
         }
         if turn > ticket {
-            // Other writers have drawn it meanwhile.
+            // Another writer has drawn it in the meantime.
             ticket = next.load(weak);
             continue;
         }
@@ -131,7 +132,7 @@ fn draw(ring: RecordRing, cells: Cells) -> Option<u64> {
     }
 }
 
-/// Hands a written cell to the recorder.
+/// Releases a written cell to the recorder.
 fn publish(ring: RecordRing, cells: Cells, ticket: u64) {
     ring.turn(cells, ticket).store(ticket + 1, Ordering::Release);
 }
@@ -158,19 +159,21 @@ struct RecordedCall {
     way: u64,
     descriptor: c_int,
     from: ReadPosition,
-    /// Bytes asked for; `None` for a list of pieces. The library must not read the list: a wrong address is an error
-    /// of the call, and would end the program here. The bytes read stand for them.
+    /// Requested bytes, or `None` for a vector. The library must not read the vector: a wrong
+    /// address is an error of the call, and would end the program here. The number of bytes read
+    /// replaces it.
     asked: Option<usize>,
 }
 
-/// First byte of a call.
+/// File offset of a call.
 #[derive(Clone, Copy)]
 enum ReadPosition {
     /// This offset.
     At(u64),
     /// The position of the descriptor, which the call moves.
     Here,
-    /// The number at this address, which the call moves. It is read once the kernel has accepted the address.
+    /// The number at this address, which the call changes. It is read after the kernel has accepted
+    /// the address.
     Told(*const off64_t),
 }
 
@@ -182,7 +185,7 @@ impl RecordedCall {
         let begin_ns = now_ns();
         let result = real();
         if sandbox::is_entered() {
-            // Another thread entered a sandbox meanwhile.
+            // Another thread entered a sandbox in the meantime.
             ring.head().unrecorded.fetch_add(1, Ordering::Relaxed);
             return result;
         }
@@ -231,7 +234,7 @@ impl RecordedCall {
     }
 }
 
-/// Ends the program where the library has a fault of its own: there is no unwinding without the standard library.
+/// Ends the program after a fault of the library, since unwinding needs the standard library.
 #[cfg(panic = "abort")]
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo<'_>) -> ! {

@@ -1,10 +1,10 @@
 //! Sandboxes: processes under seccomp, in which the library makes no system call.
 //!
-//! Strict mode allows `read`, `write` and `_exit`, and a filter allows the calls that its author expected. Any other
-//! call ends the program, or fails in a way that it does not expect. Strict mode also forbids the instruction that reads
-//! the clock, as `PR_SET_TSC` does. The process is not recorded from the moment at
-//! which it asks for seccomp, through `prctl(2)` or `syscall(2)` of the C library; libseccomp uses these. A bare system
-//! call instruction cannot be seen.
+//! Strict mode allows `read`, `write` and `_exit`, and a filter allows the calls that its author
+//! expected. Any other call ends the program, or fails in an unexpected way. Strict mode also
+//! forbids the instruction that reads the clock, as `PR_SET_TSC` does. Recording stops when the
+//! process requests seccomp through `prctl(2)` or `syscall(2)` of the C library, which libseccomp
+//! uses. A bare system call instruction is not detected.
 
 use core::ffi::{c_int, c_long};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -29,7 +29,8 @@ pub fn entered(ring: Option<RecordRing>) {
     }
 }
 
-/// Makes a call that enters a sandbox if `is_entering`. A call that fails leaves the recording as it was.
+/// Makes a call that enters a sandbox if `is_entering`. A failed call leaves the recording
+/// unchanged.
 #[inline(always)]
 pub fn entering(is_entering: bool, real: impl FnOnce() -> isize) -> isize {
     if !is_entering || is_entered() {
@@ -51,7 +52,8 @@ pub fn is_entry(option: c_int, value: c_long) -> bool {
     option == c::PR_SET_SECCOMP || (option == c::PR_SET_TSC && value == c::PR_TSC_SIGSEGV)
 }
 
-/// Returns true if `syscall(2)` with these arguments enters a sandbox. Operations of `seccomp(2)` from 2 on are questions.
+/// Returns true if `syscall(2)` with these arguments enters a sandbox. Operations of `seccomp(2)`
+/// from 2 on are queries.
 pub fn is_entry_by_number(number: c_long, first: c_long, second: c_long) -> bool {
     let is_entry = number == c::number::PRCTL && is_entry(first as c_int, second);
     is_entry || (number == c::number::SECCOMP && matches!(first, 0 | 1))
@@ -60,8 +62,8 @@ pub fn is_entry_by_number(number: c_long, first: c_long, second: c_long) -> bool
 /// Text of `/proc/self/status`: less than 2 KiB in Linux 6.18.
 static STATUS: [AtomicU64; 512] = [const { AtomicU64::new(0) }; 512];
 
-/// Returns true if the program runs under more filters than the recorder: a sandboxed program has started it. An
-/// unreadable status counts as a sandbox. Called before the program has threads.
+/// Returns true if the program runs under more filters than the recorder: a sandboxed program has
+/// started it. An unreadable status counts as a sandbox. Called before the program has threads.
 pub fn is_inherited(filters: u64) -> bool {
     // SAFETY: the name is terminated.
     let file = unsafe { c::open(c"/proc/self/status".as_ptr(), c::O_RDONLY | c::O_CLOEXEC) };
@@ -89,7 +91,8 @@ pub fn is_inherited(filters: u64) -> bool {
     has_filter || has_no_clock()
 }
 
-/// Returns true if reading the clock without a system call ends the program. Machines without this option refuse the question.
+/// Returns true if reading the clock without a system call ends the program. Architectures without
+/// this option refuse the query.
 fn has_no_clock() -> bool {
     let mut value: c_int = 0;
     // SAFETY: the call writes to its argument alone.
@@ -97,7 +100,7 @@ fn has_no_clock() -> bool {
     answer == 0 && c_long::from(value) == c::PR_TSC_SIGSEGV
 }
 
-/// The decimal number behind the first place of `name`.
+/// Decimal number after the first occurrence of `name`.
 fn number_after(text: &[u8], name: &[u8]) -> Option<u64> {
     let at = text.windows(name.len()).position(|part| part == name)? + name.len();
     let digits = text.get(at..)?.iter().skip_while(|byte| byte.is_ascii_whitespace());

@@ -1,15 +1,16 @@
-//! Facts about the calling thread: its numbers, and its signal stack.
+//! State of the calling thread: its numbers, and its signal stack.
 //!
-//! On x86-64 they stand in thread-local storage of the initial-exec kind, which every thread has from its first
-//! instruction. The kind that Rust's `thread_local!` uses in a shared library may be allocated at the first access,
-//! which must not happen in a signal handler. On other machines the kernel is asked each time, and signal stacks are not
-//! known.
+//! On x86-64 the state is in thread-local storage of the initial-exec model, which exists from a
+//! thread's first instruction. Rust's `thread_local!` in a shared library may allocate at the first
+//! access, which must not happen in a signal handler. On other architectures the kernel is queried
+//! each time, and signal stacks are unknown.
 
 use core::sync::atomic::Ordering;
 
 use crate::{GENERATION, c};
 
-/// Bytes that must be left of a signal stack for a recorded call. The test `watch preload::stack` measures the use.
+/// Minimum number of free bytes on a signal stack for a recorded call. The test `watch
+/// preload::stack` measures the use.
 pub const STACK_ROOM: usize = 1024;
 
 #[cfg(target_arch = "x86_64")]
@@ -21,12 +22,12 @@ core::arch::global_asm!(
     ".previous",
 );
 
-/// Facts of a thread; all zero in a new one.
+/// State of a thread. All zero in a new one.
 #[repr(C)]
 struct Facts {
     /// Process × 2³² + thread.
     task: u64,
-    /// Generation in which `task` was asked for.
+    /// Value of `GENERATION` when `task` was queried.
     generation: u64,
     /// First byte of the signal stack.
     stack_begin: usize,
@@ -34,7 +35,8 @@ struct Facts {
     stack_end: usize,
 }
 
-/// The facts of this thread. No other thread reads or writes them; a signal handler may do so in between.
+/// Returns the state of this thread. No other thread accesses it, but a signal handler may
+/// interrupt an access.
 #[cfg(target_arch = "x86_64")]
 fn facts() -> *mut Facts {
     let facts: *mut Facts;
@@ -51,7 +53,7 @@ fn facts() -> *mut Facts {
 }
 
 fn asked() -> u64 {
-    // SAFETY: these calls only answer.
+    // SAFETY: these calls only return numbers.
     unsafe { (c::getpid() as u64) << 32 | u64::from(c::gettid() as u32) }
 }
 
@@ -70,14 +72,14 @@ pub fn task() -> u64 {
     }
 }
 
-/// As above, asked each time.
+/// The calling task, queried each time.
 #[cfg(not(target_arch = "x86_64"))]
 pub fn task() -> u64 {
     _ = &GENERATION;
     asked()
 }
 
-/// Returns true if this call has room on its stack: on a signal stack, [`STACK_ROOM`] bytes.
+/// Returns true if this call has enough stack: on a signal stack, [`STACK_ROOM`] bytes.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 pub fn has_stack() -> bool {
@@ -91,13 +93,13 @@ pub fn has_stack() -> bool {
     }
 }
 
-/// As above, where signal stacks are not known.
+/// Always true, because signal stacks are unknown here.
 #[cfg(not(target_arch = "x86_64"))]
 pub fn has_stack() -> bool {
     true
 }
 
-/// The thread has set its signal stack; null leaves it as it was.
+/// Records the thread's new signal stack. Null means no change.
 #[cfg(target_arch = "x86_64")]
 pub fn stack_set(stack: *const c::stack) {
     if stack.is_null() {
@@ -113,7 +115,7 @@ pub fn stack_set(stack: *const c::stack) {
     }
 }
 
-/// As above, where signal stacks are not known.
+/// Does nothing, because signal stacks are unknown here.
 #[cfg(not(target_arch = "x86_64"))]
 pub fn stack_set(_: *const c::stack) {
     _ = (c::SS_DISABLE, STACK_ROOM);

@@ -1,5 +1,5 @@
-//! The modelled world from outside: each file below is a part of one program, which is linked once and runs on all
-//! processors to its end.
+//! Tests of the simulation through its public API. All files below are one program, which is linked
+//! once and runs on all processors.
 
 mod array_tables;
 mod decisions;

@@ -1,20 +1,20 @@
-//! The published tables of a 12-disk array under `deadline` (2010), with one
-//! description of the array for all of them.
+//! Published tables of a 12-disk array under `deadline` (2010), all modelled with one description
+//! of the array.
 //!
-//! The published runs read 4 GiB a process; here each process reads less of as
-//! large a file, which costs the model some of its plateau to the start.
+//! The published runs read 4 GiB per process. Here each process reads less of an equally large
+//! file, which costs the model some of its plateau to the start.
 
 use readpath_core::policy::Spec;
 use readpath_sim::job::JobFile;
 use readpath_sim::run::Go;
 use readpath_sim::simulate::{SimulationSetup, simulate};
 
-/// Drives that sort four commands, of 10,000 rpm, with the files side by side: with sixteen as the
-/// drive has alone, 64 readers lose nothing here, where published ones lose a third. Table D
-/// has the drives of the source, its files spread over the volume, and needs no such thing.
+/// Drives of 10,000 rpm that sort four commands, with adjacent files. With the default of sixteen,
+/// 64 readers lose nothing here, but a third in the published runs. Table D has the drives of the
+/// source and its files spread over the volume, and needs no such change.
 const ARRAY: &str = "array:12xhdd,hdd.window=4";
 
-/// Bytes a second of so many processes that each read `mib` of a file of 4 GiB.
+/// Bytes per second of `processes` processes that each read `mib` MiB of a file of 4 GiB.
 fn bytes_per_second(job: &str, processes: u32, mib: u32) -> f64 {
     let text = format!("[j]\nbs=64k\nsize=4g\nnumjobs={processes}\nio_size={mib}m\n{job}\n");
     let setup = SimulationSetup {
@@ -25,7 +25,7 @@ fn bytes_per_second(job: &str, processes: u32, mib: u32) -> f64 {
     row.bytes as f64 / row.seconds
 }
 
-/// Model beside published, each within `bounds` of it as a ratio.
+/// Compares model and published values. The ratio must be within `bounds`.
 fn hold(job: &str, unit: f64, mib: u32, rows: &[(u32, f64, std::ops::Range<f64>)]) {
     for (processes, published, bounds) in rows {
         let model = bytes_per_second(job, *processes, mib) / unit;
@@ -70,7 +70,7 @@ fn sequential_buffered_is_flat_at_the_link_and_falls() {
     );
 }
 
-/// Published: 64 readers get two thirds of what 16 get, past the cache and through it.
+/// Published: 64 readers get two thirds of the rate of 16, with and without the cache.
 #[test]
 fn too_many_streams_cost_throughput() {
     for job in ["rw=read\ndirect=1", "rw=read"] {
@@ -79,9 +79,9 @@ fn too_many_streams_cost_throughput() {
     }
 }
 
-/// Twelve free spindles would give eight readers six times and more what one gets; this array
-/// gives them 1.4 times. Published for one process under the other scheduler, which one process
-/// can't tell apart: 2,771 KiB/s.
+/// With twelve free spindles eight readers would get over six times the rate of one. This array
+/// gives them 1.4 times. The value for one process was published under the other scheduler, which
+/// does not matter for one process: 2,771 KiB/s.
 #[test]
 fn eight_random_readers_gain_half_of_one() {
     let random = "rw=randread\nioengine=mmap";

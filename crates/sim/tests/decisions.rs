@@ -1,9 +1,8 @@
-//! What the modelled world decides, run by run, held against a record.
+//! Decisions of the simulation, run by run, compared with a record.
 //!
-//! Each line of `recorded/decisions.txt` is one run: device, laws, job or load, and the hash of
-//! every request and completion of it. A change that claims to decide nothing anew leaves all of
-//! them as they are; one that means to decide anew makes the record again, and says in its
-//! commit which runs changed and why:
+//! Each line of `recorded/decisions.txt` is one run: device, policies, job or load, and the hash of
+//! all its requests and completions. A change without effect on decisions leaves all lines equal. A
+//! change with an effect records them again, and its commit names the changed runs and the reason:
 //!
 //! ```sh
 //! cargo test -p readpath-sim --test all -- --ignored decisions::record
@@ -19,7 +18,7 @@ use readpath_sim::simulate::{SimulationSetup, simulate};
 
 const RECORDED: &str = include_str!("recorded/decisions.txt");
 
-/// Disks, flash, arrays, servers, and what fails or changes on the way.
+/// Disks, flash, arrays, servers, and devices that fail or change during the run.
 const DEVICES: [&str; 10] = [
     "hdd",
     "hdd,drive=sata",
@@ -36,7 +35,7 @@ const READAHEAD: [&str; 6] = ["none", "window", "window-fixed", "ondemand", "run
 const SCHEDULERS: [&str; 5] = ["noop", "deadline", "cfq", "cfq,seeky=mean", "adaptive"];
 const SWAPIN: [&str; 5] = ["none", "cluster", "hits", "vma", "adaptive"];
 
-/// The shapes of jobs, by name; each moves some megabytes.
+/// Jobs by name. Each moves some megabytes.
 const JOBS: [(&str, &str); 15] = [
     ("stream", "rw=read\nbs=64k\nsize=8m\n"),
     ("small", "rw=read\nbs=4k\nsize=2m\n"),
@@ -76,15 +75,15 @@ const JOBS: [(&str, &str); 15] = [
     ("asleep", "rw=read\nbs=32k\nsize=2m\nthinktime=200\nnumjobs=2\n"),
 ];
 
-/// Every run in the form of the record.
+/// Every run in the format of the record.
 fn runs() -> String {
     let mut text = String::new();
     let mut at = 0;
     for device in DEVICES {
         for readahead in READAHEAD {
             for scheduler in SCHEDULERS {
-                // Two shapes of fifteen for each combination: seven is coprime to fifteen, so
-                // that every shape meets every device and every law.
+                // Two of the fifteen jobs per combination. Seven is coprime to fifteen, so every
+                // job meets every device and every policy.
                 for step in 0..2 {
                     let (name, job) = JOBS[(at * 7 + step * 4) % JOBS.len()];
                     let decisions = job_decisions(device, readahead, scheduler, job);
@@ -161,7 +160,7 @@ fn every_recorded_run_decides_as_it_did() {
     );
 }
 
-/// Runs that end without a hash would guard nothing.
+/// Runs without a hash would check nothing.
 #[test]
 fn every_recorded_run_has_ended_with_a_hash() {
     assert!(RECORDED.lines().count() >= 300);

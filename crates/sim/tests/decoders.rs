@@ -1,4 +1,4 @@
-//! The seeds of the fuzzers, each once: those that they started from, and those that found something.
+//! Runs each seed of the fuzzers once: the initial seeds, and the ones that found a fault.
 
 #![allow(clippy::disallowed_methods, reason = "seeds are read, and some decoders want a file")]
 

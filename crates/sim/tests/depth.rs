@@ -1,8 +1,9 @@
-//! What the depth of `adaptive` is for: who asks for little beside one who asks for much.
+//! Purpose of the queue depth of `adaptive`: a process with few requests next to a process with
+//! many.
 //!
-//! One process reads 4 KiB at random, one after the other; another keeps 128 such reads under way. Without
-//! a depth the first one waits behind all that the device takes of the second's, and where that
-//! is more than the device takes, behind the rest too.
+//! One process reads 4 KiB at random, one read after the other. Another keeps 128 such reads in
+//! flight. Without a depth limit the first waits behind all requests of the second in the device,
+//! and behind the queued ones too.
 
 use readpath_core::decision::{Decision, LoggedDecision};
 use readpath_core::policy::Spec;
@@ -24,9 +25,9 @@ fn run(sections: &str, device: &str, scheduler: &str) -> ResultRow {
     simulate("reads", &job, &setup, &mut |_| Go::On).unwrap()
 }
 
-/// On a drive that serves a request in 100 µs and 50,000 a second, seven eighths of these
-/// need some five under way; a mount with a round trip of 1 ms and some ten threads behind it,
-/// as many; four disks, some tens, since each of them gains from choosing.
+/// A drive that serves a request in 100 µs and 50,000 a second needs about five requests in flight
+/// for seven eighths of that rate. A mount with a round trip of 1 ms and some ten threads needs as
+/// many. Four disks need some tens, because each gains from a choice.
 #[test]
 fn who_asks_for_little_does_not_wait_behind_who_asks_for_much() {
     let uneven = "[foreground]\niodepth=1\n[background]\niodepth=128\n";
@@ -39,12 +40,12 @@ fn who_asks_for_little_does_not_wait_behind_who_asks_for_much() {
         let (before, after) = (before.unwrap(), after.unwrap());
         assert!(before > times * after, "{device}: {before} µs, then {after} µs");
         let [most, less] = [&deadline, &adaptive].map(|row| row.sections[1].iops.unwrap());
-        // Seven eighths, and a fiftieth for what an epoch of some tens of completions can't tell.
+        // Seven eighths, less a fiftieth for the accuracy of an epoch of some tens of completions.
         assert!(less > (0.875 - 0.02) * most, "{device}: {most} a second, then {less}");
     }
 }
 
-/// Where all ask for as much, a depth would spare nobody anything: nothing is held back.
+/// With equal requests a depth limit would help no process, so no request is held back.
 #[test]
 fn where_all_ask_for_as_much_nothing_is_held_back() {
     let even = "[one]\niodepth=64\n[other]\niodepth=64\n";
@@ -56,15 +57,15 @@ fn where_all_ask_for_as_much_nothing_is_held_back() {
     }
 }
 
-/// The fewest reads under way that bring seven eighths of what 120 bring, when they are all there is:
-/// under `deadline`, which holds nothing back.
+/// Minimum number of reads in flight that reach seven eighths of the rate of 120, without other
+/// requests and under `deadline`, which holds nothing back.
 fn knee(device: &str, milliseconds: u64) -> u32 {
     let rate = |depth: u32| {
         let alone = format!("runtime={milliseconds}ms\n[alone]\niodepth={depth}\n");
         run(&alone, device, "deadline").iops.unwrap()
     };
     let enough = 0.875 * rate(120);
-    // More under way never bring less.
+    // The rate never falls with more reads in flight.
     let (mut few, mut many) = (0, 120);
     while many - few > 1 {
         let depth = (few + many) / 2;
@@ -73,7 +74,7 @@ fn knee(device: &str, milliseconds: u64) -> u32 {
     many
 }
 
-/// The depths that `adaptive` allows beside a foreground reader: since when, and how many.
+/// Depths allowed by `adaptive` next to a foreground reader: start time and depth.
 fn depths(device: &str, seconds: u64) -> Vec<(Time, u32)> {
     let setup = SimulationSetup {
         scheduler: Spec::parse("adaptive").unwrap(),
@@ -93,7 +94,7 @@ fn depths(device: &str, seconds: u64) -> Vec<(Time, u32)> {
     depths
 }
 
-/// For how long, between two points of time, the depth was above that.
+/// Time between two points for which the depth was above `most`.
 fn above(depths: &[(Time, u32)], most: u32, from: Time, to: Time) -> Time {
     let ends = depths.iter().skip(1).map(|next| next.0).chain([to]);
     let spans = depths.iter().zip(ends).filter(|((_, depth), _)| *depth > most);
@@ -101,11 +102,11 @@ fn above(depths: &[(Time, u32)], most: u32, from: Time, to: Time) -> Time {
     Time(spans.map(|((since, _), end)| within(*since, end)).sum())
 }
 
-/// Members are added to an array, or lost; a drive throttles. From two seconds after the start or the
-/// change on, the depth is no more than half again the knee of the device that is there, but for a
-/// twentieth of the time. On disks rates vary by a tenth from one hundred requests to the next,
-/// the first are served fastest, and from half the knee to twice it the rate changes by as much: there the depth
-/// is no more than twice the knee, but for half of the time.
+/// An array gains or loses members, or a drive throttles. From two seconds after the start or the
+/// change, the depth is at most 1.5 times the knee of the current device, except for a twentieth of
+/// the time. On disks the bound is twice the knee, except for half of the time. Their rates vary by
+/// a tenth between groups of one hundred requests, and by as much between half and twice the knee.
+/// The first requests are served fastest.
 #[test]
 fn a_device_that_changes_has_a_depth_of_its_own_soon() {
     for (first, second, each_s, halves, part) in [

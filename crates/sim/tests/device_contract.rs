@@ -1,9 +1,8 @@
-//! One contract for every modelled device, whatever it models.
+//! One contract for every modelled device.
 //!
-//! Each request completes exactly once, not before it was submitted, whatever
-//! the order; time never goes backwards; a request at the last sector and one
-//! of the largest size work; an idle device expects nothing; and the same
-//! requests with the same seed take the same times, to the nanosecond.
+//! Each request completes exactly once, not before its submission, in any order. Time never goes
+//! backwards. A request at the last sector and one of the largest size work. An idle device has no
+//! next event. Equal requests with equal seeds take equal times, to the nanosecond.
 
 use readpath_core::policy::Spec;
 use readpath_core::request::{DeviceRequest, Op, Outcome, RequestId};
@@ -11,7 +10,7 @@ use readpath_core::unit::Time;
 use readpath_sim::device::parameter::ParameterOrigin;
 use readpath_sim::device::{BoxedDevice, registry};
 
-/// Every device that the registry has, alone and composed.
+/// Every device of the registry, alone and composed.
 const DEVICES: &[&str] = &[
     "hdd",
     "hdd,drive=sata",
@@ -43,7 +42,7 @@ fn build(text: &str, seed: u64) -> BoxedDevice {
     registry::build(&Spec::parse(text).unwrap(), seed).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// A small generator of its own, so that no change elsewhere changes the load.
+/// A separate small generator, so that changes elsewhere do not change the load.
 struct Draw(u64);
 
 impl Draw {
@@ -54,7 +53,7 @@ impl Draw {
     }
 }
 
-/// Keeps `depth` requests in the device until `count` are done; gives id, submission and
+/// Keeps `depth` requests in the device until `count` are done. Returns id, submission and
 /// completion of each in order of completion.
 fn drive(
     device: &mut BoxedDevice,
@@ -103,7 +102,7 @@ fn drive(
     done
 }
 
-/// With nothing in flight a device may finish work of its own, then expects nothing.
+/// With nothing in flight a device may finish its own work, and then has no next event.
 fn settle(device: &mut BoxedDevice, mut now: Time) {
     for _ in 0..1_000_000 {
         let Some(next) = device.next_event() else { return };

@@ -1,4 +1,4 @@
-//! Diagnoses that were wrong on real programs, as recordings that were worked out by hand.
+//! Diagnoses that were wrong for real programs, as recordings worked by hand.
 
 use readpath_sim::explain::{Explanation, ProgramLimit, WaitCause};
 use readpath_sim::recording::{
@@ -32,7 +32,7 @@ fn random_advice_on_a_mapping_in_order_is_to_be_dropped() {
     assert!(!explanation.findings[0].remedy.contains("WILLNEED"), "{explanation:?}");
 }
 
-/// The kernel starts a fault again once its page is there: both records are one touch.
+/// The kernel repeats a fault once its page is resident. Both records are one touch.
 #[test]
 fn a_touch_that_is_recorded_twice_is_one() {
     let mut made = Made::new();
@@ -47,7 +47,7 @@ fn a_touch_that_is_recorded_twice_is_one() {
     says(&explanation, &["399 touches that waited 50 µs each"]);
 }
 
-/// Records of 48 KiB at changing places under POSIX_FADV_RANDOM are no stream.
+/// Random records of 48 KiB under POSIX_FADV_RANDOM are no stream.
 #[test]
 fn random_advice_on_records_is_right() {
     let mut made = Made::new();
@@ -61,7 +61,7 @@ fn random_advice_on_records_is_right() {
     assert!(!causes(&made.explained()).contains(&WaitCause::Advice));
 }
 
-/// A hint for the first MiB says nothing of a walk behind it.
+/// A hint for the first MiB does not apply to reads after it.
 #[test]
 fn a_hint_counts_for_its_range() {
     let mut made = Made::new();
@@ -73,8 +73,8 @@ fn a_hint_counts_for_its_range() {
     assert_eq!(causes(&made.explained()), [WaitCause::Small]);
 }
 
-/// A device of 100 µs a request and 1 µs a KiB, known by 20 reads of 8 KiB in another file. Windows
-/// of 128 KiB take 228 µs, and `used` parts of 8 KiB in each of them would take 108 µs each.
+/// A device of 100 µs per request and 1 µs per KiB, known from 20 reads of 8 KiB in another file.
+/// Windows of 128 KiB take 228 µs. `used` parts of 8 KiB in each of them would take 108 µs each.
 fn windows(used: u64) -> Explanation {
     let mut made = Made::new();
     (0..20).for_each(|at| made.read(2, ReadMethod::Pread, (far(at), 8 * KIB), 8 * KIB, 108));
@@ -88,7 +88,7 @@ fn windows(used: u64) -> Explanation {
     made.explained()
 }
 
-/// Three parts are 324 µs in place of 228: of 128 KiB 24 are used, and it still pays.
+/// Three parts take 324 µs instead of 228. Only 24 of 128 KiB are used, and it still pays.
 #[test]
 fn over_read_is_net_of_the_requests_that_it_saves() {
     let explanation = windows(3);
@@ -99,7 +99,7 @@ fn over_read_is_net_of_the_requests_that_it_saves() {
     says(&explanation, &["200 parts", "21.6 ms in place of 45.6 ms"]);
 }
 
-/// 100,000 reads of a byte, 1 µs each.
+/// 100,000 reads of one byte, 1 µs each.
 #[test]
 fn small_reads_by_calls_cost_processor_time() {
     let mut made = Made::new();
@@ -112,12 +112,12 @@ fn small_reads_by_calls_cost_processor_time() {
     let gain = "2 calls are left, and 100.0 ms are saved";
     says(&explanation, &["100000 reads of 1 bytes", "1 µs each", "through a buffer", gain]);
 
-    // At changing places a buffer does not help.
+    // For random offsets a buffer does not help.
     let mut made = Made::new();
     (0..100_000).for_each(|at| made.read(0, ReadMethod::Pread, (at * 7919 % (1 << 30), 16), 0, 0));
     says(&made.explained(), &["map the file"]);
 
-    // A few calls, and calls of blocks, are no finding.
+    // A few calls, and calls of whole blocks, are no finding.
     let mut made = Made::new();
     (0..900).for_each(|at| made.read(0, ReadMethod::Read, (at, 1), 0, 0));
     assert_eq!(causes(&made.explained()), []);
@@ -126,7 +126,7 @@ fn small_reads_by_calls_cost_processor_time() {
     assert_eq!(causes(&made.explained()), []);
 }
 
-/// A program of 10 ms that waits 5 of them for its locale file, and once for a library.
+/// A program of 10 ms that waits 5 ms for its locale file, and once for a library.
 #[test]
 fn a_single_read_is_no_finding() {
     let mut made = Made::new();
@@ -135,7 +135,7 @@ fn a_single_read_is_no_finding() {
     made.compute(4000);
     let explanation = made.explained();
     assert_eq!((causes(&explanation), explanation.limit), (vec![], ProgramLimit::Device));
-    // Fifteen are still few, and sixteen are enough.
+    // Fifteen waits are too few, sixteen are enough.
     for (waits, is_told) in [(15, false), (16, true)] {
         let mut made = Made::new();
         (0..waits).for_each(|at| made.read(0, ReadMethod::Pread, (far(at), 4 * KIB), 4 * KIB, 100));
@@ -143,7 +143,7 @@ fn a_single_read_is_no_finding() {
     }
 }
 
-/// Files of a page, each touched or read once.
+/// Files of one page, each touched or read once.
 #[test]
 fn many_small_files_are_a_cause_of_their_own() {
     for way in [ReadMethod::Fault, ReadMethod::Read] {
@@ -184,7 +184,7 @@ fn written_pages_are_not_fetched() {
     assert!(!causes(&explanation).contains(&WaitCause::OverRead), "{explanation:?}");
 }
 
-/// Pages that come in by `POSIX_FADV_WILLNEED` are fetched, before and after its record.
+/// Pages added by `POSIX_FADV_WILLNEED` are fetched, before and after its record.
 #[test]
 fn pages_that_were_advised_are_fetched() {
     let mut made = Made::new();
@@ -206,7 +206,7 @@ fn pages_that_were_advised_are_fetched() {
     assert_eq!((shape.fetched_bytes, shape.unused_bytes), (2 << 20, (2 << 20) - 4 * KIB));
 }
 
-/// Reads of 1 ms, and as many of 4 ms next to writes of 1 MiB.
+/// Reads of 1 ms, and an equal number of 4 ms next to writes of 1 MiB.
 fn among_writes(thread: Option<u64>, has_written: bool) -> Explanation {
     let mut made = Made::new();
     let (task, name) = (4711, "loader".to_owned());
@@ -251,7 +251,7 @@ fn writers_are_named_or_said_to_be_unknown() {
     says(&among_writes(None, false), &["the writer of 40 MiB of them is not known"]);
 }
 
-/// Without root: reads of 16 KiB in order, of which each eighth took 1 ms.
+/// Without root: sequential reads of 16 KiB, one in eight with 1 ms.
 #[test]
 fn a_buffered_scan_without_root_is_no_row_of_small_requests() {
     for (file, expected) in [(0, vec![]), (1, vec![WaitCause::Small])] {
@@ -272,7 +272,7 @@ fn a_buffered_scan_without_root_is_no_row_of_small_requests() {
             };
             *end_ns = made.now;
         }
-        // File 1 is read past the page cache: there each read is a request.
+        // File 1 is read with `O_DIRECT`, so each read is a request.
         assert_eq!(causes(&made.explained()), expected, "file {file}");
     }
 }

@@ -1,5 +1,5 @@
-//! What a disk may do with writes: no faster than its tracks pass under the head, with the
-//! cache or without it, and durable when it has been told to be.
+//! Limits of disk writes: no faster than the tracks pass under the head, with or without a cache,
+//! and durable after a flush.
 
 use std::collections::BTreeMap;
 
@@ -16,13 +16,13 @@ fn disk(text: &str) -> Hdd {
     build_hdd(&spec, 1).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Bytes a second of the outer track as it passes under the head.
+/// Bytes per second of the outer track under the head.
 fn outer_track_rate(hdd: &Hdd) -> f64 {
     let track = hdd.drive().layout.zones.iter().map(|zone| zone.track_sectors).max();
     f64::from(track.expect("a zone")) * SECTOR_BYTES as f64 * hdd.drive().mechanics.rpm / 60.0
 }
 
-/// Keeps `depth` requests in the drive until all of `starts` are done; when that was.
+/// Keeps `depth` requests in the drive until all of `starts` are done. Returns the time of the end.
 fn run(hdd: &mut Hdd, op: Op, sectors: u32, depth: usize, starts: &[u64]) -> Time {
     let (mut now, mut next, mut in_flight) = (Time::ZERO, 0, BTreeMap::new());
     while next < starts.len() || !in_flight.is_empty() {
@@ -78,10 +78,10 @@ fn a_stream_of_writes_goes_as_fast_as_the_medium_and_no_faster() {
             let rate = |op| bytes / run(&mut disk(&text), op, 1_024, 16, &starts).seconds();
             let most = outer_track_rate(&disk(&text));
             let (reads, writes) = (rate(Op::Read), rate(Op::Write));
-            // What the cache still holds at the end has not been written.
+            // Data in the cache at the end has not been written.
             let cached = 1.0 + 64.0 * 1_048_576.0 * f64::from(early.min(1)) / bytes;
             assert!(writes <= most * cached, "{text}: {writes:e} of at most {most:e}");
-            // A turn lost at each track would leave half of it.
+            // A lost revolution per track would halve the rate.
             assert!(writes > 0.95 * reads, "{text}: writes {writes:e}, reads {reads:e}");
             assert!(reads <= most && reads > 0.8 * most, "{text}: reads {reads:e}");
         }
@@ -90,7 +90,7 @@ fn a_stream_of_writes_goes_as_fast_as_the_medium_and_no_faster() {
 
 #[test]
 fn a_cache_is_bounded_in_bytes() {
-    // 64 MB of buffer: at 600 MB/s it is full after a tenth of a second.
+    // 64 MB of buffer are full after a tenth of a second at 600 MB/s.
     let mut hdd = disk("hdd,drive=sata,write_sectors=4096");
     let one = run(&mut hdd, Op::Write, 2_048, 1, &in_sequence(1, 2_048));
     assert!(one.seconds() < 0.003, "a MiB crosses the bus in 1.7 ms: {one}");
@@ -111,9 +111,9 @@ fn assert_near(value: f64, published: f64, what: &str) {
     assert!((value / published - 1.0).abs() <= 0.15, "{what}: {value}, published {published}");
 }
 
-/// Published of a Seagate ST2000DM006, and not used for any of its parameters: random writes
-/// of 4 KiB 124 a second, a flush after 8 and after 64 of them 127 and 630 ms, reads in sequence
-/// 143 MB/s, writes in sequence, until they are on the medium, 132 MB/s; within 15 %.
+/// Published for a Seagate ST2000DM006 and not used for its parameters, within 15 %: 124 random
+/// writes of 4 KiB per second, a flush after 8 and after 64 of them 127 and 630 ms, sequential
+/// reads 143 MB/s, sequential writes to the medium 132 MB/s.
 #[test]
 fn a_modern_disk_writes_as_fast_as_was_published() {
     let text = "hdd,drive=sata";
@@ -132,7 +132,7 @@ fn a_modern_disk_writes_as_fast_as_was_published() {
         let mean = (0..rounds).map(flush).sum::<f64>() / rounds as f64;
         assert_near(1e3 * mean, published_ms, "ms to flush");
     }
-    // At twenty places from the outer edge to the inner.
+    // At twenty positions from the outer edge to the inner.
     let sectors = disk(text).sectors();
     let rate = |op: Op| {
         let seconds = |place: u64| {
@@ -162,7 +162,8 @@ fn a_flush_waits_for_what_was_written_and_for_nothing_else() {
             let starts = at_random(count, &hdd);
             let now = run(&mut hdd, Op::Write, 8, 1, &starts);
             let took = flushed(&mut hdd, now) - now;
-            // No write takes less than its sectors, nor more than a full stroke and a turn.
+            // A write takes no less than its sectors, and no more than a full stroke and a
+            // revolution.
             let most = (Time::from_ms(25) + turn).ns() * u64::from(count);
             assert!(took > last && took.ns() < most, "{name}: {count} writes: {took}");
             last = took;

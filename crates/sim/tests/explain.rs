@@ -1,4 +1,4 @@
-//! Recordings that were worked out by hand, and what is wrong in them.
+//! Recordings worked by hand, and the faults in them.
 
 use readpath_sim::explain::{Explainer, Explanation, ProgramLimit, WaitCause};
 use readpath_sim::recording::{
@@ -10,7 +10,7 @@ use readpath_sim::recording::{
 pub(crate) const US: u64 = 1000;
 pub(crate) const KIB: u64 = 1 << 10;
 
-/// A recording in the making: one thread, which does one thing after the other.
+/// Builder of a recording with one thread.
 pub(crate) struct Made {
     pub(crate) records: Vec<Record>,
     pub(crate) now: u64,
@@ -57,7 +57,8 @@ impl Made {
         self.now += us * US;
     }
 
-    /// A read that waits for so long, while `fetched` bytes from its offset on come in.
+    /// Adds a read that waits for the given time, while `fetched` bytes from its offset are added
+    /// to the cache.
     pub(crate) fn read(
         &mut self,
         file: u32,
@@ -105,13 +106,13 @@ impl Made {
     }
 }
 
-/// The causes with their seconds, in milliseconds.
+/// Causes with their times in milliseconds.
 pub(crate) fn found(explanation: &Explanation) -> Vec<(WaitCause, u64)> {
     let ms = |seconds: f64| (seconds * 1e3).round() as u64;
     explanation.findings.iter().map(|finding| (finding.cause, ms(finding.seconds))).collect()
 }
 
-/// A place that does not go on from any other: 1 MiB apart, backwards.
+/// Offsets without a pattern: 1 MiB apart, backward.
 pub(crate) fn far(at: u64) -> u64 {
     (1000 - at) << 20
 }
@@ -127,7 +128,7 @@ fn one_at_a_time() {
     assert!(explanation.findings[0].evidence.contains("200 reads of 4 KiB"), "{explanation:?}");
 }
 
-/// The same with eight threads that wait at the same time is no fault: the device has work.
+/// Eight threads that wait at the same time are no fault, because the device has work.
 #[test]
 fn many_at_a_time_are_no_fault() {
     let mut made = Made::new();
@@ -142,8 +143,8 @@ fn many_at_a_time_are_no_fault() {
     assert_eq!((found(&explanation), explanation.limit), (vec![], ProgramLimit::Device));
 }
 
-/// Touches of a mapping at changing places, for each of which the kernel fetches 4 MiB that are then used: it is the bytes
-/// that take the time, and one after the other is no fault.
+/// Random touches of a mapping. For each the kernel fetches 4 MiB that are then used. The bytes
+/// take the time, so one request at a time is no fault.
 #[test]
 fn what_is_large_in_all_is_no_fault_of_depth() {
     let mut made = Made::new();
@@ -161,15 +162,15 @@ fn what_is_large_in_all_is_no_fault_of_depth() {
 #[test]
 fn small_requests_in_a_row() {
     let mut made = Made::new();
-    // The file that is read past the page cache: nothing comes into it.
+    // A file read with `O_DIRECT`: no page enters the cache.
     (0..500).for_each(|at| made.read(1, ReadMethod::Pread, (at * 4 * KIB, 4 * KIB), 0, 60));
-    // The first goes on from nothing.
+    // The first read continues none.
     assert_eq!(found(&made.explained()), [(WaitCause::Small, 30)]);
 }
 
-/// 256 KiB for 4 KiB that are used. A request is taken to cost as much as 64 KiB: of 640 µs the
-/// 4 KiB alone would take 640 × (64 + 4) / (64 + 256) = 136, so 504 are lost a hundred times. The
-/// rest is one request at a time.
+/// 256 KiB are fetched for 4 KiB used. A request is assumed to cost as much as 64 KiB: of 640 µs
+/// the 4 KiB alone would take 640 × (64 + 4) / (64 + 256) = 136 µs, so 504 µs are lost a hundred
+/// times. The rest is one request at a time.
 #[test]
 fn more_is_read_than_used() {
     let mut made = Made::new();
@@ -180,7 +181,7 @@ fn more_is_read_than_used() {
     assert_eq!(explanation.shape.unused_bytes, 100 * 252 * KIB);
 }
 
-/// Records of 64 KiB at changing places, touched page by page: they are no stream.
+/// Random records of 64 KiB, touched page by page, are no stream.
 #[test]
 fn a_mapping_page_by_page() {
     let mut made = Made::new();
@@ -202,7 +203,7 @@ fn a_stream_under_random_advice_and_the_other_way_round() {
     made.hint(AdviceType::Random, false);
     (0..101)
         .for_each(|at| made.read(0, ReadMethod::Read, (at * 16 * KIB, 16 * KIB), 16 * KIB, 100));
-    // The first does not go on; it is one request at a time, and too little to be told.
+    // The first continues none. It is one request at a time, and too short to be reported.
     assert_eq!(found(&made.explained()), [(WaitCause::Advice, 10)]);
 
     let mut made = Made::new();
@@ -211,7 +212,7 @@ fn a_stream_under_random_advice_and_the_other_way_round() {
     assert_eq!(found(&made.explained()), [(WaitCause::Advice, 10)]);
 }
 
-/// Four rounds: the first fetches what there is, the others again.
+/// Four rounds: the first fetches the file, the others fetch it again.
 #[test]
 fn the_same_bytes_again() {
     let mut made = Made::new();
@@ -225,9 +226,8 @@ fn the_same_bytes_again() {
     assert_eq!((last.bytes, last.miss_ratio), (10 << 20, 0.25));
 }
 
-/// Three files of 1 ms a wait, and one of 10: nine tenths of its waits are lost.
-/// A page comes in for the second time, without a wait; then others are waited for that are on their way for the
-/// first: these waits are not lost to what came again.
+/// A page is added for the second time without a wait. Later waits are for pages that are added for
+/// the first time, so they are not lost to repeated fetches.
 #[test]
 fn a_wait_is_for_its_own_pages() {
     let mut made = Made::new();
@@ -257,7 +257,7 @@ fn one_slow_file() {
     assert!(explanation.findings[0].title.contains("/file-2"), "{explanation:?}");
 }
 
-/// Large reads of 1 ms, and as many of 4 ms while there are writes: 3 of 4 are lost.
+/// Large reads of 1 ms, and an equal number of 4 ms during writes: 3 of 4 ms are lost.
 #[test]
 fn writes_in_the_way() {
     let mut made = Made::new();
@@ -292,7 +292,7 @@ fn nothing_is_wrong_with_a_stream_nor_with_what_is_in_memory() {
     assert_eq!(Made::new().explained().limit, ProgramLimit::Nothing);
 }
 
-/// What few waits cost is not told, and what costs more comes first.
+/// Short waits are not reported, and the highest cost comes first.
 #[test]
 fn the_most_costly_comes_first_and_little_is_not_told() {
     let mut made = Made::new();
@@ -301,11 +301,11 @@ fn the_most_costly_comes_first_and_little_is_not_told() {
     (0..300).for_each(|at| made.read(1, ReadMethod::Pread, (at * 4 * KIB, 4 * KIB), 0, 50));
     (0..11).for_each(|at| made.read(3, ReadMethod::Fault, (at * 4 * KIB, 4 * KIB), 4 * KIB, 50));
     let explanation = made.explained();
-    // 2 ms of 39.2 are 5 %; half a millisecond of faults is not told.
+    // 2 ms of 39.2 are 5 %. Half a millisecond of faults is not reported.
     assert_eq!(found(&explanation), [(WaitCause::Small, 15), (WaitCause::Depth, 2)]);
 }
 
-/// Where nobody saw what a read waited for, what it took beyond a call and a copy is a wait.
+/// Without wait events, the time of a read beyond a call and a copy counts as a wait.
 #[test]
 fn a_recording_of_system_calls_alone_is_explained_too() {
     let mut made = Made::new();

@@ -1,4 +1,4 @@
-//! The built-in hard disks against closed forms, their data sheets and published figures.
+//! Built-in hard disks, compared with closed forms, data sheets and published figures.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use readpath_sim::device::Device;
 use readpath_sim::device::hdd::drive::{DriveDescription, ReadAhead, WriteCacheSpec};
 use readpath_sim::device::hdd::{Hdd, build_hdd, drive_of, parameters};
 
-/// What a run of one kind of request gives.
+/// Result of a run with one kind of request.
 struct Run {
     seconds: f64,
     latencies_ms: Vec<f64>,
@@ -35,7 +35,7 @@ fn disk(text: &str, seed: u64) -> Hdd {
     build_hdd(&Spec::parse(text).expect("a spec"), seed).expect("a drive")
 }
 
-/// Serves `count` requests, `depth` in flight; `start` gives the first sector of each.
+/// Serves `count` requests with `depth` in flight. `starts` holds the first sector of each.
 fn run(hdd: &mut Hdd, op: Op, sectors: u32, depth: usize, starts: &[u64]) -> Run {
     let mut in_flight = BTreeMap::new();
     let mut latencies_ms = Vec::new();
@@ -83,7 +83,7 @@ fn a_random_read_costs_overhead_mean_seek_half_a_turn_and_its_sectors() {
     let mut hdd = disk("hdd", 1);
     let starts = random_starts(20_000, hdd.sectors(), 8);
     let run = run(&mut hdd, Op::Read, 8, 1, &starts);
-    // 0.284 overhead, 4.7 average seek, 3.0 half a turn, 8 of 708 sectors of 6 ms.
+    // 0.284 overhead, 4.7 average seek, 3.0 half a revolution, 8 of 708 sectors of 6 ms.
     assert_near(run.mean_ms(), 0.284 + 4.7 + 3.0 + 0.068, 0.02);
 }
 
@@ -91,11 +91,11 @@ fn a_random_read_costs_overhead_mean_seek_half_a_turn_and_its_sectors() {
 fn a_stream_loses_the_skews_and_nothing_else() {
     let mut hdd = disk("hdd", 1);
     let run = run(&mut hdd, Op::Read, 128, 1, &sequential_starts(8_000, 128));
-    // Two outer tracks of 914 sectors: two turns, one head switch (0.6 ms) and one
-    // cylinder switch (0.75 ms), each rounded up to whole sectors.
+    // Two outer tracks of 914 sectors: two revolutions, one head switch (0.6 ms) and one cylinder
+    // switch (0.75 ms), each rounded up to whole sectors.
     let expected = 2.0 * 914.0 * 512.0 / (2.0 * 6.0 + 0.6 + 0.75) / 1e3;
     assert_near(run.per_s() * 128.0 * 512.0 / 1e6, expected, 0.01);
-    // A missed revolution would show as 6 ms and more; only the first read may wait.
+    // A missed revolution would add 6 ms and more. Only the first read may wait.
     assert!(run.latencies_ms[1..].iter().all(|ms| *ms < 3.0));
 }
 
@@ -107,9 +107,9 @@ fn small_sequential_reads_come_from_the_cache() {
     assert_near(run.quantile_ms(0.5), 0.066 + 8.0 * 0.0016, 0.01);
 }
 
-/// Two reads together, the second a hole behind the first: DiskSim's law, a seek over no
-/// distance takes no time, so that the second costs the turn by hole and sectors. One that
-/// lies behind the head costs nearly a whole one more.
+/// Two reads together, the second after a hole behind the first. DiskSim: a seek over no distance
+/// takes no time, so the second costs the rotation over hole and sectors. A read behind the head
+/// costs nearly a full revolution more.
 #[test]
 fn a_read_that_waits_just_before_the_head_costs_no_turn() {
     let both = |drive: &str, second: u64| {
@@ -118,21 +118,21 @@ fn a_read_that_waits_just_before_the_head_costs_no_turn() {
         let run = run(&mut hdd, Op::Read, 8, 2, &[first, first + second]);
         run.quantile_ms(1.0) - run.quantile_ms(0.0)
     };
-    // 8 + 8 of 2,300 sectors at most and 1,240 at least, of a turn of 8.33 ms.
+    // 8 + 8 of 1,240 to 2,300 sectors, at 8.33 ms per revolution.
     let hole = both("hdd,drive=sata2010", 16);
     assert!((16.0 / 2300.0 * 8.33..16.0 / 1240.0 * 8.34).contains(&hole), "{hole}");
-    // On the drive of 2002: 40 + 8 of 914 to 504, of 6 ms.
+    // The drive of 2002: 40 + 8 of 504 to 914 sectors, at 6 ms.
     let hole = both("hdd", 48);
     assert!((48.0 / 914.0 * 6.0..48.0 / 504.0 * 6.01).contains(&hole), "{hole}");
     assert!(both("hdd,cache.joins_read_ahead=false", 48) > 5.0);
 }
 
-/// DiskSim's level 4: to the end of the track, and to that of the next one only when the
-/// segment has come from the track before.
+/// DiskSim's level 4: readahead to the end of the track, and to the end of the next one only if the
+/// segment came from the previous track.
 #[test]
 fn the_next_track_is_read_ahead_for_streams_only() {
     let text = "hdd,cache.read_ahead=next track,cache.segment_sectors=4096";
-    // The outer tracks have 914 sectors: after 50 ms both are long read, if they are at all.
+    // The outer tracks have 914 sectors. After 50 ms both have been read, if at all.
     let is_hit = |reads: &[(u64, u32)], then: u64| {
         let mut hdd = disk(text, 1);
         let mut now = Time(0);
@@ -171,7 +171,7 @@ fn early_writes_are_reported_from_the_cache_and_bounded_by_the_medium() {
     let many = run(&mut disk("hdd,drive=sata", 1), Op::Write, 8, 1, &starts);
     assert!(many.per_s() < 400.0, "the medium sets the pace in the end: {}", many.per_s());
     let through = run(&mut disk("hdd", 1), Op::Write, 8, 1, &random_starts(2_000, 71_000_000, 8));
-    // Overhead, write seek, half a turn, the sectors.
+    // Overhead, write seek, half a revolution, the sectors.
     assert_near(through.mean_ms(), 0.896 + 5.2 + 3.0 + 0.068, 0.03);
 }
 
@@ -274,7 +274,7 @@ fn whatever_the_cache_does_each_request_ends_once_and_in_time() {
         let mut next_start = 0;
         for id in 0.. {
             if id < 300 {
-                // A third goes on where the last one ended, a third is near, a third far.
+                // A third continues the last one, a third is near, a third is far.
                 let start = match draw.below(3) {
                     0 => next_start,
                     1 => 5_000 + draw.below(3_000),

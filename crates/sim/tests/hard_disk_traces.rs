@@ -1,4 +1,5 @@
-//! The disk model against five real drives: DiskSim's validation traces, where they are.
+//! The disk model, compared with DiskSim's validation traces of five real drives, if they are
+//! present.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +8,7 @@ use readpath_sim::device::hdd::drive::DriveDescription;
 use readpath_sim::device::hdd::{Hdd, drive_of};
 use readpath_sim::validate::{GapMeaning, ValidationReport, ablate, read_trace, validate};
 
-/// The traces' directory; `None`, with the reason said, where it is absent.
+/// Folder of the traces. Returns `None` after printing the reason if it is absent.
 fn traces() -> Option<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let beside = root.join("../shared/traces/disksim");
@@ -32,9 +33,9 @@ fn report(directory: &Path, name: &str, more: &str, seed: u64) -> ValidationRepo
 #[test]
 fn drives_meet_their_measured_distributions_as_their_files_load() {
     let Some(directory) = traces() else { return };
-    // DiskSim's root mean square horizontal distances, ms. Of the Cheetah 9LP it is 0.107, which
-    // is missed: the drive reads on into the next track after any read, its file says that it
-    // does so in streams only. (Without the settling of `settles_on_return` it is 0.109.)
+    // DiskSim's root mean square horizontal distances in ms. The Cheetah 9LP's 0.107 is missed: the
+    // drive reads on into the next track after any read, but its file says only in streams.
+    // (Without `settles_on_return` it is 0.109.)
     let published =
         [("atlas10k", 0.268), ("barracuda", 0.349), ("cheetah9LP", 0.161), ("ibm18es", 0.135)];
     for (name, disksim_ms) in published {
@@ -49,9 +50,9 @@ fn drives_meet_their_measured_distributions_as_their_files_load() {
 #[test]
 fn without_settling_drives_err_as_disksim_does() {
     let Some(directory) = traces() else { return };
-    // DiskSim has a head come back to its own track in no time, and 0.349, 0.107 and 0.135 then. The
-    // Atlas has 0.268 there: as its manual says, and not its source, what passes under the head before
-    // a read's first sector is kept here wherever the head came down.
+    // In DiskSim a head returns to its own track in no time, with results of 0.349, 0.107 and
+    // 0.135. The Atlas has 0.268 there: as in DiskSim's manual, but not in its source, sectors that
+    // pass before a read's first sector are cached here for any landing position.
     for (name, disksim_ms) in [("barracuda", 0.349), ("cheetah9LP", 0.107), ("ibm18es", 0.135)] {
         let mut drive = drive(&directory, name, "");
         drive.mechanics.settles_on_return = false;
@@ -72,8 +73,8 @@ fn the_fifth_needs_its_bus_which_its_files_leave_out() {
     assert!(without.free.distance_ms > 1.0);
     // DiskSim has 0.090.
     assert!(with.free.distance_ms < 0.098, "{}", with.free.distance_ms);
-    // Where the trace carries the phase a model that is right of one request meets the next in
-    // phase: nine in ten within half a ms, and so the parameters of the bus one by one.
+    // The trace carries the phase. A model that is right for one request therefore meets the next
+    // in phase: nine in ten within half a millisecond. This confirms each parameter of the bus.
     assert!(with.free.within_half_ms > 0.9 && without.free.within_half_ms < 0.5);
     assert!(with.observed.within_half_ms > 0.85);
 }
@@ -97,7 +98,7 @@ fn the_angles_of_four_descriptions_carry_over_a_few_cylinders_only() {
         assert!(near.length > 0.45, "{name}: {near:?}");
         assert!(far.length < 0.1, "{name}: {far:?}");
     }
-    // The HP's zones state their offsets: its angles hold over the whole disk.
+    // The HP's zones state their offsets, so its angles hold over the whole disk.
     let [.., far] = report(&directory, "hp_c2247a", "", 1).by_distance;
     assert!(far.length > 0.25, "{far:?}");
 }
@@ -105,7 +106,7 @@ fn the_angles_of_four_descriptions_carry_over_a_few_cylinders_only() {
 #[test]
 fn drives_have_the_size_that_their_zones_hold() {
     let Some(directory) = traces() else { return };
-    // `Block count` of the models, of which the zones hold more or less; the HP's, exactly that.
+    // `Block count` of the models. The zones hold more or less, the HP's exactly this number.
     for (name, sectors) in [
         ("atlas10k", 17_938_986),
         ("barracuda", 4_110_000),
@@ -132,8 +133,8 @@ fn each_feature_is_worth_something_on_some_drive() {
     assert_eq!(features, expected);
     let distances: Vec<_> = rows.iter().map(|row| row.validation.distance_ms).collect();
     assert!(distances[0] > 1.5 * distances[1] && distances[3] > 10.0 * distances[4]);
-    // Cache and queue are each worth something, together a third. (While a read that went beyond what was read ahead was served as if the
-    // head had never stopped, the cache cost a twelfth, and the queue over it alone seemed to be worth more.)
+    // Cache and queue each gain, together a third. (An earlier model served reads beyond the
+    // readahead as if the head had never stopped. There the cache cost a twelfth.)
     let rates: Vec<_> = rows.iter().map(|row| row.requests_per_s_at_16).collect();
     let [.., plain, cached, queued] = rates[..] else { panic!("{rates:?}") };
     assert!(cached > 1.1 * plain && queued > 1.15 * cached && queued > 1.3 * plain, "{rates:?}");

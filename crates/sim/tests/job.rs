@@ -1,4 +1,4 @@
-//! Job files: what is read, what is refused, and with which words.
+//! Job files: accepted and refused input, and the error messages.
 
 use readpath_core::request::{Class, Priority};
 use readpath_core::unit::Time;
@@ -111,8 +111,8 @@ fn each_option_reaches_its_field() {
     assert_eq!(one("loops=3").loops, 3);
 }
 
-/// fio: a batch of 0 is the depth; engines that wait have a depth of 1; and, from strace,
-/// `prio` alone is best effort, `prioclass` alone level 0.
+/// fio: a batch of 0 is the depth, and synchronous engines have a depth of 1. From strace: `prio`
+/// alone is best effort, `prioclass` alone level 0.
 #[test]
 fn options_that_shape_each_other() {
     let job = one("ioengine=io_uring\niodepth=32\niodepth_batch=0\niodepth_batch_complete=64");
@@ -170,7 +170,7 @@ fn what_is_wrong_is_said_with_line_and_advice() {
     );
 }
 
-/// A line of a megabyte, and one that would move a terminal's cursor.
+/// A line of a megabyte, and one with a control sequence that moves the cursor.
 #[test]
 fn no_message_repeats_a_long_line_or_commands_a_terminal() {
     let long = refused(&format!("[a]\nsize={}\n", "9".repeat(1 << 20)));
@@ -181,7 +181,7 @@ fn no_message_repeats_a_long_line_or_commands_a_terminal() {
     assert!(escaped.contains("\\u{1b}[2J\\u{202e}"), "{escaped}");
 }
 
-/// What brings text in from around the file, with a depth that ends.
+/// Includes and environment variables, with a limited depth.
 #[test]
 fn files_and_variables_come_in() {
     let file = |name: &str| match name {
@@ -210,7 +210,7 @@ fn files_and_variables_come_in() {
     assert!(wrong("[a]\nsize=$mb_memory\n").contains("not known here"));
 }
 
-/// Each is named once, whichever jobs have it, and engines that another one stands in for too.
+/// Each option is named once, for any number of jobs, and so are replaced engines.
 #[test]
 fn what_has_no_effect_is_named_once() {
     let text =

@@ -1,4 +1,4 @@
-//! Load files: what they say is what is run, and what can't be is told with line and key.
+//! Load files: the values that are run, and error messages with line and key.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ fn parse(text: &str) -> Result<Vec<MemoryLoad>, String> {
     file::parse(text, Path::new("load.toml")).map_err(|error| error.to_string())
 }
 
-/// The example of the format's own description, as a person would read it.
+/// Example from the description of the format.
 #[test]
 fn the_example_says_what_its_comments_say() {
     let text = r#"
@@ -59,7 +59,7 @@ fn the_example_says_what_its_comments_say() {
     assert_eq!(loads, [sweeps, random]);
 }
 
-/// A file of one load; each of `lines` takes the place of the line with the same key.
+/// A file of one load. Each of `lines` replaces the line with the same key.
 fn with(lines: &[&str]) -> String {
     let mut all = vec![
         "[[load]]".to_owned(),
@@ -89,16 +89,16 @@ fn values_take_the_forms_that_people_write() {
     assert_eq!(one("writes = false").writes_percent, 0);
     assert_eq!(one("writes = 0.29").writes_percent, 29);
     assert_eq!(one("swap = '16MiB'").swap_bytes, 16 * MIB);
-    // Three private mappings need three times the swap; a shared one doesn't.
+    // Three private mappings need three times the swap. A shared one does not.
     assert_eq!(one("processes = 3").swap_bytes, 192 * MIB);
     let shared = parse(&with(&["processes = 3", "share = 'shared'"])).unwrap().remove(0);
     assert_eq!(shared.swap_bytes, 64 * MIB);
-    // As many random touches as three sweeps of 16,384 pages have.
+    // The number of random touches equals three sweeps of 16,384 pages.
     let text = with(&[]).replace("touches = 100", "sweeps = 3");
     assert_eq!(parse(&text).unwrap()[0].touches, 49_152);
 }
 
-/// What a load says itself holds before what stands above all loads.
+/// A load's own value has priority over the value above all loads.
 #[test]
 fn the_nearer_value_holds() {
     let text = format!("sweeps = 9\nmemory = '1GiB'\nshare = 'shared'\n{}", with(&[]));
@@ -196,7 +196,7 @@ fn any_load() -> impl Strategy<Value = MemoryLoad> {
     })
 }
 
-/// A load as a person would write it, sizes in the largest unit that says them.
+/// A load as text, with sizes in the largest exact unit.
 fn written(load: &MemoryLoad) -> String {
     let size = |bytes: u64| match bytes {
         _ if bytes.is_multiple_of(1 << 30) => format!("'{}GiB'", bytes >> 30),
@@ -221,7 +221,7 @@ fn written(load: &MemoryLoad) -> String {
     )
 }
 
-/// An insertion, a deletion or a replacement at a place of the text.
+/// Applies insertions, deletions and replacements to the text.
 fn damaged(text: &str, damages: &[(usize, u8, String)]) -> String {
     let mut letters: Vec<char> = text.chars().collect();
     for (place, way, piece) in damages {
@@ -242,7 +242,7 @@ proptest! {
         prop_assert_eq!(parse(&written(&load)), Ok(vec![load]));
     }
 
-    /// Whatever the text, the answer is loads that can be run, or a message with a line of it.
+    /// Any text gives loads that can be run, or a message with one of its lines.
     #[test]
     fn no_text_is_taken_for_what_it_is_not(
         load in any_load(),

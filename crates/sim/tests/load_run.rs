@@ -1,4 +1,4 @@
-//! Loads on memory in the modelled world: what they cost, and what they swap.
+//! Memory loads in the simulation: their costs and their swapping.
 
 use readpath_core::policy::Spec;
 use readpath_sim::load::{
@@ -8,7 +8,7 @@ use readpath_sim::run::{Go, Watch};
 
 const MIB: u64 = 1 << 20;
 
-/// With the kernel's reclaim.
+/// Runs a load with the kernel's reclaim.
 fn run(load: &MemoryLoad, swapin: &str) -> LoadRow {
     run_under(load, swapin, Some("two-lists"))
 }
@@ -20,7 +20,7 @@ fn run_under(load: &MemoryLoad, swapin: &str, eviction: Option<&str>) -> LoadRow
     simulate_load(load, &setup, Watch::progress(&mut |_| Go::On)).unwrap()
 }
 
-/// 2,000 touches at 100 ns, all of them in memory since they were filled.
+/// 2,000 touches of 100 ns, all resident since the fill.
 #[test]
 fn what_fits_costs_its_touches_and_no_io() {
     let load = MemoryLoad { touches: 2_000, ..MemoryLoad::new("fits", 2 * MIB, 4 * MIB) };
@@ -30,9 +30,9 @@ fn what_fits_costs_its_touches_and_no_io() {
     assert_eq!((row.pages_in, row.pages_out, row.device_requests), (Some(0), Some(0), Some(0)));
 }
 
-/// A sixteenth of the sizes measured on a kernel of 6.18 (mapping 563 MiB, limit 512 MiB, 720
-/// thousand touches that read): it read in 720 thousand pages in sweeps, and in random order
-/// 67.1 (private) and 68.7 thousand (shared) one by one.
+/// A sixteenth of the sizes measured on Linux 6.18 (mapping 563 MiB, limit 512 MiB, 720 thousand
+/// read touches). The kernel read in 720 thousand pages in sweeps. In random order it read in 67.1
+/// (private) and 68.7 thousand (shared), one by one.
 #[test]
 fn as_many_pages_are_read_in_as_a_running_kernel_reads() {
     let sweeps =
@@ -52,19 +52,19 @@ fn as_many_pages_are_read_in_as_a_running_kernel_reads() {
     }
 }
 
-/// Pages that are only read leave again for nothing: their slots still hold them.
+/// Pages that are only read are evicted without a write, because their slots are still valid.
 #[test]
 fn a_load_that_reads_writes_nothing_after_it_was_filled() {
     let reads = MemoryLoad { touches: 20_000, ..MemoryLoad::new("reads", 16 * MIB, 12 * MIB) };
     let writes = MemoryLoad { writes_percent: 100, ..reads.clone() };
     let (reads, writes) = (run(&reads, "hits"), run(&writes, "hits"));
-    // What had not been written when the filling ended, once: less than fits into memory.
+    // Pages not yet written at the end of the fill are written once: fewer than fit into memory.
     assert!(reads.pages_out.unwrap() <= 12 * MIB / 4096, "{:?}", reads.pages_out);
     assert!(writes.pages_out.unwrap() > 19_000, "{:?}", writes.pages_out);
 }
 
-/// Of a loop of 4,096 pages in memory for 3,072 the oldest are always the next ones wanted: all of
-/// 20,000 touches miss. Whoever keeps what he has misses 1,024 in a turn, a quarter.
+/// In a loop of 4,096 pages with memory for 3,072, the oldest pages are always needed next: all of
+/// 20,000 touches miss. A policy that keeps its pages misses 1,024 per round, a quarter.
 #[test]
 fn of_a_loop_larger_than_memory_a_part_is_kept() {
     let sweeps = MemoryLoad { touches: 20_000, ..MemoryLoad::new("sweeps", 16 * MIB, 12 * MIB) };

@@ -1,8 +1,7 @@
-//! Devices that stand on other devices keep the contract towards them.
+//! Devices built on other devices obey the contract towards their members.
 //!
-//! The member checks what its user does: time never goes backwards nor passes
-//! the next event, no request is outside, too large or one too many, and none
-//! is misaligned or has the name of one in flight.
+//! The member checks its user: time never goes backwards nor passes the next event. No request is
+//! out of range, too large, misaligned or beyond the depth. No request has the id of one in flight.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +15,7 @@ use readpath_sim::device::nfs::Nfs;
 use readpath_sim::device::raid0::Raid0;
 use readpath_sim::device::{BoxedDevice, Device, registry};
 
-/// A device that holds its user to the contract.
+/// A device that checks the contract of its user.
 struct Strict {
     inner: BoxedDevice,
     now: Time,
@@ -123,7 +122,7 @@ fn users() -> Vec<(&'static str, BoxedDevice)> {
 #[test]
 fn members_are_used_as_the_contract_says() {
     for (name, device) in users() {
-        // What stands on a device is held to the contract from above, too.
+        // The composed device is checked from above too.
         let mut device: BoxedDevice = Box::new(Strict::new(device));
         let caps = device.caps();
         let (mut state, mut now) = (5u64, Time::ZERO);
@@ -136,7 +135,7 @@ fn members_are_used_as_the_contract_says() {
             while begun < 3_000 && begun - done < caps.depth_max.min(64) {
                 let most = if draw(4) == 0 { caps.request_sectors_max.into() } else { 64 };
                 let sectors = 1 + draw(most);
-                // Mostly in four streams; some anywhere, up to the last sector.
+                // Mostly in four streams, some at random up to the last sector.
                 let start = match draw(3) {
                     0 => draw(caps.sectors - sectors + 1),
                     _ => u64::from(begun % 4) * 1_000_000 + u64::from(begun / 4) * 64,

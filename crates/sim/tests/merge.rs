@@ -1,4 +1,4 @@
-//! Recordings merged, worked out by hand.
+//! Merged recordings, worked by hand.
 
 use readpath_sim::recording::{
     DeviceRecord, FileRecord, MergeError, MergedRecords, ReadOutcome, ReadRecord, Record,
@@ -66,7 +66,8 @@ fn merged(parts: Vec<Vec<Record>>) -> Vec<Record> {
     MergedRecords::new(parts.into_iter().map(Vec::into_iter).collect()).unwrap().collect()
 }
 
-/// The second began 1,000 ns after the first. Both saw the request at 500; the file /a is one, the files /b are two.
+/// The second began 1,000 ns after the first. Both contain the request at 500. The file /a is one,
+/// the files /b are two.
 #[test]
 fn times_are_aligned_and_what_both_saw_is_told_once() {
     let first = vec![
@@ -112,7 +113,7 @@ fn times_are_aligned_and_what_both_saw_is_told_once() {
     assert_eq!(merged(vec![first, second]), expected);
 }
 
-/// A disk of another machine has the same number, and another name.
+/// A disk of another machine has the same number and another name.
 #[test]
 fn devices_that_differ_are_told_apart_and_a_cut_recording_ends_nothing() {
     let part =

@@ -1,4 +1,4 @@
-//! An observed run is the run that it would have been, and what was seen of it adds up.
+//! Observation does not change a run, and its events add up.
 
 use readpath_core::policy::Spec;
 use readpath_core::readahead::NoReadahead;
@@ -43,7 +43,7 @@ fn looking_on_changes_nothing() {
     }
 }
 
-/// 16 reads of 16 pages each; without readahead each is one request of 128 sectors.
+/// 16 reads of 16 pages. Without readahead each is one request of 128 sectors.
 #[test]
 fn every_read_request_and_call_of_the_policy_is_seen() {
     let (row, events) = observed(SEQUENTIAL, &setup("ssd", "none"), 1 << 20);
@@ -61,10 +61,9 @@ fn every_read_request_and_call_of_the_policy_is_seen() {
     assert_eq!(events.dropped, 0);
 }
 
-/// fio's hint makes the largest window 64 pages. A request of 16 at the start
-/// of the file is no more than a quarter of that, so that its first window is
-/// twice the request; the next, at the mark, is the largest (KERNEL.md, section
-/// 2: initial and next size).
+/// fio's hint sets the largest window to 64 pages. A request of 16 at the start of the file is at
+/// most a quarter of that, so its first window is twice the request. The next, at the mark, is the
+/// largest (KERNEL.md, section 2: initial and next size).
 #[test]
 fn what_a_policy_adds_is_told_apart_in_demand_and_ahead() {
     let (_, events) = observed(SEQUENTIAL, &setup("ssd", "ondemand"), 1 << 20);

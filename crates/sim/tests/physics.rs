@@ -1,8 +1,8 @@
-//! What no device can do, whatever its parameters: a property of all of them.
+//! Physical limits, as properties of devices with any parameters.
 //!
-//! Bytes come no faster than they pass under the head or cross the link; requests come no
-//! faster than one that is served alone allows; what is in flight is the rate times the time
-//! that each takes (Little 1961); more in flight, and larger requests, are never slower.
+//! Bytes come no faster than they pass under the head or cross the link. Requests come no faster
+//! than the service of a single one allows. The number in flight is the rate times the time of each
+//! (Little 1961). More requests in flight, and larger ones, are never slower.
 
 use std::ops::Range;
 
@@ -31,7 +31,7 @@ impl Draw {
     }
 }
 
-/// A disk with parameters drawn over what drives have been built with.
+/// A disk with random parameters in the range of built drives.
 fn drawn_disk(draw: &mut Draw) -> String {
     let drive = draw.of(&["scsi2001", "scsi2002", "sata2010", "sata"]);
     let (rpm, segments) = (draw.of(&["4200", "5400", "7200", "15000"]), draw.from(1, 64));
@@ -86,12 +86,12 @@ fn drawn(draw: &mut Draw) -> String {
     }
 }
 
-/// What a closed loop of so many requests showed.
+/// Result of a closed loop of requests.
 struct Run {
     seconds: f64,
     requests: f64,
     latency_seconds: f64,
-    /// Over time, of how many were in flight.
+    /// Time integral of the number in flight.
     in_flight_seconds: f64,
 }
 
@@ -157,7 +157,7 @@ fn a_disk_moves_no_more_than_passes_under_its_head() {
         for op in [Op::Read, Op::Write] {
             let run = run(&text, op, 1_024, 8, &starts);
             let bytes = 400.0 * 1_024.0 * SECTOR_BYTES as f64;
-            // What the cache may still hold is not on the medium.
+            // Data in the cache may not be on the medium yet.
             let cached = (drive.cache.writes.sectors * SECTOR_BYTES) as f64;
             let moved = if op == Op::Read { bytes } else { bytes - cached.min(bytes) };
             assert!(moved / run.seconds <= media * 1.001, "seed {seed}: {text}, {op:?}");
@@ -172,7 +172,7 @@ fn requests_come_no_faster_than_the_arm_serves_them() {
         let text = drawn_disk(&mut Draw(seed));
         let drive = drive_of(&Spec::parse(&text).unwrap()).unwrap();
         let starts = at_random(600, &text, 8, &mut Draw(seed + 1_000));
-        // None is served in less than the shortest move and its own sectors.
+        // No request takes less than the shortest seek and its own sectors.
         let cylinders = drive.layout.cylinders_in_all();
         let track = drive.layout.zones.iter().map(|zone| zone.track_sectors).max().unwrap();
         let sectors_ms = 8.0 / f64::from(track) * 60e3 / drive.mechanics.rpm;
@@ -213,7 +213,7 @@ fn is_never_slower_with_more_in_flight(seeds: Range<u64>) {
     for seed in seeds {
         let mut draw = Draw(seed);
         let text = drawn(&mut draw);
-        // The order in which a cache writes back differs by chance; so many even that out.
+        // The order of writes from a cache varies. This number of requests averages it out.
         let starts = at_random(8_000, &text, 8, &mut draw);
         for op in [Op::Read, Op::Write] {
             let mut before = 0.0;
@@ -238,7 +238,7 @@ fn larger_requests_are_never_slower() {
             for depth in [1, 8] {
                 let mut before = 0.0;
                 for sectors in [8, 32, 128, 512] {
-                    // As many bytes each time: a write buffer takes as large a part of them.
+                    // Equal total bytes, so that the write buffer takes an equal part of them.
                     let count = 524_288 / u64::from(sectors);
                     let starts = at_random(count, &text, 512, &mut Draw(seed));
                     let rate = run(&text, op, sectors, depth, &starts).per_s() * f64::from(sectors);

@@ -1,8 +1,7 @@
-//! A profile of a modelled device, held against the device itself.
+//! A profile of a modelled device, compared with the device.
 //!
-//! Devices whose laws are known are measured in virtual time as real storage is in real time.
-//! The storage that is described then must take what the device takes: in the cells that were
-//! measured, and in those between them, which were not.
+//! Devices with known behaviour are measured in virtual time as real storage is in real time. The
+//! resulting description must take the device's times, in measured cells and between them.
 
 use std::convert::Infallible;
 use std::path::Path;
@@ -19,7 +18,7 @@ use readpath_sim::profile::{
     StorageShape, Trust, cells, describe, measure,
 };
 
-/// A modelled device as what is measured.
+/// A modelled device as the storage to measure.
 struct Modelled {
     device: BoxedDevice,
     now: Time,
@@ -79,7 +78,7 @@ fn profile(text: &str) -> StorageDescription {
         alignment_bytes: 512,
     };
     let described = describe(shape, &samples).expect("all cells were measured");
-    // What is written is what is read.
+    // The written text is read back equal.
     let toml = described.to_toml(&["a comment".to_owned()]);
     let read =
         StorageDescription::of(&toml_text::parse(&toml, Path::new("described")).unwrap()).unwrap();
@@ -87,7 +86,7 @@ fn profile(text: &str) -> StorageDescription {
     read
 }
 
-/// Checks that in each of these cells the described storage takes what the device takes.
+/// Checks that the described storage takes the device's time in each of these cells.
 fn agrees(text: &str, within: f64, between: &[(ProfileAccess, u64, u32)]) -> StorageDescription {
     let described = profile(text);
     let depth_max = truth(text).caps().depth_max;
@@ -96,8 +95,8 @@ fn agrees(text: &str, within: f64, between: &[(ProfileAccess, u64, u32)]) -> Sto
         between.iter().map(|&(access, bytes, depth)| MeasurementCell { access, bytes, depth });
     let mut worst = (1.0f64, None);
     for cell in measured.chain(between) {
-        // A disk that reads ahead falls into one of several rhythms with two or four requests
-        // under way, by where it begins: what it takes is from here to there.
+        // A disk with readahead has several possible rhythms with two or four requests in flight,
+        // depending on the start. Its times lie in this range.
         let theirs = (0..4).map(|seed| sample(truth(text), cell, seed).mean_ns);
         let (least, most) =
             theirs.fold((f64::MAX, 0.0f64), |(least, most), ns| (least.min(ns), most.max(ns)));

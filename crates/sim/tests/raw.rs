@@ -20,8 +20,8 @@ fn run(job: &str, raw: &str, device: &str) -> ResultRow {
 
 const READ: &str = "[r]\nrw=read\nbs=4m\nsize=8m\nioengine=raw\n";
 
-/// 8 MiB are 128 chunks of 64 KiB or 16 of 512 KiB, each one request; how many
-/// are in the device at once is the law's.
+/// 8 MiB are 128 chunks of 64 KiB or 16 of 512 KiB, each one request. The policy sets the queue
+/// depth.
 #[test]
 fn each_chunk_is_a_request_and_the_policy_decides_how_many_there_are_at_once() {
     for (raw, requests, depth) in [
@@ -40,8 +40,8 @@ fn each_chunk_is_a_request_and_the_policy_decides_how_many_there_are_at_once() {
     }
 }
 
-/// 16 chunks of 128 pages: 16 × 740 ns + 2,048 × 57 ns. The law changes when
-/// the processor works, not how much.
+/// 16 chunks of 128 pages: 16 × 740 ns + 2,048 × 57 ns. The policy changes the time of this work,
+/// not its amount.
 #[test]
 fn pinning_is_charged_by_the_chunk_and_the_page() {
     for raw in ["kiobuf", "ring"] {
@@ -50,8 +50,8 @@ fn pinning_is_charged_by_the_chunk_and_the_page() {
     assert!(run(READ, "ring", "ssd").seconds < run(READ, "kiobuf", "ssd").seconds);
 }
 
-/// The second operation of a process begins when the first has ended, and two
-/// processes don't wait for each other.
+/// The second operation of a process begins after the first. Two processes do not wait for each
+/// other.
 #[test]
 fn processes_transfer_side_by_side() {
     let one = run(READ, "kiobuf", "raid0:2xssd,stripe=512k");
@@ -74,14 +74,13 @@ fn what_begins_and_ends_within_a_block_is_covered_by_whole_ones() {
     assert!(row.first_error.unwrap().contains("1000"), "a block device takes no part of a block");
 }
 
-/// Every third request fails: those operations fail, with the bytes named; the
-/// others don't.
+/// Every third request fails. Exactly the operations that needed it fail, and report their bytes.
 #[test]
 fn a_device_error_fails_the_operation_that_needed_the_chunk() {
     let job = "[r]\nrw=read\nbs=1m\nsize=6m\nioengine=raw\n";
     for raw in ["kiobuf", "ring"] {
         let row = run(job, raw, "faulty:ssd,fail_every=7");
-        // Of 12 chunks the 7th fails (at 3 MiB), and its retry is another request.
+        // The 7th of 12 chunks fails (at 3 MiB). Its retry is another request.
         assert!(row.errors >= 1 && row.errors < 6, "{raw}: {}", row.errors);
         assert_eq!(row.bytes, (6 - row.errors) << 20);
         assert!(row.first_error.unwrap().contains("EIO"));

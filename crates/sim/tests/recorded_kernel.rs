@@ -1,10 +1,9 @@
-//! The law `ondemand` against recordings of the running kernel.
+//! The policy `ondemand`, compared with recordings of the running kernel.
 //!
-//! Each file in `recorded/` is a list of reads, made or by hand, and what Linux
-//! 6.18 brought into the page cache for each, as written by `cargo run -p readpath-peers
-//! --example record_kernel`. The seeds are those whose lists found out the most
-//! of 35 small changes to the law. With root and tracefs the same comparison runs
-//! live, in the crate `readpath-peers`.
+//! Each file in `recorded/` is a list of reads, generated or written by hand, with the pages that
+//! Linux 6.18 added to its page cache for each. `cargo run -p readpath-peers --example
+//! record_kernel` wrote them. The seeds are the ones that detected most of 35 small changes to the
+//! policy. The crate `readpath-peers` makes the same comparison live, with root and tracefs.
 
 use readpath_core::policy::Spec;
 use readpath_sim::conform::{compare, kernel_policy, parse_recording, play};

@@ -1,8 +1,8 @@
-//! The whole read path against recordings of the running kernel: the pages that
-//! reach the device for each step are those that Linux 6.18 read.
+//! The whole read path, compared with recordings of the running kernel: the pages requested from
+//! the device in each step must equal the pages read by Linux 6.18.
 //!
-//! Where `recorded_kernel.rs` drives the law alone, here it sits in the machine,
-//! with its cache, its plug and its requests, over a device that answers at once.
+//! `recorded_kernel.rs` drives the policy alone. Here it runs in the machine, with cache, plug and
+//! requests, over a device that answers at once.
 
 use readpath_core::machine::{Config, HandleId, Machine, ReadAccess, Transfer};
 use readpath_core::readahead::{Advice, HandleStep, Recording};
@@ -36,7 +36,7 @@ fn the_device_is_asked_for_the_pages_that_linux_read() {
     }
 }
 
-/// One file on a device that answers at once, with memory for all of it.
+/// One file on a device that answers at once, with memory for the whole file.
 struct Path {
     machine: Machine,
     file: readpath_core::cache::FileId,
@@ -66,7 +66,7 @@ impl Path {
         Path { machine, file, handle, kernel: kernel.clone() }
     }
 
-    /// The pages that one step had read, in order of their number.
+    /// Pages read in one step, sorted by number.
     fn play(&mut self, step: &HandleStep) -> Vec<u64> {
         match *step {
             HandleStep::Read { offset, bytes } => self.read(ReadAccess::Buffered, offset, bytes),
@@ -88,7 +88,7 @@ impl Path {
         self.machine.advise(Time::ZERO, self.handle, ProcessId(0), advice, whole);
     }
 
-    /// Serves the device until nothing is left to do.
+    /// Serves the device until no work is left.
     fn serve(&mut self) -> Vec<u64> {
         let mut pages = Vec::new();
         while let Some(request) = self.machine.poll_request(Time::ZERO) {

@@ -1,4 +1,4 @@
-//! Recordings: what is written is read, and what was cut off or changed is noticed.
+//! Recordings: written records are read back, and damage is detected.
 
 use proptest::prelude::*;
 use readpath_sim::recording::{
@@ -173,12 +173,12 @@ proptest! {
         bytes.extend(&junk);
         let (records, error) = read(&bytes);
         prop_assert!(records.starts_with(&names()));
-        // An end by chance is the only way in which that may be a whole recording.
+        // Only an end record by chance makes this a complete recording.
         prop_assert!(error.is_some() || records.last().is_some_and(|last| last.tag() == 13));
     }
 }
 
-/// What can't have been: each would have whoever counts count for years, or past 64 bits.
+/// Impossible values: each would cause years of counting, or a count beyond 64 bits.
 #[test]
 fn what_no_call_gives_is_damage() {
     let read = ReadRecord { thread: 3, file: 900, ..ReadRecord::default() };
@@ -210,12 +210,12 @@ fn what_no_call_gives_is_damage() {
         assert!(error.contains("in the block at byte 12"), "{error}");
         assert!(records.len() >= names().len());
     }
-    // What can be.
+    // Possible values.
     let all = [names(), vec![given(CALL_BYTES_MAX), waited(RECALL_BATCH_MAX), end()]].concat();
     assert_eq!(self::read(&written(&all)), (all, None));
 }
 
-/// One read in one file, byte by byte as the format has it: worked out by hand from its description.
+/// One read in one file, byte by byte, worked by hand from the description of the format.
 #[test]
 fn the_bytes_are_those_of_the_description() {
     let start = RecordingStart {
@@ -247,7 +247,7 @@ fn the_bytes_are_those_of_the_description() {
         Record::End(RecordingEnd { at_ns: 990, processor_ns: None, has_exited: true }),
     ];
     let body = [
-        // Start: strace, 300, 4096, memory not known, "a", "".
+        // Start: strace, 300, 4096, memory unknown, "a", "".
         &[1, 2, 0xac, 2, 0x80, 0x20, 0, 1, b'a', 0][..],
         // File 0, no device, no inode, 200 bytes, "/f".
         &[3, 0, 0, 0, 0xc9, 1, 2, b'/', b'f'],
@@ -322,7 +322,7 @@ fn what_cannot_be_is_refused_by_the_writer_and_told_by_the_reader() {
     assert!(told(&names()[1..]).contains("the first record is not a start"));
     assert!(told(&[names(), vec![end(), end()]].concat()).contains("after the last"));
     let mut later = written(&names());
-    // Version 1 is read, one of a later readpath is not.
+    // Version 1 is accepted, a later version is not.
     later[8] = 1;
     assert_eq!(read(&later).0, names());
     later[8] = 3;

@@ -1,4 +1,4 @@
-//! The regret matrix runs, repeats, and holds what `adaptive` promises of what it reads.
+//! The policy matrix runs, is reproducible, and confirms the limits of `adaptive`.
 
 use readpath_sim::regret::{CellSize, MatrixCell, MatrixResult, Policies, cells};
 
@@ -54,9 +54,8 @@ fn loads_on_memory_are_judged_by_the_swap_in_policies() {
     assert!(cells(&["/object/", "/swap"]).is_empty(), "objects are written whole");
 }
 
-/// Three quarters of the touches find their page gone: at random no law can know
-/// which will be next, so that only those are to be read; in sweeps each page is
-/// read once, and ahead of its touch.
+/// Three quarters of the touches miss. In random order no policy can predict the next page, so only
+/// missing pages are read. In sweeps each page is read once, before its touch.
 #[test]
 fn random_touches_read_nothing_ahead_and_sweeps_nearly_all() {
     for device in ["hdd-1", "nvme", "nfs-1ms"] {
@@ -83,7 +82,7 @@ fn backward_and_interleaved_readers_get_large_requests_in_time() {
         let run = adaptive(name);
         assert!(run.device_request_kib_mean.unwrap() >= 128.0, "{name}: {run:?}");
         let is_in_time = match name.starts_with("ssd") {
-            // Its link brings 550 MB/s, 524.5 MiB/s; with the waits of one request of 64 KiB after the other it is 272.
+            // The link carries 550 MB/s, 524.5 MiB/s. One request of 64 KiB at a time reaches 272.
             true => run.mib_per_s >= 0.9 * 524.5,
             false => run.coverage.unwrap() >= 0.9,
         };

@@ -1,4 +1,4 @@
-//! Devices behind a network or a controller, against numbers worked by hand.
+//! Devices behind a network or a controller, compared with numbers worked by hand.
 
 use readpath_core::policy::Spec;
 use readpath_core::request::{DeviceError, DeviceRequest, Op, Outcome, RequestId};
@@ -9,7 +9,7 @@ fn build(text: &str) -> BoxedDevice {
     registry::build(&Spec::parse(text).unwrap(), 7).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Carries out one request on an idle device: how long it took, how it ended.
+/// Serves one request on an idle device. Returns its time and outcome.
 fn one(
     device: &mut BoxedDevice,
     now: &mut Time,
@@ -27,7 +27,7 @@ fn one(
     }
 }
 
-/// Keeps `depth` requests in flight; gives latencies and the bytes a second of all.
+/// Keeps `depth` requests in flight. Returns latencies and total bytes per second.
 fn many(
     device: &mut BoxedDevice,
     depth: u32,
@@ -61,16 +61,17 @@ fn us(time: Time) -> f64 {
     time.ns() as f64 / 1e3
 }
 
-/// A read of 98,304 bytes with an rsize of 32 KiB is three calls, sent before the first reply is
-/// awaited. From the server's memory: 200 µs round trip, 50 µs server, 3 × 278.40 µs wire. One slot
-/// makes them wait for each other: 3 × (200 + 50 + 278.40).
+/// A read of 98,304 bytes with an rsize of 32 KiB is three calls, sent together. From the server's
+/// memory: 200 µs round trip, 50 µs server, 3 × 278.40 µs wire. With one slot they wait for each
+/// other: 3 × (200 + 50 + 278.40).
 #[test]
 fn a_large_nfs_read_is_a_few_calls_at_once() {
     for (slots, by_hand) in [(16, 200.0 + 50.0 + 3.0 * 278.40), (1, 3.0 * (200.0 + 50.0 + 278.40))]
     {
         let mut device = build(&format!("nfs:ssd,jitter=0,slots={slots}"));
         let mut now = Time::ZERO;
-        // Twice in sequence: the server reads ahead of the second, then has all in memory.
+        // Two sequential reads: the server reads ahead of the second, and then has everything in
+        // memory.
         one(&mut device, &mut now, Op::Read, 0, 64);
         one(&mut device, &mut now, Op::Read, 64, 192);
         let (took, outcome) = one(&mut device, &mut now, Op::Read, 64, 192);
@@ -79,7 +80,7 @@ fn a_large_nfs_read_is_a_few_calls_at_once() {
     }
 }
 
-/// The same bytes in 4 KiB calls, each waited for, as readahead turned off had them: 24 round trips.
+/// Synchronous 4 KiB calls for the same bytes, as without readahead: 24 round trips.
 #[test]
 fn small_nfs_reads_in_a_row_cost_a_round_trip_each() {
     let mut device = build("nfs:nvme,jitter=0");
@@ -110,7 +111,7 @@ fn nfs_jitter_follows_the_seed_and_its_bound() {
     assert!((3_500.0..4_100.0).contains(&spread), "{spread}");
 }
 
-/// One connection: a range of 16 MiB is its first byte's wait and 197.4 ms at 85 MB/s.
+/// One connection: a range of 16 MiB takes the first byte's wait and 197.4 ms at 85 MB/s.
 #[test]
 fn an_object_arrives_at_the_speed_of_its_connection() {
     let mut device = build("object");
@@ -131,7 +132,7 @@ fn an_object_store_limits_rate_and_network() {
     let mut device = build("object,connections=1000");
     let (_, bytes_per_second) = many(&mut device, 1_000, 100_000, 8, 1);
     let per_second = bytes_per_second / 4_096.0;
-    // The last of them is awaited for up to 2 s of about 18 s.
+    // The last one may take up to 2 s of about 18 s.
     assert!((4_900.0..5_501.0).contains(&per_second), "{per_second}");
     let (_, bytes_per_second) = many(&mut build("object"), 256, 4_000, 32_768, 1);
     assert!((8e9..12.5e9).contains(&bytes_per_second), "{bytes_per_second}");
@@ -146,7 +147,7 @@ fn quantiles_that_fall_are_refused_by_name() {
     assert_eq!(error, "`object,first_byte_p90=20000`: expected no less than first_byte_p50");
 }
 
-/// Whatever its members could do, an array carries no more than its link.
+/// An array never exceeds the rate of its link.
 #[test]
 fn an_array_is_flat_at_its_link() {
     for depth in [8, 64] {
@@ -156,8 +157,8 @@ fn an_array_is_flat_at_its_link() {
     }
 }
 
-/// A write is answered from memory: the controller's 50 µs and 4 KiB over the link, 10.12 µs; with no
-/// write cache it is as slow as its member.
+/// A write is answered from memory: the controller's 50 µs, and 10.12 µs for 4 KiB on the link.
+/// Without a write cache it is as slow as its member.
 #[test]
 fn an_array_answers_writes_from_memory_until_it_is_full() {
     let mut now = Time::ZERO;
@@ -173,7 +174,7 @@ fn an_array_answers_writes_from_memory_until_it_is_full() {
         }
         now
     };
-    // What disks cost the controller is no bound for what stands beside them.
+    // The controller's cost per disk does not limit the other devices.
     let rate = |text: &str| many(&mut build(text), 32, 20_000, 8, 20_000).1;
     let (one_drive, six) = (rate("ssd"), rate("array:6xssd"));
     assert!(six >= one_drive, "six drives move {six} bytes a second, one of them {one_drive}");
@@ -181,7 +182,7 @@ fn an_array_answers_writes_from_memory_until_it_is_full() {
     assert!(sum(&format!("{small},write_cache=1m")) > sum(small));
 }
 
-/// A stream is read ahead: its next request is there before it is asked for.
+/// The array reads ahead of a stream: the next request is in memory before it arrives.
 #[test]
 fn an_array_reads_ahead_of_streams_and_of_nothing_else() {
     let last = |text: &str, step: u64| {
@@ -203,7 +204,7 @@ fn an_array_reads_ahead_of_streams_and_of_nothing_else() {
     assert!(last("array:4xssd", 4_096) > ahead);
 }
 
-/// A bad sector fails the reads that need it, not those whose read-ahead touched it.
+/// A bad sector fails the reads that need it, not reads whose readahead touched it.
 #[test]
 fn an_error_under_a_controller_reaches_only_those_who_asked_for_it() {
     let text =
@@ -220,7 +221,7 @@ fn an_error_under_a_controller_reaches_only_those_who_asked_for_it() {
     }
 }
 
-/// How long so many requests take, at a depth, in so many interleaved streams.
+/// End time of requests at a depth, in `streams` interleaved streams.
 fn end(text: &str, op: Op, depth: u32, sectors: u32, streams: u64) -> Time {
     let mut device = build(text);
     let apart = device.caps().sectors / streams / 4_096 * 4_096;
@@ -240,8 +241,8 @@ fn end(text: &str, op: Op, depth: u32, sectors: u32, streams: u64) -> Time {
     now
 }
 
-/// Each parameter changes a time, in the direction that it says. A row: what makes it worse, on
-/// what, under which load: direction, depth, sectors, interleaved streams.
+/// Each parameter changes a time in its direction. A row: the worse value, the device, and the load
+/// (direction, depth, sectors, interleaved streams).
 #[test]
 fn every_knob_makes_its_device_slower() {
     let rows = [

@@ -1,4 +1,4 @@
-//! The reproduced tables: what must come out of them.
+//! Reproduced tables and their required results.
 
 use std::sync::LazyLock;
 
@@ -10,8 +10,8 @@ fn tables(name: &str, shortened: u32) -> Vec<ReproducedTable> {
     experiment.run(1, shortened, &mut |_| Go::On).unwrap()
 }
 
-/// The device reads of the laws alone, as a model of their rules has them
-/// (12,287, 262,144 and 12,256); and the order of the published rates.
+/// Device reads of the policies alone, from a model of their rules (12,287, 262,144 and 12,256),
+/// and the order of the published rates.
 #[test]
 fn table_a_makes_the_published_policies_requests() {
     let tables = tables("A", 1);
@@ -27,16 +27,17 @@ fn table_a_makes_the_published_policies_requests() {
     assert!(shrunk.modelled < synchronous.modelled);
     assert!(synchronous.modelled < repaired.modelled);
     assert!(direct.modelled < repaired.modelled, "neighbours of the records become hits");
-    // In less memory than the file has: published 0.28 of the first row, which was half of direct I/O.
+    // With less memory than the file: published 0.28 of the first row, which was half of direct
+    // I/O.
     let rows = &tables[1].rows;
     let shrunk = rows[1].modelled_ratio;
     assert!((0.28 / 1.35..0.28 * 1.35).contains(&shrunk), "{shrunk}");
     assert!(rows[0].modelled < 0.6 * rows[3].modelled, "{rows:?}");
 }
 
-/// A tenth of the published sizes, all of them alike. The source's ratios: cluster to detector
-/// 1.66 (private) and 1.87 (shared); without readahead 2.84 times the detector's sweep on the
-/// solid-state drive, 1.58 on the disk; by mapping, no gain at all on shared memory.
+/// A tenth of the published sizes. Ratios of the source: cluster to detector 1.66 (private) and
+/// 1.87 (shared). Without readahead 2.84 times the detector's sweep on the solid-state drive, 1.58
+/// on the disk. For mappings no gain on shared memory.
 #[test]
 fn table_b_shows_what_the_detector_saves_and_what_it_costs() {
     let tables = tables("B", 10);
@@ -57,7 +58,7 @@ fn table_b_shows_what_the_detector_saves_and_what_it_costs() {
             let read = ours.pages_in.unwrap();
             assert!((128_000..=132_000).contains(&read), "{what}: {read} pages");
             for row in &table.rows[..7] {
-                // Memory holds nine tenths: each page of each sweep has gone before its turn.
+                // Memory holds nine tenths, so each page of a sweep is evicted before its next use.
                 assert_eq!(row.pages_in, Some(5 * 25_600), "{what}: {}", row.label);
             }
             continue;
@@ -80,8 +81,8 @@ fn table_b_shows_what_the_detector_saves_and_what_it_costs() {
     }
 }
 
-/// The order of the policies is the published one wherever two of them differ by more than a
-/// tenth; and on the array idling costs the more the more processes there are.
+/// The order of the policies is the published one where two differ by more than a tenth. On the
+/// array the cost of idling grows with the number of processes.
 #[test]
 fn table_d_has_the_published_order_and_idling_costs_an_array_its_depth() {
     let tables = table_d();
@@ -108,7 +109,7 @@ fn table_d_has_the_published_order_and_idling_costs_an_array_its_depth() {
     let [old, new] = [0, 1].map(|row| &grid(&tables[0]).rows[row].modelled);
     // Published: 15 near pages of 1 ms and a far one of 8 ms, 2,770 KB/s.
     assert!((2_500.0..3_050.0).contains(&new[0]), "one process: {}", new[0]);
-    // Published: from 2,778 to 2,082, by less and less; a thousandth is no rise.
+    // Published: from 2,778 to 2,082 in decreasing steps. A thousandth is no rise.
     assert!(new[..5].windows(2).all(|pair| pair[1] < 1.001 * pair[0]), "it falls: {new:?}");
     assert!(new[4] < 0.8 * new[0], "the new one falls: {new:?}");
     assert!(old[1..6].windows(2).all(|pair| pair[0] < pair[1]), "the old one rises: {old:?}");
@@ -117,8 +118,8 @@ fn table_d_has_the_published_order_and_idling_costs_an_array_its_depth() {
     assert!((1.95..3.1).contains(&ratio), "old to new at 64 processes: {ratio}");
 }
 
-/// The thread's other half: on one spindle the detection that finds the runs within the seeks
-/// is several times as fast, and loses nothing where there are none.
+/// Second part of the thread: on one spindle, detection of the runs within the seeks is several
+/// times faster, and loses nothing without such runs.
 #[test]
 fn table_d_shows_that_idling_wins_on_one_spindle() {
     let tables = table_d();
@@ -135,11 +136,11 @@ fn table_d_shows_that_idling_wins_on_one_spindle() {
     assert!(old > no_idling && old > deadline, "a little idling is better than none");
 }
 
-/// What the thread leaves open: `adaptive` is told neither how many spindles there are nor whether to
-/// idle, and has what the better of idling and not idling has at each number of processes.
-/// Where two readers meet on a drive or miss each other by chance, one run differs from the
-/// next by a sixth; and 64 readers of one drive, each of which must be seen some times, take
-/// half of this length to be known. So the mean over the numbers of processes is held narrowly, and one figure widely.
+/// Open question of the thread: `adaptive` knows neither the number of spindles nor a setting for
+/// idling, and reaches the better of idling and not idling at each number of processes. Runs differ
+/// by a sixth when two readers meet on a drive by chance. With 64 readers on one drive the
+/// estimates take half of this run. The bound on the mean is therefore tight, and the bound on a
+/// single figure is wide.
 #[test]
 fn table_d_adaptive_has_the_better_of_idling_and_not_idling() {
     let mut gain_most = 0.0_f64;
@@ -159,7 +160,7 @@ fn table_d_adaptive_has_the_better_of_idling_and_not_idling() {
     assert!(gain_most > 9.0, "not idling costs a spindle a factor of nine: {gain_most}");
 }
 
-/// A third of the published figures' length; it is run once for all tests.
+/// A third of the published length. It runs once for all tests.
 fn table_d() -> &'static [ReproducedTable] {
     static TABLES: LazyLock<Vec<ReproducedTable>> = LazyLock::new(|| tables("D", 3));
     &TABLES
@@ -213,15 +214,15 @@ fn every_reproduction_names_its_policies_and_its_devices() {
     }
 }
 
-/// Source E: 10.3 s to 5.2 s, 1.98 times as fast; and the ring, which it did not build, hides
-/// what is left of the waiting. The ratio is of the times.
+/// Source E: 10.3 s to 5.2 s, 1.98 times as fast. The ring, which it did not build, hides the
+/// remaining wait. The ratio is of the times.
 #[test]
 fn table_e_halves_the_time_with_large_chunks_and_again_with_a_ring() {
     let tables = tables("E", 1);
     let [elapsed, system] = &tables[..] else { panic!("elapsed and system time") };
     let [before, large, larger, ring, small_ring] = &elapsed.rows[..] else { panic!("five rows") };
     let faster = |row: &TableRow| before.modelled / row.modelled;
-    // Of 1.98, within what each modelled cell is held to.
+    // Within the tolerance of each modelled cell around 1.98.
     let published = 10.3 / 5.2;
     let off = faster(large) / published;
     assert!((1.0 / 1.35..=1.35).contains(&off), "512 KiB: {}", faster(large));
@@ -239,8 +240,8 @@ fn table_e_halves_the_time_with_large_chunks_and_again_with_a_ring() {
     }
 }
 
-/// The published READs of one read; a program that reads at random gains what the source's did,
-/// and more; what it gains is not in the law's window.
+/// Published READs per read. A random program gains at least the published factor. The gain does
+/// not come from the policy's window.
 #[test]
 fn table_c_has_the_published_reads_and_a_random_program_gains_what_was_published() {
     let tables = tables("C", 16);
@@ -253,13 +254,13 @@ fn table_c_has_the_published_reads_and_a_random_program_gains_what_was_published
         "24 READs of 4 KiB; 3 of 32 KiB; 3 of 32 KiB"
     );
     let rows = &tables[1].rows;
-    // Published: 313 % faster, which some would read as 3.13 times as fast.
+    // Published: 313 % faster, which some read as 3.13 times as fast.
     assert!(rows[1].modelled_ratio >= 3.1, "{}", rows[1].modelled_ratio);
     assert!(rows[2].modelled_ratio >= 3.1, "{}", rows[2].modelled_ratio);
 }
 
-/// In sequence over every link: the law that finds its own window is hardly behind the best of
-/// the windows that were chosen beforehand, of which each but the largest loses half somewhere.
+/// In sequence over every link: the policy with an automatic window is close to the best fixed
+/// window. Each fixed window but the largest loses half on some link.
 #[test]
 fn table_c_finds_a_window_for_every_link() {
     for table in &tables("C", 1)[2..] {

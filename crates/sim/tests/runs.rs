@@ -25,8 +25,8 @@ fn the_same_seed_gives_the_same_decisions_and_another_seed_gives_others() {
     assert_eq!(first.bytes, other.bytes);
 }
 
-/// With `none`, a direct reader and a buffered reader of distinct blocks make
-/// the same requests: one each.
+/// With `none`, a direct reader and a buffered reader of distinct blocks make the same requests,
+/// one per block.
 #[test]
 fn without_readahead_each_block_is_one_request() {
     for direct in [0, 1] {
@@ -67,7 +67,7 @@ fn a_mapped_job_faults_page_by_page_and_counts_whole_blocks() {
     assert_eq!(row.sections[0].iops, Some(64.0 / row.seconds));
 }
 
-/// fio 3.33 writes 10 blocks of 7,000 bytes; past the cache it can't, and says so.
+/// fio 3.33 writes 10 blocks of 7,000 bytes. With `direct=1` it cannot, and reports it.
 #[test]
 fn a_buffered_write_of_any_size_is_written() {
     for device in ["ssd", "hdd", "nfs"] {
@@ -90,7 +90,7 @@ fn what_a_device_moves_in_part_is_asked_again() {
             assert_eq!((row.bytes, row.errors), (4 << 20, 0), "{job}: {:?}", row.first_error);
         }
     }
-    // A sector has no half: asked six times in vain it fails, as a disk's does in Linux.
+    // A sector has no half: after six failed attempts the read fails, as on a disk in Linux.
     let job = "[j]\nrw=read\nbs=512\nsize=1k\ndirect=1\n";
     assert_eq!(run(job, &setup("faulty:ssd,short_every=1")).errors, 2);
 }
@@ -101,7 +101,8 @@ fn a_sync_waits_for_what_the_drive_has_in_its_cache() {
         let job = format!("[w]\nrw=randwrite\nbs=4k\nsize=1g\nio_size=256k\ndirect=1\n{sync}");
         run(&job, &setup("hdd,drive=sata")).seconds
     };
-    // 64 writes fit into the cache; each alone waits for half a turn (4.2 ms) and more.
+    // 64 writes fit into the cache. A single flushed one waits for half a revolution (4.2 ms) and
+    // more.
     let (never, once, each) = (seconds(""), seconds("end_fsync=1"), seconds("fsync=1"));
     assert!(never < 0.02 && once > 0.1, "{never}, {once}, {each}");
     assert!(each > 64.0 * 0.0042, "{each}");
@@ -115,7 +116,7 @@ fn a_stopped_run_says_so() {
     assert_eq!(row.note.as_deref(), Some("interrupted before its end"));
 }
 
-/// Ended at the first look, with one job under way and one held back.
+/// Stopped at the first check, with one job running and one not started.
 #[test]
 fn a_run_that_is_told_to_stop_waits_for_what_is_under_way_and_begins_nothing() {
     let job = "[global]\nrw=randread\nbs=4k\nsize=64m\nioengine=libaio\niodepth=8\n\
@@ -127,15 +128,15 @@ fn a_run_that_is_told_to_stop_waits_for_what_is_under_way_and_begins_nothing() {
     assert_eq!((row.sections[1].bytes, row.errors), (0, 0));
 }
 
-/// A process that finds all it wants in the cache never waits; another one, whose reads go to
-/// the device, hears of their ends meanwhile.
+/// A process with only cache hits never waits. Another one, with device reads, must still receive
+/// its completions.
 #[test]
 fn a_process_that_never_waits_does_not_hold_up_completions() {
     let job = "[global]\nruntime=20ms\ntime_based=1\nbs=4k\n\
                [cached]\nrw=read\nsize=64k\n[direct]\nrw=randread\nsize=1m\ndirect=1\n";
     let row = run(job, &setup("ssd"));
     let [cached, direct] = &row.sections[..] else { panic!("two jobs") };
-    // About 100 µs each, whatever the other does: some 200 reads in 20 ms.
+    // About 100 µs each, independent of the other: some 200 reads in 20 ms.
     assert!(direct.bytes > 150 * 4096, "{} bytes past the cache", direct.bytes);
     assert!(cached.bytes > 10 * direct.bytes);
 }

@@ -1,4 +1,4 @@
-//! Solid-state drives against what is published of them.
+//! Solid-state drives, compared with published figures.
 
 use readpath_core::policy::Spec;
 use readpath_core::request::{DeviceRequest, Op, RequestId};
@@ -9,8 +9,8 @@ fn build(text: &str) -> BoxedDevice {
     registry::build(&Spec::parse(text).unwrap(), 0).unwrap()
 }
 
-/// Runs `count` requests of `sectors` at `depth`, at places that `place` gives; returns each latency
-/// and the time at which the last was done.
+/// Runs `count` requests of `sectors` at `depth`, at the offsets of `place`. Returns the latencies
+/// and the end time.
 fn run(
     mut device: BoxedDevice,
     op: Op,
@@ -75,9 +75,9 @@ fn nvme_reaches_its_data_sheet() {
     assert!((1_710.0..2_090.0).contains(&mb_per_s), "{mb_per_s}");
 }
 
-/// Published: a data-centre TLC drive of 2019 writes 70 to 77 thousand random
-/// 4 KiB a second in steady state. No parameter of the model was taken from that: collection costs
-/// what follows from the spare flash. Empty, the drive writes as fast as its flash programs.
+/// Published: a data-centre TLC drive of 2019 writes 70 to 77 thousand random 4 KiB blocks per
+/// second in steady state. No parameter of the model comes from this figure: the cost of garbage
+/// collection follows from the spare flash. An empty drive writes at the speed of its flash.
 #[test]
 fn nvme_writes_at_random_as_slowly_as_a_full_drive() {
     let rate = |text: &str| {
@@ -108,10 +108,10 @@ fn one_read_of_an_idle_drive_takes_the_sum_of_its_parts() {
     assert_eq!(latencies, [Time(5_000 + 75_000 + 12_300 + 7_447)]);
 }
 
-/// Worked by hand for `ssd` with a map of 8 MiB of data in memory, one page of 2,048 entries: the
-/// controller 5 µs, the map's page sensed in 75 µs and moved, 8 KiB, in 24.600 µs; then the
-/// data's as above, 75 + 12.300 + 7.447 µs. What lies under the same page finds it there; what lies
-/// under another has it replaced.
+/// Worked by hand for `ssd` with a map of 8 MiB of data in memory, one page of 2,048 entries. The
+/// controller takes 5 µs. The map page is sensed in 75 µs and moved, 8 KiB, in 24.600 µs. The data
+/// takes 75 + 12.300 + 7.447 µs as above. A read under the same map page finds it in memory, a read
+/// under another replaces it.
 #[test]
 fn a_read_whose_map_is_not_in_memory_reads_that_first() {
     let places = [0, 16, 16_384, 0];
@@ -122,7 +122,7 @@ fn a_read_whose_map_is_not_in_memory_reads_that_first() {
 }
 
 /// Two reads of one die: the second is sensed when the first has left the channel. Two reads of
-/// different channels: only the link, and the controller's interval, are shared.
+/// different channels share only the link and the controller's interval.
 #[test]
 fn reads_of_one_die_queue_and_of_two_do_not() {
     let page = 16; // sectors of 8 KiB
@@ -134,8 +134,8 @@ fn reads_of_one_die_queue_and_of_two_do_not() {
     assert_eq!(two[1] - two[0], Time(7_447));
 }
 
-/// With one die, a read that comes during a program waits for it, but not for the other 31 that
-/// were queued before it; with suspension it doesn't wait for the one either.
+/// With one die, a read during a program waits for it, but not for the 31 queued before it. With
+/// suspension it does not wait for that one either.
 #[test]
 fn a_read_goes_before_every_waiting_program() {
     let one_die = "ssd,channels=1,dies_per_channel=1,planes=1,bits_per_cell=1,link_duplex=1";
@@ -165,7 +165,7 @@ fn a_read_goes_before_every_waiting_program() {
     assert!(suspending <= 99_747 + 10_000, "{suspending}");
 }
 
-/// Each knob that changes a cost changes a time, in the direction that it says.
+/// Each cost parameter changes a time in its direction.
 #[test]
 fn every_cost_knob_changes_the_outcome() {
     let time = |text: &str, op, depth| {
@@ -196,7 +196,7 @@ fn every_cost_knob_changes_the_outcome() {
     ] {
         let base = match op {
             Op::Read => "ssd,command_interval=0",
-            // Few dies and a small buffer: the flash is what writes wait for.
+            // Few dies and a small buffer, so that writes wait for the flash.
             Op::Write => "ssd,command_interval=0,buffer=2m,channels=2,dies_per_channel=1",
         };
         let worse_spec = format!("{base},{worse}");

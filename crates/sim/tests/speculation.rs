@@ -1,4 +1,4 @@
-//! What nobody wants delays those who wait by next to nothing, however much of it a law reads ahead.
+//! Speculative requests hardly delay demand requests, however much a policy reads ahead.
 
 use readpath_core::policy::Spec;
 use readpath_core::readahead::{
@@ -10,14 +10,14 @@ use readpath_sim::regret::DEVICES;
 use readpath_sim::run::{Go, Watch};
 use readpath_sim::simulate::{Participants, SimulationSetup, simulate_with};
 
-/// Pages that the law adds at each place.
+/// Pages added by the policy per read.
 const WINDOW: u64 = 1024;
 
-/// The file has 8 GiB, of which the second half is read, in pages.
+/// Half of the file in pages. The file has 8 GiB, and its second half is read.
 const HALF: u64 = (4 << 30) / 4096;
 
-/// A law that reads what nobody wants, as much as it may: a window of the half that is not read, and, if
-/// `is_behind_too`, one behind each read.
+/// A policy with the maximum of useless readahead: a window of the unread half, and, if
+/// `is_behind_too`, one after each read.
 struct Junk {
     next: u64,
     is_behind_too: bool,
@@ -39,7 +39,7 @@ impl ReadaheadPolicy for Junk {
     fn advise(&mut self, _advice: Advice) {}
 }
 
-/// The 99th percentile of 40,000 reads of 4 KiB at random by so many processes, in microseconds.
+/// 99th percentile of 40,000 random reads of 4 KiB by `processes` processes, in microseconds.
 fn p99_us(device: &str, processes: u32, policy: Policy) -> f64 {
     let job = format!(
         "[a]\nrw=randread\nbs=4k\nfilename=f\noffset=4g\nsize=4g\nio_size={}k\nnumjobs={processes}\ngroup_reporting\n",

@@ -1,4 +1,4 @@
-//! RAID-0 against closed forms that are older than any computer here.
+//! RAID-0, compared with closed forms.
 
 use readpath_core::request::{
     Completion, DeviceCaps, DeviceError, DeviceRequest, Op, Outcome, RequestId,
@@ -7,7 +7,7 @@ use readpath_core::unit::Time;
 use readpath_sim::device::raid0::Raid0;
 use readpath_sim::device::{BoxedDevice, Device};
 
-/// A member that takes 1 ms for each request, all at once, and fails where told.
+/// A member that takes 1 ms per request, all in parallel, and fails at given sectors.
 struct Plain {
     sectors: u64,
     queue: Vec<(Time, DeviceRequest)>,
@@ -62,7 +62,7 @@ fn read(id: u32, start: u64, sectors: u32) -> DeviceRequest {
     DeviceRequest { id: RequestId(id), op: Op::Read, start, sectors }
 }
 
-/// n readers at independent random places keep N (1 − (1 − 1/N)ⁿ) of N members busy.
+/// n readers at independent random offsets keep N (1 − (1 − 1/N)ⁿ) of N members busy.
 #[test]
 fn busy_members_follow_the_occupancy_formula() {
     let mut draw = Draw(1);
@@ -84,8 +84,7 @@ fn busy_members_follow_the_occupancy_formula() {
     }
 }
 
-/// Two aligned requests no larger than a stripe fall on different members with
-/// probability 1 − 1/N.
+/// Two aligned requests of at most a stripe fall on different members with probability 1 − 1/N.
 #[test]
 fn two_aligned_requests_meet_on_one_member_once_in_n() {
     let mut draw = Draw(2);
@@ -105,7 +104,7 @@ fn two_aligned_requests_meet_on_one_member_once_in_n() {
     }
 }
 
-/// A request over all members is one request on each, and ends when the last of them ends.
+/// A request over all members is one request on each, and ends with the last of them.
 #[test]
 fn a_request_ends_with_its_last_part() {
     let mut array = array(12, 128);
@@ -118,7 +117,7 @@ fn a_request_ends_with_its_last_part() {
     assert_eq!(array.next_event(), None);
 }
 
-/// An error on one member fails the request; a short member shortens it to what is whole before.
+/// An error on one member fails the request. A short result shortens it to the complete part.
 #[test]
 fn a_members_error_reaches_exactly_the_requests_that_needed_it() {
     let end = |request: &DeviceRequest| match request.start {
@@ -133,7 +132,7 @@ fn a_members_error_reaches_exactly_the_requests_that_needed_it() {
         array.poll(at).unwrap().outcome
     };
     assert_eq!(outcome(&mut array, 0, 256), Outcome::Done);
-    // Chunks 2 and 3: the first is whole on member 0, of the second two sectors came.
+    // Chunks 2 and 3: the first is complete on member 0, two sectors of the second arrived.
     assert_eq!(outcome(&mut array, 256, 256), Outcome::Short { bytes: 128 * 512 + 1_024 });
     assert_eq!(outcome(&mut array, 512, 256), Outcome::Failed(DeviceError::Medium));
     assert_eq!(outcome(&mut array, 512, 128), Outcome::Done);

@@ -1,4 +1,4 @@
-//! What if, on recordings made by hand whose time on another device a calculator says.
+//! Replays of hand-made recordings, whose time on another device is worked by hand.
 
 use readpath_core::policy::Spec;
 use readpath_core::unit::Time;
@@ -13,7 +13,7 @@ use readpath_sim::what_if::{RecordedProgram, RecordingInput};
 const MS: u64 = 1_000_000;
 const KIB: u64 = 1024;
 
-/// Each request takes 5 ms for its first byte and nothing to speak of for its bytes.
+/// Each request takes 5 ms for its first byte and a negligible time for its bytes.
 fn five_ms() -> SimulationSetup {
     let times = ["min", "p50", "p90", "p99", "max"].map(|at| format!("first_byte_{at}=5ms"));
     let device =
@@ -75,8 +75,8 @@ fn near(value: f64, expected: f64) {
     assert!((value / expected - 1.0).abs() < 0.002, "{value}, expected {expected}");
 }
 
-/// A thread that thinks for 10 ms before each of 20 reads of 1 ms, and for 30 ms at the end: 250 ms.
-/// With 5 ms a read: 20 × 15 ms + 30 ms.
+/// A thread computes for 10 ms before each of 20 reads of 1 ms, and for 30 ms at the end: 250 ms.
+/// With 5 ms per read: 20 × 15 ms + 30 ms.
 #[test]
 fn who_waited_waits_again_and_think_times_are_kept() {
     let mut records = start();
@@ -90,8 +90,8 @@ fn who_waited_waits_again_and_think_times_are_kept() {
     near(seconds(&recorded, &five_ms()), 0.330);
 }
 
-/// Two threads beside each other, the second from 40 ms on: each its own, so the longer counts.
-/// The first: 10 × (2 + 5) ms = 70 ms; the second: 40 ms + 10 × (1 + 5) = 100 ms, 5 ms more after.
+/// Two parallel threads, the second from 40 ms on. The longer one counts. The first: 10 × (2 + 5)
+/// ms = 70 ms. The second: 40 ms + 10 × (1 + 5) = 100 ms, and 5 ms more after.
 #[test]
 fn threads_run_beside_each_other() {
     let mut records = start();
@@ -107,8 +107,8 @@ fn threads_run_beside_each_other() {
     near(seconds(&gathered(&records).unwrap(), &five_ms()), 0.105);
 }
 
-/// The same page twenty times: it came in once, and then was there. With memory for it that is one
-/// request; what was there before the recording is no request at all.
+/// One page read twenty times: added once, then resident. With memory for it that is one request.
+/// Pages resident before the recording cause no request.
 #[test]
 fn what_stays_in_memory_is_read_once_and_what_was_there_before_never() {
     let mut records = start();
@@ -129,11 +129,11 @@ fn what_stays_in_memory_is_read_once_and_what_was_there_before_never() {
     records.push(end(40 * MS));
     let recorded = gathered(&records).unwrap();
     assert_eq!((recorded.reads, recorded.cached_before), (20, 5));
-    // 1 ms of thought, 5 of the device, and the 38 that were left.
+    // 1 ms of computation, 5 ms of the device, and the remaining 38 ms.
     near(seconds(&recorded, &five_ms()), 0.044);
 }
 
-/// Four reads in flight at once, of a descriptor past the page cache, go out together again.
+/// Four reads in flight together, of an `O_DIRECT` descriptor, are submitted together again.
 #[test]
 fn what_was_in_flight_together_is_so_again() {
     let mut records = start();
@@ -160,7 +160,7 @@ fn what_was_in_flight_together_is_so_again() {
         }
     }
     records.push(end(20 * MS));
-    // Ten rounds of 5 ms; 1 ms of thought before each.
+    // Ten rounds of 5 ms, with 1 ms of computation before each.
     let seconds = seconds(&gathered(&records).unwrap(), &five_ms());
     assert!((0.050..0.062).contains(&seconds), "{seconds}");
 }

@@ -1,4 +1,4 @@
-//! Workloads: layouts and trajectories worked by hand, and the laws that hold for any job.
+//! Workloads: layouts and sequences worked by hand, and properties of any job.
 
 use proptest::prelude::*;
 use readpath_core::readahead::Advice;
@@ -17,8 +17,8 @@ fn process(options: &str) -> Process {
     workload(&format!("[j]\n{options}\n")).processes.remove(0)
 }
 
-/// Runs a process to its end: operations take `service` each, all in parallel.
-/// Gives each operation with the time of its issue, and the time of the end.
+/// Runs a process to its end. Operations take `service` each, all in parallel. Returns each
+/// operation with its issue time, and the end time.
 fn run(mut process: Process, service: Time, most: usize) -> (Vec<(Time, ProcessOperation)>, Time) {
     let (mut now, mut issued, mut ends) = (Time::ZERO, Vec::new(), Vec::<Time>::new());
     loop {
@@ -204,7 +204,7 @@ fn batches_are_submitted_as_fio_submits_them() {
     );
 }
 
-/// What strace saw of fio 3.33 with `size=32k` (w: a write, s: fsync, d: fdatasync).
+/// Calls of fio 3.33 in strace with `size=32k` (w: a write, s: fsync, d: fdatasync).
 #[test]
 fn files_are_put_on_the_medium_when_fio_does_it() {
     let calls = |options: &str| {
@@ -269,7 +269,7 @@ fn time_based_jobs_start_over() {
     assert_eq!(offsets("rw=read\nsize=8k\ntime_based\nruntime=450us"), [0, 4096, 0, 4096, 0]);
 }
 
-/// All completions come at once: as soon as one of eight is taken, one is issued.
+/// All completions come at once: each one taken allows a new operation.
 #[test]
 fn completions_are_collected() {
     let job = "rw=read\nsize=1m\nioengine=io_uring\niodepth=8\niodepth_batch_complete=4";
@@ -297,8 +297,8 @@ fn mixes_keep_their_ratio() {
     }
 }
 
-/// Zipf's law with theta 1.2 over 16 blocks: the first of them is chosen with a probability of
-/// 1 / (1 + 2^-1.2 + … + 16^-1.2) = 1 / 2.764 (summed by hand: 36 %).
+/// Zipf distribution with theta 1.2 over 16 blocks: the first block is chosen with a probability of
+/// 1 / (1 + 2^-1.2 + … + 16^-1.2) = 1 / 2.764 (worked by hand: 36 %).
 #[test]
 fn zipf_favours_one_block() {
     let all = offsets("rw=randread\nsize=64k\nio_size=40m\nrandom_distribution=zipf:1.2");
@@ -350,7 +350,7 @@ proptest! {
         prop_assert_eq!(seen, want);
     }
 
-    /// Whatever the job, its operations stay in their area, on its grid, and in its depth.
+    /// The operations of any job stay in its area, on its grid, and within its depth.
     #[test]
     fn operations_stay_in_their_area(
         rw in prop::sample::select(vec!["read", "randread", "rw", "randrw", "randwrite"]),
@@ -374,8 +374,8 @@ proptest! {
                 NextAction::Operation(ProcessOperation { offset: at, bytes, op, .. }) => {
                     let want = if op == Op::Read { read_bytes } else { write_bytes };
                     prop_assert!(at >= offset && at + bytes <= offset + size);
-                    // Where reads and writes of two sizes share a map, an operation may be cut
-                    // by what the other kind has taken, as in fio.
+                    // With a common map for reads and writes of two sizes, an operation may be
+                    // shortened by blocks that the other kind has taken, as in fio.
                     if rw == "randrw" && read_bytes != write_bytes {
                         prop_assert!(bytes > 0 && bytes <= want);
                     } else {

@@ -1,13 +1,13 @@
-"""The storage read path, and modelled storage to try it on.
+"""User-space storage read path, and simulated storage devices.
 
-- `open` reads a file, a device or a URL through our path;
-- `map` gives a file as memory, and `Region` memory larger than the machine's;
+- `open` reads a file, a device or a URL through the read path;
+- `map` maps a file as memory, and `Region` is memory larger than the machine's;
 - `load_file` and `safe_open` read weights: files of safetensors;
 - `run` and `trace` run a job in fio's format on modelled devices, in virtual time;
-- `sweep` runs a grid of them, here or on a cluster;
-- `Policy` is what a readahead policy written in Python looks like.
+- `sweep` runs a grid of jobs, on this machine or on a cluster;
+- `Policy` is the base class of a readahead policy written in Python.
 
-Which of them a program wants, each policy in words and in a picture, figures and limits are in the book:
+The book helps to choose between them, and describes policies, measurements and limits:
 https://github.com/readpath/readpath/blob/main/book/src/introduction.md
 """
 
@@ -27,17 +27,11 @@ if TYPE_CHECKING:
 
 
 # Names of the releases before 0.3, accepted for one release.
-_OLD_NAMES = {"Law": "Policy", "NamedLaw": "NamedPolicy", "laws": "policies"}
+_OLD_NAMES = {"Policy": "Policy", "NamedPolicy": "NamedPolicy", "policies": "policies"}
 
 
 def __getattr__(name: str) -> Any:
-    if name in _OLD_NAMES:
-        import warnings
-
-        new = _OLD_NAMES[name]
-        warnings.warn(f"readpath.{name} is now readpath.{new}", DeprecationWarning, stacklevel=2)
-        return globals()[new]
-    # The package safetensors is imported when its exception is asked for.
+    # The package safetensors is imported only for its exception.
     if name == "SafetensorError":
         from readpath.tensor_errors import base
 

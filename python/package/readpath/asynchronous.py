@@ -1,9 +1,10 @@
-"""`readpath::…` for programs of asyncio: the file system that `asynchronous=True` asks for.
+"""`readpath::…` for asyncio: the file system for `asynchronous=True`.
 
-Its methods are fsspec's: `await fs._cat_file(path, start, end)`, `await fs._cat_ranges(…)`, `await
-fs.open_async(path)`. Files of this machine, and of NFS servers, are read by our engine. Of others, ranges that are
-named are fetched as they are, side by side, since who names them knows what will be needed; a file that is opened is
-read through our windows. All runs on the loop of whoever awaits, and what waits without one on threads.
+Its methods are fsspec's: `await fs._cat_file(path, start, end)`, `await fs._cat_ranges(…)`,
+`await fs.open_async(path)`. Local files and files on NFS servers are read by the engine. Named
+ranges of other files are fetched in parallel without readahead, because the caller knows them in
+advance. An opened file is read with readahead windows. Everything runs on the caller's event loop,
+and blocking calls run on threads.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ from readpath.reader import Options, Reader
 from readpath.versions import Version
 
 KEPT_FILES = 64
-"""As many files of this machine stay open between ranges that are asked for one by one, at least."""
+"""Minimum number of local files that stay open between separate range requests."""
 
 
 class AsyncReadpathFileSystem(AsyncFileSystem):
-    """A file system whose files are read through our read path, for asyncio."""
+    """A file system for asyncio whose files are read through the read path."""
 
     protocol = "readpath"
     cachable = True
@@ -45,16 +46,16 @@ class AsyncReadpathFileSystem(AsyncFileSystem):
         loop: asyncio.AbstractEventLoop | None = None,
         **options: Any,
     ) -> None:
-        """As `readpath.filesystem.ReadpathFileSystem`; `loop` is not used: that of the caller is.
+        """As `readpath.filesystem.ReadpathFileSystem`. `loop` is ignored in favour of the caller's loop.
 
-        Raises TypeError where an option is not known.
+        Raises TypeError for an unknown option.
         """
         check_names(options, {*Options.names(), *FSSPECS_OWN}, "the file system readpath")
         chosen = {name: options.pop(name) for name in Options.names() if name in options}
         super().__init__(asynchronous=asynchronous, loop=loop, **options)
         if fs is None:
             kind = fsspec.get_filesystem_class(target_protocol or "file")
-            # Its connections belong to one loop: another's file system is another.
+            # Connections belong to one loop, so another loop needs another file system.
             of_a_loop = {"asynchronous": True, "skip_instance_cache": True}
             awaited = of_a_loop if kind.async_impl else {}
             fs = kind(**(target_options or {}), **awaited)
@@ -71,13 +72,13 @@ class AsyncReadpathFileSystem(AsyncFileSystem):
         return ReadpathFileSystem._strip_protocol(path)
 
     def _name_below(self, path: Any) -> Any:
-        """The name of a file, or a list of them, as the file system below has it."""
+        """Converts one or more names to the names of the target file system."""
         if isinstance(path, list):
             return [self._name_below(one) for one in path]
         return self.fs._strip_protocol(AsyncReadpathFileSystem._strip_protocol(path))
 
     async def _below(self, name: str, path: Any, *arguments: Any, **options: Any) -> Any:
-        """What the file system below does itself."""
+        """Calls a method of the target file system."""
         path = self._strip_protocol(path)
         if self.fs.async_impl:
             return await getattr(self.fs, f"_{name}")(path, *arguments, **options)
@@ -178,7 +179,7 @@ class AsyncReadpathFileSystem(AsyncFileSystem):
         return found
 
     async def open_async(self, path: str, mode: str = "rb", **options: Any) -> Any:
-        """A file whose `read`, `readat` and `readat_many` are awaited."""
+        """Opens a file whose `read`, `readat` and `readat_many` are awaited."""
         if mode != "rb":
             raise OSError(30, f"mode {mode!r}: files are opened for reading bytes; give 'rb'", path)
         check_names(options, {"size"}, "a file of readpath")
@@ -210,7 +211,7 @@ class AsyncReadpathFileSystem(AsyncFileSystem):
 
 
 class AsyncReadpathFile(AbstractAsyncStreamedFile):
-    """A file, open for reading by whoever awaits."""
+    """An open file with awaitable reads."""
 
     def __init__(
         self,
@@ -226,7 +227,7 @@ class AsyncReadpathFile(AbstractAsyncStreamedFile):
         self.closed: bool
 
     def seek(self, loc: int, whence: int = 0) -> int:
-        """Sets the position; returns it. Raises OSError for one before the start, as files of the system do."""
+        """Sets and returns the position. Raises OSError for a negative one, as system files do."""
         bases = {0: 0, 1: self.loc, 2: self.size}
         if whence in bases and (position := int(loc) + bases[whence]) < 0:
             raise before_the_start(position, self.path)
@@ -234,26 +235,26 @@ class AsyncReadpathFile(AbstractAsyncStreamedFile):
         return moved
 
     async def read(self, length: int = -1) -> bytes:
-        """Up to `length` bytes from the position on; all that is left without one."""
+        """Returns up to `length` bytes from the position, by default all remaining bytes."""
         left = max(0, self.size - self.loc)
         data = await self.readat(self.loc, left if length < 0 else min(length, left))
         self.loc += len(data)
         return data
 
     async def readat(self, offset: int, size: int) -> bytes:
-        """The bytes at `offset`; the position stays. Fewer only at the end of the file."""
+        """Returns the bytes at `offset`, fewer only at the end of the file. The position stays."""
         if isinstance(self._source, File):
             return await self._source.areadat(offset, size)
         return await self._source.aread(offset, size)
 
     async def readat_many(self, ranges: Ranges) -> list[bytes]:
-        """The bytes of each `(offset, size)`, all asked for at once."""
+        """Returns the bytes of each `(offset, size)`, submitted together."""
         if isinstance(self._source, File):
             return await self._source.areadat_many(ranges)
         return await self._source.aread_many(ranges)
 
     async def close(self) -> None:
-        """Closes it."""
+        """Closes the file."""
         if isinstance(self._source, File):
             self._source.close()
         elif not self.closed:

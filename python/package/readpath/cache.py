@@ -1,4 +1,4 @@
-"""`cache_type="readpath"`: our read path as the cache of fsspec's own file objects."""
+"""`cache_type="readpath"`: the read path as the cache of fsspec's own file objects."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from readpath.reader import Options, Reader, on_threads
 
 
 class ReadpathCache(BaseCache):
-    """A cache that reads ahead as our core decides.
+    """A cache with the core's readahead.
 
-    Takes the options of `readpath.reader.Options` that are of one file in `cache_options`. `blocksize`, which
-    the other caches make their requests of, is not used: windows come from the
-    policy. The fetcher is called on several threads at once.
+    `cache_options` takes the options of `readpath.reader.Options` for one file. `blocksize`, the
+    request size of other caches, is ignored, because the policy chooses the windows. The fetcher is
+    called on several threads at once.
     """
 
     name = "readpath"
@@ -29,7 +29,7 @@ class ReadpathCache(BaseCache):
         self._open()
 
     def _open(self) -> None:
-        # A thread sleeps while its range is fetched; they come as they are needed.
+        # A thread sleeps while its range is fetched. Threads start when they are needed.
         self._threads = ThreadPoolExecutor(self._options.depth, "readpath-fetch")
         self._reader = Reader(on_threads(self.fetcher, self._threads), self.size, self._options)
 
@@ -45,7 +45,7 @@ class ReadpathCache(BaseCache):
         return data
 
     def close(self) -> None:
-        """Ends its threads."""
+        """Ends the threads."""
         self._reader.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
 

@@ -1,15 +1,15 @@
-"""Column chunks of a Parquet file, which are fetched before their reader comes to them.
+"""Prefetch of the column chunks of a Parquet file.
 
-Who reads some columns of a Parquet file reads its footer, and then of each row group the chunks of these
-columns: pieces that lie far apart, in which no policy sees a stream, asked for one after the other, since pyarrow takes
-turns at a file of Python's, with eight threads in no certain order. The footer says where they lie. So when the
-chunks of a row group are read, those of the same columns in the row groups behind it are fetched as well: of as
-many as these threads come for at first, of twice as many whenever another near them is read, and of as many as
-half of the reader's memory takes. Who begins with another row group than the first has none fetched until a
-second one is read.
+A program that reads some columns of a Parquet file reads the footer, and then the chunks of these
+columns in each row group. The chunks are far apart, so a readahead policy sees no stream. pyarrow
+requests them one after the other, from eight threads in varying order, because access to a Python
+file is serialized. The footer contains the offsets of the chunks. When a chunk is read, the same
+columns of the following row groups are prefetched. Their number starts at the number of threads,
+doubles with each further read near them, and is limited by half of the reader's memory. A program
+that does not begin with the first row group gets no prefetch before its second read.
 
-Of a row group its reader wants the same columns as of the one that it read before, in this file or in another that has
-the same columns: they are fetched when the first of them is read.
+A program usually reads the same columns of each row group, also in other files with equal columns.
+They are prefetched together when the first of them is read.
 """
 
 from __future__ import annotations
@@ -19,37 +19,45 @@ from bisect import bisect_right
 from typing import Any
 
 NEAR_GROUPS = 8
-"""So far apart in the order of the file are chunks that pyarrow's threads ask for at once."""
+"""Distance in row groups within which pyarrow's threads request chunks at the same time."""
 
 MAGIC = b"PAR1"
 TRAILER_BYTES = 8
-"""The length of the footer and the magic."""
+"""Size of the footer's length field and the magic."""
 
 
 Together = dict[int, dict[int, int]]
-"""By the first column of a range: what was read last of one row group with it, by its first column the last one of each range."""
+"""Ranges last read in one row group with a range, by the first column of that range.
+
+Each range is stored as its first column with its last column.
+"""
 
 
 class Columns:
-    """Where the column chunks of one file lie, and which were read."""
+    """Column chunks of one file, and the state of their reads."""
 
     def __init__(self, layout: Any, ahead_bytes: int, together: Together | None = None) -> None:
-        """`layout`: what `layout_of` says. `ahead_bytes`: how much may be fetched and not read yet. `together`: what is known
-        of files that have the same columns, and is learned here for them."""
+        """Creates the state of one file.
+
+        `layout`: result of `layout_of`. `ahead_bytes`: maximum of prefetched and unread bytes.
+        `together`: columns read together, shared with other files of equal columns.
+        """
         self._layout = layout
         self._ahead_bytes = ahead_bytes
         self._together: Together = {} if together is None else together
         self._ranges_of: dict[int, dict[int, int]] = {}
-        """What was read of each row group."""
+        """Ranges read in each row group."""
         self._beside: dict[tuple[int, int], int] = {}
-        """Row groups and first columns of what was fetched with another range, and not read yet: how many bytes."""
+        """Unread ranges prefetched with another range: bytes by row group and first column."""
         self._starts = [self._chunk(group, 0)[0] for group in range(self._layout.num_row_groups)]
         # By the first column of a range.
         self._streams: dict[int, _Stream] = {}
 
     def read(self, offset: int, size: int) -> list[tuple[int, int]] | None:
-        """A range is read; gives what should be fetched behind it, each its offset and its size. None where it is
-        no range of whole chunks."""
+        """Records a read. Returns the ranges to prefetch, each as offset and size.
+
+        Returns None if the read does not cover whole chunks.
+        """
         group = bisect_right(self._starts, offset) - 1
         first = self._column_at(group, offset) if group >= 0 else None
         if first is None or sum(self._chunk(group, first)) > offset + size:
@@ -63,7 +71,7 @@ class Columns:
         return self._read_together(group, first, last) + self._behind(group, first, last)
 
     def _read_together(self, group: int, first: int, last: int) -> list[tuple[int, int]]:
-        """What was read with these columns of the row group before, and not of this one yet."""
+        """Ranges read with these columns in the previous row group, and unread in this one."""
         self._beside = {
             (near, other): size
             for (near, other), size in self._beside.items()
@@ -72,7 +80,7 @@ class Columns:
         ranges = self._ranges_of.setdefault(group, {})
         before = self._together.get(first, {})
         ranges[first] = last
-        # Other files may learn at the same time: what they have is never changed.
+        # Other threads may hold these dictionaries, so they are replaced and never changed.
         self._together.update(dict.fromkeys(ranges, dict(ranges)))
         found: list[tuple[int, int]] = []
         for other, its_last in sorted(before.items()):
@@ -86,7 +94,7 @@ class Columns:
         return found
 
     def _behind(self, group: int, first: int, last: int) -> list[tuple[int, int]]:
-        """The same columns of the row groups behind this one."""
+        """The same columns of the following row groups."""
         stream = self._streams.get(first)
         if stream is None:
             self._streams[first] = stream = _Stream()
@@ -125,19 +133,19 @@ class Columns:
         return sum(self._beside.values()) + sum(sum(one.waiting.values()) for one in self._streams.values())
 
     def _range(self, group: int, first: int, last: int) -> tuple[int, int]:
-        """The offset of some columns that lie side by side, and their size."""
+        """Offset and size of adjacent columns."""
         start = self._chunk(group, first)[0]
         return start, sum(self._chunk(group, last)) - start
 
     def _column_at(self, group: int, offset: int) -> int | None:
-        """The column whose chunk begins there; that of a part of a chunk is none."""
+        """The column whose chunk begins at `offset`, or None."""
         for column in range(self._layout.num_columns):
             if self._chunk(group, column)[0] == offset:
                 return column
         return None
 
     def _chunk(self, group: int, column: int) -> tuple[int, int]:
-        """The offset of a column chunk, and its size."""
+        """Offset and size of a column chunk."""
         chunk = self._layout.row_group(group).column(column)
         start = chunk.data_page_offset
         if chunk.dictionary_page_offset is not None:
@@ -146,19 +154,19 @@ class Columns:
 
 
 class _Stream:
-    """The chunks of some columns that lie side by side."""
+    """Chunks of adjacent columns in all row groups."""
 
     def __init__(self) -> None:
         self.read: set[int] = set()
-        """The row groups of which they were read."""
+        """Row groups whose chunks were read."""
         self.waiting: dict[int, int] = {}
-        """Those of which they were fetched and not read yet, and how many bytes."""
+        """Bytes of prefetched and unread chunks by row group."""
         self.count = NEAR_GROUPS
-        """Of how many they may be."""
+        """Maximum number of row groups in `waiting`."""
 
 
 def layout_of(footer: bytes) -> Any:
-    """What the end of a file says, from the footer's first byte on or before, as pyarrow has it."""
+    """Parses the end of a file, from the footer's first byte or earlier, with pyarrow."""
     import pyarrow
     import pyarrow.parquet
 
@@ -166,8 +174,7 @@ def layout_of(footer: bytes) -> Any:
 
 
 def footer_bytes(end: bytes) -> int | None:
-    """How long the footer and what is behind it are, where these bytes are the end of a Parquet file that pyarrow
-    reads."""
+    """Size of the footer with its trailer if these bytes end a Parquet file and pyarrow is in use, else None."""
     if end[-4:] != MAGIC or len(end) < TRAILER_BYTES or "pyarrow.parquet" not in sys.modules:
         return None
     return int.from_bytes(end[-TRAILER_BYTES:-4], "little") + TRAILER_BYTES

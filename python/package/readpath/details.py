@@ -1,7 +1,8 @@
-"""What a storage far away has just said of its files.
+"""Short-lived cache of file details from remote storage.
 
-Who opens a file asks for it again and again: pyarrow what it is, whether it is a file, and then we how long it is, each by
-a round trip. One of them does, for as long as such an opening takes.
+One open causes several queries: pyarrow asks for the type and for existence, and the read path for
+the size. Each would cost a round trip. The cache answers all of them from the first reply, for
+about the duration of an open.
 """
 
 from __future__ import annotations
@@ -10,14 +11,14 @@ import time
 from typing import Any
 
 KNOWN_SECONDS = 0.1
-"""An answer holds for so long at the most, and for one opening: the questions of one follow at once."""
+"""Lifetime of a reply in seconds. It also ends with the open, whose queries follow at once."""
 
 KNOWN_MAX = 64
-"""Of so many files the answers are kept."""
+"""Maximum number of files with a cached reply."""
 
 
 class Details:
-    """The answers of one file system, each a dictionary as `info` of fsspec gives it."""
+    """Cached replies of one file system, each a dictionary as returned by fsspec's `info`."""
 
     def __init__(self, below: Any) -> None:
         self._below = below
@@ -25,7 +26,7 @@ class Details:
         self._written: set[str] = set()
 
     def info(self, path: str) -> dict[str, Any]:
-        """What the storage says of a file, or has just said. Raises what it raises."""
+        """Returns the details of a file, perhaps cached. Raises the storage's exceptions."""
         at, details = self._said.get(path, (0.0, None))
         if details is not None and time.monotonic() - at < KNOWN_SECONDS:
             return dict(details)
@@ -37,23 +38,23 @@ class Details:
         return dict(details)
 
     def is_file(self, path: str) -> bool:
-        """Whether there is a file of that name; as in fsspec no error is told."""
+        """Returns True if the file exists. As in fsspec, an error means False."""
         try:
             return bool(self.info(path)["type"] == "file")
         except Exception:
             return False
 
     def of_opening(self, path: str) -> dict[str, Any]:
-        """As `info`, for who opens the file: who opens it again asks again."""
+        """As `info`, and removes the reply, so that the next open queries again."""
         details = self.info(path)
         self._said.pop(path, None)
         return details
 
     def forget(self) -> None:
-        """Something has been changed through this file system."""
+        """Clears the cache after a change through this file system."""
         self._said.clear()
 
     def is_written(self, path: str) -> None:
-        """A file is opened for writing: nobody knows when it is done."""
+        """Excludes a file opened for writing from the cache, since the end of its writes is unknown."""
         self._written.add(path)
         self._said.clear()

@@ -1,4 +1,4 @@
-"""Files and block devices, read through our path: io_uring, our page cache, our readahead."""
+"""Files and block devices, read through the read path: io_uring, page cache, readahead."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 PathLike = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 
 LARGE_BYTES = 1 << 20
-"""What is awaited and larger is read on a thread: an event loop would be held by the copy of its bytes."""
+"""Size in bytes above which an awaited read runs on a thread, since its copy would block the event loop."""
 
 AWAITED_MAX = 256
-"""As many awaited reads of one call go on side by side on the event loop; more are handed over on a thread."""
+"""Maximum number of awaited reads per call on the event loop. More are submitted together on a thread."""
 
 PROTOCOL = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*")
 """The scheme of a URL: RFC 3986, section 3.1."""
@@ -37,27 +37,29 @@ PROTOCOL = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*")
 URL_START = re.compile(rf"{PROTOCOL.pattern}://")
 
 OF_THE_HANDLE = frozenset({"normal", "sequential", "random"})
-"""The hints that hold for all later reads through a file, not for a range at the moment."""
+"""Hints that apply to all later reads through a file, not to a range."""
 
 
 class ReadPath:
-    """A read path of one's own: a page cache with its memory, its policies, and its ring.
+    """A read path: a page cache with its memory, policies, and an I/O backend.
 
-    With nothing named the kernel keeps the pages: reads come through its cache, and the readahead policy has it advised
-    of what they will need. With a memory, a policy, a depth or a backend, this path has pages of its own.
+    By default the kernel caches the pages: reads go through the kernel page cache, and the readahead
+    policy advises the kernel. With a memory, policy, depth or backend, this path has its own pages.
 
-    `memory`: of the page cache, taken from the system as it is used; unless it is named it goes by what
-    the machine has to spare, and is given back when others need it. `readahead`,
-    `scheduler`, `eviction`: policies by name. `depth`: the most requests in the storage at once.
-    `backend`: `auto`, the first that suits of those that the system gives (`stats()["backend"]` says
-    which), or one of `aio`, `io_uring` and `threads`. `keep_files`: how many files stay open after they are
-    closed, the last ones that were opened, so that what is cached of them is there when they are opened again;
-    each keeps a descriptor, and the space of a file that is deleted meanwhile. `kernel_cache`: whether
-    the kernel may keep the pages, and what it holds of a file is taken from there; else all of it is read from its device once.
+    - `memory`: size of the page cache, allocated as it is used. The default depends on the machine's
+      free memory, and is given back when other programs need it.
+    - `readahead`, `scheduler`, `eviction`: policies by name (`eviction` is the eviction policy).
+    - `depth`: maximum number of requests in the storage.
+    - `backend`: `aio`, `io_uring`, `threads`, or `auto` for the first suitable one.
+      `stats()["backend"]` names it.
+    - `keep_files`: number of closed files that stay open with their cached pages, the most recently
+      opened ones. Each keeps a descriptor, and the disk space of a deleted file.
+    - `kernel_cache`: True if the kernel may cache the pages, and its cached pages are used. Otherwise
+      every page is read from the device once.
     """
 
     NAMES = ("memory", "readahead", "scheduler", "depth", "backend", "keep_files", "kernel_cache", "eviction")
-    """What the options are called, in their order."""
+    """Names of the options, in their order."""
 
     def __init__(
         self,
@@ -70,10 +72,10 @@ class ReadPath:
         kernel_cache: bool = True,
         eviction: str = "adaptive",
     ) -> None:
-        """Builds it.
+        """Builds a read path.
 
-        Raises ValueError where an option can't be used, and OSError where the system doesn't give what it
-        names: PermissionError for a backend that is forbidden here.
+        Raises ValueError for an unusable option, and OSError if the system lacks a resource:
+        PermissionError for a forbidden backend.
         """
         self._options = (
             memory, readahead, scheduler, depth, backend, keep_files, kernel_cache, eviction
@@ -86,20 +88,20 @@ class ReadPath:
     def open(self, path: PathLike) -> File:
         """Opens a file or a block device for reading, or a file on an NFS server by its URL.
 
-        A server's file, `nfs://HOST[:PORT]/EXPORT/PATH[?rsize=…]`, is read past the kernel, without a
-        mount, by a read path of its own with the options of this one.
+        A server's file, `nfs://HOST[:PORT]/EXPORT/PATH[?rsize=…]`, is read without the kernel and
+        without a mount, by a separate read path with the options of this one.
 
-        Raises the OSError of the kernel's or the server's answer: FileNotFoundError,
+        Raises the OSError of the kernel or the server: FileNotFoundError,
         IsADirectoryError, PermissionError, …
         """
         return File(path, self)
 
     def stats(self) -> dict[str, Any]:
-        """What was counted since it was built, and by what `backend` bytes are carried; or, in a child made by fork, since its first use there."""
+        """Returns the counters since the creation and the backend; in a child of fork since the first use."""
         return self._engine.stats()
 
     def prometheus(self, **labels: str) -> str:
-        """What was counted, in Prometheus' text format, each number with these labels."""
+        """Returns the counters in Prometheus' text format, each with these labels."""
         return self._engine.prometheus(list(labels.items()))
 
     def __repr__(self) -> str:
@@ -124,9 +126,9 @@ class PathOptions(TypedDict, total=False):
 
 
 def is_url(path_or_url: PathLike) -> bool:
-    """Whether a name is a URL, or a chain of fsspec: `zip://part::https://…`, `simplecache::/folder/file`.
+    """Returns True for a URL or a chain of fsspec: `zip://part::https://…`, `simplecache::/folder/file`.
 
-    A path of this machine may have any characters: `/folder/a::b`, `a::b`. A path object is always a path.
+    A local path may contain any characters: `/folder/a::b`, `a::b`. A path object is always a path.
     """
     if isinstance(path_or_url, os.PathLike):
         return False
@@ -143,12 +145,12 @@ def is_url(path_or_url: PathLike) -> bool:
 
 
 def before_the_start(position: int, name: Any) -> OSError:
-    """The error of a seek to a negative position, as files of the system have it."""
+    """Returns the error of a seek to a negative position, as for system files."""
     return OSError(errno.EINVAL, f"a seek to {position}, before the start of the file", name)
 
 
 def keep_with(file: Any, others: Any) -> None:
-    """Keeps other objects for as long as a file lives."""
+    """Keeps other objects alive during the lifetime of a file."""
     try:
         file._readpath_keeps = others
     except AttributeError:
@@ -159,32 +161,32 @@ def keep_with(file: Any, others: Any) -> None:
 if TYPE_CHECKING:
     _Raw = io.RawIOBase
 else:
-    # It is one by `register`: an object of C's own class has no room for a file of ours.
+    # `register` makes it a subclass: an object of the C class has no space for this file's data.
     _Raw = object
 
 
-# (To a type checker both have a layout of their own.)
+# (A type checker reports a layout conflict between the two bases.)
 class File(_native.LocalFile, _Raw):  # type: ignore[misc, unused-ignore]
-    """A file that is open for reading.
+    """A file open for reading.
 
-    In a child made by fork, as the workers of a data loader are, it is opened again when it is first used.
-    As `io.FileIO`, and at any place by `readat`, `readat_many`, and
-    `areadat` in asyncio. Reads at a place may come from any number of threads.
+    It has the methods of `io.FileIO`, and positional reads: `readat`, `readat_many`, and `areadat` in
+    asyncio. Positional reads may run on any number of threads. In a child of fork, for example a
+    worker of a data loader, the file is opened again at its first use.
 
-    Another process may change the file meanwhile. Each byte of a read is one that the file had at some time since it was
-    opened. Cached bytes are as they were, other bytes as they are now, perhaps both in one read. The length stays as it
-    was at the opening. `revalidate` continues with the file as it is now.
+    If another process changes the file, each byte of a read is one that the file had at some time
+    since it was opened. Cached bytes are old, other bytes are current, and one read may contain both.
+    The length stays as at the open. `revalidate` continues with the current file.
     """
 
     mode = "rb"
     _advice: str | None = None
 
     def readall(self) -> bytes:
-        """All bytes from the position on."""
+        """Returns all bytes from the position."""
         return self.read()
 
     def readlines(self, hint: int | None = -1, /) -> list[bytes]:
-        """The lines from the position on; no more of them, if `hint` is positive, once they have so many bytes."""
+        """Returns the lines from the position. A positive `hint` stops after that number of bytes."""
         lines: list[bytes] = []
         left = hint if hint is not None and hint > 0 else sys.maxsize
         for line in self:
@@ -194,7 +196,7 @@ class File(_native.LocalFile, _Raw):  # type: ignore[misc, unused-ignore]
         return lines
 
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
-        """Sets the position; gives it."""
+        """Sets and returns the position."""
         bases = {io.SEEK_SET: 0, io.SEEK_CUR: self.tell(), io.SEEK_END: self.size}
         if whence not in bases:
             raise ValueError(f"whence is {whence}; give 0, 1 or 2")
@@ -228,7 +230,7 @@ class File(_native.LocalFile, _Raw):  # type: ignore[misc, unused-ignore]
         return list(await asyncio.gather(*(self.areadat(*one) for one in pairs)))
 
     def advise(self, advice: str) -> None:
-        """A hint on how this file will be read, as `posix_fadvise(2)` names them."""
+        """Gives a hint on the reads of this file, by its name in `posix_fadvise(2)`."""
         super().advise(advice)
         if advice in OF_THE_HANDLE:
             self._advice = advice
@@ -252,23 +254,23 @@ class File(_native.LocalFile, _Raw):  # type: ignore[misc, unused-ignore]
         self._is_closed()
 
     def fileno(self) -> int:
-        """Raises UnsupportedOperation: what has its descriptor would go past what is cached."""
+        """Raises UnsupportedOperation, since reads of the descriptor would bypass the cache."""
         raise io.UnsupportedOperation("fileno")
 
     def isatty(self) -> bool:
-        """Whether it is a terminal: no."""
+        """Returns False: it is no terminal."""
         return self._is_closed()
 
     def readable(self) -> bool:
-        """Whether it can be read: yes."""
+        """Returns True."""
         return not self._is_closed()
 
     def seekable(self) -> bool:
-        """Whether it has a position that can be set: yes."""
+        """Returns True: the position can be set."""
         return not self._is_closed()
 
     def writable(self) -> bool:
-        """Whether it can be written: no."""
+        """Returns False."""
         return False
 
     async def __aenter__(self) -> Self:
@@ -306,7 +308,7 @@ def _reopened(
     position: int,
     advice: str | None,
 ) -> File:
-    """Where a file is sent to another process: the same one at the same place, with its hint."""
+    """Opens a file in the process it was sent to, at the same position and with its hint."""
     file = within.open(path)
     file.name = name
     file.seek(position)
@@ -319,7 +321,7 @@ _usual: ReadPath | None = None
 
 
 def usual() -> ReadPath:
-    """The read path that `open` takes by itself: one for the whole process, built when first used."""
+    """Returns the default read path of `open`: one per process, built at its first use."""
     global _usual
     if _usual is None:
         _usual = ReadPath()
@@ -341,16 +343,16 @@ def open(
     path_or_url: str | bytes, mode: Literal["rb"] = "rb", **options: Any
 ) -> File | ReadpathFile: ...
 def open(path_or_url: PathLike, mode: str = "rb", **options: Any) -> File | ReadpathFile:
-    """Opens a file, a block device, or anything that fsspec knows, for reading.
+    """Opens a file, a block device, or any URL known to fsspec, for reading.
 
-    A path gives a `File`, and so does `nfs://HOST[:PORT]/EXPORT/PATH`; options are those of `ReadPath`, and make one for this
-    file alone. A URL such as `https://…` or `s3://…` gives a
-    `readpath.filesystem.ReadpathFile` (needs fsspec); options are those of
-    `readpath.reader.Options`, and those of the storage below it under its protocol's name:
-    `s3={"anon": True}`. What can't be read at any place (a compressed file) is given as fsspec opens it.
+    A path or `nfs://HOST[:PORT]/EXPORT/PATH` returns a `File`. Options are those of `ReadPath`, and
+    create a separate read path for this file. A URL such as `https://…` or `s3://…` returns a
+    `readpath.filesystem.ReadpathFile` (needs fsspec). Options are those of `readpath.reader.Options`,
+    and options of the target storage under its protocol's name: `s3={"anon": True}`. A file without
+    random access (a compressed file) is returned as opened by fsspec.
 
-    Where io_uring or AIO is forbidden, files are read by threads. Raises the OSError of the storage's answer,
-    TypeError where an option is not known, ValueError where it can't be used, or the mode is not `rb`.
+    Where io_uring and AIO are forbidden, threads read the files. Raises the OSError of the storage,
+    TypeError for an unknown option, ValueError for an unusable option or a mode other than `rb`.
     """
     if mode != "rb":
         raise ValueError(f"mode {mode!r}: files are opened for reading bytes; give 'rb'")

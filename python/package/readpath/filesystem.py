@@ -1,9 +1,9 @@
-"""`readpath::…`: any fsspec file system, read through our read path.
+"""`readpath::…`: any fsspec file system, read through the read path.
 
-`readpath::s3://bucket/key`, `readpath::https://…` and `readpath:///local/path` open as
-any other fsspec URL does, so that pandas, pyarrow, xarray, Dask and Ray read through it
-unchanged. What a file is read with is ours: the windows, the fetches side by side,
-the memory; all else is passed on to the file system below.
+`readpath::s3://bucket/key`, `readpath::https://…` and `readpath:///local/path` open like
+any other fsspec URL, so pandas, pyarrow, xarray, Dask and Ray can use them unchanged.
+readpath provides the readahead windows, the parallel fetches and the cache. All other
+calls are forwarded to the target file system.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ PASSED_ON = frozenset(
         "sign", "size", "sizes", "touch", "ukey", "unstrip_protocol", "walk",
     }
 )  # fmt: skip
-"""What the file system below does itself: all but opening a file."""
+"""Methods forwarded to the target file system: all except opening a file."""
 
 CHANGES = frozenset(
     {
@@ -52,30 +52,30 @@ CHANGES = frozenset(
         "touch",
     }
 )  # fmt: skip
-"""What of it changes files."""
+"""Forwarded methods that change files."""
 
 
 PREFIXES = ("readpath::", "readpath://")
-"""A path of ours, before the path of the file system below."""
+"""Prefixes before the path of the target file system."""
 
 LINE_BYTES = 1 << 16
-"""Lines are looked for in pieces of so much."""
+"""Size in bytes of the pieces in which a newline is searched."""
 
 LAYOUTS_MAX = 64
-"""Of so many Parquet files what their footers say is kept."""
+"""Maximum number of Parquet files with a cached footer."""
 
 PARTS = frozenset({"parts", "parquet"})
-"""Caches of fsspec that come with the bytes: there is nothing left to decide for us."""
+"""Caches of fsspec that already contain the bytes, so readahead is not needed."""
 
 OF_ONE_FILE = frozenset({"autocommit", "block_size", "cache_options", "cache_type", "size"})
-"""What fsspec gives to every file that it opens; windows and memory are ours."""
+"""Options that fsspec passes to every file. readpath ignores them."""
 
 
 class _OneForAllFiles(type(ChainedFileSystem)):  # type: ignore[misc]
-    """Makes one file system for all the files of a storage.
+    """Creates one file system for all files of a storage.
 
-    fsspec keeps each for as long as the process lives, by the options that it was made with; which file of the
-    storage below was asked for first is none of them, however deep in the chain it stands.
+    fsspec caches file systems by their options for the lifetime of the process. The file that was
+    named first must not be among these options, at any depth of the chain.
     """
 
     def __call__(cls, *arguments: Any, **options: Any) -> Any:
@@ -88,7 +88,7 @@ class _OneForAllFiles(type(ChainedFileSystem)):  # type: ignore[misc]
 
 
 def _without_place(protocol: str | None, options: dict[str, Any]) -> dict[str, Any]:
-    """The options of a file system in a chain, without the file that it was named with, if it is not of one."""
+    """Returns the options of a file system in a chain, without the name of its file."""
     kind = fsspec.get_filesystem_class(protocol or "file")
     left = {name: value for name, value in options.items() if name not in kind._strip_tokenize_options}
     if len(left) < len(options) and (nested := left.get("target_options")):
@@ -100,7 +100,7 @@ _paths: weakref.WeakValueDictionary[tuple[Any, ...], ReadPath] = weakref.WeakVal
 
 
 def _path_of(options: Options) -> ReadPath:
-    """The read path of local files with these options: one for all the file systems that have the same."""
+    """Returns the read path of local files, shared by all file systems with equal options."""
     key = (options.memory, options.readahead, options.backend, options.keep_files)
     if (path := _paths.get(key)) is None:
         path = _paths[key] = ReadPath(
@@ -110,7 +110,7 @@ def _path_of(options: Options) -> ReadPath:
 
 
 class ReadpathFileSystem(ChainedFileSystem, metaclass=_OneForAllFiles):
-    """A file system whose files are read through our read path.
+    """A file system whose files are read through the read path.
 
     With `asynchronous=True` it is a `readpath.asynchronous.AsyncReadpathFileSystem`.
     """
@@ -133,10 +133,10 @@ class ReadpathFileSystem(ChainedFileSystem, metaclass=_OneForAllFiles):
         keep_files: int = Options.keep_files,
         **kwargs: Any,
     ) -> None:
-        """Over the file system `fs`, or the one that `target_protocol` and `target_options` name.
+        """Creates it over the file system `fs`, or the one named by `target_protocol` and `target_options`.
 
-        `memory`, `readahead`, `request`, `depth`, `backend`, `keep_files`: see `readpath.reader.Options`. Raises
-        TypeError where an option is not known.
+        `memory`, `readahead`, `request`, `depth`, `backend`, `keep_files`: see `readpath.reader.Options`.
+        Raises TypeError for an unknown option.
         """
         known = {"target_protocol", "target_options", "fo", "fs", *Options.names(), *FSSPECS_OWN}
         check_names(
@@ -149,7 +149,7 @@ class ReadpathFileSystem(ChainedFileSystem, metaclass=_OneForAllFiles):
         if fs is None:
             fs = fsspec.filesystem(target_protocol or "file", **(target_options or {}))
         self.fs = fs
-        # Listings have the names of the file system below: without our prefix, and without the protocol.
+        # Listings contain the names of the target file system, without prefix and protocol.
         self._strip_protocol = self._name_below  # type: ignore[method-assign]
         self.options = Options(memory, readahead, request, depth, backend, keep_files)
         self.kept = Kept(self.options)
@@ -158,22 +158,22 @@ class ReadpathFileSystem(ChainedFileSystem, metaclass=_OneForAllFiles):
         self._said = Details(fs)
 
     def _name_below(self, path: Any) -> Any:
-        """The name of a file, or a list of them, as the file system below has it."""
+        """Converts one or more names to the names of the target file system."""
         if isinstance(path, list):
             return [self._name_below(one) for one in path]
         return self.fs._strip_protocol(ReadpathFileSystem._strip_protocol(path))
 
     @classmethod
     def _stripped(cls, one: Any) -> Any:
-        """An argument without our prefix, where it is a path with one or a list of such."""
+        """Removes the prefix from a path or a list of paths. Other arguments stay unchanged."""
         if isinstance(one, list):
             return [cls._stripped(each) for each in one]
         return cls._strip_protocol(one) if isinstance(one, str) and one.startswith(PREFIXES) else one
 
     def cat(self, path: Any, recursive: bool = False, on_error: str = "raise", **options: Any) -> Any:
-        """The bytes of a file, or a dictionary of several files, of a pattern or of a folder.
+        """Returns the bytes of a file, or a dictionary for several files, a pattern or a folder.
 
-        `options` go to `cat_file`: `start` and `end`, say.
+        `options` are passed to `cat_file`, for example `start` and `end`.
         """
         names = self._strip_protocol(path)
         if isinstance(names, str) and not recursive and not has_magic(names):
@@ -228,7 +228,7 @@ class ReadpathFileSystem(ChainedFileSystem, metaclass=_OneForAllFiles):
         check_names(
             kwargs, OF_ONE_FILE, "a file of readpath", "Memory and policies go to the file system"
         )
-        # fsspec's block cache puts itself in place of the file's own: of a file of fsspec's kind.
+        # fsspec's block cache replaces the cache of the file, which must be a file of fsspec's class.
         is_for_a_cache = kwargs.get("cache_type") == "none"
         if kwargs.get("cache_type") in PARTS:
             return self._open_below(path, mode, **kwargs)
@@ -237,17 +237,17 @@ class ReadpathFileSystem(ChainedFileSystem, metaclass=_OneForAllFiles):
         try:
             details = self._said.of_opening(path)
         except FileNotFoundError:
-            # fsspec's own caches over http look for it in a listing; they open it all the same.
+            # fsspec's caches over http search a listing, and can open the file although it is not in it.
             return self._open_below(path, mode, **kwargs)
         if details["type"] == "directory":
             raise IsADirectoryError(path)
         if details.get("size") is None or details.get("partial") is False:
-            # Neither can be read at any place: nothing to read ahead of.
+            # Without random access there is no readahead.
             return self._open_below(path, mode, **kwargs)
         return ReadpathFile(self, path, size=details["size"], details=details)
 
     def _open_below(self, path: str, mode: str, **kwargs: Any) -> Any:
-        """A file of the file system below, which stays as long as the file: an archive's reads from it."""
+        """Opens a file of the target file system and keeps this object alive with it, as archives need."""
         if mode != "rb":
             self._said.is_written(path)
         file = self.fs.open(path, mode, **kwargs)
@@ -259,17 +259,17 @@ class ReadpathFileSystem(ChainedFileSystem, metaclass=_OneForAllFiles):
         return Version(self.fs, path, details).fetch(lambda: self.threads)
 
     def keep_layout(self, path: str, details: dict[str, Any], layout: Any) -> None:
-        """Keeps what the footer of a Parquet file says: who scans it opens it again, and reads no footer then."""
+        """Caches the footer of a Parquet file. A scan opens the file again and then needs no footer read."""
         self._layouts[path] = (details, layout)
         _keep_newest(self._layouts)
 
     def layout(self, path: str, details: dict[str, Any]) -> Any:
-        """What was kept of a file, if it is still as it was then."""
+        """Returns the cached footer of a file if the file is unchanged."""
         kept, layout = self._layouts.get(path, (None, None))
         return layout if kept == details else None
 
     def columns(self, layout: Any, ahead_bytes: int) -> Columns:
-        """The columns of a file that says so; it begins with what is known of others that have the same columns."""
+        """Returns the column state of a file. It shares knowledge with files of equal columns."""
         together = self._together.setdefault(tuple(layout.schema.names), {})
         _keep_newest(self._together)
         return Columns(layout, ahead_bytes, together)
@@ -280,23 +280,23 @@ class ReadpathFileSystem(ChainedFileSystem, metaclass=_OneForAllFiles):
 
     @cached_property
     def own(self) -> ReadPath:
-        """The read path of what we read ourselves: local files, and those of NFS servers."""
+        """Read path of local files and of files on NFS servers."""
         return _path_of(self.options)
 
     @cached_property
     def threads(self) -> ThreadPoolExecutor:
-        """Threads that fetch where the file system below waits; they come as they are needed."""
+        """Threads for fetches from a blocking file system. They start when they are needed."""
         return ThreadPoolExecutor(self.options.depth, "readpath-fetch")
 
 
 def _keep_newest(kept: dict[Any, Any]) -> None:
-    """Keeps no more than `LAYOUTS_MAX` of them."""
+    """Removes the oldest entries beyond `LAYOUTS_MAX`."""
     while len(kept) > LAYOUTS_MAX:
         kept.pop(next(iter(kept)), None)
 
 
 class ReadpathFile(AbstractBufferedFile):
-    """A file, open for reading. All of it may be used by several threads but for the position."""
+    """A file open for reading. Several threads may use it, except for its position."""
 
     def __init__(
         self, fs: ReadpathFileSystem, path: str, size: int, details: dict[str, Any]
@@ -312,7 +312,7 @@ class ReadpathFile(AbstractBufferedFile):
         self._is_of_columns = False
 
     def seek(self, loc: int, whence: int = 0) -> int:
-        """Sets the position; returns it. Raises OSError for one before the start, as files of the system do."""
+        """Sets and returns the position. Raises OSError for a negative one, as system files do."""
         self._check_open()
         bases = {0: 0, 1: self.loc, 2: self.size}
         if whence in bases and (position := int(loc) + bases[whence]) < 0:
@@ -321,7 +321,7 @@ class ReadpathFile(AbstractBufferedFile):
         return moved
 
     def read(self, length: int | None = -1) -> bytes:
-        """Up to `length` bytes from the position on; all that is left without one."""
+        """Returns up to `length` bytes from the position, by default all remaining bytes."""
         self._check_open()
         left = max(0, self.size - self.loc)
         length = left if length is None or length < 0 else min(length, left)
@@ -339,34 +339,34 @@ class ReadpathFile(AbstractBufferedFile):
     def _read_column(self, columns: Columns, begin: int, length: int) -> None:
         behind = columns.read(begin, length)
         if (is_chunk := behind is not None) != self._is_of_columns:
-            # What lies behind a whole chunk is another column's.
+            # The bytes after a whole chunk belong to another column.
             self._is_of_columns = is_chunk
             self.reader.advise("random" if is_chunk else "normal")
         if behind:
-            # What is read is asked for first.
+            # The demand range comes first.
             self.reader.prefetch([(begin, length), *behind])
 
     def _look_for_columns(self, end: bytes) -> None:
-        """Learns where column chunks lie, where these bytes are the end of a Parquet file."""
+        """Reads the column offsets from the footer if these bytes end a Parquet file."""
         footer = footer_bytes(end)
         if footer is None or footer > min(self.size, self.reader.ahead_bytes):
             return
         if footer > len(end):
-            # Its reader comes for it next.
+            # The program reads the footer next.
             end = self.reader.read(self.size - footer, footer)
         layout = layout_of(end[-footer:])
         self.fs.keep_layout(self.path, self._details, layout)
         self._columns = self.fs.columns(layout, self.reader.ahead_bytes)
 
     def readinto(self, buffer: Buffer) -> int:
-        """Fills `buffer` from the position on; gives how many bytes."""
+        """Fills `buffer` from the position and returns the number of bytes."""
         self._check_open()
         count = self.reader.read_into(self.loc, buffer)
         self.loc += count
         return count
 
     def readline(self, size: int | None = -1) -> bytes:
-        """The bytes from the position up to the next newline and with it; no more than `size`, if given."""
+        """Returns the bytes from the position to the next newline, inclusive; at most `size` if given."""
         begin: int = self.loc
         line = self.readuntil(b"\n")
         if size is not None and 0 <= size < len(line):
@@ -375,7 +375,7 @@ class ReadpathFile(AbstractBufferedFile):
         return line
 
     def readuntil(self, char: bytes = b"\n", blocks: int | None = None) -> bytes:
-        """The bytes from the position up to `char` and with it, or to the end; read `blocks` at a time."""
+        """Returns the bytes from the position to `char`, inclusive, or to the end, read `blocks` bytes at a time."""
         self._check_open()
         begin: int = self.loc
         found = bytearray()
@@ -387,7 +387,7 @@ class ReadpathFile(AbstractBufferedFile):
                 self._block = (self.loc, block)
             if not block:
                 return bytes(found)
-            # What is looked for may lie across the border of two blocks.
+            # The match may span two blocks.
             known = max(0, len(found) - len(char) + 1)
             one_block_only = not found
             if one_block_only and (at := block.find(char, skip)) >= 0:
@@ -401,18 +401,18 @@ class ReadpathFile(AbstractBufferedFile):
             self.loc = begin + len(found)
 
     def readat(self, offset: int, size: int) -> bytes:
-        """The bytes at `offset`; the position stays. Fewer only at the end of the file."""
+        """Returns the bytes at `offset`, fewer only at the end of the file. The position stays."""
         return self.reader.read(offset, size)
 
     def readat_many(self, ranges: Ranges) -> list[bytes]:
-        """The bytes of each `(offset, size)`, all asked for at once: pairs, or an array with two columns."""
+        """Returns the bytes of each `(offset, size)`, submitted together: pairs, or an array with two columns."""
         return self.reader.read_many(ranges)
 
     def readinto_many(self, offsets: Offsets, buffers: Buffer | Iterable[Buffer]) -> list[int]:
-        """Fills a buffer from each offset on, all asked for at once; gives how many bytes each.
+        """Fills a buffer from each offset, submitted together. Returns the number of bytes of each.
 
-        `buffers`: as many writable buffers, or one that is cut into as many parts of one size, as an array of
-        rows is. Fewer bytes than there is room for only at the end of the file.
+        `buffers`: one writable buffer per offset, or one buffer that is split into equal parts, like an
+        array of rows. A part is filled partially only at the end of the file.
         """
         return self.reader.read_into_many(offsets, buffers)
 
@@ -425,12 +425,12 @@ class ReadpathFile(AbstractBufferedFile):
         return await self.reader.aread_many(ranges)
 
     def readinto_at(self, offset: int, buffer: Buffer) -> int:
-        """Fills a writable buffer from `offset` on; gives how many bytes. The position stays."""
+        """Fills a writable buffer from `offset` and returns the number of bytes. The position stays."""
         self._check_open()
         return self.reader.read_into(offset, buffer)
 
     def prefetch(self, offset: int, size: int) -> None:
-        """Starts to fetch a range that will be needed, as far as memory allows, and doesn't wait for it."""
+        """Starts to fetch a range that will be needed, as far as memory allows, without a wait."""
         self.reader.prefetch([(offset, size)])
 
     def prefetch_many(self, ranges: Ranges) -> None:
@@ -438,12 +438,14 @@ class ReadpathFile(AbstractBufferedFile):
         self.reader.prefetch(ranges)
 
     def advise(self, advice: str) -> None:
-        """A hint on how this file will be read, as `posix_fadvise(2)` names them."""
+        """Gives a hint on the reads of this file, by its name in `posix_fadvise(2)`."""
         self.reader.advise(advice)
 
     def stats(self) -> dict[str, int]:
-        """What was read through this file, how much of it was there when the read came, and what was fetched, in how
-        many pieces; with `keep_files` also by those who had it open before."""
+        """Returns the counters of this file: bytes read, bytes found cached, fetched bytes and fetches.
+
+        With `keep_files` they include earlier opens.
+        """
         counted = self.reader.counters()
         return {
             "bytes": counted["asked_bytes"],
@@ -453,10 +455,10 @@ class ReadpathFile(AbstractBufferedFile):
         }
 
     def revalidate(self) -> bool:
-        """Looks whether the file has changed in its storage since it was opened, or was last looked at.
+        """Checks for a change of the file since it was opened or last checked.
 
-        If so it is read afresh from now on, with the length that it has now. What tells is what the storage says
-        of the file: its length, and its tag or time, if there are any.
+        After a change the current version is read, with its length. The check compares the details
+        from the storage: the length, and a tag or time if available.
         """
         self._check_open()
         below = self.fs.fs
@@ -483,7 +485,7 @@ class ReadpathFile(AbstractBufferedFile):
         self.close()
 
     def close(self) -> None:
-        """Forgets what is cached, unless it is to be kept; whoever still waits gets a ValueError."""
+        """Closes the file and drops its cache unless `keep_files` keeps it. Waiting reads get a ValueError."""
         if hasattr(self, "reader") and not self.closed:
             self.fs.kept.closed(self.path, self._details, self.reader)
         super().close()

@@ -1,4 +1,4 @@
-"""Jobs: what is read, in fio's job format."""
+"""Jobs in fio's job format."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Job:
-    """A job file: its text, and the name that it has in rows.
+    """A job file: its text, and its name in rows.
 
-    It is plain text, so that it can be sent to another machine. What is wrong
-    with it is told when it is run.
+    It is plain text, so that it can be sent to another machine. Errors are
+    reported when it is run.
     """
 
     text: str
@@ -21,22 +21,22 @@ class Job:
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Job:
-        """The job file at `path`; its name is that of the file."""
+        """Reads the job file at `path`. The job gets the name of the file."""
         path = Path(path)
         return cls(path.read_text(), path.stem, str(path))
 
     @classmethod
     def of(cls, name: str = "job", /, **options: str | int) -> Job:
-        """One job from fio's options: `Job.of(rw="randread", bs="64k", size="1g")`."""
+        """Creates a job from fio's options: `Job.of(rw="randread", bs="64k", size="1g")`."""
         lines = [f"[{name}]"] + [f"{option}={value}" for option, value in options.items()]
         return cls("\n".join(lines) + "\n", name)
 
     @property
     def source(self) -> str:
-        """What the job is called in errors: its path, or else its name."""
+        """Name of the job in errors: its path, or else its name."""
         return self.path or self.name
 
 
 def as_job(job: Job | str | os.PathLike[str]) -> Job:
-    """A job as it is, or the job file at a path."""
+    """Returns a job unchanged, or reads the job file at a path."""
     return job if isinstance(job, Job) else Job.read(job)

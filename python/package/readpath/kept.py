@@ -1,4 +1,4 @@
-"""What is cached of files that were closed, for who opens them again."""
+"""Cached bytes of closed files, for a later open."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from readpath.reader import Fetch, Options, Reader
 
 
 class Kept:
-    """The readers of the files that were closed last, each with the memory that it has.
+    """Readers of the most recently closed files, each with its memory.
 
-    A reader belongs to one open file at a time: who opens a file that is open already has one of its own.
+    A reader belongs to one open file at a time. A second open of an open file gets its own reader.
     """
 
     def __init__(self, options: Options) -> None:
         self._options = options
-        # From one that was closed last.
+        # The most recently closed file is last.
         self._readers: dict[str, tuple[Any, Reader]] = {}
         self._lock = threading.Lock()
 
     def opened(self, path: str, details: dict[str, Any], fetch: Fetch) -> Reader:
-        """A reader of a file: the one that it had, if its storage says of it what it said then."""
+        """Returns a reader for a file: the previous one if the details are unchanged."""
         with self._lock:
             known, reader = self._readers.pop(path, (None, None))
         if reader is None or known != details:
@@ -30,7 +30,7 @@ class Kept:
         return reader
 
     def closed(self, path: str, details: dict[str, Any], reader: Reader) -> None:
-        """The file is closed; its reader is kept as long as it is among the last."""
+        """Closes a file's reader and keeps it while it is among the most recent ones."""
         reader.close()
         with self._lock:
             self._readers.pop(path, None)

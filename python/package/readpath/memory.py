@@ -1,11 +1,11 @@
-"""Arrays larger than memory: their faults are served by us, not by the kernel.
+"""Arrays larger than memory, whose page faults are served by readpath and not by the kernel.
 
-What the program itself touches is brought in for it, in whatever thread and library. What the *kernel*
-touches for it is not, for an ordinary user: a system call that is given such memory, as in
-`os.write(fd, mapping.data)`, `socket.send`, `file.write` or `readinto` of a `Region`, fails with EFAULT
-("Bad address") where a page of it is absent. It works for whoever may serve faults of the kernel
-(CAP_SYS_PTRACE, or the sysctl `vm.unprivileged_userfaultfd=1`); everybody can give a copy: `copy`, and
-`write_to` and `read_from` for what is large. So with NumPy: `numpy.save(file, array.copy())`, or
+Pages touched by the program are brought in, in any thread and library. For an ordinary user this
+does not apply to accesses by the *kernel*. A system call on such memory, as in
+`os.write(fd, mapping.data)`, `socket.send`, `file.write` or `readinto` of a `Region`, fails with
+EFAULT ("Bad address") if a page is absent. It works with the right to serve kernel faults
+(CAP_SYS_PTRACE, or the sysctl `vm.unprivileged_userfaultfd=1`). Without it, pass a copy: `copy`, or
+`write_to` and `read_from` for large ranges. With NumPy: `numpy.save(file, array.copy())`, or
 `mapping.write_to(file, start, stop)` in place of `array.tofile(file)`.
 """
 
@@ -26,35 +26,35 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 PIECE_BYTES = 1 << 20
-"""What is copied for the kernel at a time."""
+"""Size in bytes of the pieces copied for the kernel."""
 
 
 class Writable(Protocol):
-    """What has `write` as files have: it takes all of a piece, or says how much."""
+    """Object with a file's `write`, which returns the number of bytes written, or None for all."""
 
     def write(self, data: Buffer, /) -> int | None: ...
 
 
 class Readable(Protocol):
-    """What has `readinto` as files have: it gives how many bytes there were, 0 at the end."""
+    """Object with a file's `readinto`, which returns the number of bytes, 0 at the end."""
 
     def readinto(self, buffer: Any, /) -> int | None: ...
 
 
 class HasFileno(Protocol):
-    """What stands for a descriptor: a socket, say."""
+    """Object with a descriptor, for example a socket."""
 
     def fileno(self) -> int: ...
 
 
 class _Memory:
-    """What both kinds have in common, beside the buffer that the native one is."""
+    """Methods common to `Mapping` and `Region`. The native base class exports the buffer."""
 
     @property
     def data(self) -> memoryview:
-        """The memory as a buffer. It is one itself, too: `numpy.frombuffer(mapping, …)`, `bytes(mapping)`.
+        """The memory as a buffer. The object itself is one too: `numpy.frombuffer(mapping, …)`, `bytes(mapping)`.
 
-        For the program's own use: where the kernel is to read or fill it, see `copy` and `write_to`.
+        Use `copy` and `write_to` for memory that the kernel reads or fills.
         """
         return memoryview(self)  # type: ignore[arg-type]
 
@@ -65,9 +65,9 @@ class _Memory:
         def close(self) -> None: ...
 
     def copy(self, start: int = 0, stop: int | None = None) -> bytearray:
-        """A copy of the bytes from `start` up to, and without, `stop`, which every system call takes.
+        """Returns a copy of the bytes from `start` to `stop` (exclusive), usable in every system call.
 
-        As with a slice, negative numbers count from the end. Raises OSError where a file can't be read.
+        As with a slice, negative numbers count from the end. Raises OSError if a file cannot be read.
         """
         begin, end, _ = slice(start, stop).indices(len(self))
         whole = bytearray(max(0, end - begin))
@@ -81,12 +81,12 @@ class _Memory:
     def write_to(
         self, target: int | Writable | HasFileno, start: int = 0, stop: int | None = None
     ) -> int:
-        """Writes the bytes from `start` up to, and without, `stop`; gives how many.
+        """Writes the bytes from `start` to `stop` (exclusive) and returns their number.
 
-        `target`: a descriptor, a file that is open for writing, or a socket. What is written is copied
-        before, a piece at a time, since the kernel may not be able to read the memory itself.
+        `target`: a descriptor, a file open for writing, or a socket. The bytes are copied first, in
+        pieces, since the kernel may be unable to read the memory itself.
 
-        Raises OSError as `os.write` does, or where a file can't be read.
+        Raises OSError as `os.write` does, or if a file cannot be read.
         """
         write: Callable[[Buffer], int | None]
         if isinstance(target, int):
@@ -104,7 +104,7 @@ class _Memory:
         return max(0, end - begin)
 
     def _bring_in(self, start: int, stop: int) -> None:
-        """Brings a range into memory, where that can be done without touching it."""
+        """Brings a range into memory, if possible without touching it."""
 
     def __enter__(self) -> Self:
         return self
@@ -159,7 +159,7 @@ class Mapping(_native.MappedFile, _Memory):
         super().load(start, stop - start)
 
     def advise(self, advice: str, offset: int = 0, size: int | None = None) -> None:
-        """A hint about a range: `willneed`, `dontneed`, or for all of it `sequential`, `random`."""
+        """Gives a hint about a range: `willneed`, `dontneed`, or for the whole file `sequential`, `random`."""
         super().advise(advice, offset, max(0, len(self) - offset) if size is None else size)
 
     def advise_many(self, advice: str, ranges: Ranges) -> None:
@@ -167,23 +167,22 @@ class Mapping(_native.MappedFile, _Memory):
         super().advise_many(advice, ranges)
 
     def load(self, offset: int, size: int) -> None:
-        """Brings a range in, in the largest requests, and waits for it.
+        """Loads a range with requests of the largest size, and waits for it.
 
-        Raises IndexError where it is not in the file, OSError where it can't be read.
+        Raises IndexError for a range outside the file, OSError if it cannot be read.
         """
         super().load(offset, size)
 
     def pieces(
         self, ranges: Iterable[tuple[int, int]], ahead: str | int | None = None
     ) -> Iterator[memoryview]:
-        """Gives the bytes of each `(offset, size)` in this order, and reads those behind it meanwhile.
+        """Yields the bytes of each `(offset, size)` in this order, and prefetches the following ones.
 
-        `ahead`: how much is asked for in front of the piece that is being used; a quarter of
-        the memory unless told otherwise. A piece that is larger comes in whole, as far as there
-        is memory. The last pieces stay in memory as long as it lasts; let go of all of them
-        before `close`.
+        `ahead`: number of bytes prefetched before the current piece, by default a quarter of the
+        memory. A larger piece is prefetched whole, as far as memory allows. The last pieces stay in
+        memory while it suffices. Release all pieces before `close`.
 
-        Raises IndexError where a range is not in the file.
+        Raises IndexError for a range outside the file.
         """
         ahead_bytes = self._memory_bytes // 4 if ahead is None else memory_bytes(ahead)
         given: deque[tuple[int, int]] = deque()
@@ -207,7 +206,7 @@ class Mapping(_native.MappedFile, _Memory):
     @overload
     def __getitem__(self, part: int) -> int: ...
     def __getitem__(self, part: slice | int) -> memoryview | int:
-        """A part of the file, without a copy; or one byte."""
+        """Returns a part of the file without a copy, or one byte."""
         return self.data[part]
 
     def __repr__(self) -> str:
@@ -224,23 +223,24 @@ def map(
     backend: str = "auto",
     kernel_cache: bool = True,
 ) -> Mapping:
-    """A file as memory, as `mmap` gives it, with reads decided by a policy of ours.
+    """Maps a file as memory, like `mmap`, with a readahead policy of readpath.
 
-    `memory`: the most that pages of the file may take, 256 KiB at least (less is raised to that); those
-    beyond it are given up and read again. `readahead`: the policy, `adaptive` unless told otherwise. `backend`: `auto`
-    (the first that suits of those that the system gives), `aio`, `io_uring` or `threads`. `kernel_cache`:
-    whether a file that the kernel's cache holds whole is mapped by the kernel, without a second copy.
+    `memory`: maximum memory for pages of the file, at least 256 KiB (smaller values are raised). Pages
+    beyond it are evicted and read again. `readahead`: the policy, by default `adaptive`. `backend`:
+    `aio`, `io_uring`, `threads`, or `auto` for the first suitable one. `kernel_cache`: True if the
+    kernel maps a file that is entirely in its page cache, which avoids a second copy.
 
-    The file must not change meanwhile. To touch bytes that can't be read is a bus
-    error, as it is with `mmap`; `load` and `copy` raise OSError in its place.
+    The file must not change. An access to unreadable bytes is a bus error, as with `mmap`; `load` and
+    `copy` raise OSError instead.
 
     An ordinary user's system calls can't read it: `os.write(fd, mapping.data)`, `socket.send(…)` and
     the like fail with EFAULT ("Bad address"). Give them `mapping.copy(start, stop)`, or use
     `mapping.write_to(fd, start, stop)`.
 
-    In a child made by `fork` arrays over it go on, by the kernel's own mapping of the file; `stats`
-    doesn't. Where the system has no userfaultfd, or forbids it, and where its cache holds the file, the kernel
-    maps it: `mapping.mode` is `kernel` then, and `mapping.fallback` says why. Raises OSError where the file can't be opened.
+    In a child of `fork` arrays over it stay usable through the kernel's mapping of the file, but
+    `stats` does not. The kernel maps the file if userfaultfd is missing or forbidden, or if the kernel
+    page cache holds the file. Then `mapping.mode` is `kernel`, and `mapping.fallback` gives the reason.
+    Raises OSError if the file cannot be opened.
     """
     return Mapping(path, memory, readahead, backend, kernel_cache)
 
@@ -254,22 +254,21 @@ def _to_descriptor(descriptor: int) -> Callable[[Buffer], int]:
 
 
 class Region(_native.PagedMemory, _Memory):
-    """Writable memory of `size` zero bytes, most of them in a file or on a device.
+    """Writable memory of `size` zero bytes, paged to a file or a device.
 
-    `memory`: the most that it may take of this machine's; `swap`: a folder for a
-    file without a name, on a disk and not in memory as /tmp may be, or a block device; `swapin`:
-    the policy of what is brought in with a fault, `adaptive` unless told otherwise. Its data is
-    gone with it.
+    `memory`: maximum of resident memory. `swap`: a folder on a disk for an unnamed file (/tmp may be
+    in memory), or a block device. `swapin`: the policy of the pages brought in with a fault, by
+    default `adaptive`. The data is lost when the object is closed.
 
     An ordinary user's system calls can't read or fill it: `os.write(fd, region.data)`,
     `file.readinto(region.data)` and the like fail with EFAULT ("Bad address") where a page is absent.
     Give them `region.copy(start, stop)`, use `region.write_to(fd, start, stop)`, and fill it by
     `region.read_from(file, start, stop)`.
 
-    A child made by `fork` doesn't have it: its methods raise ValueError there, and to touch arrays
-    over it ends the child. Have a child that needs such memory make its own.
+    A child of `fork` does not have it: methods raise ValueError, and an access to arrays over it ends
+    the child. A child that needs such memory must create its own.
 
-    Raises OSError where there is no room, or where the system has no userfaultfd.
+    Raises OSError without enough space, or without userfaultfd.
     """
 
     def __new__(
@@ -287,10 +286,10 @@ class Region(_native.PagedMemory, _Memory):
     def read_from(
         self, source: int | Readable | HasFileno, start: int = 0, stop: int | None = None
     ) -> int:
-        """Fills the bytes from `start` up to, and without, `stop`; gives how many: fewer where the source ends.
+        """Fills the bytes from `start` to `stop` (exclusive). Returns their number, fewer if the source ends.
 
-        `source`: a descriptor, a file that is open for reading bytes, or a socket. What is read is copied, a
-        piece at a time, since the kernel may not be able to fill the memory itself.
+        `source`: a descriptor, a file open for reading bytes, or a socket. The bytes are copied in
+        pieces, since the kernel may be unable to fill the memory itself.
 
         Raises OSError as `os.read` does.
         """

@@ -1,4 +1,4 @@
-"""Runs in the modelled world: a job, a device, the policies; one row out."""
+"""Simulation runs: a job, a device and policies give one row."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pandas
 
 Row = dict[str, Any]
-"""One result: the keys and values of the command's `readpath run --json`."""
+"""One result, with the keys and values of the command's `readpath run --json`."""
 
 JobLike = Job | str | os.PathLike[str]
 OneOrMore = str | Iterable[str]
@@ -37,7 +37,7 @@ class Point:
 
     @property
     def names(self) -> dict[str, str | int]:
-        """What tells the point from others, as text and numbers."""
+        """Identity of the point, as text and numbers."""
         return {
             "job": self.job.name,
             "storage": self.device,
@@ -48,9 +48,9 @@ class Point:
         }
 
     def check(self) -> None:
-        """Finds out whether it can be run, without running it.
+        """Checks if it can be run, without running it.
 
-        Raises ValueError with the words of the command where it can't.
+        Raises ValueError with the command's message if it cannot.
         """
         _native.check(self._native())
 
@@ -60,7 +60,7 @@ class Point:
         tell: Callable[[int, int, int | None], object] | None = None,
         stop: _native.Stop | None = None,
     ) -> Row:
-        """Runs it. `tell(now_ns, bytes, bytes_total)` hears of the progress."""
+        """Runs it. `tell(now_ns, bytes, bytes_total)` is called with the progress."""
         return self._run(tell=tell, stop=stop)[0]
 
     def trace(self, events_max: int = 1_000_000) -> Trace:
@@ -85,14 +85,14 @@ class Point:
 
 @dataclass(frozen=True)
 class Trace:
-    """A run, moment by moment; each table is a dictionary of columns.
+    """Events of a run. Each table is a dictionary of columns.
 
     `reads`: the operations of the job, or the faults of a mapped one: `process`,
     `offset`, `bytes` (None: failed), `issued_ns`, `done_ns`. `requests`: of the
     device: `sector`, `sectors` (of 512 bytes), `is_write`, `issued_ns`,
     `done_ns`. `windows`: the calls of the readahead policies: `now_ns`, `handle`
-    (which opening of a file), `page`, `pages` (asked for), `demand_pages` and
-    `ahead_pages` (added by the policy, asked for and beyond).
+    (number of the open file), `page`, `pages` (requested), `demand_pages` and
+    `ahead_pages` (added by the policy, requested and beyond).
     """
 
     row: Row
@@ -100,7 +100,7 @@ class Trace:
     requests: dict[str, list[Any]]
     windows: dict[str, list[Any]]
     dropped: int
-    """Events beyond `events_max`, which are in no table."""
+    """Number of events beyond `events_max`, which are in no table."""
 
 
 def points(
@@ -111,7 +111,7 @@ def points(
     memory: str | int | Iterable[str | int] = "256MiB",
     seeds: int | Iterable[int] = 1,
 ) -> Iterator[Point]:
-    """Every combination of what is named, the last one varying fastest."""
+    """Yields every combination of the arguments, with the last one varying fastest."""
     jobs = [jobs] if isinstance(jobs, Job | str | os.PathLike) else jobs
     memory = [memory] if isinstance(memory, str | int) else memory
     grid = itertools.product(
@@ -134,15 +134,15 @@ def run(
     memory: str | int = "256MiB",
     seed: int = 1,
 ) -> list[Row]:
-    """Runs a job on every device named, under every combination of policies: a row each.
+    """Runs a job on each device under each combination of policies. Returns a row for each.
 
     `job` is the path of a job file in fio's format, or a `Job`. Devices and policies
     are named as on the command line, one or several: `"hdd,drive=sata2010,ssd"`.
-    A readahead policy may also be a class, see `Policy`. `frame` makes a DataFrame of
-    the rows.
+    A readahead policy may also be a class, see `Policy`. `frame` converts the rows to
+    a DataFrame.
 
-    Raises ValueError, with the words of the command, where something can't be
-    run as it was asked; nothing has been run then.
+    Raises ValueError with the command's message, before the first run, if a
+    combination cannot be run.
     """
     all_points = list(points(job, on, readahead, scheduler, memory, seed))
     for point in all_points:
@@ -160,30 +160,30 @@ def trace(
     seed: int = 1,
     events_max: int = 1_000_000,
 ) -> Trace:
-    """As `run` on one device, with each read, request and window."""
+    """Like `run` on one device, with each read, request and window."""
     point = Point(as_job(job), on, readahead, scheduler, memory_bytes(memory), seed)
     return point.trace(events_max)
 
 
 def frame(rows: Iterable[Row]) -> pandas.DataFrame:
-    """Rows as a DataFrame; latencies become `latency_us.p50`, … (needs pandas)."""
+    """Converts rows to a DataFrame. Latencies become `latency_us.p50`, … (needs pandas)."""
     import pandas
 
     return pandas.json_normalize(list(rows))
 
 
 def policies(kind: str = "readahead") -> dict[str, str]:
-    """The policies that there are, `readahead`, `scheduler` or `eviction`: name and line."""
+    """Returns the policies of a kind, `readahead`, `scheduler` or `eviction` (eviction): name and line."""
     return {name: line for name, line, _ in _native.policies(kind)}
 
 
 def devices() -> dict[str, str]:
-    """The modelled devices: name and line."""
+    """Returns the modelled devices: name and line."""
     return dict(_native.devices())
 
 
 def memory_bytes(size: str | int) -> int:
-    """A memory in bytes, from a number or a size such as `"256MiB"`."""
+    """Converts a number or a size such as `"256MiB"` to bytes."""
     machine_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return _native.memory_bytes(str(size), machine_bytes)
 

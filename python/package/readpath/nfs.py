@@ -1,7 +1,7 @@
 """`nfs://…` for fsspec: files on NFS servers, without a mount.
 
 `nfs://HOST[:PORT]/EXPORT/PATH[?rsize=…]` opens as any other fsspec URL does. There are
-files and no listing: which files there are must be known.
+files but no listings, so the caller must know the names.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from readpath.options import FSSPECS_OWN, check_names
 
 
 class NfsFileSystem(AbstractFileSystem):
-    """Files on NFS servers, read through our client and our read path.
+    """Files on NFS servers, read through readpath's NFS client.
 
-    Options are those of `ReadPath`; each file has a memory of its own. Raises TypeError where an
-    option is not known.
+    Takes the options of `ReadPath`. Each file has its own memory. Raises TypeError for an unknown
+    option.
     """
 
     protocol = "nfs"
@@ -32,7 +32,7 @@ class NfsFileSystem(AbstractFileSystem):
 
     @classmethod
     def _strip_protocol(cls, path: Any) -> Any:
-        """The whole URL is the path: another host is another file."""
+        """The whole URL is the path, since another host means another file."""
         if isinstance(path, list):
             return [cls._strip_protocol(one) for one in path]
         return path if path.startswith("nfs://") else f"nfs://{path.lstrip('/')}"
@@ -42,7 +42,7 @@ class NfsFileSystem(AbstractFileSystem):
         return str(self._strip_protocol(name))
 
     def info(self, path: str, **kwargs: Any) -> dict[str, Any]:
-        """The size of a file, or that it is a directory."""
+        """Returns the size of a file, or the type `directory`."""
         path = self._strip_protocol(path)
         try:
             with self._within.open(path) as file:
@@ -51,7 +51,7 @@ class NfsFileSystem(AbstractFileSystem):
             return {"name": path, "size": 0, "type": "directory"}
 
     def ls(self, path: str, detail: bool = True, **kwargs: Any) -> list[Any]:
-        """A file alone. Raises NotImplementedError for a directory."""
+        """Lists one file. Raises NotImplementedError for a directory."""
         info = self.info(path)
         if info["type"] == "directory":
             raise NotImplementedError(f"{path}: directories can't be listed; name a file in it")

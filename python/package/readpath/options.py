@@ -1,4 +1,4 @@
-"""Names of options: one that is not known is an error that says which was meant."""
+"""Check of option names. The error for an unknown name suggests the closest one."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Iterable
 
 
 FSSPECS_OWN = frozenset({"listings_expiry_time", "max_paths", "use_listings_cache"})
-"""What every file system of fsspec may be given; its directory cache takes it."""
+"""Options of fsspec's directory cache, accepted by every file system of fsspec."""
 
 
 def check_names(given: Iterable[str], known: Iterable[str], whose: str, else_where: str = "") -> None:
-    """Raises TypeError where a name that was given is not known, as a call of Python's does.
+    """Raises TypeError for an unknown name, as a Python call does.
 
-    `whose`: whose options they are. `else_where`: what to do with an option of somebody else's.
+    `whose`: owner of the options, for the message. `else_where`: advice for another owner's options.
     """
     known = sorted(known)
     for name in given:

@@ -1,10 +1,9 @@
-"""Rows in a Parquet file that is whole at every moment.
+"""Rows in a Parquet file that is complete at every moment.
 
-A Parquet file can't be added to. The file is written anew beside itself and put
-in its place in one step, so that a reader, or a machine that loses power, finds
-the old rows or the new ones and nothing between. So that writing stays cheap
-however many rows there are, it is done only after so much time that it takes a
-twentieth of it at the most.
+A Parquet file cannot be extended. A new file is written next to it and renamed
+over it atomically, so that readers, also after a power loss, find either the old
+or the new rows. The interval between two writes is at least twenty times the
+duration of a write, which limits their cost for any number of rows.
 """
 
 from __future__ import annotations
@@ -18,22 +17,22 @@ from typing import Any
 Row = dict[str, Any]
 
 FLUSH_SECONDS_MIN = 2.0
-"""How much work may be lost at the least."""
+"""Minimum interval between two flushes in seconds."""
 
 FLUSH_SHARE = 20
-"""A flush may come when so many times its own length has passed since the last."""
+"""Minimum interval between two flushes, as a multiple of the flush's duration."""
 
 LATENCY = ["p50", "p99", "max"]
 
 
 class RowFile:
-    """The rows of a Parquet file, and those that are added to it."""
+    """Rows of a Parquet file, with added rows."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         """Opens the file at `path`, which need not exist.
 
-        Raises FileNotFoundError where its folder is missing, and ValueError where
-        it is no Parquet file of ours.
+        Raises FileNotFoundError for a missing folder, and ValueError if the file
+        is not a Parquet file.
         """
         import pyarrow.parquet
 
@@ -51,11 +50,11 @@ class RowFile:
         self._flush_seconds = 0.0
 
     def rows(self, key: str) -> dict[str, Row]:
-        """The rows by one of their values; those without it are left out."""
+        """Returns the rows by one of their values, without rows that lack it."""
         return {row[key]: row for row in self._rows if row.get(key) is not None}
 
     def add(self, row: Row) -> None:
-        """Adds a row; it is in the file now or soon."""
+        """Adds a row, which is written now or later."""
         self._rows.append(row)
         self._unwritten += 1
         due = max(FLUSH_SECONDS_MIN, FLUSH_SHARE * self._flush_seconds)
@@ -63,7 +62,7 @@ class RowFile:
             self.flush()
 
     def flush(self) -> None:
-        """Writes what is not yet in the file."""
+        """Writes the rows that are not in the file yet."""
         if self._unwritten == 0:
             return
         import pyarrow

@@ -1,4 +1,4 @@
-"""Places of a file, as programs name them."""
+"""Conversion of offsets, ranges and buffers from the caller's types."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 Ranges: TypeAlias = "Iterable[tuple[int, int]] | numpy.ndarray[Any, Any]"
-"""Ranges, each its offset and its size: pairs, or an array of 64-bit integers with two columns."""
+"""Ranges as offset and size: pairs, or an array of 64-bit integers with two columns."""
 
 Offsets: TypeAlias = "Iterable[int] | numpy.ndarray[Any, Any]"
 """Offsets: integers, or an array of 64-bit ones."""
 
 
 def pairs_of(ranges: Ranges) -> list[tuple[int, int]]:
-    """Ranges as pairs of Python's integers.
+    """Converts ranges to pairs of Python integers.
 
-    Raises ValueError for an array that has not two columns, TypeError for one that is not of integers.
+    Raises ValueError for an array without two columns, TypeError for non-integers.
     """
     listed = _listed(ranges, (2,), "give an array with two columns, offset and size")
     return [(int(offset), int(size)) for offset, size in listed]
 
 
 def offsets_of(offsets: Offsets) -> list[int]:
-    """Offsets as Python's integers.
+    """Converts offsets to Python integers.
 
-    Raises ValueError for an array that is not in one row, TypeError for one that is not of integers.
+    Raises ValueError for an array with several dimensions, TypeError for non-integers.
     """
     return [int(offset) for offset in _listed(offsets, (), "give them in one row")]
 
@@ -45,10 +45,10 @@ def _listed(given: Any, columns: tuple[int, ...], else_what: str) -> Any:
 
 
 def buffers_of(buffers: Buffer | Iterable[Buffer], count: int) -> list[memoryview]:
-    """So many writable buffers of bytes: those that are given, or one that is cut into parts of one size.
+    """Returns `count` writable buffers of bytes: the given ones, or one buffer split into equal parts.
 
-    Raises ValueError where they are not so many, or it can't be cut so, BufferError where one is read-only or not
-    in one piece.
+    Raises ValueError for a wrong number or an uneven split, BufferError for a read-only or
+    non-contiguous buffer.
     """
     try:
         whole = _bytes_of(buffers)
@@ -69,5 +69,5 @@ def _bytes_of(buffer: Any) -> memoryview:
         raise BufferError("the buffer is read-only; give a bytearray, say")
     if not view.c_contiguous:
         raise BufferError("the buffer is not in one piece; copy it first")
-    # A memoryview casts no formats of ctypes; the raw view of a pickle's buffer is of bytes, whatever the object.
+    # A memoryview cannot cast ctypes formats. The raw view of a pickle buffer has bytes for any object.
     return PickleBuffer(buffer).raw() if view.nbytes else memoryview(bytearray())

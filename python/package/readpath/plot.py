@@ -1,6 +1,6 @@
-"""Pictures of runs, where looking beats reading (needs matplotlib).
+"""Plots of runs (needs matplotlib).
 
-Each function draws into `axes`, or into a figure of its own, and gives the axes.
+Each function draws into `axes`, or into a new figure, and returns the axes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def _axes(axes: Any) -> Any:
 
 
 def window(trace: Trace, axes: Any = None) -> Any:
-    """What the readahead policy added beyond the requests, over time."""
+    """Plots the readahead beyond the requests over time."""
     axes = _axes(axes)
     calls = zip(trace.windows["now_ns"], trace.windows["ahead_pages"], strict=True)
     acted = [(now / MS, pages * 4) for now, pages in calls if pages]
@@ -34,7 +34,7 @@ def window(trace: Trace, axes: Any = None) -> Any:
 
 
 def latency(traces: Trace | Iterable[Trace], axes: Any = None) -> Any:
-    """How many of the reads took at most so long, on a logarithmic scale; a line a run."""
+    """Plots the cumulative distribution of read latencies on a logarithmic scale, one line per run."""
     axes = _axes(axes)
     for trace in [traces] if isinstance(traces, Trace) else traces:
         spans = zip(trace.reads["issued_ns"], trace.reads["done_ns"], strict=True)
@@ -47,7 +47,7 @@ def latency(traces: Trace | Iterable[Trace], axes: Any = None) -> Any:
 
 
 def depth(trace: Trace, axes: Any = None) -> Any:
-    """How many requests were in the device, over time."""
+    """Plots the number of requests in the device over time."""
     axes = _axes(axes)
     steps = [(now, 1) for now in trace.requests["issued_ns"]]
     steps += [(now, -1) for now in trace.requests["done_ns"] if now is not None]
@@ -67,7 +67,7 @@ def regret(
     across: str = "storage",
     axes: Any = None,
 ) -> Any:
-    """How many times longer than the best a choice took: a heat map of `by` over `across`.
+    """Plots the regret of each choice as a heat map of `by` over `across`.
 
     The regret of a row is its time ÷ the least time of all choices of `by` for the
     same job, storage, memory and seed; a cell has the worst of its rows.
@@ -89,7 +89,7 @@ def regret(
 
 
 def regrets(rows: Iterable[Row], by: str, across: str) -> dict[tuple[str, str], float]:
-    """The worst regret of each choice of `by` in each `across`."""
+    """Returns the worst regret of each choice of `by` in each `across`."""
     names = ("job", "storage", "readahead", "scheduler", "memory_bytes", "seed")
     cases: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:

@@ -1,9 +1,9 @@
-"""Reads of one remote file through our read path.
+"""Reads of one remote file through the read path.
 
-The core decides which ranges are fetched, when, and how many at once
-(`_native.Planner`); a `fetch` function brings each; what it brings is cached. The
-bytes that somebody waits for and those that are read ahead are fetched side by
-side, and a read returns as soon as its own are there.
+The core decides on the ranges to fetch, their time and their number in flight
+(`_native.Planner`). A `fetch` function brings each range into the cache. Demand
+and prefetched ranges are fetched in parallel, and a read returns as soon as its
+own bytes are there.
 """
 
 from __future__ import annotations
@@ -27,29 +27,32 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 Fetch = Callable[[int, int], "Future[bytes]"]
-"""Starts to fetch the bytes from one offset up to, and without, another."""
+"""Function that starts to fetch the bytes from one offset to another (exclusive)."""
 
 LARGE_BYTES = 1 << 20
-"""The bytes of what is awaited and larger are copied on a thread."""
+"""Size in bytes above which an awaited read is copied on a thread."""
 
 RANGES_MAX = 16_384
-"""Reads in one submission; more are handed over in several."""
+"""Maximum number of reads per submission."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """How a remote file is read.
+    """Options of a remote file.
 
-    `memory`: of the cache of one open file, 64 KiB at least; what is being
-    fetched comes on top, in the buffers of whoever fetches it. `readahead`: the policy.
-    A stream is delivered a window in each latency of the storage; two windows
-    and some more should fit into the memory. `request`: the largest range to fetch, whole
-    pages. `depth`: how many to fetch at once. `backend`: what carries the requests of a file of this machine,
-    as `readpath.ReadPath` names it; others are fetched by their file system. `keep_files`: of how many files what is
-    cached stays when they are closed, the last ones, for who opens them again unchanged; each keeps its memory.
+    - `memory`: size of the cache per open file, at least 64 KiB. Ranges in flight are extra, in the
+      buffers of the file system.
+    - `readahead`: the policy. A stream gets one window per latency of the storage, so the memory
+      should hold somewhat more than two windows.
+    - `request`: maximum size of a range, whole pages.
+    - `depth`: maximum number of ranges in flight.
+    - `backend`: I/O backend for local files, as in `readpath.ReadPath`. Other files are fetched by
+      their file system.
+    - `keep_files`: number of closed files whose cached bytes are kept for a later open of the
+      unchanged file. Each keeps its memory.
 
-    The defaults are for streams of a hundred MiB/s at a latency of 20 ms, and for whatever
-    else a program does: `bench/python_peers.py` chose them, by the speed for the memory.
+    The defaults suit streams of a hundred MiB/s at a latency of 20 ms, and other access patterns.
+    `bench/python_peers.py` chose them by speed per memory.
     """
 
     memory: str | int = "8MiB"
@@ -61,22 +64,22 @@ class Options:
 
     @staticmethod
     def names() -> list[str]:
-        """What the options are called."""
+        """Returns the names of the options."""
         return [field.name for field in fields(Options)]
 
     @staticmethod
     def names_for_one_file() -> list[str]:
-        """Those that say how one file is fetched."""
+        """Returns the names of the options for a single file."""
         return [name for name in Options.names() if name not in ("backend", "keep_files")]
 
 
 class Reader:
-    """Reads one file of a known size; may be used by several threads at once."""
+    """Reads one file of a known size, on any number of threads."""
 
     def __init__(self, fetch: Fetch, file_bytes: int, options: Options = Options()) -> None:
-        """A reader with an empty cache.
+        """Creates a reader with an empty cache.
 
-        Raises ValueError where an option can't be used.
+        Raises ValueError for an unusable option.
         """
         self.file_bytes = file_bytes
         self._fetch = fetch
@@ -85,7 +88,7 @@ class Reader:
             file_bytes, memory, options.readahead, request, options.depth
         )
         self.ahead_bytes = memory // 2
-        """How much may be fetched ahead without what is read being displaced."""
+        """Maximum number of prefetched bytes that do not displace the current reads."""
         self._lock = threading.Lock()
         self._waiting: dict[int, Future[int]] = {}
         self._ended: set[int] = set()
@@ -93,25 +96,27 @@ class Reader:
         self._is_closed = False
 
     def read(self, offset: int, size: int) -> bytes:
-        """The bytes from `offset` on; fewer than `size` only at the end of the file."""
+        """Returns the bytes at `offset`, fewer than `size` only at the end of the file."""
         return self._read([(offset, size)], self._planner.take)[0]
 
     def range_of(self, start: int, end: int) -> bytes:
-        """The bytes from `start` up to `end`. A cache of fsspec holds this method and not the file, which would keep
-        the file alive by a cycle."""
+        """Returns the bytes from `start` to `end` (exclusive).
+
+        fsspec's cache refers to this method instead of the file, which would be a reference cycle.
+        """
         return self.read(start, end - start)
 
     def read_into(self, offset: int, buffer: Buffer) -> int:
-        """Fills `buffer` from `offset` on; gives how many bytes."""
+        """Fills `buffer` from `offset` and returns the number of bytes."""
         size = memoryview(buffer).nbytes
         return self._read([(offset, size)], lambda read: self._planner.take_into(read, buffer))[0]
 
     def read_many(self, ranges: Ranges) -> list[bytes]:
-        """The bytes of each `(offset, size)`, all asked for at once."""
+        """Returns the bytes of each `(offset, size)`, submitted together."""
         return self._read_batches(pairs_of(ranges), self._planner.take)
 
     def read_into_many(self, offsets: Offsets, buffers: Buffer | Iterable[Buffer]) -> list[int]:
-        """Fills a buffer from each offset on, or the parts of one; gives how many bytes each."""
+        """Fills a buffer per offset, or the parts of one buffer. Returns the number of bytes of each."""
         places = offsets_of(offsets)
         views = buffers_of(buffers, len(places))
         ranges = [(offset, view.nbytes) for offset, view in zip(places, views, strict=True)]
@@ -124,7 +129,7 @@ class Reader:
         return [data for part in parts for data in part]
 
     def advise(self, advice: str) -> None:
-        """A hint on how the file will be read, as `posix_fadvise(2)` names them."""
+        """Gives a hint on the reads of the file, by its name in `posix_fadvise(2)`."""
         self._planner.advise(advice, 0, self.file_bytes)
         self._pump()
 
@@ -158,7 +163,7 @@ class Reader:
                         await asyncio.wrap_future(future)
                     read = reads.popleft()
                     if size > LARGE_BYTES:
-                        # An event loop would be held by the copy.
+                        # The copy would block the event loop.
                         data.append(await asyncio.to_thread(self._take, read, self._planner.take))
                     else:
                         data.append(self._take(read, self._planner.take))
@@ -167,11 +172,11 @@ class Reader:
         return data
 
     def counters(self) -> dict[str, int]:
-        """What was counted so far: bytes asked for, found, and fetched, and in how many pieces."""
+        """Returns the counters: requested, cached and fetched bytes, and the number of fetches."""
         return self._planner.counters()
 
     def close(self) -> None:
-        """Lets go of whoever waits; what is being fetched is forgotten when it comes."""
+        """Fails the waiting reads. Ranges in flight are dropped when they arrive."""
         with self._lock:
             self._is_closed = True
             waiting, self._waiting = self._waiting, {}
@@ -179,7 +184,7 @@ class Reader:
             future.set_exception(ValueError("read of a closed file"))
 
     def reopen(self, fetch: Fetch) -> None:
-        """Goes on where it was closed, with what it has cached; what is absent comes by `fetch`."""
+        """Opens the reader again with its cached bytes. Absent bytes come from `fetch`."""
         with self._lock:
             self._fetch, self._failure, self._is_closed = fetch, None, False
 
@@ -206,7 +211,7 @@ class Reader:
         return deque(reads)
 
     def _future(self, read: int) -> Future[int] | None:
-        """What to wait for until a read has ended; None when it has."""
+        """Returns the future of a read, or None if the read has ended."""
         with self._lock:
             if read in self._ended:
                 return None
@@ -222,14 +227,14 @@ class Reader:
         except OSError as error:
             if error.errno != errno.EIO or self._failure is None:
                 raise
-            # What the storage said tells more than which byte it was said of.
+            # The storage's exception is more precise than the planner's.
             raise self._failure from error
         finally:
-            # Memory is free again, for which other reads may have waited.
+            # Other reads may wait for the memory that is free now.
             self._pump()
 
     def _forget(self, reads: deque[int]) -> None:
-        """Lets go of the reads that nobody has taken, as after an exception."""
+        """Abandons the reads that were not taken, for example after an exception."""
         if reads:
             with self._lock:
                 for read in reads:
@@ -239,7 +244,7 @@ class Reader:
             self._pump()
 
     def _pump(self) -> None:
-        """Fetches what the core wants, and wakes those whose reads have ended."""
+        """Starts the fetches chosen by the core, and wakes the waiters of ended reads."""
         while True:
             ranges, ended = self._planner.poll()
             if not ranges and not ended:
@@ -273,5 +278,5 @@ class Reader:
 
 
 def on_threads(fetch: Callable[[int, int], bytes], threads: ThreadPoolExecutor) -> Fetch:
-    """A `fetch` that calls a function that waits, on threads."""
+    """Returns a `fetch` that calls a blocking function on threads."""
     return lambda start, end: threads.submit(fetch, start, end)

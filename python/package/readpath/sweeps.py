@@ -1,11 +1,11 @@
-"""Grids of runs, larger than one call and larger than one machine.
+"""Grids of runs, on one machine or on a cluster.
 
-A sweep runs every combination of jobs, devices and policies, one point a task: in
-threads of this process, on a `concurrent.futures` executor, or on an existing
-Dask or Ray cluster. Rows come back in the order in which they end. A point that
-fails is tried once more at the end, and reported if it fails again; it costs
-nobody the other rows. With a file named, rows are written to it as they come,
-and a sweep that is begun again runs only what is not in the file.
+A sweep runs every combination of jobs, devices and policies, one task per
+point: in threads of this process, on a `concurrent.futures` executor, or on an
+existing Dask or Ray cluster. Rows arrive in the order of completion. A failed
+point is tried again at the end, and reported if it fails again. The other rows
+are not affected. With an output file, rows are written as they arrive, and a
+restarted sweep runs only the missing points.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 Submit = Callable[[Point], "Future[Row]"]
 
 IN_FLIGHT_MAX = 256
-"""Tasks that are handed out at once: enough for a cluster, little to hold in memory."""
+"""Maximum number of submitted tasks: enough for a cluster, and small in memory."""
 
 
 @dataclass(frozen=True)
 class Failed:
-    """A point that failed twice, and why."""
+    """A point that failed twice, with its error."""
 
     point: Point
     error: BaseException
@@ -46,7 +46,7 @@ class Failed:
 
 @dataclass(frozen=True)
 class Sweep:
-    """What came of a sweep: its rows, in the order of the grid, and what failed."""
+    """Result of a sweep: its rows in the order of the grid, and the failed points."""
 
     rows: list[Row]
     failed: list[Failed]
@@ -69,18 +69,16 @@ def sweep(
     on_row: Callable[[Row], object] | None = None,
     progress: bool = True,
 ) -> Sweep:
-    """Runs every combination; gives the rows, and the points that failed twice.
+    """Runs every combination. Returns the rows, and the points that failed twice.
 
     A row has the keys of `run`, and `memory_bytes`, `seed` and `point`, the key
     of its point. `executor`: None for threads of this process, a
     `concurrent.futures.Executor`, a Dask `Client`, or the module `ray`. `out`
-    names a Parquet file that the rows are written to as they come (needs
-    pyarrow); rows that it holds already are not run again. `on_row` hears of
-    each new row. `progress` shows a bar where tqdm is installed and standard
-    error is a terminal.
+    names a Parquet file for the rows (needs pyarrow); points with a row in it
+    are not run again. `on_row` is called with each new row. `progress` shows a
+    bar if tqdm is installed and standard error is a terminal.
 
-    Raises ValueError where a point can't be run as it was asked; nothing has
-    been run then.
+    Raises ValueError before the first run if a point cannot be run.
     """
     grid = {_key(point): point for point in points(jobs, devices, readahead, scheduler, memory, seeds)}
     for point in grid.values():
@@ -119,7 +117,7 @@ def sweep(
 def _results(
     todo: Mapping[str, Point], submit: Submit
 ) -> Iterator[tuple[str, Row | Exception]]:
-    """Hands the points out, so many at once, and gives what becomes of each as it ends."""
+    """Submits the points, up to `IN_FLIGHT_MAX` at once, and yields each result on completion."""
     waiting = iter(todo.items())
     under_way: dict[Future[Row], str] = {}
     try:
@@ -160,14 +158,14 @@ def _run_point(point: Point) -> Row:
 
 @contextlib.contextmanager
 def _submitter(executor: Any) -> Iterator[Submit]:
-    """How a point is handed to an executor, whatever its kind."""
+    """Returns the function that submits a point to an executor of any kind."""
     if executor is None:
         stop = _native.Stop()
         with ThreadPoolExecutor(os.cpu_count(), "readpath-sweep") as threads:
             try:
                 yield lambda point: threads.submit(lambda: point.run(stop=stop))
             except BaseException:
-                # The threads don't hear of signals: they are told.
+                # Threads do not receive signals, so they are stopped explicitly.
                 stop.set()
                 threads.shutdown(wait=False, cancel_futures=True)
                 raise
@@ -202,7 +200,7 @@ def _bar(total: int, done: int, is_wanted: bool) -> Iterator[Callable[[], object
 
 
 def _key(point: Point) -> str:
-    """A short name for all that decides a row: the same for the same row, on every machine."""
+    """Hash of everything that determines a row, equal on every machine."""
     policy = point.readahead
     facts = point.names | {"text": point.job.text, "version": _native.__version__}
     if not isinstance(policy, str):

@@ -1,4 +1,4 @@
-"""The exceptions of weights: those of Python, and of the package safetensors where it is installed."""
+"""Exceptions of weights, which are Python's and, if installed, the package safetensors' at the same time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The frameworks that tensors are made for, and the types of their numbers."""
+"""Frameworks of tensors, and the types of their numbers."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ TORCH_TYPES = ML_TYPES | {
 
 @dataclass(frozen=True)
 class Place:
-    """Where a tensor lies in its file, and what it is."""
+    """Location, type and shape of a tensor in its file."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -48,7 +48,7 @@ class Place:
 
 
 class Maker:
-    """How a framework makes a tensor over a buffer."""
+    """Creates a framework's tensors over a buffer."""
 
     def over(self, buffer: Buffer, offset: int, place: Place) -> Tensor:
         raise NotImplementedError

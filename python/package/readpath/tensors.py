@@ -1,14 +1,14 @@
-"""Weights: files of safetensors, read in the order in which they lie.
+"""Weights: safetensors files, read in file order.
 
-A file of this machine is mapped privately, as the kernel does it: an array over it has the file's bytes without a
-copy, may be written to without changing the file, and costs no memory that the kernel can't take back. What the
-mapping lacks is brought in and mapped before it is given out, in the order of the file: `mmap` alone reads in small
-windows, one after the other, and waits in each, and a plain `read` copies every byte. Where the kernel reads far ahead by itself (`read_ahead_kb`) it is left to do so, and takes
-pages of two MiB for it; else it is asked for what comes next, by requests as large as the device takes, many at a
-time. What the kernel holds already isn't asked for again; so several processes that read one file at once read it
-from the device once.
+A local file is mapped privately by the kernel. An array over the mapping has the file's bytes without
+a copy, may be written to without a change of the file, and uses only reclaimable memory. Absent pages
+are read and mapped before a tensor is returned, in file order. `mmap` alone would read in small windows
+and wait in each, and a plain `read` would copy every byte. A large kernel readahead (`read_ahead_kb`)
+is used as it is, with pages of two MiB. Otherwise the next bytes are advised, in requests of the
+device's maximum size, many at a time. Resident pages are not advised again, so several processes that
+read a file at the same time read it from the device once.
 
-A file that fsspec or our NFS client reads comes into memory of its own, tensor by tensor.
+A file read by fsspec or by the NFS client is copied to separate memory, tensor by tensor.
 """
 
 from __future__ import annotations
@@ -37,25 +37,27 @@ Backend = Literal["mmap", "pread"]
 Index = int | slice | EllipsisType | tuple[int | slice | EllipsisType, ...]
 
 HEADER_BYTES_MAX = 100_000_000
-"""The longest header that the format allows."""
+"""Maximum size of a header in bytes, by the format."""
 
 AHEAD_BYTES = 64 << 20
-"""So much is asked for in front of what has come: 32 of the largest requests of most devices."""
+"""Prefetch distance in bytes: 32 requests of the maximum size of most devices."""
 
 WAIT_BYTES = 4 << 20
-"""So much is waited for at a time."""
+"""Number of bytes per wait."""
 
 PIECE_BYTES = 128 << 10
-"""What the kernel reads ahead for a hint at the least, where a device takes no larger requests."""
+"""Minimum number of bytes that the kernel reads for a hint, on a device with small requests."""
 
 PIECE_BYTES_MAX = 4 << 20
 
 KERNEL_AHEAD_BYTES = 4 << 20
-"""From so much on the kernel's own readahead needs no hints: a request of the largest size is on its way while another
-is mapped. Pages that are hinted at are of 4 KiB, and cost twenty times as much of the processor."""
+"""Kernel readahead in bytes from which no hints are needed: one request is in flight while another is mapped.
+
+Hinted pages have 4 KiB, and cost twenty times the processor time.
+"""
 
 KERNEL_RUN = 8
-"""What is left to the kernel is as long as so many of its windows: it reads half of one in front, and one behind."""
+"""Minimum length of a range left to the kernel, in windows, since it reads half a window before and one after it."""
 
 def load_file(
     path: PathLike | Sequence[PathLike],
@@ -80,7 +82,7 @@ def load_file(
 
 
 class safe_open:  # noqa: N801 - the name is that of the package safetensors
-    """Files of safetensors that are open, as the class of that name of the package safetensors has them.
+    """Open safetensors files, compatible with the class `safe_open` of the package safetensors.
 
     `filename`: a path or URL, or several, whose tensors are had as if they were one file's.
     Tensors are read when they are asked for, each whole; `get_tensors` reads many in the order of the file

@@ -256,7 +256,7 @@ class Version:
         return data
 
     def _changed(self, how: str) -> OSError:
-        # What is listed of it is of the old version.
+        # Cached listings describe the old version.
         self._below.invalidate_cache(self._path)
         return OSError(
             errno.ESTALE,

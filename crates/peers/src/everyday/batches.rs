@@ -1,4 +1,4 @@
-//! Many reads at once from one thread, as the kernel offers it: io_uring.
+//! Many reads in flight from one thread, over io_uring.
 
 use std::io;
 use std::path::Path;
@@ -11,17 +11,17 @@ use super::{Accesses, Checksum};
 use crate::clock::Clock;
 use crate::kernel::{KernelEngine, KernelError, KernelFile, KernelOptions};
 
-/// Reads at places of one file, so many under way at a time.
+/// Positional reads of one file with a fixed queue depth.
 pub struct InRing {
     file: KernelFile,
     places: AccessPattern,
 }
 
 impl InRing {
-    /// Opens the file, through the kernel's cache or past it.
+    /// Opens the file, with or without `O_DIRECT`.
     ///
     /// # Errors
-    /// It can't be opened so, or the kernel gives no ring.
+    /// The file cannot be opened, or io_uring is not available.
     pub fn open(
         path: &Path,
         places: AccessPattern,

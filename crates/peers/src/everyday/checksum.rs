@@ -1,17 +1,17 @@
-//! A sum over what was read, by which all ways to the same bytes are held against each other.
+//! Checksum of the bytes read, for comparison of the implementations.
 //!
-//! It takes one byte of each page, so that it costs the same for all ways and less than anything
-//! that is measured, and the place of each byte, so that a page in another's place is found. The
-//! order of the reads doesn't matter: threads add theirs up.
+//! One byte per page enters the sum, so its cost is equal for all implementations and below the
+//! cost of any read. The offset of each byte enters too, so a page in the wrong place changes the
+//! sum. The order of the reads has no effect, so the sums of threads can be added.
 
 use readpath_core::unit::PAGE_BYTES;
 
-/// The sum so far.
+/// Value of the sum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Checksum(pub u64);
 
 impl Checksum {
-    /// Adds the first byte of each page that begins in `bytes`, which were read from `offset` on.
+    /// Adds the first byte of each page that begins in `bytes`, which were read at `offset`.
     pub fn add(&mut self, offset: u64, bytes: &[u8]) {
         let skip = offset.next_multiple_of(PAGE_BYTES) - offset;
         let first_page = (offset + skip) / PAGE_BYTES;
@@ -21,8 +21,7 @@ impl Checksum {
         }
     }
 
-    /// Adds the first and the last of `bytes`: for reads that are smaller than a page, or begin
-    /// anywhere in one.
+    /// Adds the first and the last of `bytes`, for unaligned reads and reads smaller than a page.
     pub fn add_ends(&mut self, offset: u64, bytes: &[u8]) {
         if let (Some(first), Some(last)) = (bytes.first(), bytes.last()) {
             self.add_byte(offset, *first);
@@ -30,13 +29,13 @@ impl Checksum {
         }
     }
 
-    /// Adds what somebody else has summed up.
+    /// Adds another sum.
     pub fn add_all(&mut self, other: Checksum) {
         self.0 = self.0.wrapping_add(other.0);
     }
 
     fn add_byte(&mut self, place: u64, byte: u8) {
-        // Odd factors: no byte, and no place, is lost to them.
+        // Odd factors are invertible modulo 2^64, so different bytes and offsets stay different.
         let weight = (2 * place + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         self.0 = self.0.wrapping_add((u64::from(byte) + 1).wrapping_mul(weight));
     }

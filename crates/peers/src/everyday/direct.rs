@@ -1,8 +1,8 @@
-//! `O_DIRECT`, as a program that knows its rules uses it.
+//! `O_DIRECT` reads, with a bounce buffer for unaligned ones.
 //!
-//! Offsets, sizes and memory are to be multiples of the device's block; a page is one on every device
-//! that has no larger blocks. What a program wants beyond that it reads with what is around it, into
-//! memory of its own, and copies.
+//! Offset, size and memory must be multiples of the device's block size. A page satisfies this on
+//! every device without larger blocks. An unaligned range is read with its surrounding pages into
+//! an internal buffer and copied.
 
 use std::cell::RefCell;
 use std::fs::File;
@@ -15,10 +15,10 @@ use readpath_core::unit::PAGE_BYTES;
 
 use super::{PageBuffer, ReadAt};
 
-/// What a stream holds of the file: as much as a program reads at once that doesn't say how much.
+/// Buffer size of a stream in bytes, the usual size of reads without a given length.
 const STREAM_BYTES: u64 = 64 << 10;
 
-/// A file that is read past the kernel's cache.
+/// A file read with `O_DIRECT`.
 #[derive(Debug)]
 pub(super) struct DirectFile {
     file: File,
@@ -26,15 +26,17 @@ pub(super) struct DirectFile {
 }
 
 impl DirectFile {
+    /// Opens the file with `O_DIRECT`.
+    ///
     /// # Errors
-    /// It can't be opened in that way.
+    /// The file cannot be opened with `O_DIRECT`.
     pub(super) fn open(path: &Path) -> io::Result<DirectFile> {
         let file = File::options().read(true).custom_flags(libc::O_DIRECT).open(path)?;
         let bytes = file.metadata()?.len();
         Ok(DirectFile { file, bytes })
     }
 
-    /// Reads into memory that suits.
+    /// Reads into aligned memory.
     fn read_straight(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         FileExt::read_at(&self.file, buffer, offset)
     }
@@ -75,13 +77,13 @@ impl ReadAt for DirectFile {
     }
 }
 
-/// The same from a place of its own, with a buffer, as `BufReader` has one: reads that suit go past it.
+/// Buffered sequential file over `O_DIRECT`, like a `BufReader`. Aligned reads bypass the buffer.
 #[derive(Debug)]
 pub(super) struct DirectStream {
     file: DirectFile,
     place: u64,
     buffer: PageBuffer,
-    /// What of the file the buffer holds.
+    /// Range of the file in the buffer.
     held: Range<u64>,
 }
 

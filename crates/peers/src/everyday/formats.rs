@@ -1,7 +1,6 @@
-//! A header first, then the ranges that it names: how files with an index are read.
+//! Access patterns of files with an index: a header, then the ranges that it names.
 //!
-//! The files have no such header, only the places at which one would lie: what a reader of the format
-//! seeks and reads is the same.
+//! The files contain no real header. Only the offsets and sizes of the reads follow the format.
 
 use std::io::{self, SeekFrom};
 
@@ -9,37 +8,39 @@ use readpath_core::splitmix;
 
 use super::{Accesses, Checksum, SequentialFile};
 
-/// A format, by the seeks and reads of its usual readers.
+/// File formats, as sequences of seeks and reads of their usual readers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileFormat {
-    /// Apache Parquet: the last 8 bytes say how long the footer before them is; it names the columns' chunks.
-    /// Row groups of an eighth of the file with 16 columns each, of which 3 are read.
+    /// Apache Parquet: the last 8 bytes hold the length of the footer before them, which names the
+    /// column chunks. Row groups of an eighth of the file with 16 columns each, of which 3 are
+    /// read.
     Parquet,
-    /// Zip: the record at the end (22 bytes) says where the directory before it begins; each entry
-    /// has a header of 30 bytes and a name, then its data. Entries of 4 to 200 KiB at random, a tenth of the file.
+    /// Zip: the record at the end (22 bytes) holds the offset of the directory before it. Each
+    /// entry has a header of 30 bytes and a name, then its data. Random entries of 4 to 200 KiB, a
+    /// tenth of the file in total.
     Zip,
-    /// Safetensors: the first 8 bytes say how long the header after them is; it names the tensors. Every
-    /// second one is read, in the order of the file.
+    /// Safetensors: the first 8 bytes hold the length of the header after them, which names the
+    /// tensors. Every second tensor is read, in file order.
     Safetensors,
 }
 
 const PARQUET_FOOTER_BYTES: u64 = 64 << 10;
 const PARQUET_GROUPS: u64 = 8;
 const PARQUET_COLUMNS: u64 = 16;
-/// As a query of three columns asks for them.
+/// Columns of a query that reads three of them.
 const PARQUET_COLUMNS_READ: [u64; 3] = [1, 6, 13];
 const ZIP_END_BYTES: u64 = 22;
-/// The fixed part of an entry's header, and a name of 24 letters.
+/// Size of an entry header's fixed part, and of a name with 24 letters.
 const ZIP_HEADER_BYTES: [u64; 2] = [30, 24];
 const SAFETENSORS_HEADER_BYTES: u64 = 64 << 10;
 const SAFETENSORS_TENSORS: u64 = 64;
 
 impl FileFormat {
-    /// All of them.
+    /// All formats.
     pub const ALL: [FileFormat; 3] =
         [FileFormat::Parquet, FileFormat::Zip, FileFormat::Safetensors];
 
-    /// Its name.
+    /// Name of the format.
     pub const fn name(self) -> &'static str {
         match self {
             FileFormat::Parquet => "parquet",
@@ -48,7 +49,8 @@ impl FileFormat {
         }
     }
 
-    /// What is read of a file of so many bytes, 1 MiB at least: offset and bytes of each, in order.
+    /// Returns the reads in a file of `file_bytes` bytes, at least 1 MiB, as offsets and sizes in
+    /// order.
     pub fn ranges(self, file_bytes: u64) -> Vec<(u64, u64)> {
         match self {
             FileFormat::Parquet => parquet(file_bytes),
@@ -105,7 +107,7 @@ pub struct Ranges {
 }
 
 impl Ranges {
-    /// Nothing has been read yet.
+    /// Creates the accesses to the given ranges.
     pub fn over(stream: Box<dyn SequentialFile>, ranges: Vec<(u64, u64)>) -> Ranges {
         let longest = ranges.iter().map(|&(_, bytes)| bytes).max().unwrap_or(0);
         Ranges { stream, ranges, buffer: vec![0; longest as usize] }
@@ -144,7 +146,8 @@ mod tests {
         }
     }
 
-    /// By hand: 3 of 16 columns of 256 MiB are 48 MiB; a tenth is 25.6; every second tensor, 128.
+    /// Worked by hand: 3 of 16 columns of 256 MiB are 48 MiB, a tenth is 25.6 MiB, every second
+    /// tensor is 128 MiB.
     #[test]
     fn as_much_is_read_as_the_words_say() {
         let read = |format: FileFormat| {

@@ -1,10 +1,10 @@
-//! Memory that begins at a page: what direct I/O asks of a buffer, and what is given to every way.
+//! Page-aligned memory, as required by direct I/O and used for every implementation.
 
 use std::ops::{Deref, DerefMut};
 
 use readpath_core::unit::PAGE_BYTES;
 
-/// Zero bytes that begin at a page, taken from the system as they are touched.
+/// Page-aligned bytes, zero at first. The system allocates each page at its first use.
 #[derive(Debug)]
 pub struct PageBuffer {
     memory: Vec<u8>,
@@ -13,7 +13,7 @@ pub struct PageBuffer {
 }
 
 impl PageBuffer {
-    /// Room for `bytes` bytes, rounded up to whole pages.
+    /// Creates a buffer of `bytes` bytes, rounded up to whole pages.
     pub fn of(bytes: u64) -> PageBuffer {
         let (bytes, page) = (bytes.next_multiple_of(PAGE_BYTES) as usize, PAGE_BYTES as usize);
         let memory = vec![0; bytes + page];

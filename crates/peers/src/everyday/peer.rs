@@ -1,4 +1,4 @@
-//! The three ways to a file's bytes that a program has without the library.
+//! Baselines: three ways to read a file without the library.
 
 use std::fs::File;
 use std::io::{self, Cursor};
@@ -9,23 +9,23 @@ use super::direct::{DirectFile, DirectStream};
 use super::{ReadAt, SequentialFile};
 use crate::mapping::PlainMapping;
 
-/// How a peer reads. None of them tells the kernel anything of what it will read.
+/// A baseline's way to read. No baseline advises the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Peer {
-    /// `pread(2)`, or `read(2)` of a stream, through the kernel's cache.
+    /// `pread(2)`, or `read(2)` for a stream, through the kernel page cache.
     Pread,
-    /// A shared mapping of the whole file, copied out of.
+    /// A shared mapping of the whole file. Bytes are copied out of it.
     Mmap,
-    /// `pread(2)` past the kernel's cache, into memory that begins at a page. What doesn't begin and end
-    /// at pages is rounded out to them.
+    /// `pread(2)` with `O_DIRECT` into page-aligned memory. Unaligned ranges are extended to whole
+    /// pages.
     Direct,
 }
 
 impl Peer {
-    /// All three.
+    /// All baselines.
     pub const ALL: [Peer; 3] = [Peer::Pread, Peer::Mmap, Peer::Direct];
 
-    /// Its name, as tables have it.
+    /// Name in tables.
     pub const fn name(self) -> &'static str {
         match self {
             Peer::Pread => "pread",
@@ -34,33 +34,33 @@ impl Peer {
         }
     }
 
-    /// Opens a file to be read at places.
+    /// Opens a file for positional reads.
     ///
     /// # Safety
-    /// Nobody changes the file while it is open.
+    /// The file must not change while it is open.
     ///
     /// # Errors
-    /// It can't be opened in that way; it is empty, and can't be mapped.
+    /// The file cannot be opened in this way, or an empty file was to be mapped.
     pub unsafe fn open(self, path: &Path) -> io::Result<Box<dyn ReadAt>> {
         Ok(match self {
             Peer::Pread => Box::new(File::open(path)?),
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             Peer::Mmap => Box::new(InMemory(unsafe { Mapped::of(path) }?)),
             Peer::Direct => Box::new(DirectFile::open(path)?),
         })
     }
 
-    /// Opens a file to be read from a place of its own.
+    /// Opens a file for sequential reads.
     ///
     /// # Safety
-    /// Nobody changes the file while it is open.
+    /// The file must not change while it is open.
     ///
     /// # Errors
     /// As [`open`](Peer::open).
     pub unsafe fn open_stream(self, path: &Path) -> io::Result<Box<dyn SequentialFile>> {
         Ok(match self {
             Peer::Pread => Box::new(File::open(path)?),
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             Peer::Mmap => Box::new(Cursor::new(unsafe { Mapped::of(path) }?)),
             Peer::Direct => Box::new(DirectStream::over(DirectFile::open(path)?)),
         })
@@ -73,12 +73,13 @@ impl ReadAt for File {
     }
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        // One call: of a regular file it brings all that is asked for, up to 2 GiB (read(2)).
+        // One call is enough: for a regular file it returns all requested bytes up to 2 GiB
+        // (read(2)).
         FileExt::read_at(self, buffer, offset)
     }
 }
 
-/// A file whose bytes are memory: read by copying, lent where they lie.
+/// A file in memory. Reads copy the bytes, and `lend` returns them in place.
 #[derive(Debug)]
 pub struct InMemory<M>(pub M);
 
@@ -101,13 +102,15 @@ impl<M: AsRef<[u8]> + Send + Sync> ReadAt for InMemory<M> {
     }
 }
 
-/// The kernel's mapping of a file that nobody changes.
+/// Mapping of a file that does not change.
 #[derive(Debug)]
 struct Mapped(PlainMapping);
 
 impl Mapped {
+    /// Maps the file at a path.
+    ///
     /// # Safety
-    /// Nobody changes the file as long as this lives.
+    /// The file must not change during the lifetime of the mapping.
     unsafe fn of(path: &Path) -> io::Result<Mapped> {
         let mapping = PlainMapping::of(&File::open(path)?)?;
         mapping.map(Mapped).ok_or_else(|| io::Error::other("an empty file can't be mapped"))
@@ -116,7 +119,7 @@ impl Mapped {
 
 impl AsRef<[u8]> for Mapped {
     fn as_ref(&self) -> &[u8] {
-        // SAFETY: nobody changes the file, as was promised at the start.
+        // SAFETY: the caller of `of` guarantees that the file does not change.
         unsafe { self.0.as_slice() }
     }
 }

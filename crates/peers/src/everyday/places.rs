@@ -1,4 +1,4 @@
-//! Reads at places: in order, backwards, with gaps, at random; by one thread or by many.
+//! Positional reads: forward, backward, strided or random, by one or more threads.
 
 use std::io;
 use std::sync::Arc;
@@ -9,48 +9,48 @@ use readpath_core::unit::PAGE_BYTES;
 use super::threads::by_threads;
 use super::{Accesses, Checksum, PageBuffer, ReadAt};
 
-/// In which order the places come.
+/// Order of the offsets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AccessOrder {
-    /// One after the other from the start of the file.
+    /// Ascending from the start of the file, without gaps.
     Forward,
-    /// One before the other.
+    /// Descending to the start of the file.
     Backward,
-    /// From the start of the file, so far from the start of one to the start of the next.
+    /// Ascending from the start of the file with a constant step.
     Stride {
-        /// How far, in bytes.
+        /// Distance between the starts of two reads in bytes.
         step_bytes: u64,
     },
-    /// At random, the same place perhaps more than once; each thread has places of its own.
+    /// Random offsets, with repetitions. Each thread has its own sequence.
     Random,
 }
 
-/// What the reader does with the bytes.
+/// Use of the bytes by the reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Taking {
-    /// It has them copied to memory of its own.
+    /// The bytes are copied to the reader's buffer.
     Copied,
-    /// It looks at them: where they lie, if they lie in memory.
+    /// The bytes are examined in place, if they are in shared memory.
     Lent,
 }
 
-/// Where is read, and how much at once.
+/// Offsets and size of the reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AccessPattern {
-    /// In which order.
+    /// Order of the offsets.
     pub order: AccessOrder,
-    /// How much of the file there is, in bytes.
+    /// Size of the file in bytes.
     pub file_bytes: u64,
-    /// How much is read at once, in bytes.
+    /// Size of a read in bytes.
     pub read_bytes: u64,
-    /// How many reads there are, by all threads together.
+    /// Number of reads of all threads together.
     pub count: u64,
-    /// How many threads there are, or tasks; more than one only at random.
+    /// Number of threads or tasks. More than one only with random order.
     pub threads: u64,
 }
 
 impl AccessPattern {
-    /// All of a file, by one thread.
+    /// Pattern that covers a whole file with one thread.
     pub const fn all(order: AccessOrder, file_bytes: u64, read_bytes: u64) -> AccessPattern {
         let step_bytes = match order {
             AccessOrder::Stride { step_bytes } => step_bytes,
@@ -59,7 +59,7 @@ impl AccessPattern {
         AccessPattern { order, file_bytes, read_bytes, count: file_bytes / step_bytes, threads: 1 }
     }
 
-    /// So many places at random.
+    /// Pattern of `count` random reads.
     pub const fn random(
         file_bytes: u64,
         read_bytes: u64,
@@ -69,13 +69,13 @@ impl AccessPattern {
         AccessPattern { order: AccessOrder::Random, file_bytes, read_bytes, count, threads }
     }
 
-    /// How many bytes are read.
+    /// Total number of bytes read.
     pub const fn bytes(self) -> u64 {
         self.count * self.read_bytes
     }
 
-    /// The places of one thread, as offsets in bytes; each is the start of a page, wherever a read is
-    /// smaller than one.
+    /// Offsets of one thread in bytes. Random offsets are page-aligned, also for reads smaller than
+    /// a page.
     pub fn of_thread(self, thread: u64) -> impl Iterator<Item = u64> {
         let AccessPattern { order, read_bytes, count, .. } = self;
         let slot_bytes = read_bytes.next_multiple_of(PAGE_BYTES);
@@ -90,17 +90,17 @@ impl AccessPattern {
     }
 }
 
-/// Reads at places of one open file.
+/// Positional reads of one open file.
 pub struct AtPlaces {
     file: Arc<dyn ReadAt>,
     places: AccessPattern,
     taking: Taking,
-    /// One for each thread.
+    /// One buffer per thread.
     buffers: Vec<PageBuffer>,
 }
 
 impl AtPlaces {
-    /// Nothing has been read yet.
+    /// Creates the accesses of this pattern to the file.
     pub fn over(file: Arc<dyn ReadAt>, places: AccessPattern, taking: Taking) -> AtPlaces {
         let buffers = (0..places.threads).map(|_| PageBuffer::of(places.read_bytes)).collect();
         AtPlaces { file, places, taking, buffers }

@@ -1,17 +1,17 @@
-//! From the start of a file to its end, as `std::io` has it.
+//! Sequential reads from start to end with `std::io`.
 
 use std::io::{self, SeekFrom, Write};
 
 use super::{Accesses, Checksum, PageBuffer, SequentialFile};
 
-/// Calls `read` with one buffer until there is nothing left.
+/// Calls `read` with one buffer until the end of the file.
 pub struct Blocks {
     stream: Box<dyn SequentialFile>,
     buffer: PageBuffer,
 }
 
 impl Blocks {
-    /// A buffer of so many bytes, a multiple of a page.
+    /// Creates the accesses with a buffer of `bytes` bytes, a multiple of the page size.
     pub fn over(stream: Box<dyn SequentialFile>, bytes: u64) -> Blocks {
         Blocks { stream, buffer: PageBuffer::of(bytes) }
     }
@@ -32,13 +32,13 @@ impl Accesses for Blocks {
     }
 }
 
-/// Has `std::io::copy` carry all of it to a writer, with the buffer that it brings.
+/// Copies the file to a writer by `std::io::copy` with its own buffer.
 pub struct Copied {
     stream: Box<dyn SequentialFile>,
 }
 
 impl Copied {
-    /// Nothing has been read yet.
+    /// Creates the accesses to the stream.
     pub fn over(stream: Box<dyn SequentialFile>) -> Copied {
         Copied { stream }
     }
@@ -53,7 +53,7 @@ impl Accesses for Copied {
     }
 }
 
-/// A writer that looks at what it is given.
+/// Writer that adds its bytes to a checksum.
 struct Summing {
     sum: Checksum,
     offset: u64,

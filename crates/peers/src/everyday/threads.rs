@@ -1,11 +1,11 @@
-//! The same work by several threads, each with a buffer of its own.
+//! Parallel work by several threads, each with its own buffer.
 
 use std::io;
 
 use super::{Checksum, PageBuffer};
 
-/// Has a thread for each buffer do `read`, which is told the thread's number; one alone does it here.
-/// Gives the sum over what all have read, or the first error.
+/// Calls `read` on one thread per buffer, with the thread's number. A single buffer is served on
+/// the calling thread. Returns the sum of all checksums, or the first error.
 pub(super) fn by_threads(
     buffers: &mut [PageBuffer],
     read: impl Fn(usize, &mut PageBuffer) -> io::Result<Checksum> + Sync,

@@ -9,13 +9,14 @@ use readpath_core::unit::PAGE_BYTES;
 use super::threads::by_threads;
 use super::{Accesses, Checksum, PageBuffer, ReadAt};
 
-/// The smallest file has so many bytes.
+/// Minimum file size in bytes.
 pub const FILE_BYTES_MIN: u64 = 4 << 10;
 
-/// The largest has at most so many.
+/// Maximum file size in bytes.
 pub const FILE_BYTES_MAX: u64 = 200 << 10;
 
-/// The lengths of so many files: there are as many from 4 to 8 KiB as from 8 to 16 KiB, and so on.
+/// Returns `count` pseudo-random file sizes, distributed evenly on a logarithmic scale. Each
+/// doubling of the size has the same number of files.
 pub fn lengths(count: usize) -> impl Iterator<Item = u64> {
     let mut state = 1;
     let ratio = FILE_BYTES_MAX as f64 / FILE_BYTES_MIN as f64;
@@ -25,20 +26,20 @@ pub fn lengths(count: usize) -> impl Iterator<Item = u64> {
     })
 }
 
-/// How a file is opened.
+/// Function that opens a file.
 pub type OpenFn = dyn Fn(&Path) -> io::Result<Box<dyn ReadAt>> + Sync;
 
-/// Each file of a list, by several threads. They take turns in the order of the list, so that each thread
-/// has the same files whatever the way.
+/// Reads of whole files by several threads. Files are dealt to the threads in the order of the
+/// list, so each thread reads the same files with every implementation.
 pub struct WholeFiles {
     open: Box<OpenFn>,
     paths: Vec<PathBuf>,
-    /// One for each thread.
+    /// One buffer per thread.
     buffers: Vec<PageBuffer>,
 }
 
 impl WholeFiles {
-    /// Nothing has been opened yet.
+    /// Creates the accesses to the files.
     pub fn over(open: Box<OpenFn>, paths: Vec<PathBuf>, threads: usize) -> WholeFiles {
         let buffers = (0..threads).map(|_| PageBuffer::of(FILE_BYTES_MAX)).collect();
         WholeFiles { open, paths, buffers }
@@ -55,7 +56,7 @@ impl Accesses for WholeFiles {
                 let file = open(path)?;
                 let room = file.bytes().next_multiple_of(PAGE_BYTES) as usize;
                 let bytes = file.read_at(&mut buffer[..room], 0)?;
-                // Each file as if it lay in a place of its own.
+                // A distinct offset per file makes the checksum detect exchanged files.
                 let place = number as u64 * FILE_BYTES_MAX.next_multiple_of(PAGE_BYTES);
                 sum.add(place, &buffer[..bytes]);
                 sum.add_ends(place, &buffer[..bytes]);
@@ -73,7 +74,7 @@ mod tests {
     fn lengths_are_spread_over_the_whole_span() {
         let lengths: Vec<u64> = lengths(2000).collect();
         assert!(lengths.iter().all(|bytes| (FILE_BYTES_MIN..=FILE_BYTES_MAX).contains(bytes)));
-        // By hand: log2(200 / 4) = 5.64 doublings, so 2000 / 5.64 = 354 files in each.
+        // Worked by hand: log2(200 / 4) = 5.64 doublings, so 2000 / 5.64 = 354 files in each.
         let first = lengths.iter().filter(|&&bytes| bytes < 8 << 10).count();
         assert!((300..410).contains(&first), "{first} files below 8 KiB");
         let last = lengths.iter().filter(|&&bytes| bytes >= 100 << 10).count();

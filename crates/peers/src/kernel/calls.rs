@@ -1,4 +1,4 @@
-//! One system call for each transfer, done at once by whoever asks.
+//! Synchronous engine: one system call per transfer, made by the calling thread.
 
 use std::collections::VecDeque;
 use std::io;
@@ -16,7 +16,7 @@ pub(super) struct Calls {
 }
 
 impl Calls {
-    /// For transfers on a file that stays open for as long.
+    /// Creates the engine for a file that outlives it.
     pub(super) fn new(fd: RawFd) -> Calls {
         Calls { fd, answers: VecDeque::new() }
     }
@@ -25,7 +25,7 @@ impl Calls {
 impl TransferEngine for Calls {
     unsafe fn start(&mut self, call: KernelTransfer) -> io::Result<()> {
         let (memory, offset) = (call.memory.cast(), call.offset as i64);
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let moved = unsafe {
             match call.op {
                 Op::Read => libc::pread64(self.fd, memory, call.bytes, offset),

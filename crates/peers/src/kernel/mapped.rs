@@ -1,12 +1,9 @@
-//! Reading by touching: the file is mapped, and each block is copied out of
-//! the mapping, or into it, as fio's `mmap` engine does. Each page that isn't
-//! there costs a fault, and the kernel decides what it reads for it.
+//! Mapping engine: copies each block out of a mapping of the file, or into it, as fio's `mmap`
+//! engine does. Each absent page costs a fault, and the kernel decides how much it reads for it.
 //!
-//! What a program that maps a file gets wrong is the file that changes under
-//! it: to touch a page past its new end, or one that the device can't read, is
-//! a bus error, which ends the program. Here it ends the transfer: see [`bus`].
-//! (Within the page that holds the new end there is no bus error: the kernel
-//! gives zeros there, to everybody.)
+//! A file may shrink under its mapping. An access to a page past the new end, or to an unreadable
+//! one, raises a bus error, which ends an ordinary program. Here it ends only the transfer, see
+//! [`bus`]. Within the page of the new end there is no bus error, since the kernel supplies zeros.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -21,14 +18,15 @@ use rustix::mm::{self, MapFlags, ProtFlags};
 use super::bus;
 use super::under_way::{KernelTransfer, TransferAnswer, TransferEngine};
 
-/// What one system call moves at most (read(2)); a larger copy is continued, as there.
+/// Maximum number of bytes per system call (read(2)). A larger copy is continued, as with system
+/// calls.
 const MOVED_BYTES_MAX: usize = 0x7fff_f000;
 
 /// The mapping engine.
 pub(super) struct Mapped {
     file: File,
     address: *mut u8,
-    /// The length of the file when it was mapped.
+    /// Length of the file when it was mapped, in bytes.
     file_bytes: u64,
     protection: ProtFlags,
     advice: Advice,
@@ -36,10 +34,10 @@ pub(super) struct Mapped {
 }
 
 impl Mapped {
-    /// Maps the whole file, which has so many bytes.
+    /// Maps the whole file of `file_bytes` bytes.
     ///
     /// # Errors
-    /// The file system can't, or the address space is too small.
+    /// The file system does not support mappings, or the address space is too small.
     pub(super) fn new(
         file: &File,
         file_bytes: u64,
@@ -53,7 +51,7 @@ impl Mapped {
             false => ProtFlags::READ,
         };
         let null = std::ptr::null_mut();
-        // SAFETY: a new mapping at an address of the kernel's choice.
+        // SAFETY: a new mapping at an address chosen by the kernel.
         let address =
             unsafe { mm::mmap(null, file_bytes as usize, protection, MapFlags::SHARED, &file, 0)? };
         let (address, answers) = (address.cast(), VecDeque::new());
@@ -62,7 +60,7 @@ impl Mapped {
         Ok(mapped)
     }
 
-    /// Tells the kernel the advice for `bytes` bytes of the mapping at `offset`.
+    /// Applies the advice to `bytes` bytes of the mapping at `offset`.
     fn advise(&self, offset: u64, bytes: u64) -> rustix::io::Result<()> {
         let advice = match self.advice {
             Advice::Normal => return Ok(()),
@@ -71,28 +69,27 @@ impl Mapped {
             Advice::WillNeed => mm::Advice::WillNeed,
             Advice::DontNeed => mm::Advice::LinuxDontNeed,
         };
-        // SAFETY: the range lies in the mapping, which is shared: no bytes are lost.
+        // SAFETY: the range lies in the mapping. The mapping is shared, so no bytes are lost.
         unsafe { mm::madvise(self.at(offset).cast(), bytes as usize, advice) }
     }
 
-    /// The address of a byte of the file, which lies in the mapping.
+    /// Address of a byte of the file in the mapping.
     fn at(&self, offset: u64) -> *mut u8 {
         self.address.wrapping_add(offset as usize)
     }
 
-    /// Copies `bytes` bytes between the mapping at `offset` and `memory`, and
-    /// gives a raw result, as the kernel would: bytes moved, or `-EIO`.
+    /// Copies `bytes` bytes between the mapping at `offset` and `memory`. Returns a result in the
+    /// kernel's form: bytes moved, or `-EIO`.
     ///
     /// # Safety
-    /// `memory` is valid for as many bytes, and nobody else uses it.
+    /// `memory` is valid for `bytes` bytes and not used elsewhere.
     unsafe fn copy(&self, op: Op, offset: u64, memory: *mut u8, bytes: usize) -> i32 {
         let left = self.file_bytes.saturating_sub(offset);
         let bytes = bytes.min(left as usize).min(MOVED_BYTES_MAX);
         let mapped = self.at(offset);
         let touched = bus::watch(mapped as usize, bytes, || {
-            // SAFETY: both are valid for `bytes` bytes; a page of the mapping
-            // that can't be touched becomes one that can, by the watch. They
-            // don't overlap: the buffer is not part of the mapping.
+            // SAFETY: both are valid for `bytes` bytes. The handler replaces inaccessible pages of
+            // the mapping. The buffer is not part of the mapping, so they do not overlap.
             unsafe {
                 match op {
                     Op::Read => std::ptr::copy_nonoverlapping(mapped, memory, bytes),
@@ -106,12 +103,12 @@ impl Mapped {
         }
     }
 
-    /// After a bus error at `address`: puts the file back into the mapping,
-    /// where the watch has put empty pages, and says what happened.
+    /// Maps the file again over the empty pages after a bus error at `address`, and returns the
+    /// result of the transfer.
     fn repair(&self, offset: u64, bytes: u64, address: usize) -> i32 {
         let end = (offset + bytes).next_multiple_of(PAGE_BYTES);
         let first = (address - self.address as usize) as u64 / PAGE_BYTES * PAGE_BYTES;
-        // SAFETY: the range lies in the mapping, and nothing refers to it.
+        // SAFETY: the range lies in the mapping and has no references.
         let mapped = unsafe {
             mm::mmap(
                 self.at(first).cast(),
@@ -134,14 +131,14 @@ impl Mapped {
     }
 }
 
-/// The length of a file or block device now.
+/// Current length of a file or block device.
 fn length(file: &File) -> Option<u64> {
     rustix::fs::seek(file, rustix::fs::SeekFrom::End(0)).ok()
 }
 
 impl TransferEngine for Mapped {
     unsafe fn start(&mut self, call: KernelTransfer) -> io::Result<()> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let raw = unsafe { self.copy(call.op, call.offset, call.memory, call.bytes) };
         self.answers.push_back(TransferAnswer { token: call.token, raw });
         Ok(())
@@ -158,7 +155,7 @@ impl TransferEngine for Mapped {
 
 impl Drop for Mapped {
     fn drop(&mut self) {
-        // SAFETY: the mapping made in `new`; nothing refers to it.
+        // SAFETY: the mapping made in `new`, without references.
         let _ = unsafe { mm::munmap(self.address.cast(), self.file_bytes as usize) };
     }
 }

@@ -1,9 +1,8 @@
-//! What is under way: each transfer is carried to its end, however often the kernel stops in the
-//! middle, and then told once.
+//! Transfers in flight. Each transfer continues over short results to its end and is reported once.
 //!
-//! A count smaller than what was asked for is not yet an answer: the rest is asked for, until the
-//! kernel gives nothing more. Direct I/O that ends at an odd place has met the end of the file; its
-//! rest can't be asked for, which the kernel says by `EINVAL`.
+//! After a short result the rest is requested, until the kernel returns no more bytes. Direct I/O
+//! that stops at an unaligned offset has met the end of the file. A request for its rest fails with
+//! `EINVAL`.
 
 use std::collections::VecDeque;
 use std::io;
@@ -15,45 +14,45 @@ use readpath_core::unit::Time;
 use super::buffer::FixedBuffer;
 use crate::clock::Clock;
 
-/// How often in a row the kernel may answer "again" before that is told: a file whose driver never
-/// has room would otherwise keep a loop busy for ever.
+/// Maximum number of consecutive `EAGAIN` or `EINTR` results before the transfer fails. A driver
+/// that always returns them would otherwise cause an endless loop.
 const AGAIN_MAX: u32 = 64;
 
 /// Moves bytes between a file and memory.
 ///
-/// Every transfer that was started is answered exactly once.
+/// Every started transfer gets exactly one result.
 pub(super) trait TransferEngine {
-    /// Takes a transfer in; it begins with the next `wait` at the latest.
+    /// Accepts a transfer. It begins with the next `wait` at the latest.
     ///
     /// # Errors
-    /// The kernel takes no transfers over any more; this one may be with it all the same.
+    /// The kernel accepts no more transfers. This one may be in flight all the same.
     ///
     /// # Safety
-    /// The memory stays where it is, and nobody else uses it, until the answer has come.
+    /// The memory stays in place, without other users, until the result has arrived.
     unsafe fn start(&mut self, call: KernelTransfer) -> io::Result<()>;
 
-    /// Hands over what was started, and sleeps until there is an answer, or for so long; may come
-    /// back early with none.
+    /// Submits the started transfers and sleeps until a result arrives or the time is over. It may
+    /// return early without a result.
     ///
     /// # Errors
-    /// The kernel refuses the exchange as such.
+    /// The kernel refuses the submission.
     fn wait(&mut self, at_most: Option<Duration>) -> io::Result<()>;
 
-    /// The next answer that has come.
+    /// Returns the next result.
     fn next_answer(&mut self) -> Option<TransferAnswer>;
 }
 
-/// One transfer, as the kernel is asked for it.
+/// One transfer as requested from the kernel.
 pub(super) struct KernelTransfer {
     pub token: u32,
     pub op: Op,
-    /// The first byte in the file.
+    /// Offset in the file in bytes.
     pub offset: u64,
     pub memory: *mut u8,
     pub bytes: usize,
 }
 
-/// The kernel's answer to it: bytes moved, or a negative `errno`.
+/// The kernel's result: bytes moved, or a negative `errno`.
 pub(super) struct TransferAnswer {
     pub token: u32,
     pub raw: i32,
@@ -62,14 +61,14 @@ pub(super) struct TransferAnswer {
 /// All transfers of one file.
 pub(super) struct FileTransfers {
     engine: Box<dyn TransferEngine>,
-    /// A transfer's place is its token.
+    /// Transfers by token.
     transfers: Vec<Option<StartedTransfer>>,
     free: Vec<u32>,
     ended: VecDeque<EndedKernelTransfer>,
     clock: Clock,
-    /// No answer was there that has not been taken in.
+    /// Time of the last check for results. A later result completed after this time.
     looked: Time,
-    /// The kernel took no more transfers over.
+    /// Error of a refused start, returned by the next `wait`.
     refused: Option<io::Error>,
 }
 
@@ -83,17 +82,17 @@ struct StartedTransfer {
     buffer: FixedBuffer,
 }
 
-/// A transfer that has ended.
+/// A completed transfer.
 pub(super) struct EndedKernelTransfer {
     pub completion: Completion,
-    /// Its bytes, of a read, lie at the begin.
+    /// Buffer of the transfer. The bytes of a read are at its start.
     pub buffer: FixedBuffer,
     pub op: Op,
     pub bytes: usize,
 }
 
 impl FileTransfers {
-    /// Room for `depth` transfers at once.
+    /// Creates the state for `depth` transfers in flight.
     pub(super) fn over(engine: Box<dyn TransferEngine>, depth: u32, clock: Clock) -> FileTransfers {
         FileTransfers {
             engine,
@@ -106,7 +105,7 @@ impl FileTransfers {
         }
     }
 
-    /// The clock that completions are stamped with.
+    /// Returns the clock of the completions.
     pub(super) fn clock(&self) -> Clock {
         self.clock
     }
@@ -116,7 +115,7 @@ impl FileTransfers {
         (self.clock, self.looked) = (clock, clock.now());
     }
 
-    /// How many more can be started.
+    /// Number of transfers that can be started.
     pub(super) fn room(&self) -> u32 {
         self.free.len() as u32
     }
@@ -124,7 +123,7 @@ impl FileTransfers {
     /// Starts a transfer between the first `bytes` bytes of `buffer` and the file at `offset`.
     ///
     /// # Panics
-    /// There is no room, or the buffer is smaller.
+    /// The depth is reached, or the buffer is too small.
     pub(super) fn start(
         &mut self,
         id: RequestId,
@@ -140,11 +139,11 @@ impl FileTransfers {
         self.ask(token);
     }
 
-    /// Hands over what was started and takes in what has ended; sleeps until something has, or
+    /// Submits the started transfers and collects results. Sleeps until a transfer has ended or
     /// until `deadline`.
     ///
     /// # Errors
-    /// The kernel refuses the exchange as such.
+    /// The kernel refuses the submission.
     pub(super) fn wait(&mut self, deadline: Option<Time>) -> io::Result<()> {
         if let Some(error) = self.refused.take() {
             return Err(error);
@@ -163,12 +162,12 @@ impl FileTransfers {
         Ok(())
     }
 
-    /// The next transfer that has ended, among those taken in.
+    /// Returns the next ended transfer among the collected ones.
     pub(super) fn next_ended(&mut self) -> Option<EndedKernelTransfer> {
         self.ended.pop_front()
     }
 
-    /// Asks for what is left of a transfer.
+    /// Requests the rest of a transfer.
     fn ask(&mut self, token: u32) {
         let transfer = self.transfers[token as usize].as_ref().expect("it is under way");
         let moved = transfer.bytes_moved;
@@ -179,8 +178,8 @@ impl FileTransfers {
             memory: transfer.buffer.address().wrapping_add(moved),
             bytes: transfer.bytes - moved,
         };
-        // SAFETY: the transfer keeps the buffer, and with it the memory, until it has ended; nobody
-        // else has it until then. Should the engine never answer, the buffer is never given back.
+        // SAFETY: the transfer owns the buffer, and with it the memory, until it has ended. If the
+        // engine never answers, the buffer is never released.
         if let Err(error) = unsafe { self.engine.start(call) } {
             self.refused = Some(error);
         }
@@ -227,7 +226,8 @@ impl Drop for FileTransfers {
     fn drop(&mut self) {
         while self.free.len() < self.transfers.len() {
             self.ended.clear();
-            // On an error one can't find out when the kernel is done with the memory: it stays.
+            // After an error the end of the kernel's access to the memory is unknown, so the memory
+            // is leaked.
             if self.wait(None).is_err() {
                 return std::mem::forget(std::mem::take(&mut self.transfers));
             }
@@ -239,7 +239,7 @@ impl Drop for FileTransfers {
 mod tests {
     use super::*;
 
-    /// Gives prepared answers, and writes down where each transfer was asked from, and how much.
+    /// Engine with prepared results. It records the offset and size of each request.
     struct Scripted {
         raws: Vec<i32>,
         asked: std::rc::Rc<std::cell::RefCell<Vec<(u64, usize)>>>,
@@ -262,7 +262,7 @@ mod tests {
         }
     }
 
-    /// Reads 16,384 bytes at 4,096.
+    /// Reads 16,384 bytes at offset 4,096.
     fn read(raws: &[i32]) -> (Outcome, usize, Vec<(u64, usize)>) {
         let asked = std::rc::Rc::default();
         let script = Scripted {
@@ -290,7 +290,7 @@ mod tests {
         assert_eq!(read(&[16_384]), (Outcome::Done, 16_384, vec![whole]));
         assert_eq!(read(&[5_000, 11_384]), (Outcome::Done, 16_384, vec![whole, rest]));
         assert_eq!(read(&[5_000, 0]), (short, 5_000, vec![whole, rest]));
-        // EINVAL is 22 in errno(3): direct I/O has met the end.
+        // EINVAL is 22 in errno(3). Direct I/O has met the end of the file.
         assert_eq!(read(&[5_000, -22]), (short, 5_000, vec![whole, rest]));
         assert_eq!(read(&[0]), (Outcome::Short { bytes: 0 }, 0, vec![whole]));
     }

@@ -1,8 +1,8 @@
-//! A swap area for one run: on a file of its own in a folder, or on a file or block device that
-//! is given up to it.
+//! Swap area for one run: a new file in a folder, or an existing file or block device given to the
+//! run.
 //!
-//! The area has exactly the pages that the load says, however large the device is. It takes the
-//! highest priority, so that it is used before any other area of the machine.
+//! The area has exactly the number of pages in the load, however large the device is. It has the
+//! highest priority, so the kernel uses it before any other area.
 
 use std::ffi::CString;
 use std::fs::{File, OpenOptions};
@@ -18,7 +18,7 @@ use super::{CleanupEntry, SwapError, claim, fresh_name, ours_in};
 use crate::cleanup_entry::{CleanupKind, Record};
 use crate::notice;
 
-/// The ending of the files that are made in a folder.
+/// Extension of the files created in a folder.
 const ENDING: &str = ".swap";
 
 /// `SWAP_FLAG_PREFER` with the highest priority, 32767 (swapon(2)).
@@ -28,26 +28,26 @@ pub(super) const NEEDS_ROOT: &str = "swap areas need root (CAP_SYS_ADMIN)";
 const TAKES_NO_SWAP: &str = "a file must be on a file system that takes swap files and have no holes (ext4 and XFS do); \
      else name a block device, such as a loop device over the file";
 
-/// A swap area that is in use. Dropping it brings what is still swapped back into memory, and
-/// removes the file that was made for it.
+/// A swap area in use. Drop reads the swapped pages back into memory and removes a file created for
+/// the area.
 #[derive(Debug)]
 pub struct SwapArea {
     path: PathBuf,
-    /// Holds the lock.
+    /// Open file that holds the lock.
     file: File,
     is_on: bool,
     is_made: bool,
     is_block_device: bool,
-    /// Of the file, if it was made; and of the area.
+    /// Journal records of the area and, if created here, of its file.
     records: Vec<Record>,
 }
 
 impl SwapArea {
     /// Swaps to a new file in the folder `path`, or to the file or block device at `path`, whose
-    /// content is lost. In both cases there is room for `bytes`.
+    /// contents are lost. The area has `bytes` bytes.
     ///
     /// # Errors
-    /// The storage is too small, takes no swap area, or the system allows none.
+    /// The storage is too small, supports no swap area, or the system refuses.
     pub fn on(path: &Path, bytes: u64) -> Result<(SwapArea, Vec<CleanupEntry>), SwapError> {
         let metadata = std::fs::metadata(path)
             .map_err(|error| SwapError::refused("use", path, error, "check the path"))?;
@@ -59,10 +59,10 @@ impl SwapArea {
         Ok((SwapArea::made(path, bytes)?.switch_on(bytes)?, cleanup_journal))
     }
 
-    /// Finds out whether [`SwapArea::on`] would find room at `path`, and changes nothing.
+    /// Checks for enough space at `path` for [`SwapArea::on`], without changes.
     ///
     /// # Errors
-    /// There is nothing, or too little.
+    /// The path is unusable, or its space is too small.
     pub fn check(path: &Path, bytes: u64) -> Result<(), SwapError> {
         let metadata = std::fs::metadata(path)
             .map_err(|error| SwapError::refused("use", path, error, "check the path"))?;
@@ -92,7 +92,7 @@ impl SwapArea {
             .mode(0o600)
             .open(&path)
             .map_err(|error| refused("make", error))?;
-        // From here on the file goes when `area` does.
+        // From here on, dropping `area` removes the file.
         let mut area = SwapArea {
             path: path.clone(),
             file,
@@ -113,7 +113,7 @@ impl SwapArea {
         let file = OpenOptions::new()
             .read(true)
             .write(true)
-            // On a block device: fails while it is mounted or otherwise in use.
+            // On a block device this fails while the device is mounted or in use.
             .custom_flags(libc::O_EXCL)
             .open(path)
             .map_err(|error| {
@@ -139,14 +139,14 @@ impl SwapArea {
         write_header(&self.file, bytes / PAGE_BYTES)
             .map_err(|error| SwapError::refused("write", &self.path, error, NEEDS_ROOT))?;
         if self.is_block_device {
-            // The kernel takes a device for itself alone: our own claim would be in its way.
+            // The kernel opens the device exclusively, so the own exclusive handle is closed first.
             self.file = File::open(&self.path)
                 .map_err(|error| SwapError::refused("open", &self.path, error, NEEDS_ROOT))?;
             claim(&self.file);
         }
         self.record(CleanupKind::SwapArea)?;
         let name = c_path(&self.path);
-        // SAFETY: `name` is a string that ends with 0 and lives through the call.
+        // SAFETY: `name` is a 0-terminated string that outlives the call.
         match unsafe { libc::swapon(name.as_ptr(), PREFERRED) } {
             0 => self.is_on = true,
             _ => {
@@ -159,7 +159,7 @@ impl SwapArea {
         Ok(self)
     }
 
-    /// Has the next run undo this if this one is killed.
+    /// Adds the object to the cleanup journal, for removal after a kill.
     fn record(&mut self, kind: CleanupKind) -> Result<(), SwapError> {
         let record = Record::keep(kind, &self.path);
         let refused = |error| SwapError::refused("keep a record of", &self.path, error, NEEDS_ROOT);
@@ -167,12 +167,12 @@ impl SwapArea {
         Ok(())
     }
 
-    /// The file or device that is swapped to.
+    /// Path of the file or device.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The number of the device (`st_rdev`), if it is a block device.
+    /// Device number (`st_rdev`) of a block device.
     pub fn device(&self) -> Option<u64> {
         let metadata = self.is_block_device.then(|| self.file.metadata().ok()).flatten();
         metadata.map(|metadata| metadata.rdev())
@@ -198,12 +198,12 @@ impl Drop for SwapArea {
     }
 }
 
-/// Removes the swap files in `folder` whose runs were killed.
+/// Removes the swap files of killed runs in `folder`.
 fn remove_abandoned(folder: &Path) -> Vec<CleanupEntry> {
     let mut cleanup_journal = Vec::new();
     for path in ours_in(folder, ENDING) {
         if File::open(&path).is_ok_and(|file| claim(&file)) {
-            // It may not be on any more.
+            // Fails harmlessly when the area is already off.
             let _ = swap_off(&path);
             let done = match std::fs::remove_file(&path) {
                 Ok(()) => "it has been swapped off and removed".to_owned(),
@@ -217,14 +217,14 @@ fn remove_abandoned(folder: &Path) -> Vec<CleanupEntry> {
 
 pub(crate) fn swap_off(path: &Path) -> io::Result<()> {
     let name = c_path(path);
-    // SAFETY: `name` is a string that ends with 0 and lives through the call.
+    // SAFETY: `name` is a 0-terminated string that outlives the call.
     match unsafe { libc::swapoff(name.as_ptr()) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
 }
 
-/// Whether `path` is swapped to with the priority that we give, the highest.
+/// Returns true when `path` is a swap area with the priority used here, the highest.
 pub(crate) fn is_ours(path: &Path) -> bool {
     let priority = (PREFERRED & 0x7fff).to_string();
     let areas = std::fs::read_to_string("/proc/swaps").unwrap_or_default();
@@ -253,8 +253,9 @@ fn enough(path: &Path, have_bytes: u64, area_bytes: u64) -> Result<(), SwapError
     }
 }
 
-/// The first page of an area, as mkswap(8) writes it: version, last page and number of bad pages
-/// from byte 1024 on (`union swap_header` of the kernel), and the magic word at the page's end.
+/// Writes the first page of an area in the format of mkswap(8). Version, last page and number of
+/// bad pages start at byte 1024 (`union swap_header` in the kernel). The magic string is at the
+/// page's end.
 fn write_header(file: &File, pages: u64) -> io::Result<()> {
     const MAGIC: &[u8; 10] = b"SWAPSPACE2";
     let last_page = u32::try_from(pages).map_err(|_| io::ErrorKind::FileTooLarge)?;

@@ -1,4 +1,4 @@
-//! What the kernel counts of swapping: pages, faults, and the device's requests.
+//! Kernel counters of swapping: pages, faults, and requests of the device.
 
 use std::fs;
 use std::path::Path;
@@ -8,17 +8,17 @@ use rustix::fs::{major, minor};
 
 use super::group::field;
 
-/// Pages that the machine has swapped since it was started (`/proc/vmstat`).
+/// Pages swapped by the machine since its boot (`/proc/vmstat`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SwappedPages {
-    /// Read from swap areas, whether anybody then used them or not.
+    /// Pages read from swap areas, used or not.
     pub pages_in: u64,
-    /// Written to swap areas.
+    /// Pages written to swap areas.
     pub pages_out: u64,
 }
 
 impl SwappedPages {
-    /// Until now; None where the kernel doesn't tell.
+    /// Reads the current counters. Returns `None` where the kernel does not report them.
     pub fn now() -> Option<SwappedPages> {
         let text = fs::read_to_string("/proc/vmstat").ok()?;
         Some(SwappedPages {
@@ -27,7 +27,7 @@ impl SwappedPages {
         })
     }
 
-    /// What was swapped since `earlier`.
+    /// Difference to an earlier reading.
     pub fn since(self, earlier: SwappedPages) -> SwappedPages {
         SwappedPages {
             pages_in: self.pages_in.saturating_sub(earlier.pages_in),
@@ -36,27 +36,27 @@ impl SwappedPages {
     }
 }
 
-/// How many swap areas are in use (`/proc/swaps`: a line each, below a header); None where the
-/// kernel doesn't tell.
+/// Number of swap areas in use (`/proc/swaps` has one line each, below a header). Returns `None`
+/// where the kernel does not report it.
 pub fn swap_areas() -> Option<usize> {
     fs::read_to_string("/proc/swaps").ok().map(|text| text.lines().skip(1).count())
 }
 
-/// Whether the kernel compresses pages on their way to swap and keeps them in memory (zswap):
-/// such a page is swapped, and its device never sees it.
+/// Returns true when the kernel compresses swapped pages in memory (zswap). These pages count as
+/// swapped but never reach the device.
 pub fn has_zswap() -> bool {
     fs::read_to_string("/sys/module/zswap/parameters/enabled").is_ok_and(|text| text.trim() == "Y")
 }
 
-/// Bytes of private memory that processes other than `own` have in swap areas (`VmSwap`). What
-/// is used of the area says nothing about it: the kernel keeps the slot of a page that is back
-/// in memory as long as there is room.
+/// Swapped private memory in bytes of processes other than `own` (`VmSwap`). The usage of the area
+/// is no substitute: the kernel keeps the slot of a page that is back in memory while slots are
+/// free.
 pub fn swapped_bytes_of_others(own: &[u32]) -> u64 {
     let Ok(entries) = fs::read_dir("/proc") else { return 0 };
     let processes = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     let others = processes.filter(|process: &u32| !own.contains(process));
     others
-        // One that has ended meanwhile has nothing swapped; nor has a kernel thread.
+        // An ended process has no swapped memory, and neither has a kernel thread.
         .filter_map(|process| fs::read_to_string(format!("/proc/{process}/status")).ok())
         .filter_map(|status| swapped_kib(&status))
         .sum::<u64>()
@@ -68,24 +68,24 @@ fn swapped_kib(status: &str) -> Option<u64> {
     line.trim().strip_suffix("kB")?.trim().parse().ok()
 }
 
-/// What a block device has done since it was there (`/sys/dev/block/…/stat`).
+/// Counters of a block device (`/sys/dev/block/…/stat`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeviceCounts {
-    /// Requests that it has completed, reads and writes.
+    /// Number of completed reads and writes.
     pub requests: u64,
-    /// Bytes that they moved.
+    /// Bytes moved by them.
     pub bytes: u64,
 }
 
 impl DeviceCounts {
-    /// Of the device with this number, until now; None where sysfs doesn't show it.
+    /// Reads the counters of the device with this number. Returns `None` if sysfs does not list it.
     pub fn of(device: u64) -> Option<DeviceCounts> {
         let path = format!("/sys/dev/block/{}:{}/stat", major(device), minor(device));
         fs::read_to_string(Path::new(&path)).ok().as_deref().and_then(DeviceCounts::parse)
     }
 
-    /// The columns are those of Documentation/block/stat: reads, merged, sectors, ms; the same
-    /// of writes.
+    /// Parses the columns of Documentation/block/stat: reads, merged, sectors, ms; then the same
+    /// for writes.
     fn parse(text: &str) -> Option<DeviceCounts> {
         let columns: Vec<u64> =
             text.split_whitespace().map_while(|column| column.parse().ok()).collect();
@@ -96,7 +96,7 @@ impl DeviceCounts {
         })
     }
 
-    /// What it did since `earlier`.
+    /// Difference to an earlier reading.
     pub fn since(self, earlier: DeviceCounts) -> DeviceCounts {
         DeviceCounts {
             requests: self.requests.saturating_sub(earlier.requests),
@@ -109,7 +109,7 @@ impl DeviceCounts {
 mod tests {
     use super::*;
 
-    /// The texts are as the kernel wrote them.
+    /// Texts as printed by the kernel.
     #[test]
     fn the_kernels_texts_are_taken_apart() {
         let status = "Name:\tbash\nVmRSS:\t    3840 kB\nVmSwap:\t     816 kB\nThreads:\t1\n";

@@ -1,8 +1,9 @@
-//! A memory cgroup for one run: so much memory for the processes in it, and no more.
+//! Memory cgroup for one run, which limits the memory of its processes.
 //!
-//! Version 1 has a hierarchy of its own for the memory controller, and the group is made below
-//! this process's. In version 2 a group with processes in it can't hand a controller down (the
-//! rule "no internal processes"), so the group is made below the nearest ancestor that does.
+//! In version 1 the memory controller has its own hierarchy, and the group is created below this
+//! process's group. In version 2 a group with processes cannot delegate a controller ("no internal
+//! processes" rule). The group is then created below the nearest ancestor that delegates the memory
+//! controller.
 
 use std::fs::{self, File};
 use std::io;
@@ -15,40 +16,39 @@ use crate::notice;
 
 const NEEDS_ROOT: &str = "memory cgroups need root, or a group that was delegated to this user";
 
-/// A memory cgroup, removed when it is dropped.
+/// A memory cgroup, removed on drop.
 #[derive(Debug)]
 pub struct MemoryGroup {
     path: PathBuf,
     version: Version,
-    /// Holds the lock.
+    /// Open folder that holds the lock.
     _directory: File,
     _record: Record,
 }
 
-/// The two interfaces of the kernel.
+/// Versions of the kernel's cgroup interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Version {
-    /// A hierarchy for each controller.
+    /// One hierarchy per controller.
     One,
-    /// One hierarchy for all.
+    /// One hierarchy for all controllers.
     Two,
 }
 
-/// What a group has counted since it was made.
+/// Counters of a group since its creation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GroupCounts {
-    /// Processes that the kernel ended because the group found no memory.
+    /// Number of processes killed by the kernel because the group ran out of memory.
     pub oom_kills: u64,
-    /// The most memory that it held.
+    /// Peak memory of the group in bytes. `None` where the kernel does not report it.
     pub bytes_max: Option<u64>,
 }
 
 impl MemoryGroup {
-    /// Makes a group whose processes together hold at most `limit_bytes` of memory, and swap as
-    /// much as they like.
+    /// Creates a group with a memory limit of `limit_bytes` and unlimited swap.
     ///
     /// # Errors
-    /// There is no hierarchy with a memory controller, or a group may not be made in it.
+    /// No hierarchy has a memory controller, or the group cannot be created.
     pub fn new(limit_bytes: u64) -> Result<(MemoryGroup, Vec<CleanupEntry>), SwapError> {
         let parent = Parent::find().ok_or(SwapError::NoMemoryGroups)?;
         let cleanup_journal = remove_abandoned(&parent.path);
@@ -76,27 +76,27 @@ impl MemoryGroup {
         Ok((group, cleanup_journal))
     }
 
-    /// Puts a process into the group: what it touches from now on counts.
+    /// Moves a process into the group. Memory that it touches later is charged to the group.
     ///
     /// # Errors
-    /// It has ended, or may not be moved.
+    /// The process has ended or may not be moved.
     pub fn add(&self, process: u32) -> Result<(), SwapError> {
         fs::write(self.path.join("cgroup.procs"), process.to_string()).map_err(|error| {
             SwapError::refused("put a process into", &self.path, error, NEEDS_ROOT)
         })
     }
 
-    /// Its directory.
+    /// Folder of the group.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The interface that it has.
+    /// Version of the group's interface.
     pub fn version(&self) -> Version {
         self.version
     }
 
-    /// What it has counted. What its kernel doesn't tell is None.
+    /// Reads the group's counters.
     pub fn counts(&self) -> GroupCounts {
         let text = |name| fs::read_to_string(self.path.join(name)).unwrap_or_default();
         let number = |name| text(name).trim().parse().ok();
@@ -115,7 +115,7 @@ impl MemoryGroup {
 
 impl Drop for MemoryGroup {
     fn drop(&mut self) {
-        // A process that was waited for may still be on its way out of the group.
+        // A process that was waited for may still be leaving the group.
         for _ in 0..200 {
             match fs::remove_dir(&self.path) {
                 Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
@@ -137,8 +137,8 @@ impl Drop for MemoryGroup {
     }
 }
 
-/// Removes the empty groups of runs that were killed. One that still has processes stays: they
-/// end with the process that started them.
+/// Removes the empty groups of killed runs. A group with processes stays. They end with the process
+/// that started them.
 fn remove_abandoned(parent: &Path) -> Vec<CleanupEntry> {
     let is_abandoned = |path: &PathBuf| File::open(path).is_ok_and(|directory| claim(&directory));
     let abandoned = ours_in(parent, "").into_iter().filter(is_abandoned);
@@ -153,13 +153,13 @@ fn remove_abandoned(parent: &Path) -> Vec<CleanupEntry> {
         .collect()
 }
 
-/// The number after `name` on a line of its own.
+/// Number after `name` on a line of its own.
 pub(super) fn field(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
     line?.trim().parse().ok()
 }
 
-/// Where the group is made.
+/// Parent folder of a new group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Parent {
     path: PathBuf,
@@ -173,7 +173,7 @@ impl Parent {
         Parent::first_version(&groups, &mounts).or_else(|| Parent::second_version(&groups, &mounts))
     }
 
-    /// This process's own group in the hierarchy of the memory controller.
+    /// Group of this process in the hierarchy of the memory controller.
     fn first_version(groups: &str, mounts: &str) -> Option<Parent> {
         let own = groups.lines().find_map(|line| {
             let (_, rest) = line.split_once(':')?;
@@ -186,7 +186,7 @@ impl Parent {
         Some(Parent { path: mount.place_of(own), version: Version::One })
     }
 
-    /// The nearest group upwards from this process's that hands the memory controller down.
+    /// Nearest ancestor of this process's group that delegates the memory controller.
     fn second_version(groups: &str, mounts: &str) -> Option<Parent> {
         let own = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
         let mount = Mount::all(mounts).find(|mount| mount.kind == "cgroup2")?;
@@ -203,11 +203,11 @@ impl Parent {
 
 /// One line of `/proc/self/mountinfo` (proc(5)).
 struct Mount<'a> {
-    /// The part of the file system that is mounted.
+    /// Mounted part of the file system.
     root: &'a str,
     at: &'a str,
     kind: &'a str,
-    /// Of the file system, not of the mount.
+    /// Options of the file system, not of the mount.
     options: &'a str,
 }
 
@@ -223,7 +223,7 @@ impl<'a> Mount<'a> {
         })
     }
 
-    /// Where a group is found; in a container only what lies below the mount's root is there.
+    /// Path of a group. A container contains only the part below the mount's root.
     fn place_of(&self, group: &str) -> PathBuf {
         let below = group.strip_prefix(self.root.trim_end_matches('/')).unwrap_or("");
         Path::new(self.at).join(below.trim_start_matches('/'))
@@ -234,8 +234,8 @@ impl<'a> Mount<'a> {
 mod tests {
     use super::*;
 
-    /// Lines of a machine with both versions, of a container, and of a machine with systemd,
-    /// as proc(5) and cgroups(7) describe them.
+    /// Lines of a machine with both versions, of a container, and of a machine with systemd, as in
+    /// proc(5) and cgroups(7).
     #[test]
     fn the_hierarchy_of_the_memory_controller_is_found() {
         let groups = "5:devices:/\n4:memory:/jobs/one\n0::/\n";
@@ -244,7 +244,7 @@ mod tests {
             24 22 0:21 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory\n";
         let found = Parent::first_version(groups, mounts).unwrap();
         assert_eq!(found.path, Path::new("/sys/fs/cgroup/memory/jobs/one"));
-        // A container sees its own part of the hierarchy, mounted as if it were the whole.
+        // A container has its own part of the hierarchy mounted as the root.
         let groups = "4:cpu,memory:/docker/abc/inner\n";
         let mounts = "24 22 0:21 /docker/abc /cg rw shared:1 - cgroup cgroup rw,cpu,memory\n";
         let found = Parent::first_version(groups, mounts).unwrap();

@@ -1,8 +1,8 @@
-//! The memory that a load touches, page by page, and checks.
+//! Memory of a load, touched and checked page by page.
 //!
-//! Each page begins with a word that says which page of which mapping it is. Filling writes it,
-//! with other words behind it that no two pages share; each touch reads it and compares. So a
-//! run finds out if a swap area gives back another page than it took.
+//! Each page begins with a word that identifies the page and its mapping. `fill` writes it,
+//! followed by words that differ from page to page. Each touch compares the first word. A run thus
+//! detects a swap area that returns a wrong page.
 
 use std::fs::File;
 use std::io;
@@ -12,13 +12,13 @@ use readpath_core::unit::PAGE_BYTES;
 use rustix::fs::MemfdFlags;
 use rustix::mm::{MapFlags, ProtFlags};
 
-/// Words of 64 bits in a page.
+/// Number of 64-bit words in a page.
 const WORDS: usize = (PAGE_BYTES / 8) as usize;
 
-/// Memory that no file backs, mapped into this process.
+/// Anonymous or memfd memory, mapped into this process.
 ///
-/// Invariant: `address` is the start of a live mapping of `pages` whole pages, more than 0, that
-/// may be read and written.
+/// Invariant: `address` is the start of a live, readable and writable mapping of `pages` whole
+/// pages, more than 0.
 #[derive(Debug)]
 pub struct LoadMemory {
     address: *mut u64,
@@ -27,14 +27,14 @@ pub struct LoadMemory {
     tag: u64,
 }
 
-/// A page did not hold what was written to it.
+/// Error of a page whose contents differ from the written ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WrongPage {
-    /// The page, from the start of the mapping.
+    /// Page number from the start of the mapping.
     pub page: u64,
-    /// Its first word.
+    /// First word of the page.
     pub found: u64,
-    /// What was written there.
+    /// First word as written.
     pub expected: u64,
 }
 
@@ -50,13 +50,13 @@ impl std::fmt::Display for WrongPage {
 }
 
 impl LoadMemory {
-    /// Private memory of this process.
+    /// Maps private memory of this process.
     ///
     /// # Errors
-    /// The process may not map so much.
+    /// The process may not map that much memory.
     pub fn private(bytes: u64, tag: u64) -> io::Result<LoadMemory> {
         let length = whole_pages(bytes)?;
-        // SAFETY: a new mapping at an address of the kernel's choice.
+        // SAFETY: a new mapping at an address chosen by the kernel.
         let address = unsafe {
             let protection = ProtFlags::READ | ProtFlags::WRITE;
             rustix::mm::mmap_anonymous(std::ptr::null_mut(), length, protection, MapFlags::PRIVATE)?
@@ -64,17 +64,17 @@ impl LoadMemory {
         Ok(LoadMemory { address: address.cast(), pages: bytes / PAGE_BYTES, tag })
     }
 
-    /// The memory behind a file of [`shared_object`], which other processes may map too.
+    /// Maps the memory of a [`shared_object`] file, which other processes may map too.
     ///
     /// # Errors
-    /// The process may not map so much.
+    /// The process may not map that much memory.
     pub fn shared(object: impl AsFd, bytes: u64, tag: u64) -> io::Result<LoadMemory> {
         let length = whole_pages(bytes)?;
         if rustix::fs::fstat(&object)?.st_size < length as i64 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        // SAFETY: a new mapping at an address of the kernel's choice, within the object, whose
-        // seals keep it from shrinking under the mapping.
+        // SAFETY: a new mapping at an address chosen by the kernel, within the object. The object's
+        // seals prevent it from shrinking.
         let address = unsafe {
             let protection = ProtFlags::READ | ProtFlags::WRITE;
             rustix::mm::mmap(std::ptr::null_mut(), length, protection, MapFlags::SHARED, object, 0)?
@@ -82,7 +82,7 @@ impl LoadMemory {
         Ok(LoadMemory { address: address.cast(), pages: bytes / PAGE_BYTES, tag })
     }
 
-    /// Pages of the mapping.
+    /// Number of pages in the mapping.
     pub fn pages(&self) -> u64 {
         self.pages
     }
@@ -92,19 +92,19 @@ impl LoadMemory {
         let first = self.word(page);
         let mut value = self.mark(page);
         for index in 0..WORDS {
-            // SAFETY: `index` is below the words of a page, whose first word is inside the
+            // SAFETY: `index` is below the number of words in a page, and the page lies in the
             // mapping. Volatile, since other processes may map the memory.
             unsafe { first.add(index).write_volatile(value) };
             value = value.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29) ^ index as u64;
         }
     }
 
-    /// Reads a page's first word.
+    /// Reads the first word of a page.
     ///
     /// # Errors
-    /// It is not what [`LoadMemory::fill`] wrote.
+    /// The word differs from the one written by [`LoadMemory::fill`].
     pub fn read(&self, page: u64) -> Result<(), WrongPage> {
-        // SAFETY: the word is inside the mapping. Volatile: the read is what is measured.
+        // SAFETY: the word lies in the mapping. Volatile, because this read is measured.
         let found = unsafe { self.word(page).read_volatile() };
         let expected = self.mark(page);
         match found == expected {
@@ -113,12 +113,12 @@ impl LoadMemory {
         }
     }
 
-    /// Writes a page's second word, and reads its first.
+    /// Writes the second word of a page and reads its first.
     ///
     /// # Errors
     /// As [`LoadMemory::read`].
     pub fn write(&self, page: u64, value: u64) -> Result<(), WrongPage> {
-        // SAFETY: the second word of a page inside the mapping. Volatile: the write is what is
+        // SAFETY: the second word of a page in the mapping. Volatile, because this write is
         // measured.
         unsafe { self.word(page).add(1).write_volatile(value) };
         self.read(page)
@@ -126,11 +126,11 @@ impl LoadMemory {
 
     fn word(&self, page: u64) -> *mut u64 {
         assert!(page < self.pages, "page {page} of {} is not in the mapping", self.pages);
-        // SAFETY: the page is inside the mapping, so its start is too.
+        // SAFETY: the page lies in the mapping.
         unsafe { self.address.add(page as usize * WORDS) }
     }
 
-    /// The first word of a page; never 0, which is what untouched memory holds.
+    /// First word of a page. Never 0, the value of untouched memory.
     fn mark(&self, page: u64) -> u64 {
         (page + 1).wrapping_mul(0xff51_afd7_ed55_8ccd) ^ self.tag.rotate_left(32) | 1
     }
@@ -138,18 +138,18 @@ impl LoadMemory {
 
 impl Drop for LoadMemory {
     fn drop(&mut self) {
-        // SAFETY: a mapping of ours, which nobody uses any more.
+        // SAFETY: a mapping owned here and no longer used.
         let unmapped =
             unsafe { rustix::mm::munmap(self.address.cast(), (self.pages * PAGE_BYTES) as usize) };
         debug_assert!(unmapped.is_ok(), "the whole of one mapping can be unmapped");
     }
 }
 
-/// Memory that several processes can map: a file without a name (memfd), of `bytes` bytes. It is
-/// passed on to the processes that are started from here.
+/// Creates an unnamed file (memfd) of `bytes` bytes that several processes can map. Child processes
+/// inherit it.
 ///
 /// # Errors
-/// The system gives no such file.
+/// The system refuses the file.
 pub fn shared_object(bytes: u64) -> io::Result<File> {
     let object = rustix::fs::memfd_create("readpath-load", MemfdFlags::ALLOW_SEALING)?;
     rustix::fs::ftruncate(&object, bytes)?;
@@ -157,15 +157,15 @@ pub fn shared_object(bytes: u64) -> io::Result<File> {
     Ok(object.into())
 }
 
-/// The same file, in a process to which it was passed on.
+/// Returns the inherited file in a child process.
 ///
 /// # Errors
-/// There is none of that number, or it may not be used.
+/// The number is not an open file, or its use is refused.
 pub fn shared_object_passed_on(number: i32) -> io::Result<File> {
     if number < 0 {
         return Err(io::ErrorKind::InvalidInput.into());
     }
-    // SAFETY: only borrowed for the one call, which fails where the number is no open file.
+    // SAFETY: borrowed for one call only, which fails if the number is not an open file.
     let passed_on = unsafe { BorrowedFd::borrow_raw(number) };
     Ok(passed_on.try_clone_to_owned()?.into())
 }
@@ -190,13 +190,13 @@ mod tests {
         (0..3).for_each(|page| memory.fill(page));
         assert_eq!(memory.write(1, 9), Ok(()));
         assert_eq!((memory.read(0), memory.read(1), memory.read(2)), (Ok(()), Ok(()), Ok(())));
-        // The last page comes back as the first, as from a wrong slot.
+        // The last page returns with the contents of the first, as from a wrong slot.
         let mut page = [0u8; PAGE_BYTES as usize];
         rustix::io::pread(&object, &mut page, 0).unwrap();
         rustix::io::pwrite(&object, &page, 2 * PAGE_BYTES).unwrap();
         let wrong = memory.read(2).unwrap_err();
         assert_eq!((wrong.page, wrong.found.to_ne_bytes()), (2, page[..8].try_into().unwrap()));
-        // No two pages are alike, nor two mappings.
+        // Pages differ, and so do mappings.
         let mut other = [0u8; PAGE_BYTES as usize];
         rustix::io::pread(&object, &mut other, PAGE_BYTES).unwrap();
         assert_ne!(page, other);

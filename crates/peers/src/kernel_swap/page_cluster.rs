@@ -1,8 +1,7 @@
 //! `vm.page_cluster`: the kernel reads up to `1 << page_cluster` slots ahead in swap.
 //!
-//! It is one number for the whole machine. While a run has set it, a file in `/run` keeps what it
-//! was before, under the run's lock; should the run be killed, the next run of any command
-//! puts that value back.
+//! The setting is global. While a run changes it, a locked file in `/run` stores the previous
+//! value. After a kill, the next run of any command restores that value.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -11,16 +10,16 @@ use std::path::{Path, PathBuf};
 use super::{CleanupEntry, SwapError, claim_at};
 use crate::notice;
 
-/// Where the number is.
+/// Path of the setting.
 const KNOB: &str = "/proc/sys/vm/page-cluster";
-/// What it was before.
+/// Path of the file with the previous value.
 const RECORD: &str = "/run/readpath-page-cluster";
-/// The most that the kernel takes (`page_cluster_max` in mm/swap.c).
+/// Maximum value accepted by the kernel (`page_cluster_max` in mm/swap.c).
 pub const PAGE_CLUSTER_MAX: u32 = 31;
 
 const NEEDS_ROOT: &str = "setting page_cluster needs root; leave it as it is by naming none";
 
-/// The number that is in force; None where the kernel has no such knob (built without swap).
+/// Returns the current value, or `None` when the kernel lacks the setting (built without swap).
 pub fn current() -> Option<u32> {
     read(Path::new(KNOB))
 }
@@ -29,7 +28,7 @@ fn read(path: &Path) -> Option<u32> {
     std::fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
-/// Puts back what a run was killed before it could; `None` when there is nothing to put back.
+/// Restores the value after a killed run. Returns `None` when there is nothing to restore.
 pub(crate) fn restore_abandoned() -> Option<CleanupEntry> {
     let (knob, record_path) = (Path::new(KNOB), Path::new(RECORD));
     let record = File::open(record_path).ok()?;
@@ -41,7 +40,7 @@ pub(crate) fn restore_abandoned() -> Option<CleanupEntry> {
     cleanup_entry
 }
 
-/// Writes the recorded value back, if one is recorded; the caller holds the lock.
+/// Restores the recorded value, if there is one. The caller holds the lock.
 fn restore(knob: &Path, record_path: &Path) -> Result<Option<CleanupEntry>, SwapError> {
     let Some(before) = read(record_path) else { return Ok(None) };
     write(knob, before)?;
@@ -49,10 +48,10 @@ fn restore(knob: &Path, record_path: &Path) -> Result<Option<CleanupEntry>, Swap
     Ok(Some(CleanupEntry { path: record_path.to_path_buf(), done }))
 }
 
-/// A `page_cluster` that is in force until this is dropped.
+/// A value of `page_cluster` in force until drop.
 #[derive(Debug)]
 pub struct PageCluster {
-    /// Holds the lock.
+    /// Open file that holds the lock.
     _record: File,
     before: u32,
     knob: PathBuf,
@@ -60,10 +59,10 @@ pub struct PageCluster {
 }
 
 impl PageCluster {
-    /// Sets it for the whole machine.
+    /// Sets the value for the whole machine.
     ///
     /// # Errors
-    /// It may not be set, or another run has set it and lives.
+    /// The value cannot be set, or another live run has set it.
     pub fn set(value: u32) -> Result<(PageCluster, Option<CleanupEntry>), SwapError> {
         PageCluster::set_at(value, Path::new(KNOB), Path::new(RECORD))
     }
@@ -102,7 +101,7 @@ impl PageCluster {
 impl Drop for PageCluster {
     fn drop(&mut self) {
         match write(&self.knob, self.before) {
-            // The record goes while the lock is still held.
+            // The file is removed before the lock is released.
             Ok(()) => {
                 let _ = std::fs::remove_file(&self.record_path);
             }
@@ -120,7 +119,7 @@ fn write(knob: &Path, value: u32) -> Result<(), SwapError> {
 mod tests {
     use super::*;
 
-    /// On files of the test's own: the knob is the whole machine's.
+    /// Uses files of the test, because the real setting is global.
     #[test]
     fn the_old_value_comes_back_also_after_a_run_that_was_killed() {
         let folder = std::env::temp_dir().join(format!("page-cluster-{}", std::process::id()));
@@ -133,7 +132,7 @@ mod tests {
         assert!(matches!(second, Err(SwapError::PageClusterInUse { .. })));
         drop(set);
         assert_eq!((read(&knob), record.exists()), (Some(3), false));
-        // A killed run leaves the record, with nobody's lock on it.
+        // A killed run leaves the file unlocked.
         std::fs::write(&record, "3").unwrap();
         std::fs::write(&knob, "0\n").unwrap();
         let (set, cleanup_entry) = PageCluster::set_at(5, &knob, &record).unwrap();

@@ -1,17 +1,16 @@
-//! Help from outside: what a watched program will read is brought into the page cache before it asks.
+//! Advice: prefetches a recorded program's next reads into the kernel page cache.
 //!
-//! The program's reads and faults, as the kernel's events tell them, are shown to our readahead law, one for each file
-//! of which something was seen to be missing. What the law wants is brought in by `readahead(2)` (`advise/hand.rs`), and so is
-//! the rest of a large read that has begun; and the rest of a file that is being used up in pieces (`advise/used_up.rs`). No byte passes through here: the program reads from the kernel as
-//! before, and the worst that can happen is that the kernel reads something in vain.
+//! The kernel's events report the program's reads and faults. One readahead policy per file with
+//! missing pages sees these accesses. Its targets are prefetched by `readahead(2)`
+//! (`advise/hand.rs`), like the rest of a large read in progress and the rest of a file that is
+//! used up in pieces (`advise/used_up.rs`). The program still reads from the kernel. The worst
+//! result is a wasted read.
 //!
 //! Invariants:
-//! 1. What was brought in and is not used yet (`advise/ledger.rs`) is never more than the budget. When the budget
-//!    is full and what has stood longest has stood for two seconds, it is given back (but not what is left of a file that
-//!    is being used up).
-//! 2. Pages that the program has not asked for are brought in on credit, which their use gives back
-//!    (`advise/worth.rs`). After a judgement that advice does not pay nothing is brought in until the rest is over.
-//! 3. A file of which nothing was missing costs a look into a table for each read, and nothing else.
+//! 1. Pages prefetched and not yet used (`advise/ledger.rs`) never exceed the budget. With a full
+//!    budget the oldest pages are evicted, if they are two seconds old.
+//! 2. Each prefetched page takes credit, and its use returns credit (`advise/worth.rs`).
+//! 3. A file without missing pages costs one table lookup per read.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -41,50 +40,52 @@ use worth::{Now, Why, Worth};
 
 pub use worth::{Vain, Waits};
 
-/// What stands for so long, in nanoseconds, may be given back, and counts as unused.
+/// Age in nanoseconds at which an unused page counts as waste and may be evicted.
 const STALE_NS: u64 = 2_000_000_000;
 
-/// So often, in nanoseconds, it is judged what came of it, and counted what is in memory.
+/// Interval in nanoseconds between two verdicts on the advice, and between counts of resident
+/// pages.
 const CHECK_NS: u64 = 250_000_000;
 
-/// For so long, in nanoseconds, after something was of use each event is heard of at once; else a hundred times a second.
+/// Time in nanoseconds after a useful prefetch in which events are processed at once, not every 10
+/// ms.
 const AWAKE_NS: u64 = 100_000_000;
 
-/// A task that missed so recently, in nanoseconds, is taken to wait still.
+/// Age in nanoseconds up to which a task's last miss counts as a wait in progress.
 const WAITING_NS: u64 = 5_000_000;
 
-/// So many files are reached at once; those that nobody has read for a while give way.
+/// Maximum number of open files. Files without recent reads are closed first.
 const FILES_MAX: usize = 512;
 
-/// More ranges are not counted at once.
 const COUNTED_MAX: usize = 1024;
 
-/// What was done for a program.
+/// Result of the advice for a program.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Help {
-    /// Brought into the page cache, in bytes.
+    /// Bytes prefetched into the kernel page cache.
     pub brought_bytes: u64,
-    /// Of that, what the program then came to.
+    /// Prefetched bytes that the program used.
     pub used_bytes: u64,
-    /// The most that stood at once, brought in and not used yet.
+    /// Maximum of the bytes prefetched and not yet used.
     pub standing_bytes_max: u64,
-    /// The same, as far as the kernel counted it in memory (`cachestat(2)`, a few times a second).
+    /// Maximum of the resident pages in bytes, by the kernel (`cachestat(2)`, a few times a
+    /// second).
     pub counted_bytes_max: u64,
-    /// How many files something was brought in of.
+    /// Number of files with prefetched pages.
     pub files: u64,
-    /// The program's waits while nothing was brought in, and while something was.
+    /// Waits of the program while prefetching was off.
     pub without: Waits,
-    /// See `without`.
+    /// Waits of the program while prefetching was off.
     pub with: Waits,
-    /// How often it rested because it did not pay.
+    /// Number of pauses after a verdict against the advice.
     pub rests: u64,
-    /// Whether it was given up in the end.
+    /// True if prefetching was stopped for good.
     pub is_stopped: bool,
-    /// Why it rested or stopped, or brought in no more; none where it paid.
+    /// Reason of the last pause or stop, or of exhausted credit. `None` if the advice paid.
     pub vain: Option<Vain>,
 }
 
-/// Advises the kernel for the watched programs.
+/// Prefetcher for the recorded programs.
 #[derive(Debug)]
 pub(super) struct Advisor {
     budget_pages: u64,
@@ -92,31 +93,31 @@ pub(super) struct Advisor {
     ledger: Ledger,
     worth: Worth,
     files: HashMap<Inode, AdvisedFile>,
-    /// The inode of each file by its number in the ledger.
+    /// Inode of each file by its number in the ledger.
     inodes: HashMap<u32, Inode>,
     numbers: u32,
     devices: BTreeMap<u64, AdvisedDevice>,
-    /// What each task asked for last, and has perhaps not all of yet.
+    /// Last requested range of each task, perhaps not yet complete.
     asked: HashMap<u32, RequestedRange>,
-    /// When each task missed last.
+    /// Time of each task's last miss.
     missed_ns: HashMap<u32, u64>,
-    /// By number in the recording: the disk and the inode number of a file.
+    /// Disk and inode number of a file by its number in the recording.
     recorded: HashMap<u32, (u64, u64)>,
-    /// The same of files of which something was missing: whether requests for them are seen, and not only their waits.
+    /// Files with missing pages. True if the device reports requests, false if only waits are
+    /// known.
     missing: HashMap<(u64, u64), bool>,
     checked_ns: u64,
     awake_until_ns: u64,
-    /// Whether it advised when it last looked.
+    /// True if the last call of `go_on` found prefetching on.
     has_advised: bool,
     help: Help,
 }
 
-/// A file that is read.
 #[derive(Debug)]
 struct AdvisedFile {
     number: u32,
     disk: u64,
-    /// None for one that can't be helped: too small, or not to be reached.
+    /// `None` for a file that is too small or cannot be opened.
     hand: Option<Hand>,
     policy: AdaptiveReadahead,
     advised: KernelCachedPages,
@@ -132,19 +133,18 @@ struct RequestedRange {
     is_brought: bool,
 }
 
-/// What is known of a device, and which of its requests are under way.
+/// `None` for a file that is too small or cannot be opened.
 #[derive(Debug, Default)]
 struct AdvisedDevice {
     evidence: DeviceEvidence,
-    /// By first sector.
     under_way: BTreeMap<u64, RequestId>,
     free: Vec<RequestId>,
-    /// When the last read ended from which was learned, where no requests are seen.
+    /// End of the last read used for the estimate, on a device without request events.
     learned_ns: u64,
 }
 
 impl Advisor {
-    /// Has nothing brought in yet, and will never have more than so many bytes stand unused.
+    /// Creates an advisor whose prefetched and unused bytes never exceed `budget_bytes`.
     pub fn new(budget_bytes: u64) -> Advisor {
         let budget_pages = budget_bytes / PAGE_BYTES;
         Advisor {
@@ -167,13 +167,13 @@ impl Advisor {
         }
     }
 
-    /// Whether what was brought in was of use so recently that the next event is worth to be heard of at once. To be
-    /// woken by each costs the program too, where processors are few.
+    /// Returns true while each event is needed at once. On few processors a wake-up slows the
+    /// program.
     pub fn is_awake(&self, at_ns: u64) -> bool {
         at_ns < self.awake_until_ns
     }
 
-    /// Takes events of watched tasks, in the order of their times, as soon as they are there.
+    /// Processes new events of recorded tasks, in the order of their times.
     pub fn see(
         &mut self,
         events: &[TraceEvent],
@@ -198,7 +198,7 @@ impl Advisor {
         }
     }
 
-    /// Brings in more of the files that are being used up, as time goes on.
+    /// Continues the prefetch of files that are being used up.
     pub fn go_on(&mut self, at_ns: u64) {
         let had_advised = self.has_advised;
         self.has_advised = self.worth.now(at_ns) == Now::Advise;
@@ -213,7 +213,6 @@ impl Advisor {
         }
     }
 
-    /// Brings in the next chunk of a file that is being used up, of which something is not there yet.
     fn sweep(&mut self, inode: Inode, at_ns: u64) {
         loop {
             let room_pages = self.budget_pages.saturating_sub(self.ledger.pages());
@@ -234,7 +233,7 @@ impl Advisor {
         }
     }
 
-    /// Takes an event of whomever: what a device does, and what leaves the page cache.
+    /// Processes an event of any task: requests of a device, and evicted pages.
     pub fn hear(&mut self, event: &TraceEvent) {
         let at = Time(event.at_ns);
         match &event.what {
@@ -261,7 +260,7 @@ impl Advisor {
         }
     }
 
-    /// Takes what goes into the recording: what the program waited for.
+    /// Processes a record of the recording, for the program's waits.
     pub fn note(&mut self, record: &Record) {
         match record {
             Record::File(file) => {
@@ -280,7 +279,7 @@ impl Advisor {
         }
     }
 
-    /// Judges what came of it, a few times a second.
+    /// Processes a record of the recording, for the program's waits.
     pub fn check(&mut self, at_ns: u64) {
         if at_ns < self.checked_ns + CHECK_NS {
             return;
@@ -296,7 +295,7 @@ impl Advisor {
         }
     }
 
-    /// Ends it: what stands unused is given back.
+    /// Ends the advice and evicts the unused pages.
     pub fn finish(mut self) -> Help {
         for task in self.asked.keys().copied().collect::<Vec<u32>>() {
             self.passed(task, None, 0);
@@ -314,7 +313,7 @@ impl Advisor {
         self.help
     }
 
-    /// Asks the kernel how much of what stands is in memory.
+    /// Counts the unused pages that are resident.
     fn count(&mut self) {
         let mut pages = 0;
         for standing in self.ledger.all().take(COUNTED_MAX) {
@@ -325,7 +324,6 @@ impl Advisor {
         self.help.counted_bytes_max = self.help.counted_bytes_max.max(pages * PAGE_BYTES);
     }
 
-    /// A task comes to pages by a read or a fault.
     fn comes(&mut self, task: u32, inode: Inode, range: PageRange, at_ns: u64) {
         self.passed(task, Some((inode, range)), at_ns);
         let before = self.asked.get(&task).filter(|asked| asked.goes_on(inode, range));
@@ -343,8 +341,6 @@ impl Advisor {
         self.decide(inode, range, at_ns);
     }
 
-    /// Pages that were there are mapped for a task. Where the law knows some of them, none of which is marked, there
-    /// is nothing to show: their neighbours are mapped whether the task comes to them or not.
     fn mapped(&mut self, task: u32, inode: Inode, range: PageRange, at_ns: u64) {
         self.passed(task, None, at_ns);
         self.worth.came(range.count());
@@ -361,7 +357,7 @@ impl Advisor {
         }
     }
 
-    /// A task misses pages: from here on the file is followed.
+    /// Handles a task's miss. The first miss adds the file to the advised files.
     fn missed(&mut self, task: u32, inode: Inode, names: &mut impl FileNames, at_ns: u64) {
         self.missed_ns.insert(task, at_ns);
         let asked = self.asked.get(&task).copied().filter(|asked| asked.inode == inode);
@@ -371,14 +367,14 @@ impl Advisor {
                 self.decide(inode, asked.range, at_ns);
             }
         }
-        // The rest of a large read: the kernel would bring it in a window at a time.
+        // The kernel would read the rest of a large read one window at a time.
         if let Some(asked) = asked.filter(|asked| is_large(asked.range) && !asked.is_brought) {
             self.bring(inode, asked.range, Why::Asked, at_ns);
             self.asked.insert(task, RequestedRange { is_brought: true, ..asked });
         }
     }
 
-    /// Reaches a file and begins to follow it.
+    /// Opens a file and adds it to the advised files.
     fn follow(&mut self, task: u32, inode: Inode, names: &mut impl FileNames, at_ns: u64) {
         if self.files.len() >= FILES_MAX {
             self.forget_files(at_ns);
@@ -391,7 +387,7 @@ impl Advisor {
             FILES_MAX.. => None,
             _ => Hand::reach(task, inode, path.as_deref()),
         };
-        // The kernel reads a file of one window whole.
+        // The kernel reads a file of at most one window as a whole.
         let window = ReadaheadLimits::default().window_pages_max;
         let hand = hand.filter(|hand| hand.pages() > window);
         let number = self.numbers;
@@ -412,7 +408,7 @@ impl Advisor {
         self.files.insert(inode, read);
     }
 
-    /// Files that nobody has read for a while, and of which nothing stands, are followed no more.
+    /// Removes files without recent reads and without unused prefetched pages.
     fn forget_files(&mut self, at_ns: u64) {
         let standing: Vec<u32> = self.ledger.all().map(|standing| standing.file).collect();
         let (inodes, devices) = (&mut self.inodes, &mut self.devices);
@@ -426,7 +422,6 @@ impl Advisor {
         });
     }
 
-    /// What a task asked for before is behind it, as far as it goes on with something else.
     fn passed(&mut self, task: u32, next: Option<(Inode, PageRange)>, at_ns: u64) {
         let Some(asked) = self.asked.get(&task).copied() else { return };
         let range = match next {
@@ -439,7 +434,7 @@ impl Advisor {
         self.used(asked.inode, range, at_ns);
     }
 
-    /// The program has come to these pages.
+    /// Marks pages as used by the program.
     fn used(&mut self, inode: Inode, range: PageRange, at_ns: u64) {
         let Some(file) = self.files.get_mut(&inode) else { return };
         file.used_up.came(range);
@@ -451,7 +446,6 @@ impl Advisor {
         }
     }
 
-    /// Shows the law of a file what its program comes to, and has brought in what the law wants.
     fn decide(&mut self, inode: Inode, range: PageRange, at_ns: u64) {
         let waiting = self.missed_ns.values().filter(|missed| *missed + WAITING_NS > at_ns);
         let readers = waiting.count().max(1) as u64;
@@ -483,8 +477,8 @@ impl Advisor {
         }
     }
 
-    /// Brings in the absent pages of a range, as far as budget and credit go, and returns their number.
-    /// The policy forgets the rest.
+    /// Prefetches absent pages within budget and credit. Returns their number. The policy forgets
+    /// the rest.
     fn bring(&mut self, inode: Inode, range: PageRange, why: Why, at_ns: u64) -> u64 {
         if self.worth.now(at_ns) != Now::Advise {
             return 0;
@@ -501,7 +495,7 @@ impl Advisor {
         let taken = range.clipped(range.first.saturating_add(room.min(credit_pages)));
         let (mut is_whole, mut brought) = (taken == range, 0);
         for (part, absent) in hand.absent_parts(taken) {
-            // Pages that were there already are no help, whether they are used or not.
+            // Pages that were resident before do not count as help.
             for absent in hand.absent_runs(part, absent) {
                 self.ledger.add(file.number, absent, at_ns);
             }
@@ -519,7 +513,7 @@ impl Advisor {
         brought
     }
 
-    /// Gives back what has stood too long, until so many pages fit.
+    /// Evicts stale prefetched pages until `pages` more fit into the budget.
     fn make_room(&mut self, pages: u64, at_ns: u64) {
         while self.ledger.pages().saturating_add(pages) > self.budget_pages {
             match self.ledger.oldest() {
@@ -529,8 +523,6 @@ impl Advisor {
         }
     }
 
-    /// Whether a range has stood too long. The rest of a file that is being used up has not, as long as somebody
-    /// uses it.
     fn is_stale(&self, standing: &Standing, at_ns: u64) -> bool {
         let file = self.inodes.get(&standing.file).and_then(|inode| self.files.get(inode));
         let is_waited_for =
@@ -551,7 +543,7 @@ impl Advisor {
         }
     }
 
-    /// Advice rests: pages that were not used are given back, and the policies start again.
+    /// Pauses the advice: unused pages are evicted, and the policies start again.
     fn rest(&mut self) {
         let all: Vec<Standing> = self.ledger.all().collect();
         all.into_iter().for_each(|standing| self.give_back(standing));
@@ -573,7 +565,7 @@ impl AdvisedFile {
 }
 
 impl RequestedRange {
-    /// Whether this is the rest of it: the kernel tells of a long read anew each time that it goes on.
+    /// Returns true for the rest of this request, which the kernel reports at each continuation.
     fn goes_on(&self, inode: Inode, range: PageRange) -> bool {
         self.inode == inode && self.range.end == range.end && self.range.first < range.first
     }
@@ -597,7 +589,7 @@ impl AdvisedDevice {
         }
     }
 
-    /// A read that waited, with nobody else's beside it that is known of.
+    /// Adds a read that waited to the cost estimate. It must not overlap the previous one.
     fn learn(&mut self, begin_ns: u64, end_ns: u64, bytes: u64) {
         if begin_ns >= self.learned_ns {
             self.evidence.estimate.dispatched(Time(begin_ns), RequestId(0), None);

@@ -1,19 +1,19 @@
-//! The kernel's events that tell what a program reads, understood.
+//! Decoder of the kernel's events about a program's reads.
 
 use std::collections::HashMap;
 
 use super::layout::{EventField, EventLayout};
 use crate::tracefs::{Instance, TracefsError};
 
-/// A file as the kernel's events name it.
+/// Identity of a file in the kernel's events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Inode {
-    /// The device: major × 2²⁰ + minor.
+    /// Device number: major × 2²⁰ + minor.
     pub device: u64,
     pub number: u64,
 }
 
-/// A system call of interest.
+/// A recorded system call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SystemCall {
     Read,
@@ -42,7 +42,8 @@ pub(super) enum SystemCall {
     UringEnter,
 }
 
-/// The calls by the names of their events. `dup3` is `dup2` with flags, `preadv2` is `preadv`.
+/// Calls by the names of their events. `dup3` is `dup2` with flags, `preadv2` is `preadv` with
+/// flags.
 const CALLS: [(&str, SystemCall); 28] = [
     ("read", SystemCall::Read),
     ("pread64", SystemCall::Pread),
@@ -74,80 +75,80 @@ const CALLS: [(&str, SystemCall); 28] = [
     ("io_uring_enter", SystemCall::UringEnter),
 ];
 
-/// A read that is given to the kernel.
+/// A read submitted to AIO or io_uring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Given {
-    /// The address of the request.
+    /// Address of the request.
     pub request: u64,
-    /// `None` for a file that is registered with io_uring.
+    /// `None` for a file registered with io_uring.
     pub descriptor: Option<u64>,
     /// All ones for the position of the file.
     pub offset: u64,
-    /// `None` for vectors, whose lengths stand in the program's memory.
+    /// `None` for vectors, whose lengths are in the program's memory.
     pub bytes: Option<u64>,
 }
 
-/// What happened.
+/// Kinds of events with their data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum What {
-    /// A system call begins, with these arguments.
+    /// A system call begins with these arguments.
     Enter(SystemCall, [u64; 6]),
     /// A system call ends with this result.
     Exit(SystemCall, i64),
-    /// A read goes through the page cache: from page `first` up to, without, `end`.
+    /// A read requests the pages from `first` to `end` (exclusive) from the page cache.
     CacheRead { inode: Inode, first: u64, end: u64 },
-    /// Pages come into the page cache.
+    /// Pages are added to the kernel page cache.
     Insert { inode: Inode, first: u64, count: u64 },
-    /// A touch of an address that the processor has no mapping for, and that is not a write.
+    /// A read access to an address without an entry in the page table.
     PageFault { address: u64 },
-    /// Pages leave it.
+    /// Pages are evicted from the kernel page cache.
     Evict { inode: Inode, first: u64, count: u64 },
-    /// A touch of a mapping needs a page that is not there.
+    /// A touch of a mapping needs an absent page.
     Fault { inode: Inode, page: u64 },
-    /// A touch of a mapping finds pages in the page cache, which are mapped.
+    /// A touch of a mapping finds resident pages, which are mapped.
     MapPages { inode: Inode, first: u64, end: u64 },
-    /// The processor goes from one task to another.
+    /// A processor switches from one task to another.
     Switch { from: u32, from_name: String, is_waiting: bool, to: u32, to_name: String },
-    /// A task is made.
+    /// A task is created.
     NewTask { task: u32, name: String, is_thread: bool, shares_files: bool },
-    /// A task runs another program.
+    /// A task executes another program.
     Exec,
     /// A task ends.
     TaskEnds,
-    /// A task asks a device to read, or to write; requests are made of that.
+    /// A task queues a block range, which becomes one or more requests.
     Queue { device: u64, sector: u64, sectors: u64 },
-    /// A request is given to a device.
+    /// A request is sent to a device.
     Issue { device: u64, sector: u64, bytes: u64, flags: String },
-    /// A device is done with (a part of) a request.
+    /// A device completes a request or a part of it.
     Complete { device: u64, sector: u64, sectors: u64 },
-    /// AIO is given a read.
+    /// A read is submitted to AIO.
     AioRead(Given),
-    /// io_uring is given a read by this process.
+    /// This process submits a read to io_uring.
     UringRead(Given, u32),
-    /// A request of io_uring is over; of which regular file it was.
+    /// A request of io_uring completes, with its regular file.
     UringEnds { request: u64, inode: Option<Inode>, result: i32 },
     /// A regular file was opened.
     Opened { descriptor: u64, inode: Inode, flags: u64 },
-    /// io_uring is given an operation.
+    /// An operation is submitted to io_uring.
     UringSubmit { request: u64, operation: String },
-    /// An operation of io_uring is done.
+    /// An operation of io_uring completes.
     UringComplete { request: u64, result: i32 },
 }
 
-/// An event.
+/// An event with time and task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct TraceEvent {
     pub at_ns: u64,
-    /// In whose context it happened.
+    /// Task in whose context it happened.
     pub task: u32,
     pub what: What,
 }
 
-/// Of the events in the context of watched tasks: those without which nothing is to be seen.
+/// Events of recorded tasks that are required for a recording.
 const NEEDED: [&str; 3] =
     ["filemap/mm_filemap_add_to_page_cache", "sched/sched_switch", "task/task_newtask"];
 
-/// And those that older kernels don't have.
+/// Events of recorded tasks that older kernels lack.
 const WANTED: [&str; 11] = [
     PAGE_FAULT,
     "exceptions/page_fault_kernel",
@@ -162,22 +163,22 @@ const WANTED: [&str; 11] = [
     "io_uring/io_uring_complete",
 ];
 
-/// Touches by the program's own instructions.
+/// Event of faults by the program's own instructions.
 pub(super) const PAGE_FAULT: &str = "exceptions/page_fault_user";
 
-/// Faults by writes are left out: they are of memory without a file, nearly all of them, and far
-/// more frequent than all others. A write to a mapping of a file has events of `filemap`.
+/// Filter that excludes write faults. Nearly all of them concern memory without a file, and they
+/// are far more frequent than the others. A write to a file mapping has events of `filemap`.
 const NOT_WRITTEN: &str = "!(error_code & 2)";
 
-/// Events in whosever context, needed and wanted.
+/// Events without a task: required and optional ones.
 const NEEDED_OF_ALL: [&str; 2] = ["block/block_rq_issue", "block/block_rq_complete"];
 const WANTED_OF_ALL: [&str; 1] = ["filemap/mm_filemap_delete_from_page_cache"];
 
-/// How the events of an instance are understood.
+/// Decoder of an instance's events.
 #[derive(Debug, Default)]
 pub(super) struct Decoder {
     kinds: HashMap<u16, EventKind>,
-    /// Events of the list above that this kernel lacks.
+    /// Names of the optional events that this kernel lacks.
     pub lacking: Vec<String>,
 }
 
@@ -208,7 +209,7 @@ enum PagesOf {
 }
 
 impl Decoder {
-    /// Turns on, in an instance, the events of watched tasks.
+    /// Enables the events of recorded tasks in an instance.
     pub fn of_tasks(instance: &Instance) -> Result<Decoder, TracefsError> {
         let mut decoder = Decoder::default();
         for (name, call) in CALLS {
@@ -222,14 +223,14 @@ impl Decoder {
             decoder.kinds.insert(result.id, EventKind::Exit(call, result.field("ret")));
         }
         if decoder.kinds.is_empty() {
-            // The first tells why.
+            // The error of the first event explains the failure.
             enable(instance, "syscalls/sys_enter_read")?;
         }
         decoder.add(instance, &NEEDED, &WANTED)?;
         Ok(decoder)
     }
 
-    /// Turns on, in an instance, the events that are not of a task.
+    /// Enables the events without a task in an instance.
     pub fn of_all(instance: &Instance) -> Result<Decoder, TracefsError> {
         let mut decoder = Decoder::default();
         decoder.add(instance, &NEEDED_OF_ALL, &WANTED_OF_ALL)?;
@@ -261,7 +262,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// What an event's bytes say; `None` for one that was not asked for.
+    /// Decodes an event. Returns `None` for an event that was not enabled.
     pub fn decode(&self, at_ns: u64, bytes: &[u8]) -> Option<TraceEvent> {
         let id = u16::from_le_bytes(bytes.get(..2)?.try_into().ok()?);
         let task = u32::from_le_bytes(bytes.get(4..8)?.try_into().ok()?);
@@ -336,11 +337,11 @@ impl Decoder {
     }
 }
 
-/// `prev_state` of `sched_switch`: it does not go on as soon as a processor is free. What sleeps
-/// within a read of a file waits for storage, whether signals wake it (FUSE, NFS) or not.
+/// Mask of `prev_state` in `sched_switch` for sleeping tasks, interruptible (FUSE, NFS) or not. A
+/// sleep within a file read is a wait for storage.
 const SLEEPS: u64 = 0xff;
 
-/// What an event is by its name, and the fields without which it says nothing.
+/// Returns the kind of an event by its name, and its required fields.
 fn kind_of(name: &str, layout: &EventLayout) -> (EventKind, &'static [&'static str]) {
     let field = |name| layout.field(name);
     let pages = |of, last| {

@@ -1,14 +1,14 @@
-//! Large folios of the page cache, as far as their insertion was seen.
+//! Large folios of the kernel page cache, from the events of their insertion.
 //!
 //! A fault maps the whole folio of the page that it needs. This was measured on Linux 6.18 with a
-//! file of 256 MiB that is touched in order: `/proc/PID/pagemap` was read after each fault. Folios of
-//! order 6, 8 and 9 are mapped by one fault each (64, 256 and 512 pages).
-//! `filemap:mm_filemap_map_pages` names 16 pages for the first two. No event of `filemap` is there
-//! for the third. `order` of `filemap:mm_filemap_add_to_page_cache` is exact.
+//! file of 256 MiB touched in order: `/proc/PID/pagemap` was read after each fault. Folios of order
+//! 6, 8 and 9 (64, 256 and 512 pages) are mapped by one fault each. `filemap:mm_filemap_map_pages`
+//! names 16 pages for the first two. The third causes no event of `filemap`. `order` of
+//! `filemap:mm_filemap_add_to_page_cache` is exact.
 //!
-//! Other sources were tried. Access bits do not help: the kernel sets them for all pages that it
-//! maps. `cachestat(2)` knows nothing of mappings. `/proc/PID/pagemap` is exact, but a program that
-//! has ended has none: it is asked for pages that came into the cache before the recording.
+//! Other sources were rejected. The kernel sets the access bits of all pages that it maps.
+//! `cachestat(2)` reports nothing about mappings. `/proc/PID/pagemap` is exact, but ends with the
+//! process. It is read only for pages added to the cache before the recording.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -20,7 +20,7 @@ use super::event::Inode;
 /// are not kept.
 pub(super) const AROUND_PAGES: u64 = 16;
 
-/// Number of ranges that are kept of all files. All are forgotten when there are more.
+/// Maximum number of ranges of all files. All are discarded beyond it.
 const RANGES_MAX: usize = 1 << 20;
 
 /// Folios of all files.
@@ -32,14 +32,14 @@ pub(super) struct Folios {
 
 #[derive(Debug, Default)]
 struct File {
-    /// Folios of more than [`AROUND_PAGES`]: first page and end, exclusive.
+    /// Folios larger than [`AROUND_PAGES`]: first page and end (exclusive).
     large: BTreeMap<u64, u64>,
-    /// Pages whose folio is known: ranges, first page and end, exclusive.
+    /// Pages of known folios, as ranges: first page and end (exclusive).
     known: BTreeMap<u64, u64>,
 }
 
 impl Folios {
-    /// A folio came into the page cache.
+    /// Records that a folio was added to the kernel page cache.
     pub fn insert(&mut self, inode: Inode, folio: PageRange) {
         if self.ranges >= RANGES_MAX {
             *self = Folios::default();
@@ -54,12 +54,12 @@ impl Folios {
         self.ranges = (self.ranges + file.large.len() + file.known.len()).saturating_sub(before);
     }
 
-    /// Whether the folio of a page was seen.
+    /// Returns true when the folio of a page is known.
     pub fn is_known(&self, inode: Inode, page: u64) -> bool {
         self.files.get(&inode).is_some_and(|file| containing(&file.known, page).is_some())
     }
 
-    /// A range, together with the large folios at its ends.
+    /// Extends a range by the large folios at its ends.
     pub fn covering(&self, inode: Inode, range: PageRange) -> PageRange {
         let Some(file) = self.files.get(&inode).filter(|_| !range.is_empty()) else { return range };
         let first = containing(&file.large, range.first).map_or(range.first, |folio| folio.first);
@@ -83,7 +83,7 @@ fn remove(ranges: &mut BTreeMap<u64, u64>, range: PageRange) {
     }
 }
 
-/// Adds a range to ranges that do not touch.
+/// Adds a range to disjoint ranges and merges neighbours.
 fn merge(ranges: &mut BTreeMap<u64, u64>, range: PageRange) {
     let PageRange { mut first, mut end } = range;
     while let Some((&other, &other_end)) = ranges.range(..=end).next_back() {
@@ -116,7 +116,7 @@ mod tests {
         assert_eq!(cover(&folios, 500, 516), (448, 1024));
         assert_eq!(cover(&folios, 432, 448), (432, 448));
         assert!(folios.is_known(INODE, 443) && !folios.is_known(INODE, 444));
-        // It was given up, and its pages came again one by one.
+        // The folio was evicted, and its pages returned one by one.
         folios.insert(INODE, PageRange::new(700, 1));
         assert_eq!(cover(&folios, 688, 704), (688, 704));
     }

@@ -1,12 +1,12 @@
-//! From the kernel's events to the records of a recording.
+//! Converts the kernel's events to the records of a recording.
 //!
-//! Of each watched task is known what it is about: the system call that it is in, the fault that it
-//! is in, the pages that it has put into the page cache. Of each process is known what its
-//! descriptors are of and where they stand, by following what it opens, closes, duplicates and
-//! seeks. Which file a read is of, the page cache's own events tell, by its inode; where there are
-//! none (past the page cache, at the end of a file) the descriptor does.
+//! For each recorded task the state contains its system call, its fault, and the pages that it
+//! added to the cache. For each process it contains the files and positions of its descriptors,
+//! which follow from open, close, dup and seek calls. The page cache's events name the file of a
+//! read by its inode. Without such an event (direct I/O, end of a file) the descriptor identifies
+//! the file.
 //!
-//! Faults are followed in [`faults`].
+//! Faults are handled in [`faults`].
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -33,20 +33,20 @@ use asynchronous::{Asynchronous, Idle, UnderWay};
 use faults::InFault;
 use ordered::Ordered;
 
-/// The length of a page that events count in.
+/// Page size in bytes used by the events.
 const PAGE_BYTES: u64 = 4096;
 
-/// A fault that has not waited so long after it began did not wait.
+/// Time in nanoseconds after the start of a fault, after which a fault without a wait is complete.
 const FAULT_NS: u64 = 2_000_000;
 
-/// More that was asked of devices and has not been done is not remembered.
+/// Maximum number of queued block ranges. All are discarded beyond it.
 const QUEUED_MAX: usize = 1 << 16;
 
-/// Follows watched tasks.
+/// State of all recorded tasks.
 #[derive(Debug)]
 pub(super) struct Follow<N> {
     names: N,
-    /// The time from which the recording counts.
+    /// Start time of the recording.
     start_ns: u64,
     tasks: HashMap<u32, RecordedTask>,
     tables: Tables,
@@ -54,22 +54,23 @@ pub(super) struct Follow<N> {
     folios: Folios,
     files: HashMap<Inode, u32>,
     threads: u32,
-    /// The disk of each device, by the kernel's numbers.
+    /// Disk of each device, by the kernel's numbers.
     disks: HashMap<u64, u64>,
     named_disks: BTreeSet<u64>,
-    /// By disk and first sector: where what a watched task has asked for ends, and which task.
+    /// Block ranges requested by recorded tasks. By disk and first sector: the end sector and the
+    /// task.
     queued: BTreeMap<(u64, u64), (u64, u32)>,
     issued: HashMap<(u64, u64), Issued>,
     pending: Asynchronous,
-    /// Whether reads that are given to AIO and io_uring are reported with their ranges.
+    /// True when reads of AIO and io_uring are reported with their ranges.
     has_submissions: bool,
-    /// By file: its length when it was first seen.
+    /// Length of each file when it was first found.
     lengths: HashMap<u32, u64>,
     evicted: Option<PagesEvicted>,
     out: Ordered,
 }
 
-/// Mappings of the watched tasks.
+/// Mappings of the recorded tasks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Places<'a> {
     tasks: &'a HashMap<u32, RecordedTask>,
@@ -77,35 +78,35 @@ pub(super) struct Places<'a> {
 }
 
 impl Places<'_> {
-    /// The page of a file that lies at an address of a task.
+    /// Returns the page of a file at an address of a task.
     pub fn at(&self, task: u32, address: u64) -> Option<Place> {
         let place = self.maps.at(self.tasks.get(&task)?.process, address)?;
         (place.inode != UNKNOWN).then_some(place)
     }
 }
 
-/// A watched task.
+/// State of a recorded task.
 #[derive(Debug, Default)]
 struct RecordedTask {
     process: u32,
     table: DescriptorTableId,
     name: String,
-    /// Its number in the recording, once it has one.
+    /// Number in the recording, assigned with its first record.
     thread: Option<u32>,
     call: Option<InCall>,
     fault: Option<InFault>,
-    /// An exception in a mapping of which the file is not known, and when it was.
+    /// Last exception in a mapping of unknown file, and its time.
     excepted: Option<(Place, u64)>,
-    /// The pages that its last fault mapped.
+    /// Pages mapped by its last fault.
     mapped: Option<(Inode, PageRange)>,
     waits_since: Option<u64>,
-    /// When a device last did what it had asked for.
+    /// Time at which a device last completed one of its requests.
     answered_ns: u64,
-    /// Pages that it has put into the page cache, run by run: inode, first, end, when.
+    /// Ranges added to the kernel page cache: inode, first page, end page, time.
     inserted: Vec<(Inode, u64, u64, u64)>,
-    /// The read that it has last given to io_uring.
+    /// Last read submitted to io_uring.
     submitted: Option<u64>,
-    /// Reads of the `io_submit` that it is in.
+    /// Reads of the `io_submit` call in progress.
     given: Vec<UnderWay>,
     idle: Idle,
 }
@@ -116,9 +117,9 @@ struct InCall {
     arguments: [u64; 6],
     begin_ns: u64,
     waited_ns: u64,
-    /// The file and the first page that it asked the page cache for.
+    /// File and first page requested from the page cache.
     cache: Option<(Inode, u64)>,
-    /// How long a device worked on what was asked of it meanwhile.
+    /// Longest time that a device worked on a request of this call.
     device_ns: u64,
 }
 
@@ -128,12 +129,12 @@ struct Issued {
     bytes: u64,
     work: DeviceOperation,
     is_ahead: bool,
-    /// The watched task that asked for it.
+    /// Recorded task that requested it.
     task: Option<u32>,
 }
 
 impl<N: FileNames> Follow<N> {
-    /// Follows nobody yet; times are counted from `start_ns`.
+    /// Creates the state without tasks. Times count from `start_ns`.
     pub fn new(names: N, start_ns: u64) -> Follow<N> {
         Follow {
             names,
@@ -156,22 +157,22 @@ impl<N: FileNames> Follow<N> {
         }
     }
 
-    /// Who knows the names.
+    /// Returns the source of names.
     pub fn names(&mut self) -> &mut N {
         &mut self.names
     }
 
-    /// The names, and where an address of a task lies.
+    /// Returns the source of names and the mappings.
     pub fn names_and_places(&mut self) -> (&mut N, Places<'_>) {
         (&mut self.names, Places { tasks: &self.tasks, maps: &self.maps })
     }
 
-    /// Reads that are given to AIO and io_uring are reported with their ranges.
+    /// Declares that reads of AIO and io_uring will be reported with their ranges.
     pub fn expect_submissions(&mut self) {
         self.has_submissions = true;
     }
 
-    /// Follows a task from now on.
+    /// Adds a task.
     pub fn watch(&mut self, task: u32, process: u32, name: &str) {
         let table = match self.tasks.values().find(|other| other.process == process) {
             Some(other) => other.table,
@@ -181,22 +182,22 @@ impl<N: FileNames> Follow<N> {
         self.tasks.insert(task, RecordedTask { process, table, name, ..RecordedTask::default() });
     }
 
-    /// Whether a task is followed.
+    /// Returns true when the task is recorded.
     pub fn has_length_marks(&self, task: u32) -> bool {
         self.tasks.contains_key(&task)
     }
 
-    /// Number of reads that are not in the recording: their file or range is not known.
+    /// Number of reads missing from the recording because their file or range is unknown.
     pub fn unplaced(&self) -> u64 {
         self.pending.unseen_count
     }
 
-    /// Whether no watched task lives.
+    /// Returns true when no recorded task lives.
     pub fn is_alone(&self) -> bool {
         self.tasks.is_empty()
     }
 
-    /// Takes an event; those of all processors come in the order of their times.
+    /// Processes an event. Events of all processors must come in the order of their times.
     pub fn take(&mut self, event: TraceEvent) {
         let at = event.at_ns.saturating_sub(self.start_ns);
         match event.what {
@@ -226,7 +227,8 @@ impl<N: FileNames> Follow<N> {
             }
             What::UringRead(given, process) => self.uring_reads(at, event.task, process, given),
             what => {
-                // The scheduler's event of its waking is not always there: what does something runs.
+                // The scheduler's event of the wake-up may be missing. A task that causes an event
+                // is running.
                 let slept = self.tasks.get(&event.task).and_then(|task| task.waits_since);
                 if let Some(since) = slept {
                     let answered_ns = self.tasks[&event.task].answered_ns;
@@ -238,7 +240,7 @@ impl<N: FileNames> Follow<N> {
         }
     }
 
-    /// What happens in the context of a task.
+    /// Processes an event in the context of a task.
     fn of_task(&mut self, at: u64, number: u32, what: What) {
         let Some(task) = self.tasks.get_mut(&number) else { return };
         match what {
@@ -252,7 +254,7 @@ impl<N: FileNames> Follow<N> {
             What::Exit(call, result) => {
                 self.end_fault(number, None);
                 let task = self.tasks.get_mut(&number).expect("it is there");
-                // One whose beginning was lost tells nothing.
+                // A call with a lost start gives no record.
                 if let Some(entered) = task.call.take().filter(|entered| entered.call == call) {
                     self.call_ends(at, number, entered, result);
                 }
@@ -341,13 +343,13 @@ impl<N: FileNames> Follow<N> {
         }
     }
 
-    /// Gives out what a task has put into the page cache, at the end of what it did.
+    /// Writes the records of pages that a task added to the cache.
     fn put_inserted(&mut self, at: u64, number: u32) {
         let Some(task) = self.tasks.get_mut(&number) else { return };
         if task.inserted.is_empty() {
             return;
         }
-        // Later pages belong to the next call of the task.
+        // Later pages belong to the task's next call.
         let (inserted, later) = { std::mem::take(&mut task.inserted).into_iter() }
             .partition::<Vec<_>, _>(|inserted| inserted.3 <= at);
         task.inserted = later;
@@ -379,8 +381,8 @@ impl<N: FileNames> Follow<N> {
         }
     }
 
-    /// All events up to `now_ns` have been taken: gives out the records that nothing can come
-    /// before any more.
+    /// Returns the records that are final after all events up to `now_ns`, since no earlier record
+    /// can follow.
     pub fn settle(&mut self, now_ns: u64) -> impl Iterator<Item = Record> + '_ {
         let now = now_ns.saturating_sub(self.start_ns);
         let is_old = |task: &RecordedTask| {
@@ -395,7 +397,7 @@ impl<N: FileNames> Follow<N> {
         self.out.drain(now)
     }
 
-    /// Gives out all that is left.
+    /// Returns all remaining records.
     pub fn finish(&mut self, now_ns: u64) -> impl Iterator<Item = Record> + '_ {
         for number in self.tasks.keys().copied().collect::<Vec<u32>>() {
             self.end_fault(number, None);
@@ -408,7 +410,7 @@ impl<N: FileNames> Follow<N> {
         self.out.drain(u64::MAX)
     }
 
-    /// The number of a task in the recording; it gets one, and is named, when it has none.
+    /// Returns the number of a task in the recording. A new number gets a name record.
     fn thread(&mut self, number: u32) -> Option<u32> {
         let task = self.tasks.get_mut(&number)?;
         if task.thread.is_none() {
@@ -421,7 +423,7 @@ impl<N: FileNames> Follow<N> {
         task.thread
     }
 
-    /// The number of a file in the recording; it gets one, and is named, when it has none.
+    /// Returns the number of a file in the recording. A new number gets a name record.
     fn file(&mut self, inode: Inode, held: Option<NamedFile>) -> u32 {
         if let Some(&file) = self.files.get(&inode) {
             return file;
@@ -438,10 +440,10 @@ impl<N: FileNames> Follow<N> {
         file
     }
 
-    /// What a file is called that nobody was seen to open.
+    /// Returns a name for a file of unknown path.
     fn nameless(&mut self, inode: Inode) -> String {
         let number = |device: u64| format!("{}:{}", device >> 20, device & 0xf_ffff);
-        // A block device's own pages have its number for an inode.
+        // The inode number of a block device's own pages is the device number.
         let disk = (inode.device >> 20 == 0).then(|| self.names.disk(inode.number).name);
         match disk.filter(|name| !name.is_empty()) {
             Some(name) => format!("(blocks of {name} that are of no file)"),
@@ -449,7 +451,7 @@ impl<N: FileNames> Follow<N> {
         }
     }
 
-    /// The disk of a device; it is named when it was not.
+    /// Returns the disk of a device. A new disk gets a name record.
     fn disk(&mut self, device: u64) -> u64 {
         if let Some(&disk) = self.disks.get(&device) {
             return disk;

@@ -1,21 +1,21 @@
-//! The processes of a control group.
+//! Processes of a control group.
 
 use std::fs;
 use std::io;
 use std::path::Path;
 
-/// The numbers of all processes in a control group and in those below it, given its folder.
+/// Numbers of all processes in the control group at `folder` and in the groups below it.
 ///
 /// # Errors
-/// The folder has no list of processes: it is none of a control group, or one of single threads.
+/// The folder has no list of processes: it is not a control group, or it is a threaded one.
 pub(super) fn processes(folder: &Path) -> io::Result<Vec<u32>> {
     let list = fs::read_to_string(folder.join("cgroup.procs"))?;
     let mut numbers: Vec<u32> = list.lines().filter_map(|line| line.parse().ok()).collect();
-    // Those of another namespace are told as 0.
+    // The kernel lists processes of other namespaces as 0.
     numbers.retain(|number| *number != 0);
     for entry in fs::read_dir(folder)?.flatten() {
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            // One that is removed meanwhile has nobody in it.
+            // A group removed in the meantime has no processes.
             numbers.extend(processes(&entry.path()).unwrap_or_default());
         }
     }

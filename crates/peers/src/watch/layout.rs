@@ -1,8 +1,8 @@
-//! Where the fields of the kernel's events lie, as their `format` files tell.
+//! Layout of the kernel's events, from their `format` files.
 
 use std::collections::BTreeMap;
 
-/// A field: its first byte within the event, and its length.
+/// A field: its offset within the event and its length.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct EventField {
     offset: usize,
@@ -10,21 +10,20 @@ pub(super) struct EventField {
 }
 
 impl EventField {
-    /// Its value, of up to 8 bytes; 0 where the event is too short for it, or where the field is
-    /// not there.
+    /// Returns the value of up to 8 bytes. Returns 0 for a missing field or a shorter event.
     pub fn of(self, event: &[u8]) -> u64 {
         let bytes = event.get(self.offset..self.offset + self.bytes.min(8)).unwrap_or_default();
         bytes.iter().rev().fold(0, |value, &byte| value << 8 | u64::from(byte))
     }
 
-    /// Its text, up to the first 0.
+    /// Returns the text up to the first 0.
     pub fn text_of(self, event: &[u8]) -> String {
         let bytes = event.get(self.offset..self.offset + self.bytes).unwrap_or_default();
         let length = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
         String::from_utf8_lossy(&bytes[..length]).into_owned()
     }
 
-    /// The text whose place and length it tells (`__data_loc`).
+    /// Returns the text at the offset and length stored in the field (`__data_loc`).
     pub fn located_text_of(self, event: &[u8]) -> String {
         let place = self.of(event);
         EventField { offset: (place & 0xffff) as usize, bytes: (place >> 16 & 0xffff) as usize }
@@ -32,18 +31,18 @@ impl EventField {
     }
 }
 
-/// How an event is laid out.
+/// Layout of one kind of event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct EventLayout {
-    /// The number that events of this kind begin with.
+    /// Number of the event, stored at its start.
     pub id: u16,
     fields: BTreeMap<String, EventField>,
-    /// Those that are not in every event, in their order.
+    /// Names of the fields specific to the event, in their order.
     order: Vec<String>,
 }
 
 impl EventLayout {
-    /// Reads a `format` file; `None` when it is none.
+    /// Parses a `format` file. Returns `None` for any other text.
     pub fn parse(text: &str) -> Option<EventLayout> {
         let id = text.lines().find_map(|line| line.strip_prefix("ID: "))?.trim().parse().ok()?;
         let mut layout = EventLayout { id, fields: BTreeMap::new(), order: Vec::new() };
@@ -62,12 +61,12 @@ impl EventLayout {
         Some(layout)
     }
 
-    /// A field by name; an empty one, whose value is 0, where there is none.
+    /// Returns a field by name. A missing field becomes an empty one with value 0.
     pub fn field(&self, name: &str) -> EventField {
         self.fields.get(name).copied().unwrap_or_default()
     }
 
-    /// Offsets of several fields; `None` when one is not there.
+    /// Offsets of several fields. Returns `None` if one is missing.
     pub fn offsets<const COUNT: usize>(&self, names: &[&str; COUNT]) -> Option<[i16; COUNT]> {
         let mut offsets = [0; COUNT];
         for (offset, name) in offsets.iter_mut().zip(names) {
@@ -76,12 +75,12 @@ impl EventLayout {
         Some(offsets)
     }
 
-    /// Whether it has all of these.
+    /// Returns true when all of these fields exist.
     pub fn has(&self, names: &[&str]) -> bool {
         names.iter().all(|name| self.fields.contains_key(*name))
     }
 
-    /// The arguments of a system call, in their order.
+    /// Arguments of a system call, in their order.
     pub fn arguments(&self) -> Vec<EventField> {
         self.order.iter().map(|name| self.field(name)).collect()
     }
@@ -95,7 +94,7 @@ fn is_name(word: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// As Linux 6.18 has it, shortened.
+    /// Format of Linux 6.18, shortened.
     const FORMAT: &str = "name: block_rq_issue\nID: 2104\nformat:\n\
         \tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\
         \tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;\n\n\

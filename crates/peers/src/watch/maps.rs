@@ -1,4 +1,4 @@
-//! Mappings of files in the address spaces of watched processes.
+//! File mappings in the address spaces of recorded processes.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -6,22 +6,22 @@ use readpath_core::unit::{PAGE_BYTES, PageRange};
 
 use super::event::Inode;
 
-/// Length of a huge page: the range of one entry in the middle level of the page table.
+/// Size of a huge page in bytes: the range of one entry in the middle level of the page table.
 const HUGE_BYTES: u64 = 2 << 20;
 
-/// The file of a mapping that is not known: its descriptor was closed before it was looked up. It is
-/// learned from its first fault.
+/// Stands for the unknown file of a mapping whose descriptor was closed before the look-up. The
+/// first fault identifies it.
 pub(super) const UNKNOWN: Inode = Inode { device: 0, number: 0 };
 
 /// A mapping of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Mapping {
-    /// Its end, exclusive: an address.
+    /// End address (exclusive).
     pub end: u64,
     pub inode: Inode,
-    /// The file's number in the recording.
+    /// Number of the file in the recording.
     pub file: u32,
-    /// Of the file, where its first byte lies.
+    /// File offset of the first byte.
     pub offset: u64,
 }
 
@@ -34,7 +34,7 @@ pub(super) struct Place {
     pub page: u64,
     /// All pages of the file in this mapping.
     pub pages: PageRange,
-    /// Pages that one entry for a huge page would map, where the mapping has room for it.
+    /// Pages of a possible huge page entry, if the mapping contains all of them.
     pub huge: Option<PageRange>,
 }
 
@@ -45,7 +45,7 @@ pub(super) struct Maps {
 }
 
 impl Maps {
-    /// Adds a mapping, in place of older ones at its addresses.
+    /// Adds a mapping and replaces older ones at its addresses.
     pub fn insert(&mut self, process: u32, address: u64, mapping: Mapping) {
         self.remove(process, address, mapping.end);
         self.processes.entry(process).or_default().insert(address, mapping);
@@ -81,7 +81,8 @@ impl Maps {
         removed
     }
 
-    /// Moves mappings to another address, as `mremap` does; the last one gets the rest of the length.
+    /// Moves mappings to another address, as `mremap` does. The last one is extended to the new
+    /// length.
     pub fn rename(&mut self, process: u32, (from, bytes): (u64, u64), (to, to_bytes): (u64, u64)) {
         let moved = self.remove(process, from, from.saturating_add(bytes));
         self.remove(process, to, to.saturating_add(to_bytes));
@@ -98,19 +99,19 @@ impl Maps {
         }
     }
 
-    /// Mappings of a child process are those of its parent.
+    /// Copies the mappings of a process to its child.
     pub fn copy(&mut self, from: u32, to: u32) {
         if let Some(maps) = self.processes.get(&from).cloned() {
             self.processes.insert(to, maps);
         }
     }
 
-    /// Forgets a process.
+    /// Removes a process.
     pub fn forget(&mut self, process: u32) {
         self.processes.remove(&process);
     }
 
-    /// The mappings of a range of addresses, cut to it.
+    /// Returns the mappings in a range of addresses, cut to it.
     pub fn within(&self, process: u32, first: u64, end: u64) -> Vec<(u64, Mapping)> {
         let Some(maps) = self.processes.get(&process) else { return Vec::new() };
         let before = maps.range(..first).next_back();
@@ -123,7 +124,7 @@ impl Maps {
         cut.collect()
     }
 
-    /// The file of the mapping at an address is known now.
+    /// Sets the file of the mapping at an address.
     pub fn learn(&mut self, process: u32, address: u64, inode: Inode, file: u32) {
         let Some(maps) = self.processes.get_mut(&process) else { return };
         if let Some((_, mapping)) = maps.range_mut(..=address).next_back() {
@@ -131,7 +132,7 @@ impl Maps {
         }
     }
 
-    /// The page of a file that lies at an address.
+    /// Returns the page of a file at an address.
     pub fn at(&self, process: u32, address: u64) -> Option<Place> {
         let maps = self.processes.get(&process)?;
         let (&start, mapping) = maps.range(..=address).next_back()?;
@@ -172,7 +173,7 @@ mod tests {
         assert_eq!(page(&maps, 0x14_0000), None);
         assert_eq!(page(&maps, 0x15_0000), Some(1 + 0x50));
         assert_eq!(page(&maps, 0x20_0000), None);
-        // One that is put over a part of it.
+        // A second mapping replaces a part of it.
         maps.insert(7, 0x18_0000, mapping(0x19_0000, 0));
         assert_eq!(
             [0x17_f000, 0x18_0000, 0x19_0000].map(|at| page(&maps, at)),

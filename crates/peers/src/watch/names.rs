@@ -1,8 +1,8 @@
-//! What the kernel's events leave out: the paths of files, the names of devices and tasks.
+//! Names missing from the kernel's events: paths of files, names of devices and tasks.
 //!
-//! An event names a file by its inode. Its path comes from fanotify(7), which tells of each opening
-//! with a descriptor of the file itself: so it is found also when the program has closed it, or
-//! ended, before anybody looks. Where fanotify is refused, `/proc` is asked while the file is open.
+//! An event names a file by its inode. The path comes from fanotify(7), which reports each open
+//! with its own descriptor of the file. The path is therefore found even if the program has closed
+//! the file or ended. Without fanotify, `/proc` is read while the file is open.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
@@ -21,7 +21,7 @@ use readpath_core::unit::{PAGE_BYTES, PageRange};
 use super::event::Inode;
 use super::maps::{Mapping, Place};
 
-/// How many paths are kept: of files that anybody on the machine opens.
+/// Maximum number of paths. They include files opened by other programs.
 const PATHS_MAX: usize = 1 << 18;
 
 /// A file with its path.
@@ -31,7 +31,7 @@ pub(super) struct NamedFile {
     pub bytes: Option<u64>,
 }
 
-/// What a descriptor is of.
+/// File and state of a descriptor.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct OpenFile {
     pub inode: Inode,
@@ -40,46 +40,46 @@ pub(super) struct OpenFile {
     pub flags: u64,
 }
 
-/// Who knows the names.
+/// Source of names.
 pub(super) trait FileNames {
-    /// The file that was opened as this inode.
+    /// Returns the file with this inode, if its open was reported.
     fn file(&mut self, inode: Inode) -> Option<NamedFile>;
 
-    /// What a descriptor of a process is of; `None` when it is of no file that can be read at
-    /// places, or not there any more.
+    /// Returns the file of a descriptor. `None` for objects without offsets and for closed
+    /// descriptors.
     fn open_file(&mut self, process: u32, descriptor: u64) -> Option<OpenFile>;
 
-    /// Mappings of files that a process has now: first address and the mapping, with the file.
+    /// Returns a process's current file mappings: first address, mapping, and file.
     fn mappings(&mut self, process: u32) -> Vec<(u64, Mapping, NamedFile)>;
 
-    /// Pages in a row around a place that its process has mapped now, within a huge page. `None` if
-    /// the page itself is not mapped, or the page table can't be read.
+    /// Returns the contiguous mapped pages around a place, within a huge page. `None` if the page
+    /// itself is not mapped or the page table cannot be read.
     fn mapped(&mut self, place: &Place) -> Option<PageRange>;
 
-    /// The disk that a device is, or is a part of, by the kernel's number.
+    /// Returns the disk of a device, by the kernel's number.
     fn disk(&mut self, device: u64) -> DeviceRecord;
 }
 
-/// The running system.
+/// Names from the running system.
 #[derive(Debug)]
 pub(super) struct System {
     fanotify: Option<Arc<Fanotify>>,
     paths: HashMap<Inode, NamedFile>,
-    /// Number of looks into page tables that are left until the next call of `drain`.
+    /// Number of page table reads left until the next call of `drain`.
     lookups: u32,
 }
 
-/// Number of looks into page tables between two calls of `drain`. One takes about 5 µs.
+/// Maximum number of page table reads between two calls of `drain`. One takes about 5 µs.
 const LOOKUPS_MAX: u32 = 512;
 
 impl System {
-    /// Begins to note which files are opened.
+    /// Starts to record the paths of opened files.
     pub fn new() -> System {
         let fanotify = start_fanotify();
         System { fanotify, paths: HashMap::new(), lookups: LOOKUPS_MAX }
     }
 
-    /// Takes in what was opened since the last call.
+    /// Reads the opens since the last call.
     pub fn drain(&mut self) {
         self.lookups = LOOKUPS_MAX;
         let Some(fanotify) = &self.fanotify else { return };
@@ -108,7 +108,7 @@ fn note(paths: &mut HashMap<Inode, NamedFile>, descriptor: impl AsFd) {
     }
 }
 
-/// Marks each file system that lies on a device; `None` when that is refused.
+/// Watches each file system with storage. Returns `None` when fanotify is refused.
 fn start_fanotify() -> Option<Arc<Fanotify>> {
     let flags = InitFlags::FAN_CLASS_NOTIF
         | InitFlags::FAN_NONBLOCK
@@ -122,7 +122,7 @@ fn start_fanotify() -> Option<Arc<Fanotify>> {
     for line in mounts.lines() {
         let mut fields = line.split(' ');
         let (Some(device), Some(at)) = (fields.nth(2), fields.nth(1)) else { continue };
-        // Not proc, sysfs and the like; but what has no device and holds files.
+        // Skips proc, sysfs and the like, but not file systems that hold files without a device.
         let kind = line.split(" - ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap_or("");
         let is_served = kind.starts_with("fuse") || matches!(kind, "nfs" | "nfs4");
         let is_held = !device.starts_with("0:")
@@ -139,22 +139,24 @@ fn start_fanotify() -> Option<Arc<Fanotify>> {
     Some(fanotify)
 }
 
-/// Time for the servers of file systems to answer. Files of a slower one have no names if they are closed quickly.
+/// Maximum time for the servers of file systems to answer. Files of a slower one have no names if
+/// they are closed quickly.
 const ANSWER_MAX: Duration = Duration::from_millis(500);
 
-/// Marks file systems with a server, on a thread: the kernel asks the server, which may never answer.
+/// Watches file systems with a server, on a thread: the kernel asks the server, which may never
+/// answer.
 fn mark_served(fanotify: &Arc<Fanotify>, paths: Vec<PathBuf>) {
     let (end, ended) = mpsc::channel();
     let fanotify = Arc::clone(fanotify);
     std::thread::spawn(move || {
         paths.iter().for_each(|path| mark(&fanotify, path));
-        // The recorder may wait no longer.
+        // The recorder may have stopped waiting.
         let _ = end.send(());
     });
     let _ = ended.recv_timeout(ANSWER_MAX);
 }
 
-/// Marks the file system at a path, where that is allowed. Its root is not opened.
+/// Watches the file system at a path, where that is allowed. Its root is not opened.
 fn mark(fanotify: &Fanotify, path: &Path) {
     let flags = MarkFlags::FAN_MARK_ADD | MarkFlags::FAN_MARK_FILESYSTEM;
     if let Ok(root) = File::open("/") {
@@ -200,7 +202,7 @@ impl FileNames for System {
 
     fn disk(&mut self, device: u64) -> DeviceRecord {
         let (major, minor) = (device >> 20, device & 0xf_ffff);
-        // What is no block device, as the mount of a server, says at least how far it reads ahead.
+        // A mount of a server is no block device, but has a readahead size.
         let ahead = format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb");
         let ahead = fs::read_to_string(ahead).ok().and_then(|text| text.trim().parse::<u64>().ok());
         let readahead_bytes = ahead.unwrap_or(0) << 10;
@@ -208,7 +210,7 @@ impl FileNames for System {
         let Ok(folder) = fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")) else {
             return unknown;
         };
-        // A partition lies in the folder of its disk.
+        // The folder of a partition lies in the folder of its disk.
         let is_part = folder.join("partition").exists();
         let disk = if is_part { folder.parent().unwrap_or(&folder) } else { &folder };
         let read = |file: &str| fs::read_to_string(disk.join(file)).unwrap_or_default();
@@ -227,8 +229,8 @@ impl FileNames for System {
     }
 }
 
-/// A line of `/proc/PID/maps`, where it is of a file:
-/// `7f0c6ee00000-7f0c7ee00000 r--s 00000000 fe:00 9972143    /tmp/data`.
+/// Parses a file mapping in a line of `/proc/PID/maps`: `7f0c6ee00000-7f0c7ee00000 r--s 00000000
+/// fe:00 9972143    /tmp/data`.
 fn mapping(line: &str) -> Option<(u64, Mapping, NamedFile)> {
     let mut fields = line.split_whitespace();
     let hex = |text: &str| u64::from_str_radix(text, 16).ok();
@@ -242,16 +244,16 @@ fn mapping(line: &str) -> Option<(u64, Mapping, NamedFile)> {
     (inode.number != 0).then_some((hex(first)?, mapping, NamedFile { path, bytes: None }))
 }
 
-/// Pages of one entry for a huge page.
+/// Number of pages in a huge page.
 const HUGE_PAGES: u64 = 512;
 
-/// Bit of an entry of `/proc/PID/pagemap`: the page is in memory and mapped.
+/// Bit of an entry in `/proc/PID/pagemap`: the page is resident and mapped.
 const PRESENT: u64 = 1 << 63;
 
 fn pagemap(place: &Place) -> Option<PageRange> {
     let table = File::open(format!("/proc/{}/pagemap", place.process)).ok()?;
     let own = place.address / PAGE_BYTES;
-    // Folios of files are aligned by the place in the file.
+    // Folios of files are aligned by their offset in the file.
     let before = (place.page % HUGE_PAGES).min(place.page - place.pages.first);
     let first = place.page - before;
     let end = (place.page / HUGE_PAGES + 1) * HUGE_PAGES;
@@ -271,7 +273,7 @@ fn pagemap(place: &Place) -> Option<PageRange> {
     Some(PageRange { first: place.page - below as u64, end: place.page + above as u64 })
 }
 
-/// A device number of `stat(2)` as the kernel has it inside: major × 2²⁰ + minor.
+/// Converts a device number of `stat(2)` to the kernel's form: major × 2²⁰ + minor.
 pub(super) fn kernel_device(device: u64) -> u64 {
     u64::from(major(device)) << 20 | u64::from(minor(device))
 }

@@ -1,13 +1,14 @@
-//! Watching what a program reads without root: by functions that stand before the C library's.
+//! Recorder without root, by functions that are called in place of the C library's.
 //!
-//! A library (the crate `readpath-preload`) is put into the program and into all that it starts. It tells of each
-//! read in memory that both share, whose layout is a file of both crates. What goes past these functions
-//! isn't seen: touches of mappings, io_uring, reads within the C library (stdio), programs that are linked statically, whose rights
-//! differ from those of who starts them, or that clear their environment. How many reads the kernel counts for the program and for
-//! what it has waited for says how much that is.
+//! A library (the crate `readpath-preload`) is loaded into the program and its children. It reports
+//! each read in shared memory. Both crates include the file with its layout. Some reads bypass
+//! these functions: touches of mappings, io_uring, and reads within the C library (stdio). The
+//! library is not loaded into statically linked programs, into programs with other privileges than
+//! their starter, and into programs that clear their environment. The kernel's count of reads for
+//! the program and its children shows the missing share.
 //!
-//! What is told is the watched program's word. It is checked before it is believed, and can do no more than
-//! make its own recording wrong.
+//! The reports come from the recorded program. They are checked, and a false report can only make
+//! its own recording wrong.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -29,13 +30,13 @@ use super::{RecordingSummary, first_record, now_ns, wall_ns};
 use crate::cleanup_entry::{CleanupKind, Record as CleanupEntry};
 use crate::notice;
 
-// What both sides agree on is written once.
+// Both crates include one layout file.
 #[path = "../../../preload/src/layout.rs"]
 mod layout;
 
 use layout::{ADVICE, BYTES, Cells, GIVEN_UP, MAGIC, RecordRing, RingSlot, VARIABLE};
 
-/// `posix_fadvise(2)`'s numbers, from 0.
+/// Advice numbers of `posix_fadvise(2)`, from 0.
 const HINTS: [AdviceType; 6] = [
     AdviceType::Normal,
     AdviceType::Random,
@@ -45,17 +46,17 @@ const HINTS: [AdviceType; 6] = [
     AdviceType::Other,
 ];
 
-/// A slot that was drawn and is not written after so long never will be: its writer was killed.
+/// Time in nanoseconds after which a reserved, unwritten cell of a killed writer counts as lost.
 const STUCK_NS: u64 = 1_000_000_000;
 
-/// Error numbers are less than this.
+/// Upper bound of error numbers (exclusive).
 const ERRNO_MAX: u64 = 4096;
 
-/// A running watch of one program.
+/// Running recorder of one program.
 #[derive(Debug)]
 pub struct Preload {
     folder: PathBuf,
-    /// By which the next run removes the folder, should this one be killed.
+    /// Journal record for the removal of the folder by a later run, in case of a kill.
     _leftover: Option<CleanupEntry>,
     ring: RecordRing,
     slots: Taker,
@@ -71,23 +72,23 @@ pub struct Preload {
     reads: u64,
 }
 
-/// What the kernel counts of a program and of what it has waited for.
+/// Kernel counters of a program and of the children that it has waited for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KernelCounts {
-    /// Calls that read, of files and of what else there is.
+    /// Number of read calls, on files and other objects.
     pub reads: u64,
-    /// Bytes that they gave.
+    /// Bytes returned by them.
     pub bytes: u64,
-    /// Bytes that were fetched from devices for it, what was read ahead with them.
+    /// Bytes read from devices for the program, readahead included.
     pub device_bytes: u64,
 }
 
-/// How such a watch went.
+/// Summary of such a recording.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Preloaded {
-    /// As of any watch.
+    /// Summary common to all recorders.
     pub summary: RecordingSummary,
-    /// How many programs had the library in them.
+    /// Number of programs that loaded the library.
     pub programs: u64,
     /// Number of recorded reads.
     pub reads: u64,
@@ -97,12 +98,12 @@ pub struct Preloaded {
     pub unrecorded: u64,
 }
 
-/// Takes cells from a ring, in the order of their tickets.
+/// Reader of a ring's cells, in the order of their tickets.
 #[derive(Debug)]
 struct Taker {
     cells: Cells,
     ticket: u64,
-    /// Time since which the next cell is drawn and not written.
+    /// Time since which the next cell is reserved and unwritten.
     stuck_since: Option<u64>,
 }
 
@@ -111,7 +112,7 @@ impl Taker {
         Taker { cells, ticket: 0, stuck_since: None }
     }
 
-    /// The next cell that was written. A cell whose writer was killed is passed over and counts as lost.
+    /// Returns the next written cell. A cell of a killed writer is skipped and counted as lost.
     fn next(&mut self, ring: RecordRing) -> Option<u64> {
         loop {
             let ticket = self.ticket;
@@ -126,13 +127,13 @@ impl Taker {
         }
     }
 
-    /// Gives a cell back to the writers.
+    /// Returns a cell to the writers.
     fn release(&mut self, ring: RecordRing, ticket: u64) {
         ring.turn(self.cells, ticket).store(ticket + self.cells.count(), Ordering::Release);
         (self.ticket, self.stuck_since) = (ticket + 1, None);
     }
 
-    /// Returns true if a writer drew the next ticket and was killed.
+    /// Returns true if the writer of the next ticket was killed.
     fn is_stuck(&mut self, ring: RecordRing) -> bool {
         let drawn = ring.head().tickets[self.cells as usize].load(Ordering::Relaxed);
         if drawn <= self.ticket {
@@ -145,11 +146,11 @@ impl Taker {
 }
 
 impl Preload {
-    /// Makes the shared memory and the file of the library in a new folder, which only this user may enter and which
-    /// is removed with this value. `library`: bytes of the library.
+    /// Creates the shared memory and the library's file in a new private folder, which is removed
+    /// with this value. `library`: bytes of the library.
     ///
     /// # Errors
-    /// No folder of temporary files has room for them and allows programs to be loaded from it.
+    /// No folder of temporary files has enough space and allows programs to be loaded from it.
     pub fn start(library: &[u8]) -> io::Result<Preload> {
         let mut failures = Vec::new();
         let made = folders().into_iter().find_map(|parent| {
@@ -191,23 +192,24 @@ impl Preload {
         })
     }
 
-    /// The first record; `program` is the name of its file.
+    /// Returns the first record. `program` is the name of the program's file.
     pub fn first_record(&self, program: &str) -> Record {
         first_record(RecordingMethod::Preload, self.wall_ns, program)
     }
 
-    /// Starts a program with the library in it.
+    /// Starts a program with the library loaded.
     ///
     /// # Errors
-    /// It can't be started.
+    /// The program cannot be started.
     pub fn spawn(&self, mut command: Command) -> io::Result<Child> {
         let mut libraries: OsString = self.folder.join(LIBRARY).into();
         if let Some(others) = std::env::var_os(PRELOAD).filter(|others| !others.is_empty()) {
             libraries.push(":");
             libraries.push(others);
         }
-        // A program with the shared run time of AddressSanitizer ends at once where another library comes before it.
-        // The order is needed here, and harmless: calls go through this library to the sanitizer's functions.
+        // AddressSanitizer's shared run time ends a program if another library precedes it. Here
+        // this order is required and harmless, because this library forwards calls to the
+        // sanitizer's functions.
         let mut sanitizer = std::env::var_os(SANITIZER).unwrap_or_default();
         if !sanitizer.is_empty() {
             sanitizer.push(":");
@@ -218,16 +220,16 @@ impl Preload {
         command.env(variable, self.folder.join(RING)).spawn()
     }
 
-    /// How many programs have had the library in them so far.
+    /// Number of programs that have loaded the library so far.
     pub fn programs(&self) -> u64 {
         self.ring.head().programs.load(Ordering::Relaxed)
     }
 
-    /// Writes the reads since the last call to a recording. Returns whether a ring was a quarter full, and the next
-    /// call should come soon.
+    /// Writes the reads since the last call to a recording. Returns true when a ring was more than
+    /// a quarter full, so the next call should come soon.
     ///
     /// # Errors
-    /// The recording can't be written.
+    /// The recording cannot be written.
     pub fn record<W: Write>(&mut self, writer: &mut RecordingWriter<W>) -> io::Result<bool> {
         let ring = self.ring;
         let mut taken: Vec<RingSlot> = Vec::new();
@@ -238,7 +240,7 @@ impl Preload {
             taken.push(copied(ring.slot(ticket)));
             self.slots.release(ring, ticket);
         }
-        // The name of a file is written before its first read.
+        // A file's name precedes its first read.
         let short = self.take_names(Cells::Short, writer)?;
         let long = self.take_names(Cells::Long, writer)?;
         taken.sort_by_key(|slot| slot.end_ns.load(Ordering::Relaxed));
@@ -256,10 +258,10 @@ impl Preload {
         Ok(counts.iter().any(|(cells, count)| count * 4 > cells.count()))
     }
 
-    /// Ends the watch, and the recording.
+    /// Ends the recording.
     ///
     /// # Errors
-    /// The recording can't be written.
+    /// The recording cannot be written.
     pub fn finish<W: Write>(
         mut self,
         mut writer: RecordingWriter<W>,
@@ -300,7 +302,7 @@ impl Preload {
             let get = |value: &AtomicU64| value.load(Ordering::Relaxed);
             let path_bytes = get(&name.path_bytes);
             let length = path_bytes.min(cells.path_room() as u64) as usize;
-            // SAFETY: the path's room lies in the mapping; its bytes are copied, even if a program changes them meanwhile.
+            // SAFETY: the path's space lies in the mapping, and its bytes are copied once.
             let path: Vec<u8> =
                 (0..length).map(|at| unsafe { path.add(at).read_volatile() }).collect();
             let file = (get(&name.device), get(&name.inode));
@@ -338,7 +340,7 @@ impl Preload {
         writer.put(open)
     }
 
-    /// The number of a file, which is named if it is a new one.
+    /// Returns the number of a file. A new file gets a name record.
     fn file<W: Write>(
         &mut self,
         inode: (u64, u64),
@@ -428,7 +430,7 @@ impl Preload {
         let is_read = matches!(record, Record::Read(_));
         match writer.put(record) {
             Ok(()) => self.reads += u64::from(is_read),
-            // No kernel answers so: the program's word is not to be believed here.
+            // No kernel returns such values, so the program's report is discarded.
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
                 self.ring.head().lost.fetch_add(1, Ordering::Relaxed);
             }
@@ -445,15 +447,15 @@ impl Drop for Preload {
 }
 
 impl KernelCounts {
-    /// Of a process, and of those that it has waited for.
+    /// Reads the counters of a process and of the children that it has waited for.
     ///
     /// # Errors
-    /// There is none of this number, or it is another user's.
+    /// The process does not exist or belongs to another user.
     pub fn of(process: u32) -> io::Result<KernelCounts> {
         KernelCounts::told(&format!("/proc/{process}/io"))
     }
 
-    /// What was counted since `earlier`.
+    /// Difference to an earlier reading.
     pub fn since(self, earlier: KernelCounts) -> KernelCounts {
         KernelCounts {
             reads: self.reads.saturating_sub(earlier.reads),
@@ -462,7 +464,6 @@ impl KernelCounts {
         }
     }
 
-    /// Of this process.
     fn of_own() -> Option<KernelCounts> {
         KernelCounts::told("/proc/self/io").ok()
     }
@@ -482,12 +483,14 @@ impl KernelCounts {
     }
 }
 
-/// Waits for a program; gives what the kernel has counted of it and of all that it has waited for.
+/// Waits for a program. Returns the kernel's counters of it and of the children that it has waited
+/// for.
 ///
 /// # Errors
-/// It can't be waited for.
+/// The wait failed.
 pub fn wait_counted(child: &mut Child) -> io::Result<(ExitStatus, Option<KernelCounts>)> {
-    // Who has waited for a process has its counts added to its own; to look costs reads as well.
+    // The kernel adds a child's counters to its parent's at the wait. Reading the counters costs
+    // reads too, so their cost is subtracted.
     let looks = [KernelCounts::of_own(), KernelCounts::of_own()];
     let status = child.wait()?;
     let counted = || {
@@ -498,7 +501,7 @@ pub fn wait_counted(child: &mut Child) -> io::Result<(ExitStatus, Option<KernelC
     Ok((status, counted()))
 }
 
-/// The ways of slots, in the order of their numbers.
+/// Read methods, by the numbers in the slots.
 const WAYS: [ReadMethod; 5] = [
     ReadMethod::Read,
     ReadMethod::Pread,
@@ -528,7 +531,7 @@ fn copied(slot: &RingSlot) -> RingSlot {
     }
 }
 
-/// Folders for temporary files, in the order in which they are tried.
+/// Folders for temporary files, in the order of the attempts.
 fn folders() -> Vec<PathBuf> {
     let mut folders = vec![std::env::temp_dir()];
     for other in ["/var/tmp", "/dev/shm"].map(PathBuf::from) {
@@ -539,7 +542,8 @@ fn folders() -> Vec<PathBuf> {
     folders
 }
 
-/// Makes a folder that only this user may enter, on a file system from which libraries may be loaded.
+/// Creates a folder that only this user may enter, on a file system from which libraries may be
+/// loaded.
 fn own_folder(parent: &Path) -> io::Result<PathBuf> {
     let mount = rustix::fs::statvfs(parent)?;
     if mount.f_flag.contains(rustix::fs::StatVfsMountFlags::NOEXEC) {
@@ -561,17 +565,17 @@ fn remove(folder: &Path) {
     }
 }
 
-/// Writes the library's file, and makes the shared memory with empty rings.
+/// Writes the library's file and creates the shared memory with empty rings.
 ///
-/// All of the memory is written through the file system before it is mapped. A full file system is an error here, and
-/// never a bus error in a process.
+/// All of the memory is written through the file system before it is mapped. A full file system
+/// thus causes an error here, never a bus error in a process.
 fn share(folder: &Path, library: &[u8]) -> io::Result<RecordRing> {
     fs::write(folder.join(LIBRARY), library)?;
     let mut options = OpenOptions::new();
     let options = options.read(true).write(true).create_new(true).mode(0o600);
     let mut file: File = options.open(folder.join(RING))?;
     file.write_all(&vec![0; BYTES as usize])?;
-    // SAFETY: a new mapping at an address of the kernel's choice, which stays to the end of the process.
+    // SAFETY: a new mapping at an address chosen by the kernel, never unmapped.
     let ring = unsafe {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         let (null, bytes) = (std::ptr::null_mut(), BYTES as usize);
@@ -588,7 +592,7 @@ fn share(folder: &Path, library: &[u8]) -> io::Result<RecordRing> {
     Ok(ring)
 }
 
-/// Number of seccomp filters of this process: a program with more of them is in a sandbox of its own.
+/// Number of seccomp filters of this process. A program with more filters is in its own sandbox.
 fn own_filters() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("Seccomp_filters:"));

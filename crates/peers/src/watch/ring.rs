@@ -1,25 +1,26 @@
-//! The pages of the kernel's trace buffer (`trace_pipe_raw`), taken apart.
+//! Parser of the kernel's trace buffer pages (`trace_pipe_raw`).
 //!
-//! A page has a head, as `events/header_page` tells: a time of 8 bytes, then how many bytes of
-//! events follow, of 8 bytes, whose bits from 30 on say that events are missing before it. An event
-//! has a head of 4 bytes, as `events/header_event` tells: 5 bits of type, 27 of time since the
-//! event before it.
+//! A page begins with a head (`events/header_page`): a time of 8 bytes and the length of the events
+//! of 8 bytes. Bits of the length from 30 on are set when events before the page are missing. An
+//! event begins with a head of 4 bytes (`events/header_event`): 5 bits of type and 27 bits of time
+//! since the previous event.
 
-/// Bits of a page's length that are no length.
+/// Mask of the length bits in a page's length field.
 const LENGTH_MASK: u64 = (1 << 30) - 1;
 
-/// Types of an event's head; those below are the length of the event in words of 4 bytes.
+/// Special types in an event's head. Smaller values are the event's length in words of 4 bytes.
 const PADDING: u32 = 29;
 const TIME_EXTEND: u32 = 30;
 const TIME_STAMP: u32 = 31;
 
-/// Bits of time in an event's head.
+/// Number of time bits in an event's head.
 const TIME_BITS: u32 = 27;
 
-/// Bits of an absolute time that an event has; the ones above are those of the page.
+/// Number of bits in an absolute time stamp. The higher bits come from the page's time.
 const STAMP_BITS: u32 = 59;
 
-/// Calls `each` with the time and the bytes of each event of a page. `None`: the page is none.
+/// Calls `each` with the time and the bytes of each event of a page. Returns `None` for malformed
+/// input.
 pub(super) fn events(page: &[u8], mut each: impl FnMut(u64, &[u8])) -> Option<()> {
     let mut now = u64::from_le_bytes(page.get(..8)?.try_into().ok()?);
     let length = u64::from_le_bytes(page.get(8..16)?.try_into().ok()?) & LENGTH_MASK;
@@ -27,7 +28,7 @@ pub(super) fn events(page: &[u8], mut each: impl FnMut(u64, &[u8])) -> Option<()
     while !left.is_empty() {
         let head = word(left, 0)?;
         let (kind, since) = (head & 31, u64::from(head >> 5));
-        // What follows the head, with its own length where it has one.
+        // Bytes between head and event data, and the length of the data.
         let (skipped, taken) = match kind {
             PADDING if since == 0 => return Some(()),
             PADDING => (4, word(left, 4)? as usize),
@@ -42,7 +43,7 @@ pub(super) fn events(page: &[u8], mut each: impl FnMut(u64, &[u8])) -> Option<()
                 left = left.get(8..)?;
                 continue;
             }
-            // The length stands before the event, and counts itself.
+            // The word before the event holds the length and counts itself.
             0 => (8, (word(left, 4)? as usize).checked_sub(4)?),
             words => (4, words as usize * 4),
         };
@@ -70,7 +71,8 @@ mod tests {
         [&time.to_le_bytes()[..], &length.to_le_bytes(), &events, &[0xee; 12]].concat()
     }
 
-    /// The page has two events of two words and one of one, worked out from `events/header_event`.
+    /// The page has two events of two words and one of one word, worked by hand from
+    /// `events/header_event`.
     #[test]
     fn a_page_gives_its_events_with_their_times() {
         let words = [
@@ -79,16 +81,16 @@ mod tests {
             8,
             30 | 3 << 5, // 2 << 27, and 3
             2,
-            12 << 5, // the length stands in the next word: 12 with itself
+            12 << 5, // the length is in the next word: 12 with itself
             12,
             9,
             10,
-            29 | 1 << 5, // discarded: 8 bytes behind the head, with its length
+            29 | 1 << 5, // discarded: 8 bytes after the head, with its length
             8,
             11,
             1 | 1 << 5,
             12,
-            29, // nothing more
+            29, // end of the page
             99,
         ];
         let mut seen = Vec::new();

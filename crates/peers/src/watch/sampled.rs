@@ -1,14 +1,15 @@
-//! What is to be had of a running process without root: what the kernel counts of it, and a look now and then.
+//! Sampling of a running process without root: kernel counters and periodic samples.
 //!
-//! A look finds which files the process has open to be read, and which it has mapped (programs and libraries aside); where
-//! its descriptors stand; and which pages of these files are in the page cache (`mincore(2)`). Single reads are not
-//! known: neither their places nor their times, nor who waited. What comes and goes between two looks is missed, so that
-//! every number of pages that came or left is the least that it can have been; pages that another program brought in are
-//! counted with the others; and a position also goes forward by a seek.
+//! A sample finds the process's files open for reading and its mapped files, except programs and
+//! libraries. It contains the positions of the descriptors and the resident pages of these files
+//! (`mincore(2)`). Single reads are unknown: their offsets, their times, and their waits. Changes
+//! between two samples are missed, so the counts of added and evicted pages are lower bounds. Pages
+//! added by other programs are included, and a seek also moves a position.
 //!
-//! The kernel tells what is cached to a file's owner and to those who may write it; of other files nothing is said.
+//! The kernel reports residency only to the file's owner and to users with write permission. Other
+//! files have no residency.
 //!
-//! Looks take no more than a twentieth of a processor: the longer one takes, the later the next one comes.
+//! Sampling takes at most a twentieth of a processor: a longer sample delays the next one.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -24,18 +25,18 @@ use super::names::{FileNames, System, kernel_device};
 use super::preload::KernelCounts;
 use crate::cold::resident;
 
-/// Between two looks, at least; and so many times what a look took.
+/// Minimum interval between two samples, and the pause as a multiple of the sample's duration.
 const PERIOD: Duration = Duration::from_millis(100);
 const REST_PER_LOOK: u32 = 19;
 
-/// So many files are looked at, and so much of each: 16 GiB.
+/// Maximum number of files, and maximum size of a file in pages (16 GiB).
 const FILES_MAX: usize = 256;
 const FILE_PAGES_MAX: u64 = 1 << 22;
 
-/// Pages that are asked about at once.
+/// Number of pages per `mincore` call.
 const WINDOW_PAGES: u64 = 1 << 18;
 
-/// A process that is looked at now and then.
+/// A sampled process.
 #[derive(Debug)]
 pub struct Sampled {
     process: u32,
@@ -44,70 +45,70 @@ pub struct Sampled {
     first: KernelCounts,
     newest: KernelCounts,
     files: BTreeMap<Inode, Followed>,
-    /// By descriptor: of which file it was, and where it stood.
+    /// File and position by descriptor.
     positions: BTreeMap<u64, (Inode, u64)>,
     looks: u64,
     beyond: bool,
     due: Instant,
 }
 
-/// What was sampled of a process.
+/// Result of the samples of a process.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Samples {
-    /// For how long, in seconds.
+    /// Duration in seconds.
     pub seconds: f64,
-    /// How many looks there were.
+    /// Number of samples.
     pub looks: u64,
-    /// What the kernel counted meanwhile, of the process alone.
+    /// Kernel counters of the process alone over this time.
     pub counts: KernelCounts,
-    /// The files that were found, those of which most came in first.
+    /// Sampled files, ordered by the number of added pages, largest first.
     pub files: Vec<SampledFile>,
-    /// Whether there were more files than are looked at.
+    /// True if further files were not sampled.
     pub has_more: bool,
 }
 
-/// What was sampled of a file.
+/// Result of the samples of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SampledFile {
-    /// Its path.
+    /// Path of the file.
     pub path: String,
-    /// Its length in bytes, when it was found.
+    /// Length in bytes when it was found.
     pub bytes: u64,
-    /// Whether it was found mapped.
+    /// True if it was mapped.
     pub is_mapped: bool,
-    /// How far the positions of descriptors of it went forward, in bytes.
+    /// Forward movement of its descriptors' positions in bytes.
     pub moved_bytes: u64,
-    /// What of it was in the page cache; `None` where the kernel doesn't tell.
+    /// Residency of the file. `None` where the kernel does not report it.
     pub cache: Option<SampledCache>,
 }
 
-/// What was sampled of a file's pages, in pages.
+/// Counts of a file's resident pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SampledCache {
-    /// In the page cache at the first look.
+    /// Resident pages in the first sample.
     pub first_pages: u64,
-    /// In it at the last look.
+    /// Resident pages in the last sample.
     pub last_pages: u64,
-    /// Not in it at a look, and in it at the next one.
+    /// Pages absent in one sample and resident in the next.
     pub came_pages: u64,
-    /// In how many runs of neighbours they came.
+    /// Number of contiguous runs of these pages.
     pub came_runs: u64,
-    /// In it at a look, and not in it at the next one.
+    /// Pages resident in one sample and absent in the next.
     pub left_pages: u64,
 }
 
 #[derive(Debug)]
 struct Followed {
     told: SampledFile,
-    /// With what is held of it; none where the kernel doesn't tell.
+    /// The open file and its residency. `None` where the kernel does not report it.
     looked_at: Option<(File, Vec<bool>)>,
 }
 
 impl Sampled {
-    /// Takes the first look at a process.
+    /// Takes the first sample of a process.
     ///
     /// # Errors
-    /// There is none of this number, or it is another user's.
+    /// The process does not exist or belongs to another user.
     pub fn start(process: u32) -> io::Result<Sampled> {
         let first = KernelCounts::of(process)?;
         let mut sampled = Sampled {
@@ -126,21 +127,21 @@ impl Sampled {
         Ok(sampled)
     }
 
-    /// Takes the next look, if it is time.
+    /// Takes the next sample if it is due.
     pub fn look_if_due(&mut self) {
         if Instant::now() >= self.due {
             self.look();
         }
     }
 
-    /// Whether the process has ended, though perhaps nobody has waited for it.
+    /// Returns true when the process has ended, even if it is still a zombie.
     pub fn is_over(&self) -> bool {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.process)).unwrap_or_default();
         let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
         matches!(state, None | Some('Z' | 'X'))
     }
 
-    /// Takes the last look, and tells what all of them found.
+    /// Takes the last sample and returns the result.
     pub fn finish(mut self) -> Samples {
         self.look();
         let mut files: Vec<SampledFile> = self.files.into_values().map(|file| file.told).collect();
@@ -161,7 +162,8 @@ impl Sampled {
         if let Ok(counts) = KernelCounts::of(self.process) {
             self.newest = counts;
         }
-        // What is there already is looked at before what may be new, so that no page is missed that comes meanwhile.
+        // Known files come before the search for new ones, so that a new file's first sample
+        // includes the latest pages.
         self.files.values_mut().for_each(Followed::look);
         self.find_open();
         self.find_mapped();
@@ -179,7 +181,7 @@ impl Sampled {
                 continue;
             }
             positions.insert(number, (open.inode, open.position));
-            // A file that was opened meanwhile began at its start.
+            // A file opened since the last sample began at position 0.
             let before = self.positions.get(&number).filter(|before| before.0 == open.inode);
             let before = match before {
                 Some(&(_, position)) => position,
@@ -203,7 +205,8 @@ impl Sampled {
         }
     }
 
-    /// The file of this inode, which lies at `at`; `path` is its name.
+    /// Returns the state of the file with this inode. `at` is the path for its first open, and
+    /// `path` is its name.
     fn find(&mut self, inode: Inode, at: &str, path: String) -> Option<&mut Followed> {
         if !self.files.contains_key(&inode) {
             if self.files.len() >= FILES_MAX {
@@ -261,7 +264,7 @@ impl Followed {
 }
 
 impl SampledCache {
-    /// Counts what came and what left between two looks; pages beyond the end of either were not there.
+    /// Counts the changes between two samples. Pages beyond the end of a sample count as absent.
     fn see(&mut self, before: &[bool], now: &[bool]) {
         let is_held = |pages: &[bool], page: usize| pages.get(page).copied().unwrap_or(false);
         let mut comes_before = false;
@@ -281,7 +284,7 @@ fn count(held: &[bool]) -> u64 {
     held.iter().filter(|&&is_held| is_held).count() as u64
 }
 
-/// Which of a file's pages the page cache holds; `None` where that can't be asked.
+/// Residency of each page in a file. Returns `None` where it is unavailable.
 fn held(file: &File) -> Option<Vec<bool>> {
     let pages = file.metadata().ok()?.len().div_ceil(PAGE_BYTES);
     if pages > FILE_PAGES_MAX {
@@ -295,7 +298,7 @@ fn held(file: &File) -> Option<Vec<bool>> {
     Some(all)
 }
 
-/// The files in the text of `/proc/PID/maps` no part of which is mapped to be executed.
+/// Files in the text of `/proc/PID/maps` without an executable part.
 fn mapped_files(maps: &str) -> Vec<(Inode, &str)> {
     let mut files: BTreeMap<Inode, (&str, bool)> = BTreeMap::new();
     for line in maps.lines() {
@@ -340,7 +343,7 @@ mod tests {
             first_pages: 0,
         };
         assert_eq!(cache, after);
-        // The file has grown by one page that is held, and is cut after it.
+        // The file grows by one resident page and is then truncated.
         cache.see(&pages("1"), &pages("11"));
         cache.see(&pages("11"), &pages("1"));
         assert_eq!((cache.came_pages, cache.came_runs, cache.left_pages), (5, 3, 2));
@@ -359,7 +362,8 @@ mod tests {
         assert_eq!(mapped_files(maps), [(inode, "/a file")]);
     }
 
-    /// This process reads 50 pages of its own file in a row: its position goes so far, and the pages are there.
+    /// This process reads 50 consecutive pages of its own file. The position moves by as much, and
+    /// the pages are resident.
     #[test]
     fn a_process_is_seen_to_read() {
         let name = format!("sampled-{}", std::process::id());

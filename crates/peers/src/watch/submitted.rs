@@ -1,17 +1,18 @@
-//! Reads that programs give to AIO and io_uring, as they are given.
+//! Tracer of reads submitted to AIO and io_uring, by BPF programs.
 //!
-//! The kernel's events name neither file nor range of such a read. AIO's `iocb` stands in the
-//! program's memory and is used again a moment later, io_uring's request in the kernel's. Short BPF
-//! programs copy them out at `syscalls:sys_enter_io_submit` and `io_uring:io_uring_submit_req`. Threads
-//! of io_uring's own (`IORING_SETUP_SQPOLL`, workers) are in no list of watched tasks, so a program at
-//! `io_uring:io_uring_complete` reports the ends, with the file. One at the end of openings reports the
-//! file of a descriptor: a look into `/proc` comes too late for a program that ends at once.
+//! The kernel's events name neither file nor range of such a read. AIO's `iocb` is in the program's
+//! memory and is soon reused. The request of io_uring is in the kernel's memory. Short BPF programs
+//! copy both at `syscalls:sys_enter_io_submit` and `io_uring:io_uring_submit_req`. Kernel threads
+//! of io_uring (`IORING_SETUP_SQPOLL`, workers) are not recorded tasks. Therefore a program at
+//! `io_uring:io_uring_complete` reports the end of each request with its file. Another one at the
+//! end of open calls reports the file of a descriptor, since `/proc` would be read too late for a
+//! short-lived program.
 //!
-//! Other sources were tried: a look at the program's memory comes milliseconds too late, event
+//! Other sources were rejected. A read of the program's memory comes milliseconds too late, event
 //! probes need `CONFIG_EPROBE_EVENTS`, and `block:*` has no offset in a file.
 //!
-//! A request of io_uring is taken only if its operation and `user_data` stand where they do on Linux
-//! 6.18; the first fields, which hold the range, are those of `struct kiocb` since Linux 4.1.
+//! A request of io_uring is accepted only if its operation and `user_data` are at the offsets of
+//! Linux 6.18. The first fields, with the range, are the fields of `struct kiocb` since Linux 4.1.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -27,31 +28,31 @@ mod program;
 
 use program::Program;
 
-/// Length of the ring that the programs write to. A record takes 152 bytes of it at most.
+/// Size of the ring that the programs write to, in bytes. A record takes at most 152 bytes.
 const RING_BYTES: usize = 4 << 20;
 
-/// Commands and attributes of bpf(2), as in `linux/bpf.h`.
+/// Commands and attributes of bpf(2), from `linux/bpf.h`.
 const MAP_CREATE: u32 = 0;
 const PROG_LOAD: u32 = 5;
 const MAP_TYPE_RINGBUF: u32 = 27;
 const PROG_TYPE_TRACEPOINT: u32 = 5;
 
-/// Of perf_event_open(2), as in `linux/perf_event.h`.
+/// Constants of perf_event_open(2), from `linux/perf_event.h`.
 const PERF_TYPE_TRACEPOINT: u32 = 2;
 const PERF_SAMPLE_PERIOD_ONE: u64 = 1;
 const PERF_FLAG_FD_CLOEXEC: u64 = 8;
 const PERF_EVENT_IOC_ENABLE: u64 = 0x2400;
 const PERF_EVENT_IOC_SET_BPF: u64 = 0x4004_2408;
 
-/// Bits of a record's length in the ring: it is being written; it is not to be read.
+/// Bits of a record's length in the ring: being written, and discarded.
 const BUSY: u32 = 1 << 31;
 const DISCARDED: u32 = 1 << 30;
 const RECORD_HEAD_BYTES: u64 = 8;
 
-/// Flag of a request of io_uring: its descriptor is an index into registered files.
+/// Request flag of io_uring: the descriptor is an index into the registered files.
 const FIXED_FILE: u64 = 1;
 
-/// The programs, attached, and their ring.
+/// The attached programs and their ring.
 #[derive(Debug)]
 pub(super) struct Submissions {
     ring: Ring,
@@ -62,7 +63,7 @@ impl Submissions {
     /// Attaches the programs.
     ///
     /// # Errors
-    /// The kernel refuses BPF, or lacks an event.
+    /// The kernel refuses BPF or lacks an event.
     pub fn start(instance: &Instance) -> Result<Submissions, TracefsError> {
         let refused = |action| {
             move |source| TracefsError::Unavailable { action, path: "bpf(2)".into(), source }
@@ -90,7 +91,7 @@ impl Submissions {
             ("io_uring/io_uring_complete", completion),
         ];
         for (name, make) in programs {
-            // Not every machine has the old calls.
+            // Some architectures lack the older calls.
             let layout = match layout(name) {
                 Err(_) if name.starts_with("syscalls/sys_exit_open") => continue,
                 layout => layout?,
@@ -103,13 +104,13 @@ impl Submissions {
         Ok(Submissions { ring, _attached: attached })
     }
 
-    /// Takes out the records since the last call.
+    /// Reads the records since the last call.
     pub fn read(&mut self, events: &mut Vec<TraceEvent>) {
         self.ring.read(|bytes| events.extend(decode(bytes)));
     }
 }
 
-/// A record of the programs: task and process, time, kind, address, and more of it.
+/// Decodes a record of the programs: task and process, time, kind, address, copied data.
 fn decode(bytes: &[u8]) -> Option<TraceEvent> {
     let word = |at: usize| Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
     let small = |at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
@@ -141,7 +142,7 @@ fn decode(bytes: &[u8]) -> Option<TraceEvent> {
         }
         program::URING => {
             // struct io_kiocb: offset 8, length 56, operation 64, flags 72, user_data 80,
-            // descriptor 92. The event says the same of operation and user_data.
+            // descriptor 92. The event must agree on operation and user_data.
             let operation = u64::from(*bytes.get(copy + 64)?);
             let [told, user_data] = [word(copy + 96)?, word(copy + 104)?];
             if told & 0xff != operation || word(copy + 80)? != user_data {
@@ -159,7 +160,7 @@ fn decode(bytes: &[u8]) -> Option<TraceEvent> {
 }
 
 fn bpf(command: u32, attributes: &mut [u8; 128]) -> io::Result<OwnedFd> {
-    // SAFETY: the attributes are as long as is said, and the pointers in them outlive the call.
+    // SAFETY: the length is correct, and the pointers in the attributes outlive the call.
     let result = unsafe {
         libc::syscall(libc::SYS_bpf, command, attributes.as_mut_ptr(), attributes.len() as u32)
     };
@@ -168,7 +169,7 @@ fn bpf(command: u32, attributes: &mut [u8; 128]) -> io::Result<OwnedFd> {
 
 fn owned(result: i64) -> io::Result<OwnedFd> {
     match i32::try_from(result) {
-        // SAFETY: a new descriptor of the call before, which nothing else owns.
+        // SAFETY: a new descriptor from the call, with no other owner.
         Ok(descriptor) if descriptor >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(descriptor) }),
         _ => Err(io::Error::last_os_error()),
     }
@@ -178,7 +179,7 @@ fn put(attributes: &mut [u8], at: usize, bytes: &[u8]) {
     attributes[at..at + bytes.len()].copy_from_slice(bytes);
 }
 
-/// Loads a program and has it run at each hit of an event, on all processors.
+/// Loads a program and runs it at each event, on all processors.
 fn attach(event: u16, program: &Program) -> io::Result<[OwnedFd; 2]> {
     let license = c"GPL";
     let mut attributes = [0; 128];
@@ -194,7 +195,7 @@ fn attach(event: u16, program: &Program) -> io::Result<[OwnedFd; 2]> {
     put(&mut attributes, 8, &u64::from(event).to_ne_bytes());
     put(&mut attributes, 16, &PERF_SAMPLE_PERIOD_ONE.to_ne_bytes());
     let (any_task, first_processor, no_group) = (-1_i32, 0_i32, -1_i32);
-    // SAFETY: the attributes are as long as they say.
+    // SAFETY: the length in the attributes is correct.
     let opened = unsafe {
         libc::syscall(
             libc::SYS_perf_event_open,
@@ -209,7 +210,7 @@ fn attach(event: u16, program: &Program) -> io::Result<[OwnedFd; 2]> {
     for (command, argument) in
         [(PERF_EVENT_IOC_SET_BPF, loaded.as_raw_fd()), (PERF_EVENT_IOC_ENABLE, 0)]
     {
-        // SAFETY: both take a number, and touch no memory of ours.
+        // SAFETY: both requests take a number and access no memory of this process.
         if unsafe { libc::ioctl(opened.as_raw_fd(), command as _, argument) } != 0 {
             return Err(io::Error::last_os_error());
         }
@@ -217,8 +218,9 @@ fn attach(event: u16, program: &Program) -> io::Result<[OwnedFd; 2]> {
     Ok([opened, loaded])
 }
 
-/// A ring of the kernel, as in `kernel/bpf/ringbuf.c`. A page has our position, the next one the
-/// kernel's. The data follows, mapped twice in a row, so that a record never wraps.
+/// A BPF ring as in `kernel/bpf/ringbuf.c`. The first page holds the consumer position, the next
+/// one the producer position. The data follows, mapped twice in a row, so that a record never
+/// wraps.
 #[derive(Debug)]
 struct Ring {
     map: OwnedFd,
@@ -235,7 +237,7 @@ impl Ring {
         let map = bpf(MAP_CREATE, &mut attributes)?;
         let page_bytes = rustix::param::page_size();
         let mapped = |bytes, protection, offset: usize| {
-            // SAFETY: a new mapping at an address of the kernel's choice.
+            // SAFETY: a new mapping at an address chosen by the kernel.
             let start = unsafe {
                 libc::mmap(
                     ptr::null_mut(),
@@ -251,21 +253,21 @@ impl Ring {
         let consumer = mapped(page_bytes, libc::PROT_READ | libc::PROT_WRITE, 0)?;
         let producer = mapped(page_bytes + 2 * RING_BYTES, libc::PROT_READ, page_bytes);
         let producer = producer.inspect_err(|_| {
-            // SAFETY: it was mapped above, and nothing refers to it.
+            // SAFETY: the mapping was made above and has no references.
             unsafe { libc::munmap(consumer, page_bytes) };
         })?;
         Ok(Ring { map, consumer, producer, page_bytes })
     }
 
-    /// Hands each new record to `each`.
+    /// Calls `each` with each new record.
     fn read(&mut self, mut each: impl FnMut(&[u8])) {
-        // SAFETY: each of the two pages begins with a position, which lives as long as the mapping.
+        // SAFETY: each of the two pages begins with a position and lives as long as the mapping.
         let (ours, theirs) =
             unsafe { (&*self.consumer.cast::<AtomicU64>(), &*self.producer.cast::<AtomicU64>()) };
         let mut at = ours.load(Ordering::Relaxed);
         while at < theirs.load(Ordering::Acquire) {
             let place = self.page_bytes + at as usize % RING_BYTES;
-            // SAFETY: a record begins here, as the kernel's position says, and its head is written
+            // SAFETY: the producer position lies beyond this record, so its head is here, written
             // as one word.
             let length = unsafe { &*self.producer.byte_add(place).cast::<AtomicU32>() };
             let length = length.load(Ordering::Acquire);
@@ -274,7 +276,8 @@ impl Ring {
             }
             let bytes = u64::from(length & !DISCARDED);
             if length & DISCARDED == 0 {
-                // SAFETY: the record is whole, and is not written over before our position moves.
+                // SAFETY: the record is complete, and is not overwritten before the consumer
+                // position moves.
                 each(unsafe {
                     let start = self.producer.byte_add(place + RECORD_HEAD_BYTES as usize);
                     std::slice::from_raw_parts(start.cast::<u8>(), bytes as usize)
@@ -288,7 +291,7 @@ impl Ring {
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        // SAFETY: both were mapped with these lengths, and nothing refers to them any more.
+        // SAFETY: both were mapped with these lengths and have no references.
         unsafe {
             libc::munmap(self.consumer, self.page_bytes);
             libc::munmap(self.producer, self.page_bytes + 2 * RING_BYTES);

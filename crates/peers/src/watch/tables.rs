@@ -1,4 +1,4 @@
-//! What the descriptors of processes are of, and where they stand.
+//! Descriptor tables of processes, with the file and position of each descriptor.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -6,39 +6,39 @@ use std::rc::Rc;
 
 use super::event::Inode;
 
-/// Which table of descriptors.
+/// Number of a descriptor table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct DescriptorTableId(u64);
 
-/// What is known of an open file. Descriptors that were duplicated, and those of a process and its
-/// children, share it.
+/// State of an open file description. Duplicated descriptors share it, as do a process and its
+/// children.
 #[derive(Clone, Debug, Default)]
 pub(super) struct OpenFileState {
     pub of: Of,
-    /// Where the next `read` begins.
+    /// Position of the next `read`. `None` if unknown.
     pub position: Option<u64>,
     pub flags: u64,
     pub opened_ns: u64,
-    /// Whether the recording has its opening.
+    /// True when the recording contains the `open`.
     pub is_told: bool,
 }
 
-/// What a descriptor is of.
+/// Object of a descriptor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Of {
-    /// Not known: it is looked up when something depends on it.
+    /// Unknown. It is looked up when needed.
     #[default]
     Unknown,
     /// A file.
     File(Inode),
-    /// Something that has no places: a pipe, a socket, a terminal; or a file that is gone.
+    /// An object without offsets (pipe, socket, terminal), or a file that is gone.
     Nothing,
 }
 
-/// One open file, shared.
+/// A shared open file description.
 pub(super) type SharedOpenFile = Rc<RefCell<OpenFileState>>;
 
-/// The tables of all watched processes.
+/// Descriptor tables of all recorded processes.
 #[derive(Debug, Default)]
 pub(super) struct Tables {
     tables: HashMap<DescriptorTableId, HashMap<u64, SharedOpenFile>>,
@@ -46,7 +46,7 @@ pub(super) struct Tables {
 }
 
 impl Tables {
-    /// A table of which nothing is known.
+    /// Adds an empty table.
     pub fn add(&mut self) -> DescriptorTableId {
         self.insert(HashMap::new())
     }
@@ -58,7 +58,7 @@ impl Tables {
         number
     }
 
-    /// A copy, as `fork` makes one.
+    /// Copies a table, as `fork` does.
     pub fn copy(&mut self, table: DescriptorTableId) -> DescriptorTableId {
         let copy = self.tables.get(&table).cloned().unwrap_or_default();
         self.insert(copy)
@@ -68,7 +68,8 @@ impl Tables {
         self.tables.remove(&table);
     }
 
-    /// What a descriptor is of; nothing is known of one that was open before.
+    /// Returns the open file of a descriptor. A descriptor opened before the recording is unknown
+    /// at first.
     pub fn held(&mut self, table: DescriptorTableId, descriptor: u64) -> SharedOpenFile {
         let table = self.tables.entry(table).or_default();
         Rc::clone(table.entry(descriptor).or_default())

@@ -7,14 +7,14 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A file that is removed when the test ends, however it ends.
+/// A file that is removed on drop.
 pub struct TempFile {
     pub path: PathBuf,
 }
 
 impl TempFile {
-    /// A file of `bytes` bytes below the build directory (a real file system),
-    /// filled from a generator, so that no two of its pages are alike.
+    /// Creates a file of `bytes` bytes below the build directory (a real file system), with
+    /// different contents in every page.
     pub fn new(bytes: usize) -> TempFile {
         TempFile::in_directory(Path::new(env!("CARGO_TARGET_TMPDIR")), bytes)
     }
@@ -35,7 +35,7 @@ impl Drop for TempFile {
     }
 }
 
-/// Bytes of Marsaglia's xorshift64, an eight-byte word a step.
+/// Bytes of Marsaglia's xorshift64, eight bytes per step.
 pub fn content(bytes: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15u64;
     let mut content = Vec::with_capacity(bytes + 8);
@@ -49,7 +49,7 @@ pub fn content(bytes: usize) -> Vec<u8> {
     content
 }
 
-/// The same bytes, through the standard library.
+/// Reads the same bytes through the standard library.
 pub fn pread(path: &Path, offset: u64, bytes: u64) -> Vec<u8> {
     let file = File::open(path).unwrap();
     let mut buffer = vec![0; bytes as usize];
@@ -64,7 +64,7 @@ pub fn pread(path: &Path, offset: u64, bytes: u64) -> Vec<u8> {
     buffer
 }
 
-/// Whether the file can be read past the kernel's cache; says so if not.
+/// Returns true when the file system supports `O_DIRECT`, else prints a message.
 pub fn takes_direct(path: &Path) -> bool {
     let opened = File::options().read(true).custom_flags(libc::O_DIRECT).open(path);
     match opened {

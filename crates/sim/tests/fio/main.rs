@@ -1,6 +1,6 @@
-//! fio itself as the oracle: which files it reads, and what it does with them.
+//! fio as the oracle for the accepted job files and the operations of a job.
 //!
-//! Skipped, saying so, where fio is not installed or is not 3.33, the version whose rules are kept.
+//! Skipped with a message if fio is missing or is not version 3.33, whose rules are implemented.
 
 #![allow(clippy::disallowed_methods, reason = "runs fio and reads what it made")]
 
@@ -12,6 +12,7 @@ use readpath_sim::job::JobFile;
 use readpath_sim::workload::{FileSource, Process, Workload};
 
 mod generated;
+
 mod options;
 mod oracle;
 mod places;
@@ -24,7 +25,7 @@ fn is_read_by_fio(path: &Path) -> bool {
     output.status.success()
 }
 
-/// Lines that both read.
+/// Lines accepted by both.
 const READ_BY_BOTH: &[&str] = &[
     "bs=4k",
     "bs=4K",
@@ -184,7 +185,7 @@ const READ_BY_BOTH: &[&str] = &[
     "[global2]\nbs=8k\n[third]\nrw=randread",
 ];
 
-/// Lines that neither reads.
+/// Lines refused by both.
 const READ_BY_NEITHER: &[&str] = &[
     "bs=\"4k\"",
     "bs=0",
@@ -219,8 +220,8 @@ const READ_BY_NEITHER: &[&str] = &[
     "filename=",
 ];
 
-/// Lines that fio reads and that are refused here: either it means something else than it
-/// says (a suffix dropped in silence, a minus sign), or it is not supported.
+/// Lines accepted by fio and refused here. Their meaning in fio differs from their text (a suffix
+/// dropped silently, a minus sign), or they are not supported.
 const READ_BY_FIO_ONLY: &[&str] = &[
     "bs=4kk",
     "bs=4 k",
@@ -256,7 +257,7 @@ fn fio_reads_what_is_read_here() {
     let scratch = Scratch::new("accepts");
     let job = |line: &str| format!("[j]\nrw=read\nsize=1m\n{line}\n");
     for (lines, is_ours) in [(READ_BY_BOTH, true), (READ_BY_FIO_ONLY, false)] {
-        // One question for all of them: fio takes a fifth of a second to answer.
+        // One call for all lines, because fio takes a fifth of a second to start.
         let all: String = lines.iter().map(|line| job(line)).collect();
         assert!(is_read_by_fio(&scratch.write("job.fio", &all)), "fio reads {lines:?}");
         for line in lines {
@@ -271,7 +272,7 @@ fn fio_reads_what_is_read_here() {
     }
 }
 
-/// Jobs whose order is certain: each operation is compared.
+/// Jobs with a deterministic order. Each operation is compared.
 const IN_ORDER: &[&str] = &[
     "rw=read size=1m bs=4k",
     "rw=read size=10k bs=4k",
@@ -294,7 +295,7 @@ const IN_ORDER: &[&str] = &[
     "rw=read size=12k filename=three.a:three.b io_size=32k",
 ];
 
-/// Jobs with a random order: operations and bytes are compared; of some, the set of blocks.
+/// Jobs with a random order. Operations and bytes are compared, for some also the set of blocks.
 const AT_RANDOM: &[&str] = &[
     "rw=randread size=64k offset=6k",
     "rw=randread size=1m bs=16k loops=2 offset=6k",
@@ -348,19 +349,19 @@ fn fio_does_what_is_done_here() {
     }
 }
 
-/// Operations and bytes.
+/// Number of operations and bytes.
 fn totals(steps: &[Step]) -> (usize, u64) {
     (steps.len(), steps.iter().map(|step| step.2).sum())
 }
 
-/// Offsets in order.
+/// Sorted offsets.
 fn places(steps: &[Step]) -> Vec<u64> {
     let mut places: Vec<u64> = steps.iter().map(|step| step.1).collect();
     places.sort_unstable();
     places
 }
 
-/// `fio --minimal` gives one line for a group: field 6 is KiB read (fio's manual, "Terse output").
+/// `fio --minimal` prints one line per group. Field 6 is KiB read (fio's manual, "Terse output").
 #[test]
 fn processes_of_a_job_are_as_many_as_fios() {
     if !has_fio() {
@@ -396,7 +397,7 @@ fn every_example_is_read() {
             JobFile::parse(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         let workload = Workload::new(&jobs, FileSource::Modelled, 1).unwrap();
         assert!(!workload.processes.is_empty());
-        // `ioengine=raw` is ours alone: fio looks for an engine of a name only as it runs.
+        // `ioengine=raw` exists only here. fio checks the name of an engine only when it runs.
         let is_fios = !jobs.has_raw();
         assert!(!has_fio || !is_fios || is_read_by_fio(&path), "fio and {}", path.display());
     }

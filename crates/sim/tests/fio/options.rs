@@ -1,4 +1,4 @@
-//! The tables of options and engines against fio's own lists.
+//! Tables of options and engines, compared with fio's own lists.
 
 use std::process::Command;
 
@@ -11,7 +11,7 @@ fn fio_says(argument: &str) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The names in a list of fio's: each at the start of a line, with a colon behind it.
+/// Names in a list printed by fio: each at the start of a line, followed by a colon.
 fn names(list: &str) -> Vec<String> {
     let is_name = |name: &&str| {
         !name.is_empty()
@@ -57,7 +57,7 @@ fn every_engine_of_fio_is_known() {
     assert_eq!(unknown, Vec::<String>::new());
 }
 
-/// `alias: NAME` stands in what fio says of an option.
+/// fio's help on an option contains `alias: NAME`.
 #[test]
 fn the_other_names_are_fios() {
     if !has_fio() {
@@ -65,7 +65,7 @@ fn the_other_names_are_fios() {
     }
     for option in options() {
         let told = fio_says(&format!("--cmdhelp={}", option.name));
-        // Of an option that it has not, it tells the nearest.
+        // For an unknown option fio prints the closest one.
         if told.contains("closest match") {
             continue;
         }

@@ -1,4 +1,4 @@
-//! fio as the oracle: whether there is one, a place for its files, and its traces.
+//! fio as the oracle: its version, a folder for its files, and its iologs.
 
 use std::fs;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use readpath_core::request::Op;
 use readpath_core::unit::Time;
 use readpath_sim::workload::{NextAction, Process};
 
-/// Whether there is a fio to ask.
+/// Returns true if fio 3.33 is installed.
 pub fn has_fio() -> bool {
     let version = Command::new("fio").arg("--version").output();
     let is_there = version.is_ok_and(|output| output.stdout.starts_with(b"fio-3.33"));
@@ -18,7 +18,7 @@ pub fn has_fio() -> bool {
     is_there
 }
 
-/// A directory of its own that goes away with the test.
+/// A private folder, removed on drop.
 pub struct Scratch(pub PathBuf);
 
 impl Scratch {
@@ -41,10 +41,10 @@ impl Drop for Scratch {
     }
 }
 
-/// One operation: whether it writes, its offset and length.
+/// One operation: write flag, offset and length.
 pub type Step = (bool, u64, u64);
 
-/// What a process of ours does, one operation at a time.
+/// Operations of a simulated process, one at a time.
 pub fn our_steps(process: Process) -> Vec<Step> {
     first_steps(process, usize::MAX)
 }
@@ -68,7 +68,7 @@ pub fn first_steps(mut process: Process, count: usize) -> Vec<Step> {
     steps
 }
 
-/// What fio noted in an iolog: `[time] file read|write offset length`.
+/// Operations in a fio iolog: `[time] file read|write offset length`.
 pub fn steps_of_iolog(text: &str) -> Vec<Step> {
     let operation = |line: &str| {
         let words: Vec<&str> = line.split_whitespace().collect();

@@ -1,6 +1,6 @@
-//! Where fio is deterministic: the same places and sizes in the same order.
+//! Deterministic jobs of fio: equal offsets and sizes in equal order.
 //!
-//! Each job runs in fio without any storage (`ioengine=null`), which notes what it does.
+//! Each job runs in fio without storage (`ioengine=null`), which logs its operations.
 
 use std::fs;
 use std::process::Command;
@@ -10,7 +10,7 @@ use readpath_sim::workload::{FileSource, Workload};
 
 use super::oracle::{Scratch, has_fio, our_steps, steps_of_iolog};
 
-/// Jobs whose places fio draws from its seeds.
+/// Jobs whose offsets fio draws from its seeds.
 const JOBS: &[&str] = &[
     "rw=randread bs=4k size=4m",
     "rw=randread bs=4k size=4m norandommap",
@@ -79,7 +79,7 @@ const JOBS: &[&str] = &[
     "rw=randwrite bs=4k size=1m verify=md5",
 ];
 
-/// Each job has three processes, whose places differ.
+/// Each job has three processes with different offsets.
 #[test]
 fn places_are_fios() {
     if !has_fio() {
@@ -87,7 +87,7 @@ fn places_are_fios() {
     }
     let scratch = Scratch::new("places");
     fs::create_dir(scratch.0.join("d")).unwrap();
-    // A file a job: the number of a process is a part of its seeds.
+    // One file per job, because the number of a process is part of its seeds.
     let mut differing = Vec::new();
     for (index, job) in JOBS.iter().enumerate() {
         let options = job.replace(' ', "\n");

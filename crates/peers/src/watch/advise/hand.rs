@@ -1,9 +1,10 @@
-//! What is done to the page cache for another program: files reached, pages brought in, counted and given back.
+//! Access to another program's files: open, prefetch, count and evict pages.
 //!
-//! A file is opened for reading beside the program: by the path under which the program opened it, through the program's
-//! own descriptors in `/proc`, or through its mappings there; and only what has the inode that the kernel's events name is
-//! taken. Not a byte is read through it. Where it can't be opened (a FUSE file system that only its owner may enter) and the
-//! program has it mapped, the program's own mapping is advised, by `process_madvise(2)`.
+//! A file is opened for reading by one of three paths: the program's path, its descriptors in
+//! `/proc`, or its mappings in `/proc`. Only the inode named by the kernel's events is accepted. No
+//! byte is read through the file. Some files cannot be opened, for example on a FUSE file system
+//! restricted to its owner. If the program maps such a file, `process_madvise(2)` advises the
+//! program's own mapping.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -19,10 +20,10 @@ use super::super::names::kernel_device;
 use crate::cold::cached_pages;
 use crate::queue::KernelQueue;
 
-/// What the kernel brings in at least where it is advised in one call: its default window.
+/// Minimum size in bytes of an advised range per call: the kernel's default readahead window.
 const CALL_BYTES_LEAST: u64 = 128 << 10;
 
-/// A file as it can be advised.
+/// A file that can be advised.
 #[derive(Debug)]
 pub(super) struct Hand {
     way: AdviceWay,
@@ -33,7 +34,7 @@ pub(super) struct Hand {
 #[derive(Debug)]
 enum AdviceWay {
     Opened(File),
-    /// A mapping of it by a program: from which byte of the file on, and where.
+    /// A program's mapping: its process, its first byte in the file, and its address.
     Mapped {
         process: OwnedFd,
         offset: u64,
@@ -42,7 +43,8 @@ enum AdviceWay {
 }
 
 impl Hand {
-    /// Reaches a file that a task reads; `path` is where it may lie. `None` where it can't be.
+    /// Opens the file that a task reads. `path` is its likely path. Returns `None` if all ways
+    /// fail.
     pub fn reach(task: u32, inode: Inode, path: Option<&str>) -> Option<Hand> {
         let folder = PathBuf::from(format!("/proc/{task}"));
         let named = path.map(PathBuf::from).into_iter();
@@ -52,12 +54,13 @@ impl Hand {
         opened.or_else(|| mapping(&folder, inode))
     }
 
-    /// How many pages the file has, or that are mapped of it.
+    /// Number of pages in the file or in its mapping.
     pub fn pages(&self) -> u64 {
         self.pages
     }
 
-    /// How many pages of a range are not in the page cache; all, where the kernel doesn't tell.
+    /// Number of absent pages in a range. All pages count as absent where the kernel reports no
+    /// number.
     pub fn absent_pages(&self, range: PageRange) -> u64 {
         let AdviceWay::Opened(file) = &self.way else { return range.count() };
         let (offset, bytes) = (range.first * PAGE_BYTES, range.count() * PAGE_BYTES);
@@ -65,7 +68,8 @@ impl Hand {
         range.count().saturating_sub(cached.unwrap_or(0))
     }
 
-    /// The parts of a range of which something is not in the page cache, and how many pages that is of each.
+    /// Splits a range into parts with absent pages. Returns each part with the number of its absent
+    /// pages.
     pub fn absent_parts(&self, range: PageRange) -> Vec<(PageRange, u64)> {
         let (mut parts, mut left) = (Vec::new(), vec![range]);
         while let Some(part) = left.pop() {
@@ -83,9 +87,9 @@ impl Hand {
         parts
     }
 
-    /// The runs of a part that are not in the page cache, where so many of its pages are not.
+    /// Returns the absent runs of a part with `absent` absent pages.
     pub fn absent_runs(&self, part: PageRange, absent: u64) -> Vec<PageRange> {
-        // More than all, where some have come in between two questions.
+        // More than all pages can be absent, because pages arrive between two counts.
         if absent >= part.count() {
             return vec![part];
         }
@@ -101,19 +105,19 @@ impl Hand {
         runs
     }
 
-    /// How many pages of a range are in the page cache; `None` where the kernel doesn't tell.
+    /// Number of resident pages in a range. `None` where the kernel reports no number.
     pub fn cached_pages(&self, range: PageRange) -> Option<u64> {
         let AdviceWay::Opened(file) = &self.way else { return None };
         cached_pages(file, range.first * PAGE_BYTES, range.count() * PAGE_BYTES).ok()
     }
 
-    /// Has the kernel begin to bring in these pages; false where it won't.
+    /// Starts to read these pages into the kernel page cache. Returns false if the kernel refuses.
     pub fn bring(&self, range: PageRange) -> bool {
         let (mut offset, end) = (range.first * PAGE_BYTES, range.end * PAGE_BYTES);
         while offset < end {
             let bytes = self.call_bytes.min(end - offset);
             let is_begun = match &self.way {
-                // SAFETY: it touches no memory of ours.
+                // SAFETY: the call accesses no memory of this process.
                 AdviceWay::Opened(file) => unsafe {
                     libc::readahead(file.as_raw_fd(), offset as i64, bytes as usize) == 0
                 },
@@ -129,7 +133,7 @@ impl Hand {
         true
     }
 
-    /// Has the kernel let go of what is clean of these pages, and mapped by nobody.
+    /// Evicts these pages from the kernel page cache, except dirty and mapped pages.
     pub fn give_back(&self, range: PageRange) {
         if let (AdviceWay::Opened(file), Some(bytes)) =
             (&self.way, std::num::NonZero::new(range.count() * PAGE_BYTES))
@@ -140,12 +144,12 @@ impl Hand {
     }
 }
 
-/// Whether a read is of more than the kernel brings in at once.
+/// Returns true for a read that is larger than the kernel's readahead window.
 pub(super) fn is_large(range: PageRange) -> bool {
     range.count() > ReadaheadLimits::default().window_pages_max
 }
 
-/// Opens what lies at a path, if it is that file.
+/// Opens the file at a path if it has the given inode.
 fn open(path: &Path, inode: Inode) -> Option<Hand> {
     let is_it = |found: &fs::Metadata| {
         found.is_file() && found.ino() == inode.number && kernel_device(found.dev()) == inode.device
@@ -163,7 +167,7 @@ fn open(path: &Path, inode: Inode) -> Option<Hand> {
     })
 }
 
-/// The largest mapping of the file in the memory of the task whose folder in `/proc` that is.
+/// Largest mapping of the file in the task with the given folder in `/proc`.
 fn mapping(folder: &Path, inode: Inode) -> Option<Hand> {
     let maps = fs::read_to_string(folder.join("maps")).ok()?;
     let mapped = maps.lines().filter_map(|line| Mapped::parse(line, inode));
@@ -187,7 +191,8 @@ struct Mapped {
 }
 
 impl Mapped {
-    /// What a line says, if it is of that file: `7f00-7f10 r--s 00001000 fd:02 1234 /path`.
+    /// Parses a line such as `7f00-7f10 r--s 00001000 fd:02 1234 /path`. Returns `None` for another
+    /// file.
     fn parse(line: &str, inode: Inode) -> Option<Mapped> {
         let hexadecimal = |text: &str| u64::from_str_radix(text, 16).ok();
         let mut fields = line.split_ascii_whitespace();
@@ -202,11 +207,11 @@ impl Mapped {
     }
 }
 
-/// `process_madvise(2)` with `MADV_WILLNEED`.
+/// Calls `process_madvise(2)` with `MADV_WILLNEED`.
 fn will_need(process: &OwnedFd, address: u64, bytes: u64) -> bool {
     let part = libc::iovec { iov_base: address as *mut libc::c_void, iov_len: bytes as usize };
     let (process, advice) = (process.as_raw_fd(), libc::MADV_WILLNEED);
-    // SAFETY: the kernel reads the one part; the memory that it names is another process's.
+    // SAFETY: the kernel reads only `part`, which names memory of another process.
     let advised = unsafe { libc::syscall(libc::SYS_process_madvise, process, &part, 1, advice, 0) };
     advised >= 0
 }
@@ -227,7 +232,7 @@ mod tests {
         assert_eq!(Mapped::parse("7f00-7f10 rw-p 00000000 00:00 0", inode), None);
     }
 
-    /// A file of 1 MiB in the page cache's reach, of which nothing is there.
+    /// Creates a file of 1 MiB without resident pages.
     fn cold_file(name: &str) -> (PathBuf, File, Inode) {
         let name = format!("hand-{name}-{}", std::process::id());
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target").join(name);
@@ -244,7 +249,7 @@ mod tests {
     const ALL: PageRange = PageRange { first: 0, end: 256 };
     const PART: PageRange = PageRange { first: 64, end: 128 };
 
-    /// What the kernel counts says whether pages came and went.
+    /// The kernel's count of resident pages shows the effect of each call.
     #[test]
     fn pages_are_brought_in_and_given_back_through_an_unlinked_file_too() {
         let (path, file, inode) = cold_file("opened");
@@ -263,7 +268,7 @@ mod tests {
             let absent: Vec<PageRange> = hand.absent_runs(around, 6);
             assert_eq!(absent.iter().map(|run| run.count()).sum::<u64>(), 6);
             assert!(absent.iter().all(|run| run.end <= 64 || run.first >= 128), "{absent:?}");
-            // What is on its way can't be let go.
+            // Pages with I/O in flight cannot be evicted.
             std::os::unix::fs::FileExt::read_exact_at(&file, &mut [0; 64 * 4096], 64 * 4096)
                 .unwrap();
             hand.give_back(ALL);
@@ -277,7 +282,7 @@ mod tests {
         fs::remove_file(&path).unwrap();
         let (bytes, protection) = (1 << 20, rustix::mm::ProtFlags::READ);
         let flags = rustix::mm::MapFlags::SHARED;
-        // SAFETY: new memory at a place that the kernel chooses; nothing touches it.
+        // SAFETY: new memory at an address chosen by the kernel. It is never accessed.
         let address = unsafe {
             rustix::mm::mmap(std::ptr::null_mut(), bytes, protection, flags, &file, 0).unwrap()
         };
@@ -288,7 +293,7 @@ mod tests {
             assert_eq!(cached_pages(&file, 64 * 4096, 64 * 4096).unwrap(), 64);
             assert_eq!(cached_pages(&file, 0, 0).unwrap(), 64);
         }
-        // SAFETY: it was mapped above, and nothing points into it.
+        // SAFETY: the mapping was made above and has no references.
         unsafe { rustix::mm::munmap(address, bytes).unwrap() };
     }
 }

@@ -1,25 +1,24 @@
-//! What was brought into the page cache and is not used yet.
+//! Ledger of pages prefetched into the kernel page cache and not yet used.
 //!
-//! Of each file the ranges are kept that were brought in, with the time of that. What a program comes to is
-//! taken out as used; what left the page cache before, as gone. What stands at any moment is what is held against the
-//! budget.
+//! The ledger holds the prefetched ranges of each file with their times. Used pages and evicted
+//! pages are taken out. The budget limits the pages in the ledger.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use readpath_core::unit::PageRange;
 
-/// What stands of all files.
+/// Unused prefetched pages of all files.
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
-    /// By file and first page: the end, exclusive, and when it was brought in.
+    /// By file and first page: the end (exclusive) and the time of the prefetch.
     standing: BTreeMap<(u32, u64), (u64, u64)>,
-    /// The same by age: when, file, first page.
+    /// Ranges by age: time, file, first page.
     by_age: BTreeSet<(u64, u32, u64)>,
     pages: u64,
     pages_max: u64,
 }
 
-/// A range of a file that stands.
+/// A prefetched and unused range of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Standing {
     pub file: u32,
@@ -28,17 +27,17 @@ pub(super) struct Standing {
 }
 
 impl Ledger {
-    /// How many pages stand.
+    /// Number of unused prefetched pages.
     pub fn pages(&self) -> u64 {
         self.pages
     }
 
-    /// How many stood at once at the most.
+    /// Maximum of [`pages`](Ledger::pages).
     pub fn pages_max(&self) -> u64 {
         self.pages_max
     }
 
-    /// A range was brought in. What stood of it before is as young as the rest now.
+    /// Adds a prefetched range. Pages already in the ledger get the new time.
     pub fn add(&mut self, file: u32, range: PageRange, at_ns: u64) {
         self.take_out(file, range);
         if !range.is_empty() {
@@ -47,7 +46,7 @@ impl Ledger {
         }
     }
 
-    /// Takes out what stands of a range; gives how many pages that was.
+    /// Removes a range and returns the number of its pages that were in the ledger.
     pub fn take_out(&mut self, file: u32, range: PageRange) -> u64 {
         let before = self.pages;
         while let Some(found) = self.touching(file, range) {
@@ -64,14 +63,14 @@ impl Ledger {
         before - self.pages
     }
 
-    /// What has stood longest.
+    /// Returns the oldest range.
     pub fn oldest(&self) -> Option<Standing> {
         let &(since_ns, file, first) = self.by_age.first()?;
         let &(end, _) = self.standing.get(&(file, first))?;
         Some(Standing { file, range: PageRange { first, end }, since_ns })
     }
 
-    /// All that stands.
+    /// Returns all ranges.
     pub fn all(&self) -> impl Iterator<Item = Standing> + '_ {
         self.standing.iter().map(|(&(file, first), &(end, since_ns))| Standing {
             file,
@@ -80,7 +79,7 @@ impl Ledger {
         })
     }
 
-    /// The last range that shares a page with this one.
+    /// Returns the last range that shares a page with this one.
     fn touching(&self, file: u32, range: PageRange) -> Option<Standing> {
         if range.is_empty() {
             return None;

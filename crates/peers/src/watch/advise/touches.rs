@@ -1,16 +1,16 @@
-//! What a watched program comes to in files, from the kernel's events, as soon as it can be told.
+//! Page accesses of a recorded program, from the kernel's events, as early as they are known.
 //!
-//! A read names its pages when it begins. A fault names one page. The kernel maps its neighbours with
-//! it: the 64 KiB around it as far as they are in the cache, and the whole of a large folio. It
-//! reports no touch of them. A fault therefore counts as a touch of all pages that it maps. These
-//! reach from its page up to the next multiple of 64 KiB, and to the end of the folio. They end
-//! earlier if the kernel has put fewer pages into the cache (one with the advice RANDOM).
+//! A read names its pages when it begins. A fault names one page. The kernel maps its resident
+//! neighbours within 64 KiB with it, and the whole of a large folio. Later touches of these pages
+//! cause no event. A fault therefore counts as a touch of all pages that it maps, from its page to
+//! the next multiple of 64 KiB and to the end of the folio. The range ends earlier if the kernel
+//! added fewer pages to the cache (one page with the advice RANDOM).
 //!
-//! A fault that maps a huge folio has the event of its exception and no other. Folios that were
-//! brought in from here have no event with their order: the page table of the program is asked.
+//! A fault that maps a huge folio has only the event of its exception. Folios prefetched by the
+//! advisor have no event with their order, so the page table of the program is read.
 //!
-//! The gap between two touches of a mapping counts as touched if neither source is there and it is no
-//! longer than the touch before.
+//! If both sources are missing, the gap between two touches of a mapping counts as touched when it
+//! is no longer than the previous touch.
 
 use std::collections::HashMap;
 
@@ -22,23 +22,24 @@ use super::super::follow::Places;
 use super::super::maps::Place;
 use super::super::names::FileNames;
 
-/// What a program does with the pages of a file, or the kernel for it.
+/// Access of a program to pages of a file, or the kernel's work for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PageTouch {
-    /// It comes to these pages, by a read or a fault.
+    /// The program reads these pages or faults on them.
     Comes { task: u32, inode: Inode, range: PageRange },
-    /// The kernel has mapped these pages that were there; it may come to each of them.
+    /// The kernel has mapped these resident pages. The program may access any of them without an
+    /// event.
     Mapped { task: u32, inode: Inode, range: PageRange },
-    /// Pages that were not in the page cache come into it, because a watched program reads.
+    /// Absent pages enter the kernel page cache because of the program's access.
     Missed { task: u32, inode: Inode, range: PageRange },
 }
 
-/// Addresses and page tables.
+/// Source of addresses and page tables.
 pub(super) trait Tables {
-    /// The page of a file that lies at an address of a task.
+    /// Returns the page of a file at an address of a task.
     fn at(&self, task: u32, address: u64) -> Option<Place>;
 
-    /// Pages around a place that are mapped now.
+    /// Returns the mapped pages around a place.
     fn mapped(&mut self, place: &Place) -> Option<PageRange>;
 }
 
@@ -58,17 +59,17 @@ impl<N: FileNames> Tables for Known<'_, N> {
     }
 }
 
-/// Follows the events of watched tasks.
+/// State of the accesses of all recorded tasks.
 #[derive(Debug, Default)]
 pub(super) struct Touches {
-    /// The fault that each task is in.
+    /// Fault in progress of each task.
     faults: HashMap<u32, FaultRecord>,
-    /// The exception of each task, while no other event has followed it.
+    /// Last exception of each task, until its next event.
     excepted: HashMap<u32, Place>,
-    /// Where the last exception of each task was.
+    /// Place of each task's last exception.
     places: HashMap<u32, Place>,
     folios: Folios,
-    /// What each task touched of a mapping last.
+    /// Last range that each task touched in a mapping.
     mapped: HashMap<u32, (Inode, PageRange)>,
 }
 
@@ -76,12 +77,12 @@ pub(super) struct Touches {
 struct FaultRecord {
     inode: Inode,
     page: u64,
-    /// The end, exclusive, of the pages from its own on that came into the cache for it.
+    /// End (exclusive) of the pages added to the cache for this fault, counted from its page.
     inserted_end: Option<u64>,
 }
 
 impl Touches {
-    /// Takes events in the order of their times.
+    /// Processes events in the order of their times and calls `tell` with each access.
     pub fn take(
         &mut self,
         events: &[TraceEvent],
@@ -149,7 +150,7 @@ impl Touches {
                 _ => {}
             }
         }
-        // Those of which pages have come are waited for by now: nothing more is to be learned of them.
+        // Faults with added pages are waiting for the device. No further event is needed for them.
         let known: Vec<u32> = self
             .faults
             .iter()
@@ -170,7 +171,7 @@ impl Touches {
         tell(PageTouch::Comes { task, inode, range });
     }
 
-    /// Pages that a fault maps at a place, at most.
+    /// Maximum range of pages that a fault maps at a place.
     fn mapped_at(
         &self,
         place: &Place,
@@ -189,7 +190,7 @@ impl Touches {
         PageRange { first: range.first.max(place.pages.first), end: range.end.min(place.pages.end) }
     }
 
-    /// What a task touches of a mapping, together with what was mapped before it and not told.
+    /// Extends a touch of a mapping by the unreported gap before it.
     fn with_gap(&mut self, task: u32, inode: Inode, range: PageRange) -> PageRange {
         let before = self.mapped.insert(task, (inode, range)).filter(|before| before.0 == inode);
         let first =
@@ -207,7 +208,7 @@ mod tests {
 
     const INODE: Inode = Inode { device: 1, number: 2 };
 
-    /// A mapping of a file at its own offsets, and page tables that nobody can read.
+    /// A mapping at the file's own offsets, and unreadable page tables.
     struct Nothing;
 
     impl Tables for Nothing {
@@ -242,23 +243,23 @@ mod tests {
         all
     }
 
-    /// A fault on page 20, around which the kernel reads pages 4 to 35: it will map up to page 31.
+    /// A fault on page 20. The kernel reads pages 4 to 35 around it and maps up to page 31.
     #[test]
     fn a_fault_is_a_touch_of_what_the_kernel_will_map_from_there_on() {
         let fault = What::Fault { inode: INODE, page: 20 };
         let insert = |first, count| What::Insert { inode: INODE, first, count };
         let around = [fault.clone(), insert(4, 16), insert(20, 16)];
         assert_eq!(told(&[&around]), [('i', 4, 20), ('i', 20, 36), ('c', 20, 32)]);
-        // A mapping with the advice RANDOM is given one page.
+        // A mapping with the advice RANDOM gets one page.
         assert_eq!(told(&[&[fault.clone(), insert(20, 1)]]), [('i', 20, 21), ('c', 20, 21)]);
-        // One that finds its page there is a touch of that page, once that is known.
+        // A fault on a resident page is a touch of that page, reported with the next event.
         assert_eq!(told(&[std::slice::from_ref(&fault)]), []);
         let next = What::MapPages { inode: INODE, first: 16, end: 32 };
         assert_eq!(told(&[&[fault], &[next]]), [('c', 20, 21), ('m', 16, 32)]);
     }
 
-    /// Folios of 64 and of 512 pages in order, as Linux 6.18 maps them: `map_pages` names 16 pages of
-    /// the first, and the exception is all that is reported of the second.
+    /// Folios of 64 and of 512 pages in order, as Linux 6.18 maps them. `map_pages` names 16 pages
+    /// of the first. The exception is the only event of the second.
     #[test]
     fn fault_is_a_touch_of_its_whole_folio() {
         let folio = |first, count| What::Insert { inode: INODE, first, count };
@@ -271,7 +272,8 @@ mod tests {
         assert_eq!(mapped, [('m', 448, 512), ('m', 512, 1024), ('m', 1024, 1536)]);
     }
 
-    /// Folios of 32 pages, of each of which the kernel tells of the first half: the other is touched as well. A longer gap is none.
+    /// Folios of 32 pages. The kernel reports the first half of each, and the other half counts as
+    /// touched. A longer gap does not.
     #[test]
     fn what_lies_between_two_touches_of_a_mapping_is_touched() {
         let found = |page| What::Fault { inode: INODE, page };

@@ -1,65 +1,69 @@
-//! A file that is being used up, piece by piece, in an order that nobody knows.
+//! Whole-file prefetch for a file that is used up in pieces of unknown order.
 //!
-//! Programs that load a model, restore an archive or join columns take a file in pieces, each of them once, and jump
-//! between them. Within a piece the readahead law is ahead of them; what comes after a jump it can't foresee. But
-//! nothing else is left than what was not taken yet.
+//! Programs that load a model, restore an archive or join columns read a file in pieces, each piece
+//! once, and jump between them. Within a piece the readahead policy is ahead of the program. The
+//! target of a jump is unknown, but it lies in the part not yet read.
 //!
-//! The law in words. When five pieces or more were come to that had 256 KiB on the average, and no more than an eighth
-//! of that was come to again, the file is being used up. Then the rest of it is read, in order, if it fits into the
-//! budget: seven pages for each that the program came to, so that all of it is under way once an eighth was come to, and
-//! what is in vain where the program ends sooner is never more than seven times what it used. It is read a chunk at
-//! a time, and the next one when the device must have had the time for half of the last, so that it is never idle, and
-//! what the program waits for is never behind more than a chunk and a half. A chunk is so long that a request is a
-//! sixteenth of what it costs; short parts in it that were come to are gone over, for they are there.
+//! A file is being used up after five pieces of 256 KiB on average, if at most an
+//! eighth of these pages was read again. Then the rest is prefetched in order, if it fits into the
+//! budget. Seven pages are prefetched per page that the program used. The whole rest is thus in
+//! flight once an eighth has been used. If the program ends early, the waste is at most seven times
+//! the pages it used.
 //!
-//! An eighth is what the law `adaptive` asks for before it reads a file whole whose pages are used at random. That nothing
-//! is taken twice tells such a program from one that uses the same pieces again and again, for which
-//! the page cache does what can be done.
+//! The rest is read in chunks. The next chunk follows when the device must have finished half of
+//! the last one. The device is then never idle, and the program never waits behind more than a
+//! chunk and a half. A chunk is long enough that the fixed cost of a request is a sixteenth of its
+//! cost. Short parts that were read already are included, because they are resident.
+//!
+//! The policy `adaptive` also requires an eighth before it prefetches a whole file with random
+//! accesses. The limit on repeated pages separates such a program from one that rereads the same
+//! pieces. The kernel page cache already serves the latter.
 
 use readpath_core::estimate::DeviceEstimate;
 use readpath_core::unit::PageRange;
 
-/// So many pages of the rest are read for each that was come to.
+/// Pages of the rest that may be prefetched per page used.
 const REST_PER_PAGE: u64 = 7;
 
-/// The share of that which may have been come to again.
+/// Inverse of the share of used pages that may have been read again.
 const AGAIN_SHARE: u64 = 8;
 
-/// So many pieces, and so long on the average in pages: 256 KiB.
+/// Minimum number of pieces, and their minimum average length in pages (256 KiB).
 const PIECES: u64 = 5;
 const CHUNK_PAGES: u64 = 64;
 
-/// A chunk costs so many times what a request costs; it has 1 MiB at least and 16 MiB at most.
+/// Cost of a chunk as a multiple of a request's fixed cost. A chunk has at least 1 MiB and at most
+/// 16 MiB.
 const WINDOW_COST_FACTOR: u64 = 16;
 const CHUNK_PAGES_LEAST: u64 = 256;
 const CHUNK_PAGES_MAX: u64 = 4096;
 
-/// A chunk ends before a part of so many pages, 128 KiB, that was come to.
+/// Length in pages (128 KiB) of a part already read before which a chunk ends.
 const SEEN_PAGES: u64 = 32;
 
-/// Larger files, of 64 GiB, are not followed: a bit for each page would be more than 2 MiB.
+/// Maximum file size in pages (64 GiB). The bitmap of a larger file would exceed 2 MiB.
 const FILE_PAGES_MAX: u64 = 1 << 24;
 
-/// What was come to of a file.
+/// Pages of a file that the program used.
 #[derive(Debug)]
 pub(super) struct UsedUp {
-    /// A bit for each page; empty where the file is too large.
+    /// One bit per page. Empty when the file is too large.
     seen: Vec<u64>,
     file_pages: u64,
     seen_pages: u64,
     again_pages: u64,
     pieces: u64,
     piece: PageRange,
-    /// From where on the rest is to be read, once it is; and when the next chunk is.
+    /// Start page of the next chunk, once the prefetch has begun, and its earliest time.
     next: Option<u64>,
     next_ns: u64,
-    /// When the device must have had the time for all of it; and how much of the rest was brought in so far.
+    /// Expected time when the device has read all chunks, and the number of prefetched pages.
     done_ns: u64,
     brought_pages: u64,
 }
 
 impl UsedUp {
-    /// Nothing of a file of so many pages.
+    /// Creates the state of a file of `file_pages` pages, none of them used.
     pub fn new(file_pages: u64) -> UsedUp {
         let is_followed = file_pages <= FILE_PAGES_MAX;
         let words = if is_followed { file_pages.div_ceil(64) as usize } else { 0 };
@@ -77,7 +81,7 @@ impl UsedUp {
         }
     }
 
-    /// The program has come to these pages.
+    /// Records an access to these pages.
     pub fn came(&mut self, range: PageRange) {
         let range = range.clipped(self.file_pages);
         if self.seen.is_empty() || range.is_empty() {
@@ -100,18 +104,19 @@ impl UsedUp {
         }
     }
 
-    /// Whether the rest of the file is being read, or was.
+    /// Returns true once the prefetch of the rest has begun.
     pub fn is_sweeping(&self) -> bool {
         self.next.is_some()
     }
 
-    /// Whether more of the file would be read if there were more credit.
+    /// Returns true when only the lack of credit prevents a further chunk.
     pub fn is_held_back(&self, credit_pages: u64) -> bool {
         credit_pages < CHUNK_PAGES_LEAST && self.next.is_some_and(|from| from < self.file_pages)
     }
 
-    /// The next part of the file to bring in now: the rest must fit into `room_pages`, and the part
-    /// into `credit_pages`. [`brought`](UsedUp::brought) takes the number of its pages that were not there.
+    /// Returns the next part of the file to prefetch now. The rest must fit into `room_pages`, and
+    /// the part into `credit_pages`. [`brought`](UsedUp::brought) takes the number of its absent
+    /// pages.
     pub fn chunk(
         &mut self,
         estimate: &DeviceEstimate,
@@ -141,7 +146,7 @@ impl UsedUp {
         Some(chunk).filter(|chunk| !chunk.is_empty())
     }
 
-    /// So many pages of a chunk were not there, and are on their way now.
+    /// Records that `pages` absent pages of a chunk are in flight.
     pub fn brought(&mut self, pages: u64, estimate: &DeviceEstimate, at_ns: u64) {
         let duration_ns = pages * estimate.page_ps() / 1_000;
         self.brought_pages += pages;
@@ -149,7 +154,7 @@ impl UsedUp {
         self.next_ns = self.done_ns - duration_ns / 2;
     }
 
-    /// A range that ends where a longer part begins that was come to.
+    /// Shortens a range so that it ends before a long part already used.
     fn up_to_seen(&self, range: PageRange) -> PageRange {
         let mut end = range.first;
         for page in range.pages() {
@@ -177,11 +182,12 @@ impl UsedUp {
 mod tests {
     use super::*;
 
-    /// A file of 6,400 pages; the estimate of a device of which nothing is known: 122 pages a request.
+    /// Chunk of a file of 6,400 pages after these pieces, with the default estimate: a request
+    /// costs as much as 122 pages.
     fn after(pieces: &[(u64, u64)]) -> Option<PageRange> {
         let mut used_up = UsedUp::new(6400);
         for &(first, count) in pieces {
-            // A piece comes in parts, each of which may be told of again.
+            // A piece is read in parts. Each part may be reported twice.
             for part in (first..first + count).step_by(16) {
                 used_up.came(PageRange::new(part, 16));
                 used_up.came(PageRange::new(part, 16));
@@ -190,15 +196,15 @@ mod tests {
         used_up.chunk(&DeviceEstimate::default(), (6400, 1 << 20), 5)
     }
 
-    /// Of pieces of 160 pages, five are an eighth of the file: all of the rest is read.
+    /// Five pieces of 160 pages are an eighth of the file. The whole rest is read.
     #[test]
     fn after_five_long_pieces_the_rest_is_read() {
         let five = [(1600, 160), (3200, 160), (480, 160), (4800, 160), (0, 160)];
         assert_eq!(after(&five[..4]), None);
         assert_eq!(after(&five), Some(PageRange::new(160, 320)));
-        // One of them twice: a fifth.
+        // One piece twice is a fifth of the pages.
         assert_eq!(after(&[five[0], five[1], five[2], five[3], five[4], five[2]]), None);
-        // A sixth piece taken makes the rest no longer.
+        // A sixth piece shortens the rest.
         let six = [&five[..], &[(160, 160)]].concat();
         assert_eq!(after(&six), Some(PageRange::new(320, 160)));
     }
@@ -210,7 +216,8 @@ mod tests {
         assert_eq!(after(&[(1600, 400), (3200, 400), (0, 400)]), None);
     }
 
-    /// Of every 32 pages the first 16 were come to, as where mappings tell of half of them: one chunk goes over them.
+    /// The program used the first 16 of every 32 pages, as mappings report half of them. One chunk
+    /// covers the gaps.
     #[test]
     fn a_chunk_goes_over_short_parts_that_were_come_to() {
         let mut used_up = UsedUp::new(6400);
@@ -221,7 +228,8 @@ mod tests {
         assert_eq!(chunk, Some(PageRange { first: 16, end: 1000 }));
     }
 
-    /// All that `used_up` has brought in until it wants no more, a chunk at a time as the device gives them, and when.
+    /// Number of pages in all chunks, taken at the pace of the device, and the time of the last
+    /// one.
     fn swept(used_up: &mut UsedUp) -> (u64, u64) {
         let estimate = DeviceEstimate::default();
         let (mut at_ns, mut pages) = (used_up.next_ns, 0);
@@ -238,7 +246,8 @@ mod tests {
         (pages, at_ns)
     }
 
-    /// Five pieces of 200 pages let 7,000 pages be read of a file of 64,000, and a sixth 1,400 more.
+    /// Five pieces of 200 pages allow 7,000 pages of a file of 64,000, and a sixth piece allows
+    /// 1,400 more.
     #[test]
     fn seven_pages_are_read_for_each_that_was_come_to() {
         let mut used_up = UsedUp::new(64_000);
@@ -248,8 +257,8 @@ mod tests {
         assert_eq!(swept(&mut used_up).0, 1400);
     }
 
-    /// The next chunk waits for half of what the device takes for the last, and nothing comes after the end: a page takes
-    /// the device 8,192 ns, so that 5,400 of them take 44 ms, and the last chunk is asked for before they are over.
+    /// The next chunk waits for half of the device time of the last one, and no chunk follows the
+    /// end. A page takes 8,192 ns, so 5,400 pages take 44 ms. The last chunk starts before that.
     #[test]
     fn chunks_come_no_faster_than_the_device_gives_them() {
         let mut used_up = UsedUp::new(6400);

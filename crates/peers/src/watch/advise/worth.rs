@@ -1,95 +1,96 @@
-//! Whether advice pays, by the use of the pages that it brought in.
+//! Verdict on the advice, from the use of the prefetched pages.
 //!
-//! First the program is only watched, until it has waited ten milliseconds for files that are not in
-//! memory: a program that waits for less needs no help.
+//! At first the program is only recorded, until it has waited ten milliseconds for files outside
+//! the kernel page cache. A program with shorter waits needs no advice.
 //!
-//! Then pages are brought in on *credit*. It begins at [`START_PAGES`]; a page that is brought in
-//! takes one, and a page that is used gives two, up to [`CREDIT_PAGES_MAX`]. The pages brought in are
-//! never more than the start and twice the pages used. A file that is being used up in large
-//! pieces has [`SWEEP_PAGES`] more: its pieces come in any order, so that the first of the rest are
-//! used late. The rest of a large read that has begun is asked for already, and needs no credit.
+//! Then pages are prefetched on *credit*. It begins at [`START_PAGES`]. A prefetched page takes
+//! one, and a used page returns two, up to [`CREDIT_PAGES_MAX`]. Prefetched pages thus never exceed
+//! the start plus twice the used pages. A file that is used up in large pieces has [`SWEEP_PAGES`]
+//! more, because its pieces come in any order and the first prefetched pages are used late. The
+//! rest of a large read in progress is already requested and needs no credit.
 //!
-//! Advice did not pay in any of these cases:
+//! The verdict is negative in any of these cases:
 //!
-//! - pages were refused for want of credit, and of the pages that the program came to since then, as
-//!   many as stand unused, less than a quarter had been brought in;
-//! - more pages than the start were lost or stood too long, and more than were used;
-//! - the program waited half as long again for each byte as it did without advice.
+//! - pages were refused for want of credit, and less than a quarter of the pages used since then
+//!   had been prefetched. The share is taken once the program has used as many pages as are
+//!   prefetched and unused;
+//! - more pages than the start were evicted or became stale, and more than were used;
+//! - the program waited 1.5 times as long per byte as without advice.
 //!
-//! Then advice rests: a second at first, and twice as long each time in a row, and begins again with
-//! half of the start each time. While it rests the program's waits are measured again as waits
-//! without advice. After five rests in a row it stops for good. So a program whose reads cannot be
-//! foreseen has twice the start brought in at most, 4 MiB.
+//! A negative verdict pauses the advice: one second at first, and twice as long after each further
+//! verdict in a row. The advice resumes with half of the previous start. During a pause the waits
+//! without advice are measured again. The fifth verdict in a row stops the advice for good. A
+//! program with unpredictable reads thus causes at most twice the start, 4 MiB, of prefetches.
 //!
-//! Waits are compared only where both sides are a tenth of a second at least. The ten milliseconds
-//! that are measured first show that a gain is possible, and not its size.
+//! Waits are compared only where both sides are at least a tenth of a second. The first ten
+//! milliseconds show that a gain is possible, not its size.
 
-/// Pages that are brought in before any of them was used: 2 MiB.
+/// Initial credit in pages (2 MiB).
 const START_PAGES: u64 = 512;
 
-/// Credit at most, in pages: 16 MiB. Help that paid for long does not cover much waste later.
+/// Maximum credit in pages (16 MiB). Past success must not cover much waste later.
 const CREDIT_PAGES_MAX: i64 = 4096;
 
-/// Further credit for a file that is being used up, in pages: 32 MiB.
+/// Additional credit in pages (32 MiB) for a file that is being used up.
 const SWEEP_PAGES: i64 = 8192;
 
-/// Pages of known fate after which the counts begin again: 16 MiB.
+/// Number of used or wasted pages (16 MiB) after which the counts start again.
 const ROUND_PAGES: u64 = 4096;
 
-/// Part of the pages that a program comes to, one in this number, below which it is not helped.
+/// Inverse of the minimum share of prefetched pages among the pages that the program uses.
 const HELPED_PART: u64 = 4;
 
-/// A rest after the first trial that did not pay, in nanoseconds.
+/// Duration of the first pause in nanoseconds.
 const REST_NS: u64 = 1_000_000_000;
 
-/// Number of trials in a row that did not pay after which it is over.
+/// Number of negative verdicts in a row after which the advice stops.
 const VAIN_MAX: u32 = 5;
 
-/// Waits without advice that are measured first, in nanoseconds.
+/// Waits in nanoseconds that are measured before the advice begins.
 const MEASURED_NS: u64 = 10_000_000;
 
-/// Least waits, in nanoseconds, from which the cost of a byte is known.
+/// Minimum waits in nanoseconds for a comparison of costs per byte.
 const WAITS_NS: u64 = 100_000_000;
 
-/// Reason for pages to be brought in.
+/// Reason of a prefetch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Why {
-    /// They are the rest of a read that has begun.
+    /// The pages are the rest of a read in progress.
     Asked,
-    /// The readahead policy expects them; the file may also be one that is being used up.
+    /// The readahead policy predicts the pages. The flag marks a file that is being used up.
     Expected { is_used_up: bool },
-    /// They are the rest of a file that is being used up.
+    /// The pages are the rest of a file that is being used up.
     Sweep,
 }
 
-/// Reason for advice to stop or rest.
+/// Reason of a negative verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Vain {
-    /// Less than half of the pages brought in were used.
+    /// Less than half of the prefetched pages were used.
     Unused,
     /// The program waited longer than without advice.
     WaitsGrew,
 }
 
-/// Whether to advise.
+/// State of the advice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Now {
-    /// Not yet: it is measured what waits there are without.
+    /// Off: waits without advice are being measured.
     Measure,
-    /// It pays, or it isn't known yet.
+    /// On: the advice pays, or its effect is unknown.
     Advise,
-    /// It did not pay; it is tried again at that time.
+    /// Paused until this time in nanoseconds after a negative verdict.
     RestUntil(u64),
-    /// It never paid.
+    /// Stopped for good.
     Stopped,
 }
 
-/// How long a program waited for how much.
+/// Waits of a program and the bytes it read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Waits {
-    /// Waited for devices, in nanoseconds, of all threads together.
+    /// Waits for devices in nanoseconds, summed over all threads.
     pub waited_ns: u64,
-    /// Bytes that it read meanwhile.
+    /// Bytes read in the same period.
     pub read_bytes: u64,
 }
 
@@ -99,13 +100,14 @@ impl Waits {
         self.read_bytes += read_bytes;
     }
 
-    /// What a MiB cost, in seconds; none where nothing was read.
+    /// Wait per MiB in seconds. `None` if nothing was read.
     pub fn seconds_a_mib(&self) -> Option<f64> {
         let mib = self.read_bytes as f64 / f64::from(1 << 20);
         (self.read_bytes > 0).then(|| self.waited_ns as f64 / 1e9 / mib)
     }
 
-    /// Whether it waited half as long again for a byte as `other` did, as far as both are known.
+    /// Returns true when the wait per byte is at least 1.5 times the one in `other`. False while
+    /// one of them is unknown.
     fn is_worse_than(&self, other: &Waits) -> bool {
         let are_known = other.waited_ns >= WAITS_NS && self.waited_ns >= WAITS_NS;
         let product = |a: u64, b: u64| u128::from(a) * u128::from(b);
@@ -115,14 +117,14 @@ impl Waits {
     }
 }
 
-/// Counts since pages were refused for want of credit.
+/// Counts since the first refusal for want of credit.
 #[derive(Clone, Copy, Debug, Default)]
 struct Refused {
     came_pages: u64,
     used_pages: u64,
 }
 
-/// Knowledge of how advice pays.
+/// State of the credit and of the verdict.
 #[derive(Debug)]
 pub(super) struct Worth {
     now: Now,
@@ -131,19 +133,19 @@ pub(super) struct Worth {
     start_pages: u64,
     credit_pages: i64,
     refused: Option<Refused>,
-    /// Of this round.
+    /// Counts of this round.
     used_pages: u64,
     lost_pages: u64,
     waits: Waits,
-    /// The newest spell without advice.
+    /// Waits of the latest period without advice.
     alone: Waits,
-    /// Of the whole run: without, and with advice.
+    /// Waits of the whole run, without and with advice.
     without: Waits,
     with: Waits,
 }
 
 impl Worth {
-    /// Nothing is known; the start is half of the budget at most.
+    /// Creates the state. The initial credit is at most half of the budget.
     pub fn new(budget_pages: u64) -> Worth {
         let start_pages = START_PAGES.min(budget_pages / 2).max(1);
         Worth {
@@ -162,7 +164,7 @@ impl Worth {
         }
     }
 
-    /// What to do at this time.
+    /// Returns the state at this time. An expired pause turns the advice on.
     pub fn now(&mut self, at_ns: u64) -> Now {
         if matches!(self.now, Now::RestUntil(until_ns) if at_ns >= until_ns) {
             self.now = Now::Advise;
@@ -172,7 +174,7 @@ impl Worth {
         self.now
     }
 
-    /// The program has read a file of which something was missing, and waited for it.
+    /// Records a read with its wait, of a file with missing pages.
     pub fn read(&mut self, waited_ns: u64, read_bytes: u64) {
         if self.now == Now::Advise {
             self.waits.add(waited_ns, read_bytes);
@@ -186,38 +188,39 @@ impl Worth {
         }
     }
 
-    /// Number of pages that may be brought in now.
+    /// Number of pages that may be prefetched now.
     pub fn room_pages(&self, why: Why) -> u64 {
         let more = match why {
             Why::Asked => return u64::MAX,
             Why::Expected { is_used_up: false } => 0,
-            // Within a piece of such a file the policy goes on when the sweep has to wait.
+            // Within a piece of such a file the policy continues when the whole-file prefetch must
+            // wait.
             Why::Expected { is_used_up: true } => SWEEP_PAGES + self.start_pages as i64,
             Why::Sweep => SWEEP_PAGES,
         };
         u64::try_from(self.credit_pages + more).unwrap_or(0)
     }
 
-    /// Pages were brought in.
+    /// Records prefetched pages.
     pub fn brought(&mut self, pages: u64, why: Why) {
         if why != Why::Asked {
             self.credit_pages -= pages as i64;
         }
     }
 
-    /// Pages were refused for want of credit.
+    /// Records a refusal for want of credit.
     pub fn refused(&mut self) {
         self.refused.get_or_insert_default();
     }
 
-    /// The program has come to pages of a file that is helped.
+    /// Records the program's access to pages of an advised file.
     pub fn came(&mut self, pages: u64) {
         if let Some(refused) = &mut self.refused {
             refused.came_pages += pages;
         }
     }
 
-    /// Pages that were brought in are used.
+    /// Records the use of prefetched pages.
     pub fn used(&mut self, pages: u64) {
         self.used_pages += pages;
         self.credit_pages = (self.credit_pages + 2 * pages as i64).min(CREDIT_PAGES_MAX);
@@ -226,12 +229,13 @@ impl Worth {
         }
     }
 
-    /// Pages that were brought in are gone.
+    /// Records the eviction of unused prefetched pages.
     pub fn lost(&mut self, pages: u64) {
         self.lost_pages += pages;
     }
 
-    /// Judges, while so many pages stand unused, and so many of them too long. False: it did not pay.
+    /// Judges the advice by the number of unused prefetched pages and of stale ones among them.
+    /// Returns false for a negative verdict.
     pub fn judge(&mut self, (standing_pages, stale_pages): (u64, u64), at_ns: u64) -> bool {
         if self.now != Now::Advise {
             return true;
@@ -255,7 +259,7 @@ impl Worth {
         false
     }
 
-    /// Why it does not pay, if it does not.
+    /// Returns the reason of a negative verdict, or `None`.
     fn vain_now(&mut self, standing_pages: u64, stale_pages: u64) -> Option<Vain> {
         let least = (self.start_pages >> self.vain).max(1);
         let gone_pages = self.lost_pages + stale_pages;
@@ -273,17 +277,17 @@ impl Worth {
         self.waits.is_worse_than(&self.alone).then_some(Vain::WaitsGrew)
     }
 
-    /// The program's waits without advice, and with it.
+    /// Returns the waits without and with advice.
     pub fn told(&self) -> (Waits, Waits) {
         (self.without, self.with)
     }
 
-    /// Why it rested or stopped last.
+    /// Returns the reason of the last negative verdict.
     pub fn why(&self) -> Option<Vain> {
         self.why
     }
 
-    /// Whether pages are refused for want of credit.
+    /// Returns true while pages are refused for want of credit.
     pub fn is_refusing(&self) -> bool {
         self.refused.is_some()
     }
@@ -315,7 +319,7 @@ mod tests {
         assert_eq!(worth.now(6), Now::Advise);
     }
 
-    /// Trials of 512, 256, 128, 64 and 32 pages, all lost: rests of 1, 2, 4 and 8 seconds between.
+    /// Trials of 512, 256, 128, 64 and 32 pages, all lost, with pauses of 1, 2, 4 and 8 seconds.
     #[test]
     fn what_is_not_used_rests_ever_longer_and_ends() {
         let mut worth = advising();
@@ -333,8 +337,7 @@ mod tests {
         assert_eq!((worth.now(1 << 60), worth.why()), (Now::Stopped, Some(Vain::Unused)));
     }
 
-    /// A program that comes to a page in 16 of those that were brought in: no more than twice the
-    /// start is brought in, whatever it reads.
+    /// The program uses one in 16 prefetched pages. At most twice the start is prefetched.
     #[test]
     fn reads_that_cannot_be_foreseen_have_few_pages_brought_in() {
         let mut worth = advising();
@@ -360,7 +363,7 @@ mod tests {
         assert!(brought <= 2 * START_PAGES + 2 * used, "{brought} pages, {used} used");
     }
 
-    /// A stream: each window is used before the next but one is brought in.
+    /// A stream uses each window before the next but one is prefetched.
     #[test]
     fn a_stream_is_never_refused() {
         let mut worth = advising();
@@ -375,7 +378,7 @@ mod tests {
         assert_eq!(worth.why(), None);
     }
 
-    /// The sweep of a file waits for use, while the policy goes on within the pieces.
+    /// The whole-file prefetch waits for use. Within the pieces the policy continues.
     #[test]
     fn a_file_that_is_used_up_has_more_credit() {
         let mut worth = advising();
@@ -396,7 +399,7 @@ mod tests {
         assert!(worth.room_pages(Why::Sweep) > 8192);
     }
 
-    /// All is used, and still each MiB is waited for longer than before: 1 s for 100 MiB.
+    /// All pages are used, but the wait per MiB grows from 1 s for 100 MiB.
     #[test]
     fn waits_that_grow_are_not_worth_it() {
         for (after_ns, pays) in [(SECOND, true), (SECOND * 3 / 2, false), (SECOND * 2, false)] {

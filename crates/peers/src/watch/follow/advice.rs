@@ -1,4 +1,4 @@
-//! What programs tell the kernel of their reads to come.
+//! Advice of programs to the kernel on their future reads.
 
 use readpath_sim::recording::{AdviceGiven, AdviceType, OFFSET_MAX, Record};
 
@@ -8,7 +8,7 @@ use super::super::names::FileNames;
 use super::{Follow, InCall};
 
 impl<N: FileNames> Follow<N> {
-    /// `fadvise64`, `readahead`.
+    /// Records `fadvise64` and `readahead`.
     pub(super) fn fadvise(&mut self, at: u64, number: u32, entered: &InCall, descriptor: u64) {
         let Some(task) = self.tasks.get(&number) else { return };
         let held = self.tables.held(task.table, descriptor);
@@ -25,7 +25,7 @@ impl<N: FileNames> Follow<N> {
         self.put_advice(at, number, file, (offset, bytes), hint, false);
     }
 
-    /// `madvise`, of a mapping of a file.
+    /// Records `madvise` on a mapping of a file.
     pub(super) fn madvise(
         &mut self,
         at: u64,

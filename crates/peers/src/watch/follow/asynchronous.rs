@@ -1,16 +1,17 @@
-//! Reads that are given to AIO and io_uring, and end later.
+//! Asynchronous reads over AIO and io_uring.
 //!
-//! `super::super::submitted` reports each with its range. io_uring has an event at the end of each.
-//! AIO has none: a read past the page cache ends when devices have done all that the kernel asked of
-//! them for it, in the order of the `iocb`s of the call, or when `io_getevents` returns then. A read through the page cache ends within
-//! `io_submit`, before the next one begins. The event of the page cache (`mm_filemap_get_pages`) comes
-//! when the pages are there, so a read begins where the one before it was last seen.
+//! `super::super::submitted` reports each submission with its range. io_uring has an event at the
+//! end of each read, AIO has none. An AIO read with `O_DIRECT` ends when devices have completed all
+//! its requests, matched in the order of the call's `iocb`s, or when `io_getevents` returns later.
+//! An AIO read through the page cache ends within `io_submit`, before the next one begins. The
+//! event of the page cache (`mm_filemap_get_pages`) comes when the pages are resident. A read
+//! through the cache therefore begins at the last event of the previous one.
 //!
-//! A read waits while its thread sleeps in `io_getevents`, `io_uring_enter` or `io_submit`. Where that
-//! thread never does (`IORING_SETUP_SQPOLL`, a thread that only submits), another one of its process
-//! waits for it.
+//! A read waits while its thread sleeps in `io_getevents`, `io_uring_enter` or `io_submit`. If that
+//! thread never sleeps there (`IORING_SETUP_SQPOLL`, a thread that only submits), the sleep of
+//! other threads in its process counts.
 //!
-//! A read of which no file or range is known is counted, with its wait.
+//! A read of unknown file or range is counted with its wait.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,21 +22,21 @@ use super::super::names::FileNames;
 use super::descriptors::DIRECT;
 use super::{Follow, InCall, PAGE_BYTES, RecordedTask};
 
-/// Number of reads that are under way at once; more are counted.
+/// Maximum number of reads in flight. Further reads are only counted.
 const UNDER_WAY_MAX: usize = 1 << 16;
 
-/// A disk, the first sector and the end.
+/// Disk, first sector and end sector.
 type Sectors = (u64, u64, u64);
 
-/// Offset of a read at the position of its file.
+/// Offset that stands for the position of the file.
 const AT_POSITION: u64 = u64::MAX;
 
-/// Sleep within calls that wait for such reads, in nanoseconds.
+/// Sleep within calls that wait for asynchronous reads, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Idle {
-    /// Of spells that are over.
+    /// Sum of finished sleeps.
     past_ns: u64,
-    /// When the present one began.
+    /// Start of the current sleep.
     since_ns: Option<u64>,
 }
 
@@ -55,67 +56,67 @@ impl Idle {
     }
 }
 
-/// A time within a call, and how long the call has waited before it.
+/// A time within a call, and the call's wait before it.
 #[derive(Clone, Copy, Debug)]
 struct Moment {
     at_ns: u64,
     waited_ns: u64,
 }
 
-/// A read that is under way.
+/// A read in flight.
 #[derive(Clone, Debug)]
 pub(super) struct UnderWay {
     way: ReadMethod,
     task: u32,
     begin_ns: u64,
-    /// Sleep of its task and of its process when it began.
+    /// Sleep of its task and of its process at its start.
     idle_ns: (u64, u64),
     descriptor: Option<u64>,
-    /// The file, by its number in the recording.
+    /// Number of the file in the recording.
     file: Option<u32>,
     offset: Option<u64>,
     bytes: Option<u64>,
     is_direct: bool,
-    /// The file and the first page that were asked of the page cache.
+    /// File and first page requested from the page cache.
     cache: Option<(Inode, u64)>,
-    /// Of a read through the cache by AIO: its beginning, and when the cache last gave it pages.
+    /// Start and last event of an AIO read through the page cache.
     spell: Option<(Moment, Moment)>,
-    /// Sectors that devices are asked for.
+    /// Sectors requested from devices and not completed.
     asked: Vec<Sectors>,
     asked_bytes: u64,
-    /// When a device last did a part of it.
+    /// Time at which a device last completed a part.
     done_ns: Option<u64>,
 }
 
 impl UnderWay {
-    /// Whether devices have done all that they were asked for it.
+    /// Returns true when devices have completed all its requests.
     fn is_answered(&self) -> bool {
         self.asked.is_empty() && self.done_ns.is_some()
     }
 }
 
-/// All that is under way.
+/// All asynchronous reads in flight.
 #[derive(Debug, Default)]
 pub(super) struct Asynchronous {
-    /// Of io_uring, by the address of the request.
+    /// io_uring reads by the address of the request.
     uring: BTreeMap<u64, UnderWay>,
-    /// Of AIO, past the page cache, in the order in which they were given.
+    /// AIO reads with `O_DIRECT`, in the order of submission.
     aio: Vec<UnderWay>,
-    /// By process.
+    /// Sleep of each process.
     idle: BTreeMap<u32, Idle>,
-    /// By thread and way: reads that are not in the recording, and the waits for them.
+    /// Number and total wait of the reads missing from the recording, by thread and method.
     unseen: BTreeMap<(u32, ReadMethod), (u64, u64)>,
-    /// Number of all of these so far.
+    /// Total number of these reads.
     pub unseen_count: u64,
 }
 
-/// Whether a sleep within a call is a wait for reads that were given before.
+/// Returns true for calls whose sleep is a wait for earlier submissions.
 fn waits(call: SystemCall) -> bool {
     matches!(call, SystemCall::IoGetevents | SystemCall::UringEnter | SystemCall::IoSubmit)
 }
 
 impl<N: FileNames> Follow<N> {
-    /// A task goes to sleep, or runs again.
+    /// Records that a task goes to sleep or runs again.
     pub(super) fn idles(&mut self, at: u64, number: u32, sleeps: bool) {
         let Some(task) = self.tasks.get_mut(&number) else { return };
         if task.call.is_none_or(|entered| !waits(entered.call)) {
@@ -151,7 +152,7 @@ impl<N: FileNames> Follow<N> {
         }
     }
 
-    /// Fills in the file and the range of a read when it is given.
+    /// Sets file and range of a read at its submission.
     fn place(&mut self, at: u64, read: &mut UnderWay, given: Given) {
         read.bytes = given.bytes;
         read.offset = Some(given.offset).filter(|offset| *offset <= OFFSET_MAX);
@@ -166,7 +167,7 @@ impl<N: FileNames> Follow<N> {
         }
     }
 
-    /// io_uring is given an operation.
+    /// Records the submission of an operation to io_uring.
     pub(super) fn uring_submits(&mut self, at: u64, number: u32, request: u64, operation: &str) {
         let is_read = operation.starts_with("READ");
         if let Some(task) = self.tasks.get_mut(&number) {
@@ -178,8 +179,8 @@ impl<N: FileNames> Follow<N> {
         }
     }
 
-    /// io_uring is given a read. A submitting thread of io_uring's own is not watched: the read is
-    /// one of its process.
+    /// Records the submission of a read to io_uring. A kernel thread that submits is not a recorded
+    /// task, so the read is assigned to a task of its process.
     pub(super) fn uring_reads(&mut self, at: u64, number: u32, process: u32, given: Given) {
         let read = self.pending.uring.remove(&given.request);
         let is_of =
@@ -198,7 +199,8 @@ impl<N: FileNames> Follow<N> {
         self.pending.uring.insert(given.request, read);
     }
 
-    /// The page cache is asked for pages: `true` when that is for a read of these.
+    /// Assigns a page cache request to an asynchronous read. Returns false if the task submits
+    /// none.
     pub(super) fn cache_asked(&mut self, at: u64, number: u32, place: (Inode, u64)) -> bool {
         let Some(task) = self.tasks.get_mut(&number) else { return false };
         let request = task.submitted.and_then(|request| self.pending.uring.get_mut(&request));
@@ -214,7 +216,7 @@ impl<N: FileNames> Follow<N> {
             read.spell.is_none() && read.offset.is_none_or(|offset| offset / PAGE_BYTES == place.1)
         };
         if !task.given.iter().any(is_it) {
-            // The present one goes on.
+            // The current read continues.
             if let Some((_, last)) = task.given.iter_mut().find_map(|read| read.spell.as_mut()) {
                 *last = now;
             }
@@ -230,7 +232,7 @@ impl<N: FileNames> Follow<N> {
         true
     }
 
-    /// The read through the page cache that a task is in is over: now, or when it was last seen.
+    /// Ends the task's read through the page cache, at `now` or at its last event.
     fn end_cached(&mut self, number: u32, now: Option<Moment>) -> Option<Moment> {
         let task = self.tasks.get_mut(&number)?;
         let place = task.given.iter().position(|read| read.spell.is_some())?;
@@ -243,7 +245,7 @@ impl<N: FileNames> Follow<N> {
         Some(ends)
     }
 
-    /// AIO is given a read.
+    /// Records the submission of a read to AIO.
     pub(super) fn aio_reads(&mut self, at: u64, number: u32, given: Given) {
         let mut read = self.under_way(at, number, ReadMethod::Aio);
         self.place(at, &mut read, given);
@@ -252,8 +254,7 @@ impl<N: FileNames> Follow<N> {
         }
     }
 
-    /// A task asks a device for sectors: for the first of its reads past the page cache that has not
-    /// all of its bytes yet.
+    /// Assigns a block request to the task's first direct read with missing bytes.
     pub(super) fn aio_asks(&mut self, number: u32, disk: u64, sector: u64, sectors: u64) {
         let Some(task) = self.tasks.get_mut(&number) else { return };
         let lacks = |read: &&mut UnderWay| {
@@ -265,7 +266,7 @@ impl<N: FileNames> Follow<N> {
         }
     }
 
-    /// A device is done with sectors.
+    /// Records the completion of sectors by a device.
     pub(super) fn aio_answered(&mut self, at: u64, disk: u64, sector: u64, end: u64) {
         let given = self.tasks.values_mut().filter(|task| !task.given.is_empty());
         let all = given.flat_map(|task| task.given.iter_mut()).chain(&mut self.pending.aio);
@@ -285,8 +286,8 @@ impl<N: FileNames> Follow<N> {
         self.end_answered();
     }
 
-    /// Reads end that devices have answered, but for those that their process waits for: these end
-    /// when the call returns, as a read by `pread` does.
+    /// Ends the reads completed by devices. If their process is in `io_getevents`, they end when
+    /// that call returns, as a `pread` does.
     fn end_answered(&mut self) {
         let processes = { self.tasks.values() }
             .filter(|task| task.call.is_some_and(|entered| entered.call == SystemCall::IoGetevents))
@@ -303,7 +304,7 @@ impl<N: FileNames> Follow<N> {
         }
     }
 
-    /// `io_submit` has ended: so many were taken.
+    /// Handles the end of `io_submit`, whose result is the number of accepted requests.
     pub(super) fn io_submit_ends(&mut self, at: u64, number: u32, entered: &InCall, result: i64) {
         let waited_ns = entered.waited_ns.max(entered.device_ns);
         self.end_cached(number, Some(Moment { at_ns: at, waited_ns }));
@@ -314,7 +315,7 @@ impl<N: FileNames> Follow<N> {
             for read in given.into_iter().take(taken as usize) {
                 match read.is_direct {
                     true if self.pending.aio.len() < UNDER_WAY_MAX => self.pending.aio.push(read),
-                    // Nothing was asked of the cache: it was all there, or there is nothing.
+                    // Without a page cache request all pages were resident, or the range is empty.
                     _ => self.put_asynchronous(at, read, None, None),
                 }
             }
@@ -325,7 +326,7 @@ impl<N: FileNames> Follow<N> {
         }
     }
 
-    /// `io_getevents` has ended: reads of which no device was asked are over by now.
+    /// Handles the end of `io_getevents`. Reads without a device request are complete by now.
     pub(super) fn io_getevents_ends(
         &mut self,
         at: u64,
@@ -350,7 +351,7 @@ impl<N: FileNames> Follow<N> {
         }
     }
 
-    /// A read of io_uring is over.
+    /// Handles the completion of an io_uring read.
     pub(super) fn uring_completes(
         &mut self,
         at: u64,
@@ -365,8 +366,8 @@ impl<N: FileNames> Follow<N> {
         self.put_asynchronous(at, read, Some(result), None);
     }
 
-    /// Gives out a read, or counts it. AIO's results stand in the program's memory: a read that is
-    /// over is taken to have been given all up to the end of the file.
+    /// Writes the record of a read, or counts it. AIO results are in the program's memory, so a
+    /// completed read counts as full up to the end of the file.
     fn put_asynchronous(
         &mut self,
         at: u64,
@@ -374,7 +375,7 @@ impl<N: FileNames> Follow<N> {
         result: Option<i32>,
         waited_ns: Option<u64>,
     ) {
-        // Other threads of io_uring have put pages into the cache for it.
+        // Worker threads of io_uring may have added the pages.
         self.take_over_inserted(&read);
         self.put_inserted(at, read.task);
         let waited_ns = waited_ns.unwrap_or_else(|| self.waited_for(at, &read));
@@ -421,7 +422,7 @@ impl<N: FileNames> Follow<N> {
         );
     }
 
-    /// How long threads slept for a read, of its own task or else of its process.
+    /// Sleep of threads during a read: of its own task, or else of its process.
     fn waited_for(&self, at: u64, read: &UnderWay) -> u64 {
         let (own, process) = self.idle_ns(at, read.task);
         match own.saturating_sub(read.idle_ns.0) {
@@ -430,7 +431,7 @@ impl<N: FileNames> Follow<N> {
         }
     }
 
-    /// Pages that io_uring's own threads have put into the cache for a read are those of its task.
+    /// Moves the pages added by io_uring's worker threads to the task of the read.
     fn take_over_inserted(&mut self, read: &UnderWay) {
         if read.way != ReadMethod::Uring {
             return;
@@ -456,7 +457,7 @@ impl<N: FileNames> Follow<N> {
         self.pending.unseen_count += count;
     }
 
-    /// Gives out the counts.
+    /// Writes the counts of missing reads.
     pub(super) fn put_unseen(&mut self, at_ns: u64) {
         for ((thread, way), (count, waited_ns)) in std::mem::take(&mut self.pending.unseen) {
             let unseen = Unseen { at_ns, thread, way, count, waited_ns };
@@ -464,7 +465,8 @@ impl<N: FileNames> Follow<N> {
         }
     }
 
-    /// Counts what a task, or any where none is named, has under way and will not be seen to end.
+    /// Counts the reads in flight of a task, or of all tasks for `None`, whose end will not be
+    /// reported.
     pub(super) fn abandon(&mut self, at: u64, number: Option<u32>) {
         let is_its = |read: &UnderWay| number.is_none_or(|number| read.task == number);
         let mut of_uring = Vec::new();
@@ -487,7 +489,7 @@ impl<N: FileNames> Follow<N> {
     }
 }
 
-/// Takes the reads out of a list for which `is_over` holds, in their order.
+/// Removes the reads that satisfy `is_over`, in their order.
 fn taken(reads: &mut Vec<UnderWay>, is_over: impl Fn(&UnderWay) -> bool) -> Vec<UnderWay> {
     reads.extract_if(.., |read| is_over(read)).collect()
 }

@@ -1,4 +1,4 @@
-//! What system calls do to descriptors, and what they read through them.
+//! Effects of system calls on descriptors, and reads through them.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -13,12 +13,12 @@ use super::super::names::{FileNames, NamedFile};
 use super::super::tables::{Of, OpenFileState, SharedOpenFile};
 use super::{Follow, InCall, PAGE_BYTES};
 
-/// Flags of an opening, as x86-64 and arm64 have the first two.
+/// Open flags. The access mode has the same values on x86-64 and arm64.
 const ACCESS_MASK: u64 = libc::O_ACCMODE as u64;
 pub(super) const DIRECT: u64 = libc::O_DIRECT as u64;
 
 impl<N: FileNames> Follow<N> {
-    /// Learns what the descriptors of a watched process are of that were open before.
+    /// Reads the descriptors and mappings of a process that ran before the recording.
     pub(in crate::watch) fn adopt(&mut self, process: u32, descriptors: &[u64]) {
         let Some(table) = self.tasks.values().find(|task| task.process == process) else { return };
         let table = table.table;
@@ -40,12 +40,12 @@ impl<N: FileNames> Follow<N> {
         }
     }
 
-    /// A system call has ended.
+    /// Handles the end of a system call.
     pub(super) fn call_ends(&mut self, at: u64, number: u32, entered: InCall, result: i64) {
         let Some(task) = self.tasks.get(&number) else { return };
         let (table, process) = (task.table, task.process);
         let [first, second, third, fourth, ..] = entered.arguments;
-        // A descriptor is 32 bits wide, whatever stands above.
+        // A descriptor has 32 bits. The upper half of the argument is undefined.
         let descriptor = first & 0xffff_ffff;
         let given = u64::try_from(result).ok();
         match entered.call {
@@ -62,7 +62,7 @@ impl<N: FileNames> Follow<N> {
                 self.read_ends(at, number, &entered, way, Some(fourth), asked, result);
             }
             SystemCall::Preadv => {
-                // `preadv2` reads at the position when it is told -1.
+                // `preadv2` reads at the file position for offset -1.
                 let offset = Some(fourth).filter(|offset| *offset != u64::MAX);
                 let way = (ReadMethod::Preadv, descriptor);
                 self.read_ends(at, number, &entered, way, offset, None, result);
@@ -80,7 +80,8 @@ impl<N: FileNames> Follow<N> {
                 let flags = match entered.call {
                     SystemCall::Open => second,
                     SystemCall::OpenAt => third,
-                    // They stand in the program's memory: /proc is asked when it matters.
+                    // The flags of `openat2` are in the program's memory. `/proc` is read when they
+                    // are needed.
                     _ => 0,
                 };
                 let held = OpenFileState {
@@ -132,7 +133,8 @@ impl<N: FileNames> Follow<N> {
                 }
             }
             SystemCall::Mlock => {
-                // `mlock2` with MLOCK_ONFAULT has its flags third; `mlock` has two arguments.
+                // `mlock2` has its flags in the third argument (MLOCK_ONFAULT). `mlock` has two
+                // arguments.
                 if result == 0 && third & ON_FAULT == 0 {
                     self.populated(at, number, (first, page_end(first, second)));
                 }
@@ -165,7 +167,7 @@ impl<N: FileNames> Follow<N> {
         result: i64,
     ) {
         let Some(task) = self.tasks.get(&number) else { return };
-        // It can't have gone on without what it asked for, if that was not in the page cache.
+        // A read of absent pages cannot continue without the device.
         let is_missed = entered.cache.is_none_or(|(inode, page)| {
             task.inserted
                 .iter()
@@ -179,7 +181,7 @@ impl<N: FileNames> Follow<N> {
         let position = held.borrow().position;
         let cached = entered.cache.map(|(inode, _)| inode);
         let Some(file) = self.file_of(at, number, descriptor, &held, cached) else { return };
-        // A descriptor that was open before has its position by now, after this read.
+        // `/proc` reports the position of an older descriptor after this read.
         let position = position.or_else(|| entered.cache.map(|(_, page)| page * PAGE_BYTES));
         let Some(begin) = offset.or(position) else { return };
         let outcome = match u64::try_from(result) {
@@ -190,7 +192,7 @@ impl<N: FileNames> Follow<N> {
         if offset.is_none() && result >= 0 {
             held.borrow_mut().position = Some(begin + got);
         }
-        // Not an error of storage: the program is to come again.
+        // The program is asked to retry, so this is not a storage error.
         let is_again = [libc::EAGAIN, libc::EINTR].contains(&i32::try_from(-result).unwrap_or(0));
         let (Some(thread), false) = (self.thread(number), is_again) else { return };
         self.put_inserted(at, number);
@@ -203,15 +205,15 @@ impl<N: FileNames> Follow<N> {
             descriptor: Some(descriptor),
             file,
             offset: begin,
-            // How much vectors are for stands in the program's memory.
+            // The lengths of vectors are in the program's memory.
             asked_bytes: asked.unwrap_or(got).max(got),
             outcome,
         };
         self.out.put(at, Record::Read(read));
     }
 
-    /// The file that a descriptor is of, by its number in the recording. The page cache says which
-    /// it is, where it was asked; else `/proc` does.
+    /// Returns the number of the descriptor's file in the recording. The page cache's event
+    /// identifies the file, otherwise `/proc` does.
     pub(super) fn file_of(
         &mut self,
         at: u64,
@@ -252,8 +254,8 @@ impl<N: FileNames> Follow<N> {
         Some(file)
     }
 
-    /// A descriptor is of a regular file. Files of no storage (`/proc`, `/sys`) are left out: they lie
-    /// on no device, and their openings are not noted.
+    /// Records the regular file of an opened descriptor. Files without storage (`/proc`, `/sys`)
+    /// are skipped: they have no device and no path is known.
     pub(super) fn opened(&mut self, number: u32, descriptor: u64, inode: Inode, flags: u64) {
         if inode.device >> 20 == 0 && self.names.file(inode).is_none() {
             return;
@@ -296,7 +298,7 @@ impl<N: FileNames> Follow<N> {
         self.out.put(at, Record::Open(open));
     }
 
-    /// The file that is mapped at an address now: its descriptor may be closed since.
+    /// Returns the file mapped at an address. Its descriptor may be closed by now.
     fn mapped_file(&mut self, process: u32, address: u64) -> Option<(Inode, u32)> {
         let all = self.names.mappings(process);
         let is_it = |(first, mapping, _): &(u64, Mapping, NamedFile)| {
@@ -338,16 +340,16 @@ impl<N: FileNames> Follow<N> {
     }
 }
 
-/// Flags of `mmap` that have all pages mapped at once.
+/// Flags of `mmap` that map all pages at once.
 const POPULATES: u64 = (libc::MAP_POPULATE | libc::MAP_LOCKED) as u64;
 
-/// `MLOCK_ONFAULT`.
+/// Flag `MLOCK_ONFAULT` of `mlock2`.
 const ON_FAULT: u64 = 1;
 
-/// Advice that has all pages of a range mapped at once.
+/// Advice that maps all pages of a range at once.
 const POPULATE: [i32; 2] = [libc::MADV_POPULATE_READ, libc::MADV_POPULATE_WRITE];
 
-/// Where a range of addresses ends, in whole pages.
+/// Returns the end of an address range, rounded up to whole pages.
 fn page_end(address: u64, bytes: u64) -> u64 {
     let end = address.saturating_add(bytes);
     end.checked_next_multiple_of(PAGE_BYTES).unwrap_or(end)

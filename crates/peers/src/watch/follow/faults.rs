@@ -1,16 +1,16 @@
-//! Faults of mappings: the page that was touched, and the pages that were mapped for it.
+//! Faults of mappings: the touched page, and the pages mapped for it.
 //!
-//! `exceptions:page_fault_user` and `page_fault_kernel` report each fault with its address. It is
-//! the only event of a fault that maps a huge folio. The events of `filemap` that follow belong to
-//! the same fault: `mm_filemap_map_pages` (pages of the cache are mapped) and `mm_filemap_fault` (the
-//! page is not there, or not yet). Faults of a call (`MADV_POPULATE_READ`, `mlock`, direct I/O into
-//! a mapping) have no exception: the events of `filemap` stand for them.
+//! `exceptions:page_fault_user` and `page_fault_kernel` report each fault with its address. A fault
+//! that maps a huge folio has no other event. The events of `filemap` that follow belong to the
+//! same fault: `mm_filemap_map_pages` (resident pages are mapped) and `mm_filemap_fault` (the page
+//! is absent or not ready). Faults within a call (`MADV_POPULATE_READ`, `mlock`, direct I/O into a
+//! mapping) have no exception, only the events of `filemap`.
 //!
-//! A fault has no event at its end. It stays open until its task does something else.
+//! A fault has no event at its end. It stays open until its task causes another event.
 //!
-//! The mapped range is an upper bound: the window of `map_pages`, with the folios at its ends, in
-//! the mapping. A page that faults later was not mapped before, so it cuts the range of the fault
-//! before it.
+//! The mapped range is an upper bound: the window of `map_pages`, extended by the folios at its
+//! ends, within the mapping. A page that faults later was not mapped, so it cuts the range of the
+//! previous fault.
 
 use readpath_core::unit::PageRange;
 use readpath_sim::recording::{
@@ -22,22 +22,22 @@ use super::super::maps::{Place, UNKNOWN};
 use super::super::names::FileNames;
 use super::{FAULT_NS, Follow, PAGE_BYTES, RecordedTask};
 
-/// A fault that is open.
+/// An open fault.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct InFault {
     pub inode: Inode,
     pub page: u64,
     pub begin_ns: u64,
-    /// The end of its wait: when the task ran again.
+    /// End of its wait, when the task ran again.
     end_ns: u64,
     waited_ns: u64,
-    /// Where its address lies, when an exception reported it.
+    /// Place of its address, if an exception reported it.
     place: Option<Place>,
-    /// Pages around the touched one that `map_pages` named.
+    /// Pages around the touched one, named by `map_pages`.
     window: Option<PageRange>,
-    /// Whether the page was not in the cache, or not ready.
+    /// True when the page was absent or not ready.
     is_missed: bool,
-    /// Whether the wait for the page is over.
+    /// True when the wait for the page is over.
     is_served: bool,
 }
 
@@ -56,17 +56,17 @@ impl InFault {
         }
     }
 
-    /// Whether sleep of the task is a wait for the page.
+    /// Returns true when the task's sleep is a wait for the page.
     pub fn waits(&self) -> bool {
         self.is_missed && !self.is_served
     }
 
-    /// Whether nothing more is to be expected of it.
+    /// Returns true when no further event of the fault is expected.
     pub fn is_old(&self, now_ns: u64, is_asleep: bool) -> bool {
         self.end_ns + FAULT_NS < now_ns && !(is_asleep && self.waits())
     }
 
-    /// The task waited for the page.
+    /// Records the task's wait for the page.
     pub fn serve(&mut self, since_ns: u64, at_ns: u64) {
         self.waited_ns = at_ns - since_ns.max(self.begin_ns).min(at_ns);
         self.end_ns = at_ns;
@@ -75,14 +75,14 @@ impl InFault {
 }
 
 impl RecordedTask {
-    /// The open fault, if it is the one of this page.
+    /// Returns the open fault if its page is one of these.
     fn fault_at(&mut self, inode: Inode, pages: PageRange) -> Option<&mut InFault> {
         self.fault.as_mut().filter(|fault| fault.inode == inode && pages.contains(fault.page))
     }
 }
 
 impl<N: FileNames> Follow<N> {
-    /// An exception: an address that is not mapped for the processor.
+    /// Handles an exception at an address without a mapping in the page table.
     pub(super) fn page_fault(&mut self, at: u64, number: u32, address: u64) {
         let Some(task) = self.tasks.get(&number) else { return };
         let place = self.maps.at(task.process, address);
@@ -98,7 +98,7 @@ impl<N: FileNames> Follow<N> {
         self.open_fault(number, fault);
     }
 
-    /// Learns the file of a mapping from the first event of `filemap` after an exception in it.
+    /// Finds the file of a mapping by the first `filemap` event after an exception in it.
     fn learn(&mut self, number: u32, inode: Inode, pages: PageRange) {
         let Some(task) = self.tasks.get_mut(&number) else { return };
         let excepted = task.excepted.take().filter(|(place, _)| pages.contains(place.page));
@@ -110,7 +110,7 @@ impl<N: FileNames> Follow<N> {
         self.open_fault(number, InFault { place, ..InFault::new(inode, page, begin_ns) });
     }
 
-    /// `mm_filemap_fault`: a page is not in the cache, or not ready.
+    /// Handles `mm_filemap_fault`: a page is absent or not ready.
     pub(super) fn filemap_fault(&mut self, at: u64, number: u32, inode: Inode, page: u64) {
         self.learn(number, inode, PageRange::new(page, 1));
         let Some(task) = self.tasks.get_mut(&number) else { return };
@@ -123,7 +123,7 @@ impl<N: FileNames> Follow<N> {
         self.open_fault(number, fault);
     }
 
-    /// `mm_filemap_map_pages`: pages that are in the cache are mapped.
+    /// Handles `mm_filemap_map_pages`: resident pages are mapped.
     pub(super) fn map_pages(&mut self, at: u64, number: u32, inode: Inode, window: PageRange) {
         self.learn(number, inode, window);
         let Some(task) = self.tasks.get_mut(&number) else { return };
@@ -142,7 +142,7 @@ impl<N: FileNames> Follow<N> {
         task.fault = Some(fault);
     }
 
-    /// A task runs again after it has slept.
+    /// Handles the wake-up of a task.
     pub(super) fn runs_again(&mut self, at: u64, number: u32) {
         self.idles(at, number, false);
         let Some(task) = self.tasks.get_mut(&number) else { return };
@@ -155,7 +155,7 @@ impl<N: FileNames> Follow<N> {
         }
     }
 
-    /// A fault is over. `next` is the page of the fault that comes after it, which was not mapped.
+    /// Ends a fault. `next` is the page of the next fault, which was not mapped.
     pub(super) fn end_fault(&mut self, number: u32, next: Option<(Inode, u64)>) {
         let Some(task) = self.tasks.get_mut(&number) else { return };
         let Some(fault) = task.fault.take() else { return };
@@ -182,14 +182,14 @@ impl<N: FileNames> Follow<N> {
         self.put_fault(number, &fault);
     }
 
-    /// Pages that a fault mapped, at most.
+    /// Maximum range of pages mapped by a fault.
     fn mapped_of(&mut self, fault: &InFault) -> PageRange {
         let touched = PageRange::new(fault.page, 1);
         let base = fault.window.unwrap_or(touched);
         let mut range = self.folios.covering(fault.inode, base);
         if let Some(place) = fault.place {
             if !self.folios.is_known(fault.inode, fault.page) {
-                // It came into the cache before the recording: the page table knows.
+                // The folio was added before the recording, so the page table is read.
                 let present = self.names.mapped(&place);
                 let is_silent = fault.window.is_none() && !fault.is_missed;
                 let detect_format = if is_silent { place.huge } else { None };
@@ -223,7 +223,7 @@ impl<N: FileNames> Follow<N> {
         );
     }
 
-    /// Gives out a range that was mapped, in parts that a record may have.
+    /// Writes the records of a mapped range, split at the maximum size of a record.
     pub(super) fn put_mapped(
         &mut self,
         at_ns: u64,
@@ -243,7 +243,7 @@ impl<N: FileNames> Follow<N> {
         }
     }
 
-    /// A call has mapped all pages of a range of addresses.
+    /// Records a call that has mapped all pages of an address range.
     pub(super) fn populated(&mut self, at: u64, number: u32, (first, end): (u64, u64)) {
         let Some(task) = self.tasks.get(&number) else { return };
         for (start, mapping) in self.maps.within(task.process, first, end) {
@@ -256,7 +256,7 @@ impl<N: FileNames> Follow<N> {
     }
 }
 
-/// A range around `page` without the pages of `edge` and those behind it.
+/// Cuts a range around `page` at `edge`, and removes the pages beyond it.
 fn cut(range: PageRange, page: u64, edge: PageRange) -> PageRange {
     let PageRange { mut first, mut end } = range;
     if edge.end <= page {

@@ -1,42 +1,42 @@
-//! Records in the order in which they ended.
+//! Sorts records by their end times.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
 use readpath_sim::recording::Record;
 
-/// Holds records back while one that ended before them may still come.
+/// Buffer for records until no earlier record can follow.
 #[derive(Debug, Default)]
 pub(super) struct Ordered {
-    /// By the end, then by the order in which they came.
+    /// End time and sequence number of each record.
     waiting: BinaryHeap<Reverse<(u64, u64)>>,
     records: BTreeMap<u64, Record>,
     count: u64,
-    /// When each fault began that may have ended at once.
+    /// Start times of open faults, with their number. A fault may have ended at its start.
     held: BTreeMap<u64, u32>,
-    /// Names go before all that is held back: they name it.
+    /// Name records. They precede all records that use the names.
     names: Vec<Record>,
 }
 
 impl Ordered {
-    /// A record that names something.
+    /// Adds a name record.
     pub fn name(&mut self, record: Record) {
         self.names.push(record);
     }
 
-    /// A record of something that ended at `end_ns`.
+    /// Adds a record that ended at `end_ns`.
     pub fn put(&mut self, end_ns: u64, record: Record) {
         self.waiting.push(Reverse((end_ns, self.count)));
         self.records.insert(self.count, record);
         self.count += 1;
     }
 
-    /// Something began that may turn out to have ended at once.
+    /// Holds back later records, because an event from `begin_ns` may have ended at once.
     pub fn hold(&mut self, begin_ns: u64) {
         *self.held.entry(begin_ns).or_insert(0) += 1;
     }
 
-    /// And now that is known.
+    /// Ends one hold from `begin_ns`.
     pub fn release(&mut self, begin_ns: u64) {
         if let Some(count) = self.held.get_mut(&begin_ns) {
             *count -= 1;
@@ -46,7 +46,7 @@ impl Ordered {
         }
     }
 
-    /// Takes out what ended up to `now_ns`, before anything that is held.
+    /// Removes the records that ended up to `now_ns` and before any hold.
     pub fn drain(&mut self, now_ns: u64) -> impl Iterator<Item = Record> + '_ {
         let limit = self.held.keys().next().map_or(now_ns, |held| now_ns.min(*held));
         let mut out = std::mem::take(&mut self.names);

@@ -1,4 +1,4 @@
-//! Requests of devices, and the tasks that asked for them.
+//! Device requests and the tasks that caused them.
 
 use readpath_sim::recording::{DeviceOperation, Record, RequestRecord};
 
@@ -6,8 +6,8 @@ use super::super::names::FileNames;
 use super::{Follow, Issued};
 
 impl<N: FileNames> Follow<N> {
-    /// Whoever gives a request to the device may do so for another: who asked for its first sector
-    /// counts.
+    /// Records a request. The issuing task may act for another one, so the task that queued its
+    /// first sector counts.
     pub(super) fn issue(&mut self, at: u64, place: (u64, u64), bytes: u64, flags: &str) {
         let work = match flags.chars().find(|flag| *flag != 'F') {
             Some('R') => DeviceOperation::Read,
@@ -56,8 +56,8 @@ impl<N: FileNames> Follow<N> {
         self.out.put(at, Record::Request(request));
     }
 
-    /// A device has done what a task asked for. A task that was not seen to sleep meanwhile, as
-    /// happens, waited for it nonetheless where it can't go on without.
+    /// Records the completion of a task's request. If no sleep was reported, the time counts as a
+    /// wait when the task cannot continue without the result.
     fn is_answered(&mut self, at: u64, number: u32, since: u64) {
         let Some(task) = self.tasks.get_mut(&number) else { return };
         task.answered_ns = at;

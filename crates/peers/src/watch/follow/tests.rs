@@ -1,4 +1,4 @@
-//! Events as the kernel gives them, and the records that they come to, worked out by hand.
+//! Event sequences of the kernel, with the records worked out by hand.
 
 use readpath_sim::recording::{AdviceType, DeviceRecord, ReadMethod, ReadRecord, RequestRecord};
 
@@ -7,7 +7,7 @@ use super::super::maps::{Mapping, Place};
 use super::super::names::OpenFile;
 use super::*;
 
-/// Knows one file, by its inode and as descriptor 5 of any process.
+/// Source of names with one file, known by its inode and as descriptor 5 of any process.
 #[derive(Debug)]
 struct Known;
 
@@ -44,7 +44,7 @@ impl FileNames for Known {
     }
 }
 
-/// What task 70 did, each at its time after the start.
+/// Records of task 70 with these events, at times relative to the start.
 fn records(events: Vec<(u64, What)>) -> Vec<Record> {
     let mut follow = Follow::new(Known, 1000);
     follow.watch(70, 70, "cat");
@@ -124,7 +124,7 @@ fn a_read_has_its_file_its_place_and_its_wait() {
     assert_eq!(opened.count(), 1);
 }
 
-/// Past the page cache nothing but the descriptor tells the file; a pipe is none.
+/// For direct I/O only the descriptor identifies the file. A pipe has none.
 #[test]
 fn a_direct_read_is_looked_up_and_a_pipe_is_none() {
     let records = records(vec![
@@ -139,8 +139,8 @@ fn a_direct_read_is_looked_up_and_a_pipe_is_none() {
     assert!(records.iter().any(is_direct));
 }
 
-/// A fault that waits ends when its task runs again; the kernel's second try is the same fault. One
-/// that does not wait ends as it begins, and stands before what ended later.
+/// A fault with a wait ends when its task runs again. The kernel's second attempt belongs to the
+/// same fault. A fault without a wait ends at its start, and precedes the records that ended later.
 #[test]
 fn faults_end_where_their_task_goes_on() {
     let records = records(vec![
@@ -163,7 +163,7 @@ fn faults_end_where_their_task_goes_on() {
     assert_eq!(mapped(&records), [(7, 8), (9, 10), (16, 32)]);
 }
 
-/// The page ranges that faults mapped.
+/// Page ranges mapped by faults.
 fn mapped(records: &[Record]) -> Vec<(u64, u64)> {
     let each = records.iter().filter_map(|record| match record {
         Record::Mapped(it) => Some((it.offset / 4096, (it.offset + it.bytes) / 4096)),
@@ -172,7 +172,7 @@ fn mapped(records: &[Record]) -> Vec<(u64, u64)> {
     each.collect()
 }
 
-/// The file is mapped whole at 4 GiB, by descriptor 5.
+/// Maps the whole file at 4 GiB by descriptor 5.
 fn mapping() -> Vec<(u64, What)> {
     let arguments = [0, 1 << 30, 1, libc::MAP_SHARED as u64, 5, 0];
     vec![(1, What::Enter(SystemCall::Mmap, arguments)), (2, What::Exit(SystemCall::Mmap, 4 << 30))]
@@ -186,8 +186,8 @@ fn window(first: u64) -> What {
     What::MapPages { inode: INODE, first, end: first + 16 }
 }
 
-/// As Linux 6.18 reports a file that is touched in order: folios of 64 and 256 pages, of which
-/// `map_pages` names 16, and huge ones, of which the exception is all that is reported.
+/// Events of Linux 6.18 for a file touched in order: `map_pages` names 16 pages of folios of 64 and
+/// 256 pages. The exception is the only event of a huge folio.
 #[test]
 fn fault_maps_the_whole_folio() {
     let folio = |first, count| What::Insert { inode: INODE, first, count };
@@ -204,7 +204,7 @@ fn fault_maps_the_whole_folio() {
         (70, touch(256)),
         (71, window(256)),
         (80, touch(512)),
-        // The last folio came into the cache before the recording.
+        // The last folio was added to the cache before the recording.
         (90, touch(1024)),
         (99, enter(SystemCall::Close, [9, 0, 0, 0])),
     ]);
@@ -217,7 +217,7 @@ fn fault_maps_the_whole_folio() {
     assert_eq!(told, [(192, 10, 65, 50), (256, 70, 70, 0), (512, 80, 80, 0), (1024, 90, 90, 0)]);
 }
 
-/// A mapping with the advice RANDOM: each page faults, so none was mapped with its neighbour.
+/// With the advice RANDOM each page faults, so no page was mapped with its neighbour.
 #[test]
 fn page_that_faults_was_not_mapped_before() {
     let mut events = mapping();
@@ -228,7 +228,7 @@ fn page_that_faults_was_not_mapped_before() {
     assert_eq!(mapped(&records(events))[..3], [(32, 33), (33, 34), (34, 35)]);
 }
 
-/// The descriptor is closed before it is looked up: the first fault tells the file.
+/// The descriptor is closed before the look-up. The first fault identifies the file.
 #[test]
 fn file_of_a_mapping_is_learned_from_its_first_fault() {
     let records = records(vec![
@@ -242,7 +242,7 @@ fn file_of_a_mapping_is_learned_from_its_first_fault() {
     assert_eq!(mapped(&records), [(16, 32), (512, 1024)]);
 }
 
-/// A range that is populated is mapped as a whole, whatever faults were reported meanwhile.
+/// A populated range is mapped as a whole, regardless of reported faults.
 #[test]
 fn populated_range_is_mapped() {
     let mut events = mapping();
@@ -252,7 +252,7 @@ fn populated_range_is_mapped() {
     assert_eq!(mapped(&records(events)), [(2, 4)]);
 }
 
-/// A child has a copy of the descriptors whose position it shares; a thread has the same ones.
+/// A child has a copy of the descriptors with shared positions. A thread has the same descriptors.
 #[test]
 fn descriptors_are_inherited() {
     let mut follow = Follow::new(Known, 0);
@@ -310,7 +310,8 @@ fn advice_of_files_and_of_mappings_is_told() {
     );
 }
 
-/// Where a task is not seen to sleep, a device's answer without which it can't go on is a wait.
+/// Without a reported sleep, the time of a device request counts as a wait if the task cannot
+/// continue without it.
 #[test]
 fn a_miss_waits_for_the_device_also_when_no_sleep_is_seen() {
     let issue = |sector| What::Issue { device: DISK, sector, bytes: 4096, flags: "R".to_owned() };
@@ -327,7 +328,7 @@ fn a_miss_waits_for_the_device_also_when_no_sleep_is_seen() {
         (72, queue(800)),
         (73, issue(800)),
         (93, complete(800)),
-        // In the page cache, while something is read ahead.
+        // The page is resident while readahead is in flight.
         (100, enter(SystemCall::Pread, [5, 0, 4096, 0])),
         (101, What::CacheRead { inode: INODE, first: 0, end: 1 }),
         (102, What::Insert { inode: INODE, first: 8, count: 1 }),
@@ -340,8 +341,8 @@ fn a_miss_waits_for_the_device_also_when_no_sleep_is_seen() {
     assert_eq!(waits, [38, 20, 0]);
 }
 
-/// The kernel may leave out that a task is woken: what it does next shows that it was, and the
-/// device's answer shows when.
+/// The event of a wake-up may be missing. The task's next event shows that it runs, and the
+/// device's completion shows since when.
 #[test]
 fn a_task_that_does_something_has_been_woken() {
     let records = records(vec![
@@ -375,14 +376,14 @@ fn asynchronous(events: Vec<(u64, What)>) -> Vec<Record> {
     follow.finish(u64::MAX).collect()
 }
 
-/// Offset, beginning, end and wait of each read.
+/// Offset, start, end and wait of each read.
 fn spans(records: &[Record]) -> Vec<(u64, u64, u64, u64)> {
     let span = |read: &&ReadRecord| (read.offset, read.begin_ns, read.end_ns, read.waited_ns);
     reads(records).iter().map(span).collect()
 }
 
-/// Two reads past the page cache in one call: the device answers the second one first, while the
-/// program is awake; the first one is waited for in `io_getevents`.
+/// Two direct reads in one call. The device completes the second first, while the program runs. The
+/// first is waited for in `io_getevents`.
 #[test]
 fn aio_past_the_cache_ends_when_the_program_has_it() {
     let ask = |sector| What::Queue { device: DISK, sector, sectors: 8 };
@@ -409,8 +410,8 @@ fn aio_past_the_cache_ends_when_the_program_has_it() {
     assert!(!records.iter().any(|record| matches!(record, Record::Unseen(_))));
 }
 
-/// Through the page cache both are over when the call returns, and the event of the cache comes after
-/// the wait for its pages.
+/// Through the page cache both reads end with the call. The event of the cache follows the wait for
+/// its pages.
 #[test]
 fn aio_through_the_cache_waits_in_its_call() {
     let cached = |page| What::CacheRead { inode: INODE, first: page, end: page + 1 };
@@ -439,7 +440,7 @@ fn aio_through_the_cache_waits_in_its_call() {
     assert_eq!(order, [8192, 8192, 65536, 65536], "pages stand before the read that fetched them");
 }
 
-/// At depth 1 the thread sleeps in the call that submits.
+/// At depth 1 the thread sleeps in the submitting call.
 #[test]
 fn uring_waits_in_its_call() {
     let records = asynchronous(vec![
@@ -456,7 +457,7 @@ fn uring_waits_in_its_call() {
     assert_eq!(reads(&records)[0].descriptor, Some(5));
 }
 
-/// Without their ranges reads are counted, with the waits for them.
+/// Reads of unknown range are counted with their waits.
 #[test]
 fn reads_without_a_range_are_counted() {
     let records = records(vec![

@@ -1,13 +1,13 @@
-//! Offsets of fields in the kernel's structures, from its BTF.
+//! Offsets of fields in the kernel's structures, from its type information (BTF).
 //!
-//! The layout is described in the kernel's `Documentation/bpf/btf.rst`.
+//! The kernel's `Documentation/bpf/btf.rst` describes the layout.
 
 use std::collections::HashMap;
 
-/// Where the kernel has its BTF.
+/// Path of the kernel's BTF.
 pub(super) const PATH: &str = "/sys/kernel/btf/vmlinux";
 
-/// Kinds of types: those that have something behind their 12 bytes.
+/// Kinds of types with data after their 12-byte head.
 const INT: u32 = 1;
 const ARRAY: u32 = 3;
 const STRUCT: u32 = 4;
@@ -19,7 +19,7 @@ const SECTION: u32 = 15;
 const DECLARATION_TAG: u32 = 17;
 const ENUM64: u32 = 19;
 
-/// Offsets that the programs need, in bytes.
+/// Offsets used by the programs, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Offsets {
     pub task_files: i32,
@@ -33,7 +33,7 @@ pub(super) struct Offsets {
     pub block_device: i32,
 }
 
-/// Finds the offsets; `None` where the BTF is another or lacks one of them.
+/// Finds the offsets. Returns `None` for an unknown format or a missing field.
 pub(super) fn offsets(btf: &[u8]) -> Option<Offsets> {
     let wanted = ["task_struct", "files_struct", "fdtable", "file", "inode", "super_block"];
     let found = structures(btf, &wanted)?;
@@ -53,7 +53,7 @@ pub(super) fn offsets(btf: &[u8]) -> Option<Offsets> {
     })
 }
 
-/// The fields of some structures with their offsets in bytes.
+/// Byte offsets of the fields of some structures.
 fn structures(btf: &[u8], wanted: &[&str]) -> Option<HashMap<(String, String), i32>> {
     let word = |at: usize| Some(u32::from_le_bytes(btf.get(at..at + 4)?.try_into().ok()?));
     if word(0)? & 0xffff != 0xeb9f {

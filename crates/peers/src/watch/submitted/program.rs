@@ -1,15 +1,15 @@
-//! The BPF programs, instruction by instruction.
+//! BPF programs, instruction by instruction.
 //!
-//! Each builds a record on its stack and gives it out to the ring: process and task, the time, the
-//! kind, the address of the request, and more of it. Registers: r6 the event, r7 to r9 what the program
-//! keeps; r1 to r5 are arguments of a call and r0 its result.
+//! Each program builds a record on its stack and writes it to the ring: process and task, time,
+//! kind, address of the request, copied data. Registers: r6 holds the event and r7 to r9 the
+//! program's variables. r1 to r5 are arguments of a call and r0 its result.
 
 use std::os::fd::RawFd;
 
 use super::super::layout::EventLayout;
 use super::btf::Offsets;
 
-/// Instructions.
+/// Encoded instructions.
 pub(super) type Program = Vec<u64>;
 
 /// Kinds of records.
@@ -18,17 +18,17 @@ pub(super) const URING: u32 = 2;
 pub(super) const OPENED: u32 = 3;
 pub(super) const COMPLETED: u32 = 4;
 
-/// Length of what stands before the copy: process and task, time, kind, address.
+/// Size of a record's head: process and task, time, kind, address.
 pub(super) const HEAD_BYTES: usize = 32;
 
-/// Length of `struct iocb`, and of the first fields of `struct io_kiocb`.
+/// Size of `struct iocb`, and of the copied first fields of `struct io_kiocb`.
 const IOCB_BYTES: i16 = 64;
 const REQUEST_BYTES: i16 = 96;
 
-/// Requests of one `io_submit` that are taken.
+/// Maximum number of requests copied per `io_submit`.
 const IOCBS_MAX: i32 = 256;
 
-/// Helper functions, as in `linux/bpf.h`.
+/// Helper functions, from `linux/bpf.h`.
 const KTIME_GET_NS: i32 = 5;
 const GET_CURRENT_PID_TGID: i32 = 14;
 const GET_CURRENT_TASK: i32 = 35;
@@ -84,7 +84,7 @@ const fn jump_if_not_equal(register: u8, value: i32, offset: i16) -> u64 {
     instruction(0x55, register, 0, offset, value)
 }
 
-/// Signed, as `nr` of `io_submit` is.
+/// Signed, like `nr` of `io_submit`.
 const fn jump_if_at_least(register: u8, other: u8, offset: i16) -> u64 {
     instruction(0x7d, register, other, offset, 0)
 }
@@ -96,7 +96,7 @@ const fn jump_if_at_least_value(register: u8, value: i32, offset: i16) -> u64 {
 const EXIT: u64 = instruction(0x95, 0, 0, 0, 0);
 const FRAME: u8 = 10;
 
-/// Fills in task, kind and time of a record at `base` of the stack, and gives it out.
+/// Fills in task, kind and time of the record at `base` on the stack, and writes it to the ring.
 fn give_out(kind: u32, base: i16, bytes: i32, map: RawFd) -> Program {
     vec![
         call(GET_CURRENT_PID_TGID),
@@ -105,7 +105,7 @@ fn give_out(kind: u32, base: i16, bytes: i32, map: RawFd) -> Program {
         store_word(FRAME, base + 8, 0),
         move_value(1, kind as i32),
         store_word(FRAME, base + 16, 1),
-        // A map by its descriptor takes two instructions.
+        // A map reference by descriptor takes two instructions.
         instruction(0x18, 1, 1, 0, map),
         0,
         copy(2, FRAME),
@@ -116,14 +116,14 @@ fn give_out(kind: u32, base: i16, bytes: i32, map: RawFd) -> Program {
     ]
 }
 
-/// The program at `sys_enter_io_submit`: each `iocb` of the call.
+/// Program at `sys_enter_io_submit`: copies each `iocb` of the call.
 pub(super) fn of_aio(layout: &EventLayout, map: RawFd) -> Option<Program> {
     {
         let [_, count, list] = layout.offsets(&["ctx_id", "nr", "iocbpp"])?;
         let bytes = HEAD_BYTES as i16 + IOCB_BYTES;
         let base = -8 - bytes;
         let mut each = vec![
-            // r3 = iocbpp + 8 × r9; the address goes to its place in the record.
+            // r3 = iocbpp + 8 × r9. The address is stored in the record.
             copy(1, FRAME),
             add(1, i32::from(base + 24)),
             move_value(2, 8),
@@ -141,7 +141,7 @@ pub(super) fn of_aio(layout: &EventLayout, map: RawFd) -> Option<Program> {
         ];
         each.extend(give_out(AIO, base, i32::from(bytes), map));
         let end = each.len() as i16;
-        // A request that can't be read is passed over.
+        // An unreadable request is skipped.
         each[7] = jump_if_not_equal(0, 0, end - 8);
         each[13] = jump_if_not_equal(0, 0, end - 14);
         let mut program = vec![
@@ -158,7 +158,7 @@ pub(super) fn of_aio(layout: &EventLayout, map: RawFd) -> Option<Program> {
     }
 }
 
-/// The program at `io_uring_submit_req`: each request that reads.
+/// Program at `io_uring_submit_req`: copies each read request.
 pub(super) fn of_uring(layout: &EventLayout, map: RawFd) -> Option<Program> {
     {
         let [request, user_data, operation] = layout.offsets(&["req", "user_data", "opcode"])?;
@@ -194,8 +194,7 @@ pub(super) fn of_uring(layout: &EventLayout, map: RawFd) -> Option<Program> {
     }
 }
 
-/// A step of a chain of pointers: reads so many bytes at an offset from the pointer in r8 to a place
-/// on the stack.
+/// Adds a read of `bytes` bytes at an offset from the pointer in r8 to a slot on the stack.
 fn read_kernel(program: &mut Program, to: i16, offset: i32, bytes: i32) {
     program.extend([
         copy(1, FRAME),
@@ -204,11 +203,11 @@ fn read_kernel(program: &mut Program, to: i16, offset: i32, bytes: i32) {
         copy(3, 8),
         add(3, offset),
         call(PROBE_READ_KERNEL),
-        // Where a pointer leads nowhere, what was read is 0.
+        // An invalid pointer reads as 0.
     ]);
 }
 
-/// The record of a file in r8: inode number, device, flags and mode, at `base` of the stack.
+/// Adds the record of the file in r8 at `base` on the stack: inode number, device, flags and mode.
 fn read_file(program: &mut Program, base: i16, offsets: &Offsets) {
     let [number, device, flags, mode] = [0, 8, 16, 24].map(|at| base + HEAD_BYTES as i16 + at);
     let pointer = base - 8;
@@ -222,17 +221,17 @@ fn read_file(program: &mut Program, base: i16, offsets: &Offsets) {
     read_kernel(program, device, offsets.block_device, 4);
 }
 
-/// Length of the record of a file, and where it lies on the stack.
+/// Size of a file record, and its location on the stack.
 const FILE_BYTES: i16 = HEAD_BYTES as i16 + 40;
 const FILE_BASE: i16 = -FILE_BYTES - 8;
 
-/// Sets the record to 0: a field may be wider than its value.
+/// Clears the record, since a field may be wider than its value.
 fn cleared() -> Program {
     let words = (0..FILE_BYTES / 8).map(|nth| store_word(FRAME, FILE_BASE + 8 * nth, 0));
     std::iter::once(move_value(0, 0)).chain(words).collect()
 }
 
-/// The program at the end of an opening call: the file that its descriptor is of.
+/// Program at the end of an open call: reports the file of the new descriptor.
 pub(super) fn of_opening(layout: &EventLayout, map: RawFd, offsets: &Offsets) -> Option<Program> {
     let [result] = layout.offsets(&["ret"])?;
     let mut program = vec![copy(6, 1)];
@@ -249,14 +248,14 @@ pub(super) fn of_opening(layout: &EventLayout, map: RawFd, offsets: &Offsets) ->
     rest.push(load_word(8, FRAME, pointer));
     read_file(&mut rest, FILE_BASE, offsets);
     rest.extend(give_out(OPENED, FILE_BASE, i32::from(FILE_BYTES), map));
-    // A descriptor that is negative is an error.
+    // A negative descriptor is an error.
     program.extend([load_word(7, 6, result), instruction(0xc5, 7, 0, rest.len() as i16, 0)]);
     program.extend(rest);
     program.extend([move_value(0, 0), EXIT]);
     Some(program)
 }
 
-/// The program at `io_uring_complete`: the request, its file and its result.
+/// Program at `io_uring_complete`: reports the request, its file and its result.
 pub(super) fn of_completion(
     layout: &EventLayout,
     map: RawFd,
